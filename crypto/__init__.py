@@ -1,0 +1,21 @@
+"""The ground floor. **Dangerous alone: its parts can be composed into something unsafe.**
+
+Nothing here decides what may leave a client; `protocols` does. Use these modules only from there,
+or from an audit that checks them. Bytes and numpy arrays only: no torch, no sockets, no clocks, no
+processes, nothing of ours above this floor. Every check raises; nothing returns a boolean that
+could be ignored.
+
+    errors        what can be refused, drawn as a tree
+    handles       the mute base of all secret-bearing objects
+    canonical     one value, one encoding (RFC 8785 subset)
+    samplers      entropy, key derivation (HKDF), keyed streams (AES-256-CTR)
+    signatures    Ed25519 with domain separation
+    hpke          sealing to one role (RFC 9180, ML-KEM-768 with X25519)
+    merkle        append-only logs and their proofs (RFC 9162)
+    checkpoint    a log's signed head (C2SP tlog-checkpoint)
+    quantiser     real numbers to exact integers, several per coefficient
+    bfv           exact sums under encryption: one face, two roads
+                  (bfv_sealapi on seal_files, bfv_documented; bfv_parts is what they share)
+
+Each module is imported by its own name; this file exports nothing.
+"""

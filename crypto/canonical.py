@@ -1,0 +1,124 @@
+"""One value, one byte string: the subset of RFC 8785 (JSON Canonicalization Scheme) that we sign.
+
+Accepted: dict with str keys, list, str, int with |i| < 2^53, bool and None. Floats have no place in
+anything that is signed here, so they are refused rather than formatted (RFC 8785 section 3.2.2.3 is
+the part that implementations get wrong). Object members are sorted by UTF-16 code units
+(section 3.2.3).
+"""
+
+import json
+from typing import Any, NoReturn
+
+from crypto.errors import NotCanonical
+
+__all__ = ["MAX_DEPTH", "MAX_INTEGER", "canonical", "parse"]
+
+MAX_DEPTH = 16  # our deepest header nests 5 levels
+MAX_INTEGER = 2**53 - 1  # RFC 7493 section 2.2: exact in every JSON reader
+
+_LONGEST_INTEGER = len(str(-MAX_INTEGER))
+
+
+def canonical(value: object) -> bytes:
+    """Return the only accepted UTF-8 encoding of `value`.
+
+    Raises NotCanonical for a type outside the subset, an integer of 2^53 or more, a lone surrogate,
+    or more than `MAX_DEPTH` levels.
+    """
+    pieces: list[str] = []
+    _write(value, pieces, 0)
+    try:
+        return "".join(pieces).encode("utf-8")
+    except UnicodeEncodeError:
+        raise NotCanonical("A string holds a lone surrogate, which UTF-8 cannot carry.") from None
+
+
+def _write(value: object, out: list[str], depth: int) -> None:
+    if depth > MAX_DEPTH:
+        raise NotCanonical(f"The value nests deeper than {MAX_DEPTH} levels.")
+    if value is None:
+        out.append("null")
+    elif isinstance(value, bool):
+        out.append("true" if value else "false")
+    elif isinstance(value, str):
+        # Python escapes exactly what RFC 8785 section 3.2.2.2 asks for when ASCII is not forced.
+        out.append(json.dumps(value, ensure_ascii=False))
+    elif type(value) is int:
+        if abs(value) > MAX_INTEGER:
+            raise NotCanonical("An integer is 2^53 or more; carry it as a string or in limbs.")
+        out.append(str(value))
+    elif isinstance(value, list):
+        _write_list(value, out, depth)
+    elif isinstance(value, dict):
+        _write_object(value, out, depth)
+    else:
+        raise NotCanonical(f"A value of type {type(value).__name__} has no canonical encoding.")
+
+
+def _write_list(items: list[object], out: list[str], depth: int) -> None:
+    out.append("[")
+    for index, item in enumerate(items):
+        if index:
+            out.append(",")
+        _write(item, out, depth + 1)
+    out.append("]")
+
+
+def _write_object(members: dict[object, object], out: list[str], depth: int) -> None:
+    for key in members:
+        if not isinstance(key, str):
+            raise NotCanonical("An object has a key that is not a string.")
+    out.append("{")
+    for index, key in enumerate(sorted(members, key=_utf16)):
+        if index:
+            out.append(",")
+        _write(key, out, depth + 1)
+        out.append(":")
+        _write(members[key], out, depth + 1)
+    out.append("}")
+
+
+def _utf16(key: object) -> bytes:
+    return str(key).encode("utf-16-be", "surrogatepass")
+
+
+def parse(data: bytes, *, limit: int) -> Any:
+    """Return the value whose canonical encoding is `data`, or raise NotCanonical.
+
+    The size is checked before anything is parsed. Duplicate keys, floats, NaN, long integers,
+    invalid UTF-8 and deep nesting are refused, and the result is encoded again and compared, so no
+    second spelling of a signed value can pass.
+    """
+    if len(data) > limit:
+        raise NotCanonical(f"The encoding is longer than the limit of {limit} bytes.")
+    try:
+        value = json.loads(
+            bytes(data).decode("utf-8", "strict"),
+            object_pairs_hook=_unique,
+            parse_int=_integer,
+            parse_float=_no_float,
+            parse_constant=_no_float,
+        )
+    except (ValueError, RecursionError):
+        # UnicodeDecodeError and JSONDecodeError are ValueErrors and quote their input: drop them.
+        raise NotCanonical from None
+    if canonical(value) != data:
+        raise NotCanonical
+    return value
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    members = dict(pairs)
+    if len(members) != len(pairs):
+        raise NotCanonical("An object repeats a key.")
+    return members
+
+
+def _integer(digits: str) -> int:
+    if len(digits) > _LONGEST_INTEGER:
+        raise NotCanonical("An integer is 2^53 or more.")
+    return int(digits)
+
+
+def _no_float(_: str) -> NoReturn:
+    raise NotCanonical("Floats have no canonical encoding here; send an integer and its scale.")

@@ -1,0 +1,134 @@
+"""SEAL 4's serialisation, spoken only with the library beside us and never with a peer.
+
+The bindings in the TenSEAL wheel offer `save(path)` and `load(context, path)` and nothing else, so
+each conversation gets a private file: in memory on Linux, mode 0600 elsewhere. What SEAL saves it
+compresses; what we hand it is not.
+
+    header      magic, header size, major, minor, compression, reserved, total size
+    ciphertext  parms_id, is_ntt, size, N, primes, scale, correction factor, then an array
+    plaintext   parms_id, coefficients, scale, then an array
+    array       header, number of words, words (little-endian u64)
+"""
+
+import os
+import struct
+import tempfile
+import zlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Any, Final
+
+import zstandard
+
+from crypto.errors import SelfTestFailed
+
+__all__ = ["Heads", "Scratch"]
+
+_HEADER: Final = struct.Struct("<HBBBBHQ")
+_CIPHERTEXT: Final = struct.Struct("<4QB3QdQ")
+_PLAINTEXT: Final = struct.Struct("<4QQd")
+_COUNT: Final = struct.Struct("<Q")
+_MAGIC: Final = 0xA15E
+_NONE, _ZLIB, _ZSTD = 0, 1, 2
+_MODE_OFFSET: Final = 5
+
+
+class Scratch:
+    """A private file for one conversation with SEAL; its content is overwritten at the end.
+
+    Opened per operation, so neither threads nor forked processes can share one.
+    """
+
+    __slots__ = ("_fd", "_unlink", "path")
+
+    def __enter__(self) -> "Scratch":
+        if hasattr(os, "memfd_create"):
+            self._fd = os.memfd_create("bfv", os.MFD_CLOEXEC)
+            self.path, self._unlink = f"/proc/self/fd/{self._fd}", False
+        else:
+            # Without in-memory files a plaintext polynomial touches a disk for a moment.
+            self._fd, self.path = tempfile.mkstemp(prefix="bfv")
+            self._unlink = True
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        os.pwrite(self._fd, bytes(os.fstat(self._fd).st_size), 0)
+        os.close(self._fd)
+        if self._unlink:
+            os.unlink(self.path)
+
+    def put(self, head: bytes, words: Any) -> str:
+        """Replace the file's content by `head` and `words`; return its path for SEAL's load."""
+        os.ftruncate(self._fd, 0)
+        os.pwritev(self._fd, [head, words], 0)
+        return self.path
+
+    def dump(self, thing: Any) -> bytes:
+        """Return what SEAL saves of `thing`, without its outer header and compression."""
+        thing.save(self.path)
+        saved = os.pread(self._fd, os.fstat(self._fd).st_size, 0)
+        mode, body = saved[_MODE_OFFSET], saved[_HEADER.size :]
+        if mode == _ZSTD:
+            return zstandard.ZstdDecompressor().decompressobj().decompress(body)
+        return zlib.decompress(body) if mode == _ZLIB else body
+
+
+@dataclass(frozen=True)
+class Heads:
+    """The bytes that go before our words, for two-part ciphertexts of one prime and degree N.
+
+    `ciphertext`, `public` (in NTT form) and `plaintext` are complete heads for SEAL's load;
+    `cut` removes the same heads from what SEAL saved.
+    """
+
+    ciphertext: bytes
+    public: bytes
+    plaintext: bytes
+    degree: int
+
+    @classmethod
+    def learn(cls, empty: Any, parms_id: Sequence[int], degree: int) -> "Heads":
+        """Build the heads in the dialect in which SEAL saves `empty`; raises SelfTestFailed."""
+        with Scratch() as scratch:
+            empty.save(scratch.path)
+            with open(scratch.path, "rb") as file:
+                magic, size, major, minor, *_ = _HEADER.unpack(file.read(_HEADER.size))
+        if (magic, size) != (_MAGIC, _HEADER.size):
+            raise SelfTestFailed
+
+        def framed(fields: bytes, words: int) -> bytes:
+            inner = _HEADER.size + _COUNT.size + 8 * words
+            total = _HEADER.size + len(fields) + inner
+            outer, array = (
+                _HEADER.pack(_MAGIC, _HEADER.size, major, minor, _NONE, 0, length)
+                for length in (total, inner)
+            )
+            return outer + fields + array + _COUNT.pack(words)
+
+        def pair(ntt: int) -> bytes:
+            return framed(_CIPHERTEXT.pack(*parms_id, ntt, 2, degree, 1, 1.0, 1), 2 * degree)
+
+        return cls(
+            ciphertext=pair(0),
+            public=pair(1),
+            plaintext=framed(_PLAINTEXT.pack(0, 0, 0, 0, degree, 1.0), degree),
+            degree=degree,
+        )
+
+    def cut(self, body: bytes, head: bytes) -> bytes:
+        """Return the words of a saved pair; any head but the known one means another SEAL."""
+        known = head[_HEADER.size :]
+        if body[: len(known)] != known or len(body) != len(known) + 16 * self.degree:
+            raise SelfTestFailed
+        return body[len(known) :]
+
+    @property
+    def plaintext_offset(self) -> int:
+        """Where the words of a saved plaintext begin."""
+        return len(self.plaintext) - _HEADER.size
