@@ -1,0 +1,114 @@
+"""Sparse products with exact gradients, propagation matrices, and dropout with its own generator.
+
+Feature matrices of citation and co-author graphs have thousands of columns and are more than 99 %
+zero, so they stay sparse: the first layer computes X W, then propagates. Because propagation is
+linear, P (X W) = (P X) W exactly; nothing of size nodes x features is ever made dense.
+"""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+import scipy.sparse as sp
+import torch
+from torch import Tensor
+
+__all__ = ["Features", "Propagation", "Sparse", "dropout", "product", "propagation"]
+
+
+class Sparse(NamedTuple):
+    """A constant sparse matrix beside its transpose, both float32 CSR.
+
+    The gradient of A B with respect to B is Aᵀ G. Keeping Aᵀ ready makes the backward pass a
+    product like the forward one (four times faster than converting in every step).
+    """
+
+    matrix: Tensor
+    transpose: Tensor
+
+    @classmethod
+    def of(cls, array: sp.csr_array) -> Sparse:
+        """From scipy, shape (n, m), duplicates summed, indices sorted."""
+        tidy = sp.csr_array(array).astype(np.float32)
+        tidy.sum_duplicates()
+        return cls(_csr(tidy), _csr(sp.csr_array(tidy.T)))
+
+
+Features = Tensor | Sparse
+"""Node features, shape (N, F): a dense tensor, or sparse rows that are never made dense."""
+
+Propagation = Sparse
+"""Message-passing matrix P, shape (N, N): row i weighs what node i receives."""
+
+
+def _csr(array: sp.csr_array) -> Tensor:
+    # clone: torch's allocator aligns to 64 bytes, numpy's does not always, and vector kernels may
+    # round differently on another alignment. Equal inputs must give equal bits.
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="Sparse CSR tensor support is in beta")
+        warnings.filterwarnings("ignore", message="Sparse invariant checks are implicitly")
+        return torch.sparse_csr_tensor(
+            torch.from_numpy(array.indptr.astype(np.int64)),
+            torch.from_numpy(array.indices.astype(np.int64)),
+            torch.from_numpy(array.data).clone(),
+            size=array.shape,
+        )
+
+
+class _Product(torch.autograd.Function):
+    """A B for a constant sparse A and a dense B; gradient Aᵀ G."""
+
+    @staticmethod
+    def forward(ctx: Any, matrix: Tensor, transpose: Tensor, dense: Tensor) -> Tensor:
+        ctx.save_for_backward(transpose)
+        return matrix @ dense
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Any) -> Any:
+        (transpose,) = ctx.saved_tensors
+        return None, None, transpose @ grads[0]
+
+
+def product(left: Features, right: Tensor) -> Tensor:
+    """`left @ right`, dense (n, k), differentiable in `right`; a sparse `left` is constant."""
+    if isinstance(left, Sparse):
+        result: Tensor = _Product.apply(left.matrix, left.transpose, right)  # type: ignore[no-untyped-call]
+        return result
+    return left @ right
+
+
+def dropout(hidden: Tensor, rate: float, generator: torch.Generator, training: bool) -> Tensor:
+    """Inverted dropout whose mask comes from `generator`, never from the global stream.
+
+    It is used on hidden layers only. Dropping stored input features would make a new sparse matrix
+    and a new transpose in every step, and bag-of-words rows are thinned by hidden dropout as well.
+    """
+    if not training or rate == 0.0:
+        return hidden
+    keep = torch.empty_like(hidden).bernoulli_(1.0 - rate, generator=generator)
+    return hidden * keep / (1.0 - rate)
+
+
+def propagation(edges: Tensor, nodes: int, kind: Literal["symmetric", "mean"]) -> Propagation:
+    """The propagation matrix of an undirected graph.
+
+    Args:
+        edges: int64 (2, M), each undirected pair once, no self-loops.
+        nodes: N.
+        kind: "symmetric" is D^-1/2 (A + I) D^-1/2 with D the degrees of A + I (Kipf and Welling,
+            ICLR 2017, eq. 2); "mean" is D^-1 A, zero rows for isolated nodes (Hamilton et al.,
+            NeurIPS 2017, the mean aggregator).
+    """
+    # Imported here: torch_geometric costs more than a second and a plan does not need it.
+    from torch_geometric.nn.conv.gcn_conv import gcn_norm
+    from torch_geometric.utils import degree, to_undirected
+
+    both = to_undirected(edges, num_nodes=nodes)
+    if kind == "symmetric":
+        both, weight = gcn_norm(both, num_nodes=nodes, dtype=torch.float32)
+    else:
+        weight = 1.0 / degree(both[0], nodes, dtype=torch.float32)[both[0]]
+    rows, columns = both.numpy()
+    return Sparse.of(sp.csr_array((weight.numpy(), (rows, columns)), shape=(nodes, nodes)))

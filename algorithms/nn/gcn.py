@@ -1,0 +1,57 @@
+"""GCN.
+
+Kipf and Welling, Semi-Supervised Classification with Graph Convolutional Networks, ICLR 2017:
+
+    H⁰ = X,    Hˡ⁺¹ = ReLU(P Hˡ Wˡ + bˡ),    P = D^-1/2 (A + I) D^-1/2,
+
+without the ReLU on the last layer, whose rows are logits.
+"""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from algorithms.nn import GraphModel
+from algorithms.nn._sparse import Features, Propagation, dropout, product
+
+NAME = "gcn"
+PROPAGATION: Literal["symmetric", "mean"] = "symmetric"
+
+
+class _Layer(torch.nn.Module):
+    def __init__(self, wide: int, out: int) -> None:
+        super().__init__()
+        self.weight = torch.nn.Parameter(torch.empty(wide, out))
+        self.bias = torch.nn.Parameter(torch.empty(out))
+
+    def forward(self, x: Features, propagation: Propagation) -> Tensor:
+        return product(propagation, product(x, self.weight)) + self.bias
+
+
+class GCN(GraphModel):
+    """`layers` graph convolutions; parameters W⁰, b⁰, W¹, b¹, … with Wˡ of shape (in, out)."""
+
+    def __init__(self, widths: list[int], rate: float) -> None:
+        super().__init__()
+        self.rate = rate
+        self.layers = torch.nn.ModuleList(_Layer(a, b) for a, b in pairwise(widths))
+
+    def forward(
+        self, x: Features, propagation: Propagation, generator: torch.Generator, training: bool
+    ) -> Tensor:
+        """Logits, shape (N, C)."""
+        first, *others = self.layers
+        hidden: Tensor = first(x, propagation)
+        for layer in others:
+            hidden = dropout(torch.relu(hidden), self.rate, generator, training)
+            hidden = layer(hidden, propagation)
+        return hidden
+
+
+def build(features: int, classes: int, hidden: int, layers: int, dropout: float) -> GraphModel:
+    """GCN with `layers` convolutions of width `hidden`, uninitialised."""
+    return GCN([features, *[hidden] * (layers - 1), classes], dropout)

@@ -1,0 +1,61 @@
+"""GraphSAGE with the mean aggregator.
+
+Hamilton, Ying and Leskovec, Inductive Representation Learning on Large Graphs, NeurIPS 2017,
+Algorithm 1:
+
+    h_vˡ⁺¹ = ReLU(h_vˡ W_own + mean_{u ∈ N(v)} h_uˡ W_near + b),
+
+the concatenation of the paper written as a sum of two products; all neighbours, no sampling, no
+row normalisation between layers; no ReLU on the last layer.
+"""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from algorithms.nn import GraphModel
+from algorithms.nn._sparse import Features, Propagation, dropout, product
+
+NAME = "graph_sage"
+PROPAGATION: Literal["symmetric", "mean"] = "mean"
+
+
+class _Layer(torch.nn.Module):
+    def __init__(self, wide: int, out: int) -> None:
+        super().__init__()
+        self.own = torch.nn.Parameter(torch.empty(wide, out))
+        self.near = torch.nn.Parameter(torch.empty(wide, out))
+        self.bias = torch.nn.Parameter(torch.empty(out))
+
+    def forward(self, x: Features, propagation: Propagation) -> Tensor:
+        near = product(propagation, product(x, self.near))
+        return product(x, self.own) + near + self.bias
+
+
+class GraphSAGE(GraphModel):
+    """`layers` mean-aggregator layers; per layer W_own, W_near of shape (in, out), then b."""
+
+    def __init__(self, widths: list[int], rate: float) -> None:
+        super().__init__()
+        self.rate = rate
+        self.layers = torch.nn.ModuleList(_Layer(a, b) for a, b in pairwise(widths))
+
+    def forward(
+        self, x: Features, propagation: Propagation, generator: torch.Generator, training: bool
+    ) -> Tensor:
+        """Logits, shape (N, C)."""
+        first, *others = self.layers
+        hidden: Tensor = first(x, propagation)
+        for layer in others:
+            hidden = dropout(torch.relu(hidden), self.rate, generator, training)
+            hidden = layer(hidden, propagation)
+        return hidden
+
+
+def build(features: int, classes: int, hidden: int, layers: int, dropout: float) -> GraphModel:
+    """GraphSAGE with `layers` layers of width `hidden`, uninitialised."""
+    return GraphSAGE([features, *[hidden] * (layers - 1), classes], dropout)

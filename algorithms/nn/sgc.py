@@ -1,0 +1,46 @@
+"""SGC (Wu et al., Simplifying Graph Convolutional Networks, ICML 2019, eq. 8):
+
+    logits = P^K X W + b,    P = D^-1/2 (A + I) D^-1/2.
+
+Computed as P (… (P (X W))): propagating C columns instead of F, which is the same by
+associativity. There is no hidden layer, so `hidden` and `dropout` have no meaning and are unused.
+A linear model on row-normalised features needs large steps: the paper trains with lr = 0.2 and a
+small weight decay; with a GCN's 0.01 it hardly moves in 100 epochs.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from algorithms.nn import GraphModel
+from algorithms.nn._sparse import Features, Propagation, product
+
+NAME = "sgc"
+PROPAGATION: Literal["symmetric", "mean"] = "symmetric"
+
+
+class SGC(GraphModel):
+    """Linear model on K-fold propagated features; parameters W of shape (F, C), then b."""
+
+    def __init__(self, features: int, classes: int, hops: int) -> None:
+        super().__init__()
+        self.hops = hops
+        self.weight = torch.nn.Parameter(torch.empty(features, classes))
+        self.bias = torch.nn.Parameter(torch.empty(classes))
+
+    def forward(
+        self, x: Features, propagation: Propagation, generator: torch.Generator, training: bool
+    ) -> Tensor:
+        """Logits, shape (N, C); nothing is drawn from `generator`."""
+        result = product(x, self.weight)
+        for _ in range(self.hops):
+            result = product(propagation, result)
+        return result + self.bias
+
+
+def build(features: int, classes: int, hidden: int, layers: int, dropout: float) -> GraphModel:
+    """SGC with K = `layers` hops, uninitialised."""
+    return SGC(features, classes, layers)
