@@ -1,0 +1,204 @@
+"""Envelopes: a small signed public header and opaque bytes. What transports carry.
+
+Layout: ``SFGL`` | version (1 byte) | header length (u16) | header | signature (64) | body length
+(u32) | body, all big-endian. The header is canonical JSON (RFC 8785) of strings of fixed width, so
+an envelope's size depends on the plan item and the names of the parties, never on the data (O8).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import struct
+from dataclasses import asdict, dataclass, fields
+
+from crypto.canonical import canonical, parse
+from crypto.errors import CryptoError
+from protocols.errors import BadEnvelope
+
+MAGIC = b"SFGL\x01"
+SIGNATURE_BYTES = 64
+HEADER_LIMIT = 4096  # bytes; a header of ours is below 1,400
+BODY_LIMIT = 1 << 30  # bytes; the plan's exact size is checked as soon as the header is read
+NONE = "0" * 64  # stands where a digest does not apply
+_WIDTH = {
+    "run": 32,
+    "plan": 64,
+    "policy": 64,
+    "round": 8,
+    "exchange": 8,
+    "attempt": 8,
+    "cohort": 64,
+    "schema": 64,
+    "key": 16,
+    "given": 64,
+    "body": 64,
+    "head": 64,
+    "nonce": 32,
+}
+_COUNTERS = ("round", "exchange", "attempt")
+
+
+@dataclass(frozen=True)
+class Header:
+    """What the sender signs.
+
+    Attributes:
+        run, plan, policy: digests that bind the envelope to one run.
+        round, exchange, attempt: where in the run; `exchange` counts Asks and never repeats.
+        cohort: digest of the exact cohort.
+        item: the plan item.
+        schema: digest of the item's field schema.
+        sender, recipient: party names (recipient ``roster``: everyone).
+        key: id of the key that protects the body.
+        given: digest of what the sender was given (equal for all clients, else nothing is opened).
+        body: SHA-256 of the body.
+        head: head of the sender's ledger before this release.
+        nonce: 16 random bytes, so that a digest of the envelope tells nothing about its content.
+    """
+
+    run: str
+    plan: str
+    policy: str
+    round: int
+    exchange: int
+    attempt: int
+    cohort: str
+    item: str
+    schema: str
+    sender: str
+    recipient: str
+    key: str
+    given: str
+    body: str
+    head: str
+    nonce: str
+
+    def encode(self, *, without_body: bool = False) -> bytes:
+        """Return canonical bytes; `without_body` gives the HPKE ``info`` of a sealed body."""
+        record = {name: str(value) for name, value in asdict(self).items()}
+        for name in _COUNTERS:
+            record[name] = f"{int(record[name]):08d}"
+        if without_body:
+            record["body"] = ""
+        return canonical(record)
+
+    @classmethod
+    def decode(cls, data: bytes) -> Header:
+        """Parse strictly: exactly these keys, fixed widths; raises BadEnvelope."""
+        try:
+            record = parse(data, limit=HEADER_LIMIT)
+        except CryptoError as error:
+            raise BadEnvelope("A header is not canonical.") from error
+        known = {f.name for f in fields(cls)}
+        if not isinstance(record, dict) or set(record) != known:
+            raise BadEnvelope("A header does not hold exactly the known fields.")
+        for name, value in record.items():
+            if not isinstance(value, str) or len(value) > 120:
+                raise BadEnvelope("A header field is not a short text.")
+            if name in _WIDTH and (len(value) != _WIDTH[name] or not value.isascii()):
+                raise BadEnvelope("A header field has the wrong width.")
+        counters = {}
+        for name in _COUNTERS:
+            if not record[name].isdecimal():
+                raise BadEnvelope("A header counter is not a number.")
+            counters[name] = int(record[name])
+        return cls(**{**record, **counters})
+
+
+@dataclass(frozen=True, repr=False)
+class Envelope:
+    """Signed header and opaque body. Made by the gateway only, or decoded from bytes."""
+
+    header: Header
+    signature: bytes
+    body: bytes
+
+    def encode(self) -> bytes:
+        """Return the bytes that travel."""
+        header = self.header.encode()
+        return b"".join(
+            (
+                MAGIC,
+                struct.pack(">H", len(header)),
+                header,
+                self.signature,
+                struct.pack(">I", len(self.body)),
+                self.body,
+            )
+        )
+
+    @classmethod
+    def decode(cls, data: bytes) -> Envelope:
+        """Parse strictly; sizes first, then the header, then the body's digest.
+
+        Raises:
+            BadEnvelope: anything is not exactly as written by :meth:`encode`.
+        """
+        view = memoryview(data)
+        start = len(MAGIC) + 2
+        if len(data) < start or bytes(view[: len(MAGIC)]) != MAGIC:
+            raise BadEnvelope("These bytes are not an envelope of this version.")
+        (length,) = struct.unpack(">H", view[len(MAGIC) : start])
+        end = start + length
+        rest = end + SIGNATURE_BYTES
+        if length > HEADER_LIMIT or len(data) < rest + 4:
+            raise BadEnvelope("An envelope is cut short, or its header is too long.")
+        (size,) = struct.unpack(">I", view[rest : rest + 4])
+        if size > BODY_LIMIT or len(data) != rest + 4 + size:
+            raise BadEnvelope("An envelope's body does not have the length it states.")
+        header = Header.decode(bytes(view[start:end]))
+        body = bytes(view[rest + 4 :])
+        if not hmac.compare_digest(header.body, hashlib.sha256(body).hexdigest()):
+            raise BadEnvelope("An envelope's body does not match its signed digest.")
+        return cls(header, bytes(view[end:rest]), body)
+
+    @property
+    def size(self) -> int:
+        """Bytes on the wire."""
+        return envelope_bytes(len(self.header.encode()), len(self.body))
+
+    def __repr__(self) -> str:
+        """Return the route only."""
+        return f"<Envelope {self.header.item} {self.header.sender}->{self.header.recipient}>"
+
+
+def envelope_bytes(header: int, body: int) -> int:
+    """Return the size of an envelope from the sizes of its header and body."""
+    return len(MAGIC) + 2 + header + SIGNATURE_BYTES + 4 + body
+
+
+def signed_header(envelope: Envelope) -> bytes:
+    """Return header and signature alone: what a client vouches for, without the body."""
+    header = envelope.header.encode()
+    return struct.pack(">H", len(header)) + header + envelope.signature
+
+
+def read_signed_header(data: bytes) -> tuple[Header, bytes, int]:
+    """Parse one :func:`signed_header` at the start of `data`.
+
+    Returns:
+        The header, its signature and the number of bytes read.
+
+    Raises:
+        BadEnvelope: cut short or malformed.
+    """
+    if len(data) < 2:
+        raise BadEnvelope("A signed header is cut short.")
+    (length,) = struct.unpack(">H", data[:2])
+    end = 2 + length + SIGNATURE_BYTES
+    if length > HEADER_LIMIT or len(data) < end:
+        raise BadEnvelope("A signed header is cut short.")
+    return Header.decode(data[2 : 2 + length]), data[2 + length : end], end
+
+
+def header_bytes(item: str, sender: str, recipient: str) -> int:
+    """Return the encoded size of a header on this route."""
+    texts = {name: "0" * width for name, width in _WIDTH.items() if name not in _COUNTERS}
+    header = Header(
+        **{**texts, "item": item, "sender": sender, "recipient": recipient},
+        round=0,
+        exchange=0,
+        attempt=0,
+    )
+    return len(header.encode())

@@ -1,0 +1,121 @@
+"""Everything that can go wrong on this floor, drawn once.
+
+::
+
+    SecureFglError
+    ├── PolicyError            our policy forbids it; nothing has left
+    │   ├── NotAdmitted        the policy names no protection for a message the algorithm needs
+    │   ├── NotInPlan          a message, size or count that the plan does not hold
+    │   ├── CohortTooSmall     fewer other parties than the policy's minimum
+    │   └── UnfitMessage       wrong shape or type, NaN or Inf
+    ├── LocalProtocolError     our own code called a session in the wrong order
+    ├── RemoteProtocolError    a peer sent something that is not acceptable
+    │   ├── BadEnvelope        cannot be decoded, or is not signed by who it says
+    │   ├── Replay             seen before, or older than what was already accepted
+    │   ├── WrongStage         a valid message that this state does not expect
+    │   └── Refused            the peer refused; carries a code from the closed list
+    ├── LedgerError            the record could not be written, so nothing was sent
+    └── EvidenceError          a stored record fails verification (names the step)
+
+No text of any error holds a payload value, a label, an identifier of a record or key material.
+"""
+
+from __future__ import annotations
+
+
+class SecureFglError(Exception):
+    """Base of all errors of the message layer.
+
+    Args:
+        what: what happened.
+        why: the likely cause.
+        fix: what to do next.
+    """
+
+    def __init__(self, what: str, *, why: str = "", fix: str = "") -> None:
+        self.what, self.why, self.fix = what, why, fix
+        super().__init__(what)
+
+    def diagnostics(self) -> str:
+        """Return what happened, the likely cause and the next step, one per line."""
+        lines = [self.what]
+        if self.why:
+            lines.append(f"Why: {self.why}")
+        if self.fix:
+            lines.append(f"What to do: {self.fix}")
+        return "\n".join(lines)
+
+
+class PolicyError(SecureFglError):
+    """The policy forbids it; nothing has left the client."""
+
+
+class NotAdmitted(PolicyError):
+    """The policy names no protection for a message that the algorithm needs."""
+
+
+class NotInPlan(PolicyError):
+    """A message, recipient, size or count that the plan does not hold."""
+
+
+class CohortTooSmall(PolicyError):
+    """Fewer other parties than the policy's minimum cohort."""
+
+
+class UnfitMessage(PolicyError):
+    """A message whose shape, type or values (NaN, Inf, out of range) may not be said."""
+
+
+class LocalProtocolError(SecureFglError):
+    """Our own code used a session out of order."""
+
+
+class RemoteProtocolError(SecureFglError):
+    """A peer sent something unacceptable."""
+
+
+class BadEnvelope(RemoteProtocolError):
+    """Bytes that cannot be decoded, or are not signed by who they claim."""
+
+
+class Replay(RemoteProtocolError):
+    """An envelope seen before, or older than one already accepted."""
+
+
+class WrongStage(RemoteProtocolError):
+    """A valid message that the current state does not expect."""
+
+
+class Refused(RemoteProtocolError):
+    """A peer refused to answer.
+
+    Args:
+        sender: the party that refused.
+        code: one of :data:`protocols.control.REFUSALS`.
+    """
+
+    def __init__(self, sender: str, code: str) -> None:
+        self.sender, self.code = sender, code
+        super().__init__(
+            f"{sender} refused to answer ({code}).",
+            why="its own policy, plan or data does not allow the answer; "
+            "the reason stays in its local ledger",
+            fix=f"ask {sender} to read the last 'refusal' entry of its ledger",
+        )
+
+
+class LedgerError(SecureFglError):
+    """The ledger could not be written, so nothing was sent."""
+
+
+class EvidenceError(SecureFglError):
+    """A stored record fails verification.
+
+    Args:
+        step: the verification step that failed.
+        what: what is wrong with it.
+    """
+
+    def __init__(self, step: str, what: str) -> None:
+        self.step = step
+        super().__init__(what, fix="keep a copy; ask each party for its own ledger")

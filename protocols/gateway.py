@@ -1,0 +1,269 @@
+"""The gateway: the one door out of a party, and the only maker of envelopes.
+
+``release`` checks a message against the plan, applies the policy's guards, records the envelope in
+the ledger and returns its bytes. The session sends them only after the ledger is durable.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from crypto.bfv import Bfv, PublicKey
+from crypto.quantiser import Packing
+from crypto.samplers import Stream, derive, entropy
+from protocols.boxes import close_boxes
+from protocols.codec import encode
+from protocols.disclosures import Disclosure
+from protocols.envelope import NONE, Envelope, Header
+from protocols.errors import LocalProtocolError, NotInPlan
+from protocols.guards import Guard, find
+from protocols.ledger import Ledger
+from protocols.messages import Message, names
+from protocols.plan import Item, Plan
+from protocols.planning import integer_bytes, sum_layout
+from protocols.policy import PrivacyPolicy
+from protocols.roster import EVERYONE, Identity, Roster, cohort_digest
+
+
+@dataclass(frozen=True)
+class Where:
+    """Where in the run a message belongs.
+
+    Attributes:
+        round: 0 before the first and after the last round.
+        exchange: number of the Ask; never repeats in a run.
+        members: the exact cohort; empty for messages outside any cohort.
+        given: digest of what the cohort was given.
+        attempt: 1, or more after a repeated Ask.
+    """
+
+    round: int = 0
+    exchange: int = 0
+    members: tuple[str, ...] = ()
+    given: str = NONE
+    attempt: int = 1
+
+
+@dataclass
+class Papers:
+    """What every party of a run holds: identity, roster, plan, policy, run name, encryption."""
+
+    me: Identity
+    roster: Roster
+    plan: Plan
+    policy: PrivacyPolicy
+    run: str
+    scheme: Bfv | None = None
+    he_key: PublicKey | None = None
+
+    def __post_init__(self) -> None:
+        """Cache the digests that stand in every header."""
+        self.plan_digest, self.policy_digest = self.plan.digest, self.policy.digest
+        self.schemas = {item.id: item.schema_digest for item in self.plan.items}
+        if self.plan.policy_digest != self.policy_digest:
+            raise NotInPlan(
+                "The plan was made for another policy.", fix="make a new plan with this policy"
+            )
+
+    def dims(self, item: Item) -> dict[str, int]:
+        """Return all named sizes that apply to an item."""
+        return {**self.plan.dims, **item.dims}
+
+    def cohort(self, where: Where) -> str:
+        """Return the digest of the exact cohort, or NONE without one."""
+        if not where.members:
+            return NONE
+        return cohort_digest(self.run, self.plan_digest, where.round, where.attempt, where.members)
+
+
+class Gateway:
+    """The door of one party.
+
+    Args:
+        papers: identity, plan and policy; the plan is the approved one.
+        ledger: where every release is recorded.
+        rounding: key (32 bytes) of the stochastic rounding stream. It may derive from the
+            learning seed while no privacy claim rests on the rounding (O15).
+    """
+
+    def __init__(self, papers: Papers, ledger: Ledger, rounding: bytes) -> None:
+        self._papers, self._ledger, self._rounding = papers, ledger, rounding
+        self._sent: dict[tuple[str, str], int] = {}
+        self._labels: set[tuple[str, str, int, int]] = set()
+
+    def release(
+        self, id: str, messages: Sequence[Message], recipient: str, where: Where
+    ) -> Envelope:
+        """Protect `messages` as the policy says and put them into a signed envelope.
+
+        Args:
+            id: the plan item.
+            messages: the item's messages, any order.
+            recipient: a party's name, or ``roster`` for public messages.
+            where: round, exchange and cohort.
+
+        Raises:
+            NotInPlan: the plan does not hold this message, route, size or number of times.
+            UnfitMessage: wrong shape or type, NaN or Inf.
+            LocalProtocolError: a second vector under one label (O6), or a key that is missing.
+        """
+        item = self._papers.plan.item(id)
+        ordered = self._check(item, messages, recipient, where)
+        header = self._header(item, recipient, where)
+        try:
+            body, clipped = self._body(item, ordered, recipient, header)
+        except KeyError as error:
+            raise NotInPlan("A message uses a dimension that the plan does not name.") from error
+        header = Header(**{**header.__dict__, "body": hashlib.sha256(body).hexdigest()})
+        signature = self._papers.me.signing.sign("envelope", header.encode())
+        envelope = Envelope(header, signature, body)
+        if envelope.size > item.bytes:
+            raise NotInPlan(f"{id} is larger than planned; nothing was sent.")
+        self._record(item, envelope, clipped)
+        return envelope
+
+    def _check(
+        self, item: Item, messages: Sequence[Message], recipient: str, where: Where
+    ) -> list[Message]:
+        papers = self._papers
+        if item.sender != str(papers.me.party.role):
+            raise NotInPlan(f"The plan does not let a {papers.me.party.role} send {item.id}.")
+        role = EVERYONE if recipient == EVERYONE else str(papers.roster.party(recipient).role)
+        if role != item.recipient:
+            raise NotInPlan(f"The plan does not let {item.id} go to a {role}.")
+        by_name = {type(message).__name__: message for message in messages}
+        planned = [message.name for message in item.messages]
+        if len(by_name) != len(messages) or set(by_name) != set(planned):
+            raise NotInPlan(
+                f"{item.id} is planned as {'+'.join(planned)}, not {'+'.join(sorted(by_name))}."
+            )
+        for message in messages:
+            allowed = papers.policy.messages
+            name = type(message).__name__
+            if allowed is not None and not _control(message) and name not in allowed:
+                raise NotInPlan(f"{name} is not an allowed message of this policy.")
+        if self._sent.get((item.id, recipient), 0) >= item.times:
+            raise NotInPlan(f"{item.id} was already sent as often as planned ({item.times}).")
+        label = (item.id, recipient, where.exchange, where.attempt)
+        if label in self._labels:
+            raise LocalProtocolError(f"{item.id} was already released in this exchange.")
+        return [by_name[name] for name in planned]
+
+    def _header(self, item: Item, recipient: str, where: Where) -> Header:
+        papers, key = self._papers, "0" * 16
+        if recipient != EVERYONE:
+            key = papers.roster.party(recipient).seal.key_id
+        if item.disclosure is Disclosure.SUM and papers.he_key is not None:
+            key = papers.he_key.key_id[:16]
+        return Header(
+            run=papers.run,
+            plan=papers.plan_digest,
+            policy=papers.policy_digest,
+            round=where.round,
+            exchange=where.exchange,
+            attempt=where.attempt,
+            cohort=papers.cohort(where),
+            item=item.id,
+            schema=papers.schemas[item.id],
+            sender=papers.me.party.name,
+            recipient=recipient,
+            key=key,
+            given=where.given,
+            body=NONE,
+            head=self._ledger.head,
+            nonce=entropy(16).hex(),
+        )
+
+    def _body(
+        self, item: Item, messages: list[Message], recipient: str, header: Header
+    ) -> tuple[bytes, bool]:
+        """Apply the guards in the policy's order; returns the body and whether clip changed it."""
+        chain = self._papers.policy.chain(item.disclosure)
+        clipped = False
+        if item.disclosure is Disclosure.SUM:
+            body, clipped = self._sum(item, messages, chain, header)
+        elif item.disclosure is Disclosure.SEALED and item.id.endswith(f".up.{Disclosure.SEALED}"):
+            return self._boxes(item, messages, header), False
+        else:
+            body = encode(messages, self._papers.dims(item))
+        if len(body) != item.body:
+            raise NotInPlan(f"{item.id} does not have the planned size; nothing was sent.")
+        if find(chain, "seal"):
+            key = self._papers.roster.party(recipient).seal
+            body = key.seal(header.encode(without_body=True), body)
+        return body, clipped
+
+    def _sum(
+        self, item: Item, messages: list[Message], chain: tuple[Guard, ...], header: Header
+    ) -> tuple[bytes, bool]:
+        papers = self._papers
+        layout = sum_layout([type(message) for message in messages], chain, papers.dims(item))
+        labels = (header.sender, f"{header.exchange}", item.id)
+        stream = Stream(derive(self._rounding, "rounding", *labels))
+        integers, clipped = layout.encode(messages, stream)
+        if not find(chain, "he"):
+            return integers.astype(f"<u{integer_bytes(layout.bits)}").tobytes(), clipped
+        if papers.scheme is None or papers.he_key is None:
+            raise LocalProtocolError("The key authority's public key is not here yet.")
+        packing = Packing(layout.bits, len(papers.plan.clients), papers.scheme.plain_bits)
+        return papers.scheme.encrypt(papers.he_key, packing.pack(integers)), clipped
+
+    def _boxes(self, item: Item, messages: list[Message], header: Header) -> bytes:
+        papers, where = self._papers, (header.run, header.exchange, item.id)
+        dims = papers.dims(item)
+        body = b"".join(close_boxes(m, papers.me, papers.roster, dims, where) for m in messages)
+        if len(body) != item.body:
+            raise NotInPlan(f"{item.id} does not have the planned size; nothing was sent.")
+        return body
+
+    def _record(self, item: Item, envelope: Envelope, clipped: bool) -> None:
+        header = envelope.header
+        self._labels.add((item.id, header.recipient, header.exchange, header.attempt))
+        sent = (item.id, header.recipient)
+        self._sent[sent] = self._sent.get(sent, 0) + 1
+        facts: dict[str, object] = {
+            **route(header),
+            "bytes": envelope.size,
+            "clipped": clipped,
+            "commitment": commitment(envelope.encode()),
+            "disclosure": str(item.disclosure),
+            "messages": "+".join(message.name for message in item.messages),
+            "protection": list(item.guards),
+            "unsafe": item.unsafe,
+        }
+        self._ledger.record("release", facts)
+
+
+def route(header: Header) -> dict[str, object]:
+    """Return the facts of a header that stand in ledger entries."""
+    return {
+        "attempt": header.attempt,
+        "cohort": header.cohort,
+        "exchange": header.exchange,
+        "given": header.given,
+        "item": header.item,
+        "key": header.key,
+        "plan": header.plan,
+        "policy": header.policy,
+        "recipient": header.recipient,
+        "round": header.round,
+        "sender": header.sender,
+    }
+
+
+def commitment(envelope: bytes) -> str:
+    """Return the ledger's commitment to an envelope's bytes (which hold a random nonce)."""
+    return hashlib.sha256(b"secure-fgl/envelope\0" + envelope).hexdigest()
+
+
+def given_digest(messages: Sequence[Message], dims: Mapping[str, int]) -> str:
+    """Return the digest of what a cohort was given (equal for every client, O8)."""
+    kinds = names(tuple(type(message) for message in messages))
+    content = kinds.encode() + b"\0" + encode(messages, dims)
+    return hashlib.sha256(b"secure-fgl/given\0" + content).hexdigest()
+
+
+def _control(message: Message) -> bool:
+    return type(message).__module__ == "protocols.control"

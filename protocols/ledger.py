@@ -1,0 +1,156 @@
+"""The ledger: an append-only, hash-chained record of every release, receipt and refusal.
+
+One line of canonical JSON per entry. Each entry carries the head of the one before it; the head
+travels in every signed envelope header, so peers hold it. A Merkle tree over the lines (RFC 9162)
+gives a signed checkpoint, so that a cut tail is seen too. Entries of one exchange share one durable
+write, made *before* anything is sent.
+
+An entry's `commitment` is SHA-256 over the envelope's bytes. Every envelope carries 16 random bytes
+(the header's nonce), so a reader of the ledger cannot guess its content from the commitment.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Mapping
+from typing import Any, Protocol
+
+from crypto.canonical import canonical, parse
+from crypto.checkpoint import Checkpoint
+from crypto.errors import CryptoError
+from crypto.merkle import Tree
+from crypto.signatures import SigningKey
+from protocols.envelope import NONE
+from protocols.errors import EvidenceError, LedgerError
+
+ENTRY_LIMIT = 16_384  # bytes; an entry of ours is below 1,500
+KINDS = ("plan", "key", "release", "receipt", "refusal", "open", "close")
+
+Entry = dict[str, Any]
+
+
+class Store(Protocol):
+    """Where lines go. `append` returns only when they are durable, and raises OSError otherwise."""
+
+    def append(self, lines: bytes) -> None:
+        """Write complete lines durably."""
+
+
+class MemoryStore:
+    """Keeps lines in memory: for tests, and runs without a folder."""
+
+    def __init__(self) -> None:
+        self.lines = b""
+
+    def append(self, lines: bytes) -> None:
+        """Keep the lines."""
+        self.lines += lines
+
+
+def head_of(line: bytes) -> str:
+    """Return the head after an entry: SHA-256 (hex) over its line, which holds the head before."""
+    return hashlib.sha256(b"secure-fgl/ledger\0" + line).hexdigest()
+
+
+class Ledger:
+    """One party's record of one run.
+
+    Args:
+        party: whose it is.
+        run: the run's name.
+        store: durable storage.
+        clock: returns the time as text (UTC, seconds); injected, as this floor has no clock.
+    """
+
+    def __init__(self, party: str, run: str, store: Store, clock: Callable[[], str]) -> None:
+        self.party, self.run = party, run
+        self._store, self._clock = store, clock
+        self._tree, self._pending, self._failed = Tree(), bytearray(), False
+        self.head, self.size = NONE, 0
+
+    def record(self, kind: str, facts: Mapping[str, Any]) -> None:
+        """Append an entry; it is durable only after :meth:`commit`.
+
+        Args:
+            kind: one of :data:`KINDS`.
+            facts: texts, whole numbers and lists of them; never a payload value.
+
+        Raises:
+            LedgerError: an earlier write failed; the ledger takes nothing more.
+        """
+        if self._failed:
+            raise LedgerError("The ledger failed earlier and takes no more entries.")
+        if kind not in KINDS:
+            raise ValueError(f"unknown kind of ledger entry; known: {', '.join(KINDS)}")
+        entry = {
+            **facts,
+            "kind": kind,
+            "party": self.party,
+            "prev": self.head,
+            "run": self.run,
+            "seq": self.size,
+            "time": self._clock(),
+        }
+        line = canonical(entry) + b"\n"
+        self._pending += line
+        self._tree.append(line)
+        self.head, self.size = head_of(line), self.size + 1
+
+    def commit(self) -> None:
+        """Make all entries so far durable in one write.
+
+        Raises:
+            LedgerError: the write failed (full disk, no permission). The caller must send nothing.
+        """
+        if self._failed:
+            raise LedgerError("The ledger failed earlier and takes no more entries.")
+        if not self._pending:
+            return
+        try:
+            self._store.append(bytes(self._pending))
+        except OSError as error:
+            self._failed = True
+            raise LedgerError(
+                f"The ledger of {self.party} cannot be written ({error.strerror or 'IO error'}).",
+                why="the disk is full, or the folder is not writable",
+                fix="free some space and start the run again; nothing of this exchange was sent",
+            ) from error
+        self._pending.clear()
+
+    def checkpoint(self, key: SigningKey) -> str:
+        """Return a signed note over the tree of all entries so far."""
+        note = Checkpoint(origin_of(self.run, self.party), self.size, self._tree.root())
+        return note.sign(key, self.party)
+
+
+def origin_of(run: str, party: str) -> str:
+    """Return the origin line of a party's checkpoints."""
+    return f"secure-fgl/{run}/{party}"
+
+
+def read_lines(data: bytes) -> list[tuple[Entry, bytes]]:
+    """Parse a ledger file strictly and check its chain.
+
+    Returns:
+        Each entry with the exact line it was read from.
+
+    Raises:
+        EvidenceError: at step ``chain``: a line is not canonical, out of sequence, or does not
+            follow from the one before it.
+    """
+    entries: list[tuple[Entry, bytes]] = []
+    head = NONE
+    for number, line in enumerate(data.splitlines(keepends=True)):
+        try:
+            entry = parse(line.rstrip(b"\n"), limit=ENTRY_LIMIT)
+        except CryptoError as error:
+            raise EvidenceError("chain", f"entry {number} is not canonical JSON") from error
+        if not isinstance(entry, dict) or not line.endswith(b"\n"):
+            raise EvidenceError("chain", f"entry {number} is not a complete line")
+        if entry.get("seq") != number or entry.get("prev") != head:
+            raise EvidenceError("chain", f"entry {number} does not follow from the one before it")
+        if entry.get("kind") not in KINDS:
+            raise EvidenceError("chain", f"entry {number} is of no known kind")
+        entries.append((entry, line))
+        head = head_of(line)
+    return entries

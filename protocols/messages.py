@@ -1,0 +1,182 @@
+"""Messages: frozen records of arrays that may be said, each with its disclosure.
+
+A message declares *what it is* (fields with shape, unit and meaning) and *what its receiver is
+meant to learn* (its base class). How it is protected is the policy's business, not the message's::
+
+    class Update(SumMessage):
+        delta: Vector = real("d", unit="weight x record", meaning="n_k x change of the model")
+        count: int = count(unit="record", meaning="training records n_k")
+
+Shapes are named dimensions; their sizes come from the plan, never from the data.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal, dataclass_transform
+
+import numpy as np
+from numpy.typing import NDArray
+
+from protocols.disclosures import Disclosure
+
+Array = NDArray[Any]
+Vector = NDArray[Any]
+Matrix = NDArray[Any]
+Wire = Literal["f4", "f8", "u8", "bytes"]
+
+
+@dataclass(frozen=True)
+class Field:
+    """One field of a message, as plans and wire formats see it.
+
+    Attributes:
+        name: the attribute's name.
+        shape: names of dimensions, or fixed sizes; empty for a scalar.
+        wire: little-endian type on the wire: ``f4``, ``f8``, ``u8`` or ``bytes``.
+        unit: unit of one entry.
+        meaning: what one entry says.
+        scale: dimension by which the magnitude may grow (``"records"`` for n_k-weighted sums).
+        key: the field by which a MATCH message is compared.
+    """
+
+    name: str
+    shape: tuple[str | int, ...]
+    wire: Wire
+    unit: str
+    meaning: str
+    scale: str | None = None
+    key: bool = False
+
+    def sizes(self, dims: Mapping[str, int]) -> tuple[int, ...]:
+        """Return the concrete shape under `dims`; raises KeyError for an unknown dimension."""
+        return tuple(dims[part] if isinstance(part, str) else part for part in self.shape)
+
+
+def _field(**facts: Any) -> Any:
+    return dataclasses.field(metadata={"field": facts})
+
+
+def real(
+    *shape: str | int,
+    unit: str,
+    meaning: str,
+    scale: str | None = None,
+    wire: Literal["f4", "f8"] = "f8",
+) -> Any:
+    """Declare a real-valued field of the given shape (no shape: a scalar)."""
+    return _field(shape=shape, unit=unit, meaning=meaning, scale=scale, wire=wire)
+
+
+def count(*shape: str | int, unit: str, meaning: str, key: bool = False) -> Any:
+    """Declare an exact, non-negative integer field below 2^32; never rounded stochastically."""
+    return _field(shape=shape, unit=unit, meaning=meaning, wire="u8", key=key)
+
+
+def blob(size: str | int, *, unit: str, meaning: str) -> Any:
+    """Declare a field of exactly `size` bytes (a key, a ciphertext, a bit mask)."""
+    return _field(shape=(size,), unit=unit, meaning=meaning, wire="bytes")
+
+
+@dataclass_transform(
+    kw_only_default=True,
+    frozen_default=True,
+    eq_default=False,
+    field_specifiers=(real, count, blob),
+)
+class Message:
+    """Base of every message. Use one of the subclasses below, which fix the disclosure."""
+
+    disclosure: ClassVar[Disclosure]
+    fields: ClassVar[tuple[Field, ...]] = ()
+
+    def __init_subclass__(cls) -> None:
+        """Freeze the class and read its fields; undeclared annotations are refused."""
+        dataclass(frozen=True, eq=False, repr=False, kw_only=True)(cls)
+        fields = []
+        for item in dataclasses.fields(cls):  # type: ignore[arg-type]
+            facts = item.metadata.get("field")
+            if facts is None:
+                raise TypeError(
+                    f"{cls.__name__}.{item.name} has no declaration. "
+                    "Declare it with real(...), count(...) or blob(...)."
+                )
+            fields.append(Field(name=item.name, **facts))
+        cls.fields = tuple(fields)
+
+    def __repr__(self) -> str:
+        """Return type and fields, never a value."""
+        names = ", ".join(field.name for field in self.fields)
+        return f"<{type(self).__name__} {self.disclosure}({names})>"
+
+    def __reduce__(self) -> Any:
+        """Refuse pickling: messages leave only through the gateway."""
+        raise TypeError(f"{type(self).__name__} may not be pickled; release it through the gateway")
+
+
+class SumMessage(Message):
+    """The receiver learns only the cohort's total of every field."""
+
+    disclosure = Disclosure.SUM
+
+
+class WeightedSumMessage(Message):
+    """Each receiver learns its own weighted combination; the aggregator learns nothing."""
+
+    disclosure = Disclosure.WEIGHTED_SUM
+
+
+class SimilarityMessage(Message):
+    """The aggregator learns only the pairwise cosines of the one vector field."""
+
+    disclosure = Disclosure.SIMILARITY
+
+
+class MatchMessage(Message):
+    """The matcher learns only which entries of the key field are equal across clients."""
+
+    disclosure = Disclosure.MATCH
+
+
+class MixedMessage(Message):
+    """The receiver learns mixtures of several distinct records; every field is (records, ...)."""
+
+    disclosure = Disclosure.MIXED
+
+
+class NoisedMessage(Message):
+    """The receiver learns each message after local noise."""
+
+    disclosure = Disclosure.NOISED
+
+
+class SealedMessage(Message):
+    """Row j of every field is opened by cohort member j only; the relay learns its size."""
+
+    disclosure = Disclosure.SEALED
+
+
+class ReleasedMessage(Message):
+    """Computed from already disclosed outputs only (the global model, a step number)."""
+
+    disclosure = Disclosure.RELEASED
+
+
+class PublicMessage(Message):
+    """Not derived from private data: configuration, seeds, public keys."""
+
+    disclosure = Disclosure.PUBLIC
+
+
+def names(kinds: tuple[type[Message], ...]) -> str:
+    """Return the names of message types joined by ``+``, as plans and ledgers print them."""
+    return "+".join(kind.__name__ for kind in kinds)
+
+
+def equal(one: Message, other: Message) -> bool:
+    """Tell whether two messages have the same type and bit-equal fields."""
+    return type(one) is type(other) and all(
+        np.array_equal(getattr(one, f.name), getattr(other, f.name)) for f in one.fields
+    )

@@ -1,0 +1,168 @@
+"""The plan: everything that would leave each party, made without touching the data.
+
+A plan is plain data (its JSON Schema: ``secure-fgl schema plan``). Its digest stands in every
+signed header, and the gateway refuses what is not in it: another message, recipient, size or count.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from typing import Any
+
+from pydantic import Field as Setting
+
+from crypto.canonical import canonical
+from protocols.disclosures import Disclosure
+from protocols.errors import NotInPlan
+from protocols.strict import Strict
+
+PLAN_VERSION = 1
+
+
+class FieldPlan(Strict):
+    """One field: what it says and how big it is. `bound` and `step` are decimal texts."""
+
+    name: str
+    dtype: str
+    shape: tuple[int, ...]
+    dims: str
+    unit: str
+    meaning: str
+    bound: str = ""
+    step: str = ""
+
+
+class MessagePlan(Strict):
+    """One message type inside an item."""
+
+    name: str
+    disclosure: Disclosure
+    fields: tuple[FieldPlan, ...]
+
+
+class Item(Strict):
+    """One kind of envelope on one route.
+
+    Attributes:
+        id: for example ``train.up.SUM``.
+        sender, recipient: roles; recipient ``roster`` is everyone.
+        bytes: size on the wire of the largest envelope of this kind, header and signature included.
+        body: exact size of its body before sealing.
+        times: how often, at most, between one sender and one recipient in the whole run.
+        per_round: how often in each round.
+        guards: the protection, in order.
+        learns: per role, in words.
+    """
+
+    id: str
+    sender: str
+    recipient: str
+    disclosure: Disclosure
+    messages: tuple[MessagePlan, ...]
+    guards: tuple[str, ...]
+    unsafe: bool = False
+    bytes: int = Setting(ge=0)
+    body: int = Setting(ge=0)
+    per_round: int = Setting(ge=0)
+    times: int = Setting(ge=0)
+    dims: dict[str, int] = Setting(default_factory=dict)
+    learns: dict[str, str] = Setting(default_factory=dict)
+
+    @property
+    def schema_digest(self) -> str:
+        """SHA-256 (hex) over the item's messages and fields."""
+        content = [message.model_dump(mode="json") for message in self.messages]
+        return hashlib.sha256(b"secure-fgl/schema\0" + canonical(content)).hexdigest()
+
+
+class DataPlan(Strict):
+    """What a plan may know of the data: public facts and padded upper bounds, never a count."""
+
+    name: str
+    task: str
+    features: int
+    classes: int
+    records: int
+    synthetic: bool
+
+
+class Plan(Strict):
+    """Everything that would leave, for one algorithm, data shape and policy."""
+
+    version: int = PLAN_VERSION
+    algorithm: str
+    form: str
+    rounds: int
+    clients: tuple[str, ...]
+    data: DataPlan
+    policy: str
+    policy_digest: str
+    smallest_cohort: int
+    scheme: str
+    budget: str
+    warnings: tuple[str, ...]
+    dims: dict[str, int]
+    items: tuple[Item, ...]
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 (hex) over the canonical plan; stands in every signed header."""
+        return hashlib.sha256(b"secure-fgl/plan\0" + canonical(self.document())).hexdigest()
+
+    def document(self) -> dict[str, Any]:
+        """Return the plan as plain data."""
+        return self.model_dump(mode="json")
+
+    def text(self) -> str:
+        """Return the plan as the JSON that is saved, approved and compared."""
+        return json.dumps(self.document(), indent=2, sort_keys=True) + "\n"
+
+    def item(self, id: str) -> Item:
+        """Return an item by id; raises NotInPlan."""
+        for item in self.items:
+            if item.id == id:
+                return item
+        raise NotInPlan(
+            f"The plan holds no item {id[:60]!r}.",
+            why="the run asks for something that was not planned or not approved",
+            fix="make a new plan, compare it with --against, and have it approved",
+        )
+
+    def bytes_up(self) -> int:
+        """Upper bound of what one client sends in the whole run, in bytes."""
+        return sum(i.bytes * i.times for i in self.items if i.sender == "client" and i.per_round)
+
+
+def drift(approved: Plan, wanted: Plan) -> list[str]:
+    """List what `wanted` would do beyond `approved`; empty if nothing is new.
+
+    Fewer rounds, fewer items and a larger minimum cohort are no drift; everything else is.
+    """
+    found = [
+        f"{name}: {getattr(approved, name)!r} became {getattr(wanted, name)!r}"
+        for name in ("version", "algorithm", "form", "data", "policy_digest", "scheme", "dims")
+        if getattr(approved, name) != getattr(wanted, name)
+    ]
+    if wanted.smallest_cohort < approved.smallest_cohort:
+        found.append("smallest_cohort: smaller groups would be opened")
+    if strangers := sorted(set(wanted.clients) - set(approved.clients)):
+        found.append(f"clients: {len(strangers)} new")
+    old = {item.id: item for item in approved.items}
+    for item in wanted.items:
+        if item.id not in old:
+            found.append(f"{item.id}: new ({item.sender} -> {item.recipient}, {item.disclosure})")
+        else:
+            found += _item_drift(old[item.id], item)
+    return found
+
+
+def _item_drift(old: Item, new: Item) -> list[str]:
+    found = []
+    for name in ("sender", "recipient", "disclosure", "messages", "guards", "unsafe", "dims"):
+        if getattr(old, name) != getattr(new, name):
+            found.append(f"{new.id}: {name} changed")
+    for name in ("bytes", "body", "per_round", "times"):
+        if getattr(new, name) > getattr(old, name):
+            found.append(f"{new.id}: {name} grew from {getattr(old, name)} to {getattr(new, name)}")
+    return found

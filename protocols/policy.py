@@ -1,0 +1,169 @@
+"""The privacy policy: what the data owner allows, in which protected form. Deny by default."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from pathlib import Path
+from typing import Any, TypeVar
+
+import yaml
+from pydantic import Field, ValidationError, model_validator
+
+from protocols.disclosures import Disclosure
+from protocols.errors import CohortTooSmall, NotAdmitted, PolicyError
+from protocols.guards import Clip, Guard, He, Quantise, Seal, Sign, UnsafeClear, check_chain
+from protocols.rounds import Algorithm, Form
+from protocols.strict import Strict, nearest
+
+S = TypeVar("S")
+
+
+class PrivacyPolicy(Strict):
+    """What may leave a client, and how.
+
+    Attributes:
+        name: shown in plan, ledger and report.
+        rules: per disclosure the chain of guards; a disclosure that is not named is refused.
+        minimum_cohort: how many *other* clients must be in every cohort (O10).
+        colluders: how many clients are assumed to collude; added to the minimum.
+        messages: message types that may be said; None allows every type whose disclosure is named.
+    """
+
+    name: str = Field(min_length=1, max_length=40, pattern=r"^[a-z0-9_-]+$")
+    rules: dict[Disclosure, tuple[Guard, ...]] = Field(min_length=1)
+    minimum_cohort: int = Field(default=3, ge=1, le=10_000)
+    colluders: int = Field(default=0, ge=0, le=10_000)
+    messages: tuple[str, ...] | None = None
+
+    @model_validator(mode="after")
+    def _chains_are_complete(self) -> PrivacyPolicy:
+        for disclosure, chain in self.rules.items():
+            check_chain(disclosure, chain)
+        return self
+
+    @classmethod
+    def preset(cls, name: str) -> PrivacyPolicy:
+        """Return a preset by name; raises PolicyError naming the nearest preset."""
+        if name not in PRESETS:
+            raise PolicyError(
+                f"There is no policy preset {name!r}.", fix=nearest(name, sorted(PRESETS))
+            )
+        return PRESETS[name]
+
+    @classmethod
+    def load(cls, source: str | Path) -> PrivacyPolicy:
+        """Return a preset, or read a YAML policy file.
+
+        Raises:
+            PolicyError: no such preset or file, or the file is not a valid policy.
+        """
+        if isinstance(source, str) and source in PRESETS:
+            return PRESETS[source]
+        path = Path(source)
+        if not path.is_file():
+            raise PolicyError(
+                f"{str(source)!r} is neither a policy preset nor a file.",
+                fix=f"{nearest(str(source), sorted(PRESETS))} Or give the path of a policy file.",
+            )
+        try:
+            return cls.model_validate(yaml.safe_load(path.read_text("utf-8")))
+        except (ValidationError, yaml.YAMLError, UnicodeDecodeError) as error:
+            raise PolicyError(
+                f"{path} is not a valid policy.", why=str(error), fix="secure-fgl schema policy"
+            ) from error
+
+    def document(self) -> dict[str, Any]:
+        """Return the policy as plain data, in a stable order."""
+        return self.model_dump(mode="json")
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 (hex) over the policy's content; stands in every signed header."""
+        text = json.dumps(self.document(), sort_keys=True, separators=(",", ":"))
+        return hashlib.sha256(b"secure-fgl/policy\0" + text.encode()).hexdigest()
+
+    @property
+    def unsafe(self) -> tuple[Disclosure, ...]:
+        """The disclosures whose chain holds an Unsafe guard."""
+        return tuple(
+            d for d, chain in self.rules.items() if any(isinstance(g, UnsafeClear) for g in chain)
+        )
+
+    @property
+    def smallest_cohort(self) -> int:
+        """Clients that must take part, the receiver itself included."""
+        return self.minimum_cohort + self.colluders + 1
+
+    def chain(self, disclosure: Disclosure) -> tuple[Guard, ...]:
+        """Return the guards for `disclosure`; raises NotAdmitted if the policy names none."""
+        if disclosure not in self.rules:
+            raise NotAdmitted(
+                f"Policy {self.name!r} names no protection for {disclosure} messages.",
+                fix=f"add a rule for {disclosure}, or choose a policy or form without it",
+            )
+        return self.rules[disclosure]
+
+    def check_cohort(self, size: int) -> None:
+        """Raise CohortTooSmall unless a cohort of `size` clients may be summed or opened."""
+        if size < self.smallest_cohort:
+            raise CohortTooSmall(
+                f"A cohort of {size} is too small: policy {self.name!r} asks for at least "
+                f"{self.smallest_cohort} clients (minimum_cohort {self.minimum_cohort} others, "
+                f"{self.colluders} assumed colluders).",
+                why="the total of a small group tells its members about each other",
+                fix="take more clients, or agree on another minimum_cohort with the data owners",
+            )
+
+    def _objection(self, form: Form[Any]) -> str | None:
+        for kind in form.messages():
+            if kind.disclosure not in self.rules:
+                return f"message {kind.__name__} needs {kind.disclosure}, which it does not name"
+            if self.messages is not None and kind.__name__ not in self.messages:
+                return f"message {kind.__name__} is not among its allowed messages"
+        return None
+
+    def admit(self, algorithm: Algorithm[S]) -> Form[S]:
+        """Return the first form of `algorithm` all of whose messages this policy allows.
+
+        Raises:
+            NotAdmitted: no form fits; says for each form which message is in the way.
+        """
+        objections = []
+        for form in algorithm.forms:
+            objection = self._objection(form)
+            if objection is None:
+                return form
+            objections.append(f"form {form.name!r}: {objection}")
+        raise NotAdmitted(
+            f"Policy {self.name!r} does not admit {algorithm.name!r}.",
+            why="; ".join(objections),
+            fix="choose a policy that names these disclosures (secure-fgl list policies), "
+            "or another algorithm",
+        )
+
+
+_CONTROL: dict[Disclosure, tuple[Guard, ...]] = {
+    Disclosure.SEALED: (Seal(),),
+    Disclosure.RELEASED: (Seal(),),
+    Disclosure.PUBLIC: (Sign(),),
+}
+_HE: tuple[Guard, ...] = (Clip(), Quantise(), He(), Seal())
+_CLEAR: tuple[Guard, ...] = (UnsafeClear(),)
+
+PRESETS: dict[str, PrivacyPolicy] = {
+    "pilot": PrivacyPolicy(name="pilot", rules={Disclosure.SUM: _HE, **_CONTROL}),
+    "he": PrivacyPolicy(name="he", rules={Disclosure.SUM: _HE, **_CONTROL}),
+    "unsafe_plaintext": PrivacyPolicy(
+        name="unsafe_plaintext",
+        rules={
+            Disclosure.SUM: (Clip(), Quantise(), UnsafeClear()),
+            Disclosure.WEIGHTED_SUM: _CLEAR,
+            Disclosure.SIMILARITY: _CLEAR,
+            Disclosure.MATCH: _CLEAR,
+            Disclosure.MIXED: _CLEAR,
+            Disclosure.NOISED: _CLEAR,
+            **_CONTROL,
+        },
+    ),
+}

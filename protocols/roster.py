@@ -1,0 +1,127 @@
+"""Who takes part: names, roles and public keys, pinned at every party before the run."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any
+
+from crypto.canonical import canonical
+from crypto.hpke import OpeningKey, SealingKey
+from crypto.signatures import SigningKey, VerifyKey
+from protocols.errors import BadEnvelope
+
+EVERYONE = "roster"  # recipient of what is public to all parties
+
+
+class Role(StrEnum):
+    """What a party does. Witness, tag servers, matcher and relay come with their protocols."""
+
+    CLIENT = "client"
+    AGGREGATOR = "aggregator"
+    KEY_AUTHORITY = "key_authority"
+
+
+@dataclass(frozen=True)
+class Party:
+    """One organisation in one role, with the public halves of its keys."""
+
+    name: str
+    role: Role
+    verify: VerifyKey
+    seal: SealingKey
+
+    def document(self) -> dict[str, str]:
+        """Return the public facts as text (keys in hex)."""
+        return {
+            "name": self.name,
+            "role": str(self.role),
+            "verify": self.verify.raw.hex(),
+            "seal": self.seal.raw.hex(),
+        }
+
+
+@dataclass(frozen=True)
+class Identity:
+    """A party together with its secret keys. Never serialised; mute when printed."""
+
+    party: Party
+    signing: SigningKey = field(repr=False)
+    opening: OpeningKey = field(repr=False)
+
+    @classmethod
+    def generate(cls, name: str, role: Role) -> Identity:
+        """Make fresh keys from the operating system's entropy."""
+        signing, opening = SigningKey.generate(), OpeningKey.generate()
+        return cls(Party(name, role, signing.public, opening.public), signing, opening)
+
+    def __reduce__(self) -> Any:
+        """Refuse pickling."""
+        raise TypeError("an identity holds secret keys and may not be pickled")
+
+
+class Roster:
+    """The pinned list of parties.
+
+    Args:
+        parties: unique names; exactly one aggregator, at most one key authority.
+    """
+
+    def __init__(self, parties: Iterable[Party]) -> None:
+        self._parties = {party.name: party for party in parties}
+        self.clients = tuple(sorted(self.names(Role.CLIENT)))
+
+    def names(self, role: Role) -> list[str]:
+        """Return the names of all parties in `role`."""
+        return [party.name for party in self._parties.values() if party.role is role]
+
+    def party(self, name: str) -> Party:
+        """Return a party by name; raises BadEnvelope for a stranger."""
+        if name not in self._parties:
+            raise BadEnvelope("A party that is not on the roster sent or is named in a message.")
+        return self._parties[name]
+
+    def one(self, role: Role) -> Party:
+        """Return the only party in `role`; raises BadEnvelope if there is none."""
+        found = self.names(role)
+        if len(found) != 1:
+            raise BadEnvelope(f"The roster holds {len(found)} parties in role {role}; needed: 1.")
+        return self._parties[found[0]]
+
+    def mask(self, members: Sequence[str]) -> bytes:
+        """Return the cohort as a bit mask over the sorted roster clients."""
+        bits = bytearray(-(-len(self.clients) // 8))
+        for member in members:
+            index = self.clients.index(member)
+            bits[index // 8] |= 1 << (index % 8)
+        return bytes(bits)
+
+    def unmask(self, bits: bytes) -> tuple[str, ...]:
+        """Return the members named by a bit mask; raises BadEnvelope for bits beyond the roster."""
+        chosen = [i for i in range(8 * len(bits)) if bits[i // 8] >> (i % 8) & 1]
+        if chosen and chosen[-1] >= len(self.clients):
+            raise BadEnvelope("A cohort names a client that is not on the roster.")
+        return tuple(self.clients[i] for i in chosen)
+
+    def document(self) -> list[dict[str, str]]:
+        """Return all parties, sorted by name, as plain data."""
+        return [self._parties[name].document() for name in sorted(self._parties)]
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 (hex) over the whole roster."""
+        return hashlib.sha256(b"secure-fgl/roster\0" + canonical(self.document())).hexdigest()
+
+
+def run_id(nonce: bytes, roster: Roster, plan_digest: str, policy_digest: str) -> str:
+    """Name a run so that its roster, plan and policy cannot be exchanged afterwards."""
+    parts = [nonce.hex(), roster.digest, plan_digest, policy_digest]
+    return hashlib.sha256(b"secure-fgl/run\0" + canonical(parts)).hexdigest()[:32]
+
+
+def cohort_digest(run: str, plan: str, round: int, attempt: int, members: Sequence[str]) -> str:
+    """Digest of the exact cohort (O4): run, plan, round, attempt and the sorted members."""
+    content = canonical([run, plan, round, attempt, sorted(members)])
+    return hashlib.sha256(b"secure-fgl/cohort\0" + content).hexdigest()

@@ -1,0 +1,112 @@
+"""What all roles share: papers, ledger, gateway, inbox, and the state that only moves by table."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from protocols.control import REFUSALS, Refusal
+from protocols.errors import (
+    CohortTooSmall,
+    LocalProtocolError,
+    NotInPlan,
+    RemoteProtocolError,
+    SecureFglError,
+    UnfitMessage,
+)
+from protocols.errors import PolicyError as _PolicyError
+from protocols.gateway import Gateway, Papers, Where
+from protocols.inbox import Inbox
+from protocols.ledger import Ledger
+from protocols.messages import Message
+from protocols.sessions.table import Event, State, advance
+
+
+@dataclass(frozen=True)
+class Parcel:
+    """Bytes for one party; what a transport carries."""
+
+    to: str
+    data: bytes
+
+
+class Session:
+    """One role in one run.
+
+    Args:
+        papers: identity, roster, plan, policy, run.
+        ledger: this party's record.
+        rounding: key of the stochastic rounding stream (see :class:`protocols.gateway.Gateway`).
+    """
+
+    def __init__(self, papers: Papers, ledger: Ledger, rounding: bytes) -> None:
+        self.papers, self.ledger = papers, ledger
+        self.name, self.role = papers.me.party.name, papers.me.party.role
+        self._gateway, self._inbox = Gateway(papers, ledger, rounding), Inbox(papers, ledger)
+        self.state = State.NEW
+        self.last_error: Exception | None = None  # for the local operator only; never sent
+        ledger.record(
+            "plan",
+            {
+                "plan": papers.plan_digest,
+                "policy": papers.policy_digest,
+                "role": str(self.role),
+                "roster": papers.roster.digest,
+            },
+        )
+
+    def move(self, event: Event) -> None:
+        """Take one transition; raises WrongStage if the table holds none."""
+        self.state = advance(self.role, self.state, event)
+
+    def alive(self) -> None:
+        """Raise LocalProtocolError if an earlier error ended this session."""
+        if self.state in (State.DEAD, State.CLOSED):
+            raise LocalProtocolError(f"This session of {self.name} is over ({self.state}).")
+
+    def die(self, error: Exception) -> None:
+        """End the session for good and remember why, locally."""
+        self.state, self.last_error = State.DEAD, error
+
+    def send(self, item: str, messages: Sequence[Message], recipient: str, where: Where) -> Parcel:
+        """Release through the gateway; the parcel may leave only after `ledger.commit()`."""
+        envelope = self._gateway.release(item, messages, recipient, where)
+        return Parcel(recipient, envelope.encode())
+
+    def refusal(self, error: Exception, recipient: str, where: Where) -> Parcel:
+        """Record why, and return the fixed-size refusal that says only a code (O27)."""
+        code = refusal_code(error)
+        facts: dict[str, Any] = {
+            "code": code,
+            "exchange": where.exchange,
+            "reason": type(error).__name__,
+            "round": where.round,
+        }
+        if isinstance(error, SecureFglError):
+            facts["detail"] = error.what[:300]  # texts of ours hold no data value
+        self.ledger.record("refusal", facts)
+        message = Refusal(code=REFUSALS.index(code))
+        return self.send(f"refusal.{self.role}", [message], recipient, where)
+
+    def close(self) -> None:
+        """End the run: record the last entry and write it."""
+        if self.state not in (State.DEAD, State.CLOSED):
+            self.move(Event.CLOSE)
+        self.ledger.record("close", {"state": str(self.state)})
+        self.ledger.commit()
+
+
+def refusal_code(error: Exception) -> str:
+    """Return the closed list's code for an error."""
+    if isinstance(error, CohortTooSmall):
+        return "cohort"
+    if isinstance(error, UnfitMessage):
+        return "unfit"
+    if isinstance(error, NotInPlan):
+        return "plan"
+    if isinstance(error, _PolicyError):
+        return "policy"
+    if isinstance(error, RemoteProtocolError):
+        return "stage"
+    return "internal"

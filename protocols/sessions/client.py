@@ -1,0 +1,166 @@
+"""The client's session: checks what it is asked, lets the algorithm answer, releases the answer."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from crypto.errors import CryptoError
+from protocols.boxes import by_peers, open_boxes
+from protocols.control import Acknowledgement, Boxes, Call, Key
+from protocols.disclosures import Disclosure
+from protocols.errors import BadEnvelope, LedgerError, LocalProtocolError, Replay
+from protocols.gateway import Papers, Where, commitment, given_digest
+from protocols.inbox import Letter
+from protocols.ledger import Ledger
+from protocols.messages import Message
+from protocols.planning import wire_kinds
+from protocols.roster import Role, cohort_digest
+from protocols.rounds import Exchange, Form
+from protocols.sessions.base import Parcel, Session
+from protocols.sessions.table import Event
+
+
+class ClientSession(Session):
+    """CLIENT: holds a site, and the only code that lets anything about it out.
+
+    Args:
+        papers, ledger, rounding: see :class:`Session`.
+        site: handed to the algorithm's answers; this floor never looks inside.
+        form: the admitted form; its exchanges hold the answers.
+    """
+
+    def __init__(
+        self, papers: Papers, ledger: Ledger, rounding: bytes, *, site: Any, form: Form[Any]
+    ) -> None:
+        super().__init__(papers, ledger, rounding)
+        self._site, self._exchanges = site, {e.name: e for e in form.exchanges}
+        self._latest = (0, 0)  # (exchange, round) of the last Ask accepted
+        self._repeat: tuple[str, list[Parcel]] = ("", [])
+        self._boxed: dict[type[Message], tuple[str, int, str]] = {}
+        if not any(item.id == "key.offer" for item in papers.plan.items):
+            self.move(Event.BEGIN)
+
+    def receive(self, data: bytes) -> list[Parcel]:
+        """Take one envelope, return what leaves in answer; the ledger is durable by then.
+
+        The very same bytes again get the very same answer. Bytes that are not authentic raise
+        and change nothing; an authentic envelope that cannot be answered gets one refusal and
+        ends the session.
+
+        Raises:
+            RemoteProtocolError: not authentic, a replay, or for another run or party.
+            LedgerError: the record could not be written; nothing is returned, nothing leaves.
+        """
+        self.alive()
+        digest = commitment(data)
+        if digest == self._repeat[0]:
+            return self._repeat[1]
+        letter = self._inbox.open(data)
+        try:
+            replies = self._handle(letter)
+        except LedgerError as error:
+            self.die(error)
+            raise
+        except Exception as error:
+            replies = [self._refuse(error, letter)]
+        try:
+            self.ledger.commit()
+        except LedgerError as error:
+            self.die(error)
+            raise
+        self._repeat = (digest, replies)
+        return replies
+
+    def _refuse(self, error: Exception, letter: Letter) -> Parcel:
+        header = letter.header
+        where = Where(header.round, header.exchange, (), header.given, header.attempt)
+        self.die(error)
+        return self.refusal(error, self.papers.roster.one(Role.AGGREGATOR).name, where)
+
+    def _handle(self, letter: Letter) -> list[Parcel]:
+        if letter.item.id == "key.offer":
+            return self._take_key(letter)
+        name, _, direction = letter.item.id.rpartition(".")
+        if direction != "down" or name not in self._exchanges:
+            raise BadEnvelope("An envelope of this kind is not for a client.")
+        self.move(Event.ASK)
+        return self._answer(letter, self._exchanges[name])
+
+    def _take_key(self, letter: Letter) -> list[Parcel]:
+        (key,) = self._inbox.read(letter, (Key,))
+        if not isinstance(key, Key) or self.papers.scheme is None:
+            raise LocalProtocolError("This client has no encryption scheme for the offered key.")
+        try:
+            self.papers.he_key = self.papers.scheme.load_public(key.public_key)
+        except CryptoError as error:
+            raise BadEnvelope("The offered public key is not usable.") from error
+        self.move(Event.KEY)
+        facts = {"event": "received", "key": self.papers.he_key.key_id}
+        self.ledger.record("key", facts)
+        return []
+
+    def _answer(self, letter: Letter, exchange: Exchange) -> list[Parcel]:
+        kinds: tuple[type[Message], ...] = (Call, *wire_kinds(exchange.given))
+        call, *given = self._inbox.read(letter, kinds)
+        where = self._where(letter, call, given)
+        arguments = [
+            self._unbox(kind, message.boxes, where) if isinstance(message, Boxes) else message
+            for kind, message in zip(exchange.given, given, strict=True)
+        ]
+        said = exchange.answer(self._site, *arguments)
+        messages = () if said is None else said if isinstance(said, tuple) else (said,)
+        if {type(m) for m in messages} != set(exchange.back) or len(messages) != len(exchange.back):
+            raise LocalProtocolError(f"The answer of {exchange.name!r} is not what it declares.")
+        sender = letter.header.sender
+        if not messages:
+            return [self.send(f"{exchange.name}.ack", [Acknowledgement()], sender, where)]
+        return self._send_each(exchange.name, messages, sender, where)
+
+    def _send_each(
+        self, name: str, messages: tuple[Message, ...], to: str, where: Where
+    ) -> list[Parcel]:
+        parcels = []
+        for disclosure in dict.fromkeys(message.disclosure for message in messages):
+            group = [message for message in messages if message.disclosure is disclosure]
+            item = f"{name}.up.{disclosure}"
+            parcels.append(self.send(item, group, to, where))
+            if disclosure is Disclosure.SEALED:
+                place = (self.papers.run, where.exchange, item)
+                self._boxed.update({type(message): place for message in group})
+        return parcels
+
+    def _where(self, letter: Letter, call: Message, given: list[Message]) -> Where:
+        """Check cohort, order and digests of an Ask before anything is computed."""
+        header, papers = letter.header, self.papers
+        if (header.exchange <= self._latest[0]) or header.round < self._latest[1]:
+            raise Replay("An Ask is older than one that was already answered.")
+        if header.round > papers.plan.rounds:
+            raise BadEnvelope("An Ask is for a round beyond the plan.")
+        members = papers.roster.unmask(call.members) if isinstance(call, Call) else ()
+        if self.name not in members:
+            raise BadEnvelope("An Ask's cohort does not hold this client.")
+        papers.policy.check_cohort(len(members))
+        digest = cohort_digest(
+            papers.run, papers.plan_digest, header.round, header.attempt, members
+        )
+        if header.cohort != digest:
+            raise BadEnvelope("An Ask's cohort is not the one its header names.")
+        shared = [m for m in (call, *given) if m.disclosure is Disclosure.RELEASED]
+        if header.given != given_digest(shared, papers.dims(letter.item)):
+            raise BadEnvelope("An Ask's content is not what its header says was given.")
+        self._latest = (header.exchange, header.round)
+        return Where(header.round, header.exchange, members, header.given, header.attempt)
+
+    def _unbox(self, kind: type[Message], boxes: bytes, where: Where) -> Message:
+        if not by_peers(kind) or kind not in self._boxed:
+            raise BadEnvelope("Boxes arrived that no cohort of this client filled.")
+        papers = self.papers
+        return open_boxes(
+            kind,
+            boxes,
+            where.members,
+            papers.me,
+            papers.roster,
+            papers.plan.dims,
+            self._boxed[kind],
+        )

@@ -1,0 +1,158 @@
+"""The key authority's session: makes the run's key, opens blinded totals, and nothing else.
+
+It sees uniform noise (O1), and the signed headers of all uploads of a round: who took part, when,
+and which ciphertext sizes. It opens only for cohorts that every member signed, each exchange once,
+and overlapping cohorts of one round never (O5, O8).
+"""
+
+from __future__ import annotations
+
+from crypto.bfv import SecretKey
+from crypto.errors import CryptoError
+from protocols.control import Key, Opened, OpenRequest
+from protocols.disclosures import Disclosure
+from protocols.envelope import Header, read_signed_header
+from protocols.errors import BadEnvelope, LedgerError, LocalProtocolError, Replay
+from protocols.gateway import Papers, Where
+from protocols.inbox import Letter, check_run, check_signature
+from protocols.ledger import Ledger
+from protocols.roster import EVERYONE, Role, cohort_digest
+from protocols.sessions.base import Parcel, Session
+from protocols.sessions.table import Event
+
+
+class KeyAuthoritySession(Session):
+    """KEY_AUTHORITY: the only holder of the secret key, which lives in memory for one run."""
+
+    def __init__(self, papers: Papers, ledger: Ledger, rounding: bytes) -> None:
+        super().__init__(papers, ledger, rounding)
+        self._secret: SecretKey | None = None
+        self._opened: dict[int, list[tuple[int, tuple[str, ...]]]] = {}
+
+    def receive(self, data: bytes) -> list[Parcel]:
+        """Take one envelope, return what leaves in answer.
+
+        Raises:
+            RemoteProtocolError: not authentic, a replay, or for another run.
+            LedgerError: the record could not be written; nothing is opened, nothing leaves.
+        """
+        self.alive()
+        letter = self._inbox.open(data)
+        try:
+            reply = self._make_key() if letter.item.id == "key.call" else self._open(letter)
+        except LedgerError as error:
+            self.die(error)
+            raise
+        except Exception as error:
+            self.die(error)
+            where = Where(letter.header.round, letter.header.exchange)
+            reply = self.refusal(error, letter.header.sender, where)
+        try:
+            self.ledger.commit()
+        except LedgerError as error:
+            self.die(error)
+            raise
+        return [reply]
+
+    def _make_key(self) -> Parcel:
+        if self.papers.scheme is None:
+            raise LocalProtocolError("This key authority has no encryption scheme.")
+        self.move(Event.KEY)
+        public, self._secret = self.papers.scheme.keygen()
+        self.papers.he_key = public
+        facts = {"event": "made", "key": public.key_id, "scheme": self.papers.scheme.name}
+        self.ledger.record("key", facts)
+        return self.send("key.offer", [Key(public_key=public.raw)], EVERYONE, Where())
+
+    def _open(self, letter: Letter) -> Parcel:
+        self.move(Event.OPEN)
+        (request,) = self._inbox.read(letter, (OpenRequest,))
+        if not isinstance(request, OpenRequest) or self._secret is None:
+            raise LocalProtocolError("This key authority holds no key.")
+        members = self._vouched(request.headers, letter)
+        header = letter.header
+        self._once(header, members)
+        # Durable before the total is opened: a restart must not open the round again (O5).
+        self.ledger.commit()
+        scheme = self.papers.scheme
+        if scheme is None:
+            raise LocalProtocolError("This key authority has no encryption scheme.")
+        try:
+            values = scheme.decrypt(self._secret, request.total)
+        except CryptoError as error:
+            raise BadEnvelope("The total is not a ciphertext under this run's key.") from error
+        where = Where(header.round, header.exchange, members, header.given, header.attempt)
+        opened = Opened(total=values.astype("<u8").tobytes())
+        name = letter.item.id.removesuffix(".open")
+        return self.send(f"{name}.opened", [opened], header.sender, where)
+
+    def _vouched(self, data: bytes, letter: Letter) -> tuple[str, ...]:
+        """Check the signed upload headers; return the cohort they vouch for.
+
+        Raises:
+            BadEnvelope: unsigned, foreign, contradictory or repeated headers.
+            CohortTooSmall: fewer clients than the policy's minimum.
+        """
+        headers: list[Header] = []
+        while data[:2] not in (b"", b"\x00\x00"):
+            header, signature, size = read_signed_header(data)
+            check_signature(header, signature, self.papers.roster)
+            headers.append(header)
+            data = data[size:]
+        if any(data):
+            raise BadEnvelope("There are bytes behind the upload headers.")
+        members = tuple(sorted(header.sender for header in headers))
+        self.papers.policy.check_cohort(len(members))
+        if len(set(members)) != len(members):
+            raise BadEnvelope("A client is named twice in a cohort.")
+        for header in headers:
+            self._check(header, letter, members, headers[0].given)
+        return members
+
+    def _check(self, header: Header, letter: Letter, members: tuple[str, ...], given: str) -> None:
+        asked, papers = letter.header, self.papers
+        check_run(header, papers)
+        name = letter.item.id.removesuffix(".open")
+        if header.item != f"{name}.up.{Disclosure.SUM}" or header.recipient != asked.sender:
+            raise BadEnvelope("An upload header is of another item than the total.")
+        if papers.roster.party(header.sender).role is not Role.CLIENT:
+            raise BadEnvelope("An upload header is not from a client.")
+        places = [(h.round, h.exchange, h.attempt) for h in (header, asked)]
+        if places[0] != places[1]:
+            raise BadEnvelope("An upload header is of another round than the total.")
+        if header.given != given or asked.given != given:
+            raise BadEnvelope("Not all clients were given the same model (O8).")
+        digest = cohort_digest(
+            papers.run, papers.plan_digest, header.round, header.attempt, members
+        )
+        if header.cohort != digest or asked.cohort != digest:
+            raise BadEnvelope("The cohort is not the one that its members signed.")
+        if papers.he_key is None or header.key != papers.he_key.key_id[:16]:
+            raise BadEnvelope("An upload was made under another key.")
+
+    def _once(self, header: Header, members: tuple[str, ...]) -> None:
+        """Open every exchange once, and only disjoint cohorts in one round (O5)."""
+        for other in self._opened.get(header.round, []):
+            if other[0] == header.exchange:
+                raise Replay("This exchange was already opened.")
+            if set(other[1]) & set(members) and other[1] != members:
+                raise BadEnvelope("Two different overlapping cohorts in one round (O5).")
+        self._opened.setdefault(header.round, []).append((header.exchange, members))
+        self.ledger.record(
+            "open",
+            {
+                "cohort": header.cohort,
+                "exchange": header.exchange,
+                "members": len(members),
+                "round": header.round,
+            },
+        )
+
+    def close(self) -> None:
+        """Destroy the secret key, record it, and end (O9)."""
+        if self._secret is not None and self.papers.he_key is not None:
+            self._secret.destroy()
+            self._secret = None
+            facts = {"event": "destroyed", "key": self.papers.he_key.key_id}
+            self.ledger.record("key", facts)
+        super().close()

@@ -1,0 +1,168 @@
+"""SUM messages as one vector of non-negative integers, and totals back as messages.
+
+All backends work on this vector and so give bit-equal totals. Real fields stand on a symmetric
+grid of `bits` bits (offset by its number of levels), exact counts in limbs of `bits` bits of their
+own that are never rounded.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from crypto.errors import OutOfRange
+from crypto.quantiser import Grid, from_limbs, limbs
+from crypto.samplers import Stream
+from protocols.errors import UnfitMessage
+from protocols.guards import Clip, Quantise
+from protocols.messages import Field, Message
+
+COUNT_BITS = 32  # exact counts are below 2^32
+
+
+@dataclass(frozen=True)
+class Column:
+    """One field of one message type inside the vector."""
+
+    message: str
+    field: Field
+    shape: tuple[int, ...]
+    grid: Grid | None  # None: an exact count in limbs
+
+    @property
+    def entries(self) -> int:
+        """Number of values of this field."""
+        return int(np.prod(self.shape, dtype=np.int64))
+
+
+class SumLayout:
+    """Where each field of a bundle of SUM messages stands in the integer vector.
+
+    Args:
+        kinds: the message types, in order.
+        clip, quantise: the policy's guards.
+        dims: sizes of named dimensions; a field's `scale` names the dimension by which its bound
+            grows.
+    """
+
+    def __init__(
+        self,
+        kinds: Sequence[type[Message]],
+        clip: Clip,
+        quantise: Quantise,
+        dims: Mapping[str, int],
+    ) -> None:
+        self.kinds, self.clip, self.bits = tuple(kinds), clip, quantise.bits
+        self.limb_count = -(-COUNT_BITS // self.bits)
+        self.columns = [
+            Column(kind.__name__, field, field.sizes(dims), self._grid(field, dims))
+            for kind in self.kinds
+            for field in kind.fields
+        ]
+        self.length = sum(c.entries * (1 if c.grid else self.limb_count) for c in self.columns)
+
+    def _grid(self, field: Field, dims: Mapping[str, int]) -> Grid | None:
+        if field.wire == "u8":
+            return None
+        scale = dims[field.scale] if field.scale else 1
+        return Grid(self.clip.bound * scale, self.bits)
+
+    def encode(
+        self, messages: Sequence[Message], stream: Stream
+    ) -> tuple[NDArray[np.uint64], bool]:
+        """Clip, round stochastically and lay out.
+
+        Returns:
+            The vector of shape (length,), every value below 2^bits, and whether anything was
+            clipped.
+
+        Raises:
+            UnfitMessage: wrong shape, NaN or Inf, or a count outside [0, 2^32).
+        """
+        by_name = {type(message).__name__: message for message in messages}
+        values = [self._values(by_name[c.message], c) for c in self.columns]
+        shrink = self._joint_shrink(values)
+        parts, clipped = [], shrink < 1.0
+        for column, value in zip(self.columns, values, strict=True):
+            if column.grid is None:
+                parts.append(self._limbs(value))
+                continue
+            bounded = np.clip(value * shrink, -column.grid.bound, column.grid.bound)
+            clipped |= bool(np.any(bounded != value))
+            lifted = column.grid.quantise(bounded, stream) + column.grid.levels
+            parts.append(lifted.astype(np.uint64))
+        return np.concatenate(parts) if parts else np.zeros(0, np.uint64), clipped
+
+    def _values(self, message: Message, column: Column) -> NDArray[Any]:
+        given = np.asarray(getattr(message, column.field.name))
+        name = f"{column.message}.{column.field.name}"
+        if given.shape != column.shape:
+            raise UnfitMessage(
+                f"{name} does not have the planned shape {column.shape}.",
+                fix="plan again with this model and data",
+            )
+        if column.grid is None:
+            if given.dtype.kind not in "iu" or np.any(given < 0) or np.any(given >= 2**COUNT_BITS):
+                raise UnfitMessage(f"{name} is not an exact count below 2^{COUNT_BITS}.")
+            return given.ravel()
+        if given.dtype.kind not in "fiu":
+            raise UnfitMessage(f"{name} is not a real number.")
+        if not np.all(np.isfinite(given)):
+            raise UnfitMessage(
+                f"{name} holds NaN or Inf.",
+                why="training diverged, or the data holds such values",
+                fix="lower the learning rate, or check the features; nothing was sent",
+            )
+        return given.astype(np.float64).ravel()
+
+    def _joint_shrink(self, values: Sequence[NDArray[Any]]) -> float:
+        """Return the factor that brings the scaled joint L2 norm to the bound (``l2`` only)."""
+        if self.clip.norm != "l2":
+            return 1.0
+        squares = 0.0
+        for column, value in zip(self.columns, values, strict=True):
+            if column.grid is not None:
+                squares += float(np.sum((value * (self.clip.bound / column.grid.bound)) ** 2))
+        return min(1.0, self.clip.bound / max(math.sqrt(squares), 1e-300))
+
+    def _limbs(self, counts: NDArray[Any]) -> NDArray[np.uint64]:
+        rows = [limbs(int(value), self.limb_count, self.bits) for value in counts]
+        return np.asarray(rows, dtype=np.uint64).ravel()
+
+    def decode(self, totals: NDArray[np.uint64], members: int) -> dict[type[Message], Message]:
+        """Return the cohort's totals as messages of the same types.
+
+        Args:
+            totals: (length,) sums of the clients' vectors.
+            members: how many clients were summed.
+
+        Raises:
+            UnfitMessage: a total that this number of members cannot have.
+        """
+        if totals.shape != (self.length,) or np.any(totals > members * (2**self.bits - 1)):
+            raise UnfitMessage("A total is larger than this cohort can produce.")
+        found: dict[str, dict[str, Any]] = {kind.__name__: {} for kind in self.kinds}
+        start = 0
+        for column in self.columns:
+            width = column.entries * (1 if column.grid else self.limb_count)
+            part = totals[start : start + width].astype(np.int64)
+            start += width
+            found[column.message][column.field.name] = self._restore(column, part, members)
+        return {kind: kind(**found[kind.__name__]) for kind in self.kinds}
+
+    def _restore(self, column: Column, part: NDArray[np.int64], members: int) -> Any:
+        if column.grid is None:
+            rows = part.reshape(-1, self.limb_count)
+            try:
+                exact = [from_limbs(row, self.bits) for row in rows.tolist()]
+            except OutOfRange as error:
+                raise UnfitMessage("A total of exact counts is out of range.") from error
+            counts = np.asarray(exact, dtype=np.int64).reshape(column.shape)
+            return counts if column.shape else int(counts)
+        values = column.grid.restore(part - members * column.grid.levels).reshape(column.shape)
+        return values if column.shape else float(values)

@@ -1,0 +1,147 @@
+"""What the aggregator may do with the answers of one message type: one view per disclosure."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+
+from protocols.codec import encode
+from protocols.disclosures import Disclosure
+from protocols.messages import Array, Message
+from protocols.rounds import Sealed, View
+
+
+class _View:
+    """A view answers exactly one verb of Reply."""
+
+    verb = ""
+
+    def read(self, verb: str, **options: Any) -> Any:
+        """Answer the verb; raises TypeError for any other."""
+        if verb != self.verb:
+            raise TypeError(f"this message discloses itself through {self.verb!r}, not {verb!r}")
+        return self._answer(**options)
+
+    def _answer(self, **options: Any) -> Any:
+        raise TypeError("a view must answer its verb")
+
+
+class TotalView(_View):
+    """SUM: the cohort's total."""
+
+    verb = "total"
+
+    def __init__(self, total: Message) -> None:
+        self._total = total
+
+    def _answer(self, **options: Any) -> Message:
+        return self._total
+
+
+class HandedView(_View):
+    """SEALED: boxes that only the addressed clients can open; sorted by roster client."""
+
+    verb = "handed"
+
+    def __init__(self, kind: type[Message], boxes: Mapping[str, bytes], size: int) -> None:
+        self._kind, self._boxes, self._size = kind, boxes, size
+
+    def _answer(self, **options: Any) -> Sealed:
+        roster = sorted(self._boxes)
+        parcels = {}
+        for row, name in enumerate(roster):
+            cut = slice(row * self._size, (row + 1) * self._size)
+            parcels[name] = b"".join(self._boxes[sender][cut] for sender in roster)
+        return Sealed(self._kind, parcels)
+
+
+class ClearView(_View):
+    """What an Unsafe chain brought in clear: the baseline and control of a protected view."""
+
+    def __init__(self, kind: type[Message], sent: Mapping[str, Message], dims: Mapping[str, int]):
+        self._kind, self._dims = kind, dims
+        self._sent = {name: sent[name] for name in sorted(sent)}
+        self.verb = _VERBS[kind.disclosure]
+
+    def _answer(self, **options: Any) -> Any:
+        answers: dict[str, Callable[..., Any]] = {
+            "similarity": self._similarity,
+            "each": self._each,
+            "weighted": self._weighted,
+            "matched": self._matched,
+        }
+        return answers[self.verb](**options)
+
+    def _similarity(self) -> Array:
+        (field,) = self._kind.fields
+        rows = np.stack([np.ravel(getattr(m, field.name)) for m in self._sent.values()])
+        units = rows / np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), 1e-300)
+        cosines: Array = units @ units.T
+        return cosines
+
+    def _each(self) -> tuple[Message, ...]:
+        # Ordered by content, so that the order does not tell who sent which.
+        def content(message: Message) -> bytes:
+            return hashlib.sha256(encode([message], self._dims)).digest()
+
+        return tuple(sorted(self._sent.values(), key=content))
+
+    def _weighted(self, alpha: Array) -> Sealed:
+        weights, size = np.asarray(alpha, dtype=np.float64), len(self._sent)
+        if weights.shape != (size, size) or not np.allclose(weights.sum(axis=1), 1.0):
+            raise ValueError(f"weights must be ({size}, {size}) with rows that sum to one")
+        parcels = {}
+        for row, name in zip(weights, self._sent, strict=True):
+            values = {}
+            for field in self._kind.fields:
+                stack = np.stack([np.asarray(getattr(m, field.name)) for m in self._sent.values()])
+                mixed = np.tensordot(row, stack, axes=1)
+                values[field.name] = mixed if field.shape else float(mixed)
+            parcels[name] = self._kind(**values)
+        return Sealed(self._kind, parcels)
+
+    def _matched(self, into: type[Message]) -> Sealed:
+        """For each client: the rows that others carry under keys it holds itself.
+
+        `into` declares, beside the carried fields by name, one count field ``row`` of the same
+        first dimension: 1 + the index of the own key a found row belongs to, 0 for padding.
+        """
+        (key,) = [field for field in self._kind.fields if field.key]
+        carried = [field for field in self._kind.fields if not field.key]
+        parcels: dict[str, Message] = {}
+        for name, mine in self._sent.items():
+            own = {int(k): i + 1 for i, k in enumerate(getattr(mine, key.name)) if k}
+            found = [
+                (own[int(k)], [np.asarray(getattr(other, f.name))[i] for f in carried])
+                for peer, other in self._sent.items()
+                if peer != name
+                for i, k in enumerate(getattr(other, key.name))
+                if int(k) in own
+            ]
+            parcels[name] = self._fill(into, carried, found)
+        return Sealed(into, parcels)
+
+    def _fill(self, into: type[Message], carried: list[Any], found: list[Any]) -> Message:
+        values: dict[str, Array] = {}
+        for field in into.fields:
+            integer = field.wire == "u8"
+            block = np.zeros(field.sizes(self._dims), dtype=np.int64 if integer else np.float64)
+            for place, (row, parts) in enumerate(found[: len(block)]):
+                by_name = dict(zip([f.name for f in carried], parts, strict=True))
+                block[place] = row if field.name == "row" else by_name[field.name]
+            values[field.name] = block
+        return into(**values)
+
+
+_VERBS = {
+    Disclosure.SIMILARITY: "similarity",
+    Disclosure.NOISED: "each",
+    Disclosure.MIXED: "each",
+    Disclosure.WEIGHTED_SUM: "weighted",
+    Disclosure.MATCH: "matched",
+}
+
+__all__ = ["ClearView", "HandedView", "TotalView", "View"]
