@@ -1,0 +1,77 @@
+"""FedAvg (McMahan et al., AISTATS 2017, Algorithm 1):  w <- w + sum_k n_k D_k / sum_k n_k.
+
+Client k trains from w on its own records and says n_k D_k and n_k in one message, where D_k is the
+change of the d weights and n_k its number of training records. Only the totals are disclosed.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from algorithms.site import Site
+from algorithms.tasks import Task
+from protocols.messages import (
+    Array,
+    Message,
+    ReleasedMessage,
+    SumMessage,
+    Vector,
+    count,
+    real,
+)
+from protocols.rounds import Algorithm, Ask, Cohort, Form, Round
+
+
+class Start(ReleasedMessage):
+    """The global model."""
+
+    weights: Vector = real("d", unit="weight", meaning="the global model w", wire="f4")
+
+
+class Update(SumMessage):
+    """What training changed, weighted by the number of records."""
+
+    delta: Vector = real(
+        "d", unit="weight x record", meaning="n_k times the change of the model", scale="records"
+    )
+    count: int = count(unit="record", meaning="training records n_k")
+
+
+def fed_avg(task: Task, *, epochs: int = 1) -> Algorithm[Start]:
+    """Return FedAvg for a task.
+
+    Args:
+        task: trains and predicts; `task.size` is d.
+        epochs: local epochs per round (E in the paper).
+    """
+
+    def init(rng: np.random.Generator) -> Start:
+        return Start(weights=task.initial(rng))
+
+    def train(site: Site, given: Start) -> Update:
+        fitted = task.fit(given.weights, site, epochs=epochs)
+        site.memory["trained"] = fitted
+        change = fitted.astype(np.float64) - given.weights
+        return Update(delta=site.count * change, count=site.count)
+
+    def predict(site: Site, given: Message | None) -> Array:
+        weights = given.weights if isinstance(given, Start) else site.memory["trained"]
+        return task.predict(weights, site)
+
+    def round(state: Start, cohort: Cohort) -> Round[Start]:
+        reply = yield Ask(cohort, given=state, back=Update)
+        total = reply.total(Update)
+        moved = state.weights + total.delta / max(total.count, 1)
+        return Start(weights=moved.astype(np.float32))
+
+    return Algorithm(
+        name="fed_avg",
+        citation="McMahan et al., AISTATS 2017, Algorithm 1",
+        init=init,
+        predict=predict,
+        forms=(Form.of("weighted_sum_of_changes", round, answers={Start: train}),),
+        dims={"d": task.size},
+    )
+
+
+ALGORITHM = fed_avg
