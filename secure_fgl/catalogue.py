@@ -1,0 +1,68 @@
+"""Algorithms by name; the folder `algorithms/` is the registry."""
+
+from __future__ import annotations
+
+import inspect
+import pkgutil
+from collections.abc import Mapping
+from importlib import import_module
+from typing import Any
+
+import algorithms
+from algorithms.tasks import Task
+from protocols.rounds import Algorithm
+from protocols.strict import nearest
+from secure_fgl.errors import UsageError
+
+
+def algorithm_names() -> tuple[str, ...]:
+    """Return the names of all algorithms: files of the folder that define ``ALGORITHM``."""
+    found = (
+        module.name for module in pkgutil.iter_modules(algorithms.__path__) if not module.ispkg
+    )
+    return tuple(sorted(name for name in found if hasattr(_module(name), "ALGORITHM")))
+
+
+def _module(name: str) -> Any:
+    return import_module(f"algorithms.{name}")
+
+
+def algorithm_summary(name: str) -> str:
+    """Return the first line of the algorithm's file: its name, citation and formula."""
+    return (_module(name).__doc__ or "").strip().splitlines()[0]
+
+
+def algorithm_options(name: str) -> tuple[str, ...]:
+    """Return the names of an algorithm's own options."""
+    parameters = inspect.signature(_module(name).ALGORITHM).parameters.values()
+    return tuple(p.name for p in parameters if p.kind is p.KEYWORD_ONLY and p.name != "epochs")
+
+
+def build_algorithm(
+    name: str, task: Task, *, epochs: int, options: Mapping[str, Mapping[str, Any]]
+) -> Algorithm[Any]:
+    """Return an algorithm for a task.
+
+    Args:
+        name: one of :func:`algorithm_names`.
+        task: what is learnt.
+        epochs: local epochs per round.
+        options: per algorithm a block of options; all blocks are checked, one is read.
+
+    Raises:
+        UsageError: unknown algorithm or option.
+    """
+    known = list(algorithm_names())
+    for named in (name, *options):
+        if named not in known:
+            raise UsageError(f"There is no algorithm {named!r}.", fix=nearest(named, known))
+    for named, block in options.items():
+        allowed = list(algorithm_options(named))
+        for option in block:
+            if option not in allowed:
+                raise UsageError(
+                    f"Algorithm {named!r} has no option {option!r}.",
+                    fix=nearest(option, allowed) if allowed else "it has no options",
+                )
+    built: Algorithm[Any] = _module(name).ALGORITHM(task, epochs=epochs, **options.get(name, {}))
+    return built

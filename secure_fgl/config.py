@@ -1,0 +1,177 @@
+"""The configuration of a run: YAML, closed; unknown keys are errors that name the nearest one."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+import yaml
+from pydantic import Field, ValidationError, model_validator
+
+from protocols.strict import Strict
+from secure_fgl.errors import UsageError
+
+_VARIABLE = re.compile(r"\$\{(\w+)(?::-([^}]*))?\}")
+
+
+class AlgorithmConfig(Strict):
+    """Which algorithm, for how long. Only the chosen name's options are read."""
+
+    name: str = "fed_avg"
+    rounds: int = Field(default=50, ge=1, le=100_000)
+    epochs: int = Field(default=1, ge=1, le=10_000)
+    options: dict[str, dict[str, Any]] = Field(default_factory=dict)
+
+
+class ModelConfig(Strict):
+    """The model and its optimiser (AdamW)."""
+
+    name: str = "gcn"
+    hidden: int = Field(default=128, ge=1, le=65_536)
+    layers: int = Field(default=2, ge=1, le=64)
+    dropout: float = Field(default=0.5, ge=0.0, lt=1.0)
+    lr: float = Field(default=0.01, gt=0.0)
+    weight_decay: float = Field(default=5e-4, ge=0.0)
+
+
+class PartitionConfig(Strict):
+    """Which client holds what."""
+
+    name: str = "louvain_balanced"
+    clients: int = Field(default=5, ge=1, le=100_000)
+    options: dict[str, Any] = Field(default_factory=dict)
+
+
+class DataConfig(Strict):
+    """Which data, where it lies, how it is split (before it is partitioned) and shared out."""
+
+    name: str = "synthetic_banks"
+    root: str | None = None
+    options: dict[str, Any] = Field(default_factory=dict)
+    split: tuple[float, float, float] = (0.2, 0.4, 0.4)
+    partition: PartitionConfig = PartitionConfig()
+
+    @model_validator(mode="after")
+    def _shares_fit(self) -> DataConfig:
+        if min(self.split) <= 0 or sum(self.split) > 1 + 1e-9:
+            raise ValueError("split: three shares above 0 that sum to at most 1")
+        return self
+
+
+class EvaluationConfig(Strict):
+    """Which model is scored, and which references the simulator trains outside the federation."""
+
+    at: Literal["downloaded", "trained"] = "downloaded"
+    references: tuple[Literal["local", "centralised"], ...] = ()
+
+
+class TransportConfig(Strict):
+    """How envelopes travel."""
+
+    name: Literal["memory"] = "memory"
+
+
+class Config(Strict):
+    """Everything about a run but the data themselves.
+
+    Attributes:
+        policy: a preset's name or the path of a policy file.
+        seed: of learning randomness only (splits, starting weights, dropout, rounding). Keys and
+            blinds never come from it.
+    """
+
+    algorithm: AlgorithmConfig = AlgorithmConfig()
+    model: ModelConfig = ModelConfig()
+    data: DataConfig = DataConfig()
+    evaluation: EvaluationConfig = EvaluationConfig()
+    policy: str = "pilot"
+    transport: TransportConfig = TransportConfig()
+    seed: int = Field(default=1, ge=0, lt=2**31)
+
+    @classmethod
+    def load(cls, path: str | Path, settings: Sequence[str] = ()) -> Config:
+        """Read a YAML file and apply ``key.sub=value`` settings.
+
+        Raises:
+            UsageError: no such file, not YAML, or not a valid configuration.
+        """
+        file = Path(path)
+        try:
+            document = yaml.safe_load(file.read_text("utf-8"))
+        except OSError as error:
+            raise UsageError(
+                f"The configuration {file} cannot be read ({error.strerror}).",
+                fix="give the path of a YAML file, for example examples/banks.yaml",
+            ) from error
+        except (yaml.YAMLError, UnicodeDecodeError) as error:
+            raise UsageError(f"{file} is not YAML.", why=str(error)[:300]) from error
+        if document is None:
+            document = {}
+        if not isinstance(document, dict):
+            raise UsageError(f"{file} must hold keys and values at its top level.")
+        for setting in settings:
+            _set(document, setting)
+        return cls.parse(document)
+
+    @classmethod
+    def parse(cls, document: dict[str, Any]) -> Config:
+        """Validate plain data; raises UsageError that names each wrong key."""
+        try:
+            return cls.model_validate(_expand(document))
+        except ValidationError as error:
+            raise UsageError(
+                "The configuration is not valid.",
+                why="; ".join(_explain(problem) for problem in error.errors()),
+                fix="compare with examples/, or run: secure-fgl schema config",
+            ) from error
+
+    def text(self) -> str:
+        """Return the configuration as YAML."""
+        return yaml.safe_dump(self.model_dump(mode="json"), sort_keys=False)
+
+
+def _explain(problem: Any) -> str:
+    where = ".".join(str(part) for part in problem["loc"]) or "top level"
+    return f"{where}: {problem['msg'].removeprefix('Value error, ')}"
+
+
+def _set(document: dict[str, Any], setting: str) -> None:
+    key, equals, value = setting.partition("=")
+    if not equals or not key:
+        raise UsageError(f"--set takes KEY=VALUE, not {setting[:60]!r}.", fix="--set seed=2")
+    *path, last = key.split(".")
+    place = document
+    for part in path:
+        inner = place.setdefault(part, {})
+        if not isinstance(inner, dict):
+            raise UsageError(f"--set {key}: {part!r} holds a value, not keys.")
+        place = inner
+    try:
+        place[last] = yaml.safe_load(value)
+    except yaml.YAMLError as error:
+        raise UsageError(f"--set {key}: the value is not YAML.") from error
+
+
+def _expand(value: Any) -> Any:
+    """Replace ``${NAME}`` and ``${NAME:-default}`` by environment variables, in texts only."""
+    if isinstance(value, dict):
+        return {key: _expand(inner) for key, inner in value.items()}
+    if isinstance(value, list):
+        return [_expand(inner) for inner in value]
+    if isinstance(value, str):
+        return _VARIABLE.sub(_variable, value)
+    return value
+
+
+def _variable(match: re.Match[str]) -> str:
+    name, default = match.group(1), match.group(2)
+    found = os.environ.get(name) or default
+    if found is None:
+        raise UsageError(
+            f"The configuration uses ${{{name}}}, which is not set.",
+            fix=f"export {name}=..., or write ${{{name}:-default}}",
+        )
+    return found

@@ -1,0 +1,124 @@
+"""The loop that drives a run: one for every transport."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Callable, Generator, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, TypeVar
+
+import torch
+
+from protocols.errors import Refused
+from protocols.roster import Role
+from protocols.rounds import Ask, Cohort, Exchange, Form, Reply, Round
+from protocols.sessions.base import Parcel
+from secure_fgl.parties import Parties
+from secure_fgl.transports import Transport
+
+S = TypeVar("S")
+
+
+@dataclass
+class Meter:
+    """Counts what went over the transport, and the time inside clients' learning.
+
+    Attributes:
+        up, down: bytes of envelopes from clients to the aggregator, and to clients.
+        exchanges: calls of the transport.
+        learning: seconds inside clients' answers (training and evaluation).
+    """
+
+    up: int = 0
+    down: int = 0
+    exchanges: int = 0
+    learning: float = 0.0
+    clients: frozenset[str] = field(default_factory=frozenset)
+
+    def timed(self, form: Form[Any]) -> Form[Any]:
+        """Return the form with answers that add their time to `learning`."""
+
+        def wrap(exchange: Exchange) -> Exchange:
+            def answer(*arguments: Any) -> Any:
+                start = time.perf_counter()
+                try:
+                    return exchange.answer(*arguments)
+                finally:
+                    self.learning += time.perf_counter() - start
+
+            return replace(exchange, answer=answer)
+
+        return replace(form, exchanges=tuple(wrap(e) for e in form.exchanges))
+
+
+class Driver:
+    """Pushes Asks through the aggregator's session and a transport.
+
+    Args:
+        parties: all sessions; only the aggregator's is called here.
+        transport: carries the envelopes.
+        meter: counts them.
+    """
+
+    def __init__(self, parties: Parties, transport: Transport, meter: Meter) -> None:
+        self._parties, self._transport, self._meter = parties, transport, meter
+        self._session = parties.aggregator
+        meter.clients = frozenset(parties.roster.names(Role.CLIENT))
+        self.cohort = Cohort(sorted(meter.clients))
+
+    def start(self) -> None:
+        """Agree on keys."""
+        self._until_quiet(self._session.start())
+
+    def ask(self, ask: Ask, round: int) -> Reply:
+        """Return the reply to one Ask."""
+        self._until_quiet(self._session.ask(ask, round))
+        return self._session.reply()
+
+    def play(self, steps: Round[S], round: int) -> S:
+        """Run one round's generator to its end and return the new state."""
+        try:
+            ask = next(steps)
+            while True:
+                ask = steps.send(self.ask(ask, round))
+        except StopIteration as stop:
+            state: S = stop.value
+            return state
+
+    def _until_quiet(self, outgoing: Sequence[Parcel]) -> None:
+        while outgoing:
+            self._meter.exchanges += 1
+            self._meter.down += sum(len(p.data) for p in outgoing if p.to in self._meter.clients)
+            answers = self._transport.exchange(outgoing)
+            senders = {p.to for p in outgoing}
+            if senders <= self._meter.clients:
+                self._meter.up += sum(len(p.data) for p in answers)
+            for parcel in answers:
+                self._receive(parcel)
+            outgoing = self._session.advance()
+
+    def _receive(self, parcel: Parcel) -> None:
+        try:
+            self._session.receive(parcel.data)
+        except Refused as refused:
+            # In one process the refusing party's reason is at hand; it never travelled.
+            party = self._parties.others.get(refused.sender)
+            raise refused from (party.last_error if party else None)
+
+
+@contextlib.contextmanager
+def one_thread_and_deterministic() -> Iterator[None]:
+    """Train with one torch thread and deterministic algorithms, and restore both afterwards."""
+    threads, mode = torch.get_num_threads(), torch.are_deterministic_algorithms_enabled()
+    torch.set_num_threads(1)
+    torch.use_deterministic_algorithms(True)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)
+        torch.use_deterministic_algorithms(mode)
+
+
+Progress = Callable[[int, int, dict[str, Any]], None]
+Steps = Generator[Ask, Reply, S]

@@ -1,0 +1,208 @@
+"""The run folder: what a run leaves behind, and how it is read again.
+
+::
+
+    RUN/  config.yaml  policy.json  plan.json  roster.json  result.json  metrics.jsonl
+          ledger/<party>.jsonl  heads/<party>.checkpoint  checkpoints/{final,best}.npz
+          report/{report.html,report.json,report.md,inventory.csv,findings.csv}
+
+No role's secret lies here (O26). Ledgers are written durably before anything is sent.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from audits.formats import render
+from audits.report import build_report
+from audits.verify import Verification, verify
+from audits.view import RunView
+from protocols.messages import Array
+from secure_fgl.errors import UsageError
+
+FORMATS = ("html", "json", "md", "csv")
+FILE_LIMIT = 1 << 30  # bytes; larger files in a run folder are refused, not read
+
+
+class FileStore:
+    """A ledger's lines on disk: created new, appended, flushed to the device before returning."""
+
+    def __init__(self, path: Path) -> None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        flags = os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_APPEND
+        self._file = os.open(path, flags, 0o600)
+        self._size = 0
+
+    def append(self, lines: bytes) -> None:
+        """Write and fsync; on failure the file is cut back to complete entries."""
+        try:
+            view = memoryview(lines)
+            while view:
+                view = view[os.write(self._file, view) :]
+            os.fsync(self._file)
+        except OSError:
+            os.ftruncate(self._file, self._size)
+            raise
+        self._size += len(lines)
+
+    def close(self) -> None:
+        """Close the file."""
+        os.close(self._file)
+
+
+class RunFolder:
+    """Writes a run's files. The folder must not exist yet, or be empty."""
+
+    def __init__(self, path: Path) -> None:
+        if path.exists() and (not path.is_dir() or any(path.iterdir())):
+            raise UsageError(
+                f"The run folder {path} exists already and is not empty.",
+                why="a run never overwrites another run's evidence",
+                fix="choose another --out",
+            )
+        try:
+            path.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise UsageError(
+                f"The run folder {path} cannot be made ({error.strerror}).",
+                fix="choose another --out",
+            ) from error
+        self.path = path
+
+    def text(self, name: str, content: str) -> None:
+        """Write a text file."""
+        (self.path / name).parent.mkdir(parents=True, exist_ok=True)
+        (self.path / name).write_text(content, "utf-8")
+
+    def document(self, name: str, content: Any) -> None:
+        """Write a JSON file."""
+        self.text(name, json.dumps(content, indent=2, sort_keys=True) + "\n")
+
+    def line(self, name: str, content: Mapping[str, Any]) -> None:
+        """Append one JSON line."""
+        with (self.path / name).open("a", encoding="utf-8") as file:
+            file.write(json.dumps(content, sort_keys=True) + "\n")
+
+    def arrays(self, name: str, arrays: Mapping[str, Array]) -> None:
+        """Write arrays as npz (no pickles)."""
+        (self.path / name).parent.mkdir(parents=True, exist_ok=True)
+        np.savez(self.path / name, allow_pickle=False, **arrays)
+
+    def ledger(self, party: str) -> FileStore:
+        """Return the durable store of a party's ledger."""
+        return FileStore(self.path / "ledger" / f"{party}.jsonl")
+
+
+class Run:
+    """A finished run, read from its folder.
+
+    Args:
+        path: the run folder; raises UsageError if it is none.
+    """
+
+    def __init__(self, path: str | Path) -> None:
+        self.path = Path(path)
+        if not (self.path / "plan.json").is_file():
+            raise UsageError(
+                f"{self.path} is not a run folder: it holds no plan.json.",
+                fix="give the folder that 'secure-fgl run' printed",
+            )
+
+    @property
+    def result(self) -> dict[str, Any]:
+        """What ``secure-fgl run --format json`` printed; empty if the run did not finish."""
+        file = self.path / "result.json"
+        if not file.is_file():
+            return {}
+        try:
+            found = json.loads(file.read_text("utf-8"))
+        except ValueError:
+            return {}
+        return found if isinstance(found, dict) else {}
+
+    @property
+    def metrics(self) -> dict[str, Any]:
+        """Cohort metrics at the best validation round."""
+        return dict(self.result.get("metrics", {}))
+
+    @property
+    def model_sha256(self) -> str | None:
+        """Digest of the aggregator's public state after the last round."""
+        return self.result.get("model_sha256")
+
+    def view(
+        self, *, heads: Mapping[str, str] | None = None, expect_plan: str | None = None
+    ) -> RunView:
+        """Read the folder for the auditors.
+
+        Args:
+            heads: checkpoints that other parties hold, by party name.
+            expect_plan: the digest of the plan that was approved.
+        """
+        return RunView(
+            plan_text=_read(self.path / "plan.json"),
+            policy_text=_read(self.path / "policy.json"),
+            roster_text=_read(self.path / "roster.json"),
+            result=self.result,
+            metrics=_lines(self.path / "metrics.jsonl"),
+            ledgers={f.stem: _read(f) for f in _files(self.path / "ledger", ".jsonl")},
+            checkpoints={
+                f.stem: _read(f).decode("utf-8", "replace")
+                for f in _files(self.path / "heads", ".checkpoint")
+            },
+            reports={f.name: _read(f) for f in _files(self.path / "report", "")},
+            held_heads=heads,
+            expected_plan=expect_plan,
+        )
+
+    def report(self, formats: Sequence[str] = FORMATS, out: str | Path | None = None) -> list[Path]:
+        """Render the leakage report and return the files written.
+
+        Args:
+            formats: of html, json, md, csv.
+            out: folder; by default ``report/`` in the run folder.
+        """
+        files = render(build_report(self.view()), formats)
+        folder = Path(out) if out is not None else self.path / "report"
+        folder.mkdir(parents=True, exist_ok=True)
+        for name, content in files.items():
+            (folder / name).write_bytes(content)
+        return [folder / name for name in files]
+
+    def verify(
+        self, *, heads: Mapping[str, str] | None = None, expect_plan: str | None = None
+    ) -> Verification:
+        """Check the evidence; see :meth:`view` for the arguments."""
+        return verify(self.view(heads=heads, expect_plan=expect_plan))
+
+
+def _read(path: Path) -> bytes:
+    if not path.is_file():
+        return b""
+    if path.stat().st_size > FILE_LIMIT:
+        raise UsageError(f"{path} is too large to be one of our files.")
+    return path.read_bytes()
+
+
+def _files(folder: Path, suffix: str) -> list[Path]:
+    if not folder.is_dir():
+        return []
+    return sorted(f for f in folder.iterdir() if f.is_file() and f.name.endswith(suffix))
+
+
+def _lines(path: Path) -> list[dict[str, Any]]:
+    found = []
+    for line in _read(path).splitlines():
+        try:
+            value = json.loads(line)
+        except ValueError:
+            continue
+        if isinstance(value, dict):
+            found.append(value)
+    return found

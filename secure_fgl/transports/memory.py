@@ -1,0 +1,37 @@
+"""In-process transport: the embedded default and the simulator. Still through bytes.
+
+All roles run in one process, so nothing separates them but code: a run over this transport prints
+and reports "SIMULATION: roles are not separated" (O26).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Protocol
+
+from protocols.sessions.base import Parcel
+
+
+class Receiver(Protocol):
+    """A session that answers envelopes."""
+
+    def receive(self, data: bytes) -> list[Parcel]:
+        """Take one envelope, return the answers."""
+
+
+class MemoryTransport:
+    """Calls the addressed session with the parcel's bytes.
+
+    Args:
+        sessions: by party name; every role but the aggregator.
+    """
+
+    def __init__(self, sessions: Mapping[str, Receiver]) -> None:
+        self._sessions = dict(sessions)
+
+    def exchange(self, parcels: Sequence[Parcel]) -> list[Parcel]:
+        """Deliver each parcel and collect the answers, in order."""
+        answers: list[Parcel] = []
+        for parcel in parcels:
+            answers += self._sessions[parcel.to].receive(bytes(parcel.data))
+        return answers
