@@ -1,0 +1,55 @@
+# Two commands matter: `make demo` shows the system at work, `make test` checks all of it.
+# Both do their own set-up. Needed beforehand: Python 3.11 or later, git, make.
+
+PYTHON ?= python3
+VENV   := .venv
+BIN    := $(VENV)/bin
+STAMP  := $(VENV)/.installed
+PIP    := $(BIN)/python -m pip --disable-pip-version-check
+TORCH  := $(shell grep '^torch==' constraints.txt)
+
+# One thread per process: several test workers share the cores, and training is deterministic.
+test test-long: export OMP_NUM_THREADS := 1
+
+.DEFAULT_GOAL := help
+.PHONY: help setup demo lint test test-long bench clean
+
+help: ## this list
+	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 12
+
+setup: $(STAMP) ## create .venv with the pinned versions (again only when a pin changes)
+
+# torch comes first and alone: once it is there, nothing that follows asks for a larger build of it.
+$(STAMP): pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
+	  echo "Secure-FGL needs Python 3.11 or later; $(PYTHON) is older or missing." >&2; \
+	  echo "Name another one: make setup PYTHON=python3.12" >&2; exit 1; }
+	@$(BIN)/python -m pip --version >/dev/null 2>&1 || $(PYTHON) -m venv --clear $(VENV)
+	$(PIP) install -c constraints.txt $(TORCH)
+	$(PIP) install -c constraints.txt -e '.[test]'
+	@touch $@
+
+demo: setup ## five synthetic banks train together under homomorphic encryption
+	$(BIN)/secure-fgl run examples/banks.yaml
+
+lint: setup ## style, types, and which floor may import what
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+	$(BIN)/python -m scripts.house_rules
+
+test: lint ## lint, then every test but the long ones
+	$(BIN)/python -m pytest -n 2 -m "not long"
+
+test-long: lint ## every test, with the full matrix, soaks and many more random examples
+	$(BIN)/python -m pytest -n 2 --hypothesis-profile=long
+
+bench: setup ## measure; prints ratios taken within one run, asserts nothing
+	@for script in benchmarks/bench_*.py; do \
+	  test -e "$$script" || { echo "There are no benchmarks yet."; break; }; \
+	  echo "== $$script"; $(BIN)/python "$$script" || exit 1; done
+
+clean: ## remove caches and build output; keeps .venv and runs/
+	rm -rf build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache
+	find . -path ./$(VENV) -prune -o -name __pycache__ -type d -exec rm -rf {} +

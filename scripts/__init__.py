@@ -1,0 +1,1 @@
+"""Small tools for whoever works on Secure-FGL; nothing here is installed."""

@@ -1,0 +1,268 @@
+"""The rules of this house that no general linter knows, checked on the syntax tree.
+
+Run from the repository's root::
+
+    python -m scripts.house_rules
+
+It prints one line per finding and exits 1 if there is any. tests/test_repository.py runs the same
+rules, and plants a violation of each to show that the rule can fail. Which floor may import which
+is import-linter's business ([tool.importlinter] in pyproject.toml).
+"""
+
+from __future__ import annotations
+
+import ast
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+
+FLOORS = ("secure_fgl", "audits", "algorithms", "protocols", "crypto")
+"""The five top-level packages, from the roof down."""
+
+SOURCES = (*FLOORS, "scripts", "examples", "benchmarks")
+"""Folders whose Python files obey the rules. Tests are exempt: they plant violations."""
+
+MAX_FILE_LINES = 350
+MAX_FUNCTION_LINES = 60
+"""House style asks for 300 and 40 (CONTRIBUTING.md); these are the hard stops."""
+
+NOUNS = ("protocols.messages", "protocols.rounds")
+"""All that an algorithm may know of `protocols` (docs/adr/0001-one-door.md)."""
+
+DOOR = ("protocols/gateway.py", "protocols/envelope.py")
+"""Who may make an Envelope: the gateway, and the decoder in the class's own file."""
+
+REGISTRIES = {
+    "secure_fgl/catalogue.py": "finds the algorithms by folder",
+    "algorithms/nn/__init__.py": "finds the models by folder",
+    "secure_fgl/data/_folder.py": "finds data sources and partitions by folder",
+}
+"""Files that may import by a computed name. A new entry needs a reason and a reviewer."""
+
+DYNAMIC = {
+    "__import__",
+    "builtins.__import__",
+    "eval",
+    "exec",
+    "importlib.__import__",
+    "importlib.import_module",
+    "importlib.util.spec_from_file_location",
+    "runpy.run_module",
+    "runpy.run_path",
+}
+
+PICKLES = {"_pickle", "cloudpickle", "dill", "joblib", "marshal", "pickle", "shelve"}
+
+GLOBAL_SEEDS = {
+    "numpy.random.seed",
+    "numpy.random.set_state",
+    "random.seed",
+    "torch.cuda.manual_seed",
+    "torch.cuda.manual_seed_all",
+    "torch.manual_seed",
+    "torch.random.manual_seed",
+    "torch.seed",
+    "torch_geometric.seed_everything",
+}
+
+Remark = tuple[int, str]
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One broken rule: where, and what to do about it."""
+
+    path: str
+    line: int
+    remark: str
+
+    def __str__(self) -> str:
+        return f"{self.path}:{self.line}: {self.remark}"
+
+
+class Source:
+    """One parsed file, with what each of its names stands for."""
+
+    def __init__(self, path: str, text: str) -> None:
+        self.path = path
+        self.text = text
+        self.tree = ast.parse(text, filename=path)
+        self.nodes = list(ast.walk(self.tree))
+        self.imports = list(self._imports())
+        self._origin = {local: origin for _, local, origin in self.imports}
+
+    def _imports(self) -> Iterator[tuple[int, str, str]]:
+        """Yield (line, local name, dotted origin) of each import, relative ones made absolute."""
+        for node in self.nodes:
+            if isinstance(node, ast.Import):
+                for alias in node.names:
+                    local = alias.asname or alias.name.partition(".")[0]
+                    yield node.lineno, local, alias.name if alias.asname else local
+                    if not alias.asname and local != alias.name:
+                        yield node.lineno, alias.name, alias.name
+            elif isinstance(node, ast.ImportFrom):
+                package = PurePosixPath(self.path).parts[: -node.level] if node.level else ()
+                base = ".".join([*package, *([node.module] if node.module else [])])
+                for alias in node.names:
+                    yield node.lineno, alias.asname or alias.name, f"{base}.{alias.name}"
+
+    def dotted(self, node: ast.AST) -> str | None:
+        """Return what a name or a chain of attributes stands for, as `package.module.name`."""
+        if isinstance(node, ast.Name):
+            return self._origin.get(node.id, node.id)
+        if isinstance(node, ast.Attribute):
+            base = self.dotted(node.value)
+            return None if base is None else f"{base}.{node.attr}"
+        return None
+
+    def mentions(self) -> Iterator[tuple[int, str]]:
+        """Yield (line, what it stands for) of every name, attribute chain and import."""
+        for node in self.nodes:
+            if isinstance(node, (ast.Name, ast.Attribute)) and (name := self.dotted(node)):
+                yield node.lineno, name
+        for line, _, origin in self.imports:
+            yield line, origin
+
+
+def nouns_only(source: Source) -> Iterator[Remark]:
+    """An algorithm uses nothing of `protocols` but its nouns."""
+    if not source.path.startswith("algorithms/"):
+        return
+    for line, name in source.mentions():
+        if name.startswith("protocols.") and not _is_noun(name):
+            yield line, f"an algorithm may use {' and '.join(NOUNS)} of protocols, not {name}"
+
+
+def _is_noun(name: str) -> bool:
+    return any(name == noun or name.startswith(noun + ".") for noun in NOUNS)
+
+
+def one_door(source: Source) -> Iterator[Remark]:
+    """Only the gateway, and the decoder beside the class, make an Envelope."""
+    if source.path in DOOR or not source.path.startswith(FLOORS):
+        return
+
+    def is_envelope(node: ast.AST) -> bool:
+        return (source.dotted(node) or "").rpartition(".")[2] == "Envelope"
+
+    for node in source.nodes:
+        suspects: list[ast.expr] = []
+        if isinstance(node, ast.Call):
+            suspects = [node.func]
+            if (source.dotted(node.func) or "").endswith("__new__"):
+                suspects = [*node.args, getattr(node.func, "value", node.func)]
+        elif isinstance(node, ast.ClassDef):
+            suspects = node.bases
+        elif isinstance(node, ast.Assign):
+            suspects = [node.value]
+        if any(map(is_envelope, suspects)):
+            yield (
+                getattr(node, "lineno", 1),
+                "only Gateway.release makes an Envelope (docs/adr/0001-one-door.md)",
+            )
+
+
+def no_dynamic_import(source: Source) -> Iterator[Remark]:
+    """Imports are written down, except in the registries that find their members by folder."""
+    if source.path not in REGISTRIES:
+        for line, name in source.mentions():
+            if name in DYNAMIC:
+                yield line, f"{name}: only a folder registry imports by a computed name"
+
+
+def no_pickle(source: Source) -> Iterator[Remark]:
+    """Loading a pickle runs code that the file's writer chose, so there is none anywhere."""
+    for line, _, origin in source.imports:
+        if origin.partition(".")[0] in PICKLES:
+            yield line, f"{origin}: nothing here is pickled; use npz without objects, or JSON"
+    for node in source.nodes:
+        if isinstance(node, ast.Attribute) and node.attr in {"read_pickle", "to_pickle"}:
+            yield node.lineno, f"{node.attr}: nothing here is pickled"
+        if isinstance(node, ast.Call):
+            given = {word.arg: word.value for word in node.keywords}
+            if "allow_pickle" in given and not _is(given["allow_pickle"], False):
+                yield node.lineno, "allow_pickle must be the literal False"
+            name = source.dotted(node.func)
+            if name == "torch.load" and not _is(given.get("weights_only"), True):
+                yield node.lineno, "torch.load needs the literal weights_only=True"
+            if name == "torch.save":
+                yield node.lineno, "torch.save writes a pickle; use numpy.savez"
+
+
+def _is(node: ast.expr | None, value: bool) -> bool:
+    return isinstance(node, ast.Constant) and node.value is value
+
+
+def no_global_seed(source: Source) -> Iterator[Remark]:
+    """Randomness is an argument: a global seed couples parts that should not know each other."""
+    for line, name in source.mentions():
+        if name in GLOBAL_SEEDS:
+            yield line, f"{name}: pass a generator instead of seeding the whole process"
+
+
+def small_enough(source: Source) -> Iterator[Remark]:
+    """A file fits in the head, a function on the screen; docstrings of functions do not count."""
+    lines = len(source.text.splitlines())
+    if lines > MAX_FILE_LINES:
+        yield 1, f"{lines} lines; {MAX_FILE_LINES} is the most for one file: divide it by topic"
+    for node in source.nodes:
+        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
+            length = _code_lines(node)
+            if length > MAX_FUNCTION_LINES:
+                yield (
+                    node.lineno,
+                    f"{node.name} has {length} lines; {MAX_FUNCTION_LINES} is the most",
+                )
+
+
+def _code_lines(function: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
+    length = (function.end_lineno or function.lineno) - function.lineno + 1
+    if ast.get_docstring(function, clean=False) is not None:
+        docstring = function.body[0]
+        length -= (docstring.end_lineno or docstring.lineno) - docstring.lineno + 1
+    return length
+
+
+RULES: tuple[Callable[[Source], Iterator[Remark]], ...] = (
+    nouns_only,
+    one_door,
+    no_dynamic_import,
+    no_pickle,
+    no_global_seed,
+    small_enough,
+)
+
+
+def inspect(path: str, text: str) -> list[Finding]:
+    """Return what one file breaks; `path` is relative to the root, with forward slashes.
+
+    Raises:
+        SyntaxError: The text is not Python.
+    """
+    source = Source(path, text)
+    # A set: a chain of attributes is met once for each of its links.
+    found = {Finding(path, line, remark) for rule in RULES for line, remark in rule(source)}
+    return sorted(found, key=lambda finding: (finding.line, finding.remark))
+
+
+def inspect_all(root: Path) -> list[Finding]:
+    """Return what the Python files under the source folders of `root` break."""
+    return [
+        finding
+        for folder in SOURCES
+        for file in sorted((root / folder).rglob("*.py"))
+        for finding in inspect(file.relative_to(root).as_posix(), file.read_text("utf-8"))
+    ]
+
+
+def main() -> int:
+    """Print the findings; return the exit status."""
+    findings = inspect_all(Path(__file__).resolve().parent.parent)
+    for finding in findings:
+        print(finding)
+    return 1 if findings else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

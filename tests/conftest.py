@@ -1,0 +1,76 @@
+"""What every test shares: the folder of real data, markers and Hypothesis profiles.
+
+Real data is never part of the repository. A test that needs it asks for the fixture `data_root`
+and is skipped where the folder is absent. Under ``CI_REQUIRE_REAL_DATA=1`` such a skip is a
+failure, so that a run which had the data cannot pass by not looking at it.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Generator
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, settings
+
+from secure_fgl import _floors
+
+_floors.check()  # tests of a stranger's package would prove nothing about ours
+
+DATA_VARIABLE = "SECURE_FGL_DATA"
+REQUIRE_VARIABLE = "CI_REQUIRE_REAL_DATA"
+
+# Wall-clock deadlines fail on a busy machine and say nothing about the code.
+settings.register_profile("house", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile("long", settings.get_profile("house"), max_examples=1000)
+settings.load_profile("house")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    for line in (
+        f"real_data: needs the real data sets in the folder that {DATA_VARIABLE} names; "
+        "implied by the fixture data_root",
+        "long: takes minutes; run by `make test-long`, left out of `make test`",
+    ):
+        config.addinivalue_line("markers", line)
+
+
+@pytest.hookimpl(tryfirst=True)  # before -m selects
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if "data_root" in getattr(item, "fixturenames", ()):
+            item.add_marker(pytest.mark.real_data)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item,
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    report = yield
+    required = os.environ.get(REQUIRE_VARIABLE) == "1"
+    expected_failure = hasattr(report, "wasxfail")
+    if required and report.skipped and not expected_failure and _needs_real_data(item):
+        reason = report.longrepr[2] if isinstance(report.longrepr, tuple) else report.longrepr
+        report.outcome = "failed"
+        report.longrepr = (
+            f"{item.nodeid} needs real data and was skipped, but {REQUIRE_VARIABLE}=1 says that "
+            f"the data is here and must be used.\n{reason}"
+        )
+    return report
+
+
+def _needs_real_data(item: pytest.Item) -> bool:
+    return item.get_closest_marker("real_data") is not None
+
+
+@pytest.fixture(scope="session")
+def data_root() -> Path:
+    """The folder of real data sets; skips where it is absent."""
+    named = os.environ.get(DATA_VARIABLE)
+    if not named:
+        pytest.skip(f"{DATA_VARIABLE} is not set, so there is no real data to test on")
+    root = Path(named).expanduser().resolve()
+    if not root.is_dir():
+        pytest.skip(f"{DATA_VARIABLE} names {root}, which is not a folder")
+    return root

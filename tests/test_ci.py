@@ -1,0 +1,123 @@
+"""`make`, `.ci/run` and the rule that real data which is there is also tested on."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from scripts import freeze
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+def run(
+    *command: str | Path, cwd: Path, **environment: str | None
+) -> subprocess.CompletedProcess[str]:
+    """Run a command; `NAME=None` takes a variable out of the environment."""
+    merged = {**os.environ, **environment}
+    return subprocess.run(
+        [str(part) for part in command],
+        cwd=cwd,
+        env={name: value for name, value in merged.items() if value is not None},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+
+
+def test_setup_is_done_once_and_again_when_a_pin_changes(tmp_path: Path) -> None:
+    for name in ("Makefile", "pyproject.toml", "constraints.txt"):
+        shutil.copy(ROOT / name, tmp_path)
+    (tmp_path / ".venv").mkdir()
+    (tmp_path / ".venv" / ".installed").touch()
+    assert "pip" not in run("make", "-n", "setup", cwd=tmp_path).stdout
+    os.utime(tmp_path / ".venv" / ".installed", (0, 0))
+    installs = re.findall(r"pip .* install (.*)", run("make", "-n", "setup", cwd=tmp_path).stdout)
+    torch = freeze.pinned((ROOT / "constraints.txt").read_text("utf-8"))["torch"]
+    assert installs == [f"-c constraints.txt torch=={torch}", "-c constraints.txt -e '.[test]'"]
+
+
+@pytest.mark.parametrize("there", [True, False])
+def test_ci_runs_make_test_on_the_data_that_is_there(tmp_path: Path, there: bool) -> None:
+    data, tools, checkout = tmp_path / "shared" / "data", tmp_path / "tools", tmp_path / "checkout"
+    (checkout / ".ci").mkdir(parents=True)
+    shutil.copy(ROOT / ".ci" / "run", checkout / ".ci")
+    tools.mkdir()
+    make = tools / "make"
+    make.write_text('#!/bin/sh\necho "$*|$PWD|$SECURE_FGL_DATA|$CI_REQUIRE_REAL_DATA"\nexit 7\n')
+    make.chmod(0o755)
+    if there:
+        data.mkdir(parents=True)
+    result = run(
+        checkout / ".ci" / "run",
+        cwd=tmp_path,
+        PATH=f"{tools}{os.pathsep}{os.environ['PATH']}",
+        SECURE_FGL_DATA=None,
+        CI_REQUIRE_REAL_DATA=None,
+    )
+    found = f"{data}|1" if there else "|"
+    assert result.stdout == f"test|{checkout}|{found}\n"
+    assert result.returncode == 7
+
+
+NEEDING_DATA = """
+import pytest
+
+@pytest.mark.real_data
+def test_marked():
+    pytest.skip("no file")
+
+def test_asking(data_root):
+    assert data_root.is_dir()
+
+@pytest.mark.real_data
+@pytest.mark.xfail(reason="known", strict=True)
+def test_expected_to_fail():
+    raise AssertionError
+
+def test_other():
+    pytest.skip("has nothing to do with data")
+"""
+
+
+@pytest.mark.parametrize("workers", [(), ("-n", "2")], ids=["one process", "xdist"])
+@pytest.mark.parametrize(
+    ("required", "data", "outcome"),
+    [
+        (None, None, {"skipped": "3", "xfailed": "1"}),
+        ("1", None, {"failed": "1", "errors": "1", "skipped": "1", "xfailed": "1"}),
+        ("1", ".", {"failed": "1", "passed": "1", "skipped": "1", "xfailed": "1"}),
+        (None, "no-such-folder", {"skipped": "3", "xfailed": "1"}),
+    ],
+)
+def test_a_skip_for_want_of_data_that_is_there_is_a_failure(
+    tmp_path: Path,
+    workers: tuple[str, ...],
+    required: str | None,
+    data: str | None,
+    outcome: dict[str, str],
+) -> None:
+    (tmp_path / "test_planted.py").write_text(NEEDING_DATA, "utf-8")
+    (tmp_path / "pytest.ini").write_text("[pytest]\naddopts = --strict-markers\n", "utf-8")
+    result = run(
+        *(sys.executable, "-m", "pytest", "-p", "tests.conftest", "-p", "no:cacheprovider"),
+        *workers,
+        cwd=tmp_path,
+        PYTHONPATH=str(ROOT),
+        SECURE_FGL_DATA=data,
+        CI_REQUIRE_REAL_DATA=required,
+    )
+    summary = result.stdout.splitlines()[-1]
+    counts = {word: number for number, word in re.findall(r"(\d+) ([a-z]+)", summary)}
+    counts = {word + "s" if word == "error" else word: n for word, n in counts.items()}
+    assert counts == outcome, result.stdout
+    assert (result.returncode != 0) == ("failed" in outcome)
+    if required:
+        assert "the data is here and must be used" in result.stdout
