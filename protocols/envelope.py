@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import hmac
 import struct
-from dataclasses import asdict, dataclass, fields
+from dataclasses import dataclass, fields
 
 from crypto.canonical import canonical, parse
 from crypto.errors import CryptoError
@@ -76,9 +76,9 @@ class Header:
 
     def encode(self, *, without_body: bool = False) -> bytes:
         """Return canonical bytes; `without_body` gives the HPKE ``info`` of a sealed body."""
-        record = {name: str(value) for name, value in asdict(self).items()}
+        record: dict[str, object] = dict(vars(self))
         for name in _COUNTERS:
-            record[name] = f"{int(record[name]):08d}"
+            record[name] = f"{record[name]:08d}"
         if without_body:
             record["body"] = ""
         return canonical(record)

@@ -16,7 +16,7 @@ from crypto.samplers import Stream, derive, entropy
 from protocols.boxes import close_boxes
 from protocols.codec import encode
 from protocols.disclosures import Disclosure
-from protocols.envelope import NONE, Envelope, Header
+from protocols.envelope import NONE, Envelope, Header, signed_header
 from protocols.errors import LocalProtocolError, NotInPlan
 from protocols.guards import Guard, find
 from protocols.ledger import Ledger
@@ -90,7 +90,7 @@ class Gateway:
 
     def __init__(self, papers: Papers, ledger: Ledger, rounding: bytes) -> None:
         self._papers, self._ledger, self._rounding = papers, ledger, rounding
-        self._sent: dict[tuple[str, str], int] = {}
+        self._sent: dict[tuple[str, str, int], int] = {}
         self._labels: set[tuple[str, str, int, int]] = set()
 
     def release(
@@ -144,12 +144,19 @@ class Gateway:
             name = type(message).__name__
             if allowed is not None and not _control(message) and name not in allowed:
                 raise NotInPlan(f"{name} is not an allowed message of this policy.")
-        if self._sent.get((item.id, recipient), 0) >= item.times:
-            raise NotInPlan(f"{item.id} was already sent as often as planned ({item.times}).")
+        self._check_times(item, recipient, where)
         label = (item.id, recipient, where.exchange, where.attempt)
         if label in self._labels:
             raise LocalProtocolError(f"{item.id} was already released in this exchange.")
         return [by_name[name] for name in planned]
+
+    def _check_times(self, item: Item, recipient: str, where: Where) -> None:
+        """Hold the plan's counts, per run and per round: a round is answered once (O5)."""
+        if self._sent.get((item.id, recipient, -1), 0) >= item.times:
+            raise NotInPlan(f"{item.id} was already sent as often as planned ({item.times}).")
+        outside = item.times - item.per_round * self._papers.plan.rounds
+        if self._sent.get((item.id, recipient, where.round), 0) >= item.per_round + outside:
+            raise NotInPlan(f"{item.id} was already sent in this round as often as planned.")
 
     def _header(self, item: Item, recipient: str, where: Where) -> Header:
         papers, key = self._papers, "0" * 16
@@ -221,13 +228,14 @@ class Gateway:
     def _record(self, item: Item, envelope: Envelope, clipped: bool) -> None:
         header = envelope.header
         self._labels.add((item.id, header.recipient, header.exchange, header.attempt))
-        sent = (item.id, header.recipient)
-        self._sent[sent] = self._sent.get(sent, 0) + 1
+        for span in (-1, header.round):  # -1: the whole run
+            sent = (item.id, header.recipient, span)
+            self._sent[sent] = self._sent.get(sent, 0) + 1
         facts: dict[str, object] = {
             **route(header),
             "bytes": envelope.size,
             "clipped": clipped,
-            "commitment": commitment(envelope.encode()),
+            "commitment": commitment(envelope),
             "disclosure": str(item.disclosure),
             "messages": "+".join(message.name for message in item.messages),
             "protection": list(item.guards),
@@ -253,9 +261,13 @@ def route(header: Header) -> dict[str, object]:
     }
 
 
-def commitment(envelope: bytes) -> str:
-    """Return the ledger's commitment to an envelope's bytes (which hold a random nonce)."""
-    return hashlib.sha256(b"secure-fgl/envelope\0" + envelope).hexdigest()
+def commitment(envelope: Envelope) -> str:
+    """Return the ledger's commitment to an envelope's bytes.
+
+    SHA-256 over the signed header, which holds the body's SHA-256 and a random nonce: it binds
+    every byte, and nobody without the envelope can guess its content from it.
+    """
+    return hashlib.sha256(b"secure-fgl/envelope\0" + signed_header(envelope)).hexdigest()
 
 
 def given_digest(messages: Sequence[Message], dims: Mapping[str, int]) -> str:

@@ -70,7 +70,7 @@ class Inbox:
             {
                 **route(header),
                 "bytes": len(data),
-                "commitment": commitment(data),
+                "commitment": commitment(envelope),
                 "sender_head": header.head,
             },
         )

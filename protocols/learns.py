@@ -1,9 +1,12 @@
-"""In words: what each role learns from an item, given how it is protected."""
+"""In words: what each role learns from an item, and what a reader of the plan must know."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from protocols.disclosures import Disclosure
 from protocols.guards import Guard, find
+from protocols.plan import DataPlan, Item
 
 _NETWORK = "sender, recipient, time and size"
 _CLEAR = "EVERYTHING: the message in clear"
@@ -41,3 +44,34 @@ _DOWN = {
     Disclosure.MATCH: "what others hold under its own keys",
     Disclosure.SEALED: "what other clients addressed to it",
 }
+
+
+BUDGET_WITHOUT_NOISE = (
+    "no noise is added: epsilon = infinity for the run; covered: nothing; not covered: all messages"
+)
+ACTIVE_AGGREGATOR = "an active aggregator can have a single upload opened"
+
+
+def _vector_sum(item: Item) -> bool:
+    fields = (field for message in item.messages for field in message.fields)
+    return ".up." in item.id and item.disclosure is Disclosure.SUM and any(f.shape for f in fields)
+
+
+def warnings(items: Sequence[Item], data: DataPlan) -> list[str]:
+    """Return what a reader of the plan must know before approving it."""
+    found = []
+    if data.synthetic:
+        found.append("the data are SYNTHETIC (generated)")
+    for item in items:
+        if item.unsafe:
+            found.append(f"UNSAFE: {item.id} leaves in clear")
+    if any(item.id.endswith(".open") for item in items):
+        found.append(ACTIVE_AGGREGATOR)
+    vectors = [item.id for item in items if _vector_sum(item)]
+    if vectors:
+        found.append(
+            f"{', '.join(vectors)}: an entry of the total may have a single contributor (a feature "
+            "that only one client has); the plan cannot exclude it (O12)"
+        )
+    found.append("the totals themselves are disclosed and are not noised")
+    return found

@@ -25,7 +25,7 @@ from protocols.disclosures import Disclosure
 from protocols.envelope import envelope_bytes, header_bytes
 from protocols.errors import PolicyError
 from protocols.guards import Clip, Guard, Quantise, UnsafeClear, describe, find
-from protocols.learns import learns
+from protocols.learns import BUDGET_WITHOUT_NOISE, learns, warnings
 from protocols.messages import Message
 from protocols.plan import DataPlan, FieldPlan, Item, MessagePlan, Plan
 from protocols.policy import PrivacyPolicy
@@ -294,26 +294,7 @@ def make_plan(
         smallest_cohort=policy.smallest_cohort,
         scheme=scheme.name if scheme else "none",
         budget=BUDGET_WITHOUT_NOISE,
-        warnings=tuple(_warnings(planner.items, data)),
+        warnings=tuple(warnings(planner.items, data)),
         dims=dims,
         items=tuple(planner.items),
     )
-
-
-BUDGET_WITHOUT_NOISE = (
-    "no noise is added: epsilon = infinity for the run; covered: nothing; not covered: all messages"
-)
-ACTIVE_AGGREGATOR = "an active aggregator can have a single upload opened"
-
-
-def _warnings(items: Sequence[Item], data: DataPlan) -> list[str]:
-    found = []
-    if data.synthetic:
-        found.append("the data are SYNTHETIC (generated)")
-    for item in items:
-        if item.unsafe:
-            found.append(f"UNSAFE: {item.id} leaves in clear")
-    if any(item.id.endswith(".open") for item in items):
-        found.append(ACTIVE_AGGREGATOR)
-    found.append("the totals themselves are disclosed and are not noised")
-    return found

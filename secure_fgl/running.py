@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import resource
 import time
@@ -89,7 +90,13 @@ class Preparation:
                 graph, shared.name, shared.clients, masks, rng=self._rng("partition"),
                 **shared.options,
             )  # fmt: skip
-        except (ValueError, OSError) as error:
+        except OSError as error:
+            raise UsageError(
+                f"The data set {data.name!r} cannot be read.",
+                why=str(error),
+                fix="set data.root, or the variable SECURE_FGL_DATA, to the data folder",
+            ) from error
+        except ValueError as error:
             raise UsageError(str(error)) from error
         self.whole = (graph, masks)
         self.sites = self._sites(parts)
@@ -241,8 +248,9 @@ def _close(parties: Parties, folder: RunFolder) -> None:
             session.close()
         except Exception as error:  # a ledger that failed before; the first error is on its way
             session.last_error = error
-    for name, note in parties.checkpoints().items():
-        folder.text(f"heads/{name}.checkpoint", note)
+    with contextlib.suppress(OSError):  # a full disk: the error that matters is on its way
+        for name, note in parties.checkpoints().items():
+            folder.text(f"heads/{name}.checkpoint", note)
 
 
 def _arrays(state: Any) -> dict[str, Array]:

@@ -6,17 +6,11 @@ It never holds a secret key. Per round it keeps uploads only until the total is 
 from __future__ import annotations
 
 from collections.abc import Sequence
-
-import numpy as np
+from typing import Any
 
 from crypto.errors import CryptoError
-from crypto.quantiser import Packing
 from crypto.samplers import entropy
-from protocols.boxes import box_bytes
-from protocols.codec import decode
 from protocols.control import REFUSALS, Boxes, Call, Key, KeyCall, Opened, OpenRequest, Refusal
-from protocols.disclosures import Disclosure
-from protocols.envelope import signed_header
 from protocols.errors import (
     BadEnvelope,
     LocalProtocolError,
@@ -26,17 +20,14 @@ from protocols.errors import (
     WrongStage,
 )
 from protocols.gateway import Papers, Where, given_digest
-from protocols.guards import find
 from protocols.inbox import Letter
 from protocols.ledger import Ledger
-from protocols.messages import Message, Vector
-from protocols.planning import integer_bytes, sum_layout
+from protocols.messages import Message, ReleasedMessage
 from protocols.roster import Role
-from protocols.rounds import Ask, Exchange, Form, Reply, Sealed, View
+from protocols.rounds import Ask, Form, Reply, Sealed
 from protocols.sessions.base import Parcel, Session
+from protocols.sessions.collection import Collection
 from protocols.sessions.table import Event, State
-from protocols.sums import SumLayout
-from protocols.views import ClearView, HandedView, TotalView
 
 
 class AggregatorSession(Session):
@@ -47,13 +38,11 @@ class AggregatorSession(Session):
         form: the admitted form.
     """
 
-    def __init__(self, papers: Papers, ledger: Ledger, rounding: bytes, form: Form[object]) -> None:
+    def __init__(self, papers: Papers, ledger: Ledger, rounding: bytes, form: Form[Any]) -> None:
         super().__init__(papers, ledger, rounding)
         self._form, self._exchange_number = form, 0
         self._key_envelope: bytes | None = None
-        self._exchange: Exchange | None = None
-        self._where = Where()
-        self._letters: dict[tuple[str, str], Letter] = {}
+        self._collection: Collection | None = None
         self._blind = b""
         self._reply: Reply | None = None
         if not self._encrypts():
@@ -78,24 +67,19 @@ class AggregatorSession(Session):
             NotInPlan: not planned, or more often than planned.
         """
         self.alive()
-        self._exchange = self._form.find(ask)
-        members = ask.cohort._members
+        exchange, members = self._form.find(ask), ask.cohort._members
         self.papers.policy.check_cohort(len(members))
         self.move(Event.ASK)
         self._exchange_number += 1
-        self._letters, self._reply = {}, None
-        item = self.papers.plan.item(f"{self._exchange.name}.down")
+        item = self.papers.plan.item(f"{exchange.name}.down")
         call = Call(members=self.papers.roster.mask(members))
-        shared = [call, *(g for g in ask.handed if _released(g))]
-        self._where = Where(
-            round=round,
-            exchange=self._exchange_number,
-            members=members,
-            given=given_digest([m for m in shared if isinstance(m, Message)], self._dims(item.id)),
-        )
+        released = [call, *(given for given in ask.handed if isinstance(given, ReleasedMessage))]
+        given = given_digest(released, self.papers.dims(item))
+        where = Where(round, self._exchange_number, members, given)
+        self._collection, self._reply = Collection(self.papers, exchange, where), None
         return self._out(
             [
-                self.send(item.id, [call, *self._parts(ask.handed, member)], member, self._where)
+                self.send(item.id, [call, *self._parts(ask.handed, member)], member, where)
                 for member in members
             ]
         )
@@ -106,9 +90,6 @@ class AggregatorSession(Session):
             part = given._parcels[member] if isinstance(given, Sealed) else given
             parts.append(Boxes(boxes=part) if isinstance(part, bytes) else part)
         return parts
-
-    def _dims(self, item: str) -> dict[str, int]:
-        return self.papers.dims(self.papers.plan.item(item))
 
     def _out(self, parcels: list[Parcel]) -> list[Parcel]:
         try:
@@ -126,8 +107,7 @@ class AggregatorSession(Session):
             RemoteProtocolError: not authentic (nothing changes), or not acceptable now.
         """
         self.alive()
-        letter = self._inbox.open(data)
-        self.ledger.commit()
+        letter = self._inbox.open(data)  # its receipt is made durable by the next advance()
         item = letter.item.id
         if item.startswith("refusal."):
             (refusal,) = self._inbox.read(letter, (Refusal,))
@@ -155,104 +135,56 @@ class AggregatorSession(Session):
         self._key_envelope = data
 
     def _take_answer(self, letter: Letter) -> None:
-        header, where = letter.header, self._where
-        if self.state is not State.ASKED or self._exchange is None:
+        if self.state is not State.ASKED:
             raise WrongStage("An answer arrived while nothing was asked.")
-        if not header.item.startswith(f"{self._exchange.name}."):
-            raise WrongStage("An answer belongs to another exchange than the one asked.")
-        places = (header.round, header.exchange, header.attempt)
-        if places != (where.round, where.exchange, where.attempt):
-            raise WrongStage("An answer belongs to another round than the one asked.")
-        if header.sender not in where.members or header.cohort != self.papers.cohort(where):
-            raise BadEnvelope("An answer is not from this cohort.")
-        if header.given != where.given:
-            raise BadEnvelope("A client was given something else than the others (O8).")
-        key = self.papers.he_key
-        if letter.item.disclosure is Disclosure.SUM and key and header.key != key.key_id[:16]:
-            raise BadEnvelope("An upload was made under another key.")
-        self._letters[header.sender, header.item] = letter
+        self._asked.add(letter)
+
+    @property
+    def _asked(self) -> Collection:
+        if self._collection is None:
+            raise LocalProtocolError("Nothing was asked.")
+        return self._collection
 
     def advance(self) -> list[Parcel]:
         """Return what must be sent next; empty when the Ask is answered or answers are missing."""
         self.alive()
         if self._key_envelope is not None:
             data, self._key_envelope = self._key_envelope, None
-            return [Parcel(client, data) for client in self.papers.roster.clients]
-        if self.state is not State.ASKED or self.missing():
-            return []
+            return self._out([Parcel(client, data) for client in self.papers.roster.clients])
+        if self.state is not State.ASKED or self._asked.missing():
+            return self._out([])
         try:
-            return self._out(self._collect())
+            if self._asked.encrypted:
+                self.move(Event.COLLECTED)
+                return self._out([self._request()])
+            self._reply = self._asked.reply(self._asked.clear_total())
         except (CryptoError, UnfitMessage) as error:
             self.die(error)
             raise BadEnvelope("An upload cannot be added up.") from error
-
-    def missing(self) -> tuple[str, ...]:
-        """Return the cohort members whose answers have not all arrived."""
-        items = self._expected()
-        return tuple(
-            m for m in self._where.members if any((m, i) not in self._letters for i in items)
-        )
-
-    def _expected(self) -> list[str]:
-        if self._exchange is None:
-            return []
-        name = self._exchange.name
-        kinds = dict.fromkeys(kind.disclosure for kind in self._exchange.back)
-        return [f"{name}.up.{d}" for d in kinds] or [f"{name}.ack"]
-
-    def _collect(self) -> list[Parcel]:
-        chain = self.papers.policy.rules.get(Disclosure.SUM, ())
-        sums = any(item.endswith(f".{Disclosure.SUM}") for item in self._expected())
-        if sums and find(chain, "he"):
-            self.move(Event.COLLECTED)
-            return [self._blinded()]
-        self._finish(self._clear_total() if sums else None)
         self.move(Event.ANSWERED)
-        return []
+        return self._out([])
 
-    def _bodies(self, disclosure: Disclosure) -> dict[str, bytes]:
-        item = f"{self._name}.up.{disclosure}"
-        return {m: self._letters[m, item].body for m in self._where.members}
-
-    def _blinded(self) -> Parcel:
-        """Add the uploads and a uniform blind (O1); keep only the blind's seed and the headers."""
-        papers = self.papers
-        if papers.scheme is None or papers.he_key is None:
-            raise LocalProtocolError("The key authority's public key is not here yet.")
-        total = papers.scheme.accumulator(papers.he_key)
-        for body in self._bodies(Disclosure.SUM).values():
-            total.add(body)
+    def _request(self) -> Parcel:
+        """Ask the key authority to open the blinded total; only the seed can take the blind off."""
+        asked = self._asked
         self._blind = entropy(32)
-        total.add_plain(papers.scheme.blind(self._blind, total.coefficients))
-        item = f"{self._name}.up.{Disclosure.SUM}"
-        envelopes = [self._letters[m, item].envelope for m in self._where.members]
-        headers = b"".join(signed_header(envelope) for envelope in envelopes)
-        size = self._dims(f"{self._name}.open")["he_headers"]
-        request = OpenRequest(total=total.to_bytes(), headers=headers.ljust(size, b"\0"))
-        for member in self._where.members:
-            del self._letters[member, item]
-        authority = papers.roster.one(Role.KEY_AUTHORITY).name
-        return self.send(f"{self._name}.open", [request], authority, self._where)
+        total, headers = asked.blinded(self._blind)
+        item = self.papers.plan.item(f"{asked.exchange.name}.open")
+        padded = headers.ljust(item.dims["he_headers"], b"\0")
+        request = OpenRequest(total=total, headers=padded)
+        authority = self.papers.roster.one(Role.KEY_AUTHORITY).name
+        return self.send(item.id, [request], authority, asked.where)
 
     def _take_opened(self, letter: Letter) -> None:
-        header, where, papers = letter.header, self._where, self.papers
-        places = (header.round, header.exchange, header.attempt)
-        if self.state is not State.OPENING or letter.item.id != f"{self._name}.opened":
+        asked = self._asked
+        if self.state is not State.OPENING or letter.item.id != f"{asked.exchange.name}.opened":
             raise WrongStage("An opened total arrived while none was asked for.")
-        if places != (where.round, where.exchange, where.attempt):
-            raise WrongStage("An opened total belongs to another round.")
-        if header.cohort != papers.cohort(where) or papers.scheme is None:
-            raise BadEnvelope("An opened total belongs to another cohort.")
+        asked.check_place(letter)
         (opened,) = self._inbox.read(letter, (Opened,))
         if not isinstance(opened, Opened):
             raise BadEnvelope("An opened total is of another type.")
-        layout = self._layout()
-        packing = Packing(layout.bits, len(papers.plan.clients), papers.scheme.plain_bits)
         try:
-            values = np.frombuffer(opened.total, dtype="<u8")
-            plain = papers.scheme.subtract(values, papers.scheme.blind(self._blind, values.size))
-            used = packing.coefficients(layout.length)
-            self._finish(packing.unpack(plain[:used], layout.length))
+            self._reply = asked.reply(asked.opened(opened.total, self._blind))
         except (CryptoError, UnfitMessage) as error:
             self.die(error)
             raise RemoteProtocolError(
@@ -261,81 +193,14 @@ class AggregatorSession(Session):
         self._blind = b""
         self.move(Event.OPEN)
 
-    def _layout(self) -> SumLayout:
-        kinds = [k for k in self._asked.back if k.disclosure is Disclosure.SUM]
-        chain = self.papers.policy.chain(Disclosure.SUM)
-        return sum_layout(kinds, chain, self._dims(f"{self._name}.up.{Disclosure.SUM}"))
-
-    def _clear_total(self) -> Vector:
-        """Add the integers that an Unsafe chain brought in clear: the same vector as under he."""
-        layout = self._layout()
-        dtype = f"<u{integer_bytes(layout.bits)}"
-        total = np.zeros(layout.length, dtype=np.uint64)
-        for body in self._bodies(Disclosure.SUM).values():
-            total += np.frombuffer(body, dtype=dtype)
-        return total
-
-    def _finish(self, total: Vector | None) -> None:
-        """Build the Reply: one view per message type that came back."""
-        views: dict[type[Message], View] = {}
-        if total is not None:
-            totals = self._layout().decode(total, len(self._where.members))
-            views.update({kind: TotalView(message) for kind, message in totals.items()})
-        for kind in self._asked.back:
-            if kind.disclosure is not Disclosure.SUM:
-                views[kind] = self._view(kind)
-        self._letters.clear()
-        self._reply = Reply(views)
-
-    def _view(self, kind: type[Message]) -> View:
-        kinds = tuple(k for k in self._asked.back if k.disclosure is kind.disclosure)
-        item = f"{self._name}.up.{kind.disclosure}"
-        bodies, dims = self._bodies(kind.disclosure), self._dims(item)
-        if kind.disclosure is Disclosure.SEALED:
-            return self._handed(kind, kinds, bodies, dims)
-        place = kinds.index(kind)
-        sent = {member: decode(kinds, body, dims)[place] for member, body in bodies.items()}
-        return ClearView(kind, sent, dims)
-
-    def _handed(
-        self,
-        kind: type[Message],
-        kinds: tuple[type[Message], ...],
-        bodies: dict[str, bytes],
-        dims: dict[str, int],
-    ) -> View:
-        clients, boxes, start = self.papers.roster.clients, {}, 0
-        for before in kinds[: kinds.index(kind)]:
-            start += box_bytes(before, dims) * len(clients)
-        size = box_bytes(kind, dims)
-        absent = bytes(size * len(clients))
-        for client in clients:
-            body = bodies.get(client)
-            boxes[client] = absent if body is None else body[start : start + size * len(clients)]
-        return HandedView(kind, boxes, size)
-
-    @property
-    def _asked(self) -> Exchange:
-        if self._exchange is None:
-            raise LocalProtocolError("Nothing was asked.")
-        return self._exchange
-
-    @property
-    def _name(self) -> str:
-        return self._asked.name
-
     def reply(self) -> Reply:
         """Return what the last Ask brought back; raises RemoteProtocolError if answers miss."""
         if self._reply is None:
-            missing = self.missing()
+            missing = self._asked.missing()
             raise RemoteProtocolError(
-                f"{len(missing)} of {len(self._where.members)} clients did not answer"
+                f"{len(missing)} of {len(self._asked.where.members)} clients did not answer"
                 f" ({', '.join(missing[:5])}).",
                 why="a client is not reachable, or ended its session",
                 fix="start the run again when all clients are there",
             )
         return self._reply
-
-
-def _released(given: Message | Sealed) -> bool:
-    return isinstance(given, Message) and given.disclosure is Disclosure.RELEASED

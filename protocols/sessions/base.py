@@ -101,7 +101,7 @@ def refusal_code(error: Exception) -> str:
     """Return the closed list's code for an error."""
     if isinstance(error, CohortTooSmall):
         return "cohort"
-    if isinstance(error, UnfitMessage):
+    if isinstance(error, UnfitMessage | ArithmeticError):  # ArithmeticError: training diverged
         return "unfit"
     if isinstance(error, NotInPlan):
         return "plan"

@@ -9,7 +9,7 @@ from protocols.boxes import by_peers, open_boxes
 from protocols.control import Acknowledgement, Boxes, Call, Key
 from protocols.disclosures import Disclosure
 from protocols.errors import BadEnvelope, LedgerError, LocalProtocolError, Replay
-from protocols.gateway import Papers, Where, commitment, given_digest
+from protocols.gateway import Papers, Where, given_digest
 from protocols.inbox import Letter
 from protocols.ledger import Ledger
 from protocols.messages import Message
@@ -35,7 +35,7 @@ class ClientSession(Session):
         super().__init__(papers, ledger, rounding)
         self._site, self._exchanges = site, {e.name: e for e in form.exchanges}
         self._latest = (0, 0)  # (exchange, round) of the last Ask accepted
-        self._repeat: tuple[str, list[Parcel]] = ("", [])
+        self._repeat: tuple[bytes, list[Parcel]] = (b"", [])
         self._boxed: dict[type[Message], tuple[str, int, str]] = {}
         if not any(item.id == "key.offer" for item in papers.plan.items):
             self.move(Event.BEGIN)
@@ -52,8 +52,7 @@ class ClientSession(Session):
             LedgerError: the record could not be written; nothing is returned, nothing leaves.
         """
         self.alive()
-        digest = commitment(data)
-        if digest == self._repeat[0]:
+        if data == self._repeat[0]:
             return self._repeat[1]
         letter = self._inbox.open(data)
         try:
@@ -68,7 +67,7 @@ class ClientSession(Session):
         except LedgerError as error:
             self.die(error)
             raise
-        self._repeat = (digest, replies)
+        self._repeat = (data, replies)
         return replies
 
     def _refuse(self, error: Exception, letter: Letter) -> Parcel:
