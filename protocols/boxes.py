@@ -15,7 +15,7 @@ from crypto.canonical import canonical
 from crypto.errors import CryptoError
 from crypto.hpke import SEAL_OVERHEAD
 from crypto.signatures import SIGNATURE_BYTES
-from protocols.codec import bundle_bytes, decode, encode
+from protocols.codec import WIRE_DTYPE, bundle_bytes, decode, encode
 from protocols.errors import BadEnvelope, UnfitMessage
 from protocols.messages import Message, SealedMessage
 from protocols.roster import Identity, Roster
@@ -105,7 +105,7 @@ def open_boxes(
         rows.append(decode((kind,), content, one)[0])
     values = {}
     for field in kind.fields:
-        empty = np.zeros(field.sizes(one))
+        empty = np.zeros(field.sizes(one), dtype=WIRE_DTYPE[field.wire])
         parts = [empty if row is None else getattr(row, field.name) for row in rows]
         values[field.name] = np.concatenate(parts)
     return kind(**values)

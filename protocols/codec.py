@@ -15,7 +15,7 @@ from protocols.errors import BadEnvelope, UnfitMessage
 from protocols.messages import Field, Message
 
 _WIDTH = {"f4": 4, "f8": 8, "u8": 8, "bytes": 1}
-_DTYPE = {"f4": "<f4", "f8": "<f8", "u8": "<u8"}
+WIRE_DTYPE = {"f4": "<f4", "f8": "<f8", "u8": "<u8"}
 
 
 def field_bytes(field: Field, dims: Mapping[str, int]) -> int:
@@ -55,7 +55,7 @@ def _field(message: Message, field: Field, dims: Mapping[str, int]) -> bytes:
             raise UnfitMessage(f"{name} is not a non-negative integer.")
     elif array.dtype.kind not in "fiu" or not np.all(np.isfinite(array)):
         raise UnfitMessage(f"{name} holds NaN, Inf or something that is not a number.")
-    return array.astype(_DTYPE[field.wire]).tobytes()
+    return array.astype(WIRE_DTYPE[field.wire]).tobytes()
 
 
 def decode(
@@ -78,7 +78,7 @@ def decode(
 def _value(field: Field, data: bytes, dims: Mapping[str, int]) -> Any:
     if field.wire == "bytes":
         return data
-    array = np.frombuffer(data, dtype=_DTYPE[field.wire]).reshape(field.sizes(dims))
+    array = np.frombuffer(data, dtype=WIRE_DTYPE[field.wire]).reshape(field.sizes(dims))
     if field.wire != "u8" and not np.all(np.isfinite(array)):
         raise BadEnvelope("A message holds NaN or Inf.")
     if field.shape:

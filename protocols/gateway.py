@@ -270,6 +270,10 @@ def commitment(envelope: Envelope) -> str:
     return hashlib.sha256(b"secure-fgl/envelope\0" + signed_header(envelope)).hexdigest()
 
 
+SHARED = (Disclosure.RELEASED, Disclosure.PUBLIC)
+"""Disclosures that every member of a cohort is given alike, so that they can be compared (O8)."""
+
+
 def given_digest(messages: Sequence[Message], dims: Mapping[str, int]) -> str:
     """Return the digest of what a cohort was given (equal for every client, O8)."""
     kinds = names(tuple(type(message) for message in messages))

@@ -81,14 +81,17 @@ class Inbox:
         check_run(header, papers)
         if header.recipient not in (me.name, EVERYONE):
             raise BadEnvelope("An envelope is addressed to another party.")
+        if header.sender == me.name:
+            raise BadEnvelope("An envelope of this party's own came back to it.")
         try:
             item = papers.plan.item(header.item)
         except NotInPlan as error:
             raise BadEnvelope("An envelope belongs to no planned item.") from error
         if item.sender != str(papers.roster.party(header.sender).role):
             raise BadEnvelope("An envelope comes from a role that does not send this item.")
-        if header.recipient == EVERYONE and item.recipient != EVERYONE:
-            raise BadEnvelope("An envelope for one party is addressed to everyone.")
+        expected = EVERYONE if header.recipient == EVERYONE else str(me.role)
+        if item.recipient != expected:
+            raise BadEnvelope("An envelope is addressed to a role that does not get this item.")
         if header.schema != papers.schemas[item.id]:
             raise BadEnvelope("An envelope was made for another schema of this item.")
         return item

@@ -19,10 +19,10 @@ from protocols.errors import (
     UnfitMessage,
     WrongStage,
 )
-from protocols.gateway import Papers, Where, given_digest
+from protocols.gateway import SHARED, Papers, Where, given_digest
 from protocols.inbox import Letter
 from protocols.ledger import Ledger
-from protocols.messages import Message, ReleasedMessage
+from protocols.messages import Message
 from protocols.roster import Role
 from protocols.rounds import Ask, Form, Reply, Sealed
 from protocols.sessions.base import Parcel, Session
@@ -73,8 +73,9 @@ class AggregatorSession(Session):
         self._exchange_number += 1
         item = self.papers.plan.item(f"{exchange.name}.down")
         call = Call(members=self.papers.roster.mask(members))
-        released = [call, *(given for given in ask.handed if isinstance(given, ReleasedMessage))]
-        given = given_digest(released, self.papers.dims(item))
+        messages = [given for given in ask.handed if isinstance(given, Message)]
+        shared = [call, *(message for message in messages if message.disclosure in SHARED)]
+        given = given_digest(shared, self.papers.dims(item))
         where = Where(round, self._exchange_number, members, given)
         self._collection, self._reply = Collection(self.papers, exchange, where), None
         return self._out(
@@ -126,12 +127,12 @@ class AggregatorSession(Session):
         (key,) = self._inbox.read(letter, (Key,))
         if not isinstance(key, Key) or self.papers.scheme is None:
             raise LocalProtocolError("This aggregator has no encryption scheme for the key.")
+        self.move(Event.KEY)
         try:
             self.papers.he_key = self.papers.scheme.load_public(key.public_key)
         except CryptoError as error:  # SecretKeyRefused among them: fail closed, for good
             self.die(error)
             raise BadEnvelope(f"The offered public key is not usable: {error}") from error
-        self.move(Event.KEY)
         self._key_envelope = data
 
     def _take_answer(self, letter: Letter) -> None:

@@ -9,7 +9,7 @@ from protocols.boxes import by_peers, open_boxes
 from protocols.control import Acknowledgement, Boxes, Call, Key
 from protocols.disclosures import Disclosure
 from protocols.errors import BadEnvelope, LedgerError, LocalProtocolError, Replay
-from protocols.gateway import Papers, Where, given_digest
+from protocols.gateway import SHARED, Papers, Where, given_digest
 from protocols.inbox import Letter
 from protocols.ledger import Ledger
 from protocols.messages import Message
@@ -36,7 +36,8 @@ class ClientSession(Session):
         self._site, self._exchanges = site, {e.name: e for e in form.exchanges}
         self._latest = (0, 0)  # (exchange, round) of the last Ask accepted
         self._repeat: tuple[bytes, list[Parcel]] = (b"", [])
-        self._boxed: dict[type[Message], tuple[str, int, str]] = {}
+        # What this client sealed for others, until the others' boxes come back in the same round.
+        self._boxed: dict[type[Message], tuple[int, tuple[str, int, str]]] = {}
         if not any(item.id == "key.offer" for item in papers.plan.items):
             self.move(Event.BEGIN)
 
@@ -89,11 +90,11 @@ class ClientSession(Session):
         (key,) = self._inbox.read(letter, (Key,))
         if not isinstance(key, Key) or self.papers.scheme is None:
             raise LocalProtocolError("This client has no encryption scheme for the offered key.")
+        self.move(Event.KEY)
         try:
             self.papers.he_key = self.papers.scheme.load_public(key.public_key)
         except CryptoError as error:
             raise BadEnvelope("The offered public key is not usable.") from error
-        self.move(Event.KEY)
         facts = {"event": "received", "key": self.papers.he_key.key_id}
         self.ledger.record("key", facts)
         return []
@@ -124,7 +125,7 @@ class ClientSession(Session):
             item = f"{name}.up.{disclosure}"
             parcels.append(self.send(item, group, to, where))
             if disclosure is Disclosure.SEALED:
-                place = (self.papers.run, where.exchange, item)
+                place = (where.round, (self.papers.run, where.exchange, item))
                 self._boxed.update({type(message): place for message in group})
         return parcels
 
@@ -144,15 +145,16 @@ class ClientSession(Session):
         )
         if header.cohort != digest:
             raise BadEnvelope("An Ask's cohort is not the one its header names.")
-        shared = [m for m in (call, *given) if m.disclosure is Disclosure.RELEASED]
+        shared = [m for m in (call, *given) if m.disclosure in SHARED]
         if header.given != given_digest(shared, papers.dims(letter.item)):
             raise BadEnvelope("An Ask's content is not what its header says was given.")
         self._latest = (header.exchange, header.round)
         return Where(header.round, header.exchange, members, header.given, header.attempt)
 
     def _unbox(self, kind: type[Message], boxes: bytes, where: Where) -> Message:
-        if not by_peers(kind) or kind not in self._boxed:
-            raise BadEnvelope("Boxes arrived that no cohort of this client filled.")
+        filled = self._boxed.pop(kind, None)  # boxes are handed on once
+        if not by_peers(kind) or filled is None or filled[0] != where.round:
+            raise BadEnvelope("Boxes arrived that this client's cohort did not fill in this round.")
         papers = self.papers
         return open_boxes(
             kind,
@@ -161,5 +163,5 @@ class ClientSession(Session):
             papers.me,
             papers.roster,
             papers.plan.dims,
-            self._boxed[kind],
+            filled[1],
         )

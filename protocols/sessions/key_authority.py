@@ -94,7 +94,7 @@ class KeyAuthoritySession(Session):
             CohortTooSmall: fewer clients than the policy's minimum.
         """
         headers: list[Header] = []
-        while data[:2] not in (b"", b"\x00\x00"):
+        while any(data[:2]):  # a length of zero begins the padding
             header, signature, size = read_signed_header(data)
             check_signature(header, signature, self.papers.roster)
             headers.append(header)
