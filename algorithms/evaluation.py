@@ -1,9 +1,9 @@
 """Evaluation as one generic message: counts of correct predictions, summed like everything else.
 
-`evaluated` wraps any algorithm so that the first Ask of each round also brings back a `Score`, in
-the same protected vector as the round's SUM where there is one. No number of a single client ever
-leaves. The aggregator picks the best round from cohort totals and says *keep* with the next Ask;
-each client keeps its own snapshot.
+`evaluated` wraps any algorithm so that the first kind of Ask of each round also brings back a
+`Score`, in the same protected vector as the round's SUM where there is one. No number of a single
+client ever leaves. The aggregator picks the best round from cohort totals and says *keep* with the
+next Ask; each client keeps its own snapshot.
 
 ``at="downloaded"`` scores the model as it was just received (so the state after round t is scored
 in round t + 1, and one closing Ask scores the last state); ``at="trained"`` scores it after the
@@ -12,7 +12,7 @@ client's own training, as FED-PUB and FedEgo report.
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Generic, Literal, TypeVar
 
@@ -160,27 +160,41 @@ def _wrap(form: Form[S], score: Any, at: At) -> Form[Tracked[S]]:
 
 
 def _round(form: Form[S], at: At) -> Any:
+    first = form.exchanges[0].given
+
     def round(tracked: Tracked[S], cohort: Cohort) -> Round[Tracked[S]]:
-        inner = form.round(tracked.state, cohort)
-        ask = next(inner)
-        reply = yield replace(ask, given=(*ask.handed, tracked.keep), back=(*ask.wanted, Score))
-        score = reply.total(Score)
-        state = yield from _rest(inner, reply)
+        scores: list[Score] = []
+        inner = _scoring(form.round(tracked.state, cohort), first, tracked.keep, scores)
+        state = yield from inner
         scored = tracked.state if at == "downloaded" else state
-        return replace(tracked.record(score, scored), state=state)
+        return replace(tracked.record(total(scores), scored), state=state)
 
     return round
 
 
-def _rest(inner: Generator[Ask, Reply, S], reply: Reply) -> Generator[Ask, Reply, S]:
-    """Go on with a round whose first Ask was already answered."""
-    while True:
-        try:
+def _scoring(
+    inner: Round[S], first: tuple[type[Message], ...], keep: Keep, scores: list[Score]
+) -> Generator[Ask, Reply, S]:
+    """Play a round; every Ask of the scored kind (one per cluster) also brings a Score back."""
+    try:
+        ask = next(inner)
+        while True:
+            scored = ask.given_kinds == first
+            if scored:
+                ask = replace(ask, given=(*ask.handed, keep), back=(*ask.wanted, Score))
+            reply = yield ask
+            if scored:
+                scores.append(reply.total(Score))
             ask = inner.send(reply)
-        except StopIteration as stop:
-            state: S = stop.value
-            return state
-        reply = yield ask
+    except StopIteration as stop:
+        state: S = stop.value
+        return state
+
+
+def total(scores: Sequence[Score]) -> Score:
+    """Return the sum of several cohorts' scores."""
+    sums = {f.name: sum(getattr(score, f.name) for score in scores) for f in Score.fields}
+    return Score(**sums)
 
 
 def closing(tracked: Tracked[S], cohort: Cohort, *, at: At) -> Round[Tracked[S]]:

@@ -7,6 +7,7 @@ the part that implementations get wrong). Object members are sorted by UTF-16 co
 """
 
 import json
+from json.encoder import encode_basestring
 from typing import Any, NoReturn
 
 from crypto.errors import NotCanonical
@@ -42,7 +43,7 @@ def _write(value: object, out: list[str], depth: int) -> None:
         out.append("true" if value else "false")
     elif isinstance(value, str):
         # Python escapes exactly what RFC 8785 section 3.2.2.2 asks for when ASCII is not forced.
-        out.append(json.dumps(value, ensure_ascii=False))
+        out.append(encode_basestring(value))
     elif type(value) is int:
         if abs(value) > MAX_INTEGER:
             raise NotCanonical("An integer is 2^53 or more; carry it as a string or in limbs.")

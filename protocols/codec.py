@@ -10,12 +10,13 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from protocols.errors import BadEnvelope, UnfitMessage
 from protocols.messages import Field, Message
 
 _WIDTH = {"f4": 4, "f8": 8, "u8": 8, "bytes": 1}
-WIRE_DTYPE = {"f4": "<f4", "f8": "<f8", "u8": "<u8"}
+WIRE_DTYPE = {"f4": "<f4", "f8": "<f8", "u8": "<u8", "bytes": "u1"}
 
 
 def field_bytes(field: Field, dims: Mapping[str, int]) -> int:
@@ -40,22 +41,43 @@ def encode(messages: Sequence[Message], dims: Mapping[str, int]) -> bytes:
 def _field(message: Message, field: Field, dims: Mapping[str, int]) -> bytes:
     name = f"{type(message).__name__}.{field.name}"
     value = getattr(message, field.name)
-    if field.wire == "bytes":
+    if field.wire == "bytes" and len(field.shape) == 1:
         if not isinstance(value, bytes) or len(value) != field_bytes(field, dims):
             raise UnfitMessage(f"{name} does not have the planned number of bytes.")
         return value
-    array = np.asarray(value)
+    array = as_array(value, name)
     if array.shape != field.sizes(dims):
         raise UnfitMessage(
             f"{name} does not have the planned shape {field.sizes(dims)}.",
             fix="plan again with this model and data",
         )
+    if field.wire == "bytes":
+        if array.dtype != np.uint8:
+            raise UnfitMessage(f"{name} is not an array of bytes.")
+        return array.tobytes()
     if field.wire == "u8":
         if array.dtype.kind not in "iu" or np.any(array < 0):
             raise UnfitMessage(f"{name} is not a non-negative integer.")
-    elif array.dtype.kind not in "fiu" or not np.all(np.isfinite(array)):
-        raise UnfitMessage(f"{name} holds NaN, Inf or something that is not a number.")
-    return array.astype(WIRE_DTYPE[field.wire]).tobytes()
+        return array.astype("<u8").tobytes()
+    if array.dtype.kind not in "fiu":
+        raise UnfitMessage(f"{name} is not a real number.")
+    with np.errstate(over="ignore"):  # a value beyond f4 becomes Inf, which is refused below
+        cast = array.astype(WIRE_DTYPE[field.wire])
+    if not np.all(np.isfinite(cast)):
+        raise UnfitMessage(
+            f"{name} holds NaN, Inf or a value too large to be sent.",
+            why="training diverged, or the data holds such values",
+            fix="lower the learning rate, or check the features; nothing was sent",
+        )
+    return cast.tobytes()
+
+
+def as_array(value: Any, name: str) -> NDArray[Any]:
+    """Return a value as an array; raises UnfitMessage for what is none (ragged lists, objects)."""
+    try:
+        return np.asarray(value)
+    except ValueError as error:
+        raise UnfitMessage(f"{name} is not an array of one shape.") from error
 
 
 def decode(
@@ -76,10 +98,10 @@ def decode(
 
 
 def _value(field: Field, data: bytes, dims: Mapping[str, int]) -> Any:
-    if field.wire == "bytes":
+    if field.wire == "bytes" and len(field.shape) == 1:
         return data
     array = np.frombuffer(data, dtype=WIRE_DTYPE[field.wire]).reshape(field.sizes(dims))
-    if field.wire != "u8" and not np.all(np.isfinite(array)):
+    if field.wire in ("f4", "f8") and not np.all(np.isfinite(array)):
         raise BadEnvelope("A message holds NaN or Inf.")
     if field.shape:
         return array

@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import hmac
 import struct
+from collections.abc import Mapping
 from dataclasses import dataclass, fields
 
 from crypto.canonical import canonical, parse
@@ -76,12 +77,19 @@ class Header:
 
     def encode(self, *, without_body: bool = False) -> bytes:
         """Return canonical bytes; `without_body` gives the HPKE ``info`` of a sealed body."""
-        record: dict[str, object] = dict(vars(self))
+        if without_body:
+            return self._encode({"body": ""})
+        cached: bytes | None = self.__dict__.get("_encoded")
+        if cached is None:
+            cached = self._encode({})
+            object.__setattr__(self, "_encoded", cached)  # a header never changes
+        return cached
+
+    def _encode(self, instead: Mapping[str, str]) -> bytes:
+        record: dict[str, object] = {name: getattr(self, name) for name in _FIELDS}
         for name in _COUNTERS:
             record[name] = f"{record[name]:08d}"
-        if without_body:
-            record["body"] = ""
-        return canonical(record)
+        return canonical({**record, **instead})
 
     @classmethod
     def decode(cls, data: bytes) -> Header:
@@ -90,8 +98,7 @@ class Header:
             record = parse(data, limit=HEADER_LIMIT)
         except CryptoError as error:
             raise BadEnvelope("A header is not canonical.") from error
-        known = {f.name for f in fields(cls)}
-        if not isinstance(record, dict) or set(record) != known:
+        if not isinstance(record, dict) or set(record) != set(_FIELDS):
             raise BadEnvelope("A header does not hold exactly the known fields.")
         for name, value in record.items():
             if not isinstance(value, str) or len(value) > 120:
@@ -104,6 +111,9 @@ class Header:
                 raise BadEnvelope("A header counter is not a number.")
             counters[name] = int(record[name])
         return cls(**{**record, **counters})
+
+
+_FIELDS = tuple(field.name for field in fields(Header))
 
 
 @dataclass(frozen=True, repr=False)

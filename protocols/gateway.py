@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from crypto.bfv import Bfv, PublicKey
 from crypto.quantiser import Packing
@@ -18,13 +18,14 @@ from protocols.codec import encode
 from protocols.disclosures import Disclosure
 from protocols.envelope import NONE, Envelope, Header, signed_header
 from protocols.errors import LocalProtocolError, NotInPlan
-from protocols.guards import Guard, find
+from protocols.guards import Guard, UnsafeClear, describe, find
 from protocols.ledger import Ledger
 from protocols.messages import Message, names
-from protocols.plan import Item, Plan
+from protocols.plan import Item, MessagePlan, Plan
 from protocols.planning import integer_bytes, sum_layout
 from protocols.policy import PrivacyPolicy
 from protocols.roster import EVERYONE, Identity, Roster, cohort_digest
+from protocols.schema import check_schema
 
 
 @dataclass(frozen=True)
@@ -59,13 +60,30 @@ class Papers:
     he_key: PublicKey | None = None
 
     def __post_init__(self) -> None:
-        """Cache the digests that stand in every header."""
+        """Cache the digests that stand in every header, and hold plan, policy and roster together.
+
+        Raises:
+            NotInPlan: the plan was made for another policy or other clients, or states another
+                protection than the policy asks for.
+        """
+        # Copies of our own: what the digests stand for cannot be changed from outside.
+        self.plan, self.policy = self.plan.model_copy(deep=True), self.policy.model_copy(deep=True)
         self.plan_digest, self.policy_digest = self.plan.digest, self.policy.digest
         self.schemas = {item.id: item.schema_digest for item in self.plan.items}
         if self.plan.policy_digest != self.policy_digest:
             raise NotInPlan(
                 "The plan was made for another policy.", fix="make a new plan with this policy"
             )
+        if set(self.plan.clients) != set(self.roster.clients):
+            raise NotInPlan("The plan names other clients than the roster.")
+        if self.plan.smallest_cohort != self.policy.smallest_cohort:
+            raise NotInPlan("The plan states another smallest cohort than the policy.")
+        for item in self.plan.items:
+            chain = self.policy.chain(item.disclosure)
+            if item.guards != tuple(describe(guard) for guard in chain):
+                raise NotInPlan(f"The plan states another protection of {item.id} than the policy.")
+            if item.unsafe != any(isinstance(guard, UnsafeClear) for guard in chain):
+                raise NotInPlan(f"The plan does not say whether {item.id} is unsafe.")
 
     def dims(self, item: Item) -> dict[str, int]:
         """Return all named sizes that apply to an item."""
@@ -116,7 +134,7 @@ class Gateway:
             body, clipped = self._body(item, ordered, recipient, header)
         except KeyError as error:
             raise NotInPlan("A message uses a dimension that the plan does not name.") from error
-        header = Header(**{**header.__dict__, "body": hashlib.sha256(body).hexdigest()})
+        header = replace(header, body=hashlib.sha256(body).hexdigest())
         signature = self._papers.me.signing.sign("envelope", header.encode())
         envelope = Envelope(header, signature, body)
         if envelope.size > item.bytes:
@@ -139,7 +157,8 @@ class Gateway:
             raise NotInPlan(
                 f"{item.id} is planned as {'+'.join(planned)}, not {'+'.join(sorted(by_name))}."
             )
-        for message in messages:
+        for message, says in zip(messages, self._planned(item, messages), strict=True):
+            check_schema(type(message), says, papers.dims(item))
             allowed = papers.policy.messages
             name = type(message).__name__
             if allowed is not None and not _control(message) and name not in allowed:
@@ -149,6 +168,10 @@ class Gateway:
         if label in self._labels:
             raise LocalProtocolError(f"{item.id} was already released in this exchange.")
         return [by_name[name] for name in planned]
+
+    def _planned(self, item: Item, messages: Sequence[Message]) -> list[MessagePlan]:
+        by_name = {message.name: message for message in item.messages}
+        return [by_name[type(message).__name__] for message in messages]
 
     def _check_times(self, item: Item, recipient: str, where: Where) -> None:
         """Hold the plan's counts, per run and per round: a round is answered once (O5)."""

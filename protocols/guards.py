@@ -102,7 +102,7 @@ PROTECTING: dict[Disclosure, frozenset[str]] = {
     Disclosure.NOISED: _UNSAFE_ONLY,
     Disclosure.SEALED: frozenset({"seal"}),
     Disclosure.RELEASED: frozenset({"seal"}),
-    Disclosure.PUBLIC: frozenset({"sign", "seal"}),
+    Disclosure.PUBLIC: frozenset({"sign"}),
 }
 
 
@@ -128,6 +128,11 @@ def check_chain(disclosure: Disclosure, chain: tuple[Guard, ...]) -> None:
         )
     if disclosure is Disclosure.SUM and "quantise" not in present:
         raise ValueError("SUM: 'clip' and 'quantise' are needed: sums are sums of integers")
+    if disclosure is not Disclosure.SUM and len(chain) != 1:
+        raise ValueError(
+            f"{disclosure}: '{chain[0].guard}' would not be applied to it; "
+            f"give exactly one guard, one of {', '.join(sorted(PROTECTING[disclosure]))}"
+        )
 
 
 def find(chain: tuple[Guard, ...], name: str) -> Guard | None:

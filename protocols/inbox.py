@@ -6,7 +6,7 @@ before, exact size; only then is anything decrypted, and only then are values pa
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from crypto.errors import CryptoError
 from protocols.codec import decode
@@ -34,8 +34,8 @@ class Letter:
 
     header: Header
     item: Item
-    body: bytes
-    envelope: Envelope
+    body: bytes = field(repr=False)
+    envelope: Envelope = field(repr=False)
 
 
 class Inbox:

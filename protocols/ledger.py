@@ -92,6 +92,8 @@ class Ledger:
             "time": self._clock(),
         }
         line = canonical(entry) + b"\n"
+        if len(line) > ENTRY_LIMIT:
+            raise LedgerError("A ledger entry is larger than readers of ledgers accept.")
         self._pending += line
         self._tree.append(line)
         self.head, self.size = head_of(line), self.size + 1
@@ -108,10 +110,11 @@ class Ledger:
             return
         try:
             self._store.append(bytes(self._pending))
-        except OSError as error:
+        except Exception as error:  # whatever the store raises, nothing may be sent
             self._failed = True
+            reason = getattr(error, "strerror", None) or type(error).__name__
             raise LedgerError(
-                f"The ledger of {self.party} cannot be written ({error.strerror or 'IO error'}).",
+                f"The ledger of {self.party} cannot be written ({reason}).",
                 why="the disk is full, or the folder is not writable",
                 fix="free some space and start the run again; nothing of this exchange was sent",
             ) from error

@@ -40,6 +40,8 @@ class Field:
         meaning: what one entry says.
         scale: dimension by which the magnitude may grow (``"records"`` for n_k-weighted sums).
         key: the field by which a MATCH message is compared.
+        carried: in a MATCH message, the disclosure of a field that rides beside the key; the
+            policy must name it too.
     """
 
     name: str
@@ -49,6 +51,7 @@ class Field:
     meaning: str
     scale: str | None = None
     key: bool = False
+    carried: Disclosure | None = None
 
     def sizes(self, dims: Mapping[str, int]) -> tuple[int, ...]:
         """Return the concrete shape under `dims`; raises KeyError for an unknown dimension."""
@@ -65,9 +68,10 @@ def real(
     meaning: str,
     scale: str | None = None,
     wire: Literal["f4", "f8"] = "f8",
+    carried: Disclosure | None = None,
 ) -> Any:
     """Declare a real-valued field of the given shape (no shape: a scalar)."""
-    return _field(shape=shape, unit=unit, meaning=meaning, scale=scale, wire=wire)
+    return _field(shape=shape, unit=unit, meaning=meaning, scale=scale, wire=wire, carried=carried)
 
 
 def count(*shape: str | int, unit: str, meaning: str, key: bool = False) -> Any:
@@ -75,9 +79,9 @@ def count(*shape: str | int, unit: str, meaning: str, key: bool = False) -> Any:
     return _field(shape=shape, unit=unit, meaning=meaning, wire="u8", key=key)
 
 
-def blob(size: str | int, *, unit: str, meaning: str) -> Any:
-    """Declare a field of exactly `size` bytes (a key, a ciphertext, a bit mask)."""
-    return _field(shape=(size,), unit=unit, meaning=meaning, wire="bytes")
+def blob(*shape: str | int, unit: str, meaning: str) -> Any:
+    """Declare bytes: one size for a ``bytes`` value, or rows of uint8 (``"cohort", 32``)."""
+    return _field(shape=shape, unit=unit, meaning=meaning, wire="bytes")
 
 
 @dataclass_transform(

@@ -11,6 +11,7 @@ import json
 from typing import Any
 
 from pydantic import Field as Setting
+from pydantic import model_validator
 
 from crypto.canonical import canonical
 from protocols.disclosures import Disclosure
@@ -29,6 +30,7 @@ class FieldPlan(Strict):
     dims: str
     unit: str
     meaning: str
+    carried: str = ""
     bound: str = ""
     step: str = ""
 
@@ -105,6 +107,13 @@ class Plan(Strict):
     dims: dict[str, int]
     items: tuple[Item, ...]
 
+    @model_validator(mode="after")
+    def _names_are_unique(self) -> Plan:
+        for name, found in (("items", [i.id for i in self.items]), ("clients", self.clients)):
+            if len(set(found)) != len(found):
+                raise ValueError(f"{name}: a name stands twice")
+        return self
+
     @property
     def digest(self) -> str:
         """SHA-256 (hex) over the canonical plan; stands in every signed header."""
@@ -134,6 +143,29 @@ class Plan(Strict):
         return sum(i.bytes * i.times for i in self.items if i.sender == "client" and i.per_round)
 
 
+_SAME = (
+    "version",
+    "algorithm",
+    "form",
+    "data",
+    "policy",
+    "policy_digest",
+    "scheme",
+    "budget",
+    "dims",
+)
+_ITEM_SAME = (
+    "sender",
+    "recipient",
+    "disclosure",
+    "messages",
+    "guards",
+    "unsafe",
+    "dims",
+    "learns",
+)
+
+
 def drift(approved: Plan, wanted: Plan) -> list[str]:
     """List what `wanted` would do beyond `approved`; empty if nothing is new.
 
@@ -141,13 +173,16 @@ def drift(approved: Plan, wanted: Plan) -> list[str]:
     """
     found = [
         f"{name}: {getattr(approved, name)!r} became {getattr(wanted, name)!r}"
-        for name in ("version", "algorithm", "form", "data", "policy_digest", "scheme", "dims")
+        for name in _SAME
         if getattr(approved, name) != getattr(wanted, name)
     ]
     if wanted.smallest_cohort < approved.smallest_cohort:
         found.append("smallest_cohort: smaller groups would be opened")
     if strangers := sorted(set(wanted.clients) - set(approved.clients)):
         found.append(f"clients: {len(strangers)} new")
+    if wanted.rounds > approved.rounds:
+        found.append(f"rounds: {approved.rounds} became {wanted.rounds}")
+    found += [f"warning: {text}" for text in wanted.warnings if text not in approved.warnings]
     old = {item.id: item for item in approved.items}
     for item in wanted.items:
         if item.id not in old:
@@ -159,7 +194,7 @@ def drift(approved: Plan, wanted: Plan) -> list[str]:
 
 def _item_drift(old: Item, new: Item) -> list[str]:
     found = []
-    for name in ("sender", "recipient", "disclosure", "messages", "guards", "unsafe", "dims"):
+    for name in _ITEM_SAME:
         if getattr(old, name) != getattr(new, name):
             found.append(f"{new.id}: {name} changed")
     for name in ("bytes", "body", "per_round", "times"):

@@ -27,10 +27,11 @@ from protocols.errors import PolicyError
 from protocols.guards import Clip, Guard, Quantise, UnsafeClear, describe, find
 from protocols.learns import BUDGET_WITHOUT_NOISE, learns, warnings
 from protocols.messages import Message
-from protocols.plan import DataPlan, FieldPlan, Item, MessagePlan, Plan
+from protocols.plan import DataPlan, Item, Plan
 from protocols.policy import PrivacyPolicy
 from protocols.roster import EVERYONE, Role
 from protocols.rounds import Algorithm, Exchange
+from protocols.schema import message_plan
 from protocols.sums import SumLayout
 
 AGGREGATOR_NAME = "aggregator"
@@ -97,7 +98,7 @@ class _Planner:
                 sender=route[0],
                 recipient=route[1],
                 disclosure=disclosure,
-                messages=tuple(_message(k, {**self.dims, **extra}, layout) for k in kinds),
+                messages=tuple(message_plan(k, {**self.dims, **extra}, layout) for k in kinds),
                 guards=tuple(describe(guard) for guard in chain),
                 unsafe=any(isinstance(guard, UnsafeClear) for guard in chain),
                 bytes=envelope_bytes(header, size + sealed),
@@ -117,7 +118,7 @@ class _Planner:
             f"{exchange.name}.down",
             (_AGGREGATOR, _CLIENT),
             (Call, *down),
-            exchange.given[0].disclosure,
+            exchange.given_disclosure,
             times,
             dims={"boxes": boxes * len(self.clients)} if boxes else None,
         )
@@ -220,28 +221,6 @@ def integer_bytes(bits: int) -> int:
     return 2 if bits <= 16 else 4
 
 
-def _message(kind: type[Message], dims: Mapping[str, int], layout: SumLayout | None) -> MessagePlan:
-    grids = {}
-    if layout is not None:
-        grids = {c.field.name: c.grid for c in layout.columns if c.message == kind.__name__}
-    fields = []
-    for field in kind.fields:
-        grid = grids.get(field.name)
-        fields.append(
-            FieldPlan(
-                name=field.name,
-                dtype=field.wire,
-                shape=field.sizes(dims),
-                dims=", ".join(str(part) for part in field.shape),
-                unit=field.unit,
-                meaning=field.meaning,
-                bound=repr(grid.bound) if grid else "",
-                step=repr(grid.step) if grid else "",
-            )
-        )
-    return MessagePlan(name=kind.__name__, disclosure=kind.disclosure, fields=tuple(fields))
-
-
 def make_plan(
     algorithm: Algorithm[Any],
     policy: PrivacyPolicy,
@@ -272,13 +251,20 @@ def make_plan(
             f"{scheme.name} adds at most {scheme.max_terms} uploads exactly.",
             fix="split the federation, or choose another protection for sums",
         )
+    if len(set(clients)) != len(clients):
+        raise PolicyError("A client is named twice.", fix="give every client a name of its own")
     dims = {
-        **algorithm.dims,
         "records": data.records,
         "cohort": len(clients),
         "roster_mask": -(-len(clients) // 8),
         "he_public_key": scheme.public_key_bytes if scheme else 0,
     }
+    if taken := sorted(set(dims) & set(algorithm.dims)):
+        raise ValueError(
+            f"algorithm {algorithm.name!r}: {taken[0]!r} is a dimension of the plan's own; "
+            "give the algorithm's dimension another name"
+        )
+    dims = {**algorithm.dims, **dims}
     planner = _Planner(policy, clients, dims, scheme)
     planner.control()
     for exchange in form.exchanges:

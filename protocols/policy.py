@@ -25,15 +25,15 @@ class PrivacyPolicy(Strict):
     Attributes:
         name: shown in plan, ledger and report.
         rules: per disclosure the chain of guards; a disclosure that is not named is refused.
-        minimum_cohort: how many *other* clients must be in every cohort (O10).
+        minimum_cohort: how many *other* clients must be in every cohort, at least 3 (O10).
         colluders: how many clients are assumed to collude; added to the minimum.
         messages: message types that may be said; None allows every type whose disclosure is named.
     """
 
     name: str = Field(min_length=1, max_length=40, pattern=r"^[a-z0-9_-]+$")
     rules: dict[Disclosure, tuple[Guard, ...]] = Field(min_length=1)
-    minimum_cohort: int = Field(default=3, ge=1, le=10_000)
-    colluders: int = Field(default=0, ge=0, le=10_000)
+    minimum_cohort: int = Field(default=3, ge=3, le=10_000, strict=True)
+    colluders: int = Field(default=0, ge=0, le=10_000, strict=True)
     messages: tuple[str, ...] | None = None
 
     @model_validator(mode="after")
@@ -49,7 +49,7 @@ class PrivacyPolicy(Strict):
             raise PolicyError(
                 f"There is no policy preset {name!r}.", fix=nearest(name, sorted(PRESETS))
             )
-        return PRESETS[name]
+        return PRESETS[name].model_copy(deep=True)
 
     @classmethod
     def load(cls, source: str | Path) -> PrivacyPolicy:
@@ -59,7 +59,7 @@ class PrivacyPolicy(Strict):
             PolicyError: no such preset or file, or the file is not a valid policy.
         """
         if isinstance(source, str) and source in PRESETS:
-            return PRESETS[source]
+            return cls.preset(source)
         path = Path(source)
         if not path.is_file():
             raise PolicyError(
@@ -117,8 +117,9 @@ class PrivacyPolicy(Strict):
 
     def _objection(self, form: Form[Any]) -> str | None:
         for kind in form.messages():
-            if kind.disclosure not in self.rules:
-                return f"message {kind.__name__} needs {kind.disclosure}, which it does not name"
+            for disclosure in form.disclosures(kind):
+                if disclosure not in self.rules:
+                    return f"message {kind.__name__} needs {disclosure}, which it does not name"
             if self.messages is not None and kind.__name__ not in self.messages:
                 return f"message {kind.__name__} is not among its allowed messages"
         return None

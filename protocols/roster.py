@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -13,6 +14,7 @@ from crypto.hpke import OpeningKey, SealingKey
 from crypto.signatures import SigningKey, VerifyKey
 from protocols.errors import BadEnvelope
 
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,59}")
 EVERYONE = "roster"  # recipient of what is public to all parties
 
 
@@ -67,11 +69,22 @@ class Roster:
 
     Args:
         parties: unique names; exactly one aggregator, at most one key authority.
+
+    Raises:
+        BadEnvelope: these rules do not hold, or a name could be mistaken for an address.
     """
 
     def __init__(self, parties: Iterable[Party]) -> None:
-        self._parties = {party.name: party for party in parties}
+        listed = tuple(parties)
+        self._parties = {party.name: party for party in listed}
         self.clients = tuple(sorted(self.names(Role.CLIENT)))
+        if len(self._parties) != len(listed):
+            raise BadEnvelope("The roster names a party twice.")
+        if len(self.names(Role.AGGREGATOR)) != 1 or len(self.names(Role.KEY_AUTHORITY)) > 1:
+            raise BadEnvelope("A roster has one aggregator and at most one key authority.")
+        for name in self._parties:
+            if name == EVERYONE or not _NAME.fullmatch(name):
+                raise BadEnvelope("A party's name is 1 to 60 letters, digits, dots or dashes.")
 
     def names(self, role: Role) -> list[str]:
         """Return the names of all parties in `role`."""
@@ -93,8 +106,11 @@ class Roster:
     def mask(self, members: Sequence[str]) -> bytes:
         """Return the cohort as a bit mask over the sorted roster clients."""
         bits = bytearray(-(-len(self.clients) // 8))
+        places = {name: index for index, name in enumerate(self.clients)}
         for member in members:
-            index = self.clients.index(member)
+            if member not in places:
+                raise BadEnvelope("A cohort names a client that is not on the roster.")
+            index = places[member]
             bits[index // 8] |= 1 << (index % 8)
         return bytes(bits)
 

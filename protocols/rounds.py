@@ -15,6 +15,7 @@ from typing import Any, Generic, Protocol, TypeVar
 
 import numpy as np
 
+from protocols.disclosures import Disclosure
 from protocols.messages import (
     Array,
     MatchMessage,
@@ -90,12 +91,12 @@ class Ask:
     Attributes:
         cohort: who is asked.
         given: the message (or sealed result) to hand out; further messages may ride along.
-        back: the message types that must come back, in any order; empty for none.
+        back: the message types that must come back, in any order; None for nothing.
     """
 
     cohort: Cohort
     given: Given | tuple[Given, ...]
-    back: type[Message] | tuple[type[Message], ...] = ()
+    back: type[Message] | tuple[type[Message], ...] | None = None
 
     @property
     def handed(self) -> tuple[Given, ...]:
@@ -105,6 +106,8 @@ class Ask:
     @property
     def wanted(self) -> tuple[type[Message], ...]:
         """What comes back, always as a tuple."""
+        if self.back is None:
+            return ()
         return self.back if isinstance(self.back, tuple) else (self.back,)
 
     @property
@@ -114,6 +117,26 @@ class Ask:
 
 
 Round = Generator[Ask, "Reply", S]
+
+
+GIVEN = (
+    Disclosure.WEIGHTED_SUM,
+    Disclosure.MATCH,
+    Disclosure.SEALED,
+    Disclosure.RELEASED,
+    Disclosure.PUBLIC,
+)
+"""What may go to a client, the strictest first."""
+BACK = (
+    Disclosure.SUM,
+    Disclosure.WEIGHTED_SUM,
+    Disclosure.SIMILARITY,
+    Disclosure.MATCH,
+    Disclosure.MIXED,
+    Disclosure.NOISED,
+    Disclosure.SEALED,
+)
+"""What may come back from a client."""
 
 
 class View(Protocol):
@@ -193,6 +216,26 @@ class Exchange:
     per_round: int = 1
     outside: int = 0
 
+    def __post_init__(self) -> None:
+        """Refuse what has no meaning in its direction; raises TypeError."""
+        for kinds, allowed, where in (
+            (self.given, GIVEN, "given"),
+            (self.back, BACK, "asked back"),
+        ):
+            for kind in kinds:
+                if kind.disclosure not in allowed:
+                    raise TypeError(
+                        f"{self.name}: {kind.__name__} discloses {kind.disclosure}, which cannot "
+                        f"be {where}; possible: {', '.join(allowed)}"
+                    )
+        if not self.given:
+            raise TypeError(f"{self.name}: an exchange gives at least one message")
+
+    @property
+    def given_disclosure(self) -> Disclosure:
+        """The strictest disclosure of what is given: it decides the protection of all of it."""
+        return min((kind.disclosure for kind in self.given), key=GIVEN.index)
+
     def times(self, rounds: int) -> int:
         """Return how often this exchange may happen in a run of `rounds` rounds."""
         return self.per_round * rounds + self.outside
@@ -236,9 +279,33 @@ class Form(Generic[S]):
         name: str,
         round: Callable[[S, Cohort], Round[S]],
         answers: Mapping[type[Message], Answer],
+        per_round: Mapping[type[Message], int] | None = None,
     ) -> Form[S]:
-        """Build a form from the answers, keyed by the message each of them answers."""
-        return cls(name, round, tuple(exchange_of(kind, fn) for kind, fn in answers.items()))
+        """Build a form from the answers, keyed by the message each of them answers.
+
+        Args:
+            name: shown in plan and report.
+            round: the aggregator's side.
+            answers: what a client does with each message it is given.
+            per_round: how often each is given in a round, where it is not once.
+        """
+        often = per_round or {}
+        exchanges = (
+            replace(exchange_of(kind, answer), per_round=often.get(kind, 1))
+            for kind, answer in answers.items()
+        )
+        return cls(name, round, tuple(exchanges))
+
+    def __post_init__(self) -> None:
+        """Refuse two exchanges of one name: plan items are named after them."""
+        found = [exchange.name for exchange in self.exchanges]
+        if len(set(found)) != len(found):
+            raise ValueError(f"form {self.name!r}: two answers have the same name")
+
+    def disclosures(self, kind: type[Message]) -> tuple[Disclosure, ...]:
+        """Return every disclosure a message needs: its own and those of what it carries."""
+        carried = (f.carried for f in kind.fields if f.carried is not None)
+        return (kind.disclosure, *carried)
 
     def messages(self) -> tuple[type[Message], ...]:
         """Return every message type this form may say, given and back, without repeats."""

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from crypto.errors import OutOfRange
 from crypto.quantiser import Grid, from_limbs, limbs
 from crypto.samplers import Stream
+from protocols.codec import as_array
 from protocols.errors import UnfitMessage
 from protocols.guards import Clip, Quantise
 from protocols.messages import Field, Message
@@ -38,6 +39,12 @@ class Column:
     def entries(self) -> int:
         """Number of values of this field."""
         return int(np.prod(self.shape, dtype=np.int64))
+
+
+def _norm(values: NDArray[Any]) -> float:
+    """Return the Euclidean norm without overflow for values up to the largest double."""
+    largest = float(np.max(np.abs(values), initial=0.0))
+    return largest * float(np.linalg.norm(values / largest)) if largest > 0 else 0.0
 
 
 class SumLayout:
@@ -92,15 +99,17 @@ class SumLayout:
             if column.grid is None:
                 parts.append(self._limbs(value))
                 continue
-            bounded = np.clip(value * shrink, -column.grid.bound, column.grid.bound)
-            clipped |= bool(np.any(bounded != value))
+            bounded = value if shrink == 1.0 else value * shrink
+            if np.max(np.abs(bounded), initial=0.0) > column.grid.bound:
+                bounded = np.clip(bounded, -column.grid.bound, column.grid.bound)
+                clipped = True
             lifted = column.grid.quantise(bounded, stream) + column.grid.levels
             parts.append(lifted.astype(np.uint64))
         return np.concatenate(parts) if parts else np.zeros(0, np.uint64), clipped
 
     def _values(self, message: Message, column: Column) -> NDArray[Any]:
-        given = np.asarray(getattr(message, column.field.name))
         name = f"{column.message}.{column.field.name}"
+        given = as_array(getattr(message, column.field.name), name)
         if given.shape != column.shape:
             raise UnfitMessage(
                 f"{name} does not have the planned shape {column.shape}.",
@@ -124,11 +133,12 @@ class SumLayout:
         """Return the factor that brings the scaled joint L2 norm to the bound (``l2`` only)."""
         if self.clip.norm != "l2":
             return 1.0
-        squares = 0.0
-        for column, value in zip(self.columns, values, strict=True):
-            if column.grid is not None:
-                squares += float(np.sum((value * (self.clip.bound / column.grid.bound)) ** 2))
-        return min(1.0, self.clip.bound / max(math.sqrt(squares), 1e-300))
+        norms = [
+            _norm(value) * (self.clip.bound / column.grid.bound)
+            for column, value in zip(self.columns, values, strict=True)
+            if column.grid is not None
+        ]
+        return min(1.0, self.clip.bound / max(math.hypot(*norms), 1e-300))
 
     def _limbs(self, counts: NDArray[Any]) -> NDArray[np.uint64]:
         rows = [limbs(int(value), self.limb_count, self.bits) for value in counts]

@@ -10,6 +10,7 @@ import numpy as np
 
 from protocols.codec import encode
 from protocols.disclosures import Disclosure
+from protocols.errors import UnfitMessage
 from protocols.messages import Array, Message
 from protocols.rounds import Sealed, View
 
@@ -125,11 +126,17 @@ class ClearView(_View):
         return Sealed(into, parcels)
 
     def _fill(self, into: type[Message], carried: list[Any], found: list[Any]) -> Message:
+        places = min((field.sizes(self._dims)[0] for field in into.fields), default=0)
+        if len(found) > places:
+            raise UnfitMessage(
+                f"{into.__name__}: a client has more matches than the plan has places for.",
+                fix="plan more places; dropping some would favour clients by their order",
+            )
         values: dict[str, Array] = {}
         for field in into.fields:
             integer = field.wire == "u8"
             block = np.zeros(field.sizes(self._dims), dtype=np.int64 if integer else np.float64)
-            for place, (row, parts) in enumerate(found[: len(block)]):
+            for place, (row, parts) in enumerate(found):
                 by_name = dict(zip([f.name for f in carried], parts, strict=True))
                 block[place] = row if field.name == "row" else by_name[field.name]
             values[field.name] = block

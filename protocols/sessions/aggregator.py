@@ -53,6 +53,7 @@ class AggregatorSession(Session):
 
     def start(self) -> list[Parcel]:
         """Return what must be sent before the first Ask (the call for a key, if any)."""
+        self.alive()
         if not self._encrypts():
             return []
         authority = self.papers.roster.one(Role.KEY_AUTHORITY).name
@@ -67,6 +68,13 @@ class AggregatorSession(Session):
             NotInPlan: not planned, or more often than planned.
         """
         self.alive()
+        try:
+            return self._ask(ask, round)
+        except Exception as error:
+            self.die(error)
+            raise
+
+    def _ask(self, ask: Ask, round: int) -> list[Parcel]:
         exchange, members = self._form.find(ask), ask.cohort._members
         self.papers.policy.check_cohort(len(members))
         self.move(Event.ASK)
@@ -114,6 +122,7 @@ class AggregatorSession(Session):
             (refusal,) = self._inbox.read(letter, (Refusal,))
             code = refusal.code if isinstance(refusal, Refusal) else 0
             error = Refused(letter.header.sender, REFUSALS[min(code, len(REFUSALS) - 1)])
+            self._out([])  # the refusal that ends the run stands in the ledger
             self.die(error)
             raise error
         if item == "key.offer":
@@ -162,6 +171,9 @@ class AggregatorSession(Session):
         except (CryptoError, UnfitMessage) as error:
             self.die(error)
             raise BadEnvelope("An upload cannot be added up.") from error
+        except Exception as error:
+            self.die(error)
+            raise
         self.move(Event.ANSWERED)
         return self._out([])
 
@@ -177,9 +189,11 @@ class AggregatorSession(Session):
         return self.send(item.id, [request], authority, asked.where)
 
     def _take_opened(self, letter: Letter) -> None:
-        asked = self._asked
-        if self.state is not State.OPENING or letter.item.id != f"{asked.exchange.name}.opened":
+        if self.state is not State.OPENING:
             raise WrongStage("An opened total arrived while none was asked for.")
+        asked = self._asked
+        if letter.item.id != f"{asked.exchange.name}.opened":
+            raise WrongStage("An opened total belongs to another exchange.")
         asked.check_place(letter)
         (opened,) = self._inbox.read(letter, (Opened,))
         if not isinstance(opened, Opened):
@@ -196,6 +210,7 @@ class AggregatorSession(Session):
 
     def reply(self) -> Reply:
         """Return what the last Ask brought back; raises RemoteProtocolError if answers miss."""
+        self.alive()
         if self._reply is None:
             missing = self._asked.missing()
             raise RemoteProtocolError(

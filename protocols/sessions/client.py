@@ -35,7 +35,7 @@ class ClientSession(Session):
         super().__init__(papers, ledger, rounding)
         self._site, self._exchanges = site, {e.name: e for e in form.exchanges}
         self._latest = (0, 0)  # (exchange, round) of the last Ask accepted
-        self._repeat: tuple[bytes, list[Parcel]] = (b"", [])
+        self._repeat: tuple[bytes | None, list[Parcel]] = (None, [])
         # What this client sealed for others, until the others' boxes come back in the same round.
         self._boxed: dict[type[Message], tuple[int, tuple[str, int, str]]] = {}
         if not any(item.id == "key.offer" for item in papers.plan.items):
@@ -134,6 +134,8 @@ class ClientSession(Session):
         header, papers = letter.header, self.papers
         if (header.exchange <= self._latest[0]) or header.round < self._latest[1]:
             raise Replay("An Ask is older than one that was already answered.")
+        if header.attempt != 1:
+            raise BadEnvelope("A second attempt needs evidence that the first was not opened (O5).")
         if header.round > papers.plan.rounds:
             raise BadEnvelope("An Ask is for a round beyond the plan.")
         members = papers.roster.unmask(call.members) if isinstance(call, Call) else ()

@@ -7,6 +7,8 @@ and overlapping cohorts of one round never (O5, O8).
 
 from __future__ import annotations
 
+import contextlib
+
 from crypto.bfv import SecretKey
 from crypto.errors import CryptoError
 from protocols.control import Key, Opened, OpenRequest
@@ -148,11 +150,21 @@ class KeyAuthoritySession(Session):
             },
         )
 
+    def die(self, error: Exception) -> None:
+        """End the session for good and destroy the secret key (O9)."""
+        super().die(error)
+        self._destroy()
+
     def close(self) -> None:
         """Destroy the secret key, record it, and end (O9)."""
-        if self._secret is not None and self.papers.he_key is not None:
-            self._secret.destroy()
-            self._secret = None
+        self._destroy()
+        super().close()
+
+    def _destroy(self) -> None:
+        if self._secret is None or self.papers.he_key is None:
+            return
+        self._secret.destroy()
+        self._secret = None
+        with contextlib.suppress(LedgerError):  # the key must go even if nothing can be written
             facts = {"event": "destroyed", "key": self.papers.he_key.key_id}
             self.ledger.record("key", facts)
-        super().close()

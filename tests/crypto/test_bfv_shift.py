@@ -1,0 +1,37 @@
+"""Adding plaintext in numpy gives the very words that SEAL's own evaluator gives."""
+
+from __future__ import annotations
+
+import numpy as np
+import tenseal.sealapi as seal
+
+from crypto.bfv_sealapi import DEGREE, PLAIN_MODULUS, SealBfv
+from crypto.samplers import Stream
+from crypto.seal_files import Scratch
+
+
+def by_seal(bfv: SealBfv, words: np.ndarray, plain: np.ndarray) -> np.ndarray:
+    heads, context = bfv._heads, bfv._context
+    ciphertext, plaintext = seal.Ciphertext(context), seal.Plaintext()
+    evaluator, out = seal.Evaluator(context), np.empty_like(words)
+    with Scratch() as scratch:
+        for source, row, target in zip(words, plain.reshape(-1, DEGREE), out, strict=True):
+            ciphertext.load(context, scratch.put(heads.ciphertext, source))
+            plaintext.load(context, scratch.put(heads.plaintext, row))
+            evaluator.add_plain_inplace(ciphertext, plaintext)
+            target[:] = np.frombuffer(heads.cut(scratch.dump(ciphertext), heads.ciphertext), "<u8")
+    return out
+
+
+def test_the_shift_equals_seal_on_random_values_and_at_the_edges() -> None:
+    bfv = SealBfv()
+    public, _ = bfv.keygen()
+    stream = Stream(bytes(range(32)))
+    plain = stream.uniform(PLAIN_MODULUS, 2 * DEGREE)
+    half = PLAIN_MODULUS // 2
+    edges = [0, 1, half - 1, half, half + 1, PLAIN_MODULUS - 1, PLAIN_MODULUS // 16383]
+    plain[: len(edges)] = edges
+    words = bfv.parse(bfv.encrypt(public, stream.uniform(PLAIN_MODULUS, 2 * DEGREE)))
+    shifted = bfv.shifted(words, plain)
+    assert np.array_equal(shifted, by_seal(bfv, words, plain))
+    assert not np.array_equal(shifted, words)
