@@ -31,6 +31,12 @@ class Keep(ReleasedMessage):
     keep: int = count(unit="0 or 1", meaning="1: keep the snapshot scored last")
 
 
+class Last(ReleasedMessage):
+    """Once, after the last round: only score the model, train no more."""
+
+    keep: int = count(unit="0 or 1", meaning="1: keep the snapshot scored last")
+
+
 class Score(SumMessage):
     """How many of this client's validation and test records are predicted correctly."""
 
@@ -123,7 +129,7 @@ def evaluated(
 _OWN = ("scored", "kept")  # memory of this file, not of the algorithm
 
 
-def heed(site: Site, keep: Keep) -> None:
+def heed(site: Site, keep: Keep | Last) -> None:
     """At the client: keep the snapshot scored last if it is the best so far."""
     if keep.keep and "scored" in site.memory:
         site.memory["kept"] = site.memory["scored"]
@@ -154,7 +160,8 @@ def _wrap(form: Form[S], score: Any, at: At) -> Form[Tracked[S]]:
         *form.exchanges[1:],
     ]
     if at == "downloaded":
-        exchanges.append(Exchange("evaluate", given, (Score,), only_score, per_round=0, outside=1))
+        last = (*first.given, Last)
+        exchanges.append(Exchange("evaluate", last, (Score,), only_score, per_round=0, outside=1))
     exchanges.append(Exchange("close", (Keep,), (), last_word, per_round=0, outside=1))
     return Form(form.name, _round(form, at), tuple(exchanges))
 
@@ -200,7 +207,8 @@ def total(scores: Sequence[Score]) -> Score:
 def closing(tracked: Tracked[S], cohort: Cohort, *, at: At) -> Round[Tracked[S]]:
     """After the last round: score the last state if it was not, and say which one to keep."""
     if at == "downloaded" and isinstance(tracked.state, Message):
-        reply = yield Ask(cohort, given=(tracked.state, tracked.keep), back=Score)
+        last = Last(keep=tracked.keep.keep)
+        reply = yield Ask(cohort, given=(tracked.state, last), back=Score)
         tracked = tracked.record(reply.total(Score), tracked.state)
     yield Ask(cohort, given=tracked.keep)
     return tracked

@@ -189,11 +189,13 @@ class Federation:
             scheme=self._scheme(),
             graph=self._graph,
         )
+        folder = RunFolder(Path(out) if out is not None else self.default_folder())
         with one_thread_and_deterministic():
             prepared.load()
-            folder = RunFolder(Path(out) if out is not None else self._default_folder())
+            folder.make()
             return prepared.train(folder, progress, connect)
 
-    def _default_folder(self) -> Path:
+    def default_folder(self) -> Path:
+        """Return ``runs/<algorithm>-<data>-<UTC time>``."""
         now = datetime.now(UTC).strftime("%Y%m%dT%H%M%SZ")
         return Path("runs") / f"{self.config.algorithm.name}-{self.config.data.name}-{now}"

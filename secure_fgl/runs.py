@@ -23,6 +23,7 @@ from audits.formats import render
 from audits.report import build_report
 from audits.verify import Verification, verify
 from audits.view import RunView
+from protocols.errors import EvidenceError
 from protocols.messages import Array
 from secure_fgl.errors import UsageError
 
@@ -66,14 +67,17 @@ class RunFolder:
                 why="a run never overwrites another run's evidence",
                 fix="choose another --out",
             )
+        self.path = path
+
+    def make(self) -> None:
+        """Make the folder; raises UsageError if that is not possible."""
         try:
-            path.mkdir(parents=True, exist_ok=True)
+            self.path.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise UsageError(
-                f"The run folder {path} cannot be made ({error.strerror}).",
+                f"The run folder {self.path} cannot be made ({error.strerror}).",
                 fix="choose another --out",
             ) from error
-        self.path = path
 
     def text(self, name: str, content: str) -> None:
         """Write a text file."""
@@ -174,6 +178,12 @@ class Run:
         for name, content in files.items():
             (folder / name).write_bytes(content)
         return [folder / name for name in files]
+
+    def check_report(self) -> None:
+        """Raise EvidenceError if the stored report is not what the run's files give."""
+        for step in self.verify().steps:
+            if step.name == "report" and step.status == "FAIL":
+                raise EvidenceError("report", f"{step.detail}; it was left as it is (see --out)")
 
     def verify(
         self, *, heads: Mapping[str, str] | None = None, expect_plan: str | None = None

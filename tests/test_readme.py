@@ -28,7 +28,12 @@ def folder(tmp_path: Path) -> Path:
 def test_the_python_block_plans_runs_and_audits(folder: Path) -> None:
     (code,) = [block for block in blocks("python") if block.startswith("from secure_fgl")]
     done = subprocess.run(
-        [sys.executable, "-c", code], cwd=folder, capture_output=True, text=True, timeout=300
+        [sys.executable, "-c", code],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
     )
     assert done.returncode == 0, done.stderr
     assert "only the cohort's total" in done.stdout
@@ -43,7 +48,12 @@ def test_the_command_block_does_what_its_comments_say(folder: Path) -> None:
         words = shlex.split(line, comments=True)
         assert words[0] == "secure-fgl"
         done = subprocess.run(
-            [program, *words[1:]], cwd=folder, capture_output=True, text=True, timeout=300
+            [program, *words[1:]],
+            cwd=folder,
+            capture_output=True,
+            text=True,
+            timeout=300,
+            check=False,
         )
         expected = 6 if "exit 6" in line else 0
         assert done.returncode == expected, (line, done.stderr)
@@ -51,7 +61,9 @@ def test_the_command_block_does_what_its_comments_say(folder: Path) -> None:
 
 def test_every_local_link_leads_somewhere() -> None:
     for document in ROOT.glob("**/*.md"):
-        if any(part.startswith(".") or part == "runs" for part in document.parts[len(ROOT.parts) :]):
+        if any(
+            part.startswith(".") or part == "runs" for part in document.parts[len(ROOT.parts) :]
+        ):
             continue
         for target in re.findall(r"\]\(([^)#]+)[^)]*\)", document.read_text("utf-8")):
             if "://" not in target:

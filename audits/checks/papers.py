@@ -1,0 +1,97 @@
+"""Files, plan and roster: is everything there, and does it belong together?"""
+
+from __future__ import annotations
+
+import hmac
+from collections.abc import Iterator
+
+from audits.steps import Case, Check
+from audits.view import LEDGER_LIMIT, fail
+from protocols.ledger import Entry
+from protocols.roster import Role, run_id
+
+
+def files(case: Case) -> str:
+    """Everything that a run leaves is there and is read strictly."""
+    view = case.view
+    read = (case.plan, case.policy, case.roster_file)  # each raises at step "files"
+    if not view.ledgers:
+        fail("files", "there is no ledger")
+    for party, data in view.ledgers.items():
+        if not data:
+            fail("files", f"the ledger of {party} is empty")
+        if len(data) > LEDGER_LIMIT:
+            fail("files", f"the ledger of {party} is larger than {LEDGER_LIMIT} bytes")
+    for party in view.ledgers:
+        if party not in view.checkpoints:
+            fail("files", f"there is no signed head of the ledger of {party}")
+    for party in view.checkpoints:
+        if party not in view.ledgers:
+            fail("files", f"there is a signed head of {party}, but no ledger")
+    return f"{len(read)} papers, {len(view.ledgers)} ledgers and their signed heads"
+
+
+def plan(case: Case) -> str:
+    """Plan and policy are those that every ledger names, from its first entry to its last."""
+    wanted, digest, policy = case.view.expected_plan, case.plan_digest, case.policy.digest
+    if wanted is not None and not _same(wanted.strip().lower(), digest):
+        fail("plan", "the run's plan is not the plan that was expected")
+    if not _same(case.plan.policy_digest, policy):
+        fail("plan", "the plan was made for another policy than policy.json")
+    if case.plan.policy != case.policy.name:
+        fail("plan", "the plan names another policy than policy.json")
+    if case.plan.smallest_cohort < case.policy.smallest_cohort:
+        fail("plan", "the plan allows smaller cohorts than the policy")
+    seen = 0
+    for party, number, entry in _naming_a_plan(case):
+        seen += 1
+        if not _same(str(entry.get("plan")), digest):
+            fail("plan", f"entry {number} of {party} was made under another plan")
+        if not _same(str(entry.get("policy")), policy):
+            fail("plan", f"entry {number} of {party} was made under another policy")
+    expected = "" if wanted is None else ", and it is the expected one"
+    return f"{seen} entries name this plan and policy{expected}"
+
+
+def _naming_a_plan(case: Case) -> Iterator[tuple[str, int, Entry]]:
+    for party in case.view.ledgers:
+        entries = case.book.entries.get(party)
+        if entries is None:  # broken further on: only its first line can be believed at all
+            first = case.book.first.get(party, {})
+            entries = [first] if "plan" in first else []
+        yield from ((party, n, entry) for n, entry in enumerate(entries) if "plan" in entry)
+
+
+def roster(case: Case) -> str:
+    """The run's name follows from roster, plan and policy; every party kept one ledger."""
+    paper = case.roster_file
+    name = run_id(paper.nonce, paper.roster, case.plan_digest, case.policy.digest)
+    if not _same(name, paper.run):
+        fail("roster", "the run's name does not follow from its roster, plan, policy and nonce")
+    parties = {p["name"]: p["role"] for p in paper.roster.document()}
+    if strangers := sorted(set(case.view.ledgers) - set(parties)):
+        fail("roster", f"{len(strangers)} ledgers belong to nobody on the roster")
+    if silent := sorted(set(parties) - set(case.view.ledgers)):
+        fail("roster", f"{len(silent)} parties have no ledger, among them {silent[0]}")
+    if tuple(sorted(paper.roster.names(Role.CLIENT))) != case.plan.clients:
+        fail("roster", "the clients on the roster are not the clients of the plan")
+    digest = paper.roster.digest
+    for party, first in case.book.first.items():
+        if first.get("kind") != "plan":
+            fail("roster", f"the ledger of {party} does not begin with the plan")
+        if not _same(str(first.get("roster")), digest):
+            fail("roster", f"the ledger of {party} was begun with another roster")
+        if first.get("role") != parties[party]:
+            fail("roster", f"the ledger of {party} was begun in another role")
+    return f"{len(parties)} parties, each with its ledger; the run's name follows from them"
+
+
+def _same(one: str, other: str) -> bool:
+    return hmac.compare_digest(one.encode("utf-8", "replace"), other.encode())
+
+
+CHECKS = (
+    Check("files", (), files),
+    Check("plan", ("files",), plan),
+    Check("roster", ("files", "plan"), roster),
+)

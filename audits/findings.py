@@ -1,0 +1,168 @@
+"""What a reader should know about a run, each with a rule, a severity and what to do."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Sequence
+
+from audits import words
+from audits.models import Egress, Finding, PlanDiff, Severity
+from audits.steps import Verification
+from protocols.learns import ACTIVE_AGGREGATOR
+from protocols.plan import Plan
+
+SEVERITIES: tuple[Severity, ...] = ("critical", "high", "medium", "low", "info")
+
+
+class _Maker:
+    """Numbers findings in the order of their severity."""
+
+    def __init__(self) -> None:
+        self._made: list[tuple[Severity, dict[str, str]]] = []
+
+    def add(
+        self,
+        rule: str,
+        severity: Severity,
+        message: str,
+        remediation: str,
+        *,
+        item: str = "",
+        role: str = "",
+    ) -> None:
+        content = "\0".join(("secure-fgl/finding", rule, item, role))
+        facts = {
+            "rule": rule,
+            "item": item,
+            "recipient_role": role,
+            "message": message,
+            "remediation": remediation,
+            "fingerprint": hashlib.sha256(content.encode("utf-8", "replace")).hexdigest(),
+        }
+        self._made.append((severity, facts))
+
+    def numbered(self) -> Iterator[Finding]:
+        ranked = sorted(self._made, key=lambda made: SEVERITIES.index(made[0]))
+        for number, (severity, facts) in enumerate(ranked, 1):
+            yield Finding(id=f"F{number:02d}", severity=severity, **facts)
+
+
+def findings(
+    plan: Plan,
+    diff: PlanDiff,
+    egress: Sequence[Egress],
+    evidence: Verification,
+    *,
+    simulated: bool,
+) -> tuple[Finding, ...]:
+    """Return all findings, the gravest first."""
+    make = _Maker()
+    _evidence(make, evidence)
+    _unplanned(make, diff)
+    _egress(make, egress)
+    _refused(make, diff)
+    if ACTIVE_AGGREGATOR in plan.warnings:
+        make.add(
+            "ACTIVE_AGGREGATOR",
+            "medium",
+            "An aggregator that breaks the protocol can have a single client's upload opened: it "
+            "can pass off one ciphertext as the total of a cohort.",
+            "Use this run's protection only where the aggregator is trusted to follow the "
+            "protocol, or take a policy whose sums are masked inside the ciphertext.",
+            role="aggregator",
+        )
+    for item in diff.missing:
+        make.add(
+            "MISSING",
+            "low",
+            f"{item} was planned and never left. The run did less than was approved.",
+            "Nothing needs to be done; check that the run went to its end.",
+            item=item,
+        )
+    _labels(make, plan, simulated)
+    return tuple(make.numbered())
+
+
+def _evidence(make: _Maker, evidence: Verification) -> None:
+    if evidence.failed is not None:
+        make.add(
+            "EVIDENCE_BROKEN",
+            "critical",
+            f"The evidence fails at the step '{evidence.failed.name}'. "
+            "What this report says may not be what happened.",
+            "Keep a copy, ask each party for its own ledger and head, and compare.",
+        )
+
+
+def _unplanned(make: _Maker, diff: PlanDiff) -> None:
+    for item in sorted({entry.item for entry in diff.unplanned}):
+        entries = [entry for entry in diff.unplanned if entry.item == item]
+        make.add(
+            "UNPLANNED",
+            "critical",
+            f"{words.plural(len(entries), 'release')} of {item} not as planned; the first: release "
+            f"{entries[0].entry} of {entries[0].party} {entries[0].what}.",
+            "Stop using this federation until the sender's owner has explained it.",
+            item=item,
+        )
+
+
+def _egress(make: _Maker, egress: Sequence[Egress]) -> None:
+    for row in egress:
+        if row.unsafe:
+            make.add(
+                "UNSAFE_CLEAR",
+                "critical",
+                f"{words.plural(row.count, 'envelope')} of {row.item} left in clear: the "
+                f"{words.role(row.recipient_role)} can read every single message.",
+                "Take a policy without an unsafe guard; keep this one for baselines on data that "
+                "may be seen.",
+                item=row.item,
+                role=row.recipient_role,
+            )
+        if row.clipped:
+            share = 100 * row.clipped / row.count
+            make.add(
+                "CLIPPED",
+                "info",
+                f"In {row.clipped} of {row.count} envelopes of {row.item} ({share:.0f} %) a value "
+                "was cut at the clipping bound. The ledgers show which, so they are not public.",
+                "Raise the policy's clipping bound if accuracy suffers; smaller steps also help.",
+                item=row.item,
+                role=row.recipient_role,
+            )
+
+
+def _refused(make: _Maker, diff: PlanDiff) -> None:
+    for code in sorted({entry.code for entry in diff.denied}):
+        entries = [entry for entry in diff.denied if entry.code == code]
+        make.add(
+            f"REFUSED_{code.upper()}",
+            "high",
+            f"{words.plural(len(entries), 'request')} refused ({code}); the first by "
+            f"{entries[0].party} in exchange {entries[0].exchange}. Nothing left in "
+            "answer but the refusal itself.",
+            f"Read entry {entries[0].entry} of the ledger of {entries[0].party}: the reason stays "
+            "there and did not travel.",
+        )
+
+
+def _labels(make: _Maker, plan: Plan, simulated: bool) -> None:
+    if simulated:
+        make.add(
+            "SIMULATION",
+            "info",
+            "All roles ran in one process: roles are not separated, and whoever ran it could see "
+            "everything.",
+            "Run each role at its own organisation before anything is claimed about real data.",
+        )
+    if plan.data.synthetic:
+        make.add(
+            "SYNTHETIC_DATA",
+            "info",
+            "The data are synthetic (generated). No figure says anything about real people.",
+            "Nothing needs to be done.",
+        )
+
+
+__all__ = ["SEVERITIES", "findings"]

@@ -1,0 +1,252 @@
+"""The report as data. Its JSON Schema: ``secure-fgl schema report``; every object is closed.
+
+Whole numbers are exact; everything else is text, so that two readers print the same report.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field as Setting
+
+from protocols.plan import FieldPlan
+from protocols.strict import Strict
+
+REPORT_VERSION: Literal[1] = 1
+Severity = Literal["critical", "high", "medium", "low", "info"]
+State = Literal["OK", "ATTENTION", "FAIL", "NOT TESTED"]
+
+
+class Tool(Strict):
+    """What made the report."""
+
+    name: str = "secure-fgl"
+    report_version: int = REPORT_VERSION
+
+
+class Head(Strict):
+    """The end of one party's ledger: number of entries and Merkle root (hex, RFC 9162)."""
+
+    party: str
+    entries: int
+    root: str
+
+
+class Subject(Strict):
+    """Which run this is about."""
+
+    run: str
+    algorithm: str
+    form: str
+    dataset: str
+    task: str
+    synthetic: bool
+    rounds: int
+    clients: int
+    smallest_cohort: int
+    scheme: str
+    policy: str
+    plan_digest: str
+    policy_digest: str
+    roster_digest: str
+    first_entry: str
+    last_entry: str
+    heads: tuple[Head, ...]
+
+
+class PartyFacts(Strict):
+    """One party: role, the short name of its signing key, and what it sent and received."""
+
+    name: str
+    role: str
+    key: str
+    sent: int
+    sent_bytes: int
+    received: int
+    received_bytes: int
+    refusals: int
+
+
+class Line(Strict):
+    """One line of the verdict strip."""
+
+    question: str
+    answer: str
+    state: State
+
+
+class Count(Strict):
+    """Planned against actual, for one item.
+
+    Attributes:
+        routes: sender-recipient pairs on which it may travel.
+        planned, planned_bytes: upper bounds for the whole run.
+    """
+
+    item: str
+    sender: str
+    recipient: str
+    routes: int
+    planned: int
+    planned_bytes: int
+    seen: int
+    seen_bytes: int
+
+
+class Unplanned(Strict):
+    """A release that the plan does not hold; `what` says why."""
+
+    party: str
+    entry: int
+    item: str
+    what: str
+
+
+class Denied(Strict):
+    """A refusal entry: who refused, in which exchange, with which code of the closed list."""
+
+    party: str
+    entry: int
+    exchange: int
+    round: int
+    code: str
+
+
+class PlanDiff(Strict):
+    """Plan against actual. `seen` counts every release, planned or not."""
+
+    planned: int
+    seen: int
+    items: tuple[Count, ...]
+    unplanned: tuple[Unplanned, ...]
+    missing: tuple[str, ...]
+    denied: tuple[Denied, ...]
+
+
+class MessageFacts(Strict):
+    """One message type inside an item, with its fields."""
+
+    name: str
+    fields: tuple[FieldPlan, ...]
+
+
+class Egress(Strict):
+    """What left on all routes of one item together: the roll-up by role.
+
+    Attributes:
+        senders: how many parties sent it.
+        clipped: how many envelopes had a value cut at the clipping bound.
+        learns: per role, in words.
+    """
+
+    item: str
+    sender_role: str
+    recipient_role: str
+    disclosure: str
+    meaning: str
+    protection: tuple[str, ...]
+    unsafe: bool
+    planned: bool
+    messages: tuple[MessageFacts, ...]
+    learns: dict[str, str]
+    senders: int
+    count: int
+    bytes: int
+    clipped: int
+    first_round: int
+    last_round: int
+
+
+class Row(Strict):
+    """Inventory: one sender, item, recipient and protection. Fields and learns: see the roll-up."""
+
+    sender: str
+    sender_role: str
+    recipient: str
+    recipient_role: str
+    item: str
+    messages: str
+    disclosure: str
+    protection: tuple[str, ...]
+    unsafe: bool
+    count: int
+    bytes: int
+    clipped: int
+    first_round: int
+    last_round: int
+
+
+class Account(Strict):
+    """One statement of formal privacy: whose, over what, how much, and what it does not cover."""
+
+    unit: str
+    scope: str
+    mechanism: str
+    epsilon: str
+    delta: str
+    covered: tuple[str, ...]
+    not_covered: tuple[str, ...]
+    statement: str
+
+
+class Finding(Strict):
+    """Something a reader should know. The fingerprint survives re-runs: it holds no values."""
+
+    id: str
+    rule: str
+    severity: Severity
+    item: str
+    recipient_role: str
+    message: str
+    remediation: str
+    fingerprint: str
+
+
+class Fact(Strict):
+    """A value of ``result.json``, as text. Not covered by any signature."""
+
+    name: str
+    value: str
+
+
+class StepFacts(Strict):
+    """One verification step."""
+
+    name: str
+    status: Literal["OK", "FAIL", "NOT CHECKED"]
+    detail: str
+
+
+class Integrity(Strict):
+    """Is the evidence intact? The steps are those of ``audit verify``, less the report's own.
+
+    Attributes:
+        result_digest, metrics_digest: SHA-256 (hex) of the content of ``result.json`` and
+            ``metrics.jsonl``, which no ledger covers.
+    """
+
+    verdict: str
+    steps: tuple[StepFacts, ...]
+    result_digest: str
+    metrics_digest: str
+
+
+class Report(Strict):
+    """What left each client, whether it was planned, and whether the record holds."""
+
+    schema_version: Literal[1] = REPORT_VERSION
+    tool: Tool = Setting(default_factory=Tool)
+    subject: Subject
+    transport: str
+    notes: tuple[str, ...]
+    summary: str
+    verdict_strip: tuple[Line, ...]
+    parties: tuple[PartyFacts, ...]
+    plan_diff: PlanDiff
+    egress: tuple[Egress, ...]
+    inventory: tuple[Row, ...]
+    accounting: tuple[Account, ...]
+    findings: tuple[Finding, ...]
+    results: tuple[Fact, ...]
+    limits: tuple[str, ...]
+    integrity: Integrity

@@ -1,0 +1,155 @@
+"""The leakage report as data, a pure function of a run's files: no clock, no environment."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from audits.drift import Yardstick
+from audits.evidence import EVIDENCE, HEADS
+from audits.findings import findings
+from audits.inventory import inventory, parties, plan_diff, roll_up
+from audits.models import Account, Fact, Head, Integrity, Report, StepFacts, Subject
+from audits.steps import Case, Verification, run_checks
+from audits.summary import limits, notes, strip, summary
+from audits.view import RunView, digest_of
+from crypto.merkle import root
+from protocols.plan import Plan
+
+_RESULTS = (
+    "backend",
+    "metrics",
+    "references",
+    "bytes_up",
+    "bytes_down",
+    "exchanges",
+    "model_sha256",
+)
+_MOST_FACTS, _LONGEST_FACT = 64, 120
+
+__all__ = ["Report", "build_report", "report_of"]
+
+
+def build_report(view: RunView) -> Report:
+    """Return the report of a run; two reports of the same files are equal.
+
+    What a verifier brings along (held heads, an expected plan) does not enter.
+
+    Raises:
+        EvidenceError: plan, policy or roster cannot be read at all. A run whose evidence fails
+            further on still gets its report, which says so first.
+    """
+    return report_of(Case(view))
+
+
+def report_of(case: Case) -> Report:
+    """Return the report of a case: :func:`build_report` for files that were already read."""
+    case = case.folder_only()
+    evidence = run_checks(case, (*EVIDENCE, HEADS))
+    yardstick = Yardstick(case.plan, case.policy, case.roster)
+    releases = case.book.releases()
+    diff, egress = plan_diff(case.book, releases, yardstick), roll_up(releases, yardstick)
+    simulated = case.roster_file.simulated
+    found = findings(case.plan, diff, egress, evidence, simulated=simulated)
+    facts = parties(case.book, yardstick)
+    cautions = limits(case.plan, simulated=simulated)
+    return Report(
+        subject=_subject(case),
+        transport=case.roster_file.transport,
+        notes=notes(case.plan, egress, evidence, simulated=simulated),
+        summary=summary(case.plan, case.policy, diff, egress),
+        verdict_strip=strip(case.plan, diff, egress, found, evidence, len(cautions)),
+        parties=facts,
+        plan_diff=diff,
+        egress=egress,
+        inventory=inventory(releases, yardstick),
+        accounting=(_account(case.plan),),
+        findings=found,
+        results=_results(case.view.result),
+        limits=cautions,
+        integrity=_integrity(case.view, evidence),
+    )
+
+
+def _subject(case: Case) -> Subject:
+    plan, book = case.plan, case.book
+    times = sorted(str(e["time"])[:40] for entries in book.entries.values() for e in entries)
+    return Subject(
+        run=case.roster_file.run,
+        algorithm=plan.algorithm,
+        form=plan.form,
+        dataset=plan.data.name,
+        task=plan.data.task,
+        synthetic=plan.data.synthetic,
+        rounds=plan.rounds,
+        clients=len(plan.clients),
+        smallest_cohort=plan.smallest_cohort,
+        scheme=plan.scheme,
+        policy=plan.policy,
+        plan_digest=case.plan_digest,
+        policy_digest=case.policy.digest,
+        roster_digest=case.roster.digest,
+        first_entry=times[0] if times else "",
+        last_entry=times[-1] if times else "",
+        heads=tuple(
+            Head(party=party, entries=len(leaves), root=root(leaves).hex())
+            for party, leaves in sorted(book.leaves.items())
+        ),
+    )
+
+
+def _account(plan: Plan) -> Account:
+    """Return the one entry of a run without noise (O16)."""
+    private = {
+        message.name
+        for item in plan.items
+        if item.sender == "client" and ".up." in item.id
+        for message in item.messages
+    }
+    return Account(
+        unit="client",
+        scope="run",
+        mechanism="none",
+        epsilon="infinity",
+        delta="not applicable",
+        covered=(),
+        not_covered=tuple(sorted(private)),
+        statement=plan.budget,
+    )
+
+
+def _results(result: Mapping[str, Any]) -> tuple[Fact, ...]:
+    """Return the values of result.json that a reader expects, as short texts."""
+    found: list[Fact] = []
+    for name in _RESULTS:
+        value = result.get(name)
+        parts = value.items() if isinstance(value, Mapping) else [("", value)]
+        for key, part in sorted(parts, key=lambda pair: str(pair[0])):
+            text = _text(part)
+            if text and len(found) < _MOST_FACTS:
+                label = f"{name}.{key}" if key else name
+                found.append(Fact(name=label[:_LONGEST_FACT], value=text))
+    return tuple(found)
+
+
+def _text(value: object) -> str:
+    if isinstance(value, bool) or value is None:
+        return ""
+    if isinstance(value, float):
+        return f"{value:.6g}"
+    if isinstance(value, int):
+        return str(value) if abs(value) < 1 << 63 else ""
+    return value[:_LONGEST_FACT] if isinstance(value, str) and value.isprintable() else ""
+
+
+def _integrity(view: RunView, evidence: Verification) -> Integrity:
+    rows: Sequence[Mapping[str, Any]] = [dict(row) for row in view.metrics]
+    return Integrity(
+        verdict=evidence.verdict,
+        steps=tuple(
+            StepFacts(name=step.name, status=step.status.value, detail=step.detail)
+            for step in evidence.steps
+        ),
+        result_digest=digest_of(dict(view.result)),
+        metrics_digest=digest_of(rows),
+    )

@@ -1,0 +1,181 @@
+"""The report in plain words: notes, summary, the six lines, and what it does not show."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from audits import words
+from audits.findings import SEVERITIES
+from audits.models import Egress, Finding, Line, PlanDiff, State
+from audits.steps import Verification
+from protocols.disclosures import Disclosure
+from protocols.learns import ACTIVE_AGGREGATOR
+from protocols.plan import Plan
+from protocols.policy import PrivacyPolicy
+from protocols.roster import Role
+
+SIMULATION = "SIMULATION: roles are not separated"
+SYNTHETIC = "SYNTHETIC DATA: generated, about nobody"
+UNSAFE = "UNSAFE: messages left in clear"
+BROKEN = "EVIDENCE BROKEN: do not rely on this report"
+
+
+def notes(
+    plan: Plan, egress: Sequence[Egress], evidence: Verification, *, simulated: bool
+) -> tuple[str, ...]:
+    """Return the banners, the gravest first."""
+    found = (
+        (BROKEN, not evidence.ok),
+        (UNSAFE, any(row.unsafe for row in egress)),
+        (SIMULATION, simulated),
+        (SYNTHETIC, plan.data.synthetic),
+    )
+    return tuple(text for text, applies in found if applies)
+
+
+def summary(plan: Plan, policy: PrivacyPolicy, diff: PlanDiff, egress: Sequence[Egress]) -> str:
+    """Return the first paragraph: who trained what together, and what left the clients."""
+    up = _up(egress)
+    unsafe = sum(row.count for row in up if row.unsafe)
+    sums = [row for row in up if row.disclosure == Disclosure.SUM and not row.unsafe]
+    sentences = [
+        f"{words.plural(len(plan.clients), 'client')} trained {plan.algorithm} on "
+        f"{plan.data.name} for up to {words.plural(plan.rounds, 'round')} under the policy "
+        f"{policy.name}.",
+        f"{words.plural(sum(r.count for r in up), 'envelope')} "
+        f"({words.size(sum(r.bytes for r in up))}) left the clients, all to the aggregator."
+        if {row.recipient_role for row in up} <= {Role.AGGREGATOR}
+        else f"{words.plural(sum(r.count for r in up), 'envelope')} left the clients.",
+    ]
+    if sums:
+        sentences.append(
+            f"{words.plural(sum(r.count for r in sums), 'envelope')} of these were encrypted "
+            "before they left, and only totals over at least "
+            f"{words.plural(plan.smallest_cohort, 'client')} were opened."
+        )
+    if unsafe:
+        sentences.append(f"{words.plural(unsafe, 'envelope')} left IN CLEAR, as the policy asked.")
+    if diff.unplanned:
+        sentences.append(f"{len(diff.unplanned)} releases were NOT as planned.")
+    return " ".join(sentences)
+
+
+def _up(egress: Sequence[Egress]) -> list[Egress]:
+    return [row for row in egress if row.sender_role == Role.CLIENT]
+
+
+def strip(
+    plan: Plan,
+    diff: PlanDiff,
+    egress: Sequence[Egress],
+    found: Sequence[Finding],
+    evidence: Verification,
+    limit_count: int,
+) -> tuple[Line, ...]:
+    """Return the six lines that a compliance officer asks for, in that order."""
+    return (
+        _planned(diff),
+        _left(egress),
+        _singled_out(egress),
+        Line(
+            question="How much privacy budget was spent?",
+            answer="There is none to spend: no noise was added, so epsilon is infinity for the "
+            "run and no message is covered by a formal guarantee.",
+            state="ATTENTION",
+        ),
+        _remains(found, limit_count),
+        _intact(evidence),
+    )
+
+
+def _planned(diff: PlanDiff) -> Line:
+    state: State = "ATTENTION" if diff.denied else "OK"
+    if diff.unplanned:
+        answer, state = f"Yes: {words.plural(len(diff.unplanned), 'envelope')}.", "FAIL"
+    else:
+        answer = (
+            f"No. All {words.plural(diff.seen, 'envelope')} were planned: item, route, size, "
+            "number and protection."
+        )
+    if diff.denied:
+        answer += f" {words.plural(len(diff.denied), 'request')} refused."
+    return Line(question="Did anything leave that was not in the plan?", answer=answer, state=state)
+
+
+def _left(egress: Sequence[Egress]) -> Line:
+    parts = [
+        f"{words.plural(row.count, 'envelope')} of {'+'.join(m.name for m in row.messages)} "
+        f"({words.size(row.bytes)}) to the {words.role(row.recipient_role)}, "
+        f"{words.protection(row.protection)}"
+        for row in _up(egress)
+    ]
+    answer = f"From the clients: {'; '.join(parts)}." if parts else "Nothing left the clients."
+    unsafe = any(row.unsafe for row in egress)
+    return Line(
+        question="What left, to whom, how often, how big, protected how?",
+        answer=answer,
+        state="FAIL" if unsafe else "OK",
+    )
+
+
+def _singled_out(egress: Sequence[Egress]) -> Line:
+    known = "the totals of each cohort are disclosed as they are"
+    if any(row.unsafe for row in egress):
+        known = "what left in clear can be read in full by whoever received it"
+    return Line(
+        question="Can a person be singled out?",
+        answer=f"Not tested. No attack was run on what left; {known}.",
+        state="NOT TESTED",
+    )
+
+
+def _remains(found: Sequence[Finding], limit_count: int) -> Line:
+    counts = {s: sum(f.severity == s for f in found) for s in SEVERITIES}
+    listed = ", ".join(f"{count} {name}" for name, count in counts.items() if count)
+    grave = counts["critical"] + counts["high"]
+    return Line(
+        question="What was not tested, and what remains?",
+        answer=f"{words.plural(len(found), 'finding')} ({listed or 'none'}) and "
+        f"{words.plural(limit_count, 'stated limit')}, all listed below.",
+        state="FAIL" if grave else "ATTENTION" if found else "OK",
+    )
+
+
+def _intact(evidence: Verification) -> Line:
+    question = "Is the evidence intact?"
+    if evidence.failed is not None:
+        step = evidence.failed
+        return Line(question=question, answer=f"No: {step.name}: {step.detail}.", state="FAIL")
+    return Line(
+        question=question,
+        answer="Self-consistent only: plan, ledgers, receipts and heads agree with one another. "
+        "Compare them with the heads that others hold: secure-fgl audit verify.",
+        state="ATTENTION",
+    )
+
+
+def limits(plan: Plan, *, simulated: bool) -> tuple[str, ...]:
+    """Return what this report does not show, and what the protection does not cover."""
+    found = [
+        "No attack was run on what left. Absence of a finding is not evidence of absence.",
+        "The record shows that nothing was changed afterwards (integrity). That everything sent "
+        "was recorded (completeness) rests on the gateway being the only way out.",
+        "Totals over a cohort are disclosed and are not noised; what a total tells about its "
+        "members is not bounded.",
+        "Who took part when, and the sizes of all envelopes, are visible to the network.",
+        "Parties are assumed to follow the protocol and to be curious; the aggregator and the key "
+        "authority are assumed not to collude.",
+        "The values of result.json come from the run itself and are not covered by any ledger.",
+        "A report made after all keys were stolen can be made to look like this one; only heads "
+        "held by others tell.",
+    ]
+    if any(item.unsafe for item in plan.items):
+        found.insert(0, "Some messages left in clear: nothing protects them from their receiver.")
+    if ACTIVE_AGGREGATOR in plan.warnings:
+        found.append(f"While sums are not masked inside the ciphertext, {ACTIVE_AGGREGATOR}.")
+    if simulated:
+        found.append("All roles ran in one process, so no statement about separate roles is shown.")
+    for warning in plan.warnings:
+        if "(O12)" in warning:
+            found.append(f"{warning[:400]}.")
+    return tuple(found)

@@ -1,0 +1,63 @@
+"""Numbers and roles as people read them."""
+
+from __future__ import annotations
+
+_STEP = 1024
+_KIB_TO_GIB = ("KiB", "MiB", "GiB")
+
+
+def size(count: int) -> str:
+    """Return a number of bytes with a binary unit, three figures at most: ``12.4 MiB``."""
+    if count < _STEP:
+        return f"{count} B"
+    value, unit = float(count), ""
+    for unit in _KIB_TO_GIB:  # noqa: B007 - the last unit is used after the loop
+        value /= _STEP
+        if value < 999.5:
+            break
+    return f"{value:.0f} {unit}" if value >= 100 else f"{value:.1f} {unit}"
+
+
+def number(count: int) -> str:
+    """Return a whole number in groups of three, with narrow no-break spaces between them."""
+    return f"{count:,}".replace(",", "\u202f")
+
+
+def plural(count: int, word: str) -> str:
+    """Return ``1 envelope`` or ``2 envelopes``."""
+    return f"{number(count)} {word}" if count == 1 else f"{number(count)} {word}s"
+
+
+def role(name: str) -> str:
+    """Return a role as words: ``key authority``."""
+    return "everyone" if name == "roster" else name.replace("_", " ")
+
+
+def span(first: int, last: int) -> str:
+    """Return a range of rounds; round 0 is before the first."""
+    return str(first) if first == last else f"{first}\u2013{last}"
+
+
+def guard(text: str) -> str:
+    """Return the name of a guard as plans print it: ``clip(norm=linf)`` is ``clip``."""
+    return text.partition("(")[0]
+
+
+def protection(guards: tuple[str, ...]) -> str:
+    """Return in words what a chain of guards does to a message."""
+    names = {guard(text) for text in guards}
+    if "unsafe_clear" in names:
+        return "UNSAFE: in clear"
+    if "he" in names:
+        return "encrypted sum, sealed"
+    if "seal" in names:
+        return "sealed to the recipient"
+    return "signed, public" if "sign" in names else "unknown"
+
+
+def decimal(text: str) -> str:
+    """Return a decimal text with three significant figures; other text as it is."""
+    try:
+        return f"{float(text):.3g}"
+    except ValueError:
+        return text

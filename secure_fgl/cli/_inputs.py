@@ -1,0 +1,110 @@
+"""Files that a command is given: approved plans, heads held by others."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from protocols.plan import Plan
+
+LARGEST = 1 << 26  # bytes; a plan of 1,000 clients takes 100 kB, a head 300 B
+
+
+def load_plan(path: Path) -> Plan:
+    """Read a plan as ``secure-fgl plan --out`` writes it.
+
+    Raises:
+        UsageError: the file cannot be read, or is not exactly a plan of this version.
+    """
+    from pydantic import ValidationError
+
+    from protocols.plan import PLAN_VERSION, Plan
+    from secure_fgl.errors import UsageError
+
+    document = _document(path, "plan")
+    fix = "make one with: secure-fgl plan CONFIG --out plan.json"
+    try:
+        plan = Plan.model_validate(document)
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(str(part) for part in first["loc"]) or "top level"
+        why = f"{where}: {first['msg'].removeprefix('Value error, ')}"
+        raise UsageError(f"{path} is not a plan.", why=why, fix=fix) from error
+    # A plan is approved by its digest, so there is one way to write it: no value is converted.
+    if json.dumps(plan.document(), sort_keys=True) != json.dumps(document, sort_keys=True):
+        raise UsageError(
+            f"{path} is not written as plans are.", why="a value has another type", fix=fix
+        )
+    if plan.version != PLAN_VERSION:
+        raise UsageError(f"{path} is a plan of another version of this program.", fix=fix)
+    return plan
+
+
+def load_heads(path: Path) -> dict[str, str]:
+    """Read checkpoints that other parties hold, by party name.
+
+    Args:
+        path: a JSON file ``{party: text}``, or a folder of ``<party>.checkpoint`` files.
+
+    Raises:
+        UsageError: neither of the two, or without a single head.
+    """
+    from secure_fgl.errors import UsageError
+
+    if path.is_dir():
+        heads: Any = {f.stem: _text(f, "checkpoint") for f in sorted(path.glob("*.checkpoint"))}
+    else:
+        heads = _document(path, "list of heads")
+    texts = isinstance(heads, dict) and all(isinstance(text, str) for text in heads.values())
+    if not heads or not texts:
+        raise UsageError(
+            f"{path} holds no heads.",
+            fix="give a JSON file {party: checkpoint text}, or a folder of <party>.checkpoint "
+            "files that the other parties kept",
+        )
+    return dict(heads)
+
+
+def choose(what: str, name: str, known: Iterable[str]) -> str:
+    """Return `name` if it is known; raises UsageError that names the nearest one."""
+    from protocols.strict import nearest
+    from secure_fgl.errors import UsageError
+
+    names = list(known)
+    if name not in names:
+        raise UsageError(f"There is no {what} {name[:40]!r}.", fix=nearest(name, names))
+    return name
+
+
+def _document(path: Path, what: str) -> Any:
+    from secure_fgl.errors import UsageError
+
+    try:
+        return json.loads(_text(path, what), object_pairs_hook=_unique)
+    except (ValueError, RecursionError) as error:
+        raise UsageError(f"The {what} {path} is not JSON.") from error
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        raise ValueError("a key stands twice")
+    return found
+
+
+def _text(path: Path, what: str) -> str:
+    from secure_fgl.errors import UsageError
+
+    try:
+        if path.stat().st_size > LARGEST:
+            raise UsageError(f"{path} is too large to be a {what}.")
+        return path.read_text("utf-8")
+    except OSError as error:
+        raise UsageError(
+            f"The {what} {path} cannot be read ({error.strerror}).", fix="check the path"
+        ) from error
+    except UnicodeDecodeError as error:
+        raise UsageError(f"The {what} {path} is not text (UTF-8).") from error

@@ -1,0 +1,118 @@
+"""A plan as people read it: what travels, who learns what, the budget, the warnings."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from secure_fgl.cli._output import cell, console, grid, print_pairs, size
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from protocols.plan import Item, MessagePlan, Plan
+
+WIDEST = 32  # characters kept together in the first column, so that 80 columns suffice
+
+
+def print_plan(plan: Plan, *, stderr: bool) -> None:
+    """Print a plan; every fact of it is shown, whatever the width."""
+    out = console(stderr=stderr)
+    print_pairs(_head(plan), stderr=stderr)
+    for table in (_items(plan), _fields(plan), _learns(plan)):
+        out.print(table)
+    warnings = [("warning", warning) for warning in plan.warnings]
+    print_pairs([("budget", plan.budget), *warnings], stderr=stderr)
+
+
+def _head(plan: Plan) -> list[tuple[str, str]]:
+    data, names = plan.data, plan.clients
+    who = f"{names[0]} to {names[-1]}" if len(names) > 1 else names[0]
+    return [
+        ("plan", f"{plan.algorithm}, form {plan.form}"),
+        ("rounds", str(plan.rounds)),
+        ("clients", f"{len(names)} ({who}); smallest cohort {plan.smallest_cohort}"),
+        (
+            "data",
+            f"{data.name}{' (SYNTHETIC DATA)' if data.synthetic else ''}: {data.task} task, "
+            f"{data.features} features, {data.classes} classes, at most {data.records} training "
+            "records at a client",
+        ),
+        ("policy", f"{plan.policy}, sums under {plan.scheme}"),
+        ("policy digest", plan.policy_digest),
+        ("plan digest", plan.digest),
+        (
+            "client sends",
+            f"at most {size(plan.bytes_up())} in the whole run, control messages aside",
+        ),
+    ]
+
+
+def _items(plan: Plan) -> Table:
+    """List what travels: the route, the messages, their guards, sizes and counts."""
+    table = grid(["Item, from -> to", "Content, guards", ">Bytes", ">Round", ">Run"])
+    longest = max(len(text) for item in plan.items for text in (item.id, _route(item)))
+    table.columns[0].no_wrap = longest <= WIDEST
+    for item in plan.items:
+        names = ", ".join(message.name for message in item.messages)
+        flag = "UNSAFE " if item.unsafe else ""
+        table.add_row(
+            cell(f"{item.id}\n{_route(item)}"),
+            cell(
+                f"{item.disclosure}: {names}\n{flag}{' > '.join(item.guards)}",
+                "bold red" if item.unsafe else "",
+            ),
+            f"{item.bytes:,}",
+            str(item.per_round),
+            str(item.times),
+        )
+    table.caption = (
+        "Bytes: the largest envelope, header and signature included. Round, Run: how often at most "
+        "between one sender and one recipient."
+    )
+    table.caption_justify = "left"
+    return table
+
+
+def _route(item: Item) -> str:
+    return f"  {item.sender} -> {item.recipient}"
+
+
+def _fields(plan: Plan) -> Table:
+    """List the fields of each message; a message that several items hold is shown once."""
+    table = grid(["Message.field", "Type, unit", "Meaning"])
+    held: dict[MessagePlan, list[str]] = {}
+    for item in plan.items:
+        for message in item.messages:
+            held.setdefault(message, []).append(item.id)
+    names = [message.name for message in held]
+    for message, items in held.items():
+        # The same name with other sizes: say which is where.
+        where = f" (in {', '.join(items)})" if names.count(message.name) > 1 else ""
+        for field in message.fields:
+            shape = f"[{','.join(map(str, field.shape))}]" if field.shape else ""
+            bounds = f" (bound {field.bound}, step {field.step})" if field.bound else ""
+            table.add_row(
+                cell(f"{message.name}.{field.name}{shape}"),
+                cell(f"{field.dtype}, {field.unit}"),
+                cell(f"{field.meaning}{bounds}{where}"),
+            )
+        if not message.fields:
+            table.add_row(cell(message.name), "", cell("no fields: its arrival is all it says"))
+    return table
+
+
+def _learns(plan: Plan) -> Table:
+    """Gather what the items tell each role; equal sentences are told once."""
+    told: dict[str, dict[str, list[str]]] = {}
+    for item in plan.items:
+        for role, what in item.learns.items():
+            told.setdefault(role, {}).setdefault(what, []).append(item.id)
+    table = grid(["Who", "Learns", "From"])
+    for role, sentences in told.items():
+        for number, (what, items) in enumerate(sentences.items()):
+            table.add_row(
+                cell("" if number else role),
+                cell(what),
+                cell(", ".join(items)),
+            )
+    return table

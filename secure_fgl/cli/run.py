@@ -1,0 +1,127 @@
+"""``secure-fgl run``: train, and leave the evidence."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from secure_fgl.cli._verb import Format, FormatOption, verb
+from secure_fgl.cli.plan import ConfigArgument, SetOption
+
+if TYPE_CHECKING:
+    from protocols.plan import Plan
+    from secure_fgl.federation import Federation
+    from secure_fgl.runs import Run
+
+
+@verb
+def run(
+    config: ConfigArgument,
+    out: Annotated[
+        Path | None, typer.Option(metavar="RUN", help="Run folder; must not exist or be empty.")
+    ] = None,
+    settings: SetOption = [],  # noqa: B006 - typer's way to say "none given"; never changed
+    plan_file: Annotated[
+        Path | None, typer.Option("--plan", help="An approved plan; nothing beyond it is sent.")
+    ] = None,
+    format: FormatOption = Format.table,
+) -> int:
+    """Train, write the run folder with every party's ledger, and report what left.
+
+    Exits 0 when training finished, whatever the report found.
+    """
+    from secure_fgl.cli._inputs import load_plan
+    from secure_fgl.cli._output import print_json
+    from secure_fgl.config import Config
+
+    configuration = Config.load(config, settings)
+    approved = load_plan(plan_file) if plan_file is not None else None
+    # Nothing but the result may reach stdout, whatever a library likes to print.
+    with contextlib.redirect_stdout(sys.stderr):
+        from secure_fgl.federation import Federation
+
+        federation = Federation.from_config(configuration)
+        wanted = federation.plan()
+        if approved is not None:
+            _hold_to(approved, wanted)
+        _announce(approved or wanted, federation, table=format is Format.table)
+        finished = _train(federation, approved, out or federation.default_folder())
+    if format is Format.json:
+        print_json((finished.path / "result.json").read_text("utf-8"))
+    else:
+        _summary(finished)
+    return 0
+
+
+def _hold_to(approved: Plan, wanted: Plan) -> None:
+    """Raise PlanDrift at once, before a plan that is not the approved one is shown."""
+    from protocols.plan import drift
+    from secure_fgl.errors import PlanDrift
+
+    if differences := drift(approved, wanted):
+        raise PlanDrift(differences)
+
+
+def _announce(plan: Plan, federation: Federation, *, table: bool) -> None:
+    from secure_fgl.cli._output import say
+    from secure_fgl.cli._plan_table import print_plan
+
+    if federation.config.transport.name == "memory":
+        say("SIMULATION: roles are not separated", style="bold yellow")
+    if plan.data.synthetic:
+        say("SYNTHETIC DATA", style="bold yellow")
+    if table:
+        print_plan(plan, stderr=True)
+
+
+def _train(federation: Federation, approved: Plan | None, folder: Path) -> Run:
+    from secure_fgl.cli._progress import RunProgress
+
+    try:
+        with RunProgress() as progress:
+            return federation.run(folder, plan=approved, progress=progress)
+    except KeyboardInterrupt:
+        raise KeyboardInterrupt(_what_is_left(folder)) from None
+
+
+def _what_is_left(folder: Path) -> str:
+    """Say what an interrupted run left; a ledger is closed when its head was signed."""
+    ledgers = {file.stem for file in (folder / "ledger").glob("*.jsonl")}
+    heads = {file.stem for file in (folder / "heads").glob("*.checkpoint")}
+    if not ledgers:
+        return "Nothing was sent."
+    state = "The ledgers were closed" if ledgers <= heads else "Not every ledger could be closed"
+    return f"{state}; the partial run is in {folder}"
+
+
+def _summary(finished: Run) -> None:
+    """Print what people want to know first; all of it stands in result.json too."""
+    from secure_fgl.cli._output import print_pairs, size
+
+    result = finished.result
+    pairs = [("accuracy", _accuracy(result))]
+    for name, label in (("local", "local only"), ("centralised", "centralised")):
+        if (value := result.get("references", {}).get(name)) is not None:
+            pairs.append((label, f"{value:.4f} test, trained by the simulator as a reference"))
+    seconds = f"{result['wall_s']:.2f} s for all rounds"
+    pairs += [
+        ("sent", f"{size(result['bytes_up'])} up, {size(result['bytes_down'])} down"),
+        ("time", f"{seconds}, {result['protect_s']:.2f} s of it outside learning (protection)"),
+        ("model sha256", result["model_sha256"] or "none: no model was shared"),
+        ("evidence", str(result["verdict"])),
+        ("report", str(finished.path / "report" / "report.html")),
+    ]
+    print_pairs(pairs, wrap=False)
+
+
+def _accuracy(result: dict[str, Any]) -> str:
+    metrics = result["metrics"]
+    label = " (SYNTHETIC DATA)" if result["data"]["synthetic"] else ""
+    return (
+        f"{metrics['test_accuracy']:.4f} test, {metrics['val_accuracy']:.4f} validation, "
+        f"after round {metrics['best_round']}{label}"
+    )

@@ -1,0 +1,44 @@
+"""``secure-fgl schema``: the JSON Schemas of our files."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from secure_fgl.cli._verb import verb
+
+if TYPE_CHECKING:
+    from pydantic import BaseModel
+
+SUBJECTS = ("policy", "config", "plan", "report")
+
+
+@verb
+def schema(
+    subject: Annotated[str, typer.Argument(metavar="WHAT", help=f"One of {', '.join(SUBJECTS)}.")],
+) -> int:
+    """Print the JSON Schema of a kind of file."""
+    from secure_fgl.cli._inputs import choose
+    from secure_fgl.cli._output import print_json
+
+    print_json(_model(choose("schema", subject, SUBJECTS)).model_json_schema())
+    return 0
+
+
+def _model(subject: str) -> type[BaseModel]:
+    if subject == "policy":
+        from protocols.policy import PrivacyPolicy
+
+        return PrivacyPolicy
+    if subject == "config":
+        from secure_fgl.config import Config
+
+        return Config
+    if subject == "plan":
+        from protocols.plan import Plan
+
+        return Plan
+    from audits.report import Report
+
+    return Report

@@ -1,0 +1,349 @@
+"""``run`` and ``audit`` on a tiny federation: what is printed where, and with which exit code."""
+
+from __future__ import annotations
+
+import errno
+import json
+import shutil
+import signal
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from typer.testing import Result
+
+from protocols.errors import (
+    CohortTooSmall,
+    EvidenceError,
+    LedgerError,
+    LocalProtocolError,
+    NotInPlan,
+    Refused,
+    Replay,
+    UnfitMessage,
+)
+from secure_fgl.cli._verb import exit_code, explain
+from secure_fgl.errors import PlanDrift, UsageError
+from secure_fgl.federation import Federation
+from secure_fgl.runs import FileStore
+from tests.secure_fgl.cli_tools import config, invoke, start
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Result]:
+    """One finished run: its folder and what the command printed for people."""
+    folder = tmp_path_factory.mktemp("cli")
+    run = folder / "run"
+    shown = invoke("run", config(folder), "--out", run)
+    assert shown.exit_code == 0, shown.stderr
+    return run, shown
+
+
+@pytest.fixture
+def copied(trained: tuple[Path, Result], tmp_path: Path) -> Path:
+    """A copy of the finished run that a test may spoil."""
+    return Path(shutil.copytree(trained[0], tmp_path / "copy"))
+
+
+def test_people_get_the_plan_on_stderr_and_the_outcome_on_stdout(
+    trained: tuple[Path, Result],
+) -> None:
+    run, shown = trained
+    first, second = shown.stderr.splitlines()[:2]
+    assert (first, second) == ("SIMULATION: roles are not separated", "SYNTHETIC DATA")
+    assert "train.up.SUM" in shown.stderr
+    result = json.loads((run / "result.json").read_text())
+    for fact in (
+        f"{result['metrics']['test_accuracy']:.4f} test",
+        "SYNTHETIC DATA",
+        result["model_sha256"],
+        result["verdict"],
+        f"{run}/report/report.html\n",
+    ):
+        assert fact in shown.stdout
+    assert (run / "report" / "report.html").is_file()
+
+
+def test_references_stand_beside_the_accuracy(tmp_path: Path) -> None:
+    tiny = config(tmp_path)
+    wanted = "evaluation.references=[local, centralised]"
+    shown = invoke("run", tiny, "--out", tmp_path / "run", "--set", wanted)
+    result = json.loads((tmp_path / "run" / "result.json").read_text())
+    lines = {line.split("  ")[0].strip(): line for line in shown.stdout.splitlines()}
+    assert f"{result['references']['local']:.4f}" in lines["local only"]
+    assert f"{result['references']['centralised']:.4f}" in lines["centralised"]
+
+
+def test_a_process_prints_one_json_object_on_stdout_and_only_that(tmp_path: Path) -> None:
+    tiny = config(tmp_path)
+    process = start(["run", tiny, "--out", "run", "--format", "json"], tmp_path)
+    out, err = process.communicate(timeout=120)
+    assert process.returncode == 0, err
+    assert json.loads(out) == json.loads((tmp_path / "run" / "result.json").read_text())
+    assert "SIMULATION" in err
+
+
+def test_a_chatty_library_cannot_spoil_the_json(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = Federation.run
+
+    def chatty(federation: Federation, *given: object, **named: object) -> object:
+        print("a library says hello")
+        return real(federation, *given, **named)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(Federation, "run", chatty)
+    shown = invoke("run", config(tmp_path), "--out", tmp_path / "run", "--format", "json")
+    assert json.loads(shown.stdout)["clients"] == 5
+    assert "a library says hello" in shown.stderr
+
+
+def test_the_default_folder_is_named_after_algorithm_and_data(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    shown = invoke("run", config(tmp_path), "--format", "json")
+    [made] = (tmp_path / "runs").iterdir()
+    assert made.name.startswith("fed_avg-synthetic_banks-")
+    assert json.loads(shown.stdout)["run_dir"] == str(Path("runs") / made.name)
+
+
+def test_an_approved_plan_binds_the_run(tmp_path: Path) -> None:
+    tiny, plan = config(tmp_path), tmp_path / "plan.json"
+    invoke("plan", tiny, "--out", plan)
+    more = ("--set", "algorithm.rounds=3")
+    shown = invoke("run", tiny, "--plan", plan, "--out", tmp_path / "more", *more)
+    assert shown.exit_code == 6
+    assert "times grew from 2 to 3" in shown.stderr
+    assert not (tmp_path / "more").exists()
+    fewer = ("--set", "algorithm.rounds=1")
+    shown = invoke("run", tiny, "--plan", plan, "--out", tmp_path / "fewer", *fewer)
+    assert shown.exit_code == 0
+    assert (tmp_path / "fewer" / "plan.json").read_bytes() == plan.read_bytes()
+
+
+def test_an_existing_run_is_never_overwritten(trained: tuple[Path, Result], tmp_path: Path) -> None:
+    before = {f: f.read_bytes() for f in trained[0].rglob("*") if f.is_file()}
+    shown = invoke("run", config(tmp_path), "--out", trained[0])
+    assert shown.exit_code == 2
+    assert "exists already" in shown.stderr and "--out" in shown.stderr
+    assert before == {f: f.read_bytes() for f in trained[0].rglob("*") if f.is_file()}
+
+
+def test_a_missing_data_folder_says_what_to_do(tmp_path: Path) -> None:
+    tiny = config(tmp_path)
+    changes = ["data.name=cora", "data.options={}", "data.partition.name=louvain_balanced"]
+    words = [w for c in [*changes, f"data.root={tmp_path}/none"] for w in ("--set", c)]
+    shown = invoke("run", tiny, "--out", tmp_path / "run", *words)
+    assert shown.exit_code == 2
+    assert "does not exist" in shown.stderr
+    assert "data.root" in shown.stderr and "SECURE_FGL_DATA" in shown.stderr
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize("settings", ["data.partition.clients=3", "algorithm.roundz=1"])
+def test_a_refused_configuration_leaves_no_folder(tmp_path: Path, settings: str) -> None:
+    shown = invoke("run", config(tmp_path), "--out", tmp_path / "run", "--set", settings)
+    assert shown.exit_code == 2
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_full_disk_is_no_usage_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    written = 0
+    append = FileStore.append
+
+    def full(store: FileStore, lines: bytes) -> None:
+        nonlocal written
+        written += 1
+        if written > 30:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        append(store, lines)
+
+    monkeypatch.setattr(FileStore, "append", full)
+    shown = invoke("run", config(tmp_path), "--out", tmp_path / "run", "--format", "json")
+    assert shown.exit_code == 1
+    assert "No space left" in shown.stderr and "What to do" in shown.stderr
+    assert shown.stdout == ""
+
+
+@pytest.mark.parametrize("verbose", [False, True])
+def test_an_unexpected_error_quotes_nothing_unless_asked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, verbose: bool
+) -> None:
+    def fail(*_: object, **__: object) -> None:
+        raise ValueError("the value is 271828")
+
+    monkeypatch.setattr(Federation, "run", fail)
+    switch = ["--verbose"] if verbose else []
+    shown = invoke("run", config(tmp_path), "--out", tmp_path / "run", "--format", "json", *switch)
+    assert shown.exit_code == 1
+    assert "Internal error: ValueError in " in shown.stderr and "--verbose" in shown.stderr
+    assert ("Traceback" in shown.stderr, "271828" in shown.stderr) == (verbose, verbose)
+    assert shown.stdout == ""
+
+
+def test_ctrl_c_closes_the_ledgers_and_says_where_they_are(tmp_path: Path) -> None:
+    tiny, run = config(tmp_path), tmp_path / "run"
+    process = start(
+        ["run", tiny, "--out", run, "--set", "algorithm.rounds=100000", "--format", "json"],
+        tmp_path,
+    )
+    deadline = time.monotonic() + 120
+    while not (run / "metrics.jsonl").exists() and time.monotonic() < deadline:
+        time.sleep(0.05)
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert out == ""
+    assert "Traceback" not in err
+    [line] = [line for line in err.splitlines() if line.startswith("Interrupted.")]
+    assert "closed" in line and str(run) in line
+    ledgers = sorted((run / "ledger").iterdir())
+    assert len(ledgers) == 7
+    for ledger in ledgers:
+        assert json.loads(ledger.read_text().splitlines()[-1])["kind"] == "close"
+    steps = {s["name"]: s["status"] for s in _verified(run)[1]["steps"]}
+    assert (steps["chain"], steps["tree"]) == ("OK", "OK")
+
+
+def test_an_interrupt_before_the_first_envelope_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def stop(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Federation, "run", stop)
+    shown = invoke("run", config(tmp_path), "--out", tmp_path / "run", "--format", "json")
+    assert shown.exit_code == 130
+    assert "Interrupted. Nothing was sent." in shown.stderr
+
+
+def _verified(run: Path, *options: object) -> tuple[int, dict[str, list[dict[str, str]]]]:
+    shown = invoke("audit", "verify", run, "--format", "json", *options)
+    return shown.exit_code, json.loads(shown.stdout)
+
+
+def test_verify_without_heads_is_self_consistent_only(trained: tuple[Path, Result]) -> None:
+    code, told = _verified(trained[0])
+    assert (code, told["verdict"], told["failed"]) == (0, "self-consistent only", None)
+    assert "NOT CHECKED" in invoke("audit", "verify", trained[0]).stdout
+
+
+def test_verify_with_heads_from_a_folder_or_a_file(
+    trained: tuple[Path, Result], tmp_path: Path
+) -> None:
+    held = Path(shutil.copytree(trained[0] / "heads", tmp_path / "held"))
+    file = tmp_path / "held.json"
+    file.write_text(json.dumps({f.stem: f.read_text() for f in held.iterdir()}))
+    for heads in (held, file):
+        code, told = _verified(trained[0], "--heads", heads)
+        assert (code, told["verdict"]) == (0, "verified against heads held by others")
+
+
+def test_the_run_s_own_heads_witness_nothing(trained: tuple[Path, Result], tmp_path: Path) -> None:
+    for heads in (trained[0] / "heads", tmp_path, tmp_path / "none.json"):
+        assert invoke("audit", "verify", trained[0], "--heads", heads).exit_code == 2
+
+
+def test_verify_holds_the_run_to_an_expected_plan(trained: tuple[Path, Result]) -> None:
+    first = json.loads((trained[0] / "ledger" / "aggregator.jsonl").read_text().splitlines()[0])
+    assert _verified(trained[0], "--expect-plan", first["plan"])[0] == 0
+    code, told = _verified(trained[0], "--expect-plan", "0" * 64)
+    assert (code, told["failed"]) == (5, "plan")
+    assert invoke("audit", "verify", trained[0], "--expect-plan", "0" * 63).exit_code == 2
+
+
+def _drop(run: Path) -> None:
+    ledger = run / "ledger" / "client-1.jsonl"
+    lines = ledger.read_bytes().splitlines(keepends=True)
+    ledger.write_bytes(b"".join(lines[:4] + lines[5:]))
+
+
+def _truncate(run: Path) -> None:
+    ledger = run / "ledger" / "client-1.jsonl"
+    ledger.write_bytes(b"".join(ledger.read_bytes().splitlines(keepends=True)[:-1]))
+
+
+def _edit_report(run: Path) -> None:
+    report = run / "report" / "report.html"
+    report.write_bytes(report.read_bytes() + b"<!-- fine -->")
+
+
+@pytest.mark.parametrize(
+    ("spoil", "step"), [(_drop, "chain"), (_truncate, "tree"), (_edit_report, "report")]
+)
+def test_verify_names_the_step_that_fails(
+    copied: Path, spoil: Callable[[Path], None], step: str
+) -> None:
+    spoil(copied)
+    shown = invoke("audit", "verify", copied)
+    assert shown.exit_code == 5
+    assert f"FAILED at {step}" in shown.stderr
+    assert f"Verdict: FAILED at {step}" in shown.stdout
+    code, told = _verified(copied)
+    assert (code, told["failed"]) == (5, step)
+
+
+def test_report_prints_its_paths_and_fails_on_what_is_asked(
+    trained: tuple[Path, Result], tmp_path: Path
+) -> None:
+    out = tmp_path / "evidence"
+    words = ("audit", "report", trained[0], "--out", out, "--format", "html,csv")
+    shown = invoke(*words)
+    assert shown.exit_code == 0
+    paths = [Path(line) for line in shown.stdout.splitlines()]
+    assert {p.name for p in paths} == {"report.html", "inventory.csv", "findings.csv"}
+    assert all(p.is_file() and p.parent == out for p in paths)
+    strict = invoke(*words, "--fail-on", "medium")
+    assert strict.exit_code == 3
+    assert "ACTIVE_AGGREGATOR" in strict.stderr
+    assert invoke(*words, "--fail-on", "never").exit_code == 0
+
+
+def test_a_report_on_broken_evidence_exits_5_before_3(copied: Path, tmp_path: Path) -> None:
+    _drop(copied)
+    for fail_on in ("high", "never"):
+        shown = invoke("audit", "report", copied, "--out", tmp_path / "r", "--fail-on", fail_on)
+        assert shown.exit_code == 5
+        assert "FAILED at chain" in shown.stderr
+
+
+def test_a_folder_that_is_no_run_is_a_usage_error(tmp_path: Path) -> None:
+    for verb in ("verify", "report"):
+        shown = invoke("audit", verb, tmp_path)
+        assert shown.exit_code == 2
+        assert "not a run folder" in shown.stderr
+
+
+def _refused(reason: Exception | None) -> Refused:
+    refused = Refused("client-1", "policy")
+    refused.__cause__ = reason
+    return refused
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        (UsageError("x"), 2),
+        (CohortTooSmall("x"), 2),
+        (Replay("x"), 2),
+        (_refused(None), 2),
+        (_refused(UnfitMessage("x")), 2),
+        (_refused(NotInPlan("x")), 6),
+        (_refused(LedgerError("x")), 1),
+        (NotInPlan("x"), 6),
+        (PlanDrift(["x"]), 6),
+        (EvidenceError("chain", "x"), 5),
+        (LedgerError("x"), 1),
+        (LocalProtocolError("x"), 1),
+        (ValueError("x"), 1),
+    ],
+)
+def test_exit_codes(error: Exception, code: int) -> None:
+    assert exit_code(error) == code
+
+
+def test_a_refusal_tells_the_reason_that_the_peer_recorded() -> None:
+    told = "\n".join(explain(_refused(UnfitMessage("delta holds NaN", fix="lower the rate"))))
+    assert "client-1 recorded: delta holds NaN" in told and "lower the rate" in told
