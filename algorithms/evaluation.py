@@ -18,8 +18,9 @@ from typing import Any, Generic, Literal, TypeVar
 
 from algorithms.site import Site
 from algorithms.tasks import Task
+from protocols.forms import Algorithm, Exchange, Form
 from protocols.messages import Message, ReleasedMessage, SumMessage, count
-from protocols.rounds import Algorithm, Ask, Cohort, Exchange, Form, Reply, Round
+from protocols.rounds import Ask, Cohort, Reply, Round
 
 S = TypeVar("S")
 At = Literal["downloaded", "trained"]

@@ -10,6 +10,7 @@ import numpy as np
 
 from algorithms.site import Site
 from algorithms.tasks import Task
+from protocols.forms import Algorithm, Form
 from protocols.messages import (
     Array,
     Message,
@@ -19,7 +20,7 @@ from protocols.messages import (
     count,
     real,
 )
-from protocols.rounds import Algorithm, Ask, Cohort, Form, Round
+from protocols.rounds import Ask, Cohort, Round
 
 
 class Start(ReleasedMessage):

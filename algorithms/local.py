@@ -10,8 +10,9 @@ import numpy as np
 
 from algorithms.site import Site
 from algorithms.tasks import Task
+from protocols.forms import Algorithm, Form
 from protocols.messages import Array, Message, ReleasedMessage, count
-from protocols.rounds import Algorithm, Ask, Cohort, Form, Round
+from protocols.rounds import Ask, Cohort, Round
 
 
 class Step(ReleasedMessage):

@@ -34,6 +34,7 @@ _COMMON: dict[str, type] = {
     "party": str,
     "prev": str,
     "run": str,
+    "salt": str,
     "seq": int,
     "time": str,
 }

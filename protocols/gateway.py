@@ -8,9 +8,8 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
-from crypto.bfv import Bfv, PublicKey
 from crypto.quantiser import Packing
 from crypto.samplers import Stream, derive, entropy
 from protocols.boxes import close_boxes
@@ -18,82 +17,14 @@ from protocols.codec import encode
 from protocols.disclosures import Disclosure
 from protocols.envelope import NONE, Envelope, Header, signed_header
 from protocols.errors import LocalProtocolError, NotInPlan
-from protocols.guards import Guard, UnsafeClear, describe, find
+from protocols.guards import Guard, find
 from protocols.ledger import Ledger
 from protocols.messages import Message, names
-from protocols.plan import Item, MessagePlan, Plan
+from protocols.papers import Papers, Where
+from protocols.plan import Item
 from protocols.planning import integer_bytes, sum_layout
-from protocols.policy import PrivacyPolicy
-from protocols.roster import EVERYONE, Identity, Roster, cohort_digest
+from protocols.roster import EVERYONE
 from protocols.schema import check_schema
-
-
-@dataclass(frozen=True)
-class Where:
-    """Where in the run a message belongs.
-
-    Attributes:
-        round: 0 before the first and after the last round.
-        exchange: number of the Ask; never repeats in a run.
-        members: the exact cohort; empty for messages outside any cohort.
-        given: digest of what the cohort was given.
-        attempt: 1, or more after a repeated Ask.
-    """
-
-    round: int = 0
-    exchange: int = 0
-    members: tuple[str, ...] = ()
-    given: str = NONE
-    attempt: int = 1
-
-
-@dataclass
-class Papers:
-    """What every party of a run holds: identity, roster, plan, policy, run name, encryption."""
-
-    me: Identity
-    roster: Roster
-    plan: Plan
-    policy: PrivacyPolicy
-    run: str
-    scheme: Bfv | None = None
-    he_key: PublicKey | None = None
-
-    def __post_init__(self) -> None:
-        """Cache the digests that stand in every header, and hold plan, policy and roster together.
-
-        Raises:
-            NotInPlan: the plan was made for another policy or other clients, or states another
-                protection than the policy asks for.
-        """
-        # Copies of our own: what the digests stand for cannot be changed from outside.
-        self.plan, self.policy = self.plan.model_copy(deep=True), self.policy.model_copy(deep=True)
-        self.plan_digest, self.policy_digest = self.plan.digest, self.policy.digest
-        self.schemas = {item.id: item.schema_digest for item in self.plan.items}
-        if self.plan.policy_digest != self.policy_digest:
-            raise NotInPlan(
-                "The plan was made for another policy.", fix="make a new plan with this policy"
-            )
-        if set(self.plan.clients) != set(self.roster.clients):
-            raise NotInPlan("The plan names other clients than the roster.")
-        if self.plan.smallest_cohort != self.policy.smallest_cohort:
-            raise NotInPlan("The plan states another smallest cohort than the policy.")
-        for item in self.plan.items:
-            chain = self.policy.chain(item.disclosure)
-            if item.guards != tuple(describe(guard) for guard in chain):
-                raise NotInPlan(f"The plan states another protection of {item.id} than the policy.")
-            if item.unsafe != any(isinstance(guard, UnsafeClear) for guard in chain):
-                raise NotInPlan(f"The plan does not say whether {item.id} is unsafe.")
-
-    def dims(self, item: Item) -> dict[str, int]:
-        """Return all named sizes that apply to an item."""
-        return {**self.plan.dims, **item.dims}
-
-    def cohort(self, where: Where) -> str:
-        """Return the digest of the exact cohort, or NONE without one."""
-        if not where.members:
-            return NONE
-        return cohort_digest(self.run, self.plan_digest, where.round, where.attempt, where.members)
 
 
 class Gateway:
@@ -110,6 +41,7 @@ class Gateway:
         self._papers, self._ledger, self._rounding = papers, ledger, rounding
         self._sent: dict[tuple[str, str, int], int] = {}
         self._labels: set[tuple[str, str, int, int]] = set()
+        self._checked: set[tuple[str, tuple[type[Message], ...]]] = set()
 
     def release(
         self, id: str, messages: Sequence[Message], recipient: str, where: Where
@@ -157,8 +89,8 @@ class Gateway:
             raise NotInPlan(
                 f"{item.id} is planned as {'+'.join(planned)}, not {'+'.join(sorted(by_name))}."
             )
-        for message, says in zip(messages, self._planned(item, messages), strict=True):
-            check_schema(type(message), says, papers.dims(item))
+        self._check_schemas(item, [type(by_name[name]) for name in planned])
+        for message in messages:
             allowed = papers.policy.messages
             name = type(message).__name__
             if allowed is not None and not _control(message) and name not in allowed:
@@ -169,16 +101,23 @@ class Gateway:
             raise LocalProtocolError(f"{item.id} was already released in this exchange.")
         return [by_name[name] for name in planned]
 
-    def _planned(self, item: Item, messages: Sequence[Message]) -> list[MessagePlan]:
-        by_name = {message.name: message for message in item.messages}
-        return [by_name[type(message).__name__] for message in messages]
+    def _check_schemas(self, item: Item, kinds: list[type[Message]]) -> None:
+        """Compare the classes with the plan's fields, not only their names; once per item."""
+        if (item.id, tuple(kinds)) in self._checked:
+            return
+        dims, layout = self._papers.dims(item), None
+        if item.disclosure is Disclosure.SUM:
+            layout = sum_layout(kinds, self._papers.policy.chain(item.disclosure), dims)
+        for kind, planned in zip(kinds, item.messages, strict=True):
+            check_schema(kind, planned, dims, layout)
+        self._checked.add((item.id, tuple(kinds)))
 
     def _check_times(self, item: Item, recipient: str, where: Where) -> None:
         """Hold the plan's counts, per run and per round: a round is answered once (O5)."""
         if self._sent.get((item.id, recipient, -1), 0) >= item.times:
             raise NotInPlan(f"{item.id} was already sent as often as planned ({item.times}).")
         outside = item.times - item.per_round * self._papers.plan.rounds
-        if self._sent.get((item.id, recipient, where.round), 0) >= item.per_round + outside:
+        if self._sent.get((item.id, recipient, where.round), 0) >= (item.per_round or outside):
             raise NotInPlan(f"{item.id} was already sent in this round as often as planned.")
 
     def _header(self, item: Item, recipient: str, where: Where) -> Header:

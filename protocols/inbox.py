@@ -13,10 +13,11 @@ from protocols.codec import decode
 from protocols.disclosures import Disclosure
 from protocols.envelope import Envelope, Header
 from protocols.errors import BadEnvelope, NotInPlan, Replay
-from protocols.gateway import Papers, commitment, route
+from protocols.gateway import commitment, route
 from protocols.guards import find
 from protocols.ledger import Ledger
 from protocols.messages import Message
+from protocols.papers import Papers
 from protocols.plan import Item
 from protocols.roster import EVERYONE, Roster
 

@@ -19,6 +19,7 @@ from crypto.canonical import canonical, parse
 from crypto.checkpoint import Checkpoint
 from crypto.errors import CryptoError
 from crypto.merkle import Tree
+from crypto.samplers import entropy
 from crypto.signatures import SigningKey
 from protocols.envelope import NONE
 from protocols.errors import EvidenceError, LedgerError
@@ -88,6 +89,9 @@ class Ledger:
             "party": self.party,
             "prev": self.head,
             "run": self.run,
+            # Heads travel in envelope headers: without 16 secret bytes a peer could confirm
+            # guesses about an entry's other facts (was anything clipped, why was it refused).
+            "salt": entropy(16).hex(),
             "seq": self.size,
             "time": self._clock(),
         }

@@ -24,13 +24,13 @@ from protocols.control import (
 from protocols.disclosures import Disclosure
 from protocols.envelope import envelope_bytes, header_bytes
 from protocols.errors import PolicyError
+from protocols.forms import Algorithm, Exchange
 from protocols.guards import Clip, Guard, Quantise, UnsafeClear, describe, find
 from protocols.learns import BUDGET_WITHOUT_NOISE, learns, warnings
 from protocols.messages import Message
 from protocols.plan import DataPlan, Item, Plan
 from protocols.policy import PrivacyPolicy
 from protocols.roster import EVERYONE, Role
-from protocols.rounds import Algorithm, Exchange
 from protocols.schema import message_plan
 from protocols.sums import SumLayout
 

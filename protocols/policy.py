@@ -12,8 +12,8 @@ from pydantic import Field, ValidationError, model_validator
 
 from protocols.disclosures import Disclosure
 from protocols.errors import CohortTooSmall, NotAdmitted, PolicyError
+from protocols.forms import Algorithm, Form
 from protocols.guards import Clip, Guard, He, Quantise, Seal, Sign, UnsafeClear, check_chain
-from protocols.rounds import Algorithm, Form
 from protocols.strict import Strict, nearest
 
 S = TypeVar("S")

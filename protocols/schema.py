@@ -42,11 +42,14 @@ def message_plan(
     return MessagePlan(name=kind.__name__, disclosure=kind.disclosure, fields=tuple(fields))
 
 
-def check_schema(kind: type[Message], planned: MessagePlan, dims: Mapping[str, int]) -> None:
-    """Raise NotInPlan unless `kind` has exactly the planned fields, not only the planned name."""
-    found = message_plan(kind, dims)
-    plain = [f.model_copy(update={"bound": "", "step": ""}) for f in planned.fields]
-    if planned.disclosure is not kind.disclosure or list(found.fields) != plain:
+def check_schema(
+    kind: type[Message],
+    planned: MessagePlan,
+    dims: Mapping[str, int],
+    layout: SumLayout | None = None,
+) -> None:
+    """Raise NotInPlan unless `kind` has exactly the planned fields, bounds and steps included."""
+    if message_plan(kind, dims, layout) != planned:
         raise NotInPlan(
             f"The message {kind.__name__} is not the one in the plan: its fields differ.",
             why="the algorithm's file changed after the plan was made",

@@ -10,7 +10,7 @@ from typing import Any
 
 import algorithms
 from algorithms.tasks import Task
-from protocols.rounds import Algorithm
+from protocols.forms import Algorithm
 from protocols.strict import nearest
 from secure_fgl.errors import UsageError
 

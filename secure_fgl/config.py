@@ -33,8 +33,8 @@ class ModelConfig(Strict):
     hidden: int = Field(default=128, ge=1, le=65_536)
     layers: int = Field(default=2, ge=1, le=64)
     dropout: float = Field(default=0.5, ge=0.0, lt=1.0)
-    lr: float = Field(default=0.01, gt=0.0)
-    weight_decay: float = Field(default=5e-4, ge=0.0)
+    lr: float = Field(default=0.01, gt=0.0, le=1e3)
+    weight_decay: float = Field(default=5e-4, ge=0.0, le=1e3)
 
 
 class PartitionConfig(Strict):

@@ -11,8 +11,9 @@ from typing import Any, TypeVar
 import torch
 
 from protocols.errors import Refused
+from protocols.forms import Exchange, Form
 from protocols.roster import Role
-from protocols.rounds import Ask, Cohort, Exchange, Form, Reply, Round
+from protocols.rounds import Ask, Cohort, Reply, Round
 from protocols.sessions.base import Parcel
 from secure_fgl.parties import Parties
 from secure_fgl.transports import Transport

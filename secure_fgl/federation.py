@@ -14,11 +14,11 @@ from algorithms.tasks.node import NodeTask
 from crypto.bfv import Bfv
 from crypto.bfv import scheme as find_scheme
 from protocols.disclosures import Disclosure
+from protocols.forms import Algorithm
 from protocols.guards import find
 from protocols.plan import DataPlan, Plan, drift
 from protocols.planning import make_plan
 from protocols.policy import PrivacyPolicy
-from protocols.rounds import Algorithm
 from secure_fgl.catalogue import build_algorithm
 from secure_fgl.config import Config
 from secure_fgl.data import Graph, spec_of

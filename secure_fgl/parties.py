@@ -10,13 +10,13 @@ from typing import Any
 
 from crypto.bfv import Bfv
 from crypto.samplers import derive, entropy
-from protocols.gateway import Papers
+from protocols.forms import Form
 from protocols.ledger import Ledger, Store
+from protocols.papers import Papers
 from protocols.plan import Plan
 from protocols.planning import AGGREGATOR_NAME, AUTHORITY_NAME
 from protocols.policy import PrivacyPolicy
 from protocols.roster import Identity, Role, Roster, run_id
-from protocols.rounds import Form
 from protocols.sessions.aggregator import AggregatorSession
 from protocols.sessions.client import ClientSession
 from protocols.sessions.key_authority import KeyAuthoritySession

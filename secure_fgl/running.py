@@ -17,11 +17,11 @@ from algorithms.site import Site
 from algorithms.tasks import Task
 from algorithms.tasks.node import NodeData
 from crypto.bfv import Bfv
+from protocols.forms import Algorithm, Form
 from protocols.ledger import Store
 from protocols.messages import Array, Message
 from protocols.plan import Plan
 from protocols.policy import PrivacyPolicy
-from protocols.rounds import Algorithm, Form
 from secure_fgl.config import Config
 from secure_fgl.data import ClientGraph, Graph, Masks, load_dataset, partition, split_masks
 from secure_fgl.driving import Driver, Meter

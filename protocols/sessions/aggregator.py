@@ -19,12 +19,14 @@ from protocols.errors import (
     UnfitMessage,
     WrongStage,
 )
-from protocols.gateway import SHARED, Papers, Where, given_digest
+from protocols.forms import Form
+from protocols.gateway import SHARED, given_digest
 from protocols.inbox import Letter
 from protocols.ledger import Ledger
 from protocols.messages import Message
+from protocols.papers import Papers, Where
 from protocols.roster import Role
-from protocols.rounds import Ask, Form, Reply, Sealed
+from protocols.rounds import Ask, Reply, Sealed
 from protocols.sessions.base import Parcel, Session
 from protocols.sessions.collection import Collection
 from protocols.sessions.table import Event, State

@@ -16,10 +16,11 @@ from protocols.errors import (
     UnfitMessage,
 )
 from protocols.errors import PolicyError as _PolicyError
-from protocols.gateway import Gateway, Papers, Where
+from protocols.gateway import Gateway
 from protocols.inbox import Inbox
 from protocols.ledger import Ledger
 from protocols.messages import Message
+from protocols.papers import Papers, Where
 from protocols.sessions.table import Event, State, advance
 
 

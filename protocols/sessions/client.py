@@ -9,13 +9,14 @@ from protocols.boxes import by_peers, open_boxes
 from protocols.control import Acknowledgement, Boxes, Call, Key
 from protocols.disclosures import Disclosure
 from protocols.errors import BadEnvelope, LedgerError, LocalProtocolError, Replay
-from protocols.gateway import SHARED, Papers, Where, given_digest
+from protocols.forms import Exchange, Form
+from protocols.gateway import SHARED, given_digest
 from protocols.inbox import Letter
 from protocols.ledger import Ledger
 from protocols.messages import Message
+from protocols.papers import Papers, Where
 from protocols.planning import wire_kinds
 from protocols.roster import Role, cohort_digest
-from protocols.rounds import Exchange, Form
 from protocols.sessions.base import Parcel, Session
 from protocols.sessions.table import Event
 

@@ -10,12 +10,13 @@ from protocols.codec import decode
 from protocols.disclosures import Disclosure
 from protocols.envelope import signed_header
 from protocols.errors import BadEnvelope, LocalProtocolError, WrongStage
-from protocols.gateway import Papers, Where
+from protocols.forms import Exchange
 from protocols.guards import find
 from protocols.inbox import Letter
 from protocols.messages import Message, Vector
+from protocols.papers import Papers, Where
 from protocols.planning import integer_bytes, sum_layout
-from protocols.rounds import Exchange, Reply, View
+from protocols.rounds import Reply, View
 from protocols.sums import SumLayout
 from protocols.views import ClearView, HandedView, TotalView
 

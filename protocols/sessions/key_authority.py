@@ -15,9 +15,9 @@ from protocols.control import Key, Opened, OpenRequest
 from protocols.disclosures import Disclosure
 from protocols.envelope import Header, read_signed_header
 from protocols.errors import BadEnvelope, LedgerError, LocalProtocolError, Replay
-from protocols.gateway import Papers, Where
 from protocols.inbox import Letter, check_run, check_signature
 from protocols.ledger import Ledger
+from protocols.papers import Papers, Where
 from protocols.roster import EVERYONE, Role, cohort_digest
 from protocols.sessions.base import Parcel, Session
 from protocols.sessions.table import Event

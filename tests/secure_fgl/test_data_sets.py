@@ -155,7 +155,7 @@ def test_these_sets_take_no_options(tmp_path):
         {"x_data": np.array([np.nan], np.float32)},
         {"y": np.array([object()])},
     ],
-    ids=str,
+    ids=lambda changes: "-".join(changes),
 )
 def test_another_file_under_the_name_is_refused(tmp_path, changes):
     path = write(tmp_path, **changes)

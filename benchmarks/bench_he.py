@@ -1,0 +1,215 @@
+"""What the message layer costs beside the encryption it carries.
+
+(a) bare: n clients' integers are encrypted, added and decrypted with `crypto.bfv`, nothing else.
+    "bare from reals" also rounds and packs the vectors first, as anybody must who sends them.
+(b) layer: the same vectors as one whole round without training: aggregator's Ask, clip, rounding,
+    packing, encryption, HPKE, signatures, plan checks, ledgers on disk, blind opening, decoding.
+(c) clear: the round of (b) under `unsafe_plaintext`.
+
+With ``--train DATA`` also: a whole run on Cora under `he` against `unsafe_plaintext`, wall_s.
+Ratios within one run; nothing is asserted.
+"""
+
+from __future__ import annotations
+
+import argparse
+import cProfile
+import pstats
+import statistics
+import sys
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+if __package__ in (None, ""):  # run as a file: the floors lie one folder up
+    sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+from benchmarks._measure import interleaved, medians, paired_ratio, parser, show
+from crypto.bfv import Bfv
+from crypto.bfv import scheme as find_scheme
+from crypto.quantiser import Grid, Packing
+from crypto.samplers import Stream, entropy
+from protocols.forms import Algorithm, Form
+from protocols.messages import ReleasedMessage, SumMessage, Vector, count, real
+from protocols.plan import DataPlan
+from protocols.planning import make_plan
+from protocols.policy import PrivacyPolicy
+from protocols.rounds import Ask, Cohort, Round
+from secure_fgl.driving import Driver, Meter
+from secure_fgl.parties import client_names, set_up
+from secure_fgl.runs import FileStore
+from secure_fgl.transports.memory import MemoryTransport
+
+CORA_PARAMETERS = 184_391  # a two-layer GCN on Cora: 1433 x 128 + 128 + 128 x 7 + 7
+CLIENTS = 5
+BITS = 16
+
+
+class Start(ReleasedMessage):
+    """The global model, as FedAvg hands it out."""
+
+    weights: Vector = real("d", unit="weight", meaning="the global model", wire="f4")
+
+
+class Update(SumMessage):
+    """What FedAvg sends, without the training."""
+
+    delta: Vector = real("d", unit="weight x record", meaning="a constant", scale="records")
+    count: int = count(unit="record", meaning="1")
+
+
+def constant(d: int, vectors: list[np.ndarray[Any, Any]]) -> Algorithm[Start]:
+    """Return an algorithm whose site number i answers with `vectors[i]`."""
+
+    def init(rng: np.random.Generator) -> Start:
+        return Start(weights=np.zeros(d, np.float32))
+
+    def answer(site: int, given: Start) -> Update:
+        return Update(delta=vectors[site], count=1)
+
+    def predict(site: object, given: object) -> Any:
+        return np.zeros((0, 0))
+
+    def round(state: Start, cohort: Cohort) -> Round[Start]:
+        reply = yield Ask(cohort, given=state, back=Update)
+        total = reply.total(Update)
+        return Start(weights=(total.delta / total.count).astype(np.float32))
+
+    form = Form.of("constant", round, answers={Start: answer})
+    return Algorithm("constant", "none", init, predict, (form,), {"d": d})
+
+
+def bare(bfv: Bfv, d: int, clients: int, *, reals: bool = False) -> Callable[[], None]:
+    """Return (a): encryption, addition and decryption; with `reals`, rounding and packing too."""
+    public, secret = bfv.keygen()
+    packing, grid = Packing(BITS, clients, bfv.plain_bits), Grid(0.5, BITS)
+    rng = np.random.default_rng(3)
+    vectors = [rng.uniform(-0.4, 0.4, size=d) for _ in range(clients)]
+
+    def packed(vector: np.ndarray[Any, Any]) -> Any:
+        levels = grid.quantise(vector, Stream(entropy(32))) + grid.levels
+        return packing.pack(levels.astype(np.uint64))
+
+    ready = [packed(vector) for vector in vectors]
+
+    def go() -> None:
+        total = bfv.accumulator(public)
+        for vector, coefficients in zip(vectors, ready, strict=True):
+            total.add(bfv.encrypt(public, packed(vector) if reals else coefficients))
+        bfv.decrypt(secret, total.to_bytes())
+
+    return go
+
+
+def layer(policy_name: str, d: int, clients: int, rounds: int, folder: Path) -> Callable[[], None]:
+    """Return (b) or (c): one call is one round through all sessions; at most `rounds` calls."""
+    policy = PrivacyPolicy.preset(policy_name)
+    rng = np.random.default_rng(3)
+    vectors = [rng.uniform(-0.4, 0.4, size=d) for _ in range(clients)]
+    algorithm = constant(d, vectors)
+    scheme = find_scheme() if policy_name == "he" else None
+    data = DataPlan(name="none", task="none", features=1, classes=1, records=1, synthetic=True)
+    plan = make_plan(
+        algorithm, policy, data=data, clients=client_names(clients), rounds=rounds, scheme=scheme
+    )
+    form = policy.admit(algorithm)
+
+    def store(name: str) -> FileStore:
+        return FileStore(folder / policy_name / f"{name}.jsonl")
+
+    parties = set_up(plan, policy, form, list(range(clients)), scheme=scheme, store=store, seed=1)
+    driver = Driver(parties, MemoryTransport(parties.others), Meter())
+    driver.start()
+    state, number = algorithm.init(rng), 0
+
+    def go() -> None:
+        nonlocal state, number
+        number += 1
+        state = driver.play(form.round(state, driver.cohort), number)
+
+    return go
+
+
+def rounds_without_training(args: argparse.Namespace) -> dict[str, Any]:
+    """Return the figures of (a), (b) and (c)."""
+    bfv, rounds = find_scheme(), args.repeats + 2
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        parts = {
+            "bare": bare(bfv, args.parameters, args.clients),
+            "bare_from_reals": bare(bfv, args.parameters, args.clients, reals=True),
+            "layer": layer("he", args.parameters, args.clients, rounds, folder),
+            "clear": layer("unsafe_plaintext", args.parameters, args.clients, rounds, folder),
+        }
+        seconds = interleaved(parts, args.repeats)
+        if args.profile:
+            profile = cProfile.Profile()
+            profile.runcall(parts["layer"])
+            pstats.Stats(profile, stream=sys.stderr).sort_stats("tottime").print_stats(25)
+    found = medians(seconds)
+    return {
+        "scheme": bfv.name,
+        "parameters": args.parameters,
+        "clients": args.clients,
+        "repeats": args.repeats,
+        **{f"{part}_s": value for part, value in found.items()},
+        "layer_over_bare": paired_ratio(seconds, "layer", "bare"),
+        "layer_over_bare_from_reals": paired_ratio(seconds, "layer", "bare_from_reals"),
+        "he_adds_over_bare": statistics.median(
+            (layer - clear) / bare for bare, _, layer, clear in zip(*seconds.values(), strict=True)
+        ),
+        "layer_over_clear": paired_ratio(seconds, "layer", "clear"),
+    }
+
+
+def whole_runs(args: argparse.Namespace) -> dict[str, Any]:
+    """Return wall_s of whole runs on Cora under both policies, taken in turns."""
+    from secure_fgl.config import Config
+    from secure_fgl.federation import Federation
+
+    here = Path(__file__).resolve().parent.parent
+    walls: dict[str, list[float]] = {"he": [], "unsafe_plaintext": []}
+    digests: set[str | None] = set()
+    with tempfile.TemporaryDirectory() as folder:
+        for turn in range(args.train_repeats):
+            for policy, seconds in walls.items():
+                settings = [
+                    f"policy={policy}",
+                    f"data.root={args.train}",
+                    f"algorithm.rounds={args.train_rounds}",
+                ]
+                config = Config.load(here / "examples" / "cora.yaml", settings)
+                run = Federation.from_config(config).run(Path(folder) / f"{policy}-{turn}")
+                seconds.append(run.result["wall_s"])
+                digests.add(run.model_sha256)
+    return {
+        "train_rounds": args.train_rounds,
+        "train_he_s": statistics.median(walls["he"]),
+        "train_clear_s": statistics.median(walls["unsafe_plaintext"]),
+        "train_he_over_clear": paired_ratio(walls, "he", "unsafe_plaintext"),
+        "train_models": len(digests),
+    }
+
+
+def main() -> int:
+    """Measure and print."""
+    options = parser("The message layer beside bare encryption.", repeats=7)
+    options.add_argument("--clients", type=int, default=CLIENTS)
+    options.add_argument("--parameters", type=int, default=CORA_PARAMETERS)
+    options.add_argument("--profile", action="store_true", help="one more round under cProfile")
+    options.add_argument("--train", metavar="DATA", help="folder of data sets: whole runs on Cora")
+    options.add_argument("--train-rounds", type=int, default=10)
+    options.add_argument("--train-repeats", type=int, default=3)
+    args = options.parse_args()
+    result = rounds_without_training(args)
+    if args.train:
+        result.update(whole_runs(args))
+    show(result, args.format)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

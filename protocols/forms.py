@@ -1,0 +1,191 @@
+"""Forms: the ways an algorithm can run, and what a client answers in each of them."""
+
+from __future__ import annotations
+
+import typing
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, Generic, TypeVar
+
+import numpy as np
+
+from protocols.disclosures import Disclosure
+from protocols.messages import Array, Message, names
+from protocols.rounds import Ask, Cohort, Round
+
+S = TypeVar("S")
+Answer = Callable[..., Message | tuple[Message, ...] | None]
+GIVEN = (
+    Disclosure.WEIGHTED_SUM,
+    Disclosure.MATCH,
+    Disclosure.SEALED,
+    Disclosure.RELEASED,
+    Disclosure.PUBLIC,
+)
+"""What may go to a client, the strictest first."""
+BACK = (
+    Disclosure.SUM,
+    Disclosure.WEIGHTED_SUM,
+    Disclosure.SIMILARITY,
+    Disclosure.MATCH,
+    Disclosure.MIXED,
+    Disclosure.NOISED,
+    Disclosure.SEALED,
+)
+"""What may come back from a client."""
+
+
+@dataclass(frozen=True)
+class Exchange:
+    """One kind of Ask: what is given, what comes back, and what the client does.
+
+    Attributes:
+        name: short name, used in plan items (``train.up.SUM``).
+        given: message types handed out; the first is what the answer is about.
+        back: message types that come back.
+        answer: runs at the client: ``answer(site, *given) -> message(s) or None``.
+        per_round: how often in each round, at most.
+        outside: how often outside rounds in a whole run, at most.
+    """
+
+    name: str
+    given: tuple[type[Message], ...]
+    back: tuple[type[Message], ...]
+    answer: Answer
+    per_round: int = 1
+    outside: int = 0
+
+    def __post_init__(self) -> None:
+        """Refuse what has no meaning in its direction; raises TypeError."""
+        for kinds, allowed, where in (
+            (self.given, GIVEN, "given"),
+            (self.back, BACK, "asked back"),
+        ):
+            for kind in kinds:
+                if kind.disclosure not in allowed:
+                    raise TypeError(
+                        f"{self.name}: {kind.__name__} discloses {kind.disclosure}, which cannot "
+                        f"be {where}; possible: {', '.join(allowed)}"
+                    )
+        if not self.given:
+            raise TypeError(f"{self.name}: an exchange gives at least one message")
+
+    @property
+    def given_disclosure(self) -> Disclosure:
+        """The strictest disclosure of what is given: it decides the protection of all of it."""
+        return min((kind.disclosure for kind in self.given), key=GIVEN.index)
+
+    def times(self, rounds: int) -> int:
+        """Return how often this exchange may happen in a run of `rounds` rounds."""
+        return self.per_round * rounds + self.outside
+
+
+def exchange_of(given: type[Message], answer: Answer) -> Exchange:
+    """Build an :class:`Exchange` by reading what comes back off the answer's return annotation.
+
+    Raises:
+        TypeError: the annotation is missing or holds something that is not a message.
+    """
+    hint = typing.get_type_hints(answer).get("return", Message)
+    kinds = typing.get_args(hint) if typing.get_origin(hint) is tuple else (hint,)
+    back = tuple(kind for kind in kinds if kind is not type(None))
+    for kind in back:
+        if not (isinstance(kind, type) and issubclass(kind, Message) and kind is not Message):
+            raise TypeError(
+                f"{answer.__name__} must be annotated with the message types it returns, "
+                "for example '-> Update' or '-> tuple[Model, Portrait]' or '-> None'"
+            )
+    return Exchange(answer.__name__, (given,), back, answer)
+
+
+@dataclass(frozen=True)
+class Form(Generic[S]):
+    """One way to run an algorithm, with its own messages.
+
+    Attributes:
+        name: shown in plan and report.
+        round: the aggregator's side.
+        exchanges: every Ask this form may make.
+    """
+
+    name: str
+    round: Callable[[S, Cohort], Round[S]]
+    exchanges: tuple[Exchange, ...]
+
+    @classmethod
+    def of(
+        cls,
+        name: str,
+        round: Callable[[S, Cohort], Round[S]],
+        answers: Mapping[type[Message], Answer],
+        per_round: Mapping[type[Message], int] | None = None,
+    ) -> Form[S]:
+        """Build a form from the answers, keyed by the message each of them answers.
+
+        Args:
+            name: shown in plan and report.
+            round: the aggregator's side.
+            answers: what a client does with each message it is given.
+            per_round: how often each is given in a round, where it is not once.
+        """
+        often = per_round or {}
+        exchanges = (
+            replace(exchange_of(kind, answer), per_round=often.get(kind, 1))
+            for kind, answer in answers.items()
+        )
+        return cls(name, round, tuple(exchanges))
+
+    def __post_init__(self) -> None:
+        """Refuse two exchanges of one name: plan items are named after them."""
+        found = [exchange.name for exchange in self.exchanges]
+        if len(set(found)) != len(found):
+            raise ValueError(f"form {self.name!r}: two answers have the same name")
+        asks = [(exchange.given, frozenset(exchange.back)) for exchange in self.exchanges]
+        if len(set(asks)) != len(asks):
+            raise ValueError(f"form {self.name!r}: two exchanges give and bring back the same")
+
+    def disclosures(self, kind: type[Message]) -> tuple[Disclosure, ...]:
+        """Return every disclosure a message needs: its own and those of what it carries."""
+        carried = (f.carried for f in kind.fields if f.carried is not None)
+        return (kind.disclosure, *carried)
+
+    def messages(self) -> tuple[type[Message], ...]:
+        """Return every message type this form may say, given and back, without repeats."""
+        kinds = [k for e in self.exchanges for k in (*e.given, *e.back)]
+        return tuple(dict.fromkeys(kinds))
+
+    def find(self, ask: Ask) -> Exchange:
+        """Return the exchange that `ask` is an instance of; raises TypeError if there is none."""
+        for exchange in self.exchanges:
+            if exchange.given == ask.given_kinds and set(exchange.back) == set(ask.wanted):
+                return exchange
+        raise TypeError(
+            f"form {self.name!r} declares no exchange {names(ask.given_kinds)} -> "
+            f"{names(ask.wanted) or 'nothing'}"
+        )
+
+
+@dataclass(frozen=True)
+class Algorithm(Generic[S]):
+    """A learning algorithm: plain functions over plain state, one file each.
+
+    Attributes:
+        name: its name in configs.
+        citation: the paper it comes from.
+        init: first public state from a generator of learning randomness.
+        predict: at the client, ``predict(site, given or None) -> (N, C)``; with `given`, the model
+            as just downloaded, with None the model as just trained.
+        forms: the ways it can run, most preferred first.
+        dims: sizes of the named dimensions of its messages.
+    """
+
+    name: str
+    citation: str
+    init: Callable[[np.random.Generator], S]
+    predict: Callable[[Any, Message | None], Array]
+    forms: tuple[Form[S], ...]
+    dims: Mapping[str, int] = field(default_factory=dict)
+
+    def with_form(self, form: Form[S]) -> Algorithm[S]:
+        """Return the same algorithm restricted to one form."""
+        return replace(self, forms=(form,))

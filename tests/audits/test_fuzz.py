@@ -1,0 +1,145 @@
+"""Hostile files: verification never crashes, and no changed byte passes with another meaning."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import random
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from audits.report import build_report
+from audits.verify import verify
+from audits.view import RunView, read_metrics, read_result
+from protocols.errors import EvidenceError
+from tests.audits.toy_run import run_toy, text
+
+FLIPS = 300
+TOY = run_toy()
+VIEW = TOY.view()
+PAPERS = ("plan_text", "policy_text", "roster_text")
+METRICS = b"".join(json.dumps(row).encode() + b"\n" for row in VIEW.metrics)
+
+
+def files() -> dict[tuple[str, str], bytes]:
+    """Return every file of the run by the place it takes in a view."""
+    found = {(name, ""): getattr(VIEW, name) for name in PAPERS}
+    found["result", ""], found["metrics", ""] = text(dict(VIEW.result)), METRICS
+    found |= {("ledgers", party): data for party, data in VIEW.ledgers.items()}
+    found |= {("checkpoints", party): note.encode() for party, note in VIEW.checkpoints.items()}
+    return found | {("reports", name): data for name, data in VIEW.reports.items()}
+
+
+FILES = files()
+
+
+def put(place: tuple[str, str], data: bytes) -> RunView:
+    """Return the view with one file replaced; raises EvidenceError as reading it may."""
+    kind, name = place
+    if kind in PAPERS:
+        return replace(VIEW, **{kind: data})
+    if kind == "result":
+        return replace(VIEW, result=read_result(data))
+    if kind == "metrics":
+        return replace(VIEW, metrics=read_metrics(data))
+    value = data.decode("utf-8", "replace") if kind == "checkpoints" else data
+    return replace(VIEW, **{kind: {**getattr(VIEW, kind), name: value}})
+
+
+def same_meaning(place: tuple[str, str], data: bytes) -> bool:
+    """Tell whether a paper differs in white space only, which no digest covers."""
+    if place[0] not in ("policy_text", "roster_text", "result", "metrics"):
+        return False
+    return b"".join(data.split()) == b"".join(FILES[place].split())
+
+
+def test_the_files_as_they_are_pass():
+    view = VIEW
+    for place, data in FILES.items():
+        view = replace(view, **{place[0]: getattr(put(place, data), place[0])})
+    assert verify(view).ok
+
+
+def test_no_single_changed_byte_passes():
+    rng = random.Random(20_26)
+    places = sorted(FILES)
+    survivors = []
+    for _ in range(FLIPS):
+        place = rng.choice(places)
+        data = bytearray(FILES[place])
+        position = rng.randrange(len(data))
+        data[position] ^= rng.randrange(1, 256)
+        try:
+            found = verify(put(place, bytes(data)))
+        except EvidenceError:
+            continue  # result and metrics are refused when they are read
+        if found.ok and not same_meaning(place, bytes(data)):
+            survivors.append((place, position))
+    assert not survivors
+
+
+@pytest.mark.parametrize("place", sorted(FILES))
+def test_cut_doubled_emptied_or_filled_files_never_pass(place):
+    data = FILES[place]
+    for changed in (data[: len(data) // 2], data + data, b"", b"\0" * 99, b"\n", b"\xff\xfe"):
+        if place[0] == "metrics" and not changed.strip():
+            continue  # no metrics at all is a change that the next test sees
+        with contextlib.suppress(EvidenceError):
+            assert not verify(put(place, changed)).ok
+
+
+def test_removed_metrics_are_seen():
+    assert not verify(put(("metrics", ""), b"")).ok
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=20),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=9), inner),
+    max_leaves=12,
+)
+
+
+@given(st.sampled_from(PAPERS), JSON)
+def test_any_json_as_a_paper_is_refused_without_a_crash(name, value):
+    view = replace(VIEW, **{name: json.dumps(value).encode()})
+    assert verify(view).verdict == "FAILED at files"
+    with pytest.raises(EvidenceError):
+        build_report(view)
+
+
+@given(st.data())
+def test_any_change_of_a_paper_is_refused_without_a_crash(data):
+    name = data.draw(st.sampled_from(PAPERS))
+    document = json.loads(getattr(VIEW, name))
+    key = data.draw(st.sampled_from(sorted(document)))
+    value = data.draw(JSON)
+    changed = {**document, key: value}
+    if json.dumps(changed) == json.dumps(document):
+        return
+    if data.draw(st.booleans()):
+        del changed[key]
+    found = verify(replace(VIEW, **{name: text(changed)}))
+    assert not found.ok
+
+
+@given(st.sampled_from(sorted(VIEW.ledgers)), st.lists(st.binary(max_size=80), max_size=5))
+def test_any_bytes_as_a_ledger_are_refused_without_a_crash(party, parts):
+    view = replace(VIEW, ledgers={**VIEW.ledgers, party: b"\n".join(parts)})
+    assert not verify(view).ok
+    build_report(view)  # a broken ledger still gets its report, which says so
+
+
+@given(st.dictionaries(st.text(max_size=9), JSON, max_size=6))
+def test_any_result_is_rendered_or_refused(result):
+    view = replace(VIEW, result={**result, "metrics": result, "backend": result}, reports={})
+    build_report(view)
+
+
+@given(st.sampled_from(sorted(VIEW.ledgers)), st.text(max_size=200))
+def test_any_text_as_a_head_is_refused_without_a_crash(party, note):
+    notes = {**VIEW.checkpoints, party: note}
+    assert verify(replace(VIEW, checkpoints=notes)).verdict == "FAILED at tree"
+    assert verify(replace(VIEW, held_heads={party: note})).verdict == "FAILED at heads"

@@ -1,0 +1,296 @@
+"""A small run through the real sessions: four clients, a toy algorithm, everything in memory.
+
+The sites hold a constant each and what they answer is no learning, but every byte goes through the
+gateways, inboxes and ledgers that a real run uses.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+
+from audits.formats import FORMATS, render
+from audits.report import build_report
+from audits.view import RunView
+from crypto.bfv import Bfv, scheme
+from crypto.canonical import canonical
+from crypto.checkpoint import Checkpoint
+from crypto.merkle import Tree
+from crypto.signatures import SigningKey
+from protocols.envelope import NONE
+from protocols.forms import Algorithm, Form
+from protocols.ledger import Entry, Ledger, MemoryStore, head_of, origin_of, read_lines
+from protocols.messages import ReleasedMessage, SumMessage, Vector, count, real
+from protocols.papers import Papers
+from protocols.plan import DataPlan, Plan
+from protocols.planning import AGGREGATOR_NAME, AUTHORITY_NAME, make_plan
+from protocols.policy import PrivacyPolicy
+from protocols.roster import Identity, Role, Roster, run_id
+from protocols.rounds import Ask, Cohort, Reply, Round
+from protocols.sessions.aggregator import AggregatorSession
+from protocols.sessions.base import Parcel
+from protocols.sessions.client import ClientSession
+from protocols.sessions.key_authority import KeyAuthoritySession
+
+ROUNDING = bytes(32)
+CLIENTS = ("client-1", "client-2", "client-3", "client-4")
+
+
+class Given(ReleasedMessage):
+    """The toy's model."""
+
+    weights: Vector = real("d", unit="weight", meaning="the model", wire="f4")
+
+
+class Answer(SumMessage):
+    """The toy's update."""
+
+    delta: Vector = real("d", unit="weight", meaning="change of the model")
+    count: int = count(unit="record", meaning="records")
+
+
+def toy() -> Algorithm[Given]:
+    """Return an algorithm of eight weights that moves by the mean of what the sites hold."""
+
+    def step(site: float, given: Given) -> Answer:
+        return Answer(delta=np.full(8, site), count=3)
+
+    def round(state: Given, cohort: Cohort) -> Round[Given]:
+        reply = yield Ask(cohort, given=state, back=Answer)
+        total = reply.total(Answer)
+        return Given(weights=(state.weights + total.delta / total.count).astype(np.float32))
+
+    return Algorithm(
+        name="toy",
+        citation="none",
+        init=lambda rng: Given(weights=np.zeros(8, np.float32)),
+        predict=lambda site, given: np.zeros((1, 1)),
+        forms=(Form.of("mean", round, answers={Given: step}),),
+        dims={"d": 8},
+    )
+
+
+@dataclass
+class Toy:
+    """A finished run with all its keys, so that a test can also play an insider who has them."""
+
+    plan: Plan
+    policy: PrivacyPolicy
+    roster: Roster
+    nonce: bytes
+    run: str
+    identities: dict[str, Identity]
+    stores: dict[str, MemoryStore] = field(default_factory=dict)
+    checkpoints: dict[str, str] = field(default_factory=dict)
+
+    def view(self, *, synthetic_result: bool = True, reports: bool = True) -> RunView:
+        """Return the run as an auditor gets it, with its report files."""
+        roster = {
+            "run": self.run,
+            "nonce": self.nonce.hex(),
+            "transport": "memory",
+            "parties": self.roster.document(),
+        }
+        made = RunView(
+            plan_text=self.plan.text().encode(),
+            policy_text=text(self.policy.document()),
+            roster_text=text(roster),
+            result={"metrics": {"test_accuracy": 0.5}, "rounds": 2} if synthetic_result else {},
+            metrics=[{"round": 1, "test_accuracy": 0.25}, {"round": 2, "test_accuracy": 0.5}],
+            ledgers={name: store.lines for name, store in self.stores.items()},
+            checkpoints=dict(self.checkpoints),
+        )
+        return with_reports(made) if reports else made
+
+
+def text(document: Any) -> bytes:
+    """Return JSON as the run folder holds it."""
+    return (json.dumps(document, indent=2, sort_keys=True) + "\n").encode()
+
+
+def with_reports(view: RunView) -> RunView:
+    """Return the view with freshly rendered report files."""
+    return replace(view, reports=render(build_report(view), FORMATS))
+
+
+class Bus:
+    """Sessions of all parties, wired in process, through bytes."""
+
+    def __init__(
+        self,
+        policy: PrivacyPolicy,
+        rounds: int,
+        clients: tuple[str, ...],
+        site: Callable[[str], float],
+        synthetic: bool,
+    ) -> None:
+        algorithm = toy()
+        encrypted = "he" in {g.guard for chain in policy.rules.values() for g in chain}
+        bfv: Bfv | None = scheme() if encrypted else None
+        data = DataPlan(
+            name="toy", task="node", features=1, classes=2, records=4, synthetic=synthetic
+        )
+        plan = make_plan(algorithm, policy, data=data, clients=clients, rounds=rounds, scheme=bfv)
+        roles = {AGGREGATOR_NAME: Role.AGGREGATOR, **dict.fromkeys(clients, Role.CLIENT)}
+        if encrypted:
+            roles[AUTHORITY_NAME] = Role.KEY_AUTHORITY
+        people = {name: Identity.generate(name, role) for name, role in roles.items()}
+        roster, nonce = Roster(p.party for p in people.values()), bytes(range(16))
+        run = run_id(nonce, roster, plan.digest, policy.digest)
+        self.toy = Toy(plan, policy, roster, nonce, run, people)
+        self.form, self.algorithm = algorithm.forms[0], algorithm
+
+        def tools(name: str) -> tuple[Papers, Ledger, bytes]:
+            store = self.toy.stores.setdefault(name, MemoryStore())
+            ledger = Ledger(name, run, store, lambda: "2026-01-02T03:04:05Z")
+            return Papers(people[name], roster, plan, policy, run, bfv), ledger, ROUNDING
+
+        self.others: dict[str, ClientSession | KeyAuthoritySession] = {
+            name: ClientSession(*tools(name), site=site(name), form=self.form) for name in clients
+        }
+        if encrypted:
+            self.others[AUTHORITY_NAME] = KeyAuthoritySession(*tools(AUTHORITY_NAME))
+        self.aggregator = AggregatorSession(*tools(AGGREGATOR_NAME), self.form)
+
+    def deliver(self, parcels: Iterable[Parcel]) -> None:
+        """Carry parcels and answers until the aggregator has nothing more to send."""
+        outgoing = list(parcels)
+        while outgoing:
+            for parcel in outgoing:
+                for answer in self.others[parcel.to].receive(parcel.data):
+                    self.aggregator.receive(answer.data)
+            outgoing = self.aggregator.advance()
+
+    def ask(self, ask: Ask, number: int) -> Reply:
+        """Return the reply to one Ask."""
+        self.deliver(self.aggregator.ask(ask, number))
+        return self.aggregator.reply()
+
+    def play(self, rounds: int) -> None:
+        """Play rounds of the toy algorithm."""
+        state = self.algorithm.init(np.random.default_rng(0))
+        cohort = Cohort(self.toy.plan.clients)
+        self.deliver(self.aggregator.start())
+        for number in range(1, rounds + 1):
+            steps = self.form.round(state, cohort)
+            ask = next(steps)
+            try:
+                while True:
+                    ask = steps.send(self.ask(ask, number))
+            except StopIteration as stop:
+                state = stop.value
+
+    def finish(self) -> Toy:
+        """Close all sessions, sign their heads, return the run."""
+        for session in (self.aggregator, *self.others.values()):
+            session.close()
+            key = self.toy.identities[session.name].signing
+            self.toy.checkpoints[session.name] = session.ledger.checkpoint(key)
+        return self.toy
+
+
+def run_toy(
+    policy: str = "he",
+    *,
+    rounds: int = 2,
+    clients: tuple[str, ...] = CLIENTS,
+    site: Callable[[str], float] = lambda name: 0.25,
+    synthetic: bool = True,
+) -> Toy:
+    """Return a finished toy run."""
+    bus = Bus(PrivacyPolicy.preset(policy), rounds, clients, site, synthetic)
+    bus.play(rounds)
+    return bus.finish()
+
+
+def entries_of(data: bytes) -> list[Entry]:
+    """Return the entries of a ledger."""
+    return [entry for entry, _ in read_lines(data)]
+
+
+def write(entries: Iterable[Mapping[str, Any]]) -> bytes:
+    """Write entries as a ledger whose chain holds: what a careful forger does."""
+    lines, head = b"", NONE
+    for number, entry in enumerate(entries):
+        line = canonical({**entry, "seq": number, "prev": head}) + b"\n"
+        lines, head = lines + line, head_of(line)
+    return lines
+
+
+def sign(toy_run: Toy, party: str, data: bytes, key: SigningKey | None = None) -> str:
+    """Return a signed head over a ledger; by default with the party's own key."""
+    tree = Tree()
+    for line in data.splitlines(keepends=True):
+        tree.append(line)
+    note = Checkpoint(origin_of(toy_run.run, party), tree.size, tree.root())
+    return note.sign(key or toy_run.identities[party].signing, party)
+
+
+def forge(
+    toy_run: Toy,
+    view: RunView,
+    party: str,
+    change: Callable[[list[Entry]], list[Entry]],
+    *,
+    key: SigningKey | None = None,
+) -> RunView:
+    """Return the view after `party` itself rewrote its ledger and signed the new head."""
+    data = write(change(entries_of(view.ledgers[party])))
+    return replace(
+        view,
+        ledgers={**view.ledgers, party: data},
+        checkpoints={**view.checkpoints, party: sign(toy_run, party, data, key)},
+        reports={},
+    )
+
+
+def edit_last(kind: str, **facts: object) -> Callable[[list[Entry]], list[Entry]]:
+    """Return a change of facts of the last entry of a kind, for :func:`forge`."""
+
+    def change(entries: list[Entry]) -> list[Entry]:
+        place = max(n for n, entry in enumerate(entries) if entry["kind"] == kind)
+        return [*entries[:place], {**entries[place], **facts}, *entries[place + 1 :]]
+
+    return change
+
+
+Change = Callable[[str, Entry], list[Entry]]
+
+
+def rewrite(toy_run: Toy, view: RunView, change: Change) -> RunView:
+    """Return the view after *all* parties together rewrote their ledgers and signed new heads.
+
+    Every chain, head and receipt is consistent afterwards, so only what `change` did can fail.
+
+    Args:
+        toy_run: holds the keys.
+        view: to start from.
+        change: returns what stands in place of an entry of a party: nothing, one or several.
+    """
+    waiting = {
+        party: [new for entry in entries_of(data) for new in change(party, dict(entry))]
+        for party, data in view.ledgers.items()
+    }
+    written = dict.fromkeys(view.ledgers, b"")
+    heads, seen = dict.fromkeys(view.ledgers, NONE), dict[str, str]()
+    sizes = dict.fromkeys(view.ledgers, 0)
+    while any(waiting.values()):
+        before = dict(sizes)
+        for party, entries in waiting.items():
+            while entries and (entries[0]["kind"] != "receipt" or entries[0]["commitment"] in seen):
+                entry = {**entries.pop(0), "seq": sizes[party], "prev": heads[party]}
+                if entry["kind"] == "receipt":
+                    entry["sender_head"] = seen[entry["commitment"]]
+                elif entry["kind"] == "release":
+                    seen.setdefault(entry["commitment"], heads[party])
+                line = canonical(entry) + b"\n"
+                written[party] += line
+                heads[party], sizes[party] = head_of(line), sizes[party] + 1
+        if sizes == before:
+            raise ValueError("a receipt stands before the release it is of")
+    notes = {party: sign(toy_run, party, data) for party, data in written.items()}
+    return replace(view, ledgers=written, checkpoints=notes, reports={})

@@ -1,0 +1,1 @@
+"""The laws: what is true of every algorithm in the catalogue."""

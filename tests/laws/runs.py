@@ -1,0 +1,190 @@
+"""One small run of any algorithm with everything recorded: bytes, messages, parties, folder."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+from unittest.mock import patch
+
+from protocols.control import CONTROL
+from protocols.envelope import Envelope
+from protocols.gateway import Gateway
+from protocols.ledger import read_lines
+from protocols.messages import Message
+from protocols.plan import Plan
+from protocols.policy import PrivacyPolicy
+from protocols.roster import Identity, Roster
+from protocols.sessions.aggregator import AggregatorSession
+from secure_fgl.config import Config
+from secure_fgl.data import Graph
+from secure_fgl.federation import Federation
+from secure_fgl.runs import Run
+from secure_fgl.transports.memory import MemoryTransport
+from tests.toys.stage import Tap
+
+POLICIES = ("he", "pilot", "unsafe_plaintext")
+ROUNDS, CLIENTS, HIDDEN = 2, 5, 8
+
+
+def config(name: str, policy: str = "pilot", *, seed: int = 1, **model: Any) -> Config:
+    """Return the small configuration that all laws share."""
+    return Config.parse(
+        {
+            "algorithm": {"name": name, "rounds": ROUNDS},
+            "model": {"hidden": HIDDEN, **model},
+            "data": {
+                "name": "synthetic_banks",
+                "options": {"customers": 40, "transactions": 60},
+                "partition": {"name": "by_owner", "clients": CLIENTS},
+            },
+            "policy": policy,
+            "seed": seed,
+        }
+    )
+
+
+@dataclass
+class Parties:
+    """The sessions of one run: the aggregator's and, by name, all others."""
+
+    aggregator: AggregatorSession
+    others: Mapping[str, Any]
+
+    @property
+    def roster(self) -> Roster:
+        return self.aggregator.papers.roster
+
+    def identity(self, name: str) -> Identity:
+        """Return a party's keys."""
+        session = self.aggregator if name == self.aggregator.name else self.others[name]
+        me: Identity = session.papers.me
+        return me
+
+
+@dataclass
+class Recording:
+    """What a run left, and what passed on the way.
+
+    Attributes:
+        said: every message released, as it was before any guard: (sender, item, message).
+        watch: called with the parties after every exchange of the transport.
+    """
+
+    path: Path
+    watch: Callable[[Parties], None] | None = None
+    said: list[tuple[str, str, Message]] = field(default_factory=list)
+    taps: list[Tap] = field(default_factory=list)
+    aggregators: list[AggregatorSession] = field(default_factory=list)
+    others: dict[str, Any] = field(default_factory=dict)
+    run: Run | None = None
+    error: Exception | None = None
+
+    @property
+    def tap(self) -> Tap:
+        (tap,) = self.taps
+        return tap
+
+    @property
+    def parties(self) -> Parties:
+        (aggregator,) = self.aggregators
+        return Parties(aggregator, self.others)
+
+    @property
+    def plan(self) -> Plan:
+        return self.parties.aggregator.papers.plan
+
+    @property
+    def result(self) -> dict[str, Any]:
+        assert self.run is not None, "the run did not finish"
+        return self.run.result
+
+    def entries(self) -> list[dict[str, Any]]:
+        """Return the entries of all ledgers of the run folder."""
+        return [
+            entry
+            for file in sorted((self.path / "ledger").glob("*.jsonl"))
+            for entry, _ in read_lines(file.read_bytes())
+        ]
+
+    def envelopes(self) -> dict[bytes, Envelope]:
+        """Return the distinct envelopes that travelled, by their bytes."""
+        return {data: Envelope.decode(data) for _, data in self.tap.sent}
+
+    def wire(self) -> bytes:
+        """Return every byte that travelled."""
+        return b"".join(data for _, data in self.tap.sent)
+
+    def files(self) -> Mapping[str, bytes]:
+        """Return the run folder's files."""
+        return {
+            str(f.relative_to(self.path)): f.read_bytes()
+            for f in sorted(self.path.rglob("*"))
+            if f.is_file()
+        }
+
+    def payloads(self) -> list[tuple[str, Message]]:
+        """Return (sender, message) of all messages but the message layer's own."""
+        return [(sender, m) for sender, _, m in self.said if not isinstance(m, CONTROL)]
+
+
+@contextmanager
+def _recorded(recording: Recording) -> Iterator[None]:
+    release, begin = Gateway.release, AggregatorSession.__init__
+
+    def released(self: Gateway, id: str, messages: Any, recipient: str, where: Any) -> Envelope:
+        envelope = release(self, id, messages, recipient, where)
+        sender = self._papers.me.party.name
+        recording.said += [(sender, id, message) for message in messages]
+        return envelope
+
+    def begun(self: AggregatorSession, *arguments: Any, **named: Any) -> None:
+        recording.aggregators.append(self)
+        begin(self, *arguments, **named)
+
+    with ExitStack() as stack:
+        stack.enter_context(patch.object(Gateway, "release", released))
+        stack.enter_context(patch.object(AggregatorSession, "__init__", begun))
+        yield
+
+
+def record(
+    chosen: Config,
+    path: Path,
+    *,
+    graph: Graph | None = None,
+    policy: PrivacyPolicy | None = None,
+    plan: Plan | None = None,
+    watch: Callable[[Parties], None] | None = None,
+    fails: bool = False,
+) -> Recording:
+    """Run and record; with `fails`, keep the exception in place of raising it."""
+    recording = Recording(path, watch)
+
+    def connect(sessions: Mapping[str, Any]) -> Any:
+        recording.taps.append(Tap(MemoryTransport(sessions)))
+        recording.others.update(sessions)
+        return _Watched(recording)
+
+    federation = Federation(graph, policy=policy, config=chosen)
+    with _recorded(recording):
+        try:
+            recording.run = federation.run(path, plan=plan, connect=connect)
+        except Exception as error:
+            if not fails:
+                raise
+            recording.error = error
+    return recording
+
+
+@dataclass
+class _Watched:
+    recording: Recording
+
+    def exchange(self, parcels: Any) -> Any:
+        answers = self.recording.tap.exchange(parcels)
+        if self.recording.watch is not None:
+            self.recording.watch(self.recording.parties)
+        return answers

@@ -1,0 +1,41 @@
+"""Searching captured bytes for a payload: what a wiretap would do."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+WINDOW = 8  # bytes: two float32 or four 16-bit integers in a row
+DISTINCT = 3  # a window of fewer distinct bytes (zeros, a repeated level) says nothing
+
+
+def _windows(data: bytes) -> NDArray[np.uint64]:
+    if len(data) < WINDOW:
+        return np.zeros(0, np.uint64)
+    shifts = [np.frombuffer(data[s : s + (len(data) - s) // 8 * 8], "<u8") for s in range(WINDOW)]
+    return np.concatenate(shifts)
+
+
+def telling(payload: bytes) -> NDArray[np.uint64]:
+    """Return the payload's windows that are distinctive enough to be looked for."""
+    windows = np.unique(_windows(payload))
+    rows = np.sort(windows.view(np.uint8).reshape(-1, WINDOW), axis=1)
+    return windows[(np.diff(rows.astype(int), axis=1) != 0).sum(axis=1) + 1 >= DISTINCT]
+
+
+def found(payloads: list[bytes], captured: bytes) -> int:
+    """Return how many telling windows of the payloads occur anywhere in the captured bytes."""
+    wanted = [telling(payload) for payload in payloads]
+    windows = np.unique(np.concatenate(wanted)) if wanted else np.zeros(0, np.uint64)
+    return int(np.isin(windows, _windows(captured)).sum())
+
+
+def spellings(value: Any) -> list[bytes]:
+    """Return the bytes that an array could leave as, in clear."""
+    if isinstance(value, bytes):
+        return [value]
+    array = np.ravel(np.asarray(value))
+    kinds = "<f4 <f8 >f4 >f8" if array.dtype.kind == "f" else "<u2 <u4 <u8 >u2 >u4 >u8"
+    return [array.astype(kind).tobytes() for kind in kinds.split()]

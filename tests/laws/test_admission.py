@@ -1,0 +1,243 @@
+"""Before anything leaves: admitted or refused, planned in full, and nothing beyond the plan."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+from unittest.mock import patch
+
+import pytest
+
+from algorithms.evaluation import evaluated
+from protocols.disclosures import Disclosure
+from protocols.errors import (
+    LocalProtocolError,
+    NotAdmitted,
+    PolicyError,
+    Refused,
+    RemoteProtocolError,
+    SecureFglError,
+)
+from protocols.guards import Seal, Sign
+from protocols.plan import Item, Plan
+from protocols.policy import PRESETS, PrivacyPolicy
+from secure_fgl import federation as face
+from secure_fgl import running
+from secure_fgl.catalogue import algorithm_names
+from secure_fgl.errors import PlanDrift
+from secure_fgl.federation import Federation
+from tests.laws.conftest import Recorded
+from tests.laws.runs import CLIENTS, POLICIES, ROUNDS, config, record
+
+NAMES = algorithm_names()
+WIRES = {"f4", "f8", "u8", "bytes"}
+PUBLIC_ONLY = PrivacyPolicy(name="public_only", rules={Disclosure.PUBLIC: (Sign(),)})
+NO_SUM = PrivacyPolicy(
+    name="no_sum",
+    rules={
+        Disclosure.SEALED: (Seal(),),
+        Disclosure.RELEASED: (Seal(),),
+        Disclosure.PUBLIC: (Sign(),),
+    },
+)
+
+
+def test_the_catalogue_is_not_empty() -> None:
+    assert {"fed_avg", "local"} <= set(NAMES)
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+@pytest.mark.parametrize("name", NAMES)
+def test_admitted_in_some_form(name: str, policy: str) -> None:
+    plan = Federation.from_config(config(name, policy)).plan()
+    assert plan.algorithm == name and plan.form
+    assert any(item.sender == "client" and item.per_round for item in plan.items)
+
+
+@pytest.mark.parametrize("policy", [NO_SUM, PUBLIC_ONLY], ids=lambda p: p.name)
+@pytest.mark.parametrize("name", NAMES)
+def test_refused_before_data_folder_or_ledger_exist(
+    name: str, policy: PrivacyPolicy, tmp_path: Path
+) -> None:
+    federation = Federation(policy=policy, config=config(name))
+    with (
+        patch.object(running, "load_dataset", side_effect=AssertionError("data was touched")),
+        pytest.raises(NotAdmitted) as refused,
+    ):
+        federation.run(tmp_path / "run")
+    assert not list(tmp_path.iterdir())
+    text = refused.value.diagnostics()
+    assert policy.name in text and name in text and "message" in text
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_message_type_that_is_not_listed_is_refused(name: str, tmp_path: Path) -> None:
+    listed = PRESETS["pilot"].model_copy(update={"name": "listed", "messages": ("Nothing",)})
+    with pytest.raises(NotAdmitted):
+        Federation(policy=listed, config=config(name)).run(tmp_path / "run")
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_too_small_a_cohort_is_refused_before_data_folder_or_ledger_exist(
+    name: str, tmp_path: Path
+) -> None:
+    few = PRESETS["pilot"].model_copy(update={"name": "few", "minimum_cohort": CLIENTS})
+    with (
+        patch.object(running, "load_dataset", side_effect=AssertionError("data was touched")),
+        pytest.raises(SecureFglError, match="too small"),
+    ):
+        Federation(policy=few, config=config(name)).run(tmp_path / "run")
+    assert not list(tmp_path.iterdir())
+
+
+# --- what a plan says ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+@pytest.mark.parametrize("name", NAMES)
+def test_every_field_has_shape_unit_and_meaning(name: str, policy: str) -> None:
+    federation = Federation.from_config(config(name, policy))
+    plan, (task, plain) = federation.plan(), federation._build()
+    algorithm = evaluated(plain, task, at=federation.config.evaluation.at)
+    kinds = {kind for form in algorithm.forms for kind in form.messages()}
+    assert kinds
+    for kind in kinds:
+        assert kind.__doc__ and kind.__doc__.strip()
+        for field in kind.fields:
+            assert field.unit.strip() and field.meaning.strip() and field.wire in WIRES
+            field.sizes(plan.dims)  # every named dimension stands in the plan
+    planned = {message.name for item in plan.items for message in item.messages}
+    (form,) = (form for form in algorithm.forms if form.name == plan.form)
+    assert {kind.__name__ for kind in form.messages()} <= planned
+    for item in plan.items:
+        for message in item.messages:
+            for facts in message.fields:
+                assert facts.unit.strip() and facts.meaning.strip()
+                assert len(facts.shape) == len([d for d in facts.dims.split(", ") if d])
+                assert bool(facts.bound) == bool(facts.step)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_item_says_who_learns_what(name: str) -> None:
+    plan = Federation.from_config(config(name)).plan()
+    silent = [item.id for item in plan.items if not item.learns and item.id != "key.call"]
+    assert silent == []
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_plan_holds_no_count_of_the_data(name: str) -> None:
+    """Two data sets of other sizes under the same padded bound give the same plan (O28)."""
+    plans = []
+    for transactions in (60, 62):
+        chosen = config(name).model_dump(mode="json")
+        chosen["data"]["options"]["transactions"] = transactions
+        plans.append(Federation.from_config(type(config(name)).parse(chosen)).plan())
+    assert plans[0].text() == plans[1].text()
+
+
+# --- nothing beyond the plan --------------------------------------------------------------------
+
+
+def without(plan: Plan, item: Item) -> Plan:
+    return plan.model_copy(update={"items": tuple(i for i in plan.items if i.id != item.id)})
+
+
+def changed(plan: Plan, item: Item, **facts: Any) -> Plan:
+    new = item.model_copy(update=facts)
+    return plan.model_copy(update={"items": tuple(new if i == item else i for i in plan.items)})
+
+
+TAMPERS = {
+    "removed": without,
+    "fewer_times": lambda plan, item: changed(
+        plan, item, times=item.times - 1, per_round=min(item.per_round, item.times - 1)
+    ),
+    "smaller": lambda plan, item: changed(plan, item, bytes=item.bytes - 1),
+    "smaller_body": lambda plan, item: changed(plan, item, body=item.body - 1),
+}
+
+
+def used(plan: Plan) -> list[Item]:
+    """Return the items that a run without refusals uses up."""
+    return [i for i in plan.items if not i.id.startswith("refusal.")]
+
+
+@pytest.mark.parametrize("tamper", sorted(TAMPERS))
+@pytest.mark.parametrize("name", NAMES)
+def test_a_run_beyond_its_approved_plan_does_not_start(
+    name: str, tamper: str, tmp_path: Path
+) -> None:
+    federation = Federation.from_config(config(name))
+    plan = federation.plan()
+    for item in plan.items:
+        if tamper == "smaller_body" and not item.body:
+            continue
+        with pytest.raises(PlanDrift) as drifted:
+            federation.run(tmp_path / "run", plan=TAMPERS[tamper](plan, item))
+        assert item.id in str(drifted.value)
+    assert not list(tmp_path.iterdir())
+
+
+def blamed(error: Exception | None) -> bool:
+    """Tell whether an error, or the reason behind a refusal, is one of the message layer's own."""
+    reason = error.__cause__ if isinstance(error, Refused) else error
+    return isinstance(reason, (PolicyError, RemoteProtocolError, LocalProtocolError))
+
+
+@pytest.mark.parametrize("tamper", sorted(TAMPERS))
+@pytest.mark.parametrize("name", NAMES)
+def test_what_is_absent_from_the_plan_is_refused_at_run_time(
+    name: str, tamper: str, tmp_path: Path, recorded: Recorded
+) -> None:
+    """Even where the comparison of plans is skipped: the gateway holds on its own."""
+    assert recorded(name, "he").run is not None  # control: with the plan as it is, it runs
+    chosen = config(name, "he")
+    plan = Federation.from_config(chosen).plan()
+    for item in used(plan):
+        if tamper == "smaller_body" and not item.body:
+            continue
+        path = tmp_path / item.id
+        with patch.object(face, "drift", return_value=[]):
+            recording = record(chosen, path, plan=TAMPERS[tamper](plan, item), fails=True)
+        assert blamed(recording.error), (item.id, recording.error)
+        travelled = [e for e in recording.envelopes().values() if e.header.item == item.id]
+        routes = {(e.header.sender, e.header.recipient) for e in travelled}
+        most = item.times - 1 if tamper == "fewer_times" else 0
+        assert len(travelled) <= most * max(len(routes), 1), item.id
+        assert recording.run is None
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+@pytest.mark.parametrize("name", NAMES)
+def test_planned_bytes_are_the_bytes_sent_and_counts_stay_within_times(
+    name: str, policy: str, recorded: Recorded
+) -> None:
+    recording = recorded(name, policy)
+    plan, sent = recording.plan, recording.envelopes()
+    per_route: dict[tuple[str, str, str], list[int]] = {}
+    for data, envelope in sent.items():
+        header = envelope.header
+        item = plan.item(header.item)
+        assert len(data) == item.bytes, item.id
+        route = (item.id, header.sender, header.recipient)
+        per_route.setdefault(route, []).append(header.round)
+    for (id, _, _), rounds in per_route.items():
+        item = plan.item(id)
+        assert len(rounds) <= item.times
+        in_rounds = [rounds.count(number) for number in range(1, ROUNDS + 1)]
+        assert max(in_rounds) <= max(item.per_round, item.times - ROUNDS * item.per_round)
+    unused = {i.id for i in used(plan)} - {id for id, _, _ in per_route}
+    assert unused == set(), "the plan announces what never leaves"
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_totals_of_the_plan_bound_what_a_client_sends(name: str, recorded: Recorded) -> None:
+    recording = recorded(name, "he")
+    sent = sum(
+        len(data)
+        for data, envelope in recording.envelopes().items()
+        if envelope.header.sender == "client-1"
+    )
+    planned = [i for i in recording.plan.items if i.sender == "client" and "refusal" not in i.id]
+    assert sent == sum(item.bytes * item.times for item in planned)

@@ -1,0 +1,82 @@
+"""One ledger entry per envelope at each end, committed to its bytes."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from protocols.envelope import Envelope
+from protocols.gateway import commitment
+from secure_fgl.catalogue import algorithm_names
+from tests.laws.conftest import Recorded
+from tests.laws.runs import POLICIES, Recording
+
+NAMES = algorithm_names()
+
+
+def recipients(recording: Recording, envelope: Envelope) -> list[str]:
+    """Return who must have recorded this envelope's receipt."""
+    if envelope.header.recipient != "roster":
+        return [envelope.header.recipient]
+    roster = recording.parties.roster
+    return sorted({"aggregator", *roster.clients} - {envelope.header.sender})
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+@pytest.mark.parametrize("name", NAMES)
+def test_one_entry_at_the_sender_and_one_at_each_receiver(
+    name: str, policy: str, recorded: Recorded
+) -> None:
+    recording = recorded(name, policy)
+    moved = [e for e in recording.entries() if e["kind"] in ("release", "receipt")]
+    left = {(e["kind"], e["party"], e["commitment"]) for e in moved}
+    assert len(left) == len(moved)
+    for data, envelope in recording.envelopes().items():
+        promise, header = commitment(envelope), envelope.header
+        for kind, parties in (
+            ("release", [header.sender]),
+            ("receipt", recipients(recording, envelope)),
+        ):
+            for party in parties:
+                assert (kind, party, promise) in left, (kind, header.item)
+                left.remove((kind, party, promise))
+        (entry,) = (e for e in moved if e["kind"] == "release" and e["commitment"] == promise)
+        assert (entry["bytes"], entry["item"]) == (len(data), header.item)
+        assert entry["recipient"] == header.recipient and entry["round"] == header.round
+    assert left == set(), "an entry without an envelope"
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_commitment_binds_every_byte(name: str, recorded: Recorded) -> None:
+    for data, envelope in list(recorded(name, "he").envelopes().items())[:8]:
+        promise = commitment(envelope)
+        header = envelope.header
+        for other in (
+            Envelope(header, bytes(64), envelope.body),
+            Envelope(replace(header, nonce="0" * 32), *rest(envelope)),
+            Envelope(replace(header, body="0" * 64), *rest(envelope)),
+        ):
+            assert commitment(other) != promise
+        changed = bytearray(data)
+        changed[-1] ^= 1  # a byte of the body: no longer the body of this header
+        if envelope.body:
+            with pytest.raises(Exception, match="digest"):
+                Envelope.decode(bytes(changed))
+
+
+def rest(envelope: Envelope) -> tuple[bytes, bytes]:
+    return envelope.signature, envelope.body
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_what_is_unsafe_is_called_unsafe_everywhere(name: str, recorded: Recorded) -> None:
+    clear, protected = recorded(name, "unsafe_plaintext"), recorded(name, "he")
+    uploads = [i for i in clear.plan.items if i.disclosure == "SUM"]
+    assert uploads and all(item.unsafe for item in uploads)
+    assert any("UNSAFE" in warning for warning in clear.plan.warnings)
+    flagged = [e for e in clear.entries() if e["kind"] == "release" and e["unsafe"]]
+    assert {e["item"] for e in flagged} == {item.id for item in uploads}
+    assert "UNSAFE" in clear.files()["report/report.md"].decode().upper()
+    assert not [e for e in protected.entries() if e["kind"] == "release" and e["unsafe"]]
+    assert not any(item.unsafe for item in protected.plan.items)

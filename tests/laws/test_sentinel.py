@@ -1,0 +1,108 @@
+"""A distinctive value planted in features and labels turns up nowhere outside the site."""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+import re
+import traceback
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from protocols.errors import SecureFglError
+from secure_fgl.catalogue import algorithm_names
+from secure_fgl.data import Graph, load_dataset
+from tests.laws.runs import Recording, config, record
+
+NAMES = algorithm_names()
+VALUE, LABEL, CLASSES = 1234.56789, 4321, 5000
+TEXT = re.compile(  # however many digits were printed
+    rb"1234[.,][56]|1[.,]234[.,]?[56]|1\.234?[56]\d*e|(?<![0-9A-Za-z.])4321(?![0-9A-Za-z.])"
+)
+BYTES = [np.array([VALUE], kind).tobytes() for kind in ("<f4", "<f8", ">f4", ">f8")] + [
+    np.array([LABEL], kind).tobytes() for kind in ("<i8", ">i8")
+]
+
+
+@pytest.fixture(scope="module")
+def planted() -> Graph:
+    graph = load_dataset("synthetic_banks", None, customers=40, transactions=60)
+    x, y = np.array(graph.x), np.array(graph.y)
+    x[::3, 7] = VALUE
+    y[::3] = LABEL
+    return dataclasses.replace(graph, x=x, y=y, classes=CLASSES)
+
+
+def places(recording: Recording, *texts: str) -> list[str]:
+    """Return where the value or the label is seen, as bytes or as text."""
+    seen = []
+    everything = {"wire": recording.wire(), **recording.files()}
+    everything.update({f"text {i}": text.encode() for i, text in enumerate(texts)})
+    for place, data in everything.items():
+        if TEXT.search(data if place != "wire" else b""):
+            seen.append(f"{place}: text")
+        seen += [f"{place}: bytes" for needle in BYTES if needle in data]
+    return seen
+
+
+def outputs(capfd: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture) -> list[str]:
+    shown = capfd.readouterr()
+    return [shown.out, shown.err, caplog.text]
+
+
+@pytest.mark.parametrize("policy", ["he", "unsafe_plaintext"])
+@pytest.mark.parametrize("name", NAMES)
+def test_a_planted_value_appears_nowhere(
+    name: str,
+    policy: str,
+    planted: Graph,
+    tmp_path: Path,
+    capfd: pytest.CaptureFixture[str],
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level(logging.DEBUG)
+    recording = record(config(name, policy), tmp_path / "run", graph=planted)
+    assert recording.run is not None and "report/report.html" in recording.files()
+    assert places(recording, *outputs(capfd, caplog)) == []
+
+
+@pytest.mark.parametrize("policy", ["he", "unsafe_plaintext"])
+@pytest.mark.parametrize("name", NAMES)
+def test_a_failed_training_tells_nothing(
+    name: str,
+    policy: str,
+    planted: Graph,
+    tmp_path: Path,
+    capfd: pytest.CaptureFixture[str],
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level(logging.DEBUG)
+    x = np.array(planted.x)
+    x[:, 8:] = 3e38  # finite in float32, but the layers' sums are not
+    graph = dataclasses.replace(planted, x=x)
+    recording = record(config(name, policy), tmp_path / "run", graph=graph, fails=True)
+    error = recording.error
+    assert isinstance(error, SecureFglError), error
+    told = [str(error), repr(error), error.diagnostics()]
+    told += traceback.format_exception(error)
+    assert "FloatingPointError" in "".join(told), "".join(told)
+    assert places(recording, *told, *outputs(capfd, caplog)) == []
+    refusals = [e for e in recording.entries() if e["kind"] == "refusal"]
+    assert refusals and {e["code"] for e in refusals} <= {"internal", "unfit"}
+    codes = [e for e in recording.envelopes().values() if e.header.item == "refusal.client"]
+    sizes = {len(envelope.encode()) for envelope in codes}
+    assert codes and sizes == {recording.plan.item("refusal.client").bytes}
+
+
+def test_the_search_finds_what_is_planted(planted: Graph, tmp_path: Path) -> None:
+    recording = record(config("fed_avg", "unsafe_plaintext"), tmp_path / "run", graph=planted)
+    for needle in BYTES:
+        recording.tap.sent.append(("aggregator", b"x" + needle + b"y"))
+        assert places(recording) == ["wire: bytes"]
+        recording.tap.sent.pop()
+    for text in ("1234.5678", "1234.57", "1,234.6", "label 4321,", "1.23456789e3", "1.235e+03"):
+        assert places(recording, text) == ["text 0: text"]
+    (recording.path / "report" / "extra.txt").write_text("label=4321 value")
+    assert places(recording) == ["report/extra.txt: text"]

@@ -1,0 +1,159 @@
+"""What a wiretap sees, and what the aggregator can reach."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import tenseal
+
+from crypto.bfv import scheme
+from protocols.disclosures import Disclosure
+from protocols.envelope import Envelope
+from protocols.roster import Identity, Role
+from secure_fgl.catalogue import algorithm_names
+from tests.laws.conftest import Recorded
+from tests.laws.runs import Parties, Recording, config, record
+from tests.laws.search import found, spellings, telling
+from tests.laws.walk import secrets
+
+NAMES = algorithm_names()
+
+
+def clear_spellings(recording: Recording) -> list[bytes]:
+    """Return the bytes of every message of the algorithm, as floats and as integers."""
+    return [
+        spelling
+        for _, message in recording.payloads()
+        if message.disclosure is not Disclosure.PUBLIC
+        for field in message.fields
+        for spelling in spellings(getattr(message, field.name))
+    ]
+
+
+def quantised(twin: Recording) -> list[bytes]:
+    """Return the integers that the plaintext twin's clients sent, and the reals they stand for."""
+    bodies = [
+        (envelope.body, item)
+        for envelope in twin.envelopes().values()
+        if (item := twin.plan.item(envelope.header.item)).disclosure is Disclosure.SUM
+    ]
+    assert bodies
+    spelled = []
+    for body, item in bodies:
+        levels = np.frombuffer(body, "<u2").astype(np.float64) - (2**15 - 1)
+        steps = {float(f.step) for m in item.messages for f in m.fields if f.step}
+        reals = [levels * step for step in steps]
+        spelled += [body, *(s for real in reals for s in spellings(real))]
+    return spelled
+
+
+@pytest.mark.parametrize("policy", ["he", "pilot"])
+@pytest.mark.parametrize("name", NAMES)
+def test_a_wiretap_sees_no_clear_payload(name: str, policy: str, recorded: Recorded) -> None:
+    protected, twin = recorded(name, policy), recorded(name, "unsafe_plaintext")
+    payloads = [*clear_spellings(protected), *clear_spellings(twin), *quantised(twin)]
+    wire = protected.wire()
+    assert len(wire) > 100_000
+    assert found(payloads, wire) == 0
+    assert found(quantised(twin), twin.wire()) > 0  # control: the same search finds it in clear
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_search_finds_each_spelling_that_is_planted(name: str, recorded: Recorded) -> None:
+    protected = recorded(name, "he")
+    wire = protected.wire()[:5000]
+    payloads = [s for s in clear_spellings(protected) if telling(s[:64]).size]
+    assert payloads
+    for spelling in payloads[:: max(1, len(payloads) // 20)]:
+        assert found([spelling], wire) == 0
+        assert found([spelling], wire[:1001] + spelling[:64] + wire[1001:]) > 0
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_o27_sizes_and_headers_tell_nothing_of_the_data(name: str, recorded: Recorded) -> None:
+    """Two clients' traffic differs in names, digests and ciphertext only."""
+    recording = recorded(name, "he")
+    shapes: dict[str, list[Any]] = {}
+    for data, envelope in recording.envelopes().items():
+        header = envelope.header
+        if header.sender.startswith("client"):
+            shapes.setdefault(header.sender, []).append(
+                (header.item, header.round, header.exchange, len(data))
+            )
+    assert len(shapes) == 5 and len({tuple(rows) for rows in shapes.values()}) == 1
+
+
+# --- the aggregator's object graph --------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_o9_the_aggregator_reaches_no_secret_key(name: str, tmp_path: Path) -> None:
+    looked: list[str] = []
+
+    def watch(parties: Parties) -> None:
+        looked.append(parties.aggregator.state)
+        own = parties.identity("aggregator")
+        assert secrets(parties.aggregator, own) == []
+
+    recording = record(config(name, "he"), tmp_path / "run", watch=watch)
+    assert len(looked) == recording.result["exchanges"] and {"OPENING", "ASKED"} <= set(looked)
+    parties = recording.parties
+    assert secrets(parties.aggregator, parties.identity("aggregator")) == []
+
+
+def _private_context() -> tenseal.Context:
+    return tenseal.context(tenseal.SCHEME_TYPE.BFV, poly_modulus_degree=4096, plain_modulus=1032193)
+
+
+PLANTED = {
+    "SecretKey": lambda: scheme().keygen()[1],
+    "OpeningKey": lambda: Identity.generate("client-1", Role.CLIENT).opening,
+    "SigningKey": lambda: Identity.generate("client-1", Role.CLIENT).signing,
+    "Context": _private_context,
+}
+
+
+@pytest.mark.parametrize("kind", sorted(PLANTED))
+def test_the_walk_finds_a_planted_secret(kind: str, recorded: Recorded) -> None:
+    parties = recorded("fed_avg", "he").parties
+    aggregator, own = parties.aggregator, parties.identity("aggregator")
+    secret = PLANTED[kind]()
+
+    def closure() -> Any:
+        return secret
+
+    assert secrets(aggregator, own) == []
+    for holder in ({"deep": [secret]}, closure, lambda x=secret: x):
+        aggregator.__dict__["planted"] = holder
+        try:
+            assert kind in secrets(aggregator, own)
+        finally:
+            del aggregator.__dict__["planted"]
+
+
+def test_the_walk_finds_the_secrets_of_the_parties_that_have_them(recorded: Recorded) -> None:
+    parties = recorded("fed_avg", "he").parties
+    client = parties.others["client-1"]
+    assert "Site" in secrets(client, parties.identity("client-1"))
+    assert "OpeningKey" in secrets(client, parties.identity("client-2"))
+
+
+def test_every_envelope_but_the_key_is_sealed(recorded: Recorded) -> None:
+    """The bodies of a protected run look like noise: no byte value stands out."""
+    recording = recorded("fed_avg", "he")
+    bodies: dict[bool, bytes] = {True: b"", False: b""}
+    for envelope in recording.envelopes().values():
+        bodies[envelope.header.item.startswith("key.")] += envelope.body
+    counts = np.bincount(np.frombuffer(bodies[False], np.uint8), minlength=256)
+    expected = counts.sum() / 256
+    statistic = float(((counts - expected) ** 2 / expected).sum())
+    assert statistic < 255 + 8 * np.sqrt(2 * 255)  # chi-square, 255 degrees of freedom
+    clear = b"".join(
+        Envelope.decode(data).body for _, data in recorded("fed_avg", "unsafe_plaintext").tap.sent
+    )
+    counts = np.bincount(np.frombuffer(clear, np.uint8), minlength=256)
+    expected = counts.sum() / 256
+    assert float(((counts - expected) ** 2 / expected).sum()) > 255 + 8 * np.sqrt(2 * 255)

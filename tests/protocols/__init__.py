@@ -1,0 +1,1 @@
+"""Tests of the law: messages, policy, plan, envelopes, ledger, and every role under attack."""

@@ -1,0 +1,232 @@
+"""The plan: nothing of it may grow unnoticed, and what runs is what it says."""
+
+import json
+
+import pytest
+from pydantic import ValidationError
+
+from protocols.disclosures import Disclosure
+from protocols.errors import CohortTooSmall, NotInPlan, SecureFglError
+from protocols.guards import describe
+from protocols.papers import Papers
+from protocols.plan import DataPlan, Item, Plan, drift
+from tests.protocols.toys import GIFTS, SOW, TRAIN, names_of, toy_plan
+from tests.protocols.wire import World
+
+FORMS = [TRAIN, SOW, GIFTS]
+
+
+def changed(plan, **facts):
+    return plan.model_copy(update=facts)
+
+
+def with_item(plan, which, **facts):
+    items = tuple(changed(i, **facts) if i.id == which else i for i in plan.items)
+    return changed(plan, items=items)
+
+
+WORSE = {
+    "version": 2,
+    "algorithm": "other",
+    "form": "other",
+    "rounds": 4,
+    "clients": ("client-1", "client-2", "client-3", "client-4", "mallory"),
+    "data": DataPlan(name="x", task="node", features=3, classes=2, records=10, synthetic=True),
+    "policy": "other",
+    "policy_digest": "0" * 64,
+    "smallest_cohort": 3,
+    "scheme": "none",
+    "budget": "epsilon is whatever",
+    "warnings": ("UNSAFE: everything leaves in clear",),
+    "dims": {"d": 6},
+    "items": None,
+}
+WORSE_ITEM = {
+    "id": "other.up.SUM",
+    "sender": "aggregator",
+    "recipient": "client",
+    "disclosure": Disclosure.NOISED,
+    "messages": (),
+    "guards": ("unsafe_clear",),
+    "unsafe": True,
+    "bytes": 10**9,
+    "body": 10**9,
+    "per_round": 99,
+    "times": 99,
+    "dims": {"he_total": 1},
+    "learns": {"aggregator": "EVERYTHING: the message in clear"},
+}
+
+
+def test_the_tables_below_miss_no_field():
+    assert set(WORSE) == set(Plan.model_fields)
+    assert set(WORSE_ITEM) == set(Item.model_fields)
+
+
+@pytest.mark.parametrize("name", [n for n in WORSE if n != "items"])
+def test_every_change_of_the_plan_is_found(name):
+    plan = toy_plan()
+    assert drift(plan, plan) == []
+    found = drift(plan, changed(plan, **{name: WORSE[name]}))
+    assert found
+    assert all(isinstance(line, str) and line for line in found)
+
+
+@pytest.mark.parametrize("name", WORSE_ITEM)
+def test_every_change_of_any_item_is_found(name):
+    for form in FORMS:
+        plan = toy_plan(form)
+        for item in plan.items:
+            if getattr(item, name) != WORSE_ITEM[name]:
+                assert drift(plan, with_item(plan, item.id, **{name: WORSE_ITEM[name]}))
+
+
+@pytest.mark.parametrize("name", ["bytes", "body", "per_round", "times"])
+def test_growth_by_one_is_found_and_shrinking_is_none(name):
+    plan = toy_plan()
+    for item in plan.items:
+        value = getattr(item, name)
+        assert drift(plan, with_item(plan, item.id, **{name: value + 1}))
+        if value:
+            assert drift(plan, with_item(plan, item.id, **{name: value - 1})) == []
+
+
+def test_every_change_of_any_field_of_a_message_is_found():
+    plan = toy_plan()
+    for item in plan.items:
+        for m, message in enumerate(item.messages):
+            others = {"name": "Other", "disclosure": Disclosure.MIXED, "fields": ()}
+            variants = [changed(message, **{k: v}) for k, v in others.items()]
+            for f, field in enumerate(message.fields):
+                for key, value in {**dict.fromkeys(type(field).model_fields, "x"),
+                                   "shape": (9, 9)}.items():  # fmt: skip
+                    fields = list(message.fields)
+                    fields[f] = changed(field, **{key: value})
+                    variants.append(changed(message, fields=tuple(fields)))
+            for variant in variants:
+                if variant == message:
+                    continue
+                messages = list(item.messages)
+                messages[m] = variant
+                wanted = with_item(plan, item.id, messages=tuple(messages))
+                assert drift(plan, wanted)
+                assert wanted.digest != plan.digest
+                assert wanted.item(item.id).schema_digest != item.schema_digest
+
+
+def test_fewer_rounds_and_fewer_items_are_none():
+    plan = toy_plan(rounds=3)
+    assert drift(plan, toy_plan(rounds=2)) == []
+    assert drift(plan, toy_plan(rounds=4))
+    assert drift(plan, changed(plan, items=plan.items[:-1])) == []
+    assert drift(plan, changed(plan, smallest_cohort=9)) == []
+
+
+def test_a_new_item_is_found():
+    plan = toy_plan()
+    extra = changed(plan.items[0], id="extra.up.NOISED")
+    assert drift(plan, changed(plan, items=(*plan.items, extra)))
+
+
+def test_digest_and_text_are_stable():
+    for form in FORMS:
+        plan, again = toy_plan(form), toy_plan(form)
+        assert plan.digest == again.digest
+        assert plan.text() == again.text()
+        read = Plan.model_validate_json(plan.text())
+        assert read == plan
+        assert read.digest == plan.digest
+        assert json.loads(plan.text()) == plan.document()
+
+
+def test_the_digest_changes_with_every_field():
+    plan = toy_plan()
+    digests = {plan.digest}
+    for name, value in WORSE.items():
+        if name != "items":
+            digests.add(changed(plan, **{name: value}).digest)
+    for name, value in WORSE_ITEM.items():
+        digests.add(with_item(plan, "train.up.SUM", **{name: value}).digest)
+    assert len(digests) == len(WORSE) + len(WORSE_ITEM)
+
+
+def test_an_unknown_key_in_a_plan_is_refused_by_name():
+    document = toy_plan().document()
+    with pytest.raises(ValidationError, match="rounds"):
+        Plan.model_validate({**document, "round": 3})
+    with pytest.raises(NotInPlan):
+        toy_plan().item("train.up.MIXED")
+
+
+def test_ids_and_clients_are_unique():
+    plan = toy_plan()
+    document = plan.document()
+    for broken in (
+        {**document, "items": document["items"] + document["items"][:1]},
+        {**document, "clients": [*document["clients"][:4], document["clients"][0]]},
+    ):
+        with pytest.raises(ValidationError):
+            Plan.model_validate(broken)
+
+
+def test_the_plan_knows_nothing_of_the_data():
+    one, two = World(), World()
+    for site in two.sites.values():
+        site.delta = site.delta * 0 + 0.111
+        site.count = 77
+    assert one.plan.digest == two.plan.digest
+
+
+def test_a_small_federation_has_no_plan():
+    with pytest.raises(CohortTooSmall):
+        toy_plan(clients=names_of(3))
+    with pytest.raises(SecureFglError, match="adds at most"):
+        toy_plan(clients=names_of(129))
+
+
+def test_the_plan_says_who_learns_what():
+    plan = toy_plan()
+    up = plan.item("train.up.SUM")
+    assert up.learns["key_authority"].startswith("uniform noise")
+    assert "total" in up.learns["aggregator"]
+    assert any("SYNTHETIC" in w for w in plan.warnings)
+    assert plan.bytes_up() == sum(
+        i.bytes * i.times for i in plan.items if i.id in ("train.up.SUM", "train.ack")
+    )
+
+
+# --- what a party believes of a plan it is given --------------------------------------------------
+
+
+def papers(world, plan):
+    return Papers(
+        world.identities["client-1"], world.roster, plan, world.policy, world.run, world.scheme
+    )
+
+
+def test_a_plan_for_another_policy_is_refused():
+    world = World()
+    assert papers(world, world.plan).plan_digest == world.plan.digest
+    with pytest.raises(NotInPlan):
+        papers(world, changed(world.plan, policy_digest="0" * 64))
+
+
+def test_a_plan_that_claims_other_guards_than_the_policy_is_refused():
+    world = World(policy="unsafe_plaintext")
+    claim = tuple(describe(g) for g in World().policy.chain(Disclosure.SUM))
+    for lie in ({"guards": claim}, {"unsafe": False}):
+        with pytest.raises(NotInPlan):
+            papers(world, with_item(world.plan, "train.up.SUM", **lie))
+
+
+def test_a_plan_for_other_clients_than_the_roster_is_refused():
+    world = World(clients=8)
+    for clients in (names_of(5), (*names_of(7), "mallory")):
+        with pytest.raises(NotInPlan):
+            papers(world, toy_plan(clients=clients))
+
+
+def test_a_plan_with_a_smaller_cohort_than_the_policy_is_refused():
+    world = World()
+    with pytest.raises(NotInPlan):
+        papers(world, changed(world.plan, smallest_cohort=2))

@@ -1,0 +1,247 @@
+"""A whole run over a wire made of lists, with a toy algorithm, and tools to play a dishonest party.
+
+`World` holds every session of one run. `World.forge` and `World.twin` hold what an adversary in
+that role holds: its keys, and gateways that remember nothing of what was said before.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from crypto.bfv import scheme
+from crypto.samplers import derive, entropy
+from protocols.codec import encode
+from protocols.control import Call, OpenRequest
+from protocols.disclosures import Disclosure
+from protocols.envelope import NONE, Envelope, Header, signed_header
+from protocols.forms import Form
+from protocols.gateway import Gateway, commitment, given_digest
+from protocols.guards import find
+from protocols.ledger import Ledger, MemoryStore, read_lines
+from protocols.messages import ReleasedMessage
+from protocols.papers import Papers, Where
+from protocols.planning import AGGREGATOR_NAME, AUTHORITY_NAME
+from protocols.policy import PrivacyPolicy
+from protocols.roster import EVERYONE, Identity, Role, Roster, cohort_digest, run_id
+from protocols.rounds import Ask, Cohort, Reply
+from protocols.sessions.aggregator import AggregatorSession
+from protocols.sessions.base import Parcel
+from protocols.sessions.client import ClientSession
+from protocols.sessions.key_authority import KeyAuthoritySession
+from tests.protocols.toys import TRAIN, D, Start, Toy, first, names_of, toy_plan
+
+ROUNDING = derive(bytes(32), "tests", "rounding")
+
+
+class World:
+    """All parties of one run."""
+
+    def __init__(
+        self,
+        form: Form[Any] = TRAIN,
+        policy: PrivacyPolicy | str = "pilot",
+        *,
+        clients: Sequence[str] | int = 5,
+        rounds: int = 3,
+        d: int = D,
+        identities: dict[str, Identity] | None = None,
+        stores: dict[str, MemoryStore] | None = None,
+    ) -> None:
+        self.form, self.names = form, names_of(clients) if isinstance(clients, int) else clients
+        self.policy = PrivacyPolicy.preset(policy) if isinstance(policy, str) else policy
+        self.scheme = scheme() if find(self.policy.rules[Disclosure.SUM], "he") else None
+        self.plan = toy_plan(
+            form, self.policy, clients=self.names, rounds=rounds, d=d, bfv=self.scheme
+        )
+        roles = {AGGREGATOR_NAME: Role.AGGREGATOR, **dict.fromkeys(self.names, Role.CLIENT)}
+        if self.scheme is not None:
+            roles[AUTHORITY_NAME] = Role.KEY_AUTHORITY
+        self.identities = identities or {n: Identity.generate(n, r) for n, r in roles.items()}
+        self.roster = Roster(identity.party for identity in self.identities.values())
+        self.run = run_id(entropy(16), self.roster, self.plan.digest, self.policy.digest)
+        self.stores = {n: (stores or {}).get(n, MemoryStore()) for n in roles}
+        self.sites = {
+            n: Toy(i, np.linspace(-0.4, 0.4, d) * (i + 1) / 5, count=i + 2)
+            for i, n in enumerate(self.names)
+        }
+        for site in self.sites.values():
+            site.names = self.names  # type: ignore[attr-defined]
+        self.clients = {
+            n: ClientSession(*self._common(n), site=self.sites[n], form=form) for n in self.names
+        }
+        self.aggregator = AggregatorSession(*self._common(AGGREGATOR_NAME), form)
+        if self.scheme is not None:
+            self.authority = KeyAuthoritySession(*self._common(AUTHORITY_NAME))
+        self.wire: list[bytes] = []  # every envelope that travelled, in order
+
+    def _common(self, name: str) -> tuple[Papers, Ledger, bytes]:
+        papers = Papers(
+            self.identities[name], self.roster, self.plan, self.policy, self.run, self.scheme
+        )
+        return papers, Ledger(name, self.run, self.stores[name], lambda: "2026-01-01"), ROUNDING
+
+    # --- the honest flow --------------------------------------------------------------------
+
+    def session(self, name: str) -> Any:
+        if name == AGGREGATOR_NAME:
+            return self.aggregator
+        return self.clients[name] if name != AUTHORITY_NAME else self.authority
+
+    def deliver(self, parcel: Parcel) -> list[Parcel]:
+        answers = self.session(parcel.to).receive(parcel.data)
+        self.wire += [parcel.data, *(a.data for a in answers)]
+        return answers
+
+    def pump(self, outgoing: Sequence[Parcel]) -> None:
+        """Deliver until nothing is left, as a transport and its driver do."""
+        while outgoing:
+            for parcel in outgoing:
+                for answer in self.deliver(parcel):
+                    self.aggregator.receive(answer.data)
+            outgoing = self.aggregator.advance()
+
+    def start(self) -> World:
+        self.pump(self.aggregator.start())
+        return self
+
+    def ask(self, round: int = 1, given: Any = None, back: Any = None, members: Any = None) -> Any:
+        """Return the parcels of an honest Ask of the form's first exchange."""
+        if given is None:
+            exchange = self.form.exchanges[0]
+            given, back = first(exchange.given[0]), exchange.back
+        cohort = Cohort(members or self.names)
+        return self.aggregator.ask(Ask(cohort, given, back or ()), round)
+
+    def round(self, number: int = 1, **facts: Any) -> Reply:
+        self.pump(self.ask(number, **facts))
+        return self.aggregator.reply()
+
+    def receive_or_none(self, client: str, data: bytes) -> bytes | None:
+        """Return what a fresh copy of a client's session answers, or None if it refuses."""
+        papers = self.papers(client)
+        ledger = Ledger(client, self.run, MemoryStore(), lambda: "2026-01-01")
+        copy = ClientSession(papers, ledger, ROUNDING, site=self.sites[client], form=self.form)
+        copy.state = self.clients[client].state
+        answers = copy.receive(data)
+        return None if refused(answers) else answers[0].data
+
+    def until_open(self, round: int = 1) -> Parcel:
+        """Run an honest round up to the open request, which is returned undelivered."""
+        for parcel in self.ask(round):
+            for answer in self.deliver(parcel):
+                self.aggregator.receive(answer.data)
+        (request,) = self.aggregator.advance()
+        return request
+
+    def entries(self, name: str) -> list[dict[str, Any]]:
+        return [entry for entry, _ in read_lines(self.stores[name].lines)]
+
+    def kinds(self, name: str) -> list[str]:
+        return [entry["kind"] for entry in self.entries(name)]
+
+    # --- what a dishonest party can do --------------------------------------------------------
+
+    def papers(self, name: str) -> Papers:
+        return self.session(name).papers
+
+    def twin(self, name: str) -> Gateway:
+        """Return a gateway with a party's keys and no memory of what that party sent."""
+        ledger = Ledger(name, self.run, MemoryStore(), lambda: "2026-01-01")
+        return Gateway(self.papers(name), ledger, entropy(32))
+
+    def where(self, members: Sequence[str] | None = None, **facts: Any) -> Where:
+        chosen = {"round": 1, "exchange": 1, **facts}
+        return Where(members=tuple(members if members is not None else self.names), **chosen)
+
+    def forge(
+        self, by: str, item: str, recipient: str, body: bytes, where: Where, **changes: Any
+    ) -> bytes:
+        """Return an envelope over any body, signed by `by`; `changes` overwrite the header."""
+        papers, planned = self.papers(by), self.plan.item(item)
+        key = "0" * 16 if recipient == EVERYONE else self.roster.party(recipient).seal.key_id
+        if planned.disclosure.value == "SUM" and papers.he_key is not None:
+            key = papers.he_key.key_id[:16]
+        facts = {
+            "run": self.run,
+            "plan": self.plan.digest,
+            "policy": self.policy.digest,
+            "round": where.round,
+            "exchange": where.exchange,
+            "attempt": where.attempt,
+            "cohort": NONE
+            if not where.members
+            else cohort_digest(
+                self.run, self.plan.digest, where.round, where.attempt, where.members
+            ),
+            "item": item,
+            "schema": planned.schema_digest,
+            "sender": by,
+            "recipient": recipient,
+            "key": key,
+            "given": where.given,
+            "body": NONE,
+            "head": NONE,
+            "nonce": entropy(16).hex(),
+        }
+        header = Header(**{**facts, **changes})
+        sealed = find(self.policy.chain(planned.disclosure), "seal")
+        if sealed and not item.endswith(".up.SEALED") and recipient != EVERYONE:
+            seal = self.roster.party(recipient).seal
+            body = seal.seal(header.encode(without_body=True), body)
+        header = Header(**{**header.__dict__, "body": hashlib.sha256(body).hexdigest()})
+        signature = self.identities[by].signing.sign("envelope", header.encode())
+        return Envelope(header, signature, body).encode()
+
+    def evil_ask(self, client: str, members: Sequence[str] | None = None, **facts: Any) -> bytes:
+        """Return an Ask that only a dishonest aggregator sends; `facts`: where, weights, mask..."""
+        chosen = tuple(members if members is not None else self.names)
+        item, dims = f"{self.form.exchanges[0].name}.down", self.plan.dims
+        call = Call(members=facts.pop("mask", None) or self.roster.mask(chosen))
+        kind = self.form.exchanges[0].given[0]
+        given = first(kind) if "weights" not in facts else Start(weights=facts.pop("weights"))
+        shared = [m for m in (call, given) if isinstance(m, ReleasedMessage)]
+        digest = facts.pop("given", None) or given_digest(shared, dims)
+        places = {k: facts.pop(k) for k in ("round", "exchange", "attempt") if k in facts}
+        where = self.where(chosen, given=digest, **places)
+        body = encode([call, given], dims)
+        return self.forge(AGGREGATOR_NAME, item, client, body, where, **facts)
+
+    def evil_open(self, headers: bytes, where: Where, total: bytes | None = None) -> bytes:
+        """Return an open request over any headers; the total is one encryption of zeros."""
+        item = self.plan.item(f"{self.form.exchanges[0].name}.open")
+        papers = self.papers(AGGREGATOR_NAME)
+        if total is None:
+            total = self.scheme.encrypt(papers.he_key, np.zeros(1, np.uint64))
+        padded = headers.ljust(item.dims["he_headers"], b"\0")
+        request = OpenRequest(total=total, headers=padded)
+        body = encode([request], papers.dims(item))
+        return self.forge(AGGREGATOR_NAME, item.id, AUTHORITY_NAME, body, where)
+
+
+def uploads(world: World, parcels: Sequence[Parcel]) -> dict[str, bytes]:
+    """Deliver an Ask to every client and return its upload by client."""
+    return {parcel.to: world.deliver(parcel)[0].data for parcel in parcels}
+
+
+def commitment_of(data: bytes) -> str:
+    """Return the ledger's commitment to an envelope's bytes."""
+    return commitment(Envelope.decode(data))
+
+
+def headers_of(envelopes: Sequence[bytes]) -> bytes:
+    return b"".join(signed_header(Envelope.decode(data)) for data in envelopes)
+
+
+def where_of(data: bytes, members: Sequence[str]) -> Where:
+    header = Envelope.decode(data).header
+    return Where(header.round, header.exchange, tuple(members), header.given, header.attempt)
+
+
+def refused(parcels: Sequence[Parcel]) -> bool:
+    """Tell whether what a party answered is one refusal and nothing else."""
+    items = [Envelope.decode(p.data).header.item for p in parcels]
+    return len(items) == 1 and items[0].startswith("refusal.")
