@@ -1,7 +1,7 @@
 """What the message layer costs beside the encryption it carries.
 
-(a) bare: n clients' integers are encrypted, added and decrypted with `crypto.bfv`, nothing else.
-    "bare from reals" also rounds and packs the vectors first, as anybody must who sends them.
+(a) bare: n clients' integers are packed, encrypted, added, decrypted and unpacked with `crypto`,
+    nothing else: integers in, their total out. "bare from reals" also rounds the vectors first.
 (b) layer: the same vectors as one whole round without training: aggregator's Ask, clip, rounding,
     packing, encryption, HPKE, signatures, plan checks, ledgers on disk, blind opening, decoding.
 (c) clear: the round of (b) under `unsafe_plaintext`.
@@ -33,6 +33,7 @@ from crypto.bfv import scheme as find_scheme
 from crypto.quantiser import Grid, Packing
 from crypto.samplers import Stream, entropy
 from protocols.forms import Algorithm, Form
+from protocols.ledger import MemoryStore, Store
 from protocols.messages import ReleasedMessage, SumMessage, Vector, count, real
 from protocols.plan import DataPlan
 from protocols.planning import make_plan
@@ -89,22 +90,26 @@ def bare(bfv: Bfv, d: int, clients: int, *, reals: bool = False) -> Callable[[],
     rng = np.random.default_rng(3)
     vectors = [rng.uniform(-0.4, 0.4, size=d) for _ in range(clients)]
 
-    def packed(vector: np.ndarray[Any, Any]) -> Any:
+    def integers(vector: np.ndarray[Any, Any]) -> Any:
         levels = grid.quantise(vector, Stream(entropy(32))) + grid.levels
-        return packing.pack(levels.astype(np.uint64))
+        return levels.astype(np.uint64)
 
-    ready = [packed(vector) for vector in vectors]
+    ready = [integers(vector) for vector in vectors]
 
     def go() -> None:
         total = bfv.accumulator(public)
-        for vector, coefficients in zip(vectors, ready, strict=True):
-            total.add(bfv.encrypt(public, packed(vector) if reals else coefficients))
-        bfv.decrypt(secret, total.to_bytes())
+        for vector, rounded in zip(vectors, ready, strict=True):
+            values = integers(vector) if reals else rounded
+            total.add(bfv.encrypt(public, packing.pack(values)))
+        opened = bfv.decrypt(secret, total.to_bytes())
+        packing.unpack(opened[: packing.coefficients(d)], d)
 
     return go
 
 
-def layer(policy_name: str, d: int, clients: int, rounds: int, folder: Path) -> Callable[[], None]:
+def layer(
+    policy_name: str, d: int, clients: int, rounds: int, folder: Path | None
+) -> Callable[[], None]:
     """Return (b) or (c): one call is one round through all sessions; at most `rounds` calls."""
     policy = PrivacyPolicy.preset(policy_name)
     rng = np.random.default_rng(3)
@@ -117,7 +122,9 @@ def layer(policy_name: str, d: int, clients: int, rounds: int, folder: Path) -> 
     )
     form = policy.admit(algorithm)
 
-    def store(name: str) -> FileStore:
+    def store(name: str) -> Store:
+        if folder is None:
+            return MemoryStore()
         return FileStore(folder / policy_name / f"{name}.jsonl")
 
     parties = set_up(plan, policy, form, list(range(clients)), scheme=scheme, store=store, seed=1)
@@ -137,7 +144,7 @@ def rounds_without_training(args: argparse.Namespace) -> dict[str, Any]:
     """Return the figures of (a), (b) and (c)."""
     bfv, rounds = find_scheme(), args.repeats + 2
     with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
+        folder = None if args.ledgers == "memory" else Path(name)
         parts = {
             "bare": bare(bfv, args.parameters, args.clients),
             "bare_from_reals": bare(bfv, args.parameters, args.clients, reals=True),
@@ -155,6 +162,7 @@ def rounds_without_training(args: argparse.Namespace) -> dict[str, Any]:
         "parameters": args.parameters,
         "clients": args.clients,
         "repeats": args.repeats,
+        "ledgers": args.ledgers,
         **{f"{part}_s": value for part, value in found.items()},
         "layer_over_bare": paired_ratio(seconds, "layer", "bare"),
         "layer_over_bare_from_reals": paired_ratio(seconds, "layer", "bare_from_reals"),
@@ -199,6 +207,12 @@ def main() -> int:
     options = parser("The message layer beside bare encryption.", repeats=7)
     options.add_argument("--clients", type=int, default=CLIENTS)
     options.add_argument("--parameters", type=int, default=CORA_PARAMETERS)
+    options.add_argument(
+        "--ledgers",
+        choices=("disk", "memory"),
+        default="disk",
+        help="memory leaves the disk's fsync out, which is most of the noise on a busy machine",
+    )
     options.add_argument("--profile", action="store_true", help="one more round under cProfile")
     options.add_argument("--train", metavar="DATA", help="folder of data sets: whole runs on Cora")
     options.add_argument("--train-rounds", type=int, default=10)

@@ -126,7 +126,7 @@ class OpeningKey(Mute):
         """The key to which others seal."""
         return self._public
 
-    def open(self, info: bytes, sealed: bytes) -> bytes:
+    def open(self, info: bytes, sealed: bytes | memoryview) -> bytes:
         """Return the plaintext sealed to this key under `info`, or raise InvalidSeal."""
         if len(sealed) < SEAL_OVERHEAD:
             raise InvalidSeal

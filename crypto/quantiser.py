@@ -131,11 +131,10 @@ class Packing:
         taken = _unsigned(values)
         if taken.size and int(taken.max()) >> self.value_bits:
             raise OutOfRange("A value has more bits than the packing reserves for it.")
-        rows = np.zeros((self.coefficients(taken.size), self.per), dtype=np.uint64)
-        rows.reshape(-1)[: taken.size] = taken
-        packed = rows[:, 0].copy()
+        packed = taken[:: self.per].copy()
         for slot in range(1, self.per):
-            packed |= rows[:, slot] << np.uint64(slot * self.slot_bits)
+            part = taken[slot :: self.per]  # one value shorter where the last slots stay empty
+            packed[: part.size] |= part << np.uint64(slot * self.slot_bits)
         return packed
 
     def unpack(self, coefficients: NDArray[np.uint64], count: int) -> NDArray[np.uint64]:

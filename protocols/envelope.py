@@ -122,7 +122,7 @@ class Envelope:
 
     header: Header
     signature: bytes
-    body: bytes
+    body: bytes | memoryview
 
     def encode(self) -> bytes:
         """Return the bytes that travel."""
@@ -158,7 +158,7 @@ class Envelope:
         if size > BODY_LIMIT or len(data) != rest + 4 + size:
             raise BadEnvelope("An envelope's body does not have the length it states.")
         header = Header.decode(bytes(view[start:end]))
-        body = bytes(view[rest + 4 :])
+        body = view[rest + 4 :].toreadonly()  # not copied: uploads are megabytes
         if not hmac.compare_digest(header.body, hashlib.sha256(body).hexdigest()):
             raise BadEnvelope("An envelope's body does not match its signed digest.")
         return cls(header, bytes(view[end:rest]), body)

@@ -99,13 +99,14 @@ class Inbox:
 
     def _unseal(self, envelope: Envelope, item: Item) -> bytes:
         chain = self._papers.policy.chain(item.disclosure)
-        body = envelope.body
+        body: bytes | None = None
         if find(chain, "seal") and not item.id.endswith(f".up.{Disclosure.SEALED}"):
             info = envelope.header.encode(without_body=True)
             try:
-                body = self._papers.me.opening.open(info, body)
+                body = self._papers.me.opening.open(info, envelope.body)
             except CryptoError as error:
                 raise BadEnvelope("An envelope does not open with this party's key.") from error
+        body = bytes(envelope.body) if body is None else body
         if len(body) != item.body:
             raise BadEnvelope("A message does not have the planned size.")
         return body

@@ -27,7 +27,7 @@ from protocols.messages import (
 
 S = TypeVar("S")
 TotalT = TypeVar("TotalT", bound=SumMessage)
-EachT = TypeVar("EachT", NoisedMessage, MixedMessage)
+EachT = TypeVar("EachT", bound=NoisedMessage | MixedMessage)
 
 
 class Cohort:

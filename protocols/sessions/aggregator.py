@@ -9,7 +9,6 @@ from collections.abc import Sequence
 from typing import Any
 
 from crypto.errors import CryptoError
-from crypto.samplers import entropy
 from protocols.control import REFUSALS, Boxes, Call, Key, KeyCall, Opened, OpenRequest, Refusal
 from protocols.errors import (
     BadEnvelope,
@@ -45,7 +44,6 @@ class AggregatorSession(Session):
         self._form, self._exchange_number = form, 0
         self._key_envelope: bytes | None = None
         self._collection: Collection | None = None
-        self._blind = b""
         self._reply: Reply | None = None
         if not self._encrypts():
             self.move(Event.BEGIN)
@@ -180,10 +178,9 @@ class AggregatorSession(Session):
         return self._out([])
 
     def _request(self) -> Parcel:
-        """Ask the key authority to open the blinded total; only the seed can take the blind off."""
+        """Ask the authority to open the blinded total; only this session can take the blind off."""
         asked = self._asked
-        self._blind = entropy(32)
-        total, headers = asked.blinded(self._blind)
+        total, headers = asked.blinded()
         item = self.papers.plan.item(f"{asked.exchange.name}.open")
         padded = headers.ljust(item.dims["he_headers"], b"\0")
         request = OpenRequest(total=total, headers=padded)
@@ -201,13 +198,12 @@ class AggregatorSession(Session):
         if not isinstance(opened, Opened):
             raise BadEnvelope("An opened total is of another type.")
         try:
-            self._reply = asked.reply(asked.opened(opened.total, self._blind))
+            self._reply = asked.reply(asked.opened(opened.total))
         except (CryptoError, UnfitMessage) as error:
             self.die(error)
             raise RemoteProtocolError(
                 "The key authority returned something that is no total of this cohort."
             ) from error
-        self._blind = b""
         self.move(Event.OPEN)
 
     def reply(self) -> Reply:

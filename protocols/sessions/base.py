@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from protocols.control import REFUSALS, Refusal
@@ -29,7 +29,7 @@ class Parcel:
     """Bytes for one party; what a transport carries."""
 
     to: str
-    data: bytes
+    data: bytes = field(repr=False)
 
 
 class Session:

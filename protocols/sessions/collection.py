@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from crypto.quantiser import Packing
+from crypto.samplers import entropy
 from protocols.boxes import box_bytes
 from protocols.codec import decode
 from protocols.disclosures import Disclosure
@@ -33,6 +34,7 @@ class Collection:
     def __init__(self, papers: Papers, exchange: Exchange, where: Where) -> None:
         self.exchange, self.where, self._papers = exchange, where, papers
         self._letters: dict[tuple[str, str], Letter] = {}
+        self._blind: Vector | None = None
         kinds = dict.fromkeys(kind.disclosure for kind in exchange.back)
         self._expected = [self._item(d) for d in kinds] or [f"{exchange.name}.ack"]
 
@@ -94,11 +96,8 @@ class Collection:
         item = self._item(disclosure)
         return {m: self._letters[m, item].body for m in self.where.members}
 
-    def blinded(self, seed: bytes) -> tuple[bytes, bytes]:
-        """Add the uploads and a uniform blind (O1), and forget the uploads (O9).
-
-        Args:
-            seed: of the blind, 32 bytes from the operating system, known to the receiver only.
+    def blinded(self) -> tuple[bytes, bytes]:
+        """Add the uploads and a fresh uniform blind (O1), and forget the uploads (O9).
 
         Returns:
             The blinded total, and the signed headers of all uploads for the key authority.
@@ -115,21 +114,23 @@ class Collection:
             letter = self._letters.pop((member, item))
             total.add(letter.body)
             headers.append(signed_header(letter.envelope))
-        total.add_plain(papers.scheme.blind(seed, total.coefficients))
+        self._blind = papers.scheme.blind(entropy(32), total.coefficients)
+        total.add_plain(self._blind)
         return total.to_bytes(), b"".join(headers)
 
-    def opened(self, coefficients: bytes, seed: bytes) -> Vector:
+    def opened(self, coefficients: bytes) -> Vector:
         """Take the blind off an opened total; returns the integers, shape (layout.length,).
 
         Raises:
             CryptoError: this cannot be the total of this cohort under this blind.
         """
         papers, layout = self._papers, self._layout()
-        if papers.scheme is None:
-            raise LocalProtocolError("This aggregator has no encryption scheme.")
+        if papers.scheme is None or self._blind is None:
+            raise LocalProtocolError("This aggregator asked for no opening.")
         packing = Packing(layout.bits, len(papers.plan.clients), papers.scheme.plain_bits)
         values = np.frombuffer(coefficients, dtype="<u8")
-        plain = papers.scheme.subtract(values, papers.scheme.blind(seed, values.size))
+        plain = papers.scheme.subtract(values, self._blind)
+        self._blind = None
         return packing.unpack(plain[: packing.coefficients(layout.length)], layout.length)
 
     def clear_total(self) -> Vector | None:

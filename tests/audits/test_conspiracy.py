@@ -21,6 +21,7 @@ from protocols.roster import cohort_digest, run_id
 from tests.audits.toy_run import CLIENTS, Bus, Change, Toy, rewrite, run_toy
 
 CLIENT, AGGREGATOR, AUTHORITY = CLIENTS[1], "aggregator", "key-authority"
+COMMON = ("party", "prev", "run", "salt", "seq", "time")  # what every entry holds
 
 
 @pytest.fixture(scope="module")
@@ -98,12 +99,11 @@ def test_facts_that_no_entry_has(toy, view):
     for facts in ({"weights": "12"}, {"state": 1}, {"time": True}):
         finds("chain", "entry", rewrite(toy, view, setting(matches, **facts)))
     refusal = {"kind": "refusal", "code": "because", "exchange": 1, "reason": "x", "round": 1}
-    common = ("party", "prev", "run", "seq", "time")
 
     def refuse(owner: str, entry: Entry) -> list[Entry]:
         if not matches(owner, entry):
             return [entry]
-        return [{**{name: entry[name] for name in common}, **refusal}, entry]
+        return [{**{name: entry[name] for name in COMMON}, **refusal}, entry]
 
     finds("chain", "outside the closed list", rewrite(toy, view, refuse))
 
@@ -218,12 +218,11 @@ def test_o10_a_cohort_below_the_minimum(toy, view):
 
 def test_o5_somebody_else_than_the_authority_opened(toy, view):
     facts = {"kind": "open", "cohort": "ab" * 32, "exchange": 1, "members": 4, "round": 1}
-    common = ("party", "prev", "run", "seq", "time")
 
     def open_too(owner: str, entry: Entry) -> list[Entry]:
         if not (owner == AGGREGATOR and entry["kind"] == "close"):
             return [entry]
-        return [{**{name: entry[name] for name in common}, **facts}, entry]
+        return [{**{name: entry[name] for name in COMMON}, **facts}, entry]
 
     finds("opened", "is no key authority", rewrite(toy, view, open_too))
 

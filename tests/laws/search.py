@@ -22,7 +22,10 @@ def telling(payload: bytes) -> NDArray[np.uint64]:
     """Return the payload's windows that are distinctive enough to be looked for."""
     windows = np.unique(_windows(payload))
     rows = np.sort(windows.view(np.uint8).reshape(-1, WINDOW), axis=1)
-    return windows[(np.diff(rows.astype(int), axis=1) != 0).sum(axis=1) + 1 >= DISTINCT]
+    telling: NDArray[np.uint64] = windows[
+        (np.diff(rows.astype(int), axis=1) != 0).sum(axis=1) + 1 >= DISTINCT
+    ]
+    return telling
 
 
 def found(payloads: list[bytes], captured: bytes) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -148,7 +149,7 @@ def changed(plan: Plan, item: Item, **facts: Any) -> Plan:
     return plan.model_copy(update={"items": tuple(new if i == item else i for i in plan.items)})
 
 
-TAMPERS = {
+TAMPERS: dict[str, Callable[[Plan, Item], Plan]] = {
     "removed": without,
     "fewer_times": lambda plan, item: changed(
         plan, item, times=item.times - 1, per_round=min(item.per_round, item.times - 1)

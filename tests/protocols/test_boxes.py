@@ -6,6 +6,7 @@ import pytest
 from protocols.boxes import box_bytes, by_peers, close_boxes, open_boxes
 from protocols.control import Acknowledgement, Boxes
 from protocols.errors import BadEnvelope, CohortTooSmall, Refused, UnfitMessage
+from protocols.roster import Identity
 from protocols.rounds import Sealed
 from tests.protocols.toys import GIFTS, Fill, Gift, Update
 from tests.protocols.wire import World, where_of
@@ -88,10 +89,10 @@ def tampered(world, sealed, how):
         mine[3] = bytes(len(mine[3]))
     elif how == "a box of the relay's own":
         where = (world.run, 1, "fill.up.SEALED")
+        own, posed = world.identities["aggregator"], world.identities["client-4"].party
+        relay = Identity(posed, own.signing, own.opening)  # it names the sender, but cannot sign
         rows = {"row": np.zeros((5, 2)), "tally": np.zeros((5, 1), np.uint64)}
-        forged = close_boxes(
-            Gift(**rows), world.identities["aggregator"], world.roster, world.plan.dims, where
-        )
+        forged = close_boxes(Gift(**rows), relay, world.roster, world.plan.dims, where)
         mine[3] = cut(world, forged)[0]
     parcels["client-1"] = b"".join(mine)
     return Sealed(Gift, parcels)

@@ -33,20 +33,25 @@ def ledger(store=None, entries=4):
 
 
 @pytest.fixture
-def lines():
+def written():
     made, store = ledger()
     made.commit()
-    return store.lines
+    return made, store.lines
 
 
-def test_entries_are_chained(lines):
-    head = NONE
+@pytest.fixture
+def lines(written):
+    return written[1]
+
+
+def test_entries_are_chained(written):
+    (made, lines), head = written, NONE
     for number, (entry, line) in enumerate(read_lines(lines)):
         assert (entry["seq"], entry["prev"]) == (number, head)
         assert (entry["party"], entry["run"]) == ("bank", "run")
         assert entry["kind"] == KINDS[number]
         head = head_of(line)
-    assert ledger()[0].head == head
+    assert made.head == head
 
 
 def test_nothing_is_written_before_commit_and_once_by_it():
@@ -128,8 +133,8 @@ def test_a_changed_ledger_is_seen(lines, case):
     assert caught.value.step == "chain"
 
 
-def test_every_flipped_bit_is_seen_by_chain_or_checkpoint(lines):
-    made, _ = ledger()
+def test_every_flipped_bit_is_seen_by_chain_or_checkpoint(written):
+    made, lines = written
     key = SigningKey.generate()
     note = read(made.checkpoint(key), name="bank", key=key.public)
     for place in range(len(lines)):
@@ -142,8 +147,8 @@ def test_every_flipped_bit_is_seen_by_chain_or_checkpoint(lines):
         assert root([leaf_hash(line) for line in found]) != note.root
 
 
-def test_a_cut_tail_is_a_chain_but_not_what_was_signed(lines):
-    made, _ = ledger()
+def test_a_cut_tail_is_a_chain_but_not_what_was_signed(written):
+    made, lines = written
     key = SigningKey.generate()
     text = made.checkpoint(key)
     note = read(text, name="bank", key=key.public)

@@ -217,15 +217,33 @@ def test_o5_a_second_request_for_an_opened_exchange_is_refused(world):
     assert world.kinds("key-authority").count("open") == 1
 
 
-def test_o5_overlapping_cohorts_of_one_round_are_not_opened(world):
-    sent = list(collected(world).values())
-    assert opens(world, headers_of(sent), where_of(sent[0], world.names))
-    members = world.names[:4]
-    where = world.where(members, exchange=2, given=where_of(sent[0], members).given)
-    item = "train.up.SUM"
-    body = bytes(world.plan.item(item).body)
-    colluding = [world.forge(n, item, "aggregator", body, where) for n in members]
-    assert not opens(world, headers_of(colluding), where)
+def colluding(world, members, **places):
+    """Return headers that colluding clients signed for an upload of that place."""
+    where = world.where(members, given="ef" * 32, **places)
+    body = bytes(world.plan.item("train.up.SUM").body)
+    sent = [world.forge(n, "train.up.SUM", "aggregator", body, where) for n in members]
+    return headers_of(sent), where
+
+
+@pytest.mark.parametrize("second", [(3, 7), (0, 5), (1, 5)])
+def test_o5_overlapping_cohorts_of_one_round_are_not_opened(second):
+    world = World(clients=8).start()  # two openings of a round are planned here
+    assert opens(world, *colluding(world, world.names[:4]))
+    assert not opens(world, *colluding(world, world.names[slice(*second)], exchange=2))
+    assert isinstance(world.authority.last_error, BadEnvelope)
+
+
+def test_o5_another_attempt_does_not_open_an_exchange_again():
+    world = World(clients=8).start()
+    assert opens(world, *colluding(world, world.names[:4]))
+    assert not opens(world, *colluding(world, world.names[4:], attempt=2))
+    assert isinstance(world.authority.last_error, Replay)
+
+
+def test_headers_of_one_exchange_do_not_open_another():
+    world = World(clients=8).start()
+    headers, where = colluding(world, world.names[:4])
+    assert not opens(world, headers, world.where(world.names[:4], given=where.given, exchange=2))
 
 
 def test_disjoint_cohorts_of_one_round_are_opened():

@@ -20,7 +20,7 @@ from protocols.gateway import commitment
 from protocols.ledger import read_lines
 from protocols.messages import Message, PublicMessage, ReleasedMessage, count, real
 from protocols.policy import PrivacyPolicy
-from protocols.rounds import Ask, Cohort, Round
+from protocols.rounds import Ask, Cohort, EachT, Round
 from tests.toys import sealed as sealed_file
 from tests.toys import weighted_sum as weighted_file
 from tests.toys.match import match
@@ -39,7 +39,7 @@ def sites(*records: dict[str, Any]) -> list[Site]:
 
 
 def memories(played: Played, name: str) -> list[Any]:
-    clients = [played.parties.others[c] for c in played.parties.roster.clients]
+    clients: list[Any] = [played.parties.others[c] for c in played.parties.roster.clients]
     return [session._site.memory[name] for session in clients]
 
 
@@ -329,3 +329,8 @@ def test_an_algorithm_may_not_redefine_a_dimension_of_the_plan(dim: str) -> None
     algorithm = noised()
     with pytest.raises((ValueError, NotAdmitted)):
         plan_of(replace(algorithm, dims={dim: 3}), PrivacyPolicy.preset("unsafe_plaintext"), 5, 1)
+
+
+def test_each_keeps_the_type_of_its_message() -> None:
+    """A constrained type variable would widen Norm to NoisedMessage, which has no `norm`."""
+    assert EachT.__constraints__ == () and EachT.__bound__ is not None

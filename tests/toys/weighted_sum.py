@@ -45,7 +45,8 @@ class Portrait(SimilarityMessage):
 def softmax(rows: Array) -> Array:
     """Return each row's softmax."""
     raised: Array = np.exp(rows - rows.max(axis=1, keepdims=True))
-    return raised / raised.sum(axis=1, keepdims=True)
+    weights: Array = raised / raised.sum(axis=1, keepdims=True)
+    return weights
 
 
 def weighted_sum(*, d: int, p: int, tau: float = 3.0) -> Algorithm[Go]:

@@ -1,0 +1,73 @@
+"""Evaluation rides along where a round asks its first exchange once per cluster (GCFL)."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+
+from algorithms.evaluation import Tracked, evaluated
+from algorithms.site import Site
+from protocols.forms import Algorithm, Form
+from protocols.messages import Array, Message, ReleasedMessage, SumMessage, Vector, count, real
+from protocols.rounds import Ask, Cohort, Round
+from tests.toys.stage import play
+
+
+class Centre(ReleasedMessage):
+    """A cluster's model; every cluster starts from the same."""
+
+    weights: Vector = real(2, unit="weight", meaning="the model")
+
+
+class Update(SumMessage):
+    """A client's change."""
+
+    delta: Vector = real(2, unit="weight", meaning="change of the model")
+    clients: int = count(unit="client", meaning="1 per client")
+
+
+class Counting:
+    """A task whose site says itself what it scores."""
+
+    def score(self, predictions: Array, site: Site, split: str) -> tuple[int, int]:
+        right, total = getattr(site.data, split)
+        return right, total
+
+
+def clustered() -> Algorithm[Centre]:
+    def train(site: Site, given: Centre) -> Update:
+        return Update(delta=np.array([0.25, -0.25]), clients=1)
+
+    def predict(site: Site, given: Message | None) -> Array:
+        return np.zeros((0, 0))
+
+    def round(state: Centre, cohort: Cohort) -> Round[Centre]:
+        total: Any = 0
+        for cluster in cohort.split([0, 0, 0, 0, 1, 1, 1, 1]):
+            reply = yield Ask(cluster, given=state, back=Update)
+            found = reply.total(Update)
+            total = total + found.delta / found.clients / 2
+        return Centre(weights=state.weights + total)
+
+    return Algorithm(
+        "toy_clustered",
+        "after Xie et al., GCFL, NeurIPS 2021",
+        lambda rng: Centre(weights=np.zeros(2)),
+        predict,
+        (Form.of("clusters", round, answers={Centre: train}),),
+    )
+
+
+def test_a_round_that_asks_cluster_by_cluster_is_scored_over_all_clients() -> None:
+    holders = [Site(SimpleNamespace(val=(i, 10), test=(2 * i, 20)), seed=i) for i in range(8)]
+    task: Any = Counting()
+    played = play(evaluated(clustered(), task), holders, rounds=2)
+    tracked: Tracked[Centre] = played.state
+    assert len(tracked.scores) == 2
+    for score in tracked.scores:
+        assert (score.val_correct, score.val_count) == (sum(range(8)), 80)
+        assert (score.test_correct, score.test_count) == (2 * sum(range(8)), 160)
+        assert score.test_clients == 8
+    np.testing.assert_allclose(tracked.state.weights, [0.5, -0.5], atol=1e-4)
