@@ -16,7 +16,8 @@ import torch
 from torch import Tensor
 
 from algorithms.nn import GraphModel
-from algorithms.nn._sparse import Features, Propagation, dropout, product
+from algorithms.nn._sparse import Features, Propagation, product
+from algorithms.nn._stack import Stack
 
 NAME = "gcn"
 PROPAGATION: Literal["symmetric", "mean"] = "symmetric"
@@ -32,26 +33,7 @@ class _Layer(torch.nn.Module):
         return product(propagation, product(x, self.weight)) + self.bias
 
 
-class GCN(GraphModel):
-    """`layers` graph convolutions; parameters W⁰, b⁰, W¹, b¹, … with Wˡ of shape (in, out)."""
-
-    def __init__(self, widths: list[int], rate: float) -> None:
-        super().__init__()
-        self.rate = rate
-        self.layers = torch.nn.ModuleList(_Layer(a, b) for a, b in pairwise(widths))
-
-    def forward(
-        self, x: Features, propagation: Propagation, generator: torch.Generator, training: bool
-    ) -> Tensor:
-        """Logits, shape (N, C)."""
-        first, *others = self.layers
-        hidden: Tensor = first(x, propagation)
-        for layer in others:
-            hidden = dropout(torch.relu(hidden), self.rate, generator, training)
-            hidden = layer(hidden, propagation)
-        return hidden
-
-
 def build(features: int, classes: int, hidden: int, layers: int, dropout: float) -> GraphModel:
-    """GCN with `layers` convolutions of width `hidden`, uninitialised."""
-    return GCN([features, *[hidden] * (layers - 1), classes], dropout)
+    """GCN: parameters W⁰, b⁰, W¹, b¹, … with Wˡ of shape (in, out); uninitialised."""
+    widths = [features, *[hidden] * (layers - 1), classes]
+    return Stack((_Layer(wide, out) for wide, out in pairwise(widths)), dropout)

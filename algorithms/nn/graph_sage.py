@@ -18,7 +18,8 @@ import torch
 from torch import Tensor
 
 from algorithms.nn import GraphModel
-from algorithms.nn._sparse import Features, Propagation, dropout, product
+from algorithms.nn._sparse import Features, Propagation, product
+from algorithms.nn._stack import Stack
 
 NAME = "graph_sage"
 PROPAGATION: Literal["symmetric", "mean"] = "mean"
@@ -36,26 +37,7 @@ class _Layer(torch.nn.Module):
         return product(x, self.own) + near + self.bias
 
 
-class GraphSAGE(GraphModel):
-    """`layers` mean-aggregator layers; per layer W_own, W_near of shape (in, out), then b."""
-
-    def __init__(self, widths: list[int], rate: float) -> None:
-        super().__init__()
-        self.rate = rate
-        self.layers = torch.nn.ModuleList(_Layer(a, b) for a, b in pairwise(widths))
-
-    def forward(
-        self, x: Features, propagation: Propagation, generator: torch.Generator, training: bool
-    ) -> Tensor:
-        """Logits, shape (N, C)."""
-        first, *others = self.layers
-        hidden: Tensor = first(x, propagation)
-        for layer in others:
-            hidden = dropout(torch.relu(hidden), self.rate, generator, training)
-            hidden = layer(hidden, propagation)
-        return hidden
-
-
 def build(features: int, classes: int, hidden: int, layers: int, dropout: float) -> GraphModel:
-    """GraphSAGE with `layers` layers of width `hidden`, uninitialised."""
-    return GraphSAGE([features, *[hidden] * (layers - 1), classes], dropout)
+    """GraphSAGE: per layer W_own, W_near of shape (in, out), then b; uninitialised."""
+    widths = [features, *[hidden] * (layers - 1), classes]
+    return Stack((_Layer(wide, out) for wide, out in pairwise(widths)), dropout)
