@@ -94,6 +94,16 @@ def client_mean(score: Score) -> float:
     return score.test_share / 10_000 / max(score.test_clients, 1)
 
 
+def plausible(score: Score, clients: int) -> bool:
+    """Tell whether honest clients can have this total. Encryption gives no range proof."""
+    return (
+        score.val_correct <= score.val_count
+        and score.test_correct <= score.test_count
+        and score.test_clients <= clients
+        and score.test_share <= 10_000 * score.test_clients
+    )
+
+
 def evaluated(
     algorithm: Algorithm[S], task: Task, *, at: At = "downloaded"
 ) -> Algorithm[Tracked[S]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -39,7 +40,7 @@ _COMMON: dict[str, type] = {
     "time": str,
 }
 _FACTS: dict[str, dict[str, type]] = {
-    "plan": {"plan": str, "policy": str, "role": str, "roster": str},
+    "plan": {"plan": str, "policy": str, "role": str, "roster": str, "transport": str},
     "key": {"event": str, "key": str},
     "release": {
         **ROUTE,
@@ -56,7 +57,13 @@ _FACTS: dict[str, dict[str, type]] = {
     "open": {"cohort": str, "exchange": int, "members": int, "round": int},
     "close": {"state": str},
 }
-_OPTIONAL: dict[str, dict[str, type]] = {"key": {"scheme": str}, "refusal": {"detail": str}}
+_OPTIONAL: dict[str, dict[str, type]] = {
+    "key": {"scheme": str},
+    "refusal": {"detail": str},
+    "close": {"result": dict},
+}
+RESULT = {"best", "metrics", "model"}  # digests of what a finished run leaves; "" for no model
+_DIGEST = re.compile(r"[0-9a-f]{64}")
 
 
 @dataclass(frozen=True)
@@ -201,3 +208,13 @@ def _check_facts(number: int, entry: Entry) -> None:
             raise EvidenceError("chain", f"entry {number} holds a fact of the wrong type")
         if entry["disclosure"] not in list(Disclosure):
             raise EvidenceError("chain", f"entry {number} names no known disclosure")
+    if "result" in entry and not _is_result(entry["result"]):
+        raise EvidenceError("chain", f"entry {number} states a result in an unknown form")
+
+
+def _is_result(found: Mapping[str, object]) -> bool:
+    """Tell whether a result holds exactly its digests; only a model may be absent."""
+    return set(found) == RESULT and all(
+        isinstance(digest, str) and (_DIGEST.fullmatch(digest) or (not digest and n != "metrics"))
+        for n, digest in found.items()
+    )

@@ -10,7 +10,7 @@ from functools import cached_property
 from audits.book import Sent
 from protocols.errors import SecureFglError
 from protocols.guards import describe
-from protocols.plan import Item, Plan
+from protocols.plan import Item, Plan, times_in_round
 from protocols.policy import PrivacyPolicy
 from protocols.roster import EVERYONE, Roster
 
@@ -49,14 +49,17 @@ class Yardstick:
     def violations(self, releases: Sequence[Sent]) -> Iterator[Violation]:
         """Yield every release that is not as planned, with the first reason why."""
         often: Counter[tuple[str, str, str]] = Counter()
+        in_round: Counter[tuple[str, str, str, int]] = Counter()
         for sent in releases:
             often[sent.party, sent.item, sent.recipient] += 1
             count = often[sent.party, sent.item, sent.recipient]
-            what = self._objection(sent, count)
+            place = (sent.party, sent.item, sent.recipient, sent.facts["round"])
+            in_round[place] += 1
+            what = self._objection(sent, count, in_round[place])
             if what is not None:
                 yield Violation(sent, what)
 
-    def _objection(self, sent: Sent, count: int) -> str | None:
+    def _objection(self, sent: Sent, count: int, in_round: int) -> str | None:
         item = self.items.get(sent.item)
         if item is None:
             return "is no planned item"
@@ -67,13 +70,18 @@ class Yardstick:
         to = EVERYONE if sent.recipient == EVERYONE else self.roles.get(sent.recipient)
         if to != item.recipient:
             return "went to another role than planned"
+        return self._extent(item, sent, count, in_round) or self._protection(item, sent)
+
+    def _extent(self, item: Item, sent: Sent, count: int, in_round: int) -> str | None:
         if count > item.times:
             return f"left more often than the planned {item.times} times"
+        if in_round > times_in_round(item, sent.facts["round"], self.plan.rounds):
+            return "left more often in one round than planned"
         if sent.facts["bytes"] > item.bytes:
             return f"is larger than the planned {item.bytes} bytes"
         if sent.facts["round"] > self.plan.rounds:
             return "is of a round beyond the plan"
-        return self._protection(item, sent)
+        return None
 
     def _protection(self, item: Item, sent: Sent) -> str | None:
         facts = sent.facts

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
-from audits.checks import ledgers, papers, traffic
+from audits.checks import ledgers, outcome, papers, traffic
 from audits.steps import Check
 
-EVIDENCE: tuple[Check, ...] = (*papers.CHECKS, *ledgers.CHECKS, *traffic.CHECKS)
+EVIDENCE: tuple[Check, ...] = (
+    *papers.CHECKS,
+    *ledgers.CHECKS,
+    *traffic.CHECKS,
+    *outcome.CHECKS,
+)
 HEADS = ledgers.HEADS

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 from audits import words
 from audits.models import Egress, Finding, PlanDiff, Severity
@@ -52,12 +53,14 @@ def findings(
     diff: PlanDiff,
     egress: Sequence[Egress],
     evidence: Verification,
+    result: Mapping[str, Any],
     *,
     simulated: bool,
 ) -> tuple[Finding, ...]:
     """Return all findings, the gravest first."""
     make = _Maker()
     _evidence(make, evidence)
+    _impossible(make, result)
     _unplanned(make, diff)
     _egress(make, egress)
     _refused(make, diff)
@@ -92,6 +95,26 @@ def _evidence(make: _Maker, evidence: Verification) -> None:
             "What this report says may not be what happened.",
             "Keep a copy, ask each party for its own ledger and head, and compare.",
         )
+
+
+def _impossible(make: _Maker, result: Mapping[str, Any]) -> None:
+    """Encryption gives no range proof, so a client can make the cohort's counts absurd."""
+    found = result.get("metrics", {})
+    scores = found.items() if isinstance(found, Mapping) else [("metrics", found)]
+    wrong = sum(not _is_share(value) for name, value in scores if name != "best_round")
+    if wrong:
+        make.add(
+            "IMPOSSIBLE_METRIC",
+            "high",
+            f"{words.plural(wrong, 'metric')} of result.json outside 0 to 1, where every score "
+            "lies: at least one client sent counts that cannot be true.",
+            "Do not use the metrics, nor the model that they chose. Single counts are visible to "
+            "nobody: find out with the data owners which client it was.",
+        )
+
+
+def _is_share(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value <= 1
 
 
 def _unplanned(make: _Maker, diff: PlanDiff) -> None:

@@ -203,7 +203,7 @@ class Finding(Strict):
 
 
 class Fact(Strict):
-    """A value of ``result.json``, as text. Not covered by any signature."""
+    """A value of ``result.json``, as text; the step ``result`` tells which a ledger covers."""
 
     name: str
     value: str
@@ -221,8 +221,8 @@ class Integrity(Strict):
     """Is the evidence intact? The steps are those of ``audit verify``, less the report's own.
 
     Attributes:
-        result_digest, metrics_digest: SHA-256 (hex) of the content of ``result.json`` and
-            ``metrics.jsonl``, which no ledger covers.
+        result_digest, metrics_digest: SHA-256 (hex) of the bytes of ``result.json`` and
+            ``metrics.jsonl``; the aggregator's ledger ends with the latter.
     """
 
     verdict: str

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import hashlib
+from collections.abc import Mapping
 from typing import Any
 
 from audits.drift import Yardstick
@@ -12,7 +13,7 @@ from audits.inventory import inventory, parties, plan_diff, roll_up
 from audits.models import Account, Fact, Head, Integrity, Report, StepFacts, Subject
 from audits.steps import Case, Verification, run_checks
 from audits.summary import limits, notes, strip, summary
-from audits.view import RunView, digest_of
+from audits.view import RunView
 from crypto.merkle import root
 from protocols.plan import Plan
 
@@ -36,8 +37,8 @@ def build_report(view: RunView) -> Report:
     What a verifier brings along (held heads, an expected plan) does not enter.
 
     Raises:
-        EvidenceError: plan, policy or roster cannot be read at all. A run whose evidence fails
-            further on still gets its report, which says so first.
+        EvidenceError: plan, policy, roster, result or metrics cannot be read at all. A run whose
+            evidence fails further on still gets its report, which says so first.
     """
     return report_of(Case(view))
 
@@ -50,7 +51,7 @@ def report_of(case: Case) -> Report:
     releases = case.book.releases()
     diff, egress = plan_diff(case.book, releases, yardstick), roll_up(releases, yardstick)
     simulated = case.roster_file.simulated
-    found = findings(case.plan, diff, egress, evidence, simulated=simulated)
+    found = findings(case.plan, diff, egress, evidence, case.result, simulated=simulated)
     facts = parties(case.book, yardstick)
     cautions = limits(case.plan, simulated=simulated)
     return Report(
@@ -65,7 +66,7 @@ def report_of(case: Case) -> Report:
         inventory=inventory(releases, yardstick),
         accounting=(_account(case.plan),),
         findings=found,
-        results=_results(case.view.result),
+        results=_results(case.result),
         limits=cautions,
         integrity=_integrity(case.view, evidence),
     )
@@ -143,13 +144,12 @@ def _text(value: object) -> str:
 
 
 def _integrity(view: RunView, evidence: Verification) -> Integrity:
-    rows: Sequence[Mapping[str, Any]] = [dict(row) for row in view.metrics]
     return Integrity(
         verdict=evidence.verdict,
         steps=tuple(
             StepFacts(name=step.name, status=step.status.value, detail=step.detail)
             for step in evidence.steps
         ),
-        result_digest=digest_of(dict(view.result)),
-        metrics_digest=digest_of(rows),
+        result_digest=hashlib.sha256(view.result_text).hexdigest(),
+        metrics_digest=hashlib.sha256(view.metrics_text).hexdigest(),
     )

@@ -10,9 +10,18 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import cached_property
+from typing import Any
 
 from audits.book import Book
-from audits.view import RosterFile, RunView, fail, read_plan, read_policy, read_roster
+from audits.view import (
+    RosterFile,
+    RunView,
+    read_metrics,
+    read_plan,
+    read_policy,
+    read_result,
+    read_roster,
+)
 from crypto.errors import CryptoError
 from protocols.errors import EvidenceError, SecureFglError
 from protocols.plan import Plan
@@ -56,8 +65,7 @@ class Case:
     def folder_only(self) -> Case:
         """Return the case without what a verifier brought along; what was read stays read."""
         made = Case(self.view.folder_only)
-        read = {"plan", "plan_digest", "policy", "roster_file", "book"} & set(self.__dict__)
-        made.__dict__.update({name: self.__dict__[name] for name in read})
+        made.__dict__.update({name: self.__dict__[name] for name in _READ & set(self.__dict__)})
         return made
 
     @cached_property
@@ -89,6 +97,19 @@ class Case:
     def book(self) -> Book:
         """All ledgers."""
         return Book.read(self.view.ledgers)
+
+    @cached_property
+    def result(self) -> dict[str, Any]:
+        """What ``result.json`` says; empty if there is none."""
+        return read_result(self.view.result_text)
+
+    @cached_property
+    def metrics(self) -> list[dict[str, Any]]:
+        """The lines of ``metrics.jsonl``."""
+        return read_metrics(self.view.metrics_text)
+
+
+_READ = {n for n, found in vars(Case).items() if isinstance(found, cached_property)}
 
 
 @dataclass(frozen=True)
@@ -127,11 +148,6 @@ class Verification:
             return f"FAILED at {self.failed.name}"
         heads = [step for step in self.steps if step.name == "heads"]
         return WITNESSED if heads and heads[0].status is Status.OK else SELF_CONSISTENT
-
-    def require(self) -> None:
-        """Raise EvidenceError naming the first step that failed, if any did."""
-        if self.failed is not None:
-            fail(self.failed.name, self.failed.detail)
 
 
 def run_checks(case: Case, checks: Sequence[Check]) -> Verification:

@@ -165,7 +165,8 @@ def limits(plan: Plan, *, simulated: bool) -> tuple[str, ...]:
         "Who took part when, and the sizes of all envelopes, are visible to the network.",
         "Parties are assumed to follow the protocol and to be curious; the aggregator and the key "
         "authority are assumed not to collude.",
-        "The values of result.json come from the run itself and are not covered by any ledger.",
+        "Of result.json, the aggregator's ledger covers the metrics and the model's digest. Its "
+        "other values (bytes, seconds, references) are the run's own word.",
         "A report made after all keys were stolen can be made to look like this one; only heads "
         "held by others tell.",
     ]

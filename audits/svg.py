@@ -12,7 +12,8 @@ from dataclasses import dataclass
 
 from markupsafe import Markup, escape
 
-_ROW, _BAR, _TEXT = 46, 12, 15  # pixels: a row's height, a bar's height, the text's baseline
+_ROW, _BAR = 66, 12  # pixels: a row's height, a bar's height
+_TEXT, _VALUE = 15, 33  # pixels: baselines of the label and, on its own line, the value
 _LABEL = 44  # characters
 _LEAST = 0.6  # per cent; a bar is never invisible
 
@@ -89,12 +90,12 @@ def _row(name: str, top: int, row: Bar) -> Markup:
     width = max(_LEAST, 100 * min(1.0, max(0.0, row.share)))
     fill = Markup(' fill="url(#{}-hatch)"').format(name) if row.unsafe else Markup(' class="bar"')
     return Markup(
-        '<text x="0" y="{}">{}</text><text x="100%" y="{}" text-anchor="end" class="value">{}'
-        '</text><rect class="track" x="0" y="{}" width="100%" height="{}" rx="2"/>'
+        '<text x="0" y="{}">{}</text><text x="0" y="{}" class="value">{}</text>'
+        '<rect class="track" x="0" y="{}" width="100%" height="{}" rx="2"/>'
         '<rect{} x="0" y="{}" width="{:.2f}%" height="{}" rx="2"/>'
     ).format(
-        top + _TEXT, label, top + _TEXT, row.value,
-        top + _TEXT + 8, _BAR, fill, top + _TEXT + 8, width, _BAR,
+        top + _TEXT, label, top + _VALUE, row.value,
+        top + _VALUE + 7, _BAR, fill, top + _VALUE + 7, width, _BAR,
     )  # fmt: skip
 
 

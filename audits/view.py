@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, NoReturn
 
@@ -29,7 +30,8 @@ ROSTER_LIMIT = 64 << 20  # bytes; a party takes 2.6 kB (two public keys in hex)
 LEDGER_LIMIT = 1 << 30  # bytes; an entry takes about 1 kB
 RESULT_LIMIT = 4 << 20  # bytes
 METRICS_LIMIT = 64 << 20  # bytes
-TRANSPORTS = ("memory", "nvflare")
+TRANSPORTS = ("memory",)
+UNREADABLE = "unreadable"  # in place of the digest of weights that cannot be read
 _ROSTER_KEYS = {"run", "nonce", "transport", "parties"}
 _PARTY_KEYS = {"name", "role", "verify", "seal"}
 
@@ -41,8 +43,10 @@ class RunView:
     Attributes:
         plan_text, policy_text, roster_text: the bytes of ``plan.json``, ``policy.json`` and
             ``roster.json``.
-        result: ``result.json``, read with :func:`read_result`; empty if there is none.
-        metrics: the lines of ``metrics.jsonl``, read with :func:`read_metrics`.
+        result_text, metrics_text: the bytes of ``result.json`` and ``metrics.jsonl``; empty if
+            there is none.
+        weights: name of a file in ``checkpoints/``, without its ending -> digest of the arrays in
+            it, or :data:`UNREADABLE`.
         ledgers: party -> bytes of its ledger.
         checkpoints: party -> its signed head as it lies in the run folder.
         reports: file name -> bytes, of what now lies in ``report/``.
@@ -53,8 +57,9 @@ class RunView:
     plan_text: bytes
     policy_text: bytes
     roster_text: bytes
-    result: Mapping[str, Any] = field(default_factory=dict)
-    metrics: Sequence[Mapping[str, Any]] = ()
+    result_text: bytes = b""
+    metrics_text: bytes = b""
+    weights: Mapping[str, str] = field(default_factory=dict)
     ledgers: Mapping[str, bytes] = field(default_factory=dict)
     checkpoints: Mapping[str, str] = field(default_factory=dict)
     reports: Mapping[str, bytes] = field(default_factory=dict)
@@ -92,7 +97,7 @@ def fail(step: str, what: str) -> NoReturn:
 
 
 def read_json(data: bytes, *, limit: int, what: str) -> Any:
-    """Parse JSON without repeated keys, NaN or Infinity.
+    """Parse JSON without repeated keys, NaN, Infinity or numbers that would become it.
 
     Args:
         data: UTF-8 text.
@@ -106,7 +111,9 @@ def read_json(data: bytes, *, limit: int, what: str) -> Any:
         fail("files", f"{what} is larger than {limit} bytes")
     try:
         text = bytes(data).decode("utf-8", "strict")
-        return json.loads(text, object_pairs_hook=_unique, parse_constant=_no_constant)
+        return json.loads(
+            text, object_pairs_hook=_unique, parse_constant=_no_constant, parse_float=_finite
+        )
     except (ValueError, RecursionError):
         raise EvidenceError("files", f"{what} is not valid JSON") from None
 
@@ -122,11 +129,24 @@ def _no_constant(_: str) -> NoReturn:
     raise ValueError("NaN and Infinity are not JSON")
 
 
+def _finite(digits: str) -> float:
+    found = float(digits)
+    if not math.isfinite(found):
+        raise ValueError("a number is too large")
+    return found
+
+
 def read_result(data: bytes) -> dict[str, Any]:
-    """Parse ``result.json``; raises EvidenceError at step ``files``."""
-    found = read_json(data, limit=RESULT_LIMIT, what="result.json")
+    """Parse ``result.json``, {} if it is empty; raises EvidenceError at step ``files``."""
+    if not data:
+        return {}
+    return json_object(read_json(data, limit=RESULT_LIMIT, what="result.json"), "result.json")
+
+
+def json_object(found: object, what: str) -> dict[str, Any]:
+    """Return a parsed value that must be an object; raises EvidenceError at step ``files``."""
     if not isinstance(found, dict):
-        fail("files", "result.json is not a JSON object")
+        fail("files", f"{what} is not a JSON object")
     return found
 
 
@@ -138,13 +158,11 @@ def read_metrics(data: bytes) -> list[dict[str, Any]]:
     for line in bytes(data).split(b"\n"):
         if line.strip():
             row = read_json(line, limit=RESULT_LIMIT, what="metrics.jsonl")
-            if not isinstance(row, dict):
-                fail("files", "a line of metrics.jsonl is not a JSON object")
-            rows.append(row)
+            rows.append(json_object(row, "a line of metrics.jsonl"))
     return rows
 
 
-def digest_of(value: object) -> str:
+def json_digest(value: object) -> str:
     """Return SHA-256 (hex) of plain JSON data, whatever its spelling in the file was.
 
     Raises:
@@ -153,7 +171,7 @@ def digest_of(value: object) -> str:
     try:
         text = json.dumps(value, sort_keys=True, separators=(",", ":"))
     except (TypeError, ValueError, RecursionError):
-        raise EvidenceError("files", "result or metrics hold something JSON cannot") from None
+        raise EvidenceError("files", "a value is something that JSON cannot carry") from None
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
 
 
@@ -183,7 +201,7 @@ def read_policy(data: bytes) -> PrivacyPolicy:
     except (ValidationError, PolicyError):
         raise EvidenceError("files", "policy.json is not a valid policy") from None
     # Compared as JSON text, so that true, 1 and 1.0 stay three different things.
-    if digest_of(policy.document()) != digest_of(document):
+    if json_digest(policy.document()) != json_digest(document):
         fail("files", "policy.json is not in the form in which policies are saved")
     return policy
 

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-_STEP = 1024
-_KIB_TO_GIB = ("KiB", "MiB", "GiB")
+_STEP = 1000
+_UNITS = ("kB", "MB", "GB")
 
 
 def size(count: int) -> str:
-    """Return a number of bytes with a binary unit, three figures at most: ``12.4 MiB``."""
+    """Return a number of bytes with a decimal unit, three figures at most: ``12.4 MB``."""
     if count < _STEP:
         return f"{count} B"
     value, unit = float(count), ""
-    for unit in _KIB_TO_GIB:  # noqa: B007 - the last unit is used after the loop
+    for unit in _UNITS:  # noqa: B007 - the last unit is used after the loop
         value /= _STEP
         if value < 999.5:
             break

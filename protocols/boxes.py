@@ -16,16 +16,15 @@ from crypto.errors import CryptoError
 from crypto.hpke import SEAL_OVERHEAD
 from crypto.signatures import SIGNATURE_BYTES
 from protocols.codec import WIRE_DTYPE, bundle_bytes, decode, encode
+from protocols.control import CONTROL
 from protocols.errors import BadEnvelope, UnfitMessage
 from protocols.messages import Message, SealedMessage
 from protocols.roster import Identity, Roster
 
-_CONTROL = "protocols.control"
-
 
 def by_peers(kind: type[Message]) -> bool:
     """Tell whether rows of this message type are sealed by clients for clients."""
-    return issubclass(kind, SealedMessage) and kind.__module__ != _CONTROL
+    return issubclass(kind, SealedMessage) and kind not in CONTROL
 
 
 def box_bytes(kind: type[Message], dims: Mapping[str, int]) -> int:

@@ -22,6 +22,9 @@ class Call(ReleasedMessage):
     """Aggregator to client, with every Ask: who is in the cohort."""
 
     members: bytes = blob("roster_mask", unit="bit", meaning="bit i: roster client i takes part")
+    # Digests of what was given stand in clear headers; without 16 secret bytes the network could
+    # confirm guesses about small messages (was the last model the best so far).
+    nonce: bytes = blob(16, unit="byte", meaning="random, the same for the whole cohort")
 
 
 class Acknowledgement(SealedMessage):

@@ -185,7 +185,3 @@ class Algorithm(Generic[S]):
     predict: Callable[[Any, Message | None], Array]
     forms: tuple[Form[S], ...]
     dims: Mapping[str, int] = field(default_factory=dict)
-
-    def with_form(self, form: Form[S]) -> Algorithm[S]:
-        """Return the same algorithm restricted to one form."""
-        return replace(self, forms=(form,))

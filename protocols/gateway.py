@@ -14,6 +14,7 @@ from crypto.quantiser import Packing
 from crypto.samplers import Stream, derive, entropy
 from protocols.boxes import close_boxes
 from protocols.codec import encode
+from protocols.control import CONTROL
 from protocols.disclosures import Disclosure
 from protocols.envelope import NONE, Envelope, Header, signed_header
 from protocols.errors import LocalProtocolError, NotInPlan
@@ -21,7 +22,7 @@ from protocols.guards import Guard, find
 from protocols.ledger import Ledger
 from protocols.messages import Message, names
 from protocols.papers import Papers, Where
-from protocols.plan import Item
+from protocols.plan import Item, times_in_round
 from protocols.planning import integer_bytes, sum_layout
 from protocols.roster import EVERYONE
 from protocols.schema import check_schema
@@ -116,8 +117,8 @@ class Gateway:
         """Hold the plan's counts, per run and per round: a round is answered once (O5)."""
         if self._sent.get((item.id, recipient, -1), 0) >= item.times:
             raise NotInPlan(f"{item.id} was already sent as often as planned ({item.times}).")
-        outside = item.times - item.per_round * self._papers.plan.rounds
-        if self._sent.get((item.id, recipient, where.round), 0) >= (item.per_round or outside):
+        allowed = times_in_round(item, where.round, self._papers.plan.rounds)
+        if self._sent.get((item.id, recipient, where.round), 0) >= allowed:
             raise NotInPlan(f"{item.id} was already sent in this round as often as planned.")
 
     def _header(self, item: Item, recipient: str, where: Where) -> Header:
@@ -244,4 +245,4 @@ def given_digest(messages: Sequence[Message], dims: Mapping[str, int]) -> str:
 
 
 def _control(message: Message) -> bool:
-    return type(message).__module__ == "protocols.control"
+    return type(message) in CONTROL

@@ -28,7 +28,7 @@ def learns(disclosure: Disclosure, chain: tuple[Guard, ...], up: bool) -> dict[s
         return {"aggregator": _CLEAR, "network": _CLEAR}
     if disclosure is Disclosure.SUM:
         return {
-            "aggregator": "only the cohort's total (and who took part)",
+            "aggregator": "only the cohort's total (and who took part), if it is semi-honest",
             "key_authority": "uniform noise, and who took part when",
             "other clients": "nothing",
             "network": network,
@@ -50,6 +50,10 @@ BUDGET_WITHOUT_NOISE = (
     "no noise is added: epsilon = infinity for the run; covered: nothing; not covered: all messages"
 )
 ACTIVE_AGGREGATOR = "an active aggregator can have a single upload opened"
+KEY_THEFT = (
+    "one crafted ciphertext, opened, gives an active aggregator the run's secret key and so every "
+    "upload of the run; a dishonest client can bring the key out through the total"
+)
 
 
 def _vector_sum(item: Item) -> bool:
@@ -66,7 +70,7 @@ def warnings(items: Sequence[Item], data: DataPlan) -> list[str]:
         if item.unsafe:
             found.append(f"UNSAFE: {item.id} leaves in clear")
     if any(item.id.endswith(".open") for item in items):
-        found.append(ACTIVE_AGGREGATOR)
+        found += [ACTIVE_AGGREGATOR, KEY_THEFT]
     vectors = [item.id for item in items if _vector_sum(item)]
     if vectors:
         found.append(

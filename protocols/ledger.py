@@ -67,6 +67,7 @@ class Ledger:
         self.party, self.run = party, run
         self._store, self._clock = store, clock
         self._tree, self._pending, self._failed = Tree(), bytearray(), False
+        self._durable = (0, self._tree.root())
         self.head, self.size = NONE, 0
 
     def record(self, kind: str, facts: Mapping[str, Any]) -> None:
@@ -98,9 +99,11 @@ class Ledger:
         line = canonical(entry) + b"\n"
         if len(line) > ENTRY_LIMIT:
             raise LedgerError("A ledger entry is larger than readers of ledgers accept.")
+        self._failed = True  # until all of it is done: an interrupt in between must not pass
         self._pending += line
         self._tree.append(line)
         self.head, self.size = head_of(line), self.size + 1
+        self._failed = False
 
     def commit(self) -> None:
         """Make all entries so far durable in one write.
@@ -112,10 +115,10 @@ class Ledger:
             raise LedgerError("The ledger failed earlier and takes no more entries.")
         if not self._pending:
             return
+        lines, self._failed = bytes(self._pending), True
         try:
-            self._store.append(bytes(self._pending))
+            self._store.append(lines)
         except Exception as error:  # whatever the store raises, nothing may be sent
-            self._failed = True
             reason = getattr(error, "strerror", None) or type(error).__name__
             raise LedgerError(
                 f"The ledger of {self.party} cannot be written ({reason}).",
@@ -123,10 +126,11 @@ class Ledger:
                 fix="free some space and start the run again; nothing of this exchange was sent",
             ) from error
         self._pending.clear()
+        self._durable, self._failed = (self.size, self._tree.root()), False
 
     def checkpoint(self, key: SigningKey) -> str:
-        """Return a signed note over the tree of all entries so far."""
-        note = Checkpoint(origin_of(self.run, self.party), self.size, self._tree.root())
+        """Return a signed note over the tree of all entries that are durable."""
+        note = Checkpoint(origin_of(self.run, self.party), *self._durable)
         return note.sign(key, self.party)
 
 

@@ -43,6 +43,7 @@ class Papers:
     run: str
     scheme: Bfv | None = None
     he_key: PublicKey | None = None
+    transport: str = "memory"
 
     def __post_init__(self) -> None:
         """Cache the digests that stand in every header, and hold plan, policy and roster together.
@@ -52,7 +53,7 @@ class Papers:
                 protection than the policy asks for.
         """
         # Copies of our own: what the digests stand for cannot be changed from outside.
-        self.plan, self.policy = self.plan.model_copy(deep=True), self.policy.model_copy(deep=True)
+        self.plan, self.policy = self.plan.model_copy(deep=True), self.policy.checked()
         self.plan_digest, self.policy_digest = self.plan.digest, self.policy.digest
         self.schemas = {item.id: item.schema_digest for item in self.plan.items}
         if self.plan.policy_digest != self.policy_digest:

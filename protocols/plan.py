@@ -78,6 +78,18 @@ class Item(Strict):
         return hashlib.sha256(b"secure-fgl/schema\0" + canonical(content)).hexdigest()
 
 
+def times_in_round(item: Item, round: int, rounds: int) -> int:
+    """Return how often an item may leave in one round (round 0: outside the rounds).
+
+    Args:
+        item: the plan item.
+        round: 0, or 1 to `rounds`.
+        rounds: of the plan.
+    """
+    outside = item.times - item.per_round * rounds
+    return item.per_round if round and item.per_round else outside
+
+
 class DataPlan(Strict):
     """What a plan may know of the data: public facts and padded upper bounds, never a count."""
 
@@ -112,6 +124,8 @@ class Plan(Strict):
         for name, found in (("items", [i.id for i in self.items]), ("clients", self.clients)):
             if len(set(found)) != len(found):
                 raise ValueError(f"{name}: a name stands twice")
+        if list(self.clients) != sorted(self.clients):
+            raise ValueError("clients: not in sorted order")
         return self
 
     @property

@@ -221,6 +221,26 @@ def integer_bytes(bits: int) -> int:
     return 2 if bits <= 16 else 4
 
 
+def _dims(
+    algorithm: Algorithm[Any], data: DataPlan, clients: Sequence[str], scheme: Bfv | None
+) -> dict[str, int]:
+    """Return the sizes of all named dimensions, the algorithm's and the plan's own."""
+    if len(set(clients)) != len(clients):
+        raise PolicyError("A client is named twice.", fix="give every client a name of its own")
+    dims = {
+        "records": data.records,
+        "cohort": len(clients),
+        "roster_mask": -(-len(clients) // 8),
+        "he_public_key": scheme.public_key_bytes if scheme else 0,
+    }
+    if taken := sorted(set(dims) & set(algorithm.dims)):
+        raise ValueError(
+            f"algorithm {algorithm.name!r}: {taken[0]!r} is a dimension of the plan's own; "
+            "give the algorithm's dimension another name"
+        )
+    return {**algorithm.dims, **dims}
+
+
 def make_plan(
     algorithm: Algorithm[Any],
     policy: PrivacyPolicy,
@@ -244,6 +264,7 @@ def make_plan(
         NotAdmitted: no form of the algorithm fits the policy.
         CohortTooSmall: fewer clients than the policy's minimum.
     """
+    policy = policy.checked()
     form = policy.admit(algorithm)
     policy.check_cohort(len(clients))
     if scheme is not None and len(clients) > scheme.max_terms:
@@ -251,20 +272,7 @@ def make_plan(
             f"{scheme.name} adds at most {scheme.max_terms} uploads exactly.",
             fix="split the federation, or choose another protection for sums",
         )
-    if len(set(clients)) != len(clients):
-        raise PolicyError("A client is named twice.", fix="give every client a name of its own")
-    dims = {
-        "records": data.records,
-        "cohort": len(clients),
-        "roster_mask": -(-len(clients) // 8),
-        "he_public_key": scheme.public_key_bytes if scheme else 0,
-    }
-    if taken := sorted(set(dims) & set(algorithm.dims)):
-        raise ValueError(
-            f"algorithm {algorithm.name!r}: {taken[0]!r} is a dimension of the plan's own; "
-            "give the algorithm's dimension another name"
-        )
-    dims = {**algorithm.dims, **dims}
+    dims = _dims(algorithm, data, clients, scheme)
     planner = _Planner(policy, clients, dims, scheme)
     planner.control()
     for exchange in form.exchanges:

@@ -14,7 +14,7 @@ from protocols.disclosures import Disclosure
 from protocols.errors import CohortTooSmall, NotAdmitted, PolicyError
 from protocols.forms import Algorithm, Form
 from protocols.guards import Clip, Guard, He, Quantise, Seal, Sign, UnsafeClear, check_chain
-from protocols.strict import Strict, nearest
+from protocols.strict import Strict, nearest, problems, read_yaml
 
 S = TypeVar("S")
 
@@ -64,13 +64,31 @@ class PrivacyPolicy(Strict):
         if not path.is_file():
             raise PolicyError(
                 f"{str(source)!r} is neither a policy preset nor a file.",
-                fix=f"{nearest(str(source), sorted(PRESETS))} Or give the path of a policy file.",
+                fix=f"{nearest(str(source), sorted(PRESETS))}; or give the path of a policy file",
             )
         try:
-            return cls.model_validate(yaml.safe_load(path.read_text("utf-8")))
+            return cls.model_validate(read_yaml(path.read_text("utf-8")))
         except (ValidationError, yaml.YAMLError, UnicodeDecodeError) as error:
+            why = problems(error) if isinstance(error, ValidationError) else "it is not YAML"
             raise PolicyError(
-                f"{path} is not a valid policy.", why=str(error), fix="secure-fgl schema policy"
+                f"{path} is not a valid policy.", why=why, fix="secure-fgl schema policy"
+            ) from error
+
+    def checked(self) -> PrivacyPolicy:
+        """Return a copy of one's own that was validated anew.
+
+        A policy object can be changed after it was made; what plans and parties hold was not.
+
+        Raises:
+            PolicyError: it is no longer a valid policy.
+        """
+        try:
+            return PrivacyPolicy.model_validate(self.document())
+        except ValidationError as error:
+            raise PolicyError(
+                f"Policy {self.name!r} was changed into something that is no policy.",
+                why=problems(error),
+                fix="make a new PrivacyPolicy instead of changing one",
             ) from error
 
     def document(self) -> dict[str, Any]:
@@ -139,7 +157,7 @@ class PrivacyPolicy(Strict):
         raise NotAdmitted(
             f"Policy {self.name!r} does not admit {algorithm.name!r}.",
             why="; ".join(objections),
-            fix="choose a policy that names these disclosures (secure-fgl list policies), "
+            fix="choose a policy that allows these messages (secure-fgl list policies), "
             "or another algorithm",
         )
 

@@ -30,6 +30,28 @@ MAX_FUNCTION_LINES = 60
 NOUNS = ("protocols.messages", "protocols.rounds", "protocols.forms")
 """All that an algorithm may know of `protocols` (docs/adr/0001-one-door.md)."""
 
+ROOM = {
+    "__future__",
+    "algorithms",
+    "collections",
+    "dataclasses",
+    "difflib",
+    "functools",
+    "hashlib",
+    "itertools",
+    "math",
+    "numpy",
+    "protocols",
+    "scipy",
+    "torch",
+    "torch_geometric",
+    "typing",
+    "warnings",
+}
+"""What an algorithm, model or task may import."""
+
+FILES = {"open", "print", "input", "breakpoint", "numpy.fromfile", "torch.save", "torch.load"}
+
 DOOR = ("protocols/gateway.py", "protocols/envelope.py")
 """Who may make an Envelope: the gateway, and the decoder in the class's own file."""
 
@@ -139,6 +161,25 @@ def _is_noun(name: str) -> bool:
     return any(name == noun or name.startswith(noun + ".") for noun in NOUNS)
 
 
+def inside_the_room(source: Source) -> Iterator[Remark]:
+    """An algorithm reads no private attribute of another object, no file and no system module."""
+    parts = PurePosixPath(source.path).parts
+    if parts[0] != "algorithms" or source.path in REGISTRIES:
+        return
+    for line, _, origin in source.imports:
+        if origin.partition(".")[0] not in ROOM:
+            yield line, f"an algorithm has no use for {origin}; known: {', '.join(sorted(ROOM))}"
+    for node in source.nodes:
+        if isinstance(node, ast.Attribute) and node.attr.startswith("_"):
+            owner = node.value
+            own = isinstance(owner, ast.Name) and owner.id in {"self", "cls"}
+            if not own and not node.attr.endswith("__"):
+                yield node.lineno, f"{node.attr} is private to another object"
+    for line, name in source.mentions():
+        if name in FILES or name.startswith(("numpy.save", "numpy.load")):
+            yield line, f"{name}: an algorithm reads and writes no files"
+
+
 def one_door(source: Source) -> Iterator[Remark]:
     """Only the gateway, and the decoder beside the class, make an Envelope."""
     if source.path in DOOR or not source.path.startswith(FLOORS):
@@ -227,6 +268,7 @@ def _code_lines(function: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
 
 RULES: tuple[Callable[[Source], Iterator[Remark]], ...] = (
     nouns_only,
+    inside_the_room,
     one_door,
     no_dynamic_import,
     no_pickle,

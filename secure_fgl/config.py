@@ -11,7 +11,7 @@ from typing import Any, Literal
 import yaml
 from pydantic import Field, ValidationError, model_validator
 
-from protocols.strict import Strict
+from protocols.strict import Strict, problems, read_yaml
 from secure_fgl.errors import UsageError
 
 _VARIABLE = re.compile(r"\$\{(\w+)(?::-([^}]*))?\}")
@@ -100,7 +100,7 @@ class Config(Strict):
         """
         file = Path(path)
         try:
-            document = yaml.safe_load(file.read_text("utf-8"))
+            document = read_yaml(file.read_text("utf-8"))
         except OSError as error:
             raise UsageError(
                 f"The configuration {file} cannot be read ({error.strerror}).",
@@ -124,18 +124,13 @@ class Config(Strict):
         except ValidationError as error:
             raise UsageError(
                 "The configuration is not valid.",
-                why="; ".join(_explain(problem) for problem in error.errors()),
+                why=problems(error),
                 fix="compare with examples/, or run: secure-fgl schema config",
             ) from error
 
     def text(self) -> str:
         """Return the configuration as YAML."""
         return yaml.safe_dump(self.model_dump(mode="json"), sort_keys=False)
-
-
-def _explain(problem: Any) -> str:
-    where = ".".join(str(part) for part in problem["loc"]) or "top level"
-    return f"{where}: {problem['msg'].removeprefix('Value error, ')}"
 
 
 def _set(document: dict[str, Any], setting: str) -> None:
@@ -150,13 +145,13 @@ def _set(document: dict[str, Any], setting: str) -> None:
             raise UsageError(f"--set {key}: {part!r} holds a value, not keys.")
         place = inner
     try:
-        place[last] = yaml.safe_load(value)
+        place[last] = read_yaml(value)
     except yaml.YAMLError as error:
         raise UsageError(f"--set {key}: the value is not YAML.") from error
 
 
 def _expand(value: Any) -> Any:
-    """Replace ``${NAME}`` and ``${NAME:-default}`` by environment variables, in texts only."""
+    """Replace ``${SECURE_FGL_X}`` and ``${SECURE_FGL_X:-default}``, in texts only."""
     if isinstance(value, dict):
         return {key: _expand(inner) for key, inner in value.items()}
     if isinstance(value, list):
@@ -168,6 +163,10 @@ def _expand(value: Any) -> Any:
 
 def _variable(match: re.Match[str]) -> str:
     name, default = match.group(1), match.group(2)
+    if not name.startswith("SECURE_FGL_"):  # values end up in the run folder
+        raise UsageError(
+            f"The configuration uses ${{{name}}}; only variables SECURE_FGL_... are replaced."
+        )
     found = os.environ.get(name) or default
     if found is None:
         raise UsageError(

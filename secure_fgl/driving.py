@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import signal
+import threading
 import time
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
@@ -60,10 +62,18 @@ class Driver:
         parties: all sessions; only the aggregator's is called here.
         transport: carries the envelopes.
         meter: counts them.
+        stopped: asked before every exchange; True ends the run there with KeyboardInterrupt.
     """
 
-    def __init__(self, parties: Parties, transport: Transport, meter: Meter) -> None:
+    def __init__(
+        self,
+        parties: Parties,
+        transport: Transport,
+        meter: Meter,
+        stopped: Callable[[], bool] = lambda: False,
+    ) -> None:
         self._parties, self._transport, self._meter = parties, transport, meter
+        self._stopped = stopped
         self._session = parties.aggregator
         meter.clients = frozenset(parties.roster.names(Role.CLIENT))
         self.cohort = Cohort(sorted(meter.clients))
@@ -89,6 +99,8 @@ class Driver:
 
     def _until_quiet(self, outgoing: Sequence[Parcel]) -> None:
         while outgoing:
+            if self._stopped():
+                raise KeyboardInterrupt
             self._meter.exchanges += 1
             self._meter.down += sum(len(p.data) for p in outgoing if p.to in self._meter.clients)
             answers = self._transport.exchange(outgoing)
@@ -108,6 +120,34 @@ class Driver:
             raise refused from (party.last_error if party else None)
 
 
+PATIENCE = 3  # Ctrl-C that often stops at once, whatever is being written
+
+
+@contextlib.contextmanager
+def deferred_interrupts() -> Iterator[Callable[[], bool]]:
+    """Let Ctrl-C take effect between exchanges, so that no ledger is cut in the middle of a write.
+
+    Yields a function that tells whether the run should stop. Outside the main thread nothing is
+    changed, since Python delivers signals to the main thread only.
+    """
+    presses = 0
+
+    def press(number: int, frame: Any) -> None:
+        nonlocal presses
+        presses += 1
+        if presses >= PATIENCE:
+            raise KeyboardInterrupt
+
+    if threading.current_thread() is not threading.main_thread():
+        yield lambda: False
+        return
+    before = signal.signal(signal.SIGINT, press)
+    try:
+        yield lambda: presses > 0
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
 @contextlib.contextmanager
 def one_thread_and_deterministic() -> Iterator[None]:
     """Train with one torch thread and deterministic algorithms, and restore both afterwards."""
@@ -119,7 +159,3 @@ def one_thread_and_deterministic() -> Iterator[None]:
     finally:
         torch.set_num_threads(threads)
         torch.use_deterministic_algorithms(mode)
-
-
-Progress = Callable[[int, int, dict[str, Any]], None]
-Steps = Generator[Ask, Reply, S]

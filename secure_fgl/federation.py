@@ -19,9 +19,10 @@ from protocols.guards import find
 from protocols.plan import DataPlan, Plan, drift
 from protocols.planning import make_plan
 from protocols.policy import PrivacyPolicy
+from protocols.strict import nearest
 from secure_fgl.catalogue import build_algorithm
 from secure_fgl.config import Config
-from secure_fgl.data import Graph, spec_of
+from secure_fgl.data import Graph, partition_names, spec_of
 from secure_fgl.driving import one_thread_and_deterministic
 from secure_fgl.errors import PlanDrift, UsageError
 from secure_fgl.parties import client_names
@@ -76,7 +77,9 @@ class Federation:
                     place = place[part]
                 place[path[-1]] = value
         shared = document["data"]["partition"]
-        shared.update({k: v for k, v in (("name", partition), ("clients", clients)) if v})
+        shared.update(
+            {k: v for k, v in (("name", partition), ("clients", clients)) if v is not None}
+        )
         if policy is not None:
             document["policy"] = policy.name
         self.config = Config.parse(document)
@@ -118,6 +121,11 @@ class Federation:
             task = NodeTask(self._spec(), model=model, **settings)
         except ValueError as error:
             raise UsageError(str(error)) from error
+        shared = self.config.data.partition.name
+        if shared not in partition_names():
+            raise UsageError(
+                f"There is no partition {shared!r}.", fix=nearest(shared, list(partition_names()))
+            )
         chosen = self.config.algorithm
         return task, build_algorithm(
             chosen.name, task, epochs=chosen.epochs, options=chosen.options

@@ -81,6 +81,7 @@ def set_up(
     scheme: Bfv | None,
     store: Callable[[str], Store],
     seed: int,
+    transport: str = "memory",
 ) -> Parties:
     """Make every party's keys and sessions.
 
@@ -92,6 +93,7 @@ def set_up(
         scheme: encryption of sums, None without it.
         store: returns a ledger's storage by party name.
         seed: of the stochastic rounding (no privacy claim rests on it, O15).
+        transport: its name; every ledger begins with it.
     """
     roles = {AGGREGATOR_NAME: Role.AGGREGATOR, **dict.fromkeys(plan.clients, Role.CLIENT)}
     if any(item.id == "key.call" for item in plan.items):
@@ -103,7 +105,7 @@ def set_up(
     rounding = derive(seed.to_bytes(32, "big"), "secure-fgl", "rounding")
 
     def papers(name: str) -> Papers:
-        return Papers(identities[name], roster, plan, policy, run, scheme)
+        return Papers(identities[name], roster, plan, policy, run, scheme, transport=transport)
 
     def ledger(name: str) -> Ledger:
         return Ledger(name, run, store(name), clock)

@@ -12,11 +12,19 @@ from typing import Any
 
 import numpy as np
 
-from algorithms.evaluation import Tracked, accuracy, client_mean, closing, evaluated
+from algorithms.evaluation import (
+    Tracked,
+    accuracy,
+    client_mean,
+    closing,
+    evaluated,
+    plausible,
+)
 from algorithms.site import Site
 from algorithms.tasks import Task
 from algorithms.tasks.node import NodeData
 from crypto.bfv import Bfv
+from protocols.errors import RemoteProtocolError
 from protocols.forms import Algorithm, Form
 from protocols.ledger import Store
 from protocols.messages import Array, Message
@@ -24,12 +32,13 @@ from protocols.plan import Plan
 from protocols.policy import PrivacyPolicy
 from secure_fgl.config import Config
 from secure_fgl.data import ClientGraph, Graph, Masks, load_dataset, partition, split_masks
-from secure_fgl.driving import Driver, Meter
+from secure_fgl.driving import Driver, Meter, deferred_interrupts
 from secure_fgl.errors import UsageError
 from secure_fgl.parties import Parties, client_names, learning_seed, set_up
 from secure_fgl.reference import best_test_accuracy
 from secure_fgl.runs import FORMATS, Run, RunFolder
 from secure_fgl.transports import Transport
+from secure_fgl.weights import weights_digest
 
 Progress = Callable[[int, int, Mapping[str, Any]], None]
 """Called after each round with (round, rounds, latest cohort metrics)."""
@@ -87,9 +96,8 @@ class Preparation:
             graph = self._given or load_dataset(data.name, data.root, **data.options)
             masks = split_masks(graph, data.split, rng=self._rng("split"))
             parts = partition(
-                graph, shared.name, shared.clients, masks, rng=self._rng("partition"),
-                **shared.options,
-            )  # fmt: skip
+                graph, shared.name, shared.clients, masks, self._rng("partition"), shared.options
+            )
         except OSError as error:
             raise UsageError(
                 f"The data set {data.name!r} cannot be read.",
@@ -126,17 +134,21 @@ class Preparation:
         parties = set_up(
             self.plan, self.policy, meter.timed(form), self.sites,
             scheme=self.scheme, store=store, seed=self.config.seed,
+            transport=self.config.transport.name,
         )  # fmt: skip
         roster = {**parties.document(), "transport": self.config.transport.name}
         folder.document("roster.json", roster)
-        try:
-            driver = Driver(parties, connect(parties.others), meter)
-            outcome = self._rounds(driver, form, meter, folder, progress)
-        finally:
-            _close(parties, folder)
-            for opened in stores:
-                opened.close()
-        return self._finish(folder, parties, outcome)
+        left: dict[str, str] | None = None
+        with deferred_interrupts() as stopped:
+            try:
+                driver = Driver(parties, connect(parties.others), meter, stopped)
+                outcome = self._rounds(driver, form, meter, folder, progress)
+                left = self._leave(folder, outcome.tracked)
+            finally:
+                _close(parties, folder, left)
+                for opened in stores:
+                    opened.close()
+        return self._finish(folder, outcome)
 
     def _papers(self, folder: RunFolder) -> None:
         folder.text("config.yaml", self.config.text())
@@ -158,28 +170,54 @@ class Preparation:
         for number in range(1, rounds + 1):
             tracked = driver.play(form.round(tracked, driver.cohort), number)
             latest = self._metrics(tracked, -1)
-            folder.line("metrics.jsonl", {"round": number, **latest})
+            folder.line("metrics.jsonl", {"round": self._after(tracked, -1), **latest})
             if progress is not None:
                 progress(number, rounds, latest)
+        scored = len(tracked.scores)
         tracked = driver.play(closing(tracked, driver.cohort, at=self.at), rounds)
+        if len(tracked.scores) > scored:
+            last = {"round": self._after(tracked, -1), **self._metrics(tracked, -1)}
+            folder.line("metrics.jsonl", last)
         return _Outcome(tracked, meter, time.perf_counter() - start)
+
+    def _after(self, tracked: Tracked[Any], index: int) -> int:
+        """Return after how many rounds the model was scored.
+
+        With "downloaded", evaluation i scores the state after i rounds; with "trained", i + 1.
+        """
+        return range(len(tracked.scores))[index] + (self.at == "trained")
 
     def _metrics(self, tracked: Tracked[Any], index: int) -> dict[str, Any]:
         score = tracked.scores[index]
+        if not plausible(score, len(self.sites)):
+            raise RemoteProtocolError(
+                "The cohort's scores are impossible: more correct than counted.",
+                why="a client sent false counts; single counts are not visible to anybody",
+                fix="find out with the data owners which of them it was",
+            )
         return {
             "test_accuracy": accuracy(score, "test"),
             "val_accuracy": accuracy(score, "val"),
             "test_accuracy_client_mean": client_mean(score),
         }
 
-    def _finish(self, folder: RunFolder, parties: Parties, outcome: _Outcome) -> Run:
-        tracked, meter = outcome.tracked, outcome.meter
-        final, best = _arrays(tracked.state), _arrays(tracked.best_state)
-        for name, arrays in (("final", final), ("best", best)):
+    def _leave(self, folder: RunFolder, tracked: Tracked[Any]) -> dict[str, str]:
+        """Write the models; return the digests that the aggregator's ledger ends with."""
+        left = {"metrics": hashlib.sha256(folder.bytes("metrics.jsonl")).hexdigest()}
+        for file, name, state in (
+            ("final", "model", tracked.state),
+            ("best", "best", tracked.best_state),
+        ):
+            arrays = _arrays(state)
+            left[name] = weights_digest(arrays) if arrays else ""
             if arrays:
-                folder.arrays(f"checkpoints/{name}.npz", arrays)
-        # With "downloaded", evaluation i scores the state after i rounds; with "trained", i + 1.
-        after = tracked.best + (self.at == "trained")
+                folder.arrays(f"checkpoints/{file}.npz", arrays)
+        return left
+
+    def _finish(self, folder: RunFolder, outcome: _Outcome) -> Run:
+        """Write the result and the report; references come last, as they may fail."""
+        tracked, meter = outcome.tracked, outcome.meter
+        final = _arrays(tracked.state)
         result = {
             "run_dir": str(folder.path),
             "algorithm": self.plan.algorithm,
@@ -189,30 +227,40 @@ class Preparation:
             "rounds": self.config.algorithm.rounds,
             "clients": len(self.sites),
             "data": {"name": self.plan.data.name, "synthetic": self.plan.data.synthetic},
-            "metrics": {**self._metrics(tracked, tracked.best), "best_round": after},
-            "references": self._references(),
+            "metrics": {
+                **self._metrics(tracked, tracked.best),
+                "best_round": self._after(tracked, tracked.best),
+            },
+            "references": {},
             "bytes_up": meter.up,
             "bytes_down": meter.down,
             "exchanges": meter.exchanges,
             "wall_s": round(outcome.wall, 3),
             "protect_s": round(outcome.wall - meter.learning, 3),
             "peak_mb": round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024, 1),
-            "model_sha256": digest_of(final) if final else None,
+            "model_sha256": weights_digest(final) if final else None,
         }
         folder.document("result.json", {**result, "verdict": "not audited"})
         run = Run(folder.path)
-        folder.document("result.json", {**result, "verdict": run.verify().verdict})
+        result["verdict"] = run.verify().verdict
+        result["references"] = self._references()
+        folder.document("result.json", result)
         run.report(FORMATS)
         return run
 
-    def _references(self) -> dict[str, float]:
+    def _references(self) -> dict[str, float | None]:
         wanted, rounds = self.config.evaluation.references, self.config.algorithm.rounds
         epochs = self.config.algorithm.epochs
-        found: dict[str, float] = {}
+        found: dict[str, float | None] = {}
         start = self.task.initial(self._rng("reference"))
         for name in wanted:
             sites = self._fresh() if name == "local" else [self._centre()]
-            found[name] = best_test_accuracy(self.task, sites, start, rounds=rounds, epochs=epochs)
+            try:
+                found[name] = best_test_accuracy(
+                    self.task, sites, start, rounds=rounds, epochs=epochs
+                )
+            except ArithmeticError:  # it diverged; the federated result stands without it
+                found[name] = None
         return found
 
     def _fresh(self) -> list[Site]:
@@ -241,11 +289,17 @@ def _clear(policy: PrivacyPolicy) -> str:
     return "unsafe-clear" if policy.unsafe else "none"
 
 
-def _close(parties: Parties, folder: RunFolder) -> None:
-    """End every session and write the heads, whatever happened before."""
+def _close(parties: Parties, folder: RunFolder, result: dict[str, str] | None) -> None:
+    """End every session and write the heads, whatever happened before.
+
+    Args:
+        parties: all sessions.
+        folder: where the heads go.
+        result: digests for the end of the aggregator's ledger; None if the run did not finish.
+    """
     for session in parties.sessions():
         try:
-            session.close()
+            session.close(result if session is parties.aggregator else None)
         except Exception as error:  # a ledger that failed before; the first error is on its way
             session.last_error = error
     with contextlib.suppress(OSError):  # a full disk: the error that matters is on its way
@@ -258,14 +312,3 @@ def _arrays(state: Any) -> dict[str, Array]:
         return {}
     real = [f.name for f in state.fields if f.wire in ("f4", "f8")]
     return {name: np.asarray(getattr(state, name)) for name in real}
-
-
-def digest_of(arrays: Mapping[str, Array]) -> str:
-    """Return SHA-256 (hex) over sorted names, dtypes, shapes and little-endian bytes."""
-    digest = hashlib.sha256()
-    for name in sorted(arrays):
-        array = np.ascontiguousarray(arrays[name])
-        little = array.astype(array.dtype.newbyteorder("<"))
-        digest.update(f"{name}|{little.dtype.str}|{little.shape}|".encode())
-        digest.update(little.tobytes())
-    return digest.hexdigest()

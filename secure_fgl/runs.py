@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import json
 import os
+import zipfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -22,10 +23,11 @@ import numpy as np
 from audits.formats import render
 from audits.report import build_report
 from audits.verify import Verification, verify
-from audits.view import RunView
+from audits.view import UNREADABLE, RunView, json_object, read_result
 from protocols.errors import EvidenceError
 from protocols.messages import Array
 from secure_fgl.errors import UsageError
+from secure_fgl.weights import weights_digest
 
 FORMATS = ("html", "json", "md", "csv")
 FILE_LIMIT = 1 << 30  # bytes; larger files in a run folder are refused, not read
@@ -47,7 +49,7 @@ class FileStore:
             while view:
                 view = view[os.write(self._file, view) :]
             os.fsync(self._file)
-        except OSError:
+        except BaseException:  # an interrupt too: only complete writes stay
             os.ftruncate(self._file, self._size)
             raise
         self._size += len(lines)
@@ -61,7 +63,21 @@ class RunFolder:
     """Writes a run's files. The folder must not exist yet, or be empty."""
 
     def __init__(self, path: Path) -> None:
-        if path.exists() and (not path.is_dir() or any(path.iterdir())):
+        try:
+            plain = path.exists() and not path.is_dir()
+            taken = path.is_dir() and any(path.iterdir())
+        except OSError as error:
+            raise UsageError(
+                f"The run folder {path} cannot be looked into ({error.strerror}).",
+                fix="choose another --out",
+            ) from error
+        if plain:
+            raise UsageError(
+                f"{path} is a file; a run needs a folder of its own.",
+                why="a run never overwrites what is there",
+                fix="choose another --out",
+            )
+        if taken:
             raise UsageError(
                 f"The run folder {path} exists already and is not empty.",
                 why="a run never overwrites another run's evidence",
@@ -93,6 +109,10 @@ class RunFolder:
         with (self.path / name).open("a", encoding="utf-8") as file:
             file.write(json.dumps(content, sort_keys=True) + "\n")
 
+    def bytes(self, name: str) -> bytes:
+        """Return a file's content; empty if there is none."""
+        return _read(self.path / name)
+
     def arrays(self, name: str, arrays: Mapping[str, Array]) -> None:
         """Write arrays as npz (no pickles)."""
         (self.path / name).parent.mkdir(parents=True, exist_ok=True)
@@ -120,20 +140,16 @@ class Run:
 
     @property
     def result(self) -> dict[str, Any]:
-        """What ``secure-fgl run --format json`` printed; empty if the run did not finish."""
-        file = self.path / "result.json"
-        if not file.is_file():
-            return {}
-        try:
-            found = json.loads(file.read_text("utf-8"))
-        except ValueError:
-            return {}
-        return found if isinstance(found, dict) else {}
+        """What ``secure-fgl run --format json`` printed; empty if the run did not finish.
+
+        Raises EvidenceError for a file that is not exactly one JSON object.
+        """
+        return read_result(_read(self.path / "result.json"))
 
     @property
     def metrics(self) -> dict[str, Any]:
         """Cohort metrics at the best validation round."""
-        return dict(self.result.get("metrics", {}))
+        return json_object(self.result.get("metrics", {}), "the metrics of result.json")
 
     @property
     def model_sha256(self) -> str | None:
@@ -153,8 +169,9 @@ class Run:
             plan_text=_read(self.path / "plan.json"),
             policy_text=_read(self.path / "policy.json"),
             roster_text=_read(self.path / "roster.json"),
-            result=self.result,
-            metrics=_lines(self.path / "metrics.jsonl"),
+            result_text=_read(self.path / "result.json"),
+            metrics_text=_read(self.path / "metrics.jsonl"),
+            weights={f.stem: _weights(f) for f in _files(self.path / "checkpoints", ".npz")},
             ledgers={f.stem: _read(f) for f in _files(self.path / "ledger", ".jsonl")},
             checkpoints={
                 f.stem: _read(f).decode("utf-8", "replace")
@@ -171,18 +188,28 @@ class Run:
         Args:
             formats: of html, json, md, csv.
             out: folder; by default ``report/`` in the run folder.
+
+        Raises:
+            EvidenceError: the run's papers cannot be read.
+            UsageError: the files cannot be written.
         """
         files = render(build_report(self.view()), formats)
         folder = Path(out) if out is not None else self.path / "report"
-        folder.mkdir(parents=True, exist_ok=True)
-        for name, content in files.items():
-            (folder / name).write_bytes(content)
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            for name, content in files.items():
+                (folder / name).write_bytes(content)
+        except OSError as error:
+            raise UsageError(
+                f"The report cannot be written to {folder} ({error.strerror}).",
+                fix="choose another folder with --out",
+            ) from error
         return [folder / name for name in files]
 
     def check_report(self) -> None:
-        """Raise EvidenceError if the stored report is not what the run's files give."""
-        for step in self.verify().steps:
-            if step.name == "report" and step.status == "FAIL":
+        """Raise EvidenceError unless there is no report, or it is what the run's files give."""
+        for step in self.verify().steps if _files(self.path / "report", "") else ():
+            if step.name == "report" and step.status != "OK":
                 raise EvidenceError("report", f"{step.detail}; it was left as it is (see --out)")
 
     def verify(
@@ -206,13 +233,17 @@ def _files(folder: Path, suffix: str) -> list[Path]:
     return sorted(f for f in folder.iterdir() if f.is_file() and f.name.endswith(suffix))
 
 
-def _lines(path: Path) -> list[dict[str, Any]]:
-    found = []
-    for line in _read(path).splitlines():
-        try:
-            value = json.loads(line)
-        except ValueError:
-            continue
-        if isinstance(value, dict):
-            found.append(value)
-    return found
+def _weights(path: Path) -> str:
+    """Return the digest of a model's arrays; UNREADABLE for anything that we would not write."""
+    try:
+        with zipfile.ZipFile(path) as archive:
+            members = archive.infolist()
+        names = {member.filename for member in members}
+        plain = all(name.endswith(".npy") and name[:-4].isidentifier() for name in names)
+        large = sum(member.file_size for member in members) > FILE_LIMIT
+        if not plain or large or len(names) != len(members):
+            return UNREADABLE
+        with np.load(path, allow_pickle=False) as file:
+            return weights_digest({name: file[name] for name in file.files})
+    except Exception:  # a hostile archive must neither crash an audit nor pass it
+        return UNREADABLE

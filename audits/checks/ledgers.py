@@ -69,7 +69,9 @@ def heads(case: Case) -> str:
         raise NotChecked(
             f"heads of {len(held)} parties agree{rest}; those of {missing} others were not given"
         )
-    return f"all {len(held)} heads that others hold agree with these ledgers{rest}"
+    if later:
+        raise NotChecked(f"all {len(held)} heads that others hold agree{rest}")
+    return f"all {len(held)} heads that others hold agree with these ledgers"
 
 
 def _head(case: Case, step: str, party: str, note: str) -> Checkpoint:

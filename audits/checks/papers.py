@@ -15,6 +15,7 @@ def files(case: Case) -> str:
     """Everything that a run leaves is there and is read strictly."""
     view = case.view
     read = (case.plan, case.policy, case.roster_file)  # each raises at step "files"
+    case.result, case.metrics  # noqa: B018 - these too; a run that ended early may lack them
     if not view.ledgers:
         fail("files", "there is no ledger")
     for party, data in view.ledgers.items():
@@ -83,6 +84,8 @@ def roster(case: Case) -> str:
             fail("roster", f"the ledger of {party} was begun with another roster")
         if first.get("role") != parties[party]:
             fail("roster", f"the ledger of {party} was begun in another role")
+        if first.get("transport") != paper.transport:
+            fail("roster", f"the ledger of {party} was begun on another transport")
     return f"{len(parties)} parties, each with its ledger; the run's name follows from them"
 
 

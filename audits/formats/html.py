@@ -57,7 +57,7 @@ def render(report: Report) -> dict[str, bytes]:
 def _chart(report: Report) -> Markup:
     most = max((row.bytes for row in report.egress), default=0) or 1
     rows = [
-        svg.Bar(_label(row), words.size(row.bytes), row.bytes / most, row.unsafe)
+        svg.Bar(_label(row), _value(row), row.bytes / most, row.unsafe)
         for row in sorted(report.egress, key=lambda row: -row.bytes)
     ]
     heavy = rows[0].label if rows else "nothing"
@@ -71,4 +71,9 @@ def _chart(report: Report) -> Markup:
 
 def _label(row: Egress) -> str:
     route = f"{words.role(row.sender_role)} → {words.role(row.recipient_role)}"
-    return f"{route}: {row.item}{' UNSAFE' if row.unsafe else ''}"
+    return f"{route}: {row.item}"
+
+
+def _value(row: Egress) -> str:
+    """Return the size; UNSAFE stands here, as a long label may be cut."""
+    return f"{words.size(row.bytes)}{' UNSAFE' if row.unsafe else ''}"

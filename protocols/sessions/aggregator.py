@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from crypto.errors import CryptoError
+from crypto.samplers import entropy
 from protocols.control import REFUSALS, Boxes, Call, Key, KeyCall, Opened, OpenRequest, Refusal
 from protocols.errors import (
     BadEnvelope,
@@ -80,7 +81,7 @@ class AggregatorSession(Session):
         self.move(Event.ASK)
         self._exchange_number += 1
         item = self.papers.plan.item(f"{exchange.name}.down")
-        call = Call(members=self.papers.roster.mask(members))
+        call = Call(members=self.papers.roster.mask(members), nonce=entropy(16))
         messages = [given for given in ask.handed if isinstance(given, Message)]
         shared = [call, *(message for message in messages if message.disclosure in SHARED)]
         given = given_digest(shared, self.papers.dims(item))

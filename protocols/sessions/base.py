@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -54,6 +54,7 @@ class Session:
                 "policy": papers.policy_digest,
                 "role": str(self.role),
                 "roster": papers.roster.digest,
+                "transport": papers.transport,
             },
         )
 
@@ -90,11 +91,18 @@ class Session:
         message = Refusal(code=REFUSALS.index(code))
         return self.send(f"refusal.{self.role}", [message], recipient, where)
 
-    def close(self) -> None:
-        """End the run: record the last entry and write it."""
+    def close(self, result: Mapping[str, str] | None = None) -> None:
+        """End the run: record the last entry and write it.
+
+        Args:
+            result: digests of what a finished run leaves (model, metrics), at the aggregator.
+        """
         if self.state not in (State.DEAD, State.CLOSED):
             self.move(Event.CLOSE)
-        self.ledger.record("close", {"state": str(self.state)})
+        facts: dict[str, Any] = {"state": str(self.state)}
+        if result is not None:
+            facts["result"] = dict(result)
+        self.ledger.record("close", facts)
         self.ledger.commit()
 
 
@@ -102,7 +110,7 @@ def refusal_code(error: Exception) -> str:
     """Return the closed list's code for an error."""
     if isinstance(error, CohortTooSmall):
         return "cohort"
-    if isinstance(error, UnfitMessage | ArithmeticError):  # ArithmeticError: training diverged
+    if isinstance(error, UnfitMessage):
         return "unfit"
     if isinstance(error, NotInPlan):
         return "plan"

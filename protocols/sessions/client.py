@@ -8,7 +8,7 @@ from crypto.errors import CryptoError
 from protocols.boxes import by_peers, open_boxes
 from protocols.control import Acknowledgement, Boxes, Call, Key
 from protocols.disclosures import Disclosure
-from protocols.errors import BadEnvelope, LedgerError, LocalProtocolError, Replay
+from protocols.errors import BadEnvelope, LedgerError, LocalProtocolError, Replay, UnfitMessage
 from protocols.forms import Exchange, Form
 from protocols.gateway import SHARED, given_digest
 from protocols.inbox import Letter
@@ -108,7 +108,14 @@ class ClientSession(Session):
             self._unbox(kind, message.boxes, where) if isinstance(message, Boxes) else message
             for kind, message in zip(exchange.given, given, strict=True)
         ]
-        said = exchange.answer(self._site, *arguments)
+        try:
+            said = exchange.answer(self._site, *arguments)
+        except ArithmeticError as error:
+            raise UnfitMessage(
+                f"Training failed in {exchange.name!r}: its numbers are no longer finite.",
+                why="the step size is too large for these features",
+                fix="lower model.lr, or scale the features; nothing was sent",
+            ) from error
         messages = () if said is None else said if isinstance(said, tuple) else (said,)
         if {type(m) for m in messages} != set(exchange.back) or len(messages) != len(exchange.back):
             raise LocalProtocolError(f"The answer of {exchange.name!r} is not what it declares.")

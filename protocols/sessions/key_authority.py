@@ -8,6 +8,7 @@ and overlapping cohorts of one round never (O5, O8).
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Mapping
 
 from crypto.bfv import SecretKey
 from crypto.errors import CryptoError
@@ -155,10 +156,10 @@ class KeyAuthoritySession(Session):
         super().die(error)
         self._destroy()
 
-    def close(self) -> None:
+    def close(self, result: Mapping[str, str] | None = None) -> None:
         """Destroy the secret key, record it, and end (O9)."""
         self._destroy()
-        super().close()
+        super().close(result)
 
     def _destroy(self) -> None:
         if self._secret is None or self.papers.he_key is None:

@@ -24,8 +24,8 @@ def load_plan(path: Path) -> Plan:
     from protocols.plan import PLAN_VERSION, Plan
     from secure_fgl.errors import UsageError
 
-    document = _document(path, "plan")
     fix = "make one with: secure-fgl plan CONFIG --out plan.json"
+    document = _document(path, "plan", fix)
     try:
         plan = Plan.model_validate(document)
     except ValidationError as error:
@@ -54,17 +54,18 @@ def load_heads(path: Path) -> dict[str, str]:
     """
     from secure_fgl.errors import UsageError
 
+    fix = (
+        "give a JSON file {party: checkpoint text}, or a folder of <party>.checkpoint files that "
+        "the other parties kept"
+    )
     if path.is_dir():
-        heads: Any = {f.stem: _text(f, "checkpoint") for f in sorted(path.glob("*.checkpoint"))}
+        notes = {f.stem: _bytes(f, "head", fix) for f in sorted(path.glob("*.checkpoint"))}
+        heads: Any = {party: note.decode("utf-8", "replace") for party, note in notes.items()}
     else:
-        heads = _document(path, "list of heads")
+        heads = _document(path, "list of heads", fix)
     texts = isinstance(heads, dict) and all(isinstance(text, str) for text in heads.values())
     if not heads or not texts:
-        raise UsageError(
-            f"{path} holds no heads.",
-            fix="give a JSON file {party: checkpoint text}, or a folder of <party>.checkpoint "
-            "files that the other parties kept",
-        )
+        raise UsageError(f"{path} holds no heads.", fix=fix)
     return dict(heads)
 
 
@@ -79,32 +80,27 @@ def choose(what: str, name: str, known: Iterable[str]) -> str:
     return name
 
 
-def _document(path: Path, what: str) -> Any:
+def _document(path: Path, what: str, fix: str) -> Any:
+    from audits.view import read_json
+    from protocols.errors import EvidenceError
     from secure_fgl.errors import UsageError
 
+    data = _bytes(path, what, fix)
     try:
-        return json.loads(_text(path, what), object_pairs_hook=_unique)
-    except (ValueError, RecursionError) as error:
-        raise UsageError(f"The {what} {path} is not JSON.") from error
+        return read_json(data, limit=LARGEST, what=what)
+    except EvidenceError as error:
+        why = "it was cut, edited by hand, or is another file"
+        raise UsageError(f"The {what} {path} is not JSON.", why=why, fix=fix) from error
 
 
-def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) != len(pairs):
-        raise ValueError("a key stands twice")
-    return found
-
-
-def _text(path: Path, what: str) -> str:
+def _bytes(path: Path, what: str, fix: str) -> bytes:
     from secure_fgl.errors import UsageError
 
     try:
         if path.stat().st_size > LARGEST:
-            raise UsageError(f"{path} is too large to be a {what}.")
-        return path.read_text("utf-8")
+            raise UsageError(f"{path} is too large to be a {what}.", fix=fix)
+        return path.read_bytes()
     except OSError as error:
         raise UsageError(
             f"The {what} {path} cannot be read ({error.strerror}).", fix="check the path"
         ) from error
-    except UnicodeDecodeError as error:
-        raise UsageError(f"The {what} {path} is not text (UTF-8).") from error

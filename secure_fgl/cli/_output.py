@@ -92,13 +92,3 @@ def print_pairs(
     for name, value in rows:
         table.add_row(cell(name, "bold"), cell(value))
     out.print(table)
-
-
-def size(count: int) -> str:
-    """Return a number of bytes for people, in decimal units."""
-    amount, unit = float(count), "B"
-    for larger in ("kB", "MB", "GB", "TB"):
-        if amount < 1000:
-            break
-        amount, unit = amount / 1000, larger
-    return f"{count} B" if unit == "B" else f"{amount:.1f} {unit}"

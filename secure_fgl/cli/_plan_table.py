@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from secure_fgl.cli._output import cell, console, grid, print_pairs, size
+from audits.words import size
+from secure_fgl.cli._output import cell, console, grid, print_pairs
 
 if TYPE_CHECKING:
     from rich.table import Table

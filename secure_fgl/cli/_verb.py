@@ -128,7 +128,7 @@ def exit_code(error: Exception) -> int:
     if isinstance(error, EvidenceError):
         return BROKEN
     usage = isinstance(error, (UsageError, PolicyError, RemoteProtocolError))
-    return USAGE if usage else INTERNAL
+    return USAGE if usage or _diverged(error) else INTERNAL
 
 
 def explain(error: Exception) -> list[str]:
@@ -153,8 +153,20 @@ def explain(error: Exception) -> list[str]:
     if isinstance(error, OSError) and error.strerror:
         place = f" ({error.filename})" if error.filename else ""
         return [f"Error: {error.strerror}{place}.", *_again()]
+    if _diverged(error):
+        return [f"Error: {error}."]  # raised by our own line, in words that hold no value
     place = _place(error.__traceback__)
     return [f"Internal error: {type(error).__name__}{place}; {_again()[0]}"]
+
+
+def _diverged(error: Exception) -> bool:
+    """Tell whether training said that its numbers are no longer finite: a matter of settings."""
+    if not isinstance(error, FloatingPointError):
+        return False
+    deepest = [
+        str(f.f_globals.get("__name__", "")) for f, _ in traceback.walk_tb(error.__traceback__)
+    ]
+    return bool(deepest) and f"{deepest[-1]}.".startswith("algorithms.tasks.")
 
 
 def _again() -> list[str]:

@@ -49,12 +49,21 @@ def report(
     out: Annotated[
         Path | None, typer.Option(help="Folder of the files; by default RUN/report.")
     ] = None,
-    fail_on: Annotated[FailOn, typer.Option(help="Exit 3 from this severity on.")] = FailOn.high,
+    fail_on: Annotated[
+        FailOn, typer.Option(help="Exit 3 from this severity on. Hides neither 5 nor 6.")
+    ] = FailOn.high,
 ) -> int:
     """Write the leakage report and print the paths of its files.
 
-    Exits 5 if the evidence is broken, 6 if something left that was not planned, 3 if there is a
-    finding at or above --fail-on, otherwise 0.
+    Exit code, the first that applies:
+
+    5: the evidence is broken, so the report cannot be relied on.
+
+    6: something left that was not planned, whatever --fail-on says.
+
+    3: there is a finding at or above --fail-on.
+
+    0: none of these.
     """
     from audits.report import build_report
     from secure_fgl.cli._inputs import choose
@@ -80,9 +89,16 @@ def _judge(report: Report, fail_on: FailOn) -> int:
     failing = [finding for finding in report.findings if fail_on.reached(finding.severity)]
     for finding in failing:
         say(f"{finding.severity.upper()} {finding.id} {finding.rule}: {finding.message}")
-    if any(step.status == "FAIL" for step in report.integrity.steps):
+    unplanned = report.plan_diff.unplanned
+    for entry in unplanned[:1]:
+        rest = f"; {len(unplanned)} releases in all" if len(unplanned) > 1 else ""
+        say(f"NOT PLANNED: release {entry.entry} of {entry.party} {entry.what}{rest}.")
+    failed = {step.name for step in report.integrity.steps if step.status == "FAIL"}
+    if unplanned:
+        failed.discard("plan_vs_ledger")  # this is the drift itself; the record of it may hold
+    if failed:
         return BROKEN
-    if fail_on is not FailOn.never and report.plan_diff.unplanned:
+    if unplanned:
         return DRIFT
     return FINDINGS if failing else OK
 

@@ -43,13 +43,15 @@ def run(
     # Nothing but the result may reach stdout, whatever a library likes to print.
     with contextlib.redirect_stdout(sys.stderr):
         from secure_fgl.federation import Federation
+        from secure_fgl.runs import RunFolder
 
         federation = Federation.from_config(configuration)
         wanted = federation.plan()
         if approved is not None:
             _hold_to(approved, wanted)
+        folder = RunFolder(out or federation.default_folder())  # refused before the plan is shown
         _announce(approved or wanted, federation, table=format is Format.table)
-        finished = _train(federation, approved, out or federation.default_folder())
+        finished = _train(federation, approved, folder.path)
     if format is Format.json:
         print_json((finished.path / "result.json").read_text("utf-8"))
     else:
@@ -100,7 +102,8 @@ def _what_is_left(folder: Path) -> str:
 
 def _summary(finished: Run) -> None:
     """Print what people want to know first; all of it stands in result.json too."""
-    from secure_fgl.cli._output import print_pairs, size
+    from audits.words import size
+    from secure_fgl.cli._output import print_pairs
 
     result = finished.result
     pairs = [("accuracy", _accuracy(result))]

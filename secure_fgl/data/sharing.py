@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+from collections.abc import Mapping
 from typing import Any, Protocol, cast
 
 import numpy as np
@@ -32,7 +33,7 @@ def partition(
     clients: int,
     masks: Masks,
     rng: np.random.Generator,
-    **options: Any,
+    options: Mapping[str, Any] | None = None,
 ) -> list[ClientGraph]:
     """Induced subgraphs, one a client; edges between clients are dropped.
 
@@ -52,7 +53,7 @@ def partition(
         raise unknown("partition", name, partition_names())
     if clients < 1:
         raise ValueError("a partition needs at least one client")
-    rule = cast(_Rule, members(partitions)[name])
+    rule, options = cast(_Rule, members(partitions)[name]), dict(options or {})
     _check_options(name, rule, options)
     owner = rule.assign(graph, clients, rng, **options)
     return [_induced(graph, masks, np.flatnonzero(owner == client)) for client in range(clients)]

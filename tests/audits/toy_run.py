@@ -6,9 +6,11 @@ gateways, inboxes and ledgers that a real run uses.
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -37,6 +39,18 @@ from protocols.sessions.client import ClientSession
 from protocols.sessions.key_authority import KeyAuthoritySession
 
 ROUNDING = bytes(32)
+METRICS = (
+    {"round": 0, "test_accuracy": 0.25, "val_accuracy": 0.125},
+    {"round": 1, "test_accuracy": 0.5, "val_accuracy": 0.375},
+    {"round": 2, "test_accuracy": 0.75, "val_accuracy": 0.375},
+)
+METRICS_TEXT = "".join(f"{json.dumps(row)}\n" for row in METRICS).encode()
+WEIGHTS = {"final": "f0" * 32, "best": "be" * 32}
+RESULT = {
+    "metrics": {"best_round": 1, "test_accuracy": 0.5, "val_accuracy": 0.375},
+    "model_sha256": WEIGHTS["final"],
+    "rounds": 2,
+}
 CLIENTS = ("client-1", "client-2", "client-3", "client-4")
 
 
@@ -86,8 +100,9 @@ class Toy:
     identities: dict[str, Identity]
     stores: dict[str, MemoryStore] = field(default_factory=dict)
     checkpoints: dict[str, str] = field(default_factory=dict)
+    finished: bool = False
 
-    def view(self, *, synthetic_result: bool = True, reports: bool = True) -> RunView:
+    def view(self, *, reports: bool = True) -> RunView:
         """Return the run as an auditor gets it, with its report files."""
         roster = {
             "run": self.run,
@@ -99,17 +114,39 @@ class Toy:
             plan_text=self.plan.text().encode(),
             policy_text=text(self.policy.document()),
             roster_text=text(roster),
-            result={"metrics": {"test_accuracy": 0.5}, "rounds": 2} if synthetic_result else {},
-            metrics=[{"round": 1, "test_accuracy": 0.25}, {"round": 2, "test_accuracy": 0.5}],
+            result_text=text(RESULT) if self.finished else b"",
+            metrics_text=METRICS_TEXT,
+            weights=dict(WEIGHTS) if self.finished else {},
             ledgers={name: store.lines for name, store in self.stores.items()},
             checkpoints=dict(self.checkpoints),
         )
         return with_reports(made) if reports else made
 
 
+def stated() -> dict[str, str]:
+    """Return what the aggregator's ledger ends with: digests of metrics and models."""
+    metrics = hashlib.sha256(METRICS_TEXT).hexdigest()
+    return {"best": WEIGHTS["best"], "metrics": metrics, "model": WEIGHTS["final"]}
+
+
 def text(document: Any) -> bytes:
     """Return JSON as the run folder holds it."""
     return (json.dumps(document, indent=2, sort_keys=True) + "\n").encode()
+
+
+def save(view: RunView, folder: Path) -> Path:
+    """Write a view without models as a run folder, and return it."""
+    papers = {"plan.json": view.plan_text, "policy.json": view.policy_text}
+    papers |= {"roster.json": view.roster_text, "result.json": view.result_text}
+    files = {folder / name: data for name, data in papers.items()}
+    files[folder / "metrics.jsonl"] = view.metrics_text
+    files |= {folder / "ledger" / f"{p}.jsonl": data for p, data in view.ledgers.items()}
+    heads = view.checkpoints.items()
+    files |= {folder / "heads" / f"{p}.checkpoint": note.encode() for p, note in heads}
+    for path, data in files.items():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(data)
+    return folder
 
 
 def with_reports(view: RunView) -> RunView:
@@ -184,10 +221,11 @@ class Bus:
             except StopIteration as stop:
                 state = stop.value
 
-    def finish(self) -> Toy:
-        """Close all sessions, sign their heads, return the run."""
+    def finish(self, *, whole: bool = True) -> Toy:
+        """Close all sessions, sign their heads, return the run; `whole`: it reached its end."""
+        self.toy.finished = whole
         for session in (self.aggregator, *self.others.values()):
-            session.close()
+            session.close(stated() if whole and session is self.aggregator else None)
             key = self.toy.identities[session.name].signing
             self.toy.checkpoints[session.name] = session.ledger.checkpoint(key)
         return self.toy

@@ -181,7 +181,10 @@ def test_o8_two_public_messages_for_one_cohort_stop_the_opening():
     world = World(SOW).start()
     sent = []
     for index, name in enumerate(world.names):
-        call, seed = Call(members=world.roster.mask(world.names)), Seed(seed=int(index == 0))
+        call, seed = (
+            Call(members=world.roster.mask(world.names), nonce=bytes(16)),
+            Seed(seed=int(index == 0)),
+        )
         for shared in ([call, seed], [call]):  # whichever the protocol digests
             where = world.where(given=given_digest(shared, world.plan.dims))
             body = encode([call, seed], world.plan.dims)

@@ -200,7 +200,8 @@ class World:
         """Return an Ask that only a dishonest aggregator sends; `facts`: where, weights, mask..."""
         chosen = tuple(members if members is not None else self.names)
         item, dims = f"{self.form.exchanges[0].name}.down", self.plan.dims
-        call = Call(members=facts.pop("mask", None) or self.roster.mask(chosen))
+        members = facts.pop("mask", None) or self.roster.mask(chosen)
+        call = Call(members=members, nonce=bytes(16))
         kind = self.form.exchanges[0].given[0]
         given = first(kind) if "weights" not in facts else Start(weights=facts.pop("weights"))
         shared = [m for m in (call, given) if isinstance(m, ReleasedMessage)]

@@ -9,7 +9,7 @@ import pytest
 from rich.console import Console
 
 from secure_fgl.cli import _progress
-from secure_fgl.cli._output import clean, grid, print_json, print_pairs, say, size
+from secure_fgl.cli._output import clean, grid, print_json, print_pairs, say
 from secure_fgl.cli.audit import FailOn
 from secure_fgl.cli.run import _what_is_left
 
@@ -41,13 +41,6 @@ def test_a_long_word_is_folded_and_not_cut(capsys: Capture) -> None:
 def test_json_is_printed_verbatim(capsys: Capture) -> None:
     print_json('{"a": "\\u001b"}\n')
     assert capsys.readouterr().out == '{"a": "\\u001b"}\n'
-
-
-@pytest.mark.parametrize(
-    ("count", "shown"), [(0, "0 B"), (999, "999 B"), (1000, "1.0 kB"), (10_474_080, "10.5 MB")]
-)
-def test_sizes(count: int, shown: str) -> None:
-    assert size(count) == shown
 
 
 def _play(monkeypatch: pytest.MonkeyPatch, rounds: int, seconds: float) -> None:

@@ -114,6 +114,7 @@ def test_a_bad_plan_file_is_refused(tiny: Path, tmp_path: Path, spoil: object, s
     shown = invoke("plan", tiny, "--against", old)
     assert shown.exit_code == 2
     assert said in shown.stderr
+    assert "What to do: make one with: secure-fgl plan" in shown.stderr
 
 
 @pytest.mark.parametrize(

@@ -37,7 +37,7 @@ def shared_out(graph, clients=4, seed=0, **options):
     rng = np.random.default_rng(seed)
     masks = split_masks(graph, rng=rng)
     options = {"delta": 5, **options}
-    return masks, partition(graph, "louvain_balanced", clients, masks, rng, **options)
+    return masks, partition(graph, "louvain_balanced", clients, masks, rng, options)
 
 
 @pytest.mark.parametrize("sparse", [True, False])
@@ -162,7 +162,7 @@ def test_names_come_from_the_folder():
 def test_bad_requests_are_refused(name, clients, options, match):
     graph, rng = blocks(), np.random.default_rng(0)
     with pytest.raises(ValueError, match=match):
-        partition(graph, name, clients, split_masks(graph, rng=rng), rng, **options)
+        partition(graph, name, clients, split_masks(graph, rng=rng), rng, options)
 
 
 def test_natural_owners_are_kept_and_must_be_as_many_as_clients():

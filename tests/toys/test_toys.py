@@ -87,7 +87,7 @@ def test_the_personal_models_never_reach_the_round(
         yield Ask(cohort, given=token)
         return state
 
-    play(algorithm.with_form(Form(form.name, spy, form.exchanges)), sites(*data))
+    play(replace(algorithm, forms=(Form(form.name, spy, form.exchanges),)), sites(*data))
     assert seen == ["<Sealed Model>"]
 
 
@@ -315,7 +315,7 @@ def test_protection_of_a_bundle_is_the_strictest_of_its_messages() -> None:
     (form,) = algorithm.forms
     first, second = form.exchanges
     riding = replace(second, given=(Config, *second.given))
-    loose = algorithm.with_form(Form(form.name, form.round, (first, riding)))
+    loose = replace(algorithm, forms=(Form(form.name, form.round, (first, riding)),))
     policy = PrivacyPolicy.preset("unsafe_plaintext")
     plan = plan_of(loose, policy, 5, 1)
     item = plan.item("receive.down")

@@ -1,0 +1,80 @@
+"""Result: are metrics and models those that the aggregator's ledger ends with?"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+from collections.abc import Mapping
+from typing import Any
+
+from audits.steps import Case, Check, NotChecked
+from audits.view import fail, json_digest
+from protocols.roster import Role
+
+_FILES = {"final": "model", "best": "best"}  # file in checkpoints/ -> its digest in the ledger
+
+
+def result(case: Case) -> str:
+    """Metrics, models and result.json are what the aggregator recorded when it finished."""
+    stated = _stated(case)
+    if stated is None:
+        if case.view.result_text:
+            fail("result", "there is a result.json, but no ledger says that the run finished")
+        raise NotChecked("the run did not finish")
+    if not _same(hashlib.sha256(case.view.metrics_text).hexdigest(), stated["metrics"]):
+        fail("result", "metrics.jsonl is not the one that the aggregator recorded")
+    _models(case, stated)
+    if not case.view.result_text:
+        fail("result", "the run finished, but there is no result.json")
+    if case.result.get("model_sha256", "") != (stated["model"] or None):
+        fail("result", "result.json names another model than the aggregator recorded")
+    number = _best(case)
+    models = sum(bool(stated[name]) for name in _FILES.values())
+    return f"{models} models, all metrics and those of round {number} are as recorded"
+
+
+def _stated(case: Case) -> Mapping[str, str] | None:
+    """Return the digests with which the aggregator's ledger ends, if it finished."""
+    found: list[Mapping[str, str]] = []
+    for party, entry in case.book.of_kind("close"):
+        if "result" in entry:
+            if case.roster.party(party).role is not Role.AGGREGATOR:
+                fail("result", f"{party} states a result and is no aggregator")
+            found.append(entry["result"])
+    if len(found) > 1:
+        fail("result", "the aggregator states a result twice")
+    return found[0] if found else None
+
+
+def _models(case: Case, stated: Mapping[str, str]) -> None:
+    """Raise EvidenceError unless the models are those recorded, and no others lie beside them."""
+    if set(case.view.weights) - set(_FILES):
+        fail("result", "checkpoints/ holds a model that no ledger covers")
+    for file, name in _FILES.items():
+        if not _same(case.view.weights.get(file, ""), stated[name]):
+            fail("result", f"checkpoints/{file}.npz is not the model that the aggregator recorded")
+
+
+def _best(case: Case) -> int:
+    """Return the round of the result's metrics, which must be the best on validation records."""
+    claimed = case.result.get("metrics")
+    if not isinstance(claimed, dict):
+        fail("result", "result.json holds no metrics")
+    rows = [row for row in case.metrics if isinstance(row.get("val_accuracy"), int | float)]
+    if not rows:
+        fail("result", "metrics.jsonl holds no validation score")
+    best: dict[str, Any] = max(rows, key=lambda row: row["val_accuracy"])  # first among equals
+    expected = {"best_round" if name == "round" else name: best[name] for name in best}
+    if json_digest(claimed) != json_digest(expected):
+        fail("result", "the metrics of result.json are not those of the best line of metrics.jsonl")
+    number = best.get("round")
+    if type(number) is not int:
+        fail("result", "a line of metrics.jsonl names no round")
+    return number
+
+
+def _same(one: str, other: str) -> bool:
+    return hmac.compare_digest(one.encode("utf-8", "replace"), other.encode())
+
+
+CHECKS = (Check("result", ("files", "roster", "chain"), result),)
