@@ -68,10 +68,11 @@ def findings(
         make.add(
             "ACTIVE_AGGREGATOR",
             "medium",
-            "An aggregator that breaks the protocol can have a single client's upload opened: it "
-            "can pass off one ciphertext as the total of a cohort.",
-            "Use this run's protection only where the aggregator is trusted to follow the "
-            "protocol, or take a policy whose sums are masked inside the ciphertext.",
+            "An aggregator that breaks the protocol can have a single client's upload opened, or "
+            "a crafted ciphertext that gives it the run's key and so every upload. A client that "
+            "breaks the protocol can bring the key out through the total.",
+            "Use this run's protection only where aggregator and clients are trusted to follow "
+            "the protocol. Masks inside the ciphertext end this; they are not built yet.",
             role="aggregator",
         )
     for item in diff.missing:

@@ -9,7 +9,7 @@ from audits.findings import SEVERITIES
 from audits.models import Egress, Finding, Line, PlanDiff, State
 from audits.steps import Verification
 from protocols.disclosures import Disclosure
-from protocols.learns import ACTIVE_AGGREGATOR
+from protocols.learns import ACTIVE_AGGREGATOR, KEY_THEFT
 from protocols.plan import Plan
 from protocols.policy import PrivacyPolicy
 from protocols.roster import Role
@@ -174,6 +174,8 @@ def limits(plan: Plan, *, simulated: bool) -> tuple[str, ...]:
         found.insert(0, "Some messages left in clear: nothing protects them from their receiver.")
     if ACTIVE_AGGREGATOR in plan.warnings:
         found.append(f"While sums are not masked inside the ciphertext, {ACTIVE_AGGREGATOR}.")
+    if KEY_THEFT in plan.warnings:
+        found.append(f"For the same reason, {KEY_THEFT}.")
     if simulated:
         found.append("All roles ran in one process, so no statement about separate roles is shown.")
     for warning in plan.warnings:

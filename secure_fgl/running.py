@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import resource
 import time
@@ -139,15 +138,18 @@ class Preparation:
         roster = {**parties.document(), "transport": self.config.transport.name}
         folder.document("roster.json", roster)
         left: dict[str, str] | None = None
+        unclosed: list[Exception] = []
         with deferred_interrupts() as stopped:
             try:
                 driver = Driver(parties, connect(parties.others), meter, stopped)
                 outcome = self._rounds(driver, form, meter, folder, progress)
                 left = self._leave(folder, outcome.tracked)
             finally:
-                _close(parties, folder, left)
+                unclosed = _close(parties, folder, left)
                 for opened in stores:
                     opened.close()
+        if unclosed:  # without its last entries the evidence would not hold: no result is written
+            raise unclosed[0]
         return self._finish(folder, outcome)
 
     def _papers(self, folder: RunFolder) -> None:
@@ -289,22 +291,27 @@ def _clear(policy: PrivacyPolicy) -> str:
     return "unsafe-clear" if policy.unsafe else "none"
 
 
-def _close(parties: Parties, folder: RunFolder, result: dict[str, str] | None) -> None:
-    """End every session and write the heads, whatever happened before.
+def _close(parties: Parties, folder: RunFolder, result: dict[str, str] | None) -> list[Exception]:
+    """End every session and write the heads, whatever happened before; return what went wrong.
 
     Args:
         parties: all sessions.
         folder: where the heads go.
         result: digests for the end of the aggregator's ledger; None if the run did not finish.
     """
+    errors: list[Exception] = []
     for session in parties.sessions():
         try:
             session.close(result if session is parties.aggregator else None)
-        except Exception as error:  # a ledger that failed before; the first error is on its way
+        except Exception as error:  # the other sessions are ended all the same
             session.last_error = error
-    with contextlib.suppress(OSError):  # a full disk: the error that matters is on its way
+            errors.append(error)
+    try:
         for name, note in parties.checkpoints().items():
             folder.text(f"heads/{name}.checkpoint", note)
+    except OSError as error:
+        errors.append(error)
+    return errors
 
 
 def _arrays(state: Any) -> dict[str, Array]:
