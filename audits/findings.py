@@ -72,7 +72,7 @@ def findings(
             "a crafted ciphertext that gives it the run's key and so every upload. A client that "
             "breaks the protocol can bring the key out through the total.",
             "Use this run's protection only where aggregator and clients are trusted to follow "
-            "the protocol. Masks inside the ciphertext end this; they are not built yet.",
+            "the protocol, or take a policy with the guard 'mask' (examples/masked_policy.yaml).",
             role="aggregator",
         )
     for item in diff.missing:

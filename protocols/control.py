@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from protocols.messages import PublicMessage, ReleasedMessage, SealedMessage, blob, count
+from protocols.messages import PublicMessage, ReleasedMessage, SealedMessage, Vector, blob, count
 
 # Outgoing refusals say one of these and nothing else (O27); the reason stays in the local ledger.
 REFUSALS = ("policy", "plan", "cohort", "unfit", "stage", "internal")
@@ -56,4 +56,13 @@ class Boxes(SealedMessage):
     boxes: bytes = blob("boxes", unit="byte", meaning="one HPKE box per roster client")
 
 
+class PairSecret(SealedMessage):
+    """Client to every other client, before round 1: half of a pair's secret, row j for client j."""
+
+    secret: Vector = blob("cohort", 32, unit="byte", meaning="random; half of a pair's secret")
+
+
 CONTROL = (KeyCall, Key, Call, Acknowledgement, Refusal, OpenRequest, Opened, Boxes)
+
+OWN = (*CONTROL, PairSecret)
+"""Every message of the layer itself; no policy has to name them."""

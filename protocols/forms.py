@@ -35,6 +35,10 @@ BACK = (
 """What may come back from a client."""
 
 
+RESERVED = frozenset({"key", "pair", "refusal"})
+"""Names of exchanges that belong to the message layer."""
+
+
 @dataclass(frozen=True)
 class Exchange:
     """One kind of Ask: what is given, what comes back, and what the client does.
@@ -140,6 +144,8 @@ class Form(Generic[S]):
         found = [exchange.name for exchange in self.exchanges]
         if len(set(found)) != len(found):
             raise ValueError(f"form {self.name!r}: two answers have the same name")
+        if taken := sorted(RESERVED & set(found)):
+            raise ValueError(f"form {self.name!r}: {taken[0]!r} is a name of the layer's own")
         asks = [(exchange.given, frozenset(exchange.back)) for exchange in self.exchanges]
         if len(set(asks)) != len(asks):
             raise ValueError(f"form {self.name!r}: two exchanges give and bring back the same")

@@ -10,17 +10,21 @@ import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
+import numpy as np
+
+from crypto.bfv import Bfv
+from crypto.masks import masked
 from crypto.quantiser import Packing
 from crypto.samplers import Stream, derive, entropy
 from protocols.boxes import close_boxes
 from protocols.codec import encode
-from protocols.control import CONTROL
+from protocols.control import OWN
 from protocols.disclosures import Disclosure
 from protocols.envelope import NONE, Envelope, Header, signed_header
 from protocols.errors import LocalProtocolError, NotInPlan
-from protocols.guards import Guard, find
+from protocols.guards import find
 from protocols.ledger import Ledger
-from protocols.messages import Message, names
+from protocols.messages import Message, Vector, names
 from protocols.papers import Papers, Where
 from protocols.plan import Item, times_in_round
 from protocols.planning import integer_bytes, sum_layout
@@ -64,7 +68,7 @@ class Gateway:
         ordered = self._check(item, messages, recipient, where)
         header = self._header(item, recipient, where)
         try:
-            body, clipped = self._body(item, ordered, recipient, header)
+            body, clipped = self._body(item, ordered, where, header)
         except KeyError as error:
             raise NotInPlan("A message uses a dimension that the plan does not name.") from error
         header = replace(header, body=hashlib.sha256(body).hexdigest())
@@ -147,13 +151,13 @@ class Gateway:
         )
 
     def _body(
-        self, item: Item, messages: list[Message], recipient: str, header: Header
+        self, item: Item, messages: list[Message], where: Where, header: Header
     ) -> tuple[bytes, bool]:
         """Apply the guards in the policy's order; returns the body and whether clip changed it."""
         chain = self._papers.policy.chain(item.disclosure)
         clipped = False
         if item.disclosure is Disclosure.SUM:
-            body, clipped = self._sum(item, messages, chain, header)
+            body, clipped = self._sum(item, messages, where, header)
         elif item.disclosure is Disclosure.SEALED and item.id.endswith(f".up.{Disclosure.SEALED}"):
             return self._boxes(item, messages, header), False
         else:
@@ -161,14 +165,14 @@ class Gateway:
         if len(body) != item.body:
             raise NotInPlan(f"{item.id} does not have the planned size; nothing was sent.")
         if find(chain, "seal"):
-            key = self._papers.roster.party(recipient).seal
+            key = self._papers.roster.party(header.recipient).seal
             body = key.seal(header.encode(without_body=True), body)
         return body, clipped
 
     def _sum(
-        self, item: Item, messages: list[Message], chain: tuple[Guard, ...], header: Header
+        self, item: Item, messages: list[Message], where: Where, header: Header
     ) -> tuple[bytes, bool]:
-        papers = self._papers
+        papers, chain = self._papers, self._papers.policy.chain(item.disclosure)
         layout = sum_layout([type(message) for message in messages], chain, papers.dims(item))
         labels = (header.sender, f"{header.exchange}", item.id)
         stream = Stream(derive(self._rounding, "rounding", *labels))
@@ -178,7 +182,28 @@ class Gateway:
         if papers.scheme is None or papers.he_key is None:
             raise LocalProtocolError("The key authority's public key is not here yet.")
         packing = Packing(layout.bits, len(papers.plan.clients), papers.scheme.plain_bits)
-        return papers.scheme.encrypt(papers.he_key, packing.pack(integers)), clipped
+        packed = packing.pack(integers)
+        if find(chain, "mask"):
+            packed = self._masked(packed, papers.scheme, item, where, header)
+        return papers.scheme.encrypt(papers.he_key, packed), clipped
+
+    def _masked(
+        self, packed: Vector, scheme: Bfv, item: Item, where: Where, header: Header
+    ) -> Vector:
+        """Add this client's masks for the exact cohort to whole ciphertexts' coefficients (O4)."""
+        me, pairs = header.sender, self._papers.pairs
+        peers = [member for member in where.members if member != me]
+        if not peers or any(peer not in pairs for peer in peers):
+            raise LocalProtocolError("The pair secrets of this cohort are not here.")
+        # O6: a key serves one vector; exchange and item never repeat in a run.
+        label = [header.run, header.plan, f"{header.round}", f"{header.attempt}"]
+        label += [header.cohort, f"{header.exchange}", item.id]
+        keys = {peer: derive(pairs[peer], "mask", *label) for peer in peers}
+        whole = np.zeros(-(-packed.size // scheme.degree) * scheme.degree, dtype=np.uint64)
+        whole[: packed.size] = packed
+        plus = [key for peer, key in keys.items() if me < peer]
+        minus = [key for peer, key in keys.items() if me > peer]
+        return masked(whole, scheme.plain_modulus, plus, minus)
 
     def _boxes(self, item: Item, messages: list[Message], header: Header) -> bytes:
         papers, where = self._papers, (header.run, header.exchange, item.id)
@@ -245,4 +270,4 @@ def given_digest(messages: Sequence[Message], dims: Mapping[str, int]) -> str:
 
 
 def _control(message: Message) -> bool:
-    return type(message) in CONTROL
+    return type(message) in OWN

@@ -3,7 +3,8 @@
 Each guard takes a value of one stage and gives a value of a later one, so a chain in a wrong order
 does not construct::
 
-    VALUE --clip--> BOUNDED --quantise--> INTEGER --he--> CIPHERTEXT --seal--> ENVELOPE
+    VALUE --clip--> BOUNDED --quantise--> INTEGER (--mask--> MASKED) --he--> CIPHERTEXT
+    --seal--> ENVELOPE
 
 A guard is data (what the policy asks for); applying it is the gateway's business.
 """
@@ -25,8 +26,9 @@ class Stage(IntEnum):
     VALUE = 0
     BOUNDED = 1
     INTEGER = 2
-    CIPHERTEXT = 3
-    ENVELOPE = 4
+    MASKED = 3
+    CIPHERTEXT = 4
+    ENVELOPE = 5
 
 
 class Clip(Strict):
@@ -54,10 +56,22 @@ class Quantise(Strict):
     bits: int = Field(default=16, ge=4, le=32)
 
 
+class Mask(Strict):
+    """Add pairwise masks, uniform mod t per coefficient, inside the ciphertext (O4).
+
+    They cancel only in the sum over the exact cohort. A single upload, a subset, or what a stolen
+    key decrypts, is uniform.
+    """
+
+    takes: ClassVar[tuple[Stage, ...]] = (Stage.INTEGER,)
+    gives: ClassVar[Stage] = Stage.MASKED
+    guard: Literal["mask"] = "mask"
+
+
 class He(Strict):
     """Encrypt the integers with BFV under the key authority's public key; opened blind (O1)."""
 
-    takes: ClassVar[tuple[Stage, ...]] = (Stage.INTEGER,)
+    takes: ClassVar[tuple[Stage, ...]] = (Stage.INTEGER, Stage.MASKED)
     gives: ClassVar[Stage] = Stage.CIPHERTEXT
     guard: Literal["he"] = "he"
     scheme: Literal["bfv"] = "bfv"
@@ -87,7 +101,9 @@ class UnsafeClear(Strict):
     guard: Literal["unsafe_clear"] = "unsafe_clear"
 
 
-Guard = Annotated[Clip | Quantise | He | Seal | Sign | UnsafeClear, Field(discriminator="guard")]
+Guard = Annotated[
+    Clip | Quantise | Mask | He | Seal | Sign | UnsafeClear, Field(discriminator="guard")
+]
 
 # What must stand in a chain before the receiver is kept to the disclosure. WEIGHTED_SUM,
 # SIMILARITY, MATCH, MIXED and NOISED have no protecting guard yet: a policy can name them only
@@ -115,7 +131,7 @@ def check_chain(disclosure: Disclosure, chain: tuple[Guard, ...]) -> None:
         if stage not in guard.takes:
             raise ValueError(
                 f"{disclosure}: '{guard.guard}' cannot follow a value of stage {stage.name}; the "
-                "order is clip, quantise, he, seal"
+                "order is clip, quantise, mask, he, seal"
             )
         stage = guard.gives
     if stage is not Stage.ENVELOPE:

@@ -69,7 +69,8 @@ def warnings(items: Sequence[Item], data: DataPlan) -> list[str]:
     for item in items:
         if item.unsafe:
             found.append(f"UNSAFE: {item.id} leaves in clear")
-    if any(item.id.endswith(".open") for item in items):
+    masked = any(item.id == "pair.down" for item in items)
+    if any(item.id.endswith(".open") for item in items) and not masked:
         found += [ACTIVE_AGGREGATOR, KEY_THEFT]
     vectors = [item.id for item in items if _vector_sum(item)]
     if vectors:

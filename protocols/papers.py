@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from crypto.bfv import Bfv, PublicKey
 from protocols.envelope import NONE
@@ -44,6 +44,7 @@ class Papers:
     scheme: Bfv | None = None
     he_key: PublicKey | None = None
     transport: str = "memory"
+    pairs: dict[str, bytes] = field(default_factory=dict, repr=False)
 
     def __post_init__(self) -> None:
         """Cache the digests that stand in every header, and hold plan, policy and roster together.

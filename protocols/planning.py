@@ -19,6 +19,7 @@ from protocols.control import (
     KeyCall,
     Opened,
     OpenRequest,
+    PairSecret,
     Refusal,
 )
 from protocols.disclosures import Disclosure
@@ -201,6 +202,14 @@ class _Planner:
             said={"aggregator": "only the cohort's total"},
         )
 
+    def _pairs(self) -> None:
+        boxes = box_bytes(PairSecret, self.dims) * len(self.clients)
+        sealed, said = Disclosure.SEALED, {"aggregator": "size only", "addressee": "its own row"}
+        route = (_CLIENT, _AGGREGATOR)
+        self.add("pair.up.SEALED", route, (PairSecret,), sealed, (0, 1), body=boxes, said=said)
+        route = (_AGGREGATOR, _CLIENT)
+        self.add("pair.down", route, (Boxes,), sealed, (0, 1), dims={"boxes": boxes}, said=said)
+
     def control(self) -> None:
         encrypted = Disclosure.SUM in self.policy.rules and find(
             self.policy.chain(Disclosure.SUM), "he"
@@ -210,6 +219,8 @@ class _Planner:
             self.add("key.call", (_AGGREGATOR, _AUTHORITY), (KeyCall,), public, (0, 1), said={})
             said = {"everyone": "the public key of this run"}
             self.add("key.offer", (_AUTHORITY, EVERYONE), (Key,), public, (0, 1), said=said)
+        if Disclosure.SUM in self.policy.rules and find(self.policy.chain(Disclosure.SUM), "mask"):
+            self._pairs()
         said = {"aggregator": "one code of a closed list"}
         for role in (_CLIENT, _AUTHORITY) if encrypted else (_CLIENT,):
             route = (role, _AGGREGATOR)

@@ -100,7 +100,7 @@ def _asked(case: Case) -> dict[int, frozenset[str]]:
     """Return who was asked in each exchange; every entry names exactly that cohort."""
     by_exchange: dict[int, list[Sent]] = defaultdict(list)
     for sent in case.book.releases():
-        if not sent.item.startswith(("key.", "refusal.")):
+        if not sent.item.startswith(("key.", "pair.", "refusal.")):  # names no Ask may have
             by_exchange[sent.exchange].append(sent)
     unfinished, found, everyone = case.book.unfinished, {}, frozenset(case.roster.clients)
     for exchange, sents in sorted(by_exchange.items()):

@@ -10,7 +10,18 @@ from typing import Any
 
 from crypto.errors import CryptoError
 from crypto.samplers import entropy
-from protocols.control import REFUSALS, Boxes, Call, Key, KeyCall, Opened, OpenRequest, Refusal
+from protocols.boxes import box_bytes
+from protocols.control import (
+    REFUSALS,
+    Boxes,
+    Call,
+    Key,
+    KeyCall,
+    Opened,
+    OpenRequest,
+    PairSecret,
+    Refusal,
+)
 from protocols.errors import (
     BadEnvelope,
     LocalProtocolError,
@@ -30,6 +41,7 @@ from protocols.rounds import Ask, Reply, Sealed
 from protocols.sessions.base import Parcel, Session
 from protocols.sessions.collection import Collection
 from protocols.sessions.table import Event, State
+from protocols.views import HandedView
 
 
 class AggregatorSession(Session):
@@ -45,6 +57,7 @@ class AggregatorSession(Session):
         self._form, self._exchange_number = form, 0
         self._key_envelope: bytes | None = None
         self._collection: Collection | None = None
+        self._halves: dict[str, bytes] = {}
         self._reply: Reply | None = None
         if not self._encrypts():
             self.move(Event.BEGIN)
@@ -128,6 +141,9 @@ class AggregatorSession(Session):
             raise error
         if item == "key.offer":
             self._take_key(letter, data)
+        elif item == "pair.up.SEALED":
+            self.move(Event.PAIR)
+            self._halves[letter.header.sender] = letter.body
         elif item.endswith(".opened"):
             self._take_opened(letter)
         else:
@@ -162,6 +178,8 @@ class AggregatorSession(Session):
         if self._key_envelope is not None:
             data, self._key_envelope = self._key_envelope, None
             return self._out([Parcel(client, data) for client in self.papers.roster.clients])
+        if self._halves and set(self._halves) == set(self.papers.roster.clients):
+            return self._out(self._hand_on())
         if self.state is not State.ASKED or self._asked.missing():
             return self._out([])
         try:
@@ -177,6 +195,16 @@ class AggregatorSession(Session):
             raise
         self.move(Event.ANSWERED)
         return self._out([])
+
+    def _hand_on(self) -> list[Parcel]:
+        """Hand every client the boxes that the others sealed for it; nobody here can open them."""
+        size = box_bytes(PairSecret, self.papers.plan.dims)
+        sealed: Sealed = HandedView(PairSecret, self._halves, size).read("handed")
+        self._halves = {}
+        return [
+            self.send("pair.down", self._parts([sealed], client), client, Where())
+            for client in self.papers.roster.clients
+        ]
 
     def _request(self) -> Parcel:
         """Ask the authority to open the blinded total; only this session can take the blind off."""

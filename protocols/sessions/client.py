@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
 from crypto.errors import CryptoError
+from crypto.samplers import derive, entropy
 from protocols.boxes import by_peers, open_boxes
-from protocols.control import Acknowledgement, Boxes, Call, Key
+from protocols.control import Acknowledgement, Boxes, Call, Key, PairSecret
 from protocols.disclosures import Disclosure
 from protocols.errors import BadEnvelope, LedgerError, LocalProtocolError, Replay, UnfitMessage
 from protocols.forms import Exchange, Form
@@ -38,6 +41,7 @@ class ClientSession(Session):
         self._latest = (0, 0)  # (exchange, round) of the last Ask accepted
         self._repeat: tuple[bytes | None, list[Parcel]] = (None, [])
         # What this client sealed for others, until the others' boxes come back in the same round.
+        self._halves: dict[str, bytes] = {}
         self._boxed: dict[type[Message], tuple[int, tuple[str, int, str]]] = {}
         if not any(item.id == "key.offer" for item in papers.plan.items):
             self.move(Event.BEGIN)
@@ -81,6 +85,8 @@ class ClientSession(Session):
     def _handle(self, letter: Letter) -> list[Parcel]:
         if letter.item.id == "key.offer":
             return self._take_key(letter)
+        if letter.item.id == "pair.down":
+            return self._take_pairs(letter)
         name, _, direction = letter.item.id.rpartition(".")
         if direction != "down" or name not in self._exchanges:
             raise BadEnvelope("An envelope of this kind is not for a client.")
@@ -98,6 +104,37 @@ class ClientSession(Session):
             raise BadEnvelope("The offered public key is not usable.") from error
         facts = {"event": "received", "key": self.papers.he_key.key_id}
         self.ledger.record("key", facts)
+        return [self._offer_secrets()] if self._pairs_up() else []
+
+    def _pairs_up(self) -> bool:
+        return any(item.id == "pair.down" for item in self.papers.plan.items)
+
+    def _offer_secrets(self) -> Parcel:
+        """Draw half of every pair's secret and seal it for the other client of the pair."""
+        clients = self.papers.roster.clients
+        self._halves = {name: entropy(32) for name in clients}
+        rows = np.frombuffer(b"".join(self._halves[name] for name in clients), dtype=np.uint8)
+        message = PairSecret(secret=rows.reshape(len(clients), 32))
+        aggregator = self.papers.roster.one(Role.AGGREGATOR).name
+        return self.send("pair.up.SEALED", [message], aggregator, Where())
+
+    def _take_pairs(self, letter: Letter) -> list[Parcel]:
+        """Open the others' halves, check who sealed them, and join each with our own."""
+        self.move(Event.PAIR)
+        papers, me = self.papers, self.name
+        (boxes,) = self._inbox.read(letter, (Boxes,))
+        if not isinstance(boxes, Boxes) or not self._halves:
+            raise BadEnvelope("Pair secrets arrived that were not asked for.")
+        place = (papers.run, 0, "pair.up.SEALED")
+        clients, dims = papers.roster.clients, papers.plan.dims
+        found = open_boxes(PairSecret, boxes.boxes, clients, papers.me, papers.roster, dims, place)
+        theirs = dict(zip(clients, np.asarray(found.secret), strict=True))  # type: ignore[attr-defined]
+        for peer in clients:
+            if peer != me:
+                mine, other = self._halves[peer], theirs[peer].tobytes()
+                joined = mine + other if me < peer else other + mine
+                papers.pairs[peer] = derive(joined, "pair", papers.run)
+        self._halves = {}
         return []
 
     def _answer(self, letter: Letter, exchange: Exchange) -> list[Parcel]:

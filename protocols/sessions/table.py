@@ -31,6 +31,7 @@ class Event(StrEnum):
     ASK = "ASK"  # aggregator: send an Ask; client: an Ask arrived
     ANSWERED = "ANSWERED"  # aggregator: all answers are here and need no opening
     COLLECTED = "COLLECTED"  # aggregator: all answers are here, the total goes to be opened
+    PAIR = "PAIR"  # secrets of pairs were handed on, or received
     OPEN = "OPEN"  # authority: an open request arrived; aggregator: the opened total arrived
     CLOSE = "CLOSE"
 
@@ -40,11 +41,11 @@ _CLOSES = {Event.CLOSE: State.CLOSED}
 TRANSITIONS: dict[Role, dict[State, dict[Event, State]]] = {
     Role.CLIENT: {
         State.NEW: {Event.KEY: State.READY, Event.BEGIN: State.READY, **_CLOSES},
-        State.READY: {Event.ASK: State.READY, **_CLOSES},
+        State.READY: {Event.ASK: State.READY, Event.PAIR: State.READY, **_CLOSES},
     },
     Role.AGGREGATOR: {
         State.NEW: {Event.KEY: State.READY, Event.BEGIN: State.READY, **_CLOSES},
-        State.READY: {Event.ASK: State.ASKED, **_CLOSES},
+        State.READY: {Event.ASK: State.ASKED, Event.PAIR: State.READY, **_CLOSES},
         State.ASKED: {
             Event.ANSWERED: State.READY,
             Event.COLLECTED: State.OPENING,

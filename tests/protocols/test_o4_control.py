@@ -23,24 +23,62 @@ def times_key(row, key):
     return total
 
 
-def test_one_crafted_opening_gives_the_key_and_every_upload():
-    world = World().start()
+def asked(world):
+    """Return one upload envelope per client of round 1, in the order of `world.names`."""
     sent = uploads(world, world.ask(1))
-    envelopes = [sent[name] for name in world.names]
+    return [sent[name] for name in world.names]
+
+
+def opening(world, envelopes, total):
+    """Let an honest authority open any ciphertext behind a full set of honest upload headers."""
+    where = where_of(envelopes[0], world.names)
+    (answer,) = world.authority.receive(world.evil_open(headers_of(envelopes), where, total))
+    return np.frombuffer(world.aggregator._inbox.open(answer.data).body, "<u8")
+
+
+def stolen_key(world, envelopes):
+    """Return the run's secret key, shape (4096,): the decryption of (0, q/t)."""
     crafted = np.zeros(2 * DEGREE, dtype="<u8")
     crafted[DEGREE] = PRIME // PLAIN_MODULUS
-    where = where_of(envelopes[0], world.names)
-    request = world.evil_open(headers_of(envelopes), where, crafted.tobytes())
-    (answer,) = world.authority.receive(request)  # an honest authority opens it
-    seen = np.frombuffer(world.aggregator._inbox.open(answer.data).body, "<u8").astype(np.int64)
-    key = np.where(seen > PLAIN_MODULUS // 2, seen - PLAIN_MODULUS, seen)
-    assert set(key.tolist()) == {-1, 0, 1}
+    seen = opening(world, envelopes, crafted.tobytes()).astype(np.int64)
+    return np.where(seen > PLAIN_MODULUS // 2, seen - PLAIN_MODULUS, seen)
 
-    words = np.frombuffer(world.aggregator._inbox.open(envelopes[0]).body, dtype="<u8")
+
+def upload_of(world, envelope):
+    return world.aggregator._inbox.open(envelope).body
+
+
+def decrypted(upload, key):
+    """Return the plaintext coefficients of one ciphertext under a key."""
+    words = np.frombuffer(upload, dtype="<u8")
     phase = (words[:DEGREE].astype(object) + times_key(words[DEGREE:], key)) % PRIME
     plain = [(PLAIN_MODULUS * int(p) + PRIME // 2) // PRIME % PLAIN_MODULUS for p in phase]
-    used = world.sites[world.names[0]].delta.size // 2 + 4  # two values a coefficient, then limbs
-    assert any(plain[:used]) and not any(plain[used:])  # padding decrypts to zeros: it is the key
+    return np.array(plain, dtype=np.uint64)
+
+
+def used(world):
+    """Return how many coefficients the data take: two values each, then the limbs."""
+    return world.sites[world.names[0]].delta.size // 2 + 4
+
+
+def test_one_crafted_opening_gives_the_key_and_every_upload():
+    world = World().start()
+    envelopes = asked(world)
+    key = stolen_key(world, envelopes)
+    assert set(key.tolist()) == {-1, 0, 1}
+    plain = decrypted(upload_of(world, envelopes[0]), key)
+    assert plain[: used(world)].any() and not plain[used(world) :].any()  # padding is zeros
+
+
+def test_one_upload_is_opened_as_if_it_were_a_total():
+    world = World().start()
+    envelopes = asked(world)
+    blind = world.scheme.blind(bytes(32), DEGREE)
+    total = world.scheme.accumulator(world.papers("aggregator").he_key)
+    total.add(upload_of(world, envelopes[0]))
+    total.add_plain(blind)
+    plain = world.scheme.subtract(opening(world, envelopes, total.to_bytes()), blind)
+    assert plain[: used(world)].any() and not plain[used(world) :].any()
 
 
 def test_every_plan_under_he_says_so():

@@ -202,3 +202,9 @@ def test_two_exchanges_of_one_name_are_refused():
     twice = (Exchange("x", (Start,), (Update,), train), Exchange("x", (Refusal,), (), train))
     with pytest.raises((ValueError, SecureFglError)):
         toy_plan(Form("f", lambda s, c: None, twice))
+
+
+@pytest.mark.parametrize("name", ["key", "pair", "refusal"])
+def test_names_of_the_layers_own_exchanges_are_refused(name):
+    with pytest.raises(ValueError, match="layer's own"):
+        Form("f", lambda s, c: None, (Exchange(name, (Start,), (Update,), train),))

@@ -11,6 +11,8 @@ from tests.protocols.wire import World
 
 ALL = list(itertools.product(Role, State, Event))
 LEGAL = {
+    (Role.CLIENT, State.READY, Event.PAIR): State.READY,
+    (Role.AGGREGATOR, State.READY, Event.PAIR): State.READY,
     (Role.CLIENT, State.NEW, Event.KEY): State.READY,
     (Role.CLIENT, State.NEW, Event.BEGIN): State.READY,
     (Role.CLIENT, State.READY, Event.ASK): State.READY,
