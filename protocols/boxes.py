@@ -100,7 +100,10 @@ def open_boxes(
             signature, content = opened[:SIGNATURE_BYTES], opened[SIGNATURE_BYTES:]
             roster.party(sender).verify.verify("box", signature, info + content)
         except CryptoError as error:
-            raise BadEnvelope("A box is not from the client it should be from.") from error
+            raise BadEnvelope(
+                "A box is not from the client it should be from.",
+                why=f"{sender} sealed something else, or the relay exchanged it",
+            ) from error
         rows.append(decode((kind,), content, one)[0])
     values = {}
     for field in kind.fields:

@@ -195,9 +195,11 @@ class Gateway:
         peers = [member for member in where.members if member != me]
         if not peers or any(peer not in pairs for peer in peers):
             raise LocalProtocolError("The pair secrets of this cohort are not here.")
-        # O6: a key serves one vector; exchange and item never repeat in a run.
+        # O6: a key serves one vector; exchange and item never repeat in a run. With the digest of
+        # what was given, masks of clients that got different models do not cancel (O8), whoever
+        # holds the key.
         label = [header.run, header.plan, f"{header.round}", f"{header.attempt}"]
-        label += [header.cohort, f"{header.exchange}", item.id]
+        label += [header.cohort, header.given, header.key, f"{header.exchange}", item.id]
         keys = {peer: derive(pairs[peer], "mask", *label) for peer in peers}
         whole = np.zeros(-(-packed.size // scheme.degree) * scheme.degree, dtype=np.uint64)
         whole[: packed.size] = packed

@@ -28,7 +28,8 @@ def learns(disclosure: Disclosure, chain: tuple[Guard, ...], up: bool) -> dict[s
         return {"aggregator": _CLEAR, "network": _CLEAR}
     if disclosure is Disclosure.SUM:
         return {
-            "aggregator": "only the cohort's total (and who took part), if it is semi-honest",
+            "aggregator": "only the cohort's total (and who took part)"
+            + ("" if find(chain, "mask") else ", if it is semi-honest"),
             "key_authority": "uniform noise, and who took part when",
             "other clients": "nothing",
             "network": network,

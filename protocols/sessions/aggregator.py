@@ -27,6 +27,7 @@ from protocols.errors import (
     LocalProtocolError,
     Refused,
     RemoteProtocolError,
+    Replay,
     UnfitMessage,
     WrongStage,
 )
@@ -58,6 +59,7 @@ class AggregatorSession(Session):
         self._key_envelope: bytes | None = None
         self._collection: Collection | None = None
         self._halves: dict[str, bytes] = {}
+        self._paired = False
         self._reply: Reply | None = None
         if not self._encrypts():
             self.move(Event.BEGIN)
@@ -89,6 +91,12 @@ class AggregatorSession(Session):
             raise
 
     def _ask(self, ask: Ask, round: int) -> list[Parcel]:
+        if late := self._unpaired():
+            raise RemoteProtocolError(
+                f"{len(late)} clients sent no pair secrets ({', '.join(late[:5])}).",
+                why="a client is not reachable, or ended its session",
+                fix="start the run again when all clients are there",
+            )
         exchange, members = self._form.find(ask), ask.cohort._members
         self.papers.policy.check_cohort(len(members))
         self.move(Event.ASK)
@@ -142,8 +150,7 @@ class AggregatorSession(Session):
         if item == "key.offer":
             self._take_key(letter, data)
         elif item == "pair.up.SEALED":
-            self.move(Event.PAIR)
-            self._halves[letter.header.sender] = letter.body
+            self._take_half(letter)
         elif item.endswith(".opened"):
             self._take_opened(letter)
         else:
@@ -178,7 +185,7 @@ class AggregatorSession(Session):
         if self._key_envelope is not None:
             data, self._key_envelope = self._key_envelope, None
             return self._out([Parcel(client, data) for client in self.papers.roster.clients])
-        if self._halves and set(self._halves) == set(self.papers.roster.clients):
+        if self._halves and not self._unpaired():
             return self._out(self._hand_on())
         if self.state is not State.ASKED or self._asked.missing():
             return self._out([])
@@ -196,11 +203,26 @@ class AggregatorSession(Session):
         self.move(Event.ANSWERED)
         return self._out([])
 
+    def _unpaired(self) -> list[str]:
+        """Return the clients whose pair secrets are planned and not here."""
+        if self._paired or not any(item.id == "pair.down" for item in self.papers.plan.items):
+            return []
+        return [name for name in self.papers.roster.clients if name not in self._halves]
+
+    def _take_half(self, letter: Letter) -> None:
+        header = letter.header
+        if (header.round, header.exchange, header.attempt) != (0, 0, 1):
+            raise WrongStage("Pair secrets belong before the first round.")
+        if self._paired or header.sender in self._halves:
+            raise Replay("This client's pair secrets are here already.")
+        self.move(Event.PAIR)
+        self._halves[header.sender] = letter.body
+
     def _hand_on(self) -> list[Parcel]:
         """Hand every client the boxes that the others sealed for it; nobody here can open them."""
         size = box_bytes(PairSecret, self.papers.plan.dims)
         sealed: Sealed = HandedView(PairSecret, self._halves, size).read("handed")
-        self._halves = {}
+        self._halves, self._paired = {}, True
         return [
             self.send("pair.down", self._parts([sealed], client), client, Where())
             for client in self.papers.roster.clients

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -41,7 +42,9 @@ class ClientSession(Session):
         self._latest = (0, 0)  # (exchange, round) of the last Ask accepted
         self._repeat: tuple[bytes | None, list[Parcel]] = (None, [])
         # What this client sealed for others, until the others' boxes come back in the same round.
+        self._summed: tuple[int, tuple[str, ...]] = (-1, ())  # round and cohort of the last sum
         self._halves: dict[str, bytes] = {}
+        papers.pairs.clear()  # a new session agrees on new secrets (O6)
         self._boxed: dict[type[Message], tuple[int, tuple[str, int, str]]] = {}
         if not any(item.id == "key.offer" for item in papers.plan.items):
             self.move(Event.BEGIN)
@@ -75,6 +78,16 @@ class ClientSession(Session):
             raise
         self._repeat = (data, replies)
         return replies
+
+    def die(self, error: Exception) -> None:
+        """End the session for good and forget the pair secrets."""
+        super().die(error)
+        self.papers.pairs.clear()
+
+    def close(self, result: Mapping[str, str] | None = None) -> None:
+        """Forget the pair secrets, record the last entry and end."""
+        self.papers.pairs.clear()
+        super().close(result)
 
     def _refuse(self, error: Exception, letter: Letter) -> Parcel:
         header = letter.header
@@ -141,6 +154,8 @@ class ClientSession(Session):
         kinds: tuple[type[Message], ...] = (Call, *wire_kinds(exchange.given))
         call, *given = self._inbox.read(letter, kinds)
         where = self._where(letter, call, given)
+        if any(kind.disclosure is Disclosure.SUM for kind in exchange.back):
+            self._one_cohort(where)
         arguments = [
             self._unbox(kind, message.boxes, where) if isinstance(message, Boxes) else message
             for kind, message in zip(exchange.given, given, strict=True)
@@ -197,6 +212,13 @@ class ClientSession(Session):
             raise BadEnvelope("An Ask's content is not what its header says was given.")
         self._latest = (header.exchange, header.round)
         return Where(header.round, header.exchange, members, header.given, header.attempt)
+
+    def _one_cohort(self, where: Where) -> None:
+        """Answer sums of one round for one cohort only: two would be subtracted (O5)."""
+        round, members = self._summed
+        if where.round == round and where.members != members:
+            raise BadEnvelope("Two different cohorts are summed in one round (O5).")
+        self._summed = (where.round, where.members)
 
     def _unbox(self, kind: type[Message], boxes: bytes, where: Where) -> Message:
         filled = self._boxed.pop(kind, None)  # boxes are handed on once

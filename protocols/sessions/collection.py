@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from crypto.errors import OutOfRange
 from crypto.quantiser import Packing
 from crypto.samplers import entropy
 from protocols.boxes import box_bytes
@@ -131,7 +132,10 @@ class Collection:
         values = np.frombuffer(coefficients, dtype="<u8")
         plain = papers.scheme.subtract(values, self._blind)
         self._blind = None
-        return packing.unpack(plain[: packing.coefficients(layout.length)], layout.length)
+        used = packing.coefficients(layout.length)
+        if plain[used:].any():  # padding is zero; masks that did not cancel show here
+            raise OutOfRange("This is not the total of the cohort that was asked.")
+        return packing.unpack(plain[:used], layout.length)
 
     def clear_total(self) -> Vector | None:
         """Add the integers that an Unsafe chain brought in clear; None if no SUM came back."""

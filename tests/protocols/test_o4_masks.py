@@ -5,6 +5,8 @@ The attacks of test_o4_control are the controls: there they read an upload, here
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from scipy import stats
@@ -13,14 +15,16 @@ from crypto.bfv_sealapi import DEGREE, PLAIN_MODULUS
 from crypto.errors import OutOfRange
 from crypto.masks import masked
 from protocols.disclosures import Disclosure
-from protocols.errors import BadEnvelope, PolicyError
+from protocols.errors import BadEnvelope, PolicyError, RemoteProtocolError
 from protocols.guards import Clip, He, Mask, Quantise, Seal, UnsafeClear
 from protocols.learns import ACTIVE_AGGREGATOR, KEY_THEFT
+from protocols.papers import Where
 from protocols.policy import PrivacyPolicy
+from protocols.sessions.client import ClientSession
 from protocols.sessions.table import State
 from tests.protocols.test_o4_control import asked, decrypted, opening, stolen_key, upload_of
-from tests.protocols.toys import Update
-from tests.protocols.wire import World
+from tests.protocols.toys import TRAIN, Update
+from tests.protocols.wire import World, refused
 
 LEVEL = 1e-6  # false alarms
 
@@ -35,7 +39,8 @@ def masking() -> PrivacyPolicy:
 def looks_uniform(values) -> bool:
     cells = (values * 64 // PLAIN_MODULUS if values.dtype == object else values >> 38).astype(int)
     low = (values % 64).astype(int)
-    return min(stats.chisquare(np.bincount(c, minlength=64)).pvalue for c in (cells, low)) > LEVEL
+    pvalues = [stats.chisquare(np.bincount(c, minlength=64)).pvalue for c in (cells, low)]
+    return bool(min(pvalues) > LEVEL)
 
 
 @pytest.fixture
@@ -150,3 +155,73 @@ def test_masks_cancel_and_refuse_what_is_not_reduced():
     assert np.array_equal(masked(one, 1 << 44, plus=[], minus=keys), values)
     with pytest.raises(OutOfRange):
         masked(np.array([1 << 44], dtype=np.uint64), 1 << 44, plus=keys, minus=[])
+
+
+def answers(world, weights, **places):
+    """Ask each client with a model of its own; return the upload envelopes."""
+    found = []
+    for name in world.names:
+        data = world.evil_ask(name, weights=weights(name), **places)
+        (parcel,) = world.clients[name].receive(data)
+        found.append(parcel.data)
+    return found
+
+
+@pytest.mark.parametrize("crafted", [False, True])
+def test_o8_masks_of_clients_that_were_given_different_models_do_not_cancel(world, crafted):
+    key = stolen_key(world, asked(world))
+    size, victim = world.sites[world.names[0]].delta.size, world.names[2]
+
+    def weights(name):
+        return np.full(size, 9.0 if crafted and name != victim else 0.0)
+
+    envelopes = answers(world, weights, round=2, exchange=2)
+    plains = [decrypted(upload_of(world, e), key).astype(object) for e in envelopes]
+    together = np.array(sum(plains) % PLAIN_MODULUS, dtype=np.uint64)
+    assert looks_uniform(together) is crafted  # the control: one model for all, and they cancel
+
+
+def test_o5_a_client_is_summed_with_one_cohort_in_a_round():
+    form = replace(TRAIN, exchanges=(replace(TRAIN.exchanges[0], per_round=2),))
+    world = World(form, policy=masking(), clients=6).start()
+    one, *_ = world.names
+    first = world.evil_ask(one, round=1, exchange=1)
+    assert not refused(world.clients[one].receive(first))
+    again = world.evil_ask(one, world.names[:5], round=1, exchange=2)
+    assert refused(world.clients[one].receive(again))
+
+
+def test_o6_a_new_session_agrees_on_new_secrets(world):
+    client = world.clients[world.names[0]]
+    assert client.papers.pairs
+    client.close()
+    assert not client.papers.pairs
+    client.papers.pairs["client"] = bytes(32)
+    again = ClientSession(
+        client.papers, client.ledger, bytes(32), site=client._site, form=world.form
+    )
+    assert not again.papers.pairs
+
+
+def test_an_ask_before_all_pairs_are_here_names_who_is_late():
+    world = World(policy=masking())
+    (call,) = world.aggregator.start()
+    (offer,) = world.session(call.to).receive(call.data)
+    world.aggregator.receive(offer.data)
+    for parcel in world.aggregator.advance()[1:]:
+        (half,) = world.session(parcel.to).receive(parcel.data)
+        world.aggregator.receive(half.data)
+    assert world.aggregator.advance() == []
+    with pytest.raises(RemoteProtocolError, match=world.names[0]):
+        world.ask(1)
+
+
+def test_pair_secrets_come_once_and_before_the_first_round(world):
+    name = world.names[0]
+    body = bytes(world.plan.item("pair.up.SEALED").body)
+    for places in ({"round": 0, "exchange": 0}, {"round": 0, "exchange": 7}):
+        where = Where(**places)
+        data = world.forge(name, "pair.up.SEALED", "aggregator", body, where)
+        with pytest.raises(RemoteProtocolError):
+            world.aggregator.receive(data)
+    assert not world.aggregator._halves and world.round(1).total(Update).count == 20
