@@ -225,3 +225,13 @@ def test_pair_secrets_come_once_and_before_the_first_round(world):
         with pytest.raises(RemoteProtocolError):
             world.aggregator.receive(data)
     assert not world.aggregator._halves and world.round(1).total(Update).count == 20
+
+
+def test_a_total_whose_padding_did_not_cancel_is_refused(world):
+    world.until_open(1)
+    collection = world.aggregator._collection
+    noise = world.scheme.blind(bytes(range(32)), DEGREE)
+    with pytest.raises(OutOfRange, match="not the total of the cohort"):
+        used = collection._blind.copy()
+        used[-1] = (used[-1] + noise[-1]) % PLAIN_MODULUS  # only the padding is off
+        collection.opened(used.astype("<u8").tobytes())

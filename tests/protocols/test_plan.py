@@ -230,3 +230,10 @@ def test_a_plan_with_a_smaller_cohort_than_the_policy_is_refused():
     world = World()
     with pytest.raises(NotInPlan):
         papers(world, changed(world.plan, smallest_cohort=2))
+
+
+def test_a_plan_names_its_clients_in_order():
+    plan = World().plan
+    turned = plan.model_dump() | {"clients": tuple(reversed(plan.clients))}
+    with pytest.raises(ValueError, match="sorted order"):
+        type(plan).model_validate(turned)
