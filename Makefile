@@ -45,7 +45,8 @@ test: lint ## lint, then every test but the long ones
 test-long: lint ## every test, with the full matrix, soaks and many more random examples
 	$(BIN)/python -m pytest -n 2 --hypothesis-profile=long
 
-bench: setup ## measure; prints ratios taken within one run, asserts nothing
+bench: setup ## measure; prints ratios taken within one run, asserts nothing (some minutes)
+	@echo "== benchmarks/aggregation.py"; $(BIN)/python benchmarks/aggregation.py --bare
 	@for script in benchmarks/bench_*.py; do \
 	  test -e "$$script" || { echo "There are no benchmarks yet."; break; }; \
 	  echo "== $$script"; $(BIN)/python "$$script" || exit 1; done

@@ -8,6 +8,9 @@ next Ask; each client keeps its own snapshot.
 ``at="downloaded"`` scores the model as it was just received (so the state after round t is scored
 in round t + 1, and one closing Ask scores the last state); ``at="trained"`` scores it after the
 client's own training, as FED-PUB and FedEgo report.
+
+Every form also comes without scores, behind all forms with them: for policies whose noise cannot
+cover counts, or that let no metric leave. Then nothing is scored and the last state is the result.
 """
 
 from __future__ import annotations
@@ -131,7 +134,8 @@ def evaluated(
             test_clients=int(test[1] > 0),
         )
 
-    forms = tuple(_wrap(form, score, at) for form in algorithm.forms)
+    scored = tuple(_wrap(form, score, at) for form in algorithm.forms)
+    forms = (*scored, *(_unscored(form) for form in algorithm.forms))
     return Algorithm(
         algorithm.name, algorithm.citation, init, algorithm.predict, forms, algorithm.dims
     )
@@ -177,6 +181,14 @@ def _wrap(form: Form[S], score: Any, at: At) -> Form[Tracked[S]]:
     return Form(form.name, _round(form, at), tuple(exchanges))
 
 
+def _unscored(form: Form[S]) -> Form[Tracked[S]]:
+    def round(tracked: Tracked[S], cohort: Cohort) -> Round[Tracked[S]]:
+        state = yield from form.round(tracked.state, cohort)
+        return replace(tracked, state=state)
+
+    return Form(f"{form.name}_unscored", round, form.exchanges)
+
+
 def _round(form: Form[S], at: At) -> Any:
     first = form.exchanges[0].given
 
@@ -216,7 +228,12 @@ def total(scores: Sequence[Score]) -> Score:
 
 
 def closing(tracked: Tracked[S], cohort: Cohort, *, at: At) -> Round[Tracked[S]]:
-    """After the last round: score the last state if it was not, and say which one to keep."""
+    """After the last round: score the last state if it was not, and say which one to keep.
+
+    Where nothing was scored there is nothing to close.
+    """
+    if not tracked.scores:
+        return tracked
     if at == "downloaded" and isinstance(tracked.state, Message):
         last = Last(keep=tracked.keep.keep)
         reply = yield Ask(cohort, given=(tracked.state, last), back=Score)

@@ -2,6 +2,9 @@
 
 Client k trains from w on its own records and says n_k D_k and n_k in one message, where D_k is the
 change of the d weights and n_k its number of training records. Only the totals are disclosed.
+
+The second form weights all clients alike, w <- w + sum_k D_k / K, and says nothing but D_k: it is
+the one that noise can cover (McMahan et al., ICLR 2018, with equal weights).
 """
 
 from __future__ import annotations
@@ -38,6 +41,12 @@ class Update(SumMessage):
     count: int = count(unit="record", meaning="training records n_k")
 
 
+class Change(SumMessage):
+    """What training changed, every client counting alike."""
+
+    delta: Vector = real("d", unit="weight", meaning="the change of the model")
+
+
 def fed_avg(task: Task, *, epochs: int = 1) -> Algorithm[Start]:
     """Return FedAvg for a task.
 
@@ -49,11 +58,16 @@ def fed_avg(task: Task, *, epochs: int = 1) -> Algorithm[Start]:
     def init(rng: np.random.Generator) -> Start:
         return Start(weights=task.initial(rng))
 
-    def train(site: Site, given: Start) -> Update:
+    def change(site: Site, given: Start) -> Array:
         fitted = task.fit(given.weights, site, epochs=epochs)
         site.memory["trained"] = fitted
-        change = fitted.astype(np.float64) - given.weights
-        return Update(delta=site.count * change, count=site.count)
+        return fitted.astype(np.float64) - given.weights
+
+    def train(site: Site, given: Start) -> Update:
+        return Update(delta=site.count * change(site, given), count=site.count)
+
+    def train_alike(site: Site, given: Start) -> Change:
+        return Change(delta=change(site, given))
 
     def predict(site: Site, given: Message | None) -> Array:
         weights = given.weights if isinstance(given, Start) else site.memory["trained"]
@@ -65,12 +79,20 @@ def fed_avg(task: Task, *, epochs: int = 1) -> Algorithm[Start]:
         moved = state.weights + total.delta / max(total.count, 1)
         return Start(weights=moved.astype(np.float32))
 
+    def mean(state: Start, cohort: Cohort) -> Round[Start]:
+        reply = yield Ask(cohort, given=state, back=Change)
+        moved = state.weights + reply.total(Change).delta / max(reply.answers, 1)
+        return Start(weights=moved.astype(np.float32))
+
     return Algorithm(
         name="fed_avg",
         citation="McMahan et al., AISTATS 2017, Algorithm 1",
         init=init,
         predict=predict,
-        forms=(Form.of("weighted_sum_of_changes", round, answers={Start: train}),),
+        forms=(
+            Form.of("weighted_sum_of_changes", round, answers={Start: train}),
+            Form.of("mean_of_changes", mean, answers={Start: train_alike}),
+        ),
         dims={"d": task.size},
     )
 

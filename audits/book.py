@@ -39,6 +39,13 @@ _COMMON: dict[str, type] = {
     "seq": int,
     "time": str,
 }
+_SUM: dict[str, type] = {
+    "cohort": str,
+    "exchange": int,
+    "members": int,
+    "round": int,
+    "survivors": int,
+}
 _FACTS: dict[str, dict[str, type]] = {
     "plan": {"plan": str, "policy": str, "role": str, "roster": str, "transport": str},
     "key": {"event": str, "key": str},
@@ -54,7 +61,9 @@ _FACTS: dict[str, dict[str, type]] = {
     },
     "receipt": {**ROUTE, "bytes": int, "commitment": str, "sender_head": str},
     "refusal": {"code": str, "exchange": int, "reason": str, "round": int},
-    "open": {"cohort": str, "exchange": int, "members": int, "round": int},
+    "budget": {"dataset": str, "delta": str, "entries": int, "epsilon": str, "head": str},
+    "survivors": {**_SUM, "list": str},
+    "open": _SUM,
     "close": {"state": str},
 }
 _OPTIONAL: dict[str, dict[str, type]] = {
@@ -62,11 +71,12 @@ _OPTIONAL: dict[str, dict[str, type]] = {
     "refusal": {"detail": str},
     "close": {"result": dict},
 }
+KEYING = ("key.", "pair.")  # items of an epoch's keys; names that no Ask may have
 RESULT = {"best", "metrics", "model"}  # digests of what a finished run leaves; "" for no model
 _DIGEST = re.compile(r"[0-9a-f]{64}")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Sent:
     """One release, with who recorded it and where."""
 
@@ -87,8 +97,23 @@ class Sent:
 
     @property
     def exchange(self) -> int:
-        """Number of the Ask it belongs to."""
+        """Number of the Ask it belongs to; keys of an epoch carry the Ask before them."""
         return int(self.facts["exchange"])
+
+    @property
+    def round(self) -> int:
+        """The round; of keys, the first of their epoch."""
+        return int(self.facts["round"])
+
+    @property
+    def commitment(self) -> str:
+        """What binds the envelope's bytes."""
+        return str(self.facts["commitment"])
+
+    @property
+    def keying(self) -> bool:
+        """Tell whether it belongs to the keys of an epoch, and not to an Ask."""
+        return self.item.startswith(KEYING)
 
     def addressees(self, roster: Roster) -> tuple[str, ...]:
         """Return every party that should hold a receipt."""
@@ -146,6 +171,13 @@ class Book:
                 if entry["kind"] == kind:
                     yield party, entry
 
+    def by_exchange(self, kind: str) -> dict[int, list[tuple[str, Entry]]]:
+        """Return (party, entry) of a kind whose entries name an exchange, by that exchange."""
+        found: dict[int, list[tuple[str, Entry]]] = {}
+        for party, entry in self.of_kind(kind):
+            found.setdefault(entry["exchange"], []).append((party, entry))
+        return found
+
     @cached_property
     def _releases(self) -> dict[int, list[Sent]]:
         found: dict[int, list[Sent]] = {}
@@ -158,32 +190,58 @@ class Book:
         """Return every release, exchange by exchange."""
         return [sent for exchange in sorted(self._releases) for sent in self._releases[exchange]]
 
+    @property
+    def exchanges(self) -> list[int]:
+        """Numbers of all exchanges in which something left, in order."""
+        return sorted(self._releases)
+
     def releases_of(self, exchange: int) -> list[Sent]:
         """Return the releases of one exchange."""
         return self._releases.get(exchange, [])
 
     @cached_property
-    def unfinished(self) -> int | None:
-        """Return the number of the last exchange if it was cut short, else None.
+    def received(self) -> dict[tuple[str, str, str], int]:
+        """(receiver, sender, commitment) -> number of the receipt's entry."""
+        return {
+            (party, entry["sender"], entry["commitment"]): entry["seq"]
+            for party, entry in self.of_kind("receipt")
+        }
 
-        Only the last exchange of a run may lack receipts: the run ended there. It is complete when
-        everyone who was asked has answered and, for encrypted sums, the total was sent to be opened
-        and came back. Without an opening, only a session that died excuses a missing receipt.
+    def receipt(self, sent: Sent, party: str) -> int | None:
+        """Return the number of the entry with which a party received an envelope, or None."""
+        return self.received.get((party, sent.party, sent.commitment))
+
+    def in_cut(self, sent: Sent) -> bool:
+        """Tell whether a release belongs to the step in which the run was cut short."""
+        if self._cut is None or sent.exchange != self._cut[0]:
+            return False
+        return sent.item.startswith("refusal.") or sent.keying == self._cut[1]
+
+    @cached_property
+    def _cut(self) -> tuple[int, bool] | None:
+        """The exchange in which the run ended before it was through, and whether keys were due.
+
+        Only there may receipts be missing without a reason. A run that states a result was not cut.
+        Its last Ask is through when the total was opened and came back; without an opening, when
+        everyone answered and no session died.
         """
+        if any("result" in entry for _, entry in self.of_kind("close")):
+            return None
         last = max(self._releases, default=0)
-        asked: set[str] = set()
-        answered: set[str] = set()
-        opens, encrypted = [0, 0], False
-        for sent in self.releases_of(last):
-            if sent.item.endswith(".down"):
-                asked.add(sent.recipient)
-            elif sent.item.endswith(".ack") or ".up." in sent.item:
-                answered.add(sent.party)
-                encrypted |= any(guard.startswith("he(") for guard in sent.facts["protection"])
-            opens[0] += sent.item.endswith(".open")
-            opens[1] += sent.item.endswith(".opened")
-        settled = 0 < opens[0] == opens[1] if encrypted else not self._died()
-        return None if asked and asked <= answered and settled else last
+        sents = [s for s in self.releases_of(last) if not s.item.startswith("refusal.")]
+        keying = any(s.keying for s in sents)
+        return None if not keying and self._through(last, sents) else (last, keying)
+
+    def _through(self, last: int, sents: list[Sent]) -> bool:
+        asked = {s.recipient for s in sents if s.item.endswith(".down")}
+        answers = [s for s in sents if s.item.endswith(".ack") or ".up." in s.item]
+        opens = [sum(s.item.endswith(end) for s in sents) for end in (".open", ".opened")]
+        guards = {g.partition("(")[0] for s in answers for g in s.facts["protection"]}
+        if guards & {"he", "ckks"}:
+            return 0 < opens[0] == opens[1]
+        if "mask" in guards:
+            return any(entry["exchange"] == last for _, entry in self.of_kind("open"))
+        return bool(asked) and asked <= {s.party for s in answers} and not self._died()
 
     def _died(self) -> bool:
         """Tell whether any session ended with an error."""

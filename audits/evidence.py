@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from audits.checks import ledgers, outcome, papers, traffic
+from audits.checks import keys, ledgers, opened, outcome, papers, traffic
 from audits.steps import Check
 
 EVIDENCE: tuple[Check, ...] = (
     *papers.CHECKS,
     *ledgers.CHECKS,
     *traffic.CHECKS,
+    opened.OPENED,
+    *keys.CHECKS,
     *outcome.CHECKS,
 )
 HEADS = ledgers.HEADS

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from audits import words
-from audits.models import Egress, Finding, PlanDiff, Severity
+from audits.models import Account, Dropouts, Egress, Finding, PlanDiff, Severity
 from audits.steps import Verification
 from protocols.learns import ACTIVE_AGGREGATOR
 from protocols.plan import Plan
@@ -52,6 +52,8 @@ def findings(
     plan: Plan,
     diff: PlanDiff,
     egress: Sequence[Egress],
+    gone: Dropouts,
+    spent: Account,
     evidence: Verification,
     result: Mapping[str, Any],
     *,
@@ -64,6 +66,13 @@ def findings(
     _unplanned(make, diff)
     _egress(make, egress)
     _refused(make, diff)
+    if not spent.borne_out:
+        make.add(
+            "BUDGET_EXCEEDED",
+            "high",
+            f"The ledgers show epsilon {spent.recorded} where {spent.target} was planned.",
+            "Do not quote the planned figure; secure-fgl audit account shows where it was spent.",
+        )
     if ACTIVE_AGGREGATOR in plan.warnings:
         make.add(
             "ACTIVE_AGGREGATOR",
@@ -72,9 +81,10 @@ def findings(
             "a crafted ciphertext that gives it the run's key and so every upload. A client that "
             "breaks the protocol can bring the key out through the total.",
             "Use this run's protection only where aggregator and clients are trusted to follow "
-            "the protocol, or take a policy with the guard 'mask' (examples/masked_policy.yaml).",
+            "the protocol, or take a preset (pilot, he, masks), or add the guard 'mask'.",
             role="aggregator",
         )
+    _gone(make, gone)
     for item in diff.missing:
         make.add(
             "MISSING",
@@ -101,9 +111,10 @@ def _evidence(make: _Maker, evidence: Verification) -> None:
 def _impossible(make: _Maker, result: Mapping[str, Any]) -> None:
     """Encryption gives no range proof, so a client can make the cohort's counts absurd."""
     found = result.get("metrics", {})
-    scores = found.items() if isinstance(found, Mapping) else [("metrics", found)]
-    wrong = sum(not _is_share(value) for name, value in scores if name != "best_round")
-    if wrong:
+    scores = list(found.items()) if isinstance(found, Mapping) else [("metrics", found)]
+    values = [value for name, value in scores if name != "best_round"]
+    wrong = sum(not _is_share(value) for value in values)
+    if wrong and any(value is not None for _, value in scores):  # all None: no score ever left
         make.add(
             "IMPOSSIBLE_METRIC",
             "high",
@@ -168,6 +179,30 @@ def _refused(make: _Maker, diff: PlanDiff) -> None:
             "answer but the refusal itself.",
             f"Read entry {entries[0].entry} of the ledger of {entries[0].party}: the reason stays "
             "there and did not travel.",
+        )
+
+
+def _gone(make: _Maker, gone: Dropouts) -> None:
+    if gone.vanished:
+        first, count = gone.vanished[0], len({v.client for v in gone.vanished})
+        make.add(
+            "VANISHED",
+            "info",
+            f"{words.plural(count, 'client')} vanished in the middle of a round; the first: "
+            f"{first.client} in round {first.round}, {first.moment}. Totals are over who was left.",
+            "Nothing needs to be done. Ledgers cannot tell a lost envelope from one that its "
+            "receiver denies: if it is always the same client, ask its owner and the aggregator.",
+        )
+    if gone.lost:
+        lost = gone.lost[0]
+        rounds = sorted({entry.round for entry in gone.lost})
+        make.add(
+            "ROUND_SKIPPED",
+            "low",
+            f"{words.plural(len(rounds), 'round')} skipped because too few clients were left; the "
+            f"first: round {lost.round}, with {words.plural(lost.arrived, 'answer')}. What was "
+            "asked for then was not opened.",
+            "Find out why clients vanish; the model had fewer rounds than were planned.",
         )
 
 

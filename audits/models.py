@@ -123,6 +123,65 @@ class PlanDiff(Strict):
     denied: tuple[Denied, ...]
 
 
+Moment = Literal[
+    "while keys were agreed on",
+    "before the request reached it",
+    "before it answered",
+    "before its answer arrived",
+    "before the survivor list reached it",
+    "before its vote arrived",
+    "before the votes reached it",
+    "before its shares arrived",
+]
+
+
+class Vanished(Strict):
+    """A client that vanished: in which exchange, and how far it came."""
+
+    client: str
+    round: int
+    exchange: int
+    moment: Moment
+
+
+class LostRound(Strict):
+    """An Ask that came to nothing, with which its round was skipped.
+
+    Attributes:
+        arrived: clients whose answers were there.
+        votes: holders that voted for the survivor list; None if there was none.
+        shares: the fewest holders that gave shares of one client's seed; None if none were asked.
+    """
+
+    round: int
+    exchange: int
+    ask: str
+    arrived: int
+    votes: int | None
+    shares: int | None
+
+
+class Dropouts(Strict):
+    """Who vanished when, and which rounds were skipped, by all ledgers."""
+
+    vanished: tuple[Vanished, ...]
+    lost: tuple[LostRound, ...]
+
+
+class RoleView(Strict):
+    """What one role, or some together, could see.
+
+    Attributes:
+        viewer: a role, or who colludes.
+        received: envelopes that were addressed to it; None for collusions and the network.
+        sees: in words.
+    """
+
+    viewer: str
+    received: int | None
+    sees: tuple[str, ...]
+
+
 class MessageFacts(Strict):
     """One message type inside an item, with its fields."""
 
@@ -177,12 +236,22 @@ class Row(Strict):
 
 
 class Account(Strict):
-    """One statement of formal privacy: whose, over what, how much, and what it does not cover."""
+    """One statement of formal privacy: whose, over what, how much, and what it does not cover.
+
+    Attributes:
+        epsilon: of the run; ``infinity`` unless every message derived from data is covered (O16).
+        recorded, target: of the covered messages: what the ledgers show of the client that spent
+            most, and what was planned; ``infinity`` without noise.
+        borne_out: the record does not exceed what was planned.
+    """
 
     unit: str
     scope: str
     mechanism: str
     epsilon: str
+    recorded: str
+    target: str
+    borne_out: bool
     delta: str
     covered: tuple[str, ...]
     not_covered: tuple[str, ...]
@@ -243,6 +312,8 @@ class Report(Strict):
     verdict_strip: tuple[Line, ...]
     parties: tuple[PartyFacts, ...]
     plan_diff: PlanDiff
+    dropouts: Dropouts
+    views: tuple[RoleView, ...]
     egress: tuple[Egress, ...]
     inventory: tuple[Row, ...]
     accounting: tuple[Account, ...]

@@ -6,16 +6,18 @@ import hashlib
 from collections.abc import Mapping
 from typing import Any
 
+from audits.budget import account
 from audits.drift import Yardstick
+from audits.dropouts import dropouts
 from audits.evidence import EVIDENCE, HEADS
 from audits.findings import findings
 from audits.inventory import inventory, parties, plan_diff, roll_up
-from audits.models import Account, Fact, Head, Integrity, Report, StepFacts, Subject
+from audits.models import Fact, Head, Integrity, Report, StepFacts, Subject
+from audits.roles import role_views
 from audits.steps import Case, Verification, run_checks
 from audits.summary import limits, notes, strip, summary
 from audits.view import RunView
 from crypto.merkle import root
-from protocols.plan import Plan
 
 _RESULTS = (
     "backend",
@@ -50,21 +52,24 @@ def report_of(case: Case) -> Report:
     yardstick = Yardstick(case.plan, case.policy, case.roster)
     releases = case.book.releases()
     diff, egress = plan_diff(case.book, releases, yardstick), roll_up(releases, yardstick)
-    simulated = case.roster_file.simulated
-    found = findings(case.plan, diff, egress, evidence, case.result, simulated=simulated)
-    facts = parties(case.book, yardstick)
-    cautions = limits(case.plan, simulated=simulated)
+    simulated, gone = case.roster_file.simulated, dropouts(case)
+    spent, cautions = account(case), limits(case.plan, case.policy, simulated=simulated)
+    found = findings(
+        case.plan, diff, egress, gone, spent, evidence, case.result, simulated=simulated
+    )
     return Report(
         subject=_subject(case),
         transport=case.roster_file.transport,
         notes=notes(case.plan, egress, evidence, simulated=simulated),
-        summary=summary(case.plan, case.policy, diff, egress),
-        verdict_strip=strip(case.plan, diff, egress, found, evidence, len(cautions)),
-        parties=facts,
+        summary=summary(case.plan, case.policy, diff, egress, gone),
+        verdict_strip=strip(diff, egress, found, evidence, spent, len(cautions)),
+        parties=parties(case.book, yardstick),
         plan_diff=diff,
+        dropouts=gone,
+        views=role_views(case),
         egress=egress,
         inventory=inventory(releases, yardstick),
-        accounting=(_account(case.plan),),
+        accounting=(spent,),
         findings=found,
         results=_results(case.result),
         limits=cautions,
@@ -96,26 +101,6 @@ def _subject(case: Case) -> Subject:
             Head(party=party, entries=len(leaves), root=root(leaves).hex())
             for party, leaves in sorted(book.leaves.items())
         ),
-    )
-
-
-def _account(plan: Plan) -> Account:
-    """Return the one entry of a run without noise (O16)."""
-    private = {
-        message.name
-        for item in plan.items
-        if item.sender == "client" and ".up." in item.id
-        for message in item.messages
-    }
-    return Account(
-        unit="client",
-        scope="run",
-        mechanism="none",
-        epsilon="infinity",
-        delta="not applicable",
-        covered=(),
-        not_covered=tuple(sorted(private)),
-        statement=plan.budget,
     )
 
 

@@ -12,6 +12,7 @@ from enum import StrEnum
 from functools import cached_property
 from typing import Any
 
+from audits.asks import Asks
 from audits.book import Book
 from audits.view import (
     RosterFile,
@@ -97,6 +98,11 @@ class Case:
     def book(self) -> Book:
         """All ledgers."""
         return Book.read(self.view.ledgers)
+
+    @cached_property
+    def asks(self) -> Asks:
+        """All Asks, as the ledgers tell them."""
+        return Asks(self.book, self.plan, self.policy, self.roster, self.roster_file.run)
 
     @cached_property
     def result(self) -> dict[str, Any]:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from audits import words
 from audits.findings import SEVERITIES
-from audits.models import Egress, Finding, Line, PlanDiff, State
+from audits.models import Account, Dropouts, Egress, Finding, Line, PlanDiff, State
 from audits.steps import Verification
 from protocols.disclosures import Disclosure
 from protocols.learns import ACTIVE_AGGREGATOR, KEY_THEFT
@@ -33,7 +33,9 @@ def notes(
     return tuple(text for text, applies in found if applies)
 
 
-def summary(plan: Plan, policy: PrivacyPolicy, diff: PlanDiff, egress: Sequence[Egress]) -> str:
+def summary(
+    plan: Plan, policy: PrivacyPolicy, diff: PlanDiff, egress: Sequence[Egress], gone: Dropouts
+) -> str:
     """Return the first paragraph: who trained what together, and what left the clients."""
     up = _up(egress)
     unsafe = sum(row.count for row in up if row.unsafe)
@@ -49,10 +51,16 @@ def summary(plan: Plan, policy: PrivacyPolicy, diff: PlanDiff, egress: Sequence[
     ]
     if sums:
         sentences.append(
-            f"{words.plural(sum(r.count for r in sums), 'envelope')} of these were encrypted "
-            "before they left, and only totals over at least "
-            f"{words.plural(plan.smallest_cohort, 'client')} were opened."
+            f"{words.plural(sum(r.count for r in sums), 'envelope')} of these carried what the "
+            f"clients computed ({words.protection(sums[0].protection)}), and only totals over at "
+            f"least {words.plural(plan.smallest_cohort, 'client')} were opened."
         )
+    if gone.vanished:
+        count = len({v.client for v in gone.vanished})
+        sentences.append(f"{words.plural(count, 'client')} vanished in the middle of a round.")
+    if gone.lost:
+        count = len({entry.round for entry in gone.lost})
+        sentences.append(f"{words.plural(count, 'round')} skipped: too few clients were left.")
     if unsafe:
         sentences.append(f"{words.plural(unsafe, 'envelope')} left IN CLEAR, as the policy asked.")
     if diff.unplanned:
@@ -65,27 +73,43 @@ def _up(egress: Sequence[Egress]) -> list[Egress]:
 
 
 def strip(
-    plan: Plan,
     diff: PlanDiff,
     egress: Sequence[Egress],
     found: Sequence[Finding],
     evidence: Verification,
+    spent: Account,
     limit_count: int,
 ) -> tuple[Line, ...]:
     """Return the six lines that a compliance officer asks for, in that order."""
     return (
         _planned(diff),
         _left(egress),
-        _singled_out(egress),
-        Line(
-            question="How much privacy budget was spent?",
-            answer="There is none to spend: no noise was added, so epsilon is infinity for the "
-            "run and no message is covered by a formal guarantee.",
-            state="ATTENTION",
-        ),
+        _singled_out(egress, spent),
+        _budget(spent),
         _remains(found, limit_count),
         _intact(evidence),
     )
+
+
+def _budget(spent: Account) -> Line:
+    question = "How much privacy budget was spent?"
+    if not spent.covered:
+        answer = (
+            "There is none to spend: no noise was added, so epsilon is infinity for the run and "
+            "no message is covered by a formal guarantee."
+        )
+        return Line(question=question, answer=answer, state="ATTENTION")
+    answer = (
+        f"For {', '.join(spent.covered)}: epsilon {spent.recorded} at delta {spent.delta}, counted "
+        f"from the ledgers; planned: {spent.target}. "
+    )
+    state: State = "OK" if spent.borne_out else "FAIL"
+    if spent.not_covered:
+        state = "ATTENTION" if spent.borne_out else "FAIL"
+        answer += f"For the run: infinity; not covered: {', '.join(spent.not_covered)}."
+    else:
+        answer += "That covers every message that was made from data."
+    return Line(question=question, answer=answer, state=state)
 
 
 def _planned(diff: PlanDiff) -> Line:
@@ -118,8 +142,9 @@ def _left(egress: Sequence[Egress]) -> Line:
     )
 
 
-def _singled_out(egress: Sequence[Egress]) -> Line:
-    known = "the totals of each cohort are disclosed as they are"
+def _singled_out(egress: Sequence[Egress], spent: Account) -> Line:
+    noised = "with their noise" if spent.covered else "as they are"
+    known = f"the totals of each cohort are disclosed {noised}"
     if any(row.unsafe for row in egress):
         known = "what left in clear can be read in full by whoever received it"
     return Line(
@@ -154,17 +179,16 @@ def _intact(evidence: Verification) -> Line:
     )
 
 
-def limits(plan: Plan, *, simulated: bool) -> tuple[str, ...]:
+def limits(plan: Plan, policy: PrivacyPolicy, *, simulated: bool) -> tuple[str, ...]:
     """Return what this report does not show, and what the protection does not cover."""
+    masked = any(item.id == "pair.call" for item in plan.items)
     found = [
         "No attack was run on what left. Absence of a finding is not evidence of absence.",
         "The record shows that nothing was changed afterwards (integrity). That everything sent "
         "was recorded (completeness) rests on the gateway being the only way out.",
-        "Totals over a cohort are disclosed and are not noised; what a total tells about its "
-        "members is not bounded.",
+        *_of_totals(plan),
         "Who took part when, and the sizes of all envelopes, are visible to the network.",
-        "Parties are assumed to follow the protocol and to be curious; the aggregator and the key "
-        "authority are assumed not to collude.",
+        _trust(policy, masked=masked),
         "Of result.json, the aggregator's ledger covers the metrics and the model's digest. Its "
         "other values (bytes, seconds, references) are the run's own word.",
         "A report made after all keys were stolen can be made to look like this one; only heads "
@@ -172,6 +196,11 @@ def limits(plan: Plan, *, simulated: bool) -> tuple[str, ...]:
     ]
     if any(item.unsafe for item in plan.items):
         found.insert(0, "Some messages left in clear: nothing protects them from their receiver.")
+    if masked:
+        found.append(
+            "Ledgers cannot tell a client that vanished from one whose envelopes the aggregator "
+            "denies; they do show that its upload was in no total."
+        )
     if ACTIVE_AGGREGATOR in plan.warnings:
         found.append(f"While sums are not masked inside the ciphertext, {ACTIVE_AGGREGATOR}.")
     if KEY_THEFT in plan.warnings:
@@ -182,3 +211,31 @@ def limits(plan: Plan, *, simulated: bool) -> tuple[str, ...]:
         if "(O12)" in warning:
             found.append(f"{warning[:400]}.")
     return tuple(found)
+
+
+def _of_totals(plan: Plan) -> list[str]:
+    sums = [item for item in plan.items if item.id.endswith(f".up.{Disclosure.SUM}")]
+    noised = [item for item in sums if item.noise is not None]
+    bare = (
+        "Totals over a cohort are disclosed and are not noised; what a total tells about its "
+        "members is not bounded."
+    )
+    bounded = (
+        "Noise bounds what totals tell about one client, under the assumptions that "
+        "'secure-fgl audit account' lists; that each client drew it as planned is its own word."
+    )
+    return [text for text, there in ((bare, len(noised) < len(sums)), (bounded, noised)) if there]
+
+
+def _trust(policy: PrivacyPolicy, *, masked: bool) -> str:
+    if masked:
+        count = policy.colluders
+        helpers = f"no more than {words.plural(count, 'client')}" if count else "no client"
+        return (
+            f"Masks hide a single upload while {helpers} helps the aggregator; who helps it also "
+            "knows its own part of every total. Nothing here shows that clients train honestly."
+        )
+    return (
+        "Parties are assumed to follow the protocol and to be curious; the aggregator and the key "
+        "authority are assumed not to collude."
+    )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 _STEP = 1000
+_SUMS = (("noise", "noised"), ("mask", "masked"), ("he", "encrypted"), ("ckks", "encrypted"))
 _UNITS = ("kB", "MB", "GB")
 
 
@@ -48,8 +49,10 @@ def protection(guards: tuple[str, ...]) -> str:
     names = {guard(text) for text in guards}
     if "unsafe_clear" in names:
         return "UNSAFE: in clear"
-    if "he" in names:
-        return "encrypted sum, sealed"
+    kinds = [word for name, word in _SUMS if name in names]
+    if kinds:
+        first, last = ", ".join(kinds[:-1]), kinds[-1]
+        return f"{first} and {last} sum, sealed" if first else f"{last} sum, sealed"
     if "seal" in names:
         return "sealed to the recipient"
     return "signed, public" if "sign" in names else "unknown"

@@ -29,8 +29,8 @@ if __package__ in (None, ""):  # run as a file: the floors lie one folder up
     sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from benchmarks._measure import interleaved, medians, paired_ratio, parser, show
-from crypto.bfv import Bfv
-from crypto.bfv import scheme as find_scheme
+from crypto.he import Scheme
+from crypto.he import scheme as find_scheme
 from crypto.quantiser import Grid, Packing
 from crypto.samplers import Stream, entropy
 from protocols.forms import Algorithm, Form
@@ -84,7 +84,7 @@ def constant(d: int, vectors: list[np.ndarray[Any, Any]]) -> Algorithm[Start]:
     return Algorithm("constant", "none", init, predict, (form,), {"d": d})
 
 
-def bare(bfv: Bfv, d: int, clients: int, *, start: str = "integers") -> Callable[[], None]:
+def bare(bfv: Scheme, d: int, clients: int, *, start: str = "integers") -> Callable[[], None]:
     """Return (a), from ``reals``, ``integers`` or ``packed`` coefficients on."""
     public, secret = bfv.keygen()
     packing, grid = Packing(BITS, clients, bfv.plain_bits), Grid(0.5, BITS)

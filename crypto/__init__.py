@@ -14,8 +14,9 @@ could be ignored.
     merkle        append-only logs and their proofs (RFC 9162)
     checkpoint    a log's signed head (C2SP tlog-checkpoint)
     quantiser     real numbers to exact integers, several per coefficient
-    bfv           exact sums under encryption: one face, two roads
-                  (bfv_sealapi on seal_files, bfv_documented; bfv_parts is what they share)
+    he            exact sums under encryption: one face, several schemes
+                  (bfv_sealapi and ckks_sealapi on seal_files, bfv_documented; bfv_parts is what
+                  they share)
 
 Each module is imported by its own name; this file exports nothing.
 """

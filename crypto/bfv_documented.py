@@ -47,7 +47,7 @@ _SIZES, _CIPHERTEXTS = 1, 2  # fields of BFVVectorProto
 
 
 class DocumentedBfv(PlainRing):
-    """The documented road; see `crypto.bfv.Bfv` for the meaning of each verb."""
+    """The documented road; see `crypto.he.Scheme` for the meaning of each verb."""
 
     name = NAME
     degree = DEGREE
@@ -55,6 +55,7 @@ class DocumentedBfv(PlainRing):
     ciphertext_bytes = _CIPHERTEXT_BYTES
     public_key_bytes = _PUBLIC_BYTES
     max_terms = MAX_TERMS
+    offline = True
 
     def __init__(self) -> None:
         """Learn how this TenSEAL writes our parameters."""
@@ -92,12 +93,28 @@ class DocumentedBfv(PlainRing):
             raise InvalidKey
         return PublicKey(NAME, raw, context)
 
-    def encrypt(self, key: PublicKey, coefficients: NDArray[np.uint64]) -> bytes:
-        """Encrypt shape (n,) numbers mod t, padded to whole ciphertexts."""
+    def zeros(self, key: PublicKey, ciphertexts: int) -> bytes:
+        """Return so many fresh encryptions of zero; raises OutOfRange or InvalidKey."""
         context = key.use(NAME)
-        rows = self._rows(coefficients)
-        # Exactly DEGREE values per vector: TenSEAL splits longer ones and says so on stdout.
-        return b"".join(_wire(tenseal.bfv_vector(context, _centred(row).tolist())) for row in rows)
+        if ciphertexts < 1:
+            raise OutOfRange("At least one encryption of zero must be asked for.")
+        blank = [0] * DEGREE
+        return b"".join(_wire(tenseal.bfv_vector(context, blank)) for _ in range(ciphertexts))
+
+    def encrypt(
+        self, key: PublicKey, coefficients: NDArray[np.uint64], zeros: bytes | None = None
+    ) -> bytes:
+        """Encrypt shape (n,) numbers mod t, padded to whole ciphertexts.
+
+        Raises OutOfRange, InvalidCiphertext or InvalidKey.
+        """
+        context = key.use(NAME)
+        rows = [_centred(row).tolist() for row in self._rows(coefficients)]
+        if zeros is None:
+            # Exactly DEGREE values per vector: TenSEAL splits longer ones and says so on stdout.
+            return b"".join(_wire(tenseal.bfv_vector(context, row)) for row in rows)
+        blanks = self.parse(context, self._ready(zeros, len(rows)))
+        return b"".join(_wire(blank + row) for blank, row in zip(blanks, rows, strict=True))
 
     def accumulator(self, key: PublicKey) -> Accumulator:
         """Start an empty sum of ciphertexts under `key`; raises InvalidKey for a foreign one."""

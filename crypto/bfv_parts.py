@@ -1,7 +1,6 @@
-"""What both roads to BFV share: typed keys, plaintext checks, blinds (O1, O9).
+"""What all schemes of `crypto.he` share: typed keys, plaintext checks, blinds (O1, O9).
 
-BFV (Fan and Vercauteren, eprint 2012/144) adds integers mod t under a public key. Nothing here
-touches a homomorphic-encryption library.
+Each adds integers mod t under a public key. Nothing here touches a homomorphic-encryption library.
 """
 
 import hashlib
@@ -121,7 +120,7 @@ class Accumulator(Protocol):
 
 
 class PlainRing:
-    """Plaintext vectors mod t, `degree` coefficients per ciphertext; base of both schemes."""
+    """Plaintext vectors mod t, `degree` coefficients per ciphertext; base of all schemes."""
 
     name: str
     degree: int
@@ -162,6 +161,12 @@ class PlainRing:
         rows = np.zeros((-(-plain.size // self.degree), self.degree), dtype="<u8")
         rows.reshape(-1)[: plain.size] = plain
         return rows
+
+    def _ready(self, zeros: bytes, ciphertexts: int) -> bytes:
+        """Check that `zeros` made ahead are exactly one per ciphertext; raises OutOfRange."""
+        if len(zeros) != ciphertexts * self.ciphertext_bytes:
+            raise OutOfRange("Exactly one encryption of zero per ciphertext must be handed in.")
+        return zeros
 
     def _ciphertexts(self, blob: bytes, expected: int = 0) -> int:
         """Return how many whole ciphertexts `blob` holds; raises InvalidCiphertext."""

@@ -1,18 +1,31 @@
-"""BFV on the SEAL bindings inside the TenSEAL wheel: one 60-bit prime, t = 2^44, N = 4096.
+"""BFV on the SEAL bindings inside the TenSEAL wheel, N = 4096: `bfv-sealapi` and `bfv48-sealapi`.
 
 Why not only the documented API: it insists on key-switching keys and therefore on a second prime,
-and it goes through Python lists. One prime gives t = 2^44 (two 16-bit values with head-room per
-coefficient), 192-bit security by the tables of the HE standard, and half the time.
+and it goes through Python lists.
 
-Exactness. A fresh ciphertext's noise has a standard deviation of about s*sqrt(4N/3) = 236 for
-SEAL's s = 3.2, and a coefficient decrypts exactly below q/2t = 2^15. `MAX_TERMS` = 128 summed
-ciphertexts therefore leave 12 standard deviations.
+    bfv-sealapi     one 60-bit prime, t = 2^44: two 16-bit values with head-room per coefficient,
+                    192-bit security by the tables of the HE standard
+    bfv48-sealapi   the same prime for ciphertexts, a 49-bit one beside it for keys, t = 2^48: three
+                    16-bit slots, 128-bit security (109 bits, exactly the limit)
 
-Wire form of a ciphertext: c0 then c1, 4096 little-endian words each, every word below q. No SEAL
+Exactness. A coefficient of a sum of n uploads decrypts exactly while its noise stays below q/2t;
+both sets keep 12 standard deviations for n = `MAX_TERMS` = 128 (2 exp(-72) per coefficient):
+
+    bfv-sealapi     sd of a fresh ciphertext s*sqrt(4N/3 + 1) = 237 for SEAL's s = 3.2; q/2t = 2^15;
+                    2^15 / (237 sqrt(128)) = 12.2
+    bfv48-sealapi   SEAL encrypts under both primes and divides by the second, which shrinks that
+                    noise to nothing and leaves the rounding r0 + r1*s with r uniform in ±1/2 and s
+                    ternary: sd sqrt((1 + 2N/3) / 12) = 15.1; q/2t = 2^11;
+                    2^11 / (15.1 sqrt(128)) = 12.0
+
+Wire form of a ciphertext: c0 then c1, 4096 words each, every word below q, two words in 15 bytes
+(`crypto.words60`; a scheme whose q is not of 60 bits keeps 64-bit little-endian words). No SEAL
 header ever comes from outside: length and words are checked, then our own header is put in front.
 """
 
-from typing import Final
+from abc import abstractmethod
+from dataclasses import dataclass
+from typing import Any, Final
 
 import numpy as np
 import tenseal.sealapi as seal
@@ -28,46 +41,76 @@ from crypto.bfv_parts import (
 )
 from crypto.errors import InvalidCiphertext, InvalidKey, OutOfRange, SelfTestFailed
 from crypto.seal_files import Heads, Scratch
+from crypto.words60 import PAIR_BYTES, WORD_BITS, pack60, unpack60
 
-__all__ = ["MAX_TERMS", "SealBfv"]
+__all__ = ["BFV44", "BFV48", "MAX_TERMS", "Parameters", "SealBfv", "SealRing"]
 
-NAME: Final = "bfv-sealapi"
 DEGREE: Final = 4096
 PRIME: Final = 1152921504606830593  # what CoeffModulus.Create(4096, [60]) gives; checked below
 PLAIN_MODULUS: Final = 1 << 44
 MAX_TERMS: Final = 128
-_PLAIN_BITS: Final = 44
-_SHIFT: Final = 16  # 60 - 44
-_GAP: Final = (1 << 60) - PRIME  # 16,383
-_HALF: Final = PLAIN_MODULUS // 2
+_GAP: Final = (1 << WORD_BITS) - PRIME  # 16,383
 _WORDS: Final = 2 * DEGREE
-_CIPHERTEXT_BYTES: Final = 8 * _WORDS
-_KEY_HEAD: Final = b"SFGLBFV1" + parameter_digest(
-    f"{NAME} 1 N={DEGREE} q={PRIME} t={PLAIN_MODULUS} public=ntt"
-)
 
 
-class SealBfv(PlainRing):
-    """The raw road; see `crypto.bfv.Bfv` for the meaning of each verb."""
+@dataclass(frozen=True)
+class Parameters:
+    """One parameter set of degree 4096; ciphertexts use the first prime, keys use all of them.
 
-    name = NAME
+    `security` is SEAL's name of the level that it must confirm, t = 2^plain_bits, and CKKS scales
+    by 2^scale_bits.
+    """
+
+    name: str
+    primes: tuple[int, ...]
+    plain_bits: int
+    security: str
+    scale_bits: int = 0
+
+    @property
+    def head(self) -> bytes:
+        """What a public key of these parameters begins with: tag and digest."""
+        primes = ",".join(map(str, self.primes))
+        scale = f" scale={1 << self.scale_bits}" if self.scale_bits else ""
+        numbers = f"N={DEGREE} q={primes} t={1 << self.plain_bits}{scale}"
+        return b"SFGLBFV1" + parameter_digest(f"{self.name} 1 {numbers} public=ntt")
+
+
+BFV44: Final = Parameters("bfv-sealapi", (PRIME,), 44, "TC192")
+BFV48: Final = Parameters("bfv48-sealapi", (PRIME, 562949953216513), 48, "TC128")
+
+
+class SealRing(PlainRing):
+    """What BFV and CKKS share here: keys, zero-encryptions, wire form, sums of words mod q.
+
+    See `crypto.he.Scheme` for the meaning of each verb. A scheme adds how a plaintext is laid over
+    c0 (`lifted`) and how a ciphertext is opened (`decrypt`).
+    """
+
     degree = DEGREE
-    plain_modulus = PLAIN_MODULUS
-    ciphertext_bytes = _CIPHERTEXT_BYTES
-    public_key_bytes = len(_KEY_HEAD) + _CIPHERTEXT_BYTES
+    ciphertext_bytes = 8 * _WORDS
     max_terms = MAX_TERMS
+    offline = True
 
-    def __init__(self) -> None:
-        """Build the SEAL context; raises SelfTestFailed if SEAL chooses other parameters."""
-        parameters = seal.EncryptionParameters(seal.SCHEME_TYPE.BFV)
+    def __init__(self, chosen: Parameters, parameters: Any) -> None:
+        """Build the SEAL context; raises SelfTestFailed if SEAL chooses other parameters.
+
+        `parameters` are SEAL's own, with scheme and plain modulus set.
+        """
+        self.name, self.prime = chosen.name, chosen.primes[0]
+        self.plain_modulus = 1 << chosen.plain_bits
+        self._primes = np.array(chosen.primes, dtype=np.uint64)
+        self._key_head = chosen.head
+        self.public_key_bytes = len(self._key_head) + 8 * _WORDS * len(chosen.primes)
+        bits = [prime.bit_length() for prime in chosen.primes]
         parameters.set_poly_modulus_degree(DEGREE)
-        parameters.set_coeff_modulus(seal.CoeffModulus.Create(DEGREE, [60]))
-        parameters.set_plain_modulus(PLAIN_MODULUS)
-        self._context = seal.SEALContext(parameters, True, seal.SEC_LEVEL_TYPE.TC192)
-        primes = [prime.value() for prime in parameters.coeff_modulus()]
-        if not self._context.parameters_set() or primes != [PRIME]:
+        parameters.set_coeff_modulus(seal.CoeffModulus.Create(DEGREE, bits))
+        level = getattr(seal.SEC_LEVEL_TYPE, chosen.security)
+        self._context = seal.SEALContext(parameters, True, level)
+        primes = tuple(prime.value() for prime in parameters.coeff_modulus())
+        if not self._context.parameters_set() or primes != chosen.primes:
             raise SelfTestFailed
-        self._heads = Heads.learn(seal.Plaintext(), self._context.first_parms_id(), DEGREE)
+        self._heads = Heads.learn(self._context, DEGREE, len(primes))
 
     def keygen(self) -> tuple[PublicKey, SecretKey]:
         """Make a key pair from SEAL's generator, which is seeded by the operating system."""
@@ -76,17 +119,20 @@ class SealBfv(PlainRing):
         generator.create_public_key(key)
         with Scratch() as scratch:
             words = self._heads.cut(scratch.dump(key), self._heads.public)
-        public = self.load_public(_KEY_HEAD + words)
+        public = self.load_public(self._key_head + words)
         decryptor = seal.Decryptor(self._context, generator.secret_key())
-        return public, SecretKey(NAME, public.key_id, decryptor)
+        return public, SecretKey(self.name, public.key_id, decryptor)
 
     def load_public(self, raw: bytes) -> PublicKey:
         """Return the checked key of these bytes; raises SecretKeyRefused or InvalidKey."""
-        head = len(_KEY_HEAD)
-        if not isinstance(raw, bytes) or raw[:head] != _KEY_HEAD:
+        head = len(self._key_head)
+        if not isinstance(raw, bytes) or raw[:head] != self._key_head:
             refuse_secret(raw)
             raise InvalidKey
-        if len(raw) != self.public_key_bytes or not _reduced(raw[head:]):
+        if len(raw) != self.public_key_bytes:
+            raise InvalidKey
+        words = np.frombuffer(raw, dtype="<u8", offset=head).reshape(2, -1, DEGREE)
+        if (words >= self._primes[:, np.newaxis]).any():
             raise InvalidKey
         key = seal.PublicKey()
         try:
@@ -95,28 +141,128 @@ class SealBfv(PlainRing):
             encryptor = seal.Encryptor(self._context, key)
         except Exception:  # the bindings raise several built-in kinds for one cause
             raise InvalidKey from None
-        return PublicKey(NAME, raw, encryptor)
+        return PublicKey(self.name, raw, encryptor)
 
-    def encrypt(self, key: PublicKey, coefficients: NDArray[np.uint64]) -> bytes:
+    def zeros(self, key: PublicKey, ciphertexts: int) -> bytes:
+        """Return so many fresh encryptions of zero; raises OutOfRange or InvalidKey."""
+        encryptor = key.use(self.name)
+        if ciphertexts < 1:
+            raise OutOfRange("At least one encryption of zero must be asked for.")
+        with Scratch() as scratch:
+            rows = (self._zero(encryptor, scratch) for _ in range(ciphertexts))
+            return b"".join(self.to_wire(row) for row in rows)
+
+    def encrypt(
+        self, key: PublicKey, coefficients: NDArray[np.uint64], zeros: bytes | None = None
+    ) -> bytes:
         """Encrypt shape (n,) numbers mod t, padded to whole ciphertexts.
 
-        Raises OutOfRange or InvalidKey.
+        Raises OutOfRange, InvalidCiphertext or InvalidKey.
         """
-        encryptor = key.use(NAME)
+        encryptor = key.use(self.name)
         rows = self._rows(coefficients)
-        out: list[bytes] = []
-        plaintext, ciphertext = seal.Plaintext(), seal.Ciphertext(self._context)
+        ready = None if zeros is None else memoryview(self._ready(zeros, len(rows)))
+        width, out = self.ciphertext_bytes, []
         with Scratch() as scratch:
-            for row in rows:
-                plaintext.load(self._context, scratch.put(self._heads.plaintext, row))
-                encryptor.encrypt(plaintext, ciphertext)
-                out.append(self._heads.cut(scratch.dump(ciphertext), self._heads.ciphertext))
+            # One ciphertext at a time: it stays in the cache from one step to the next.
+            for i in range(len(rows)):
+                if ready is None:
+                    blank = self._zero(encryptor, scratch)
+                else:
+                    blank = self._from_wire(ready[i * width : (i + 1) * width])
+                # From here on both ways are one, so an upload does not show which it was.
+                words = self._checked(blank.reshape(1, _WORDS))
+                out.append(self.to_wire(self.shifted(words, rows[i : i + 1])))
         return b"".join(out)
 
     def accumulator(self, key: PublicKey) -> Accumulator:
         """Start an empty sum of ciphertexts under `key`; raises InvalidKey for a foreign one."""
-        key.use(NAME)
+        key.use(self.name)
         return _SealAccumulator(self)
+
+    def parse(self, blob: bytes, expected: int = 0) -> NDArray[np.uint64]:
+        """Return the words of an upload, shape (ciphertexts, 2N), to be read only.
+
+        Checks the length and that every word is below q, and refuses an upload that needs no key
+        (c1 = 0). Raises InvalidCiphertext.
+        """
+        count = self._ciphertexts(blob, expected)
+        return self._checked(self._from_wire(blob).reshape(count, _WORDS))
+
+    def to_wire(self, words: NDArray[np.uint64]) -> bytes:
+        """Return words below q, shape (ciphertexts, 2N), in wire form; the inverse of `parse`."""
+        return words.astype("<u8", copy=False).tobytes()
+
+    def shifted(self, words: NDArray[np.uint64], rows: NDArray[np.uint64]) -> NDArray[np.uint64]:
+        """Return ciphertext words of shape (ciphertexts, 2N) with plaintext added to c0.
+
+        `rows` has shape (ciphertexts, degree), values below t, unchecked.
+        """
+        out = words.astype("<u8", copy=True)
+        head = out[:, :DEGREE]
+        head += self.lifted(rows)  # below 2 q < 2^64
+        reduce_once(head, self.prime)
+        return out
+
+    @abstractmethod
+    def lifted(self, rows: NDArray[np.uint64]) -> NDArray[np.uint64]:
+        """Return what stands for plaintext mod t inside c0: residues below q, shape kept."""
+
+    @abstractmethod
+    def decrypt(self, key: SecretKey, blob: bytes) -> NDArray[np.uint64]:
+        """Return every coefficient of every ciphertext, shape (ciphertexts * degree,)."""
+
+    def _from_wire(self, blob: bytes | memoryview) -> NDArray[np.uint64]:
+        """Return the words of whole ciphertexts, shape (n,), unchecked."""
+        return np.frombuffer(blob, dtype="<u8")
+
+    def _checked(self, words: NDArray[np.uint64]) -> NDArray[np.uint64]:
+        """Return ciphertext words of shape (ciphertexts, 2N); raises InvalidCiphertext."""
+        if int(words.max()) >= self.prime or not words[:, DEGREE:].any(axis=1).all():
+            raise InvalidCiphertext
+        return words
+
+    def _zero(self, encryptor: Any, scratch: Scratch) -> NDArray[np.uint64]:
+        """Return the words of one fresh encryption of zero, shape (2N,)."""
+        ciphertext = seal.Ciphertext(self._context)
+        encryptor.encrypt_zero(ciphertext)
+        self._settle(ciphertext)
+        body = self._heads.cut(scratch.dump(ciphertext), self._heads.ciphertext)
+        return np.frombuffer(body, dtype="<u8")
+
+    def _settle(self, ciphertext: Any) -> None:
+        """Bring a fresh SEAL ciphertext into coefficient form."""
+
+
+class SealBfv(SealRing):
+    """BFV, by default with the parameters of `bfv-sealapi`."""
+
+    ciphertext_bytes = _WORDS // 2 * PAIR_BYTES
+
+    def __init__(self, chosen: Parameters = BFV44) -> None:
+        """Build the SEAL context; raises SelfTestFailed if SEAL chooses other parameters."""
+        parameters = seal.EncryptionParameters(seal.SCHEME_TYPE.BFV)
+        parameters.set_plain_modulus(1 << chosen.plain_bits)
+        super().__init__(chosen, parameters)
+        self._bits = np.int64(chosen.plain_bits)
+        self._half = np.int64(1 << (chosen.plain_bits - 1))
+
+    def lifted(self, rows: NDArray[np.uint64]) -> NDArray[np.uint64]:
+        """Return floor((q m + (t + 1) div 2) / t) for each m: the words of SEAL's own add_plain.
+
+        With q = 2^60 - 16383 and t = 2^b that is (m << 60-b) + floor((2^(b-1) - 16383 m) / 2^b),
+        and every term fits into 64 bits.
+        """
+        values = rows.astype(np.int64)
+        shift = (values << (WORD_BITS - self._bits)) + ((self._half - _GAP * values) >> self._bits)
+        return shift.astype(np.uint64)
+
+    def to_wire(self, words: NDArray[np.uint64]) -> bytes:
+        """Return words below q, shape (ciphertexts, 2N), in wire form; the inverse of `parse`."""
+        return pack60(words)
+
+    def _from_wire(self, blob: bytes | memoryview) -> NDArray[np.uint64]:
+        return unpack60(blob)
 
     def decrypt(self, key: SecretKey, blob: bytes) -> NDArray[np.uint64]:
         """Return every coefficient of every ciphertext, shape (ciphertexts * degree,).
@@ -124,7 +270,7 @@ class SealBfv(PlainRing):
         Raises InvalidKey or InvalidCiphertext. A ciphertext whose noise is too large is *not*
         recognised: an authority that refused those would answer questions about its key.
         """
-        decryptor = key.use(NAME)
+        decryptor = key.use(self.name)
         rows = self.parse(blob)
         values = np.zeros((len(rows), DEGREE), dtype=np.uint64)
         ciphertext, plaintext = seal.Ciphertext(self._context), seal.Plaintext()
@@ -140,44 +286,17 @@ class SealBfv(PlainRing):
             raise InvalidCiphertext from None
         return values.reshape(-1)
 
-    def parse(self, blob: bytes, expected: int = 0) -> NDArray[np.uint64]:
-        """Return the words of an upload, shape (ciphertexts, 2N), a read-only view.
 
-        Checks the length and that every word is below q, and refuses an upload that needs no key
-        (c1 = 0). Raises InvalidCiphertext.
-        """
-        count = self._ciphertexts(blob, expected)
-        words = np.frombuffer(blob, dtype="<u8").reshape(count, _WORDS)
-        if not _reduced(blob) or not words[:, DEGREE:].any(axis=1).all():
-            raise InvalidCiphertext
-        return words
-
-    def shifted(self, words: NDArray[np.uint64], plain: NDArray[np.uint64]) -> NDArray[np.uint64]:
-        """Return ciphertext words of shape (ciphertexts, 2N) with plaintext added to c0.
-
-        The same words as SEAL's add_plain gives: c0 + floor((q m + (t + 1) div 2) / t) mod q. With
-        q = 2^60 - 16383 and t = 2^44 the shift is (m << 16) + floor((2^43 - 16383 m) / 2^44), and
-        every term fits into 64 bits. `plain` has shape (ciphertexts * degree,), values below t.
-
-        Raises OutOfRange.
-        """
-        values = self._rows(plain).astype(np.int64)
-        shift = (values << _SHIFT) + ((_HALF - _GAP * values) >> _PLAIN_BITS)
-        out = words.copy()
-        head = out[:, :DEGREE]
-        head += shift.astype(np.uint64)  # below 2 q < 2^64
-        np.minimum(head, head - np.uint64(PRIME), out=head)  # minus q where that does not wrap
-        return out
-
-
-def _reduced(blob: bytes) -> bool:
-    return int(np.frombuffer(blob, dtype="<u8").max()) < PRIME
+def reduce_once(words: NDArray[np.uint64], prime: int) -> None:
+    """Subtract `prime` in place wherever a word is at or above it; all words are below 2 prime."""
+    # Below q the subtraction wraps to a huge number, so the minimum is the residue.
+    np.minimum(words, words - np.uint64(prime), out=words)
 
 
 class _SealAccumulator:
     """Sums words mod q in numpy: the same result as SEAL's addition, and no parser is involved."""
 
-    def __init__(self, scheme: SealBfv) -> None:
+    def __init__(self, scheme: SealRing) -> None:
         self._scheme = scheme
         self._sum: NDArray[np.uint64] | None = None
         self._count = 0
@@ -191,24 +310,25 @@ class _SealAccumulator:
         return 0 if self._sum is None else len(self._sum) * DEGREE
 
     def add(self, blob: bytes) -> None:
-        if self._count >= MAX_TERMS:
-            raise OutOfRange(f"A sum of more than {MAX_TERMS} ciphertexts may not be exact.")
+        if self._count >= self._scheme.max_terms:
+            limit = self._scheme.max_terms
+            raise OutOfRange(f"A sum of more than {limit} ciphertexts may not be exact.")
         expected = 0 if self._sum is None else len(self._sum)
         words = self._scheme.parse(blob, expected)
         if self._sum is None:
             self._sum = words.copy()
         else:
-            self._sum += words  # both below q < 2^60: no wrap in 64 bits
-            # Below q the subtraction wraps to a huge number, so the minimum is the residue.
-            np.minimum(self._sum, self._sum - np.uint64(PRIME), out=self._sum)
+            for row, addend in zip(self._sum, words, strict=True):  # each fits into the cache
+                np.add(row, addend, out=row)  # both below q < 2^60: no wrap in 64 bits
+                reduce_once(row, self._scheme.prime)
         self._count += 1
 
     def add_plain(self, coefficients: NDArray[np.uint64]) -> None:
         if self._sum is None or np.size(coefficients) != self.coefficients:
             raise OutOfRange("Add plaintext with exactly one value per coefficient of the sum.")
-        self._sum = self._scheme.shifted(self._sum, coefficients)
+        self._sum = self._scheme.shifted(self._sum, self._scheme._rows(coefficients))
 
     def to_bytes(self) -> bytes:
         if self._sum is None:
             raise OutOfRange("Nothing was added to this sum.")
-        return self._sum.astype("<u8", copy=False).tobytes()
+        return b"".join(self._scheme.to_wire(row) for row in self._sum)

@@ -21,6 +21,7 @@ __all__ = ["KEY_BYTES", "MAX_MODULUS", "Stream", "derive", "entropy"]
 
 KEY_BYTES = 32
 MAX_MODULUS = 2**60  # leaves head-room in a 64-bit word for one addition
+_ZEROS = bytes(1 << 18)  # what the keystream is added to
 _DERIVE_LIMIT = 255 * 32  # RFC 5869 section 2.3
 
 
@@ -77,6 +78,17 @@ class Stream(Mute):
         if count < 0:
             raise OutOfRange("A stream cannot be read backwards.")
         return self._encryptor.update(bytes(count))
+
+    def fill(self, buffer: NDArray[np.uint8]) -> None:
+        """Overwrite a contiguous `buffer`, shape (n,), with the next n keystream bytes.
+
+        Nothing is allocated, so a long mask costs its AES and no more. Raises OutOfRange.
+        """
+        if buffer.dtype != np.uint8 or buffer.ndim != 1 or not buffer.flags.c_contiguous:
+            raise OutOfRange("A stream fills a contiguous vector of bytes.")
+        for start in range(0, buffer.size, len(_ZEROS)):
+            part = buffer[start : start + len(_ZEROS)]
+            self._encryptor.update_into(memoryview(_ZEROS)[: part.size], part.data)
 
     def words(self, count: int) -> NDArray[np.uint64]:
         """Return the next `count` little-endian 64-bit words, shape (count,)."""

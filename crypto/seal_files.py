@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Final
 
+import tenseal.sealapi as seal
 import zstandard
 
 from crypto.errors import SelfTestFailed
@@ -81,20 +82,27 @@ class Scratch:
 
 @dataclass(frozen=True)
 class Heads:
-    """The bytes that go before our words, for two-part ciphertexts of one prime and degree N.
+    """The bytes that go before our words, for two-part ciphertexts of degree N.
 
-    `ciphertext`, `public` (in NTT form) and `plaintext` are complete heads for SEAL's load;
-    `cut` removes the same heads from what SEAL saved.
+    `ciphertext` (coefficients, one prime), `transformed` (the same in NTT form), `public` (NTT
+    form, all primes of the key) and `plaintext` are complete heads for SEAL's load; `cut` removes
+    the same heads from what SEAL saved.
     """
 
     ciphertext: bytes
+    transformed: bytes
     public: bytes
     plaintext: bytes
     degree: int
 
     @classmethod
-    def learn(cls, empty: Any, parms_id: Sequence[int], degree: int) -> "Heads":
-        """Build the heads in the dialect in which SEAL saves `empty`; raises SelfTestFailed."""
+    def learn(cls, context: Any, degree: int, key_primes: int) -> "Heads":
+        """Build the heads in the dialect in which SEAL saves an empty plaintext.
+
+        `context` is a SEALContext of `degree` whose keys have `key_primes` primes and whose
+        ciphertexts have one. Raises SelfTestFailed.
+        """
+        empty = seal.Plaintext()
         with Scratch() as scratch:
             empty.save(scratch.path)
             with open(scratch.path, "rb") as file:
@@ -111,24 +119,28 @@ class Heads:
             )
             return outer + fields + array + _COUNT.pack(words)
 
-        def pair(ntt: int) -> bytes:
-            return framed(_CIPHERTEXT.pack(*parms_id, ntt, 2, degree, 1, 1.0, 1), 2 * degree)
+        def pair(parms_id: Sequence[int], ntt: int, primes: int) -> bytes:
+            fields = _CIPHERTEXT.pack(*parms_id, ntt, 2, degree, primes, 1.0, 1)
+            return framed(fields, 2 * degree * primes)
 
+        data = context.first_parms_id()
         return cls(
-            ciphertext=pair(0),
-            public=pair(1),
+            ciphertext=pair(data, 0, 1),
+            transformed=pair(data, 1, 1),
+            public=pair(context.key_parms_id(), 1, key_primes),
             plaintext=framed(_PLAINTEXT.pack(0, 0, 0, 0, degree, 1.0), degree),
             degree=degree,
         )
 
     def cut(self, body: bytes, head: bytes) -> bytes:
-        """Return the words of a saved pair; any head but the known one means another SEAL."""
+        """Return the words of a saved object; any head but the known one means another SEAL."""
         known = head[_HEADER.size :]
-        if body[: len(known)] != known or len(body) != len(known) + 16 * self.degree:
+        (words,) = _COUNT.unpack(known[-_COUNT.size :])
+        if body[: len(known)] != known or len(body) != len(known) + 8 * words:
             raise SelfTestFailed
         return body[len(known) :]
 
     @property
     def plaintext_offset(self) -> int:
-        """Where the words of a saved plaintext begin."""
+        """Where the words of a saved plaintext begin, whatever its parameters."""
         return len(self.plaintext) - _HEADER.size

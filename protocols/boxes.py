@@ -19,7 +19,7 @@ from protocols.codec import WIRE_DTYPE, bundle_bytes, decode, encode
 from protocols.control import CONTROL
 from protocols.errors import BadEnvelope, UnfitMessage
 from protocols.messages import Message, SealedMessage
-from protocols.roster import Identity, Roster
+from protocols.roster import Identity, Party, Roster
 
 
 def by_peers(kind: type[Message]) -> bool:
@@ -27,9 +27,36 @@ def by_peers(kind: type[Message]) -> bool:
     return issubclass(kind, SealedMessage) and kind not in CONTROL
 
 
+BOX_OVERHEAD = SIGNATURE_BYTES + SEAL_OVERHEAD
+"""How many bytes a box is longer than its content."""
+
+
+def close_box(content: bytes, me: Identity, addressee: Party, info: bytes) -> bytes:
+    """Sign and seal content for one party."""
+    return addressee.seal.seal(info, me.signing.sign("box", info + content) + content)
+
+
+def open_box(box: bytes, me: Identity, sender: Party, info: bytes) -> bytes:
+    """Return the content of a box.
+
+    Raises:
+        BadEnvelope: it does not open, or `sender` did not sign it.
+    """
+    try:
+        opened = me.opening.open(info, box)
+        signature, content = opened[:SIGNATURE_BYTES], opened[SIGNATURE_BYTES:]
+        sender.verify.verify("box", signature, info + content)
+    except CryptoError as error:
+        raise BadEnvelope(
+            "A box is not from the client it should be from.",
+            why=f"{sender.name} sealed something else, or the relay exchanged it",
+        ) from error
+    return content
+
+
 def box_bytes(kind: type[Message], dims: Mapping[str, int]) -> int:
     """Return the size of the one box that holds one row of a message."""
-    return bundle_bytes((kind,), {**dims, "cohort": 1}) + SIGNATURE_BYTES + SEAL_OVERHEAD
+    return bundle_bytes((kind,), {**dims, "cohort": 1}) + BOX_OVERHEAD
 
 
 def _info(run: str, exchange: int, item: str, sender: str, addressee: str) -> bytes:
@@ -67,8 +94,7 @@ def close_boxes(
         values = {f.name: np.asarray(getattr(message, f.name))[[row]] for f in message.fields}
         content = encode([type(message)(**values)], one)
         info = _info(*where, me.party.name, name)
-        signature = me.signing.sign("box", info + content)
-        boxes.append(roster.party(name).seal.seal(info, signature + content))
+        boxes.append(close_box(content, me, roster.party(name), info))
     return b"".join(boxes)
 
 
@@ -95,15 +121,8 @@ def open_boxes(
             rows.append(None)
             continue
         info = _info(*where, sender, me.party.name)
-        try:
-            opened = me.opening.open(info, boxes[index * size : (index + 1) * size])
-            signature, content = opened[:SIGNATURE_BYTES], opened[SIGNATURE_BYTES:]
-            roster.party(sender).verify.verify("box", signature, info + content)
-        except CryptoError as error:
-            raise BadEnvelope(
-                "A box is not from the client it should be from.",
-                why=f"{sender} sealed something else, or the relay exchanged it",
-            ) from error
+        box = boxes[index * size : (index + 1) * size]
+        content = open_box(box, me, roster.party(sender), info)
         rows.append(decode((kind,), content, one)[0])
     values = {}
     for field in kind.fields:

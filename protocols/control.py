@@ -9,19 +9,20 @@ REFUSALS = ("policy", "plan", "cohort", "unfit", "stage", "internal")
 
 
 class KeyCall(PublicMessage):
-    """Aggregator to key authority: make the key for this run."""
+    """Aggregator to key authority: make the key of this epoch."""
 
 
 class Key(PublicMessage):
     """Key authority to everyone: the public key under which sums are encrypted."""
 
-    public_key: bytes = blob("he_public_key", unit="byte", meaning="BFV public key and parameters")
+    public_key: bytes = blob("he_public_key", unit="byte", meaning="public key and parameters")
 
 
 class Call(ReleasedMessage):
     """Aggregator to client, with every Ask: who is in the cohort."""
 
     members: bytes = blob("roster_mask", unit="bit", meaning="bit i: roster client i takes part")
+    slot: int = count(unit="sum", meaning="how many sums of this kind came before in this round")
     # Digests of what was given stand in clear headers; without 16 secret bytes the network could
     # confirm guesses about small messages (was the last model the best so far).
     nonce: bytes = blob(16, unit="byte", meaning="random, the same for the whole cohort")
@@ -40,7 +41,8 @@ class Refusal(SealedMessage):
 class OpenRequest(SealedMessage):
     """Aggregator to key authority: open this blinded total."""
 
-    total: bytes = blob("he_total", unit="byte", meaning="BFV total, blinded uniformly mod t")
+    members: bytes = blob("roster_mask", unit="bit", meaning="bit i: roster client i was asked")
+    total: bytes = blob("he_total", unit="byte", meaning="encrypted total, blinded uniformly mod t")
     headers: bytes = blob("he_headers", unit="byte", meaning="the signed headers of all uploads")
 
 
@@ -56,13 +58,87 @@ class Boxes(SealedMessage):
     boxes: bytes = blob("boxes", unit="byte", meaning="one HPKE box per roster client")
 
 
-class PairSecret(SealedMessage):
-    """Client to every other client, before round 1: half of a pair's secret, row j for client j."""
+class PairCall(PublicMessage):
+    """Aggregator to client, once an epoch: agree on secrets with these clients."""
 
-    secret: Vector = blob("cohort", 32, unit="byte", meaning="random; half of a pair's secret")
+    members: bytes = blob("roster_mask", unit="bit", meaning="bit i: roster client i is called")
 
 
-CONTROL = (KeyCall, Key, Call, Acknowledgement, Refusal, OpenRequest, Opened, Boxes)
+class PairBoxes(SealedMessage):
+    """Client to aggregator: one box per neighbour, which only that neighbour opens.
 
-OWN = (*CONTROL, PairSecret)
+    A box holds half of the pair's secret and the neighbour's share of this client's seeds.
+    """
+
+    boxes: bytes = blob("pair_boxes", unit="byte", meaning="one HPKE box per neighbour, padded")
+
+
+class PairDown(SealedMessage):
+    """Aggregator to client: the boxes that its neighbours sealed for it, and whose are there."""
+
+    members: bytes = blob("roster_mask", unit="bit", meaning="bit i: the box of client i is there")
+    boxes: bytes = blob("pair_boxes", unit="byte", meaning="one HPKE box per neighbour, padded")
+
+
+class PairRows(SealedMessage):
+    """Client to aggregator: its pairs' secrets of every slot, locked under a seed it shared.
+
+    The aggregator opens a row only when enough holders of that seed say the client has vanished.
+    """
+
+    rows: bytes = blob("pair_rows", unit="byte", meaning="one locked row per slot")
+
+
+class Survivors(ReleasedMessage):
+    """Aggregator to the holders of shares: whose uploads of this exchange are here."""
+
+    members: bytes = blob("roster_mask", unit="bit", meaning="bit i: roster client i was asked")
+    survivors: bytes = blob("roster_mask", unit="bit", meaning="bit i: its upload is here")
+    slot: int = count(unit="sum", meaning="how many sums of this kind came before in this round")
+    evidence: Vector = blob(
+        "holders", 144, unit="byte", meaning="what each survivor signed over its upload"
+    )
+
+
+class Vote(SealedMessage):
+    """Client to aggregator: I saw this survivor list, and will serve no other one of this sum."""
+
+    signature: bytes = blob(64, unit="byte", meaning="Ed25519 over the list and where it belongs")
+
+
+class Votes(SealedMessage):
+    """Aggregator to the holders of shares: who voted for the list, so that all see the same one."""
+
+    voters: bytes = blob("roster_mask", unit="bit", meaning="bit i: the vote of client i is here")
+    signatures: Vector = blob("cohort", 64, unit="byte", meaning="row i: client i's signature")
+
+
+class Shares(SealedMessage):
+    """Client to aggregator: for each client whose shares it holds one share, never two.
+
+    Of a survivor the share of its self-mask's seed, of one that vanished the share of the seed that
+    locks its row; zeros for clients that were not asked.
+    """
+
+    shares: Vector = blob("holders", 32, unit="byte", meaning="one share per client, sorted")
+
+
+CONTROL = (
+    KeyCall,
+    Key,
+    Call,
+    Acknowledgement,
+    Refusal,
+    OpenRequest,
+    Opened,
+    Boxes,
+    PairCall,
+    PairBoxes,
+    PairDown,
+    PairRows,
+    Survivors,
+    Vote,
+    Votes,
+    Shares,
+)
 """Every message of the layer itself; no policy has to name them."""

@@ -36,6 +36,7 @@ _WIDTH = {
     "body": 64,
     "head": 64,
     "nonce": 32,
+    "pairs": 64,
 }
 _COUNTERS = ("round", "exchange", "attempt")
 
@@ -56,6 +57,7 @@ class Header:
         body: SHA-256 of the body.
         head: head of the sender's ledger before this release.
         nonce: 16 random bytes, so that a digest of the envelope tells nothing about its content.
+        pairs: digest of what the masks of a sum rest on: epoch, who agreed on keys, slot.
     """
 
     run: str
@@ -74,6 +76,7 @@ class Header:
     body: str
     head: str
     nonce: str
+    pairs: str = NONE
 
     def encode(self, *, without_body: bool = False) -> bytes:
         """Return canonical bytes; `without_body` gives the HPKE ``info`` of a sealed body."""

@@ -7,12 +7,14 @@
     │   ├── NotAdmitted        the policy names no protection for a message the algorithm needs
     │   ├── NotInPlan          a message, size or count that the plan does not hold
     │   ├── CohortTooSmall     fewer other parties than the policy's minimum
+    │   ├── BudgetExceeded     the privacy budget of this site's data does not cover it
     │   └── UnfitMessage       wrong shape or type, NaN or Inf
     ├── LocalProtocolError     our own code called a session in the wrong order
     ├── RemoteProtocolError    a peer sent something that is not acceptable
     │   ├── BadEnvelope        cannot be decoded, or is not signed by who it says
     │   ├── Replay             seen before, or older than what was already accepted
     │   ├── WrongStage         a valid message that this state does not expect
+    │   ├── RoundLost          too many clients vanished; the round is skipped, nothing was opened
     │   └── Refused            the peer refused; carries a code from the closed list
     ├── LedgerError            the record could not be written, so nothing was sent
     └── EvidenceError          a stored record fails verification (names the step)
@@ -62,6 +64,10 @@ class CohortTooSmall(PolicyError):
     """Fewer other parties than the policy's minimum cohort."""
 
 
+class BudgetExceeded(PolicyError):
+    """The privacy budget of this site's data does not cover what the run would spend (O20)."""
+
+
 class UnfitMessage(PolicyError):
     """A message whose shape, type or values (NaN, Inf, out of range) may not be said."""
 
@@ -84,6 +90,10 @@ class Replay(RemoteProtocolError):
 
 class WrongStage(RemoteProtocolError):
     """A valid message that the current state does not expect."""
+
+
+class RoundLost(RemoteProtocolError):
+    """Too few clients are left to open a sum; the round is skipped and nothing of it is opened."""
 
 
 class Refused(RemoteProtocolError):

@@ -10,24 +10,24 @@ import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-import numpy as np
-
-from crypto.bfv import Bfv
+from crypto.errors import OutOfRange
 from crypto.masks import masked
-from crypto.quantiser import Packing
 from crypto.samplers import Stream, derive, entropy
 from protocols.boxes import close_boxes
 from protocols.codec import encode
-from protocols.control import OWN
+from protocols.control import CONTROL
 from protocols.disclosures import Disclosure
 from protocols.envelope import NONE, Envelope, Header, signed_header
-from protocols.errors import LocalProtocolError, NotInPlan
-from protocols.guards import find
+from protocols.errors import LocalProtocolError, NotInPlan, UnfitMessage
+from protocols.groups import slot_of
+from protocols.guards import encryption, find
 from protocols.ledger import Ledger
-from protocols.messages import Message, Vector, names
+from protocols.messages import Message, names
+from protocols.noising import SAMPLERS, check_noise
 from protocols.papers import Papers, Where
 from protocols.plan import Item, times_in_round
-from protocols.planning import integer_bytes, sum_layout
+from protocols.planner import sum_layout, sum_ring
+from protocols.ring import Ring, Words
 from protocols.roster import EVERYONE
 from protocols.schema import check_schema
 
@@ -113,6 +113,7 @@ class Gateway:
         dims, layout = self._papers.dims(item), None
         if item.disclosure is Disclosure.SUM:
             layout = sum_layout(kinds, self._papers.policy.chain(item.disclosure), dims)
+            check_noise(item, layout, self._papers.plan, self._papers.policy)
         for kind, planned in zip(kinds, item.messages, strict=True):
             check_schema(kind, planned, dims, layout)
         self._checked.add((item.id, tuple(kinds)))
@@ -129,8 +130,8 @@ class Gateway:
         papers, key = self._papers, "0" * 16
         if recipient != EVERYONE:
             key = papers.roster.party(recipient).seal.key_id
-        if item.disclosure is Disclosure.SUM and papers.he_key is not None:
-            key = papers.he_key.key_id[:16]
+        if item.disclosure is Disclosure.SUM:
+            key = papers.sum_key(recipient)
         return Header(
             run=papers.run,
             plan=papers.plan_digest,
@@ -148,7 +149,15 @@ class Gateway:
             body=NONE,
             head=self._ledger.head,
             nonce=entropy(16).hex(),
+            pairs=self._agreed(item, where),
         )
+
+    def _agreed(self, item: Item, where: Where) -> str:
+        """Return what the masks of a sum rest on; NONE without masks."""
+        pairs = self._papers.pairs
+        if item.disclosure is not Disclosure.SUM or pairs is None:
+            return NONE
+        return pairs.agreement(slot_of(item, where.round, where.slot))
 
     def _body(
         self, item: Item, messages: list[Message], where: Where, header: Header
@@ -174,38 +183,42 @@ class Gateway:
     ) -> tuple[bytes, bool]:
         papers, chain = self._papers, self._papers.policy.chain(item.disclosure)
         layout = sum_layout([type(message) for message in messages], chain, papers.dims(item))
+        ring = sum_ring(layout, chain, len(papers.plan.clients), papers.scheme, item.noise)
         labels = (header.sender, f"{header.exchange}", item.id)
-        stream = Stream(derive(self._rounding, "rounding", *labels))
-        integers, clipped = layout.encode(messages, stream)
-        if not find(chain, "he"):
-            return integers.astype(f"<u{integer_bytes(layout.bits)}").tobytes(), clipped
+        noise = item.noise
+        # Under noise a privacy claim rests on every draw, so none is seeded (O15).
+        key = entropy(32) if noise else derive(self._rounding, "rounding", *labels)
+        limit = float(noise.l2) if noise else None
+        integers, clipped = layout.encode(messages, Stream(key), limit=limit)
+        if noise:
+            drawn = SAMPLERS[noise.mechanism](float(noise.sigma))
+            integers += drawn.sample(Stream(entropy(32)), integers.size)
+        try:
+            residues = ring.residues(integers)
+        except OutOfRange as error:  # noise beyond its head-room: at most once in 2^40 runs
+            raise UnfitMessage("A noised vector does not fit; nothing was sent.") from error
+        if find(chain, "mask"):
+            residues = self._masked(residues, ring, item, where, header)
+        if not encryption(chain):
+            return residues.tobytes(), clipped
         if papers.scheme is None or papers.he_key is None:
             raise LocalProtocolError("The key authority's public key is not here yet.")
-        packing = Packing(layout.bits, len(papers.plan.clients), papers.scheme.plain_bits)
-        packed = packing.pack(integers)
-        if find(chain, "mask"):
-            packed = self._masked(packed, papers.scheme, item, where, header)
-        return papers.scheme.encrypt(papers.he_key, packed), clipped
+        zeros, count = None, ring.size // papers.scheme.degree
+        if papers.zeros is not None and papers.scheme.offline:
+            zeros = papers.zeros.take(papers.he_key, count)
+        return papers.scheme.encrypt(papers.he_key, residues.astype("u8"), zeros), clipped
 
     def _masked(
-        self, packed: Vector, scheme: Bfv, item: Item, where: Where, header: Header
-    ) -> Vector:
-        """Add this client's masks for the exact cohort to whole ciphertexts' coefficients (O4)."""
-        me, pairs = header.sender, self._papers.pairs
-        peers = [member for member in where.members if member != me]
-        if not peers or any(peer not in pairs for peer in peers):
-            raise LocalProtocolError("The pair secrets of this cohort are not here.")
-        # O6: a key serves one vector; exchange and item never repeat in a run. With the digest of
-        # what was given, masks of clients that got different models do not cancel (O8), whoever
-        # holds the key.
-        label = [header.run, header.plan, f"{header.round}", f"{header.attempt}"]
-        label += [header.cohort, header.given, header.key, f"{header.exchange}", item.id]
-        keys = {peer: derive(pairs[peer], "mask", *label) for peer in peers}
-        whole = np.zeros(-(-packed.size // scheme.degree) * scheme.degree, dtype=np.uint64)
-        whole[: packed.size] = packed
-        plus = [key for peer, key in keys.items() if me < peer]
-        minus = [key for peer, key in keys.items() if me > peer]
-        return masked(whole, scheme.plain_modulus, plus, minus)
+        self, residues: Words, ring: Ring, item: Item, where: Where, header: Header
+    ) -> Words:
+        """Add this client's masks for the exact cohort to every residue (O4)."""
+        pairs = self._papers.pairs
+        if pairs is None:
+            raise LocalProtocolError("The pair secrets of this epoch are not here.")
+        slot = slot_of(item, where.round, where.slot)
+        label = self._papers.mask_label(item.id, where, header.key, header.pairs)
+        plus, minus = pairs.keys(slot, where.members, label)
+        return masked(residues, ring.modulus, plus, minus)
 
     def _boxes(self, item: Item, messages: list[Message], header: Header) -> bytes:
         papers, where = self._papers, (header.run, header.exchange, item.id)
@@ -272,4 +285,4 @@ def given_digest(messages: Sequence[Message], dims: Mapping[str, int]) -> str:
 
 
 def _control(message: Message) -> bool:
-    return type(message) in OWN
+    return type(message) in CONTROL

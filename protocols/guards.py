@@ -3,8 +3,8 @@
 Each guard takes a value of one stage and gives a value of a later one, so a chain in a wrong order
 does not construct::
 
-    VALUE --clip--> BOUNDED --quantise--> INTEGER (--mask--> MASKED) --he--> CIPHERTEXT
-    --seal--> ENVELOPE
+    VALUE --clip--> BOUNDED --quantise--> INTEGER (--noise--> NOISED) (--mask--> MASKED)
+    (--he or ckks--> CIPHERTEXT) --seal--> ENVELOPE
 
 A guard is data (what the policy asks for); applying it is the gateway's business.
 """
@@ -26,9 +26,10 @@ class Stage(IntEnum):
     VALUE = 0
     BOUNDED = 1
     INTEGER = 2
-    MASKED = 3
-    CIPHERTEXT = 4
-    ENVELOPE = 5
+    NOISED = 3
+    MASKED = 4
+    CIPHERTEXT = 5
+    ENVELOPE = 6
 
 
 class Clip(Strict):
@@ -56,31 +57,69 @@ class Quantise(Strict):
     bits: int = Field(default=16, ge=4, le=32)
 
 
-class Mask(Strict):
-    """Add pairwise masks, uniform mod t per coefficient, inside the ciphertext (O4).
+class Noise(Strict):
+    """Add discrete noise on the integer grid, enough for (epsilon, delta) over the whole run (O14).
 
-    They cancel only in the sum over the exact cohort. A single upload, a subset, or what a stolen
-    key decrypts, is uniform.
+    The unit is one client: epsilon bounds what all noised sums of the run together tell about
+    whether this client's data took part. Each client adds its share of the noise; the plan says how
+    much, and how many honest clients are counted on (O18). Sums with exact counts are refused.
     """
 
     takes: ClassVar[tuple[Stage, ...]] = (Stage.INTEGER,)
+    gives: ClassVar[Stage] = Stage.NOISED
+    guard: Literal["noise"] = "noise"
+    mechanism: Literal["discrete_gaussian", "discrete_laplace"] = "discrete_gaussian"
+    epsilon: float = Field(gt=0, le=1e6)
+    delta: float = Field(gt=0, lt=0.1)
+
+
+class Mask(Strict):
+    """Add pairwise and self-masks, uniform mod t per coefficient; drop-outs are recovered (O4-O7).
+
+    They come off only in the sum over the exact survivors of the exact cohort. A single upload, a
+    subset, or what a stolen key decrypts, is uniform.
+
+    Attributes:
+        corrupt, dropped: shares of clients assumed to collude and to vanish. They choose how many
+            neighbours a client has where the graph of pairs is not complete (100 clients and more).
+    """
+
+    takes: ClassVar[tuple[Stage, ...]] = (Stage.INTEGER, Stage.NOISED)
     gives: ClassVar[Stage] = Stage.MASKED
     guard: Literal["mask"] = "mask"
+    corrupt: float = Field(default=0.1, ge=0, lt=0.5)
+    dropped: float = Field(default=0.05, ge=0, lt=0.5)
 
 
 class He(Strict):
-    """Encrypt the integers with BFV under the key authority's public key; opened blind (O1)."""
+    """Encrypt the integers with BFV under the key authority's public key; opened blind (O1).
 
-    takes: ClassVar[tuple[Stage, ...]] = (Stage.INTEGER, Stage.MASKED)
+    Attributes:
+        scheme: ``bfv`` (192-bit security, 44 bits of plaintext per coefficient) or ``bfv48``
+            (128-bit security, 48 bits: three 12-bit values of ten clients).
+    """
+
+    takes: ClassVar[tuple[Stage, ...]] = (Stage.INTEGER, Stage.NOISED, Stage.MASKED)
     gives: ClassVar[Stage] = Stage.CIPHERTEXT
     guard: Literal["he"] = "he"
-    scheme: Literal["bfv"] = "bfv"
+    scheme: Literal["bfv", "bfv48"] = "bfv"
+
+
+class Ckks(Strict):
+    """Encrypt the same integers with CKKS; the authority rounds to the grid (O2).
+
+    CKKS adds over the integers, so only what is masked may stand inside.
+    """
+
+    takes: ClassVar[tuple[Stage, ...]] = (Stage.MASKED,)
+    gives: ClassVar[Stage] = Stage.CIPHERTEXT
+    guard: Literal["ckks"] = "ckks"
 
 
 class Seal(Strict):
     """HPKE to the one recipient, inside a signed envelope."""
 
-    takes: ClassVar[tuple[Stage, ...]] = (Stage.VALUE, Stage.CIPHERTEXT)
+    takes: ClassVar[tuple[Stage, ...]] = (Stage.VALUE, Stage.MASKED, Stage.CIPHERTEXT)
     gives: ClassVar[Stage] = Stage.ENVELOPE
     guard: Literal["seal"] = "seal"
 
@@ -96,13 +135,19 @@ class Sign(Strict):
 class UnsafeClear(Strict):
     """UNSAFE: leave unprotected. For baselines and controls; flagged in plan, ledger and report."""
 
-    takes: ClassVar[tuple[Stage, ...]] = (Stage.VALUE, Stage.BOUNDED, Stage.INTEGER)
+    takes: ClassVar[tuple[Stage, ...]] = (
+        Stage.VALUE,
+        Stage.BOUNDED,
+        Stage.INTEGER,
+        Stage.NOISED,
+    )
     gives: ClassVar[Stage] = Stage.ENVELOPE
     guard: Literal["unsafe_clear"] = "unsafe_clear"
 
 
 Guard = Annotated[
-    Clip | Quantise | Mask | He | Seal | Sign | UnsafeClear, Field(discriminator="guard")
+    Clip | Quantise | Noise | Mask | He | Ckks | Seal | Sign | UnsafeClear,
+    Field(discriminator="guard"),
 ]
 
 # What must stand in a chain before the receiver is kept to the disclosure. WEIGHTED_SUM,
@@ -110,7 +155,7 @@ Guard = Annotated[
 # with the unsafe one.
 _UNSAFE_ONLY = frozenset({"unsafe_clear"})
 PROTECTING: dict[Disclosure, frozenset[str]] = {
-    Disclosure.SUM: frozenset({"he", "unsafe_clear"}),
+    Disclosure.SUM: frozenset({"he", "ckks", "mask", "unsafe_clear"}),
     Disclosure.WEIGHTED_SUM: _UNSAFE_ONLY,
     Disclosure.SIMILARITY: _UNSAFE_ONLY,
     Disclosure.MATCH: _UNSAFE_ONLY,
@@ -131,7 +176,7 @@ def check_chain(disclosure: Disclosure, chain: tuple[Guard, ...]) -> None:
         if stage not in guard.takes:
             raise ValueError(
                 f"{disclosure}: '{guard.guard}' cannot follow a value of stage {stage.name}; the "
-                "order is clip, quantise, mask, he, seal"
+                "order is clip, quantise, noise, mask, he or ckks, seal"
             )
         stage = guard.gives
     if stage is not Stage.ENVELOPE:
@@ -144,11 +189,27 @@ def check_chain(disclosure: Disclosure, chain: tuple[Guard, ...]) -> None:
         )
     if disclosure is Disclosure.SUM and "quantise" not in present:
         raise ValueError("SUM: 'clip' and 'quantise' are needed: sums are sums of integers")
+    clip = find(chain, "clip")
+    if "noise" in present and not (isinstance(clip, Clip) and clip.norm == "l2"):
+        raise ValueError(f"{disclosure}: 'noise' needs 'clip' with norm l2 before it (O14)")
+    if "noise" in present and "mask" not in present:
+        # Alone, each upload would carry one share of the noise, and epsilon would be larger.
+        raise ValueError(f"{disclosure}: 'noise' needs 'mask' after it: it is shared by the sum")
     if disclosure is not Disclosure.SUM and len(chain) != 1:
         raise ValueError(
             f"{disclosure}: '{chain[0].guard}' would not be applied to it; "
             f"give exactly one guard, one of {', '.join(sorted(PROTECTING[disclosure]))}"
         )
+
+
+SCHEMES = {"bfv": None, "bfv48": "bfv48-sealapi", "ckks": "ckks-sealapi"}
+"""What `crypto.he.scheme` calls each of them; None is the preferred road to BFV."""
+
+
+def encryption(chain: tuple[Guard, ...]) -> str | None:
+    """Return which encryption a chain asks for: ``bfv``, ``bfv48``, ``ckks``, or None."""
+    found = find(chain, "he") or find(chain, "ckks")
+    return found.scheme if isinstance(found, He) else "ckks" if found else None
 
 
 def find(chain: tuple[Guard, ...], name: str) -> Guard | None:

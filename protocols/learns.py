@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from protocols.disclosures import Disclosure
-from protocols.guards import Guard, find
+from protocols.guards import Guard, encryption, find
 from protocols.plan import DataPlan, Item
+from protocols.policy import PrivacyPolicy
 
 _NETWORK = "sender, recipient, time and size"
 _CLEAR = "EVERYTHING: the message in clear"
@@ -27,13 +28,16 @@ def learns(disclosure: Disclosure, chain: tuple[Guard, ...], up: bool) -> dict[s
     if clear:
         return {"aggregator": _CLEAR, "network": _CLEAR}
     if disclosure is Disclosure.SUM:
-        return {
+        known = {
             "aggregator": "only the cohort's total (and who took part)"
             + ("" if find(chain, "mask") else ", if it is semi-honest"),
             "key_authority": "uniform noise, and who took part when",
             "other clients": "nothing",
             "network": network,
         }
+        if encryption(chain) is None:
+            del known["key_authority"]  # there is none
+        return known
     if disclosure is Disclosure.SEALED:
         return {"aggregator": "size only", "addressee": "its own row", "network": _NETWORK}
     return {"aggregator": disclosure.meaning, "network": network}
@@ -50,6 +54,33 @@ _DOWN = {
 BUDGET_WITHOUT_NOISE = (
     "no noise is added: epsilon = infinity for the run; covered: nothing; not covered: all messages"
 )
+
+
+def budget(items: Sequence[Item], policy: PrivacyPolicy) -> str:
+    """Return, in one sentence, what the run spends and what that covers (O16)."""
+    noised = [item for item in items if item.noise is not None]
+    if not noised or noised[0].noise is None:
+        return BUDGET_WITHOUT_NOISE
+    noise, listed = noised[0].noise, ", ".join(item.id for item in noised)
+    open_items = [item.id for item in items if item.noise is None and _from_data(item)]
+    target = (
+        f"epsilon <= {noise.epsilon}, delta = {noise.delta} (unit: client; adjacency: zero-out; "
+        f"model: distributed sum, {noise.honest} honest shares; scope: run)"
+    )
+    if open_items:
+        rest = ", ".join(open_items)
+        return (
+            f"epsilon = infinity for the run; covered: {listed} with {target}; not covered: {rest}"
+        )
+    return f"{target}; covered: {listed}; not covered: refusals (one code), times"
+
+
+def _from_data(item: Item) -> bool:
+    """Tell whether a client computes this item from its data."""
+    control = ("key.", "pair.", "refusal.")
+    return ".up." in item.id and not item.id.startswith(control)
+
+
 ACTIVE_AGGREGATOR = "an active aggregator can have a single upload opened"
 KEY_THEFT = (
     "one crafted ciphertext, opened, gives an active aggregator the run's secret key and so every "
@@ -59,7 +90,8 @@ KEY_THEFT = (
 
 def _vector_sum(item: Item) -> bool:
     fields = (field for message in item.messages for field in message.fields)
-    return ".up." in item.id and item.disclosure is Disclosure.SUM and any(f.shape for f in fields)
+    plain = item.disclosure is Disclosure.SUM and item.noise is None
+    return ".up." in item.id and plain and any(f.shape for f in fields)
 
 
 def warnings(items: Sequence[Item], data: DataPlan) -> list[str]:
@@ -79,5 +111,6 @@ def warnings(items: Sequence[Item], data: DataPlan) -> list[str]:
             f"{', '.join(vectors)}: an entry of the total may have a single contributor (a feature "
             "that only one client has); the plan cannot exclude it (O12)"
         )
-    found.append("the totals themselves are disclosed and are not noised")
+    if not any(item.noise is not None for item in items):
+        found.append("the totals themselves are disclosed and are not noised")
     return found

@@ -25,7 +25,7 @@ from protocols.envelope import NONE
 from protocols.errors import EvidenceError, LedgerError
 
 ENTRY_LIMIT = 16_384  # bytes; an entry of ours is below 1,500
-KINDS = ("plan", "key", "release", "receipt", "refusal", "open", "close")
+KINDS = ("plan", "key", "release", "receipt", "refusal", "budget", "survivors", "open", "close")
 
 Entry = dict[str, Any]
 

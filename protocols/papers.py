@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Protocol
 
-from crypto.bfv import Bfv, PublicKey
+from crypto.he import PublicKey, Scheme
+from protocols.budget import Reserve
 from protocols.envelope import NONE
 from protocols.errors import NotInPlan
 from protocols.guards import UnsafeClear, describe
+from protocols.pairs import Pairs
 from protocols.plan import Item, Plan
 from protocols.policy import PrivacyPolicy
-from protocols.roster import Identity, Roster, cohort_digest
+from protocols.roster import Identity, Role, Roster, cohort_digest
 
 
 @dataclass(frozen=True)
@@ -22,7 +25,8 @@ class Where:
         exchange: number of the Ask; never repeats in a run.
         members: the exact cohort; empty for messages outside any cohort.
         given: digest of what the cohort was given.
-        attempt: 1, or more after a repeated Ask.
+        attempt: always 1: a round that cannot be opened is skipped, not repeated (O5).
+        slot: how many sums of the same kind came before in the round.
     """
 
     round: int = 0
@@ -30,21 +34,40 @@ class Where:
     members: tuple[str, ...] = ()
     given: str = NONE
     attempt: int = 1
+    slot: int = 0
+
+
+class Zeros(Protocol):
+    """Encryptions of zero made ahead of time; each is handed out once."""
+
+    def take(self, key: PublicKey, ciphertexts: int) -> bytes:
+        """Return that many under this key, made now if none is ready."""
 
 
 @dataclass
 class Papers:
-    """What every party of a run holds: identity, roster, plan, policy, run name, encryption."""
+    """What every party of a run holds.
+
+    Attributes:
+        me, roster, plan, policy, run: identity, who takes part, what was approved, the run's name.
+        scheme, he_key: encryption of sums, and the public key of the epoch.
+        transport: its name.
+        pairs: at a client, what it agreed on with others for the epoch.
+        zeros: at a client, encryptions of zero made ahead.
+        reserve: at a client, takes from its site's privacy budget (O20).
+    """
 
     me: Identity
     roster: Roster
     plan: Plan
     policy: PrivacyPolicy
     run: str
-    scheme: Bfv | None = None
+    scheme: Scheme | None = None
     he_key: PublicKey | None = None
     transport: str = "memory"
-    pairs: dict[str, bytes] = field(default_factory=dict, repr=False)
+    pairs: Pairs | None = field(default=None, repr=False)
+    zeros: Zeros | None = field(default=None, repr=False)
+    reserve: Reserve | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
         """Cache the digests that stand in every header, and hold plan, policy and roster together.
@@ -69,12 +92,31 @@ class Papers:
             chain = self.policy.chain(item.disclosure)
             if item.guards != tuple(describe(guard) for guard in chain):
                 raise NotInPlan(f"The plan states another protection of {item.id} than the policy.")
+            said = {message.disclosure for message in item.messages}
+            client = item.sender == str(Role.CLIENT)
+            if item.disclosure not in said or (client and said != {item.disclosure}):
+                raise NotInPlan(f"The plan protects {item.id} as something that it does not say.")
             if item.unsafe != any(isinstance(guard, UnsafeClear) for guard in chain):
                 raise NotInPlan(f"The plan does not say whether {item.id} is unsafe.")
 
     def dims(self, item: Item) -> dict[str, int]:
         """Return all named sizes that apply to an item."""
         return {**self.plan.dims, **item.dims}
+
+    def sum_key(self, recipient: str) -> str:
+        """Return the id of the key that protects a sum on its way to `recipient`."""
+        if self.he_key is not None:
+            return self.he_key.key_id[:16]
+        return self.roster.party(recipient).seal.key_id
+
+    def mask_label(self, item: str, where: Where, key: str, pairs: str) -> tuple[str, ...]:
+        """Return what every mask of one sum is bound to (O6).
+
+        With the digest of what was given, masks of clients that got different models do not cancel
+        (O8), whoever holds the key.
+        """
+        places = (f"{where.round}", f"{where.attempt}", self.cohort(where), where.given)
+        return (self.run, self.plan_digest, *places, key, f"{where.exchange}", item, pairs)
 
     def cohort(self, where: Where) -> str:
         """Return the digest of the exact cohort, or NONE without one."""

@@ -43,6 +43,32 @@ class MessagePlan(Strict):
     fields: tuple[FieldPlan, ...]
 
 
+class NoisePlan(Strict):
+    """The noise of one item; numbers that are not whole are decimal texts.
+
+    Attributes:
+        mechanism: ``discrete_gaussian`` or ``discrete_laplace``.
+        sigma: standard deviation (scale, for Laplace) of one client's noise, in grid steps.
+        l2, l1: sensitivity of the rounded vector in grid steps, zero-out adjacency.
+        coordinates: entries that are noised.
+        honest: noise shares that are counted on (O18).
+        margin: head-room, in grid steps of a total, on either side (O19).
+        releases: of one client, in the whole run.
+        epsilon, delta: the target for the run.
+    """
+
+    mechanism: str
+    sigma: str
+    l2: str
+    l1: str
+    coordinates: int
+    honest: int
+    margin: int
+    releases: int
+    epsilon: str
+    delta: str
+
+
 class Item(Strict):
     """One kind of envelope on one route.
 
@@ -54,6 +80,7 @@ class Item(Strict):
         times: how often, at most, between one sender and one recipient in the whole run.
         per_round: how often in each round.
         guards: the protection, in order.
+        noise: what is added before the message is protected; None without a noise guard.
         learns: per role, in words.
     """
 
@@ -69,6 +96,7 @@ class Item(Strict):
     per_round: int = Setting(ge=0)
     times: int = Setting(ge=0)
     dims: dict[str, int] = Setting(default_factory=dict)
+    noise: NoisePlan | None = None
     learns: dict[str, str] = Setting(default_factory=dict)
 
     @property
@@ -176,6 +204,7 @@ _ITEM_SAME = (
     "guards",
     "unsafe",
     "dims",
+    "noise",
     "learns",
 )
 

@@ -13,10 +13,30 @@ from pydantic import Field, ValidationError, model_validator
 from protocols.disclosures import Disclosure
 from protocols.errors import CohortTooSmall, NotAdmitted, PolicyError
 from protocols.forms import Algorithm, Form
-from protocols.guards import Clip, Guard, He, Quantise, Seal, Sign, UnsafeClear, check_chain
+from protocols.guards import (
+    Ckks,
+    Clip,
+    Guard,
+    He,
+    Mask,
+    Noise,
+    Quantise,
+    Seal,
+    Sign,
+    UnsafeClear,
+    check_chain,
+    find,
+)
 from protocols.strict import Strict, nearest, problems, read_yaml
 
 S = TypeVar("S")
+
+
+class Budget(Strict):
+    """How much all runs together may spend of one site's data set: (epsilon, delta) per client."""
+
+    epsilon: float = Field(gt=0, le=1e6)
+    delta: float = Field(gt=0, lt=0.1)
 
 
 class PrivacyPolicy(Strict):
@@ -27,6 +47,8 @@ class PrivacyPolicy(Strict):
         rules: per disclosure the chain of guards; a disclosure that is not named is refused.
         minimum_cohort: how many *other* clients must be in every cohort, at least 3 (O10).
         colluders: how many clients are assumed to collude; added to the minimum.
+        rekey_rounds: after so many rounds every key and pair secret is made anew (O9).
+        budget: what all runs together may spend of this site's data set (O20); needed with noise.
         messages: message types that may be said; None allows every type whose disclosure is named.
     """
 
@@ -34,12 +56,16 @@ class PrivacyPolicy(Strict):
     rules: dict[Disclosure, tuple[Guard, ...]] = Field(min_length=1)
     minimum_cohort: int = Field(default=3, ge=3, le=10_000, strict=True)
     colluders: int = Field(default=0, ge=0, le=10_000, strict=True)
+    rekey_rounds: int = Field(default=50, ge=1, le=10_000, strict=True)
+    budget: Budget | None = None
     messages: tuple[str, ...] | None = None
 
     @model_validator(mode="after")
     def _chains_are_complete(self) -> PrivacyPolicy:
         for disclosure, chain in self.rules.items():
             check_chain(disclosure, chain)
+        if self.budget is None and find(self.rules.get(Disclosure.SUM, ()), "noise"):
+            raise ValueError("noise needs a budget: what all runs together may spend (O20)")
         return self
 
     @classmethod
@@ -140,6 +166,9 @@ class PrivacyPolicy(Strict):
                     return f"message {kind.__name__} needs {disclosure}, which it does not name"
             if self.messages is not None and kind.__name__ not in self.messages:
                 return f"message {kind.__name__} is not among its allowed messages"
+            noised = find(self.rules.get(kind.disclosure, ()), "noise")
+            if noised and any(field.wire == "u8" for field in kind.fields):
+                return f"message {kind.__name__} holds exact counts, which its noise cannot cover"
         return None
 
     def admit(self, algorithm: Algorithm[S]) -> Form[S]:
@@ -167,16 +196,32 @@ _CONTROL: dict[Disclosure, tuple[Guard, ...]] = {
     Disclosure.RELEASED: (Seal(),),
     Disclosure.PUBLIC: (Sign(),),
 }
-_HE: tuple[Guard, ...] = (Clip(), Quantise(), He(), Seal())
+_INTEGERS: tuple[Guard, ...] = (Clip(), Quantise())
+_HE: tuple[Guard, ...] = (*_INTEGERS, Mask(), He(), Seal())
+_NOISED: tuple[Guard, ...] = (
+    Clip(norm="l2", bound=1.0),
+    Quantise(),
+    Noise(epsilon=8.0, delta=1e-5),
+    Mask(),
+    Seal(),
+)
 _CLEAR: tuple[Guard, ...] = (UnsafeClear(),)
 
+
+def _preset(name: str, chain: tuple[Guard, ...], **more: Any) -> PrivacyPolicy:
+    return PrivacyPolicy(name=name, rules={Disclosure.SUM: chain, **_CONTROL}, **more)
+
+
 PRESETS: dict[str, PrivacyPolicy] = {
-    "pilot": PrivacyPolicy(name="pilot", rules={Disclosure.SUM: _HE, **_CONTROL}),
-    "he": PrivacyPolicy(name="he", rules={Disclosure.SUM: _HE, **_CONTROL}),
+    "pilot": _preset("pilot", _HE),
+    "he": _preset("he", _HE),
+    "masks": _preset("masks", (*_INTEGERS, Mask(), Seal())),
+    "ckks": _preset("ckks", (*_INTEGERS, Mask(), Ckks(), Seal())),
+    "calibrated": _preset("calibrated", _NOISED, budget=Budget(epsilon=10.0, delta=1e-5)),
     "unsafe_plaintext": PrivacyPolicy(
         name="unsafe_plaintext",
         rules={
-            Disclosure.SUM: (Clip(), Quantise(), UnsafeClear()),
+            Disclosure.SUM: (*_INTEGERS, UnsafeClear()),
             Disclosure.WEIGHTED_SUM: _CLEAR,
             Disclosure.SIMILARITY: _CLEAR,
             Disclosure.MATCH: _CLEAR,

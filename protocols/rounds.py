@@ -121,10 +121,14 @@ class View(Protocol):
 
 
 class Reply:
-    """What an Ask brought back, one view per disclosure."""
+    """What an Ask brought back, one view per disclosure.
 
-    def __init__(self, views: Mapping[type[Message], View]) -> None:
-        self._views = dict(views)
+    Attributes:
+        answers: how many clients' answers it stands for; fewer than were asked if some vanished.
+    """
+
+    def __init__(self, views: Mapping[type[Message], View], answers: int = 0) -> None:
+        self._views, self.answers = dict(views), answers
 
     def _view(self, kind: type[Message], base: tuple[type[Message], ...], verb: str) -> View:
         if not issubclass(kind, base):

@@ -24,6 +24,7 @@ from protocols.guards import Clip, Quantise
 from protocols.messages import Field, Message
 
 COUNT_BITS = 32  # exact counts are below 2^32
+_REDRAWS = 200  # each fails with probability at most exp(-1/2) by the choice of the limit
 
 
 @dataclass(frozen=True)
@@ -80,12 +81,18 @@ class SumLayout:
         return Grid(self.clip.bound * scale, self.bits)
 
     def encode(
-        self, messages: Sequence[Message], stream: Stream
-    ) -> tuple[NDArray[np.uint64], bool]:
+        self, messages: Sequence[Message], stream: Stream, *, limit: float | None = None
+    ) -> tuple[NDArray[np.int64], bool]:
         """Clip, round stochastically and lay out.
 
+        Args:
+            messages: one of each kind.
+            stream: decides the rounding.
+            limit: with noise, the largest Euclidean norm of the rounded levels: rounding is
+                repeated until it holds (O14; Kairouz et al., ICML 2021, conditional rounding).
+
         Returns:
-            The vector of shape (length,), every value below 2^bits, and whether anything was
+            The vector of shape (length,), every value in [0, 2^bits), and whether anything was
             clipped.
 
         Raises:
@@ -94,18 +101,37 @@ class SumLayout:
         by_name = {type(message).__name__: message for message in messages}
         values = [self._values(by_name[c.message], c) for c in self.columns]
         shrink = self._joint_shrink(values)
-        parts, clipped = [], shrink < 1.0
+        bounded, clipped = [], shrink < 1.0
         for column, value in zip(self.columns, values, strict=True):
-            if column.grid is None:
-                parts.append(self._limbs(value))
-                continue
-            bounded = value if shrink == 1.0 else value * shrink
-            if np.max(np.abs(bounded), initial=0.0) > column.grid.bound:
-                bounded = np.clip(bounded, -column.grid.bound, column.grid.bound)
-                clipped = True
-            lifted = column.grid.quantise(bounded, stream) + column.grid.levels
-            parts.append(lifted.astype(np.uint64))
-        return np.concatenate(parts) if parts else np.zeros(0, np.uint64), clipped
+            kept = value
+            if column.grid is not None:
+                kept = value if shrink == 1.0 else value * shrink
+                if np.max(np.abs(kept), initial=0.0) > column.grid.bound:
+                    kept, clipped = np.clip(kept, -column.grid.bound, column.grid.bound), True
+            bounded.append(kept)
+        parts = self._round(bounded, stream)
+        for _ in range(_REDRAWS):
+            if limit is None or self._level_norm(parts) <= limit:
+                return np.concatenate(parts) if parts else np.zeros(0, np.int64), clipped
+            parts = self._round(bounded, stream)
+        raise UnfitMessage("A vector could not be rounded within its norm; nothing was sent.")
+
+    def _round(self, bounded: Sequence[NDArray[Any]], stream: Stream) -> list[NDArray[np.int64]]:
+        return [
+            self._limbs(value)
+            if column.grid is None
+            else column.grid.lifted(value, stream, np.uint64).view(np.int64)
+            for column, value in zip(self.columns, bounded, strict=True)
+        ]
+
+    def _level_norm(self, parts: Sequence[NDArray[np.int64]]) -> float:
+        """Return the joint norm in grid steps; the steps of all columns span the same bound."""
+        centred = (
+            (part - column.grid.levels).astype(np.float64)
+            for column, part in zip(self.columns, parts, strict=True)
+            if column.grid is not None
+        )
+        return math.hypot(*(float(np.linalg.norm(part)) for part in centred))
 
     def _values(self, message: Message, column: Column) -> NDArray[Any]:
         name = f"{column.message}.{column.field.name}"
@@ -140,21 +166,25 @@ class SumLayout:
         ]
         return min(1.0, self.clip.bound / max(math.hypot(*norms), 1e-300))
 
-    def _limbs(self, counts: NDArray[Any]) -> NDArray[np.uint64]:
+    def _limbs(self, counts: NDArray[Any]) -> NDArray[np.int64]:
         rows = [limbs(int(value), self.limb_count, self.bits) for value in counts]
-        return np.asarray(rows, dtype=np.uint64).ravel()
+        return np.asarray(rows, dtype=np.int64).ravel()
 
-    def decode(self, totals: NDArray[np.uint64], members: int) -> dict[type[Message], Message]:
+    def decode(
+        self, totals: NDArray[np.int64], members: int, *, margin: int = 0
+    ) -> dict[type[Message], Message]:
         """Return the cohort's totals as messages of the same types.
 
         Args:
             totals: (length,) sums of the clients' vectors.
             members: how many clients were summed.
+            margin: by how much noise may carry a total out of range (O19).
 
         Raises:
             UnfitMessage: a total that this number of members cannot have.
         """
-        if totals.shape != (self.length,) or np.any(totals > members * (2**self.bits - 1)):
+        top = members * (2**self.bits - 1) + margin
+        if totals.shape != (self.length,) or np.any(totals > top) or np.any(totals < -margin):
             raise UnfitMessage("A total is larger than this cohort can produce.")
         found: dict[str, dict[str, Any]] = {kind.__name__: {} for kind in self.kinds}
         start = 0

@@ -14,6 +14,8 @@ from pydantic import Field, ValidationError, model_validator
 from protocols.strict import Strict, problems, read_yaml
 from secure_fgl.errors import UsageError
 
+_DROP = r"[1-9]\d*@[1-9]\d*(:(after_upload|before_shares))?"
+_DROPS = rf"^({_DROP}(,{_DROP})*)?$"
 _VARIABLE = re.compile(r"\$\{(\w+)(?::-([^}]*))?\}")
 
 
@@ -74,11 +76,30 @@ class TransportConfig(Strict):
     name: Literal["memory"] = "memory"
 
 
+class BudgetConfig(Strict):
+    """Where the sites' privacy budgets are kept; None: the user's state folder (O20)."""
+
+    store: str | None = None
+
+
+class FaultsConfig(Strict):
+    """Faults that the simulator plays, to see that a run survives them.
+
+    Attributes:
+        drop: which client vanishes when: ``2@3`` is client 2 in round 3, before it uploads;
+            ``2@3:after_upload`` or ``2@3:before_shares`` later in that round; several with commas.
+            It is back in the next round.
+    """
+
+    drop: str = Field(default="", pattern=_DROPS)
+
+
 class Config(Strict):
     """Everything about a run but the data themselves.
 
     Attributes:
         policy: a preset's name or the path of a policy file.
+        prepare_ahead: encrypt zeros in a worker process while clients train.
         seed: of learning randomness only (splits, starting weights, dropout, rounding). Keys and
             blinds never come from it.
     """
@@ -89,6 +110,9 @@ class Config(Strict):
     evaluation: EvaluationConfig = EvaluationConfig()
     policy: str = "pilot"
     transport: TransportConfig = TransportConfig()
+    faults: FaultsConfig = FaultsConfig()
+    budget: BudgetConfig = BudgetConfig()
+    prepare_ahead: bool = True
     seed: int = Field(default=1, ge=0, lt=2**31)
 
     @classmethod

@@ -83,12 +83,17 @@ class Driver:
         self._until_quiet(self._session.start())
 
     def ask(self, ask: Ask, round: int) -> Reply:
-        """Return the reply to one Ask."""
+        """Return the reply to one Ask; raises RoundLost if too few clients are left for it."""
+        self._until_quiet(self._session.prepare(round))
         self._until_quiet(self._session.ask(ask, round))
         return self._session.reply()
 
     def play(self, steps: Round[S], round: int) -> S:
-        """Run one round's generator to its end and return the new state."""
+        """Run one round's generator to its end and return the new state.
+
+        Raises:
+            RoundLost: the round is to be skipped; nothing of the sum in question was opened.
+        """
         try:
             ask = next(steps)
             while True:

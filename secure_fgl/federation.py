@@ -11,11 +11,11 @@ import numpy as np
 from algorithms.evaluation import evaluated
 from algorithms.tasks import DataSpec
 from algorithms.tasks.node import NodeTask
-from crypto.bfv import Bfv
-from crypto.bfv import scheme as find_scheme
+from crypto.he import Scheme
+from crypto.he import scheme as find_scheme
 from protocols.disclosures import Disclosure
 from protocols.forms import Algorithm
-from protocols.guards import find
+from protocols.guards import SCHEMES, encryption
 from protocols.plan import DataPlan, Plan, drift
 from protocols.planning import make_plan
 from protocols.policy import PrivacyPolicy
@@ -131,9 +131,9 @@ class Federation:
             chosen.name, task, epochs=chosen.epochs, options=chosen.options
         )
 
-    def _scheme(self) -> Bfv | None:
-        rules = self.policy.rules.get(Disclosure.SUM, ())
-        return find_scheme() if find(rules, "he") else None
+    def _scheme(self) -> Scheme | None:
+        wanted = encryption(self.policy.rules.get(Disclosure.SUM, ()))
+        return find_scheme(SCHEMES[wanted]) if wanted else None
 
     def plan(self) -> Plan:
         """Return everything that would leave each client. No feature or label is touched.

@@ -8,13 +8,16 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-from crypto.bfv import Bfv
+from crypto.he import Scheme
 from crypto.samplers import derive, entropy
+from protocols.budget import Reserve
+from protocols.disclosures import Disclosure
 from protocols.forms import Form
+from protocols.guards import find
 from protocols.ledger import Ledger, Store
-from protocols.papers import Papers
+from protocols.papers import Papers, Zeros
 from protocols.plan import Plan
-from protocols.planning import AGGREGATOR_NAME, AUTHORITY_NAME
+from protocols.planner import AGGREGATOR_NAME, AUTHORITY_NAME
 from protocols.policy import PrivacyPolicy
 from protocols.roster import Identity, Role, Roster, run_id
 from protocols.sessions.aggregator import AggregatorSession
@@ -31,6 +34,13 @@ def client_names(count: int) -> tuple[str, ...]:
     """Return names of equal length: ``client-1`` … or ``client-01`` …"""
     width = len(str(count))
     return tuple(f"client-{i:0{width}d}" for i in range(1, count + 1))
+
+
+def bare_backend(policy: PrivacyPolicy) -> str:
+    """Return what protects sums where nothing is encrypted."""
+    if policy.unsafe:
+        return "unsafe-clear"
+    return "masks" if find(policy.rules.get(Disclosure.SUM, ()), "mask") else "none"
 
 
 def learning_seed(seed: int, *labels: str) -> int:
@@ -72,15 +82,17 @@ class Parties:
         return {"run": self.run, "nonce": self.nonce.hex(), "parties": self.roster.document()}
 
 
-def set_up(
+def set_up(  # noqa: PLR0913 - what a run is made of, by name
     plan: Plan,
     policy: PrivacyPolicy,
     form: Form[Any],
     sites: Sequence[Any],
     *,
-    scheme: Bfv | None,
+    scheme: Scheme | None,
     store: Callable[[str], Store],
     seed: int,
+    zeros: Zeros | None = None,
+    reserve: Callable[[str], Reserve] | None = None,
     transport: str = "memory",
 ) -> Parties:
     """Make every party's keys and sessions.
@@ -93,6 +105,8 @@ def set_up(
         scheme: encryption of sums, None without it.
         store: returns a ledger's storage by party name.
         seed: of the stochastic rounding (no privacy claim rests on it, O15).
+        zeros: encryptions of zero made ahead of time, for all clients of this process.
+        reserve: returns the door to a site's privacy budget by client name.
         transport: its name; every ledger begins with it.
     """
     roles = {AGGREGATOR_NAME: Role.AGGREGATOR, **dict.fromkeys(plan.clients, Role.CLIENT)}
@@ -105,7 +119,10 @@ def set_up(
     rounding = derive(seed.to_bytes(32, "big"), "secure-fgl", "rounding")
 
     def papers(name: str) -> Papers:
-        return Papers(identities[name], roster, plan, policy, run, scheme, transport=transport)
+        held = Papers(identities[name], roster, plan, policy, run, scheme, transport=transport)
+        if roles[name] is Role.CLIENT:
+            held.zeros, held.reserve = zeros, reserve(name) if reserve else None
+        return held
 
     def ledger(name: str) -> Ledger:
         return Ledger(name, run, store(name), clock)

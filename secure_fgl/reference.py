@@ -6,11 +6,76 @@ They say what federation is worth. A real federation cannot compute the centrali
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
 from algorithms.site import Site
 from algorithms.tasks import Task, Weights
+from algorithms.tasks.node import NodeData
+from protocols.forms import Algorithm
+from protocols.messages import Message
+from secure_fgl.config import Config
+from secure_fgl.data import ClientGraph, Graph, Masks
+from secure_fgl.parties import learning_seed
+
+
+class Bystander:
+    """What only a simulator can look at, since it holds all data.
+
+    Args:
+        task: what is learnt.
+        sites: the clients' sites after the run.
+        whole: the whole graph, with its split.
+        config: rounds, epochs, seed, and which references are wanted.
+    """
+
+    def __init__(
+        self, task: Task, sites: Sequence[Site], whole: tuple[Graph, Masks], config: Config
+    ) -> None:
+        self._task, self._sites, self._whole, self._config = task, sites, whole, config
+
+    def references(self) -> dict[str, float | None]:
+        """Train the references that are wanted; None for one whose training diverged."""
+        chosen, found = self._config.algorithm, dict[str, float | None]()
+        start = self._task.initial(np.random.default_rng(self._seed("reference")))
+        for name in self._config.evaluation.references:
+            sites = self._fresh() if name == "local" else [self._centre()]
+            try:
+                found[name] = best_test_accuracy(
+                    self._task, sites, start, rounds=chosen.rounds, epochs=chosen.epochs
+                )
+            except ArithmeticError:  # the federated result stands without it
+                found[name] = None
+        return found
+
+    def accuracy(self, algorithm: Algorithm[Any], state: Message) -> float:
+        """Return the pooled test accuracy of a released model that no client was asked to score."""
+        scores = [
+            self._task.score(algorithm.predict(site, state), site, "test") for site in self._sites
+        ]
+        return sum(right for right, _ in scores) / max(sum(count for _, count in scores), 1)
+
+    def _seed(self, *labels: str) -> int:
+        return learning_seed(self._config.seed, *labels)
+
+    def _fresh(self) -> list[Site]:
+        return [
+            Site(site.data, seed=self._seed("local", str(i))) for i, site in enumerate(self._sites)
+        ]
+
+    def _centre(self) -> Site:
+        graph, masks = self._whole
+        everything = ClientGraph(
+            edges=graph.edges,
+            x=graph.x,
+            y=graph.y,
+            train=masks[0],
+            val=masks[1],
+            test=masks[2],
+            nodes=np.arange(graph.nodes),
+        )
+        return Site(NodeData.from_graph(everything), seed=self._seed("centralised"))
 
 
 def best_test_accuracy(

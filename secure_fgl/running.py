@@ -6,7 +6,7 @@ import hashlib
 import resource
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -22,22 +22,27 @@ from algorithms.evaluation import (
 from algorithms.site import Site
 from algorithms.tasks import Task
 from algorithms.tasks.node import NodeData
-from crypto.bfv import Bfv
-from protocols.errors import RemoteProtocolError
+from crypto.he import Scheme
+from protocols.budget import Reserve
+from protocols.disclosures import Disclosure
+from protocols.errors import RemoteProtocolError, RoundLost
 from protocols.forms import Algorithm, Form
 from protocols.ledger import Store
 from protocols.messages import Array, Message
 from protocols.plan import Plan
 from protocols.policy import PrivacyPolicy
+from secure_fgl.budgets import BudgetStore
 from secure_fgl.config import Config
-from secure_fgl.data import ClientGraph, Graph, Masks, load_dataset, partition, split_masks
+from secure_fgl.data import ClientGraph, Graph, load_dataset, partition, split_masks
 from secure_fgl.driving import Driver, Meter, deferred_interrupts
 from secure_fgl.errors import UsageError
-from secure_fgl.parties import Parties, client_names, learning_seed, set_up
-from secure_fgl.reference import best_test_accuracy
+from secure_fgl.faults import FaultyTransport, drops
+from secure_fgl.parties import Parties, bare_backend, client_names, learning_seed, set_up
+from secure_fgl.reference import Bystander
 from secure_fgl.runs import FORMATS, Run, RunFolder
 from secure_fgl.transports import Transport
 from secure_fgl.weights import weights_digest
+from secure_fgl.zeros import Ahead
 
 Progress = Callable[[int, int, Mapping[str, Any]], None]
 """Called after each round with (round, rounds, latest cohort metrics)."""
@@ -45,13 +50,29 @@ Connect = Callable[[Mapping[str, Any]], Transport]
 """Returns a transport over sessions by party name."""
 
 
+AHEAD_FROM = 8
+"""Ciphertexts in one upload from which on zeros are encrypted ahead of time."""
+METRICS = ("test_accuracy", "val_accuracy", "test_accuracy_client_mean")
+"""Cohort metrics of a node task; all None where the policy lets no score leave."""
+
+
 @dataclass
 class _Outcome:
-    """What a finished training loop leaves."""
+    """What a training loop leaves.
+
+    Attributes:
+        tracked: the state with its scores.
+        meter: bytes, exchanges and times.
+        after: per score, after how many rounds the scored state was.
+        lost: rounds that were skipped because too many clients vanished.
+        wall: seconds of all rounds.
+    """
 
     tracked: Tracked[Any]
     meter: Meter
-    wall: float
+    after: list[int] = field(default_factory=list)
+    lost: list[int] = field(default_factory=list)
+    wall: float = 0.0
 
 
 class Preparation:
@@ -75,7 +96,7 @@ class Preparation:
         *,
         task: Task,
         algorithm: Algorithm[Any],
-        scheme: Bfv | None,
+        scheme: Scheme | None,
         graph: Graph | None,
     ) -> None:
         self.config, self.policy, self.plan = config, policy, plan
@@ -130,27 +151,57 @@ class Preparation:
             made: Store = stores[-1]
             return made
 
+        ahead = Ahead(self.scheme, len(self.sites)) if self._worth_it() else None
         parties = set_up(
             self.plan, self.policy, meter.timed(form), self.sites,
-            scheme=self.scheme, store=store, seed=self.config.seed,
-            transport=self.config.transport.name,
+            scheme=self.scheme, store=store, seed=self.config.seed, zeros=ahead,
+            reserve=self._reserve(), transport=self.config.transport.name,
         )  # fmt: skip
         roster = {**parties.document(), "transport": self.config.transport.name}
         folder.document("roster.json", roster)
         left: dict[str, str] | None = None
         unclosed: list[Exception] = []
+        transport: Transport = connect(parties.others)
+        if planned := drops(self.config.faults.drop, self.plan.clients):
+            transport = FaultyTransport(transport, planned)
         with deferred_interrupts() as stopped:
             try:
-                driver = Driver(parties, connect(parties.others), meter, stopped)
+                driver = Driver(parties, transport, meter, stopped)
                 outcome = self._rounds(driver, form, meter, folder, progress)
                 left = self._leave(folder, outcome.tracked)
             finally:
+                if ahead is not None:
+                    ahead.close()
                 unclosed = _close(parties, folder, left)
                 for opened in stores:
                     opened.close()
+        self._witness(parties, folder)
         if unclosed:  # without its last entries the evidence would not hold: no result is written
             raise unclosed[0]
         return self._finish(folder, outcome)
+
+    def _worth_it(self) -> bool:
+        """Tell whether a worker that encrypts zeros ahead of time saves more than its start."""
+        sums = (i for i in self.plan.items if i.id.endswith(f".up.{Disclosure.SUM}"))
+        scheme = self.scheme
+        if scheme is None or not scheme.offline or not self.config.prepare_ahead:
+            return False
+        return any(item.body >= AHEAD_FROM * scheme.ciphertext_bytes for item in sums)
+
+    def _witness(self, parties: Parties, folder: RunFolder) -> None:
+        """Let the aggregator sign how far every site's budget is spent, and keep that (O20)."""
+        if self.policy.budget is None:
+            return
+        store, dataset = BudgetStore(self.config.budget.store), self.plan.data.name
+        for site in self.plan.clients:
+            note = store.witness(site, dataset, parties.aggregator.papers.me)
+            folder.text(f"budgets/{site}.checkpoint", note)
+
+    def _reserve(self) -> Callable[[str], Reserve] | None:
+        if self.policy.budget is None:
+            return None
+        store, own = BudgetStore(self.config.budget.store), self.whole[0].name
+        return lambda site: store.door(site, own)
 
     def _papers(self, folder: RunFolder) -> None:
         folder.text("config.yaml", self.config.text())
@@ -166,30 +217,39 @@ class Preparation:
         progress: Progress | None,
     ) -> _Outcome:
         rounds = self.config.algorithm.rounds
-        tracked: Tracked[Any] = self.algorithm.init(self._rng("init"))
+        outcome = _Outcome(self.algorithm.init(self._rng("init")), meter)
         driver.start()
         start = time.perf_counter()
         for number in range(1, rounds + 1):
-            tracked = driver.play(form.round(tracked, driver.cohort), number)
-            latest = self._metrics(tracked, -1)
-            folder.line("metrics.jsonl", {"round": self._after(tracked, -1), **latest})
+            scored_after = number - (self.at == "downloaded")
+            try:
+                steps = form.round(outcome.tracked, driver.cohort)
+                self._note(outcome, driver.play(steps, number), scored_after, folder)
+            except RoundLost:
+                outcome.lost.append(number)
             if progress is not None:
-                progress(number, rounds, latest)
-        scored = len(tracked.scores)
-        tracked = driver.play(closing(tracked, driver.cohort, at=self.at), rounds)
-        if len(tracked.scores) > scored:
-            last = {"round": self._after(tracked, -1), **self._metrics(tracked, -1)}
-            folder.line("metrics.jsonl", last)
-        return _Outcome(tracked, meter, time.perf_counter() - start)
+                progress(number, rounds, self._metrics(outcome.tracked, -1))
+        try:
+            steps = closing(outcome.tracked, driver.cohort, at=self.at)
+            self._note(outcome, driver.play(steps, rounds), rounds, folder)
+        except RoundLost:
+            outcome.lost.append(rounds + 1)  # the closing score: the last state stays unscored
+        outcome.wall = time.perf_counter() - start
+        return outcome
 
-    def _after(self, tracked: Tracked[Any], index: int) -> int:
-        """Return after how many rounds the model was scored.
-
-        With "downloaded", evaluation i scores the state after i rounds; with "trained", i + 1.
-        """
-        return range(len(tracked.scores))[index] + (self.at == "trained")
+    def _note(
+        self, outcome: _Outcome, tracked: Tracked[Any], after: int, folder: RunFolder
+    ) -> None:
+        """Take over a round's state; write down its score, of the state after `after` rounds."""
+        fresh = len(tracked.scores) > len(outcome.tracked.scores)
+        outcome.tracked = tracked
+        if fresh:
+            outcome.after.append(after)
+            folder.line("metrics.jsonl", {"round": after, **self._metrics(tracked, -1)})
 
     def _metrics(self, tracked: Tracked[Any], index: int) -> dict[str, Any]:
+        if not tracked.scores:
+            return dict.fromkeys(METRICS)
         score = tracked.scores[index]
         if not plausible(score, len(self.sites)):
             raise RemoteProtocolError(
@@ -197,14 +257,13 @@ class Preparation:
                 why="a client sent false counts; single counts are not visible to anybody",
                 fix="find out with the data owners which of them it was",
             )
-        return {
-            "test_accuracy": accuracy(score, "test"),
-            "val_accuracy": accuracy(score, "val"),
-            "test_accuracy_client_mean": client_mean(score),
-        }
+        found = (accuracy(score, "test"), accuracy(score, "val"), client_mean(score))
+        return dict(zip(METRICS, found, strict=True))
 
     def _leave(self, folder: RunFolder, tracked: Tracked[Any]) -> dict[str, str]:
         """Write the models; return the digests that the aggregator's ledger ends with."""
+        if not tracked.scores:
+            folder.text("metrics.jsonl", "")
         left = {"metrics": hashlib.sha256(folder.bytes("metrics.jsonl")).hexdigest()}
         for file, name, state in (
             ("final", "model", tracked.state),
@@ -225,18 +284,19 @@ class Preparation:
             "algorithm": self.plan.algorithm,
             "form": self.plan.form,
             "policy": self.policy.name,
-            "backend": self.scheme.name if self.scheme else _clear(self.policy),
+            "backend": self.scheme.name if self.scheme else bare_backend(self.policy),
             "rounds": self.config.algorithm.rounds,
             "clients": len(self.sites),
             "data": {"name": self.plan.data.name, "synthetic": self.plan.data.synthetic},
             "metrics": {
                 **self._metrics(tracked, tracked.best),
-                "best_round": self._after(tracked, tracked.best),
+                "best_round": outcome.after[tracked.best] if outcome.after else None,
             },
             "references": {},
             "bytes_up": meter.up,
             "bytes_down": meter.down,
             "exchanges": meter.exchanges,
+            "lost_rounds": outcome.lost,
             "wall_s": round(outcome.wall, 3),
             "protect_s": round(outcome.wall - meter.learning, 3),
             "peak_mb": round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024, 1),
@@ -245,50 +305,14 @@ class Preparation:
         folder.document("result.json", {**result, "verdict": "not audited"})
         run = Run(folder.path)
         result["verdict"] = run.verify().verdict
-        result["references"] = self._references()
+        bystander = Bystander(self.task, self.sites, self.whole, self.config)
+        seen = bystander.references()
+        if not tracked.scores and isinstance(tracked.state, Message):
+            seen["released_model"] = bystander.accuracy(self.algorithm, tracked.state)
+        result["references"] = seen
         folder.document("result.json", result)
         run.report(FORMATS)
         return run
-
-    def _references(self) -> dict[str, float | None]:
-        wanted, rounds = self.config.evaluation.references, self.config.algorithm.rounds
-        epochs = self.config.algorithm.epochs
-        found: dict[str, float | None] = {}
-        start = self.task.initial(self._rng("reference"))
-        for name in wanted:
-            sites = self._fresh() if name == "local" else [self._centre()]
-            try:
-                found[name] = best_test_accuracy(
-                    self.task, sites, start, rounds=rounds, epochs=epochs
-                )
-            except ArithmeticError:  # it diverged; the federated result stands without it
-                found[name] = None
-        return found
-
-    def _fresh(self) -> list[Site]:
-        seeds = (learning_seed(self.config.seed, "local", str(i)) for i in range(len(self.sites)))
-        return [Site(s.data, seed=seed) for s, seed in zip(self.sites, seeds, strict=True)]
-
-    def _centre(self) -> Site:
-        graph, masks = self.whole
-        data = NodeData.from_graph(_whole(graph, masks))
-        return Site(data, seed=learning_seed(self.config.seed, "centralised"))
-
-
-def _whole(graph: Graph, masks: Masks) -> ClientGraph:
-    return ClientGraph(
-        edges=graph.edges,
-        x=graph.x,
-        y=graph.y,
-        train=masks[0],
-        val=masks[1],
-        test=masks[2],
-        nodes=np.arange(graph.nodes),
-    )
-
-
-def _clear(policy: PrivacyPolicy) -> str:
-    return "unsafe-clear" if policy.unsafe else "none"
 
 
 def _close(parties: Parties, folder: RunFolder, result: dict[str, str] | None) -> list[Exception]:

@@ -64,6 +64,12 @@ def _needs_real_data(item: pytest.Item) -> bool:
     return item.get_closest_marker("real_data") is not None
 
 
+@pytest.fixture(scope="session", autouse=True)
+def _budgets_of_their_own(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """No test may touch the privacy budgets of whoever runs it."""
+    os.environ["SECURE_FGL_BUDGETS"] = str(tmp_path_factory.mktemp("budgets"))
+
+
 @pytest.fixture(scope="session")
 def data_root() -> Path:
     """The folder of real data sets; skips where it is absent."""

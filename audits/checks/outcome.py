@@ -11,6 +11,7 @@ from audits.steps import Case, Check, NotChecked
 from audits.view import fail, json_digest
 from protocols.roster import Role
 
+_METRICS = {"best_round", "test_accuracy", "test_accuracy_client_mean", "val_accuracy"}
 _FILES = {"final": "model", "best": "best"}  # file in checkpoints/ -> its digest in the ledger
 
 
@@ -28,9 +29,40 @@ def result(case: Case) -> str:
         fail("result", "the run finished, but there is no result.json")
     if case.result.get("model_sha256", "") != (stated["model"] or None):
         fail("result", "result.json names another model than the aggregator recorded")
-    number = _best(case)
+    _skipped(case)
     models = sum(bool(stated[name]) for name in _FILES.values())
-    return f"{models} models, all metrics and those of round {number} are as recorded"
+    if _unscored(case):
+        return f"{models} models are as recorded; no score left the clients"
+    return f"{models} models, all metrics and those of round {_best(case)} are as recorded"
+
+
+def _skipped(case: Case) -> None:
+    """Raise EvidenceError unless result.json names the rounds that the ledgers show as skipped.
+
+    It may name more: a round with too few clients to be asked at all leaves no entry. The closing
+    score, after the last round, counts as one more round.
+    """
+    claimed, rounds = case.result.get("lost_rounds", []), case.plan.rounds
+    if not isinstance(claimed, list) or any(type(number) is not int for number in claimed):
+        fail("result", "the skipped rounds of result.json are no list of numbers")
+    if sorted(set(claimed)) != claimed or not set(claimed) <= set(range(1, rounds + 2)):
+        fail("result", "result.json names a skipped round twice, or one that was not planned")
+    for ask in case.asks.all.values():
+        named = ask.round in claimed or (ask.round == rounds and rounds + 1 in claimed)
+        if ask.lost(case.plan.smallest_cohort) and not named:
+            fail("result", f"round {ask.round} was skipped, and result.json does not say so")
+
+
+def _unscored(case: Case) -> bool:
+    """Tell whether no score ever left; then there are no metrics, and no best model, at all."""
+    if case.view.metrics_text:
+        return False
+    claimed = case.result.get("metrics")
+    if claimed != dict.fromkeys(_METRICS):
+        fail("result", "result.json states metrics, and metrics.jsonl has none")
+    if "best" in case.view.weights:
+        fail("result", "there is a best model, and no score by which it could be chosen")
+    return True
 
 
 def _stated(case: Case) -> Mapping[str, str] | None:

@@ -10,6 +10,7 @@ from audits.models import Report
 
 FORMAT = "md"
 FILES = ("report.md",)
+_MOST = 100  # rows of drop-outs; report.json has all
 _SPECIAL = re.compile(r"([\\`*_{}\[\]<>()#+!|~])")
 
 
@@ -28,6 +29,13 @@ def render(report: Report) -> dict[str, bytes]:
         _egress(report),
         "## Plan against actual",
         _plan(report),
+        "## Drop-outs",
+        _gone(report),
+        "## Who could see what",
+        "\n".join(
+            f"- **{_(words.role(view.viewer))}**: {_('; '.join(view.sees)) or 'nothing'}"
+            for view in report.views
+        ),
         "## Findings",
         _findings(report),
         "## What this report does not show",
@@ -67,6 +75,20 @@ def _plan(report: Report) -> str:
         f"Planned and never seen: {len(diff.missing)}."
     )
     return f"{line}\n\n{_table(('item', 'planned at most', 'seen', 'size'), rows)}"
+
+
+def _gone(report: Report) -> str:
+    gone = report.dropouts
+    lines = [
+        f"Vanished: {len(gone.vanished)}. Rounds skipped: {len({x.round for x in gone.lost})}."
+    ]
+    if gone.vanished:
+        rows = ((_(v.client), str(v.round), v.moment) for v in gone.vanished[:_MOST])
+        lines.append(_table(("client", "round", "how far it came"), rows))
+    if gone.lost:
+        skipped = ((str(x.round), _(x.ask), str(x.arrived)) for x in gone.lost[:_MOST])
+        lines.append(_table(("skipped round", "request", "answers"), skipped))
+    return "\n\n".join(lines)
 
 
 def _findings(report: Report) -> str:

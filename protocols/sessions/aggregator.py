@@ -10,42 +10,38 @@ from typing import Any
 
 from crypto.errors import CryptoError
 from crypto.samplers import entropy
-from protocols.boxes import box_bytes
 from protocols.control import (
     REFUSALS,
     Boxes,
     Call,
-    Key,
-    KeyCall,
-    Opened,
-    OpenRequest,
-    PairSecret,
     Refusal,
 )
+from protocols.disclosures import Disclosure
 from protocols.errors import (
     BadEnvelope,
     LocalProtocolError,
     Refused,
     RemoteProtocolError,
-    Replay,
+    RoundLost,
     UnfitMessage,
     WrongStage,
 )
-from protocols.forms import Form
+from protocols.forms import Exchange, Form
 from protocols.gateway import SHARED, given_digest
+from protocols.groups import epoch_of, slot_of
 from protocols.inbox import Letter
 from protocols.ledger import Ledger
 from protocols.messages import Message
 from protocols.papers import Papers, Where
-from protocols.roster import Role
 from protocols.rounds import Ask, Reply, Sealed
-from protocols.sessions.base import Parcel, Session
+from protocols.sessions.base import Parcel
 from protocols.sessions.collection import Collection
+from protocols.sessions.opening import OpeningSession
+from protocols.sessions.setup import Phase
 from protocols.sessions.table import Event, State
-from protocols.views import HandedView
 
 
-class AggregatorSession(Session):
+class AggregatorSession(OpeningSession):
     """AGGREGATOR: drives the run. ``outgoing = ask(...)``, then receive and advance until empty.
 
     Args:
@@ -55,58 +51,44 @@ class AggregatorSession(Session):
 
     def __init__(self, papers: Papers, ledger: Ledger, rounding: bytes, form: Form[Any]) -> None:
         super().__init__(papers, ledger, rounding)
-        self._form, self._exchange_number = form, 0
-        self._key_envelope: bytes | None = None
-        self._collection: Collection | None = None
-        self._halves: dict[str, bytes] = {}
-        self._paired = False
-        self._reply: Reply | None = None
-        if not self._encrypts():
-            self.move(Event.BEGIN)
-
-    def _encrypts(self) -> bool:
-        return any(item.id == "key.call" for item in self.papers.plan.items)
-
-    def start(self) -> list[Parcel]:
-        """Return what must be sent before the first Ask (the call for a key, if any)."""
-        self.alive()
-        if not self._encrypts():
-            return []
-        authority = self.papers.roster.one(Role.KEY_AUTHORITY).name
-        return self._out([self.send("key.call", [KeyCall()], authority, Where())])
+        self._form = form
+        self._fixed: tuple[int, frozenset[str]] = (0, frozenset())  # whom an opened sum counts
+        self._summed: dict[tuple[str, int, str], int] = {}  # sums of an item, round and client
 
     def ask(self, ask: Ask, round: int) -> list[Parcel]:
-        """Begin an Ask: returns one envelope per cohort member.
+        """Begin an Ask: returns one envelope per cohort member that is there.
+
+        Members that took no part in this epoch's keys, or vanished earlier in this round, are left
+        out (O5).
 
         Raises:
             TypeError: the form declares no such exchange.
             CohortTooSmall: the cohort is below the policy's minimum.
+            RoundLost: what is left of it is.
             NotInPlan: not planned, or more often than planned.
         """
         self.alive()
         try:
             return self._ask(ask, round)
+        except RoundLost:
+            raise
         except Exception as error:
             self.die(error)
             raise
 
     def _ask(self, ask: Ask, round: int) -> list[Parcel]:
-        if late := self._unpaired():
-            raise RemoteProtocolError(
-                f"{len(late)} clients sent no pair secrets ({', '.join(late[:5])}).",
-                why="a client is not reachable, or ended its session",
-                fix="start the run again when all clients are there",
-            )
-        exchange, members = self._form.find(ask), ask.cohort._members
-        self.papers.policy.check_cohort(len(members))
+        exchange = self._form.find(ask)
+        self.papers.policy.check_cohort(ask.cohort.size)
+        members = self._there(ask.cohort._members, round)
         self.move(Event.ASK)
         self._exchange_number += 1
         item = self.papers.plan.item(f"{exchange.name}.down")
-        call = Call(members=self.papers.roster.mask(members), nonce=entropy(16))
+        slot = self._next_slot(exchange, round, members)
+        call = Call(members=self.papers.roster.mask(members), slot=slot, nonce=entropy(16))
         messages = [given for given in ask.handed if isinstance(given, Message)]
         shared = [call, *(message for message in messages if message.disclosure in SHARED)]
         given = given_digest(shared, self.papers.dims(item))
-        where = Where(round, self._exchange_number, members, given)
+        where = Where(round, self._exchange_number, members, given, slot=slot)
         self._collection, self._reply = Collection(self.papers, exchange, where), None
         return self._out(
             [
@@ -115,20 +97,44 @@ class AggregatorSession(Session):
             ]
         )
 
+    def _there(self, cohort: Sequence[str], round: int) -> tuple[str, ...]:
+        """Return the members that can be asked now."""
+        if self._planned("key.call") or self._planned("pair.call"):
+            epoch = epoch_of(round, self.papers.policy)
+            if self._agreed.phase is not Phase.DONE or self._agreed.epoch != epoch:
+                raise LocalProtocolError("This epoch's keys come before its first Ask.")
+        if self._planned("pair.call"):
+            ready = self._agreed.ready
+            cohort = [member for member in cohort if member in ready]
+        members = tuple(member for member in cohort if member not in self._gone(round))
+        self._check_left(members)
+        return members
+
+    def _check_left(self, members: Sequence[str]) -> None:
+        if len(members) < self.papers.policy.smallest_cohort:
+            raise RoundLost(
+                f"Only {len(members)} clients are left; the policy asks for "
+                f"{self.papers.policy.smallest_cohort}. The round is skipped.",
+                why="clients vanished; a smaller group's total would tell on its members",
+                fix="nothing was opened; the next round goes on with who is there",
+            )
+
+    def _next_slot(self, exchange: Exchange, round: int, members: Sequence[str]) -> int:
+        """Return how many sums of this kind any of the members was asked for before (O6)."""
+        if not any(kind.disclosure is Disclosure.SUM for kind in exchange.back):
+            return 0
+        item = self.papers.plan.item(f"{exchange.name}.up.{Disclosure.SUM}")
+        place = slot_of(item, round, 0).round
+        slot = max(self._summed.get((item.id, place, member), 0) for member in members)
+        self._summed.update({(item.id, place, member): slot + 1 for member in members})
+        return slot
+
     def _parts(self, handed: Sequence[Message | Sealed], member: str) -> list[Message]:
         parts: list[Message] = []
         for given in handed:
             part = given._parcels[member] if isinstance(given, Sealed) else given
             parts.append(Boxes(boxes=part) if isinstance(part, bytes) else part)
         return parts
-
-    def _out(self, parcels: list[Parcel]) -> list[Parcel]:
-        try:
-            self.ledger.commit()
-        except Exception as error:
-            self.die(error)
-            raise
-        return parcels
 
     def receive(self, data: bytes) -> None:
         """Take one envelope.
@@ -149,123 +155,85 @@ class AggregatorSession(Session):
             raise error
         if item == "key.offer":
             self._take_key(letter, data)
-        elif item == "pair.up.SEALED":
-            self._take_half(letter)
+        elif item in ("pair.boxes", "pair.rows"):
+            self._take_pairs(letter)
+        elif item.endswith((".vote", ".shares")):
+            self._take_share(letter)
         elif item.endswith(".opened"):
             self._take_opened(letter)
         else:
             self._take_answer(letter)
-
-    def _take_key(self, letter: Letter, data: bytes) -> None:
-        (key,) = self._inbox.read(letter, (Key,))
-        if not isinstance(key, Key) or self.papers.scheme is None:
-            raise LocalProtocolError("This aggregator has no encryption scheme for the key.")
-        self.move(Event.KEY)
-        try:
-            self.papers.he_key = self.papers.scheme.load_public(key.public_key)
-        except CryptoError as error:  # SecretKeyRefused among them: fail closed, for good
-            self.die(error)
-            raise BadEnvelope(f"The offered public key is not usable: {error}") from error
-        self._key_envelope = data
 
     def _take_answer(self, letter: Letter) -> None:
         if self.state is not State.ASKED:
             raise WrongStage("An answer arrived while nothing was asked.")
         self._asked.add(letter)
 
-    @property
-    def _asked(self) -> Collection:
-        if self._collection is None:
-            raise LocalProtocolError("Nothing was asked.")
-        return self._collection
-
     def advance(self) -> list[Parcel]:
-        """Return what must be sent next; empty when the Ask is answered or answers are missing."""
+        """Return what must be sent next; empty when the Ask is answered.
+
+        To be called when a transport's exchange is over: who has not answered by then has vanished.
+
+        Raises:
+            RoundLost: too few clients are left; nothing was opened, the next Ask may follow.
+        """
         self.alive()
-        if self._key_envelope is not None:
-            data, self._key_envelope = self._key_envelope, None
-            return self._out([Parcel(client, data) for client in self.papers.roster.clients])
-        if self._halves and not self._unpaired():
-            return self._out(self._hand_on())
-        if self.state is not State.ASKED or self._asked.missing():
-            return self._out([])
         try:
-            if self._asked.encrypted:
-                self.move(Event.COLLECTED)
-                return self._out([self._request()])
-            self._reply = self._asked.reply(self._asked.clear_total())
+            return self._out(self._advance())
+        except RoundLost:
+            self.move(Event.LOST)
+            self._collection = self._unmasking = None
+            self._out([])
+            raise
         except (CryptoError, UnfitMessage) as error:
             self.die(error)
             raise BadEnvelope("An upload cannot be added up.") from error
         except Exception as error:
             self.die(error)
             raise
-        self.move(Event.ANSWERED)
-        return self._out([])
 
-    def _unpaired(self) -> list[str]:
-        """Return the clients whose pair secrets are planned and not here."""
-        if self._paired or not any(item.id == "pair.down" for item in self.papers.plan.items):
+    def _advance(self) -> list[Parcel]:
+        if self.state is State.KEYING:
+            return self._set_up(self._agreed)
+        if self.state is State.VOTING:
+            return self._show_votes()
+        if self.state is State.SHARING:
+            return self._unmask()
+        if self.state is not State.ASKED:
             return []
-        return [name for name in self.papers.roster.clients if name not in self._halves]
-
-    def _take_half(self, letter: Letter) -> None:
-        header = letter.header
-        if (header.round, header.exchange, header.attempt) != (0, 0, 1):
-            raise WrongStage("Pair secrets belong before the first round.")
-        if self._paired or header.sender in self._halves:
-            raise Replay("This client's pair secrets are here already.")
-        self.move(Event.PAIR)
-        self._halves[header.sender] = letter.body
-
-    def _hand_on(self) -> list[Parcel]:
-        """Hand every client the boxes that the others sealed for it; nobody here can open them."""
-        size = box_bytes(PairSecret, self.papers.plan.dims)
-        sealed: Sealed = HandedView(PairSecret, self._halves, size).read("handed")
-        self._halves, self._paired = {}, True
-        return [
-            self.send("pair.down", self._parts([sealed], client), client, Where())
-            for client in self.papers.roster.clients
-        ]
-
-    def _request(self) -> Parcel:
-        """Ask the authority to open the blinded total; only this session can take the blind off."""
         asked = self._asked
-        total, headers = asked.blinded()
-        item = self.papers.plan.item(f"{asked.exchange.name}.open")
-        padded = headers.ljust(item.dims["he_headers"], b"\0")
-        request = OpenRequest(total=total, headers=padded)
-        authority = self.papers.roster.one(Role.KEY_AUTHORITY).name
-        return self.send(item.id, [request], authority, asked.where)
+        self._note_vanished(asked.fix_survivors())
+        self._check_left(asked.survivors)
+        if asked.masked:
+            return self._list_survivors()
+        return self._finish(([], []))
 
-    def _take_opened(self, letter: Letter) -> None:
-        if self.state is not State.OPENING:
-            raise WrongStage("An opened total arrived while none was asked for.")
+    def _note_vanished(self, gone: Sequence[str]) -> None:
+        """Remember who vanished; once a sum of the round was opened, its survivors are fixed."""
         asked = self._asked
-        if letter.item.id != f"{asked.exchange.name}.opened":
-            raise WrongStage("An opened total belongs to another exchange.")
-        asked.check_place(letter)
-        (opened,) = self._inbox.read(letter, (Opened,))
-        if not isinstance(opened, Opened):
-            raise BadEnvelope("An opened total is of another type.")
-        try:
-            self._reply = asked.reply(asked.opened(opened.total))
-        except (CryptoError, UnfitMessage) as error:
-            self.die(error)
-            raise RemoteProtocolError(
-                "The key authority returned something that is no total of this cohort."
-            ) from error
-        self.move(Event.OPEN)
+        round = asked.where.round
+        before, fixed = (
+            found[1] if found[0] == round else frozenset()
+            for found in (self._vanished, self._fixed)
+        )
+        self._vanished = (round, before | set(gone))
+        if not asked.sums:
+            return
+        if fixed & set(gone):
+            raise RoundLost(
+                "A client vanished between two sums of one round, whose survivors are fixed (O5). "
+                "The round is skipped."
+            )
+        self._check_left(asked.survivors)
+        self._fixed = (round, fixed | set(asked.survivors))
 
     def reply(self) -> Reply:
-        """Return what the last Ask brought back; raises RemoteProtocolError if answers miss."""
+        """Return what the last Ask brought back; raises RemoteProtocolError if it is not here."""
         self.alive()
         if self._reply is None:
-            missing = self._asked.missing()
             raise RemoteProtocolError(
-                f"{len(missing)} of {len(self._asked.where.members)} clients did not answer"
-                f" ({', '.join(missing[:5])}).",
-                why="a client is not reachable, or ended its session",
-                fix="start the run again when all clients are there",
+                "The key authority did not open the total.",
+                why="it is not reachable, or ended its session",
+                fix="start the run again when it is there",
             )
         return self._reply

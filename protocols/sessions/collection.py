@@ -2,25 +2,39 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
 import numpy as np
 
-from crypto.errors import OutOfRange
-from crypto.quantiser import Packing
+from crypto.masks import MaskSum, container, masked
 from crypto.samplers import entropy
+from protocols.ballots import EVIDENCE_BYTES, evidence_of
 from protocols.boxes import box_bytes
 from protocols.codec import decode
 from protocols.disclosures import Disclosure
 from protocols.envelope import signed_header
 from protocols.errors import BadEnvelope, LocalProtocolError, WrongStage
 from protocols.forms import Exchange
-from protocols.guards import find
+from protocols.guards import encryption, find
 from protocols.inbox import Letter
 from protocols.messages import Message, Vector
 from protocols.papers import Papers, Where
-from protocols.planning import integer_bytes, sum_layout
+from protocols.planner import sum_layout, sum_ring
+from protocols.ring import Ring
 from protocols.rounds import Reply, View
 from protocols.sums import SumLayout
+from protocols.unmasking import Keys
 from protocols.views import ClearView, HandedView, TotalView
+
+
+@dataclass(frozen=True)
+class _Kept:
+    """What is kept of a letter: its signed header, and the body until it was used (O9)."""
+
+    header: bytes = field(repr=False)
+    evidence: bytes = field(repr=False)
+    body: bytes = field(repr=False)
 
 
 class Collection:
@@ -29,12 +43,13 @@ class Collection:
     Args:
         papers: of the aggregator.
         exchange: what was asked.
-        where: round, exchange number, cohort and digest of what was given.
+        where: round, exchange number, cohort, slot and digest of what was given.
     """
 
     def __init__(self, papers: Papers, exchange: Exchange, where: Where) -> None:
         self.exchange, self.where, self._papers = exchange, where, papers
-        self._letters: dict[tuple[str, str], Letter] = {}
+        self.survivors: tuple[str, ...] = ()
+        self._letters: dict[tuple[str, str], _Kept] = {}
         self._blind: Vector | None = None
         kinds = dict.fromkeys(kind.disclosure for kind in exchange.back)
         self._expected = [self._item(d) for d in kinds] or [f"{exchange.name}.ack"]
@@ -64,7 +79,9 @@ class Collection:
         key = self._papers.he_key
         if letter.item.disclosure is Disclosure.SUM and key and header.key != key.key_id[:16]:
             raise BadEnvelope("An upload was made under another key.")
-        self._letters[header.sender, header.item] = letter
+        evidence = evidence_of(header, letter.envelope.signature)
+        kept = _Kept(signed_header(letter.envelope), evidence, letter.body)
+        self._letters[header.sender, header.item] = kept
 
     def check_place(self, letter: Letter) -> None:
         """Raise unless a letter belongs to this round, exchange, attempt and cohort."""
@@ -76,12 +93,20 @@ class Collection:
             raise BadEnvelope("An answer belongs to another cohort.")
 
     def missing(self) -> tuple[str, ...]:
-        """Return the cohort members whose answers have not all arrived."""
+        """Return the members of whom something is missing."""
+        here = self._letters
         return tuple(
-            m
-            for m in self.where.members
-            if any((m, i) not in self._letters for i in self._expected)
+            member
+            for member in self.where.members
+            if not all((member, item) in here for item in self._expected)
         )
+
+    def fix_survivors(self) -> tuple[str, ...]:
+        """Settle whose answers count: those of which everything is here. Return who vanished."""
+        gone = self.missing()
+        self.survivors = tuple(m for m in self.where.members if m not in gone)
+        self._letters = {key: kept for key, kept in self._letters.items() if key[0] not in gone}
+        return gone
 
     @property
     def sums(self) -> bool:
@@ -91,32 +116,54 @@ class Collection:
     @property
     def encrypted(self) -> bool:
         """Whether a SUM came back that must be opened by the key authority."""
-        return self.sums and bool(find(self._papers.policy.chain(Disclosure.SUM), "he"))
+        return self.sums and encryption(self._papers.policy.chain(Disclosure.SUM)) is not None
+
+    @property
+    def masked(self) -> bool:
+        """Whether a SUM came back that carries masks."""
+        return self.sums and bool(find(self._papers.policy.chain(Disclosure.SUM), "mask"))
+
+    def label(self, pairs: str) -> tuple[str, ...]:
+        """Return what the masks of this sum are bound to (O6)."""
+        key = self._papers.sum_key(self._papers.me.party.name)
+        return self._papers.mask_label(self._item(Disclosure.SUM), self.where, key, pairs)
+
+    def evidence(self, names: Sequence[str]) -> list[bytes]:
+        """Return, per client, what it signed over its upload; zeros for who is no survivor."""
+        item, found = self._item(Disclosure.SUM), []
+        for name in names:
+            kept = self._letters.get((name, item))
+            found.append(kept.evidence if kept is not None else bytes(EVIDENCE_BYTES))
+        return found
 
     def _bodies(self, disclosure: Disclosure) -> dict[str, bytes]:
         item = self._item(disclosure)
-        return {m: self._letters[m, item].body for m in self.where.members}
+        return {m: self._letters[m, item].body for m in self.survivors}
 
-    def blinded(self) -> tuple[bytes, bytes]:
-        """Add the uploads and a fresh uniform blind (O1), and forget the uploads (O9).
+    def blinded(self, masks: Keys) -> tuple[bytes, bytes]:
+        """Add the uploads, take off the masks, add a fresh uniform blind (O1); forget the uploads.
+
+        Args:
+            masks: keys of the masks to add and to take off (O4).
 
         Returns:
             The blinded total, and the signed headers of all uploads for the key authority.
 
         Raises:
-            CryptoError: an upload is not a ciphertext under this run's key.
+            CryptoError: an upload is not a ciphertext under this epoch's key.
         """
         papers, item = self._papers, self._item(Disclosure.SUM)
         if papers.scheme is None or papers.he_key is None:
             raise LocalProtocolError("The key authority's public key is not here yet.")
         total = papers.scheme.accumulator(papers.he_key)
         headers = []
-        for member in self.where.members:
-            letter = self._letters.pop((member, item))
-            total.add(letter.body)
-            headers.append(signed_header(letter.envelope))
+        for member in self.survivors:
+            kept = self._letters.pop((member, item))
+            total.add(kept.body)
+            headers.append(kept.header)
         self._blind = papers.scheme.blind(entropy(32), total.coefficients)
-        total.add_plain(self._blind)
+        # Correction and blind go in together: the authority sees one uniform vector.
+        total.add_plain(masked(self._blind, papers.scheme.plain_modulus, *masks).astype("u8"))
         return total.to_bytes(), b"".join(headers)
 
     def opened(self, coefficients: bytes) -> Vector:
@@ -125,27 +172,37 @@ class Collection:
         Raises:
             CryptoError: this cannot be the total of this cohort under this blind.
         """
-        papers, layout = self._papers, self._layout()
+        papers = self._papers
         if papers.scheme is None or self._blind is None:
             raise LocalProtocolError("This aggregator asked for no opening.")
-        packing = Packing(layout.bits, len(papers.plan.clients), papers.scheme.plain_bits)
         values = np.frombuffer(coefficients, dtype="<u8")
         plain = papers.scheme.subtract(values, self._blind)
         self._blind = None
-        used = packing.coefficients(layout.length)
-        if plain[used:].any():  # padding is zero; masks that did not cancel show here
-            raise OutOfRange("This is not the total of the cohort that was asked.")
-        return packing.unpack(plain[:used], layout.length)
+        return self._ring().integers(plain)
+
+    def unmasked(self, masks: Keys) -> Vector:
+        """Add the masked vectors and take off the masks; returns the integers, and forgets.
+
+        Raises:
+            CryptoError: this cannot be the total of this cohort.
+        """
+        ring, item = self._ring(), self._item(Disclosure.SUM)
+        total = MaskSum(ring.modulus, ring.size)
+        for member in self.survivors:
+            body = self._letters.pop((member, item)).body
+            total.add(np.frombuffer(body, dtype=container(ring.modulus)))
+        plus, minus = masks
+        total.take(minus, plus)
+        return ring.integers(total.values)
 
     def clear_total(self) -> Vector | None:
         """Add the integers that an Unsafe chain brought in clear; None if no SUM came back."""
         if not self.sums:
             return None
-        layout = self._layout()
-        dtype = f"<u{integer_bytes(layout.bits)}"
-        total = np.zeros(layout.length, dtype=np.uint64)
+        ring = self._ring()
+        total = np.zeros(ring.length, dtype=np.int64)
         for body in self._bodies(Disclosure.SUM).values():
-            total += np.frombuffer(body, dtype=dtype)
+            total += ring.integers(np.frombuffer(body, dtype=container(ring.modulus)))
         return total
 
     def _layout(self) -> SumLayout:
@@ -153,17 +210,25 @@ class Collection:
         chain = self._papers.policy.chain(Disclosure.SUM)
         return sum_layout(kinds, chain, self.dims(self._item(Disclosure.SUM)))
 
+    def _ring(self) -> Ring:
+        papers = self._papers
+        chain = papers.policy.chain(Disclosure.SUM)
+        noise = papers.plan.item(self._item(Disclosure.SUM)).noise
+        return sum_ring(self._layout(), chain, len(papers.plan.clients), papers.scheme, noise)
+
     def reply(self, total: Vector | None) -> Reply:
         """Build the Reply, one view per message type that came back, and forget the letters."""
         views: dict[type[Message], View] = {}
         if total is not None:
-            totals = self._layout().decode(total, len(self.where.members))
+            noise = self._papers.plan.item(self._item(Disclosure.SUM)).noise
+            margin = noise.margin if noise else 0
+            totals = self._layout().decode(total, len(self.survivors), margin=margin)
             views.update({kind: TotalView(message) for kind, message in totals.items()})
         for kind in self.exchange.back:
             if kind.disclosure is not Disclosure.SUM:
                 views[kind] = self._view(kind)
         self._letters.clear()
-        return Reply(views)
+        return Reply(views, len(self.survivors))
 
     def _view(self, kind: type[Message]) -> View:
         kinds = tuple(k for k in self.exchange.back if k.disclosure is kind.disclosure)

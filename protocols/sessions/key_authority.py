@@ -10,12 +10,13 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Mapping
 
-from crypto.bfv import SecretKey
 from crypto.errors import CryptoError
+from crypto.he import SecretKey
 from protocols.control import Key, Opened, OpenRequest
 from protocols.disclosures import Disclosure
 from protocols.envelope import Header, read_signed_header
 from protocols.errors import BadEnvelope, LedgerError, LocalProtocolError, Replay
+from protocols.groups import epoch_of
 from protocols.inbox import Letter, check_run, check_signature
 from protocols.ledger import Ledger
 from protocols.papers import Papers, Where
@@ -30,7 +31,8 @@ class KeyAuthoritySession(Session):
     def __init__(self, papers: Papers, ledger: Ledger, rounding: bytes) -> None:
         super().__init__(papers, ledger, rounding)
         self._secret: SecretKey | None = None
-        self._opened: dict[int, list[tuple[int, tuple[str, ...]]]] = {}
+        self._epoch = -1
+        self._opened: dict[int, list[tuple[int, frozenset[str], frozenset[str]]]] = {}
 
     def receive(self, data: bytes) -> list[Parcel]:
         """Take one envelope, return what leaves in answer.
@@ -42,7 +44,7 @@ class KeyAuthoritySession(Session):
         self.alive()
         letter = self._inbox.open(data)
         try:
-            reply = self._make_key() if letter.item.id == "key.call" else self._open(letter)
+            reply = self._make_key(letter) if letter.item.id == "key.call" else self._open(letter)
         except LedgerError as error:
             self.die(error)
             raise
@@ -57,24 +59,32 @@ class KeyAuthoritySession(Session):
             raise
         return [reply]
 
-    def _make_key(self) -> Parcel:
+    def _make_key(self, letter: Letter) -> Parcel:
+        """Make the key of an epoch; the one before it is destroyed first (O9)."""
         if self.papers.scheme is None:
             raise LocalProtocolError("This key authority has no encryption scheme.")
+        header = letter.header
+        epoch = epoch_of(header.round, self.papers.policy)
+        if epoch <= self._epoch:
+            raise BadEnvelope("A second key is called for in one epoch (O9).")
         self.move(Event.KEY)
+        self._destroy()
+        self._epoch = epoch
         public, self._secret = self.papers.scheme.keygen()
         self.papers.he_key = public
         facts = {"event": "made", "key": public.key_id, "scheme": self.papers.scheme.name}
         self.ledger.record("key", facts)
-        return self.send("key.offer", [Key(public_key=public.raw)], EVERYONE, Where())
+        where = Where(round=header.round, exchange=header.exchange)
+        return self.send("key.offer", [Key(public_key=public.raw)], EVERYONE, where)
 
     def _open(self, letter: Letter) -> Parcel:
         self.move(Event.OPEN)
         (request,) = self._inbox.read(letter, (OpenRequest,))
         if not isinstance(request, OpenRequest) or self._secret is None:
             raise LocalProtocolError("This key authority holds no key.")
-        members = self._vouched(request.headers, letter)
-        header = letter.header
-        self._once(header, members)
+        header, members = letter.header, self.papers.roster.unmask(request.members)
+        survivors = self._vouched(request.headers, letter, members)
+        self._once(header, members, survivors)
         # Durable before the total is opened: a restart must not open the round again (O5).
         self.ledger.commit()
         scheme = self.papers.scheme
@@ -89,8 +99,10 @@ class KeyAuthoritySession(Session):
         name = letter.item.id.removesuffix(".open")
         return self.send(f"{name}.opened", [opened], header.sender, where)
 
-    def _vouched(self, data: bytes, letter: Letter) -> tuple[str, ...]:
-        """Check the signed upload headers; return the cohort they vouch for.
+    def _vouched(self, data: bytes, letter: Letter, members: tuple[str, ...]) -> tuple[str, ...]:
+        """Check the signed upload headers; return the clients whose uploads are in the total.
+
+        Every one of them signed the digest of the whole cohort that was asked.
 
         Raises:
             BadEnvelope: unsigned, foreign, contradictory or repeated headers.
@@ -104,13 +116,13 @@ class KeyAuthoritySession(Session):
             data = data[size:]
         if any(data):
             raise BadEnvelope("There are bytes behind the upload headers.")
-        members = tuple(sorted(header.sender for header in headers))
-        self.papers.policy.check_cohort(len(members))
-        if len(set(members)) != len(members):
-            raise BadEnvelope("A client is named twice in a cohort.")
+        survivors = tuple(sorted(header.sender for header in headers))
+        self.papers.policy.check_cohort(len(survivors))
+        if len(set(survivors)) != len(survivors) or not set(survivors) <= set(members):
+            raise BadEnvelope("An upload is there twice, or is not from the cohort.")
         for header in headers:
             self._check(header, letter, members, headers[0].given)
-        return members
+        return survivors
 
     def _check(self, header: Header, letter: Letter, members: tuple[str, ...], given: str) -> None:
         asked, papers = letter.header, self.papers
@@ -133,14 +145,17 @@ class KeyAuthoritySession(Session):
         if papers.he_key is None or header.key != papers.he_key.key_id[:16]:
             raise BadEnvelope("An upload was made under another key.")
 
-    def _once(self, header: Header, members: tuple[str, ...]) -> None:
-        """Open every exchange once, and only disjoint cohorts in one round (O5)."""
-        for other in self._opened.get(header.round, []):
-            if other[0] == header.exchange:
+    def _once(self, header: Header, members: tuple[str, ...], survivors: tuple[str, ...]) -> None:
+        """Open every exchange once, and hold a round to one set of survivors (O5)."""
+        asked, left = frozenset(members), frozenset(survivors)
+        for exchange, others, stayed in self._opened.get(header.round, []):
+            if exchange == header.exchange:
                 raise Replay("This exchange was already opened.")
-            if set(other[1]) & set(members) and other[1] != members:
+            if left & stayed and left != stayed:
                 raise BadEnvelope("Two different overlapping cohorts in one round (O5).")
-        self._opened.setdefault(header.round, []).append((header.exchange, members))
+            if asked & others and left & others != stayed & asked:
+                raise BadEnvelope("A client vanished and came back within one round (O5).")
+        self._opened.setdefault(header.round, []).append((header.exchange, asked, left))
         self.ledger.record(
             "open",
             {
@@ -148,6 +163,7 @@ class KeyAuthoritySession(Session):
                 "exchange": header.exchange,
                 "members": len(members),
                 "round": header.round,
+                "survivors": len(survivors),
             },
         )
 

@@ -1,7 +1,8 @@
 """Every state and transition of every role, as data. An illegal move is a missing key.
 
 Two rules: everything that decides a transition lives in this file, and any exception moves a
-session to ``DEAD`` for good, unless the bytes at fault were never authenticated.
+session to ``DEAD`` for good, unless the bytes at fault were never authenticated, or a round was
+lost because too many clients vanished.
 """
 
 from __future__ import annotations
@@ -16,8 +17,11 @@ class State(StrEnum):
     """Where a session stands."""
 
     NEW = "NEW"
+    KEYING = "KEYING"  # aggregator: an epoch's keys are being agreed on
     READY = "READY"  # keys are here, nothing is going on
     ASKED = "ASKED"  # aggregator: answers are on their way
+    VOTING = "VOTING"  # aggregator: votes for the survivor list are on their way
+    SHARING = "SHARING"  # aggregator: shares of the masks' seeds are on their way
     OPENING = "OPENING"  # aggregator: the key authority is opening the blinded total
     CLOSED = "CLOSED"
     DEAD = "DEAD"
@@ -26,13 +30,18 @@ class State(StrEnum):
 class Event(StrEnum):
     """What can happen to a session."""
 
-    KEY = "KEY"  # the run's public key was made or received
-    BEGIN = "BEGIN"  # there is nothing to agree on before the first Ask
+    SETUP = "SETUP"  # aggregator: a new epoch begins
+    KEY = "KEY"  # the epoch's public key was made or received
+    PAIR = "PAIR"  # secrets of pairs were called for, handed on, or received
+    BEGIN = "BEGIN"  # nothing is left to agree on before the next Ask
     ASK = "ASK"  # aggregator: send an Ask; client: an Ask arrived
-    ANSWERED = "ANSWERED"  # aggregator: all answers are here and need no opening
-    COLLECTED = "COLLECTED"  # aggregator: all answers are here, the total goes to be opened
-    PAIR = "PAIR"  # secrets of pairs were handed on, or received
+    SHARE = "SHARE"  # client: a survivor list, or the votes for it, arrived
+    UNMASK = "UNMASK"  # aggregator: all answers are here, the survivor list goes out
+    CERTIFY = "CERTIFY"  # aggregator: enough votes are here, they go out to the holders
+    ANSWERED = "ANSWERED"  # aggregator: the reply is complete
+    COLLECTED = "COLLECTED"  # aggregator: the total goes to be opened
     OPEN = "OPEN"  # authority: an open request arrived; aggregator: the opened total arrived
+    LOST = "LOST"  # aggregator: too few clients are left; the round is skipped
     CLOSE = "CLOSE"
 
 
@@ -40,22 +49,48 @@ _CLOSES = {Event.CLOSE: State.CLOSED}
 
 TRANSITIONS: dict[Role, dict[State, dict[Event, State]]] = {
     Role.CLIENT: {
-        State.NEW: {Event.KEY: State.READY, Event.BEGIN: State.READY, **_CLOSES},
-        State.READY: {Event.ASK: State.READY, Event.PAIR: State.READY, **_CLOSES},
+        State.NEW: {
+            Event.KEY: State.READY,
+            Event.PAIR: State.READY,
+            Event.BEGIN: State.READY,
+            **_CLOSES,
+        },
+        State.READY: {
+            Event.KEY: State.READY,
+            Event.PAIR: State.READY,
+            Event.ASK: State.READY,
+            Event.SHARE: State.READY,
+            **_CLOSES,
+        },
     },
     Role.AGGREGATOR: {
-        State.NEW: {Event.KEY: State.READY, Event.BEGIN: State.READY, **_CLOSES},
-        State.READY: {Event.ASK: State.ASKED, Event.PAIR: State.READY, **_CLOSES},
+        State.NEW: {Event.SETUP: State.KEYING, Event.BEGIN: State.READY, **_CLOSES},
+        State.KEYING: {
+            Event.KEY: State.KEYING,
+            Event.PAIR: State.KEYING,
+            Event.BEGIN: State.READY,
+            **_CLOSES,
+        },
+        State.READY: {Event.SETUP: State.KEYING, Event.ASK: State.ASKED, **_CLOSES},
         State.ASKED: {
             Event.ANSWERED: State.READY,
+            Event.UNMASK: State.VOTING,
             Event.COLLECTED: State.OPENING,
+            Event.LOST: State.READY,
+            **_CLOSES,
+        },
+        State.VOTING: {Event.CERTIFY: State.SHARING, Event.LOST: State.READY, **_CLOSES},
+        State.SHARING: {
+            Event.ANSWERED: State.READY,
+            Event.COLLECTED: State.OPENING,
+            Event.LOST: State.READY,
             **_CLOSES,
         },
         State.OPENING: {Event.OPEN: State.READY, **_CLOSES},
     },
     Role.KEY_AUTHORITY: {
         State.NEW: {Event.KEY: State.READY, **_CLOSES},
-        State.READY: {Event.OPEN: State.READY, **_CLOSES},
+        State.READY: {Event.KEY: State.READY, Event.OPEN: State.READY, **_CLOSES},
     },
 }
 

@@ -86,4 +86,5 @@ class RunProgress:
 
 def _accuracies(metrics: Mapping[str, Any]) -> str:
     named = (("val", metrics.get("val_accuracy")), ("test", metrics.get("test_accuracy")))
-    return "  ".join(f"{name} {value:.3f}" for name, value in named if isinstance(value, float))
+    told = [f"{name} {value:.3f}" for name, value in named if isinstance(value, float)]
+    return "  ".join(told) or "not scored"

@@ -50,6 +50,10 @@ EXAMPLE = {
     "verify": example(
         "secure-fgl audit verify runs/first --heads heads-held-by-the-clients.json",
     ),
+    "account": example(
+        "secure-fgl audit account runs/first",
+        "secure-fgl audit account runs/first --format json",
+    ),
     "list": example("secure-fgl list algorithms"),
     "schema": example("secure-fgl schema config"),
 }
@@ -111,6 +115,7 @@ def exit_code(error: Exception) -> int:
     be written (a full disk) is 1: nothing is wrong with the command, so it is no usage error.
     """
     from protocols.errors import (
+        BudgetExceeded,
         EvidenceError,
         NotInPlan,
         PolicyError,
@@ -118,7 +123,7 @@ def exit_code(error: Exception) -> int:
         RemoteProtocolError,
         SecureFglError,
     )
-    from secure_fgl.errors import BROKEN, DRIFT, INTERNAL, USAGE, PlanDrift, UsageError
+    from secure_fgl.errors import BROKEN, BUDGET, DRIFT, INTERNAL, USAGE, PlanDrift, UsageError
 
     reason = error.__cause__ if isinstance(error, Refused) else None
     if isinstance(reason, SecureFglError):
@@ -127,6 +132,8 @@ def exit_code(error: Exception) -> int:
         return DRIFT
     if isinstance(error, EvidenceError):
         return BROKEN
+    if isinstance(error, BudgetExceeded):
+        return BUDGET
     usage = isinstance(error, (UsageError, PolicyError, RemoteProtocolError))
     return USAGE if usage or _diverged(error) else INTERNAL
 

@@ -19,7 +19,7 @@ RunArgument = Annotated[Path, typer.Argument(metavar="RUN", help="A run folder."
 
 app = typer.Typer(
     no_args_is_help=True,
-    help="Report what left each client, and verify the record of it.",
+    help="Report what left each client, verify the record, and count what it cost in privacy.",
     epilog=EXAMPLE["audit"],
 )
 
@@ -166,3 +166,34 @@ def _tell(outcome: Verification, format: Format) -> int:
         say(f"FAILED at {failed.name}: {failed.detail}", style="bold red")
     # Fail closed: an outcome that is not wholly fine is broken even if no step says so.
     return OK if outcome.ok and failed is None else BROKEN
+
+
+@app.command("account", epilog=EXAMPLE["account"])
+@verb
+def account(run: RunArgument, format: FormatOption = Format.table) -> int:
+    """Count the privacy loss of a run: what its noise was planned to give, and what was recorded.
+
+    Every epsilon stands with its unit, adjacency, trust model, scope, delta and assumptions.
+    Nothing is changed by reading.
+
+    Exit code, the first that applies:
+
+    5: the evidence is broken, so the numbers cannot be relied on.
+
+    6: something left that was not planned.
+
+    7: the privacy budget is exceeded, or the record does not bear the plan's target out.
+
+    0: none of these, which is no proof; without noise there is no claim either.
+    """
+    from audits.account import account as count
+    from secure_fgl.cli._account import judge, print_account
+    from secure_fgl.cli._output import print_json
+    from secure_fgl.runs import Run
+
+    found = count(Run(run).view())
+    if format is Format.json:
+        print_json(found.model_dump_json(indent=2))
+    else:
+        print_account(found)
+    return judge(found)

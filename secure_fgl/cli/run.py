@@ -107,9 +107,17 @@ def _summary(finished: Run) -> None:
 
     result = finished.result
     pairs = [("accuracy", _accuracy(result))]
-    for name, label in (("local", "local only"), ("centralised", "centralised")):
+    named = (
+        ("released_model", "released model"),
+        ("local", "local only"),
+        ("centralised", "centralised"),
+    )
+    for name, label in named:
         if (value := result.get("references", {}).get(name)) is not None:
-            pairs.append((label, f"{value:.4f} test, trained by the simulator as a reference"))
+            pairs.append((label, f"{value:.4f} test, {_SEEN.get(name, _TRAINED)}"))
+    if result.get("lost_rounds"):
+        lost = ", ".join(map(str, result["lost_rounds"]))
+        pairs.append(("rounds lost", f"{lost}: too many clients vanished; they were skipped"))
     seconds = f"{result['wall_s']:.2f} s for all rounds"
     pairs += [
         ("sent", f"{size(result['bytes_up'])} up, {size(result['bytes_down'])} down"),
@@ -121,8 +129,14 @@ def _summary(finished: Run) -> None:
     print_pairs(pairs, wrap=False)
 
 
+_TRAINED = "trained by the simulator as a reference"
+_SEEN = {"released_model": "looked up by the simulator, which holds all data"}
+
+
 def _accuracy(result: dict[str, Any]) -> str:
     metrics = result["metrics"]
+    if metrics["test_accuracy"] is None:
+        return "not measured: the policy lets no score leave a client"
     label = " (SYNTHETIC DATA)" if result["data"]["synthetic"] else ""
     return (
         f"{metrics['test_accuracy']:.4f} test, {metrics['val_accuracy']:.4f} validation, "

@@ -12,24 +12,26 @@ from dataclasses import replace
 
 import jsonschema
 import pytest
+from markupsafe import escape
 
 from audits import svg, words
 from audits.findings import findings
 from audits.formats import FORMATS, file_names, render
 from audits.formats.json import schema
-from audits.models import Report
+from audits.models import Dropouts, Report, Vanished
 from audits.report import build_report
 from audits.steps import Case, Status
 from audits.summary import SIMULATION, notes
 from audits.verify import verify
 from protocols.errors import EvidenceError
 from protocols.learns import ACTIVE_AGGREGATOR
-from protocols.policy import PrivacyPolicy
+from protocols.policy import PRESETS
 from tests.audits.test_verify import refused
-from tests.audits.toy_run import CLIENTS, RESULT, Toy, edit_last, forge, run_toy, text
+from tests.audits.toy_run import CLIENTS, RESULT, Toy, edit_last, forge, maskless, run_toy, text
 
 HOSTILE = "<script>alert(1)</script>"
 FORMULA = "=1+1|'cmd'"
+SENT = ("up.SUM", "vote", "shares")
 LINK, TABLE = "[x](javascript:alert(1))", "a|b`c*_&amp;\n| x |"
 
 
@@ -125,14 +127,16 @@ def test_an_unknown_format_is_named():
 
 def test_the_inventory_counts_what_every_client_sent(toy, report):
     for client in CLIENTS:
-        (row,) = [r for r in report.inventory if r.sender == client]
-        assert (row.item, row.count, row.recipient) == ("step.up.SUM", 2, "aggregator")
+        rows = {r.item: r for r in report.inventory if r.sender == client}
+        assert list(rows) == sorted(("pair.boxes", "pair.rows", *(f"step.{k}" for k in SENT)))
+        row = rows["step.up.SUM"]
+        assert (row.count, row.recipient) == (2, "aggregator")
         assert (row.first_round, row.last_round) == (1, 2)
         assert row.bytes == 2 * toy.plan.item("step.up.SUM").bytes
-        assert not row.unsafe
-    assert sum(row.count for row in report.inventory) == report.plan_diff.seen == 22
-    (up,) = [row for row in report.egress if row.sender_role == "client"]
-    assert (up.senders, up.count) == (4, 8)
+        assert not any(row.unsafe for row in rows.values())
+    assert sum(row.count for row in report.inventory) == report.plan_diff.seen == 70
+    (up,) = [row for row in report.egress if row.item == "step.up.SUM"]
+    assert (up.sender_role, up.senders, up.count) == ("client", 4, 8)
     assert [field.name for message in up.messages for field in message.fields] == [
         "delta",
         "count",
@@ -168,12 +172,13 @@ def test_o26_simulation_and_synthetic_data_are_said_first(report, page):
 
 def test_a_separated_run_on_real_data_carries_neither_banner():
     # No transport of this version separates roles, so the words are asked for one that would.
-    view = run_toy(synthetic=False, rounds=1).view(reports=False)
+    view = run_toy(maskless(), synthetic=False, rounds=1).view(reports=False)
     case, report = Case(view), build_report(view)
     about = case.plan, report.egress, verify(view)
     assert notes(*about, simulated=False) == ()
     assert notes(*about, simulated=True) == report.notes == (SIMULATION,)
-    found = findings(case.plan, report.plan_diff, *about[1:], case.result, simulated=False)
+    facts = (report.plan_diff, report.egress, report.dropouts, report.accounting[0])
+    found = findings(case.plan, *facts, about[2], case.result, simulated=False)
     assert {f.rule for f in found} == {"ACTIVE_AGGREGATOR"}
 
 
@@ -193,7 +198,10 @@ def test_metrics_at_both_ends_are_possible(toy):
     assert not any(f.rule == "IMPOSSIBLE_METRIC" for f in made.findings)
 
 
-def test_o4_an_active_aggregator_is_a_finding_and_a_limit(report):
+def test_o4_without_masks_an_active_aggregator_is_a_finding_and_a_limit(report):
+    assert not any(f.rule == "ACTIVE_AGGREGATOR" for f in report.findings)
+    assert not any(ACTIVE_AGGREGATOR in limit for limit in report.limits)
+    report = build_report(run_toy(maskless(), rounds=1).view())
     (finding,) = [f for f in report.findings if f.rule == "ACTIVE_AGGREGATOR"]
     assert finding.severity == "medium"
     assert any(ACTIVE_AGGREGATOR in limit for limit in report.limits)
@@ -361,7 +369,7 @@ def test_the_csv_holds_every_route_with_all_its_facts(report):
     files = render(report, ["csv"])
     rows = list(csv.DictReader(io.StringIO(files["inventory.csv"].decode())))
     assert len(rows) == len(report.inventory)
-    (row,) = [r for r in rows if r["sender"] == CLIENTS[0]]
+    (row,) = [r for r in rows if (r["sender"], r["item"]) == (CLIENTS[0], "step.up.SUM")]
     assert "Answer.delta f8[8] weight: change of the model" in row["fields"]
     assert "aggregator: only the cohort's total" in row["learns"]
     found = list(csv.DictReader(io.StringIO(files["findings.csv"].decode())))
@@ -396,6 +404,67 @@ def test_sizes_have_three_figures_and_a_unit(count, text):
 
 
 def test_policy_presets_all_have_words_for_their_protection():
-    for name in ("he", "pilot", "unsafe_plaintext"):
-        for chain in PrivacyPolicy.preset(name).rules.values():
+    for policy in PRESETS.values():
+        for chain in policy.rules.values():
             assert words.protection(tuple(guard.guard for guard in chain)) != "unknown"
+
+
+@pytest.mark.parametrize(
+    ("guards", "text"),
+    [
+        ("clip quantise he(scheme=bfv) seal", "encrypted sum, sealed"),
+        ("clip quantise mask seal", "masked sum, sealed"),
+        ("clip quantise noise mask seal", "noised and masked sum, sealed"),
+        ("clip quantise noise mask ckks seal", "noised, masked and encrypted sum, sealed"),
+        ("clip quantise mask unsafe_clear", "UNSAFE: in clear"),
+    ],
+)
+def test_protection_is_said_in_words(guards, text):
+    assert words.protection(tuple(guards.split())) == text
+
+
+# --- who vanished, and who could see what -------------------------------------------------------
+
+
+def test_a_run_in_which_nobody_vanished_says_so(report, page):
+    assert report.dropouts.vanished == report.dropouts.lost == ()
+    assert "Nobody vanished." in page and "No round was skipped." in page
+    assert "vanished" not in report.summary
+
+
+def viewers(policy):
+    report = build_report(run_toy(policy, rounds=1).view(reports=False))
+    return {view.viewer: view for view in report.views}
+
+
+def test_o30_every_role_and_collusion_has_its_view(report, page):
+    views = {view.viewer: view for view in report.views}
+    assert list(views)[:4] == ["client", "aggregator", "key_authority", "network"]
+    assert sum(views[role].received for role in list(views)[:3]) == 74  # every receipt
+    sees = "; ".join(views["key_authority"].sees)
+    assert "uniform noise, and who took part when" in sees and "total" not in sees
+    assert "step.up.SUM: only the cohort's total (and who took part)" in views["aggregator"].sees
+    assert views["aggregator and key authority"].sees[0].startswith("no more than")
+    assert "less what the colluders sent" in views["aggregator and one client"].sees[0]
+    assert "aggregator, key authority and 4 of the clients that hold a client's shares" in views
+    assert all(str(escape(text)) in page for v in report.views for text in v.sees)
+
+
+def test_o30_a_weaker_policy_shows_what_more_is_seen():
+    bare = viewers(maskless())
+    assert bare["aggregator and key authority"].sees[0].startswith("EVERY single upload")
+    assert not any("shares" in name for name in bare)
+    clear = viewers("unsafe_plaintext")
+    assert "EVERY single message in clear" in clear["aggregator alone"].sees
+    assert "EVERYTHING" in clear["network"].sees[0]
+    assert "key_authority" not in viewers("masks")
+
+
+def test_many_that_vanish_are_cut_off_in_the_page_and_whole_in_the_json(report):
+    one = {"round": 1, "exchange": 1, "moment": "before it answered"}
+    gone = tuple(Vanished(client=f"client-{n:03d}", **one) for n in range(250))
+    many = report.model_copy(update={"dropouts": Dropouts(vanished=gone, lost=())})
+    files = {name: data.decode() for name, data in render(many, FORMATS).items()}
+    for name in ("report.html", "report.md"):
+        assert "client-099" in files[name] and "client-100" not in files[name]
+    assert len(json.loads(files["report.json"])["dropouts"]["vanished"]) == 250

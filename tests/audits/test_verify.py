@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
 import pytest
 
+from audits.models import Dropouts
+from audits.report import build_report
 from audits.steps import SELF_CONSISTENT, WITNESSED, Status, Verification
 from audits.verify import CHECKS, verify
 from audits.view import UNREADABLE, RunView
@@ -18,6 +22,8 @@ from protocols.policy import PrivacyPolicy
 from protocols.roster import cohort_digest
 from protocols.rounds import Ask, Cohort
 from tests.audits.toy_run import (
+    AGGREGATOR,
+    AUTHORITY,
     CLIENTS,
     RESULT,
     WEIGHTS,
@@ -28,6 +34,7 @@ from tests.audits.toy_run import (
     edit_last,
     entries_of,
     forge,
+    maskless,
     run_toy,
     sign,
     stated,
@@ -44,11 +51,13 @@ STEPS = [
     "plan_vs_ledger",
     "receipts",
     "opened",
+    "keys",
+    "budget",
     "result",
     "report",
     "heads",
 ]
-CLIENT, AGGREGATOR, AUTHORITY = CLIENTS[1], "aggregator", "key-authority"
+CLIENT = CLIENTS[1]
 
 
 @pytest.fixture(scope="module")
@@ -118,9 +127,14 @@ def test_heads_of_some_parties_only_are_not_enough(toy, view):
     assert verify(replace(view, held_heads={})).verdict == SELF_CONSISTENT
 
 
-@pytest.mark.parametrize("policy", ["pilot", "unsafe_plaintext"])
+@pytest.mark.parametrize("policy", ["pilot", "masks", "ckks", "unsafe_plaintext"])
 def test_other_policies_pass_too(policy):
     found = verify(run_toy(policy, rounds=1).view())
+    assert found.ok, found.failed
+
+
+def test_a_run_without_masks_passes_too():
+    found = verify(run_toy(maskless(), rounds=1).view())
     assert found.ok, found.failed
 
 
@@ -360,6 +374,50 @@ def _entries(view: RunView, party: str) -> list[Entry]:
     return entries_of(view.ledgers[party])
 
 
+def test_metrics_may_be_absent_altogether_and_only_then(toy, view):
+    """A policy under which no score leaves: nothing to be best by, and no best model."""
+    metrics = dict.fromkeys(
+        ("best_round", "test_accuracy", "test_accuracy_client_mean", "val_accuracy")
+    )
+    digest = hashlib.sha256(b"").hexdigest()
+    facts = {**stated(), "metrics": digest, "best": ""}
+    bare = forge(toy, view, AGGREGATOR, edit_last("close", result=facts))
+    bare = replace(bare, metrics_text=b"", weights={"final": WEIGHTS["final"]})
+    none = replace(bare, result_text=text({**RESULT, "metrics": metrics}))
+    assert step(verify(none), "result") is Status.OK
+    assert not any(f.rule == "IMPOSSIBLE_METRIC" for f in build_report(none).findings)
+    for changed in (
+        {**metrics, "best_round": 1},
+        {**metrics, "val_accuracy": 0.5},
+        {},
+        None,
+        {k: v for k, v in metrics.items() if k != "val_accuracy"},
+    ):
+        fails_at("result", replace(bare, result_text=text({**RESULT, "metrics": changed})))
+    fails_at("result", replace(none, weights=dict(WEIGHTS)))
+    fails_at("result", replace(view, reports={}, result_text=none.result_text))
+    kept = forge(toy, view, AGGREGATOR, edit_last("close", result={**stated(), "metrics": digest}))
+    fails_at("result", replace(kept, metrics_text=b"", result_text=none.result_text))
+
+
+@pytest.mark.parametrize(
+    ("line", "why"),
+    [
+        ({"round": 1, "test_accuracy": 0.5}, "no validation score"),
+        ({"round": "1", "test_accuracy": 0.5, "val_accuracy": 0.375}, "names no round"),
+    ],
+)
+def test_a_line_of_metrics_without_score_or_round_fails_at_result(toy, view, line, why):
+    lines = json.dumps(line).encode() + b"\n"
+    facts = {**stated(), "metrics": hashlib.sha256(lines).hexdigest()}
+    changed = forge(toy, view, AGGREGATOR, edit_last("close", result=facts))
+    metrics = {"best_round" if name == "round" else name: value for name, value in line.items()}
+    result = text({**RESULT, "metrics": metrics})
+    changed = replace(changed, metrics_text=lines, result_text=result)
+    fails_at("result", changed)
+    assert why in verify(changed).failed.detail
+
+
 def without(kind: str, **facts: object) -> Callable[[list[Entry]], list[Entry]]:
     """Drop the last entry of a kind with these facts."""
 
@@ -541,11 +599,14 @@ def refused(policy: str = "he") -> Toy:
     return bus.finish(whole=False)
 
 
-def test_a_run_that_a_refusal_ended_verifies_and_says_so():
-    toy = refused()
+@pytest.mark.parametrize("policy", ["he", "masks", "unsafe_plaintext"])
+def test_a_run_that_a_refusal_ended_verifies_and_says_so(policy):
+    toy = refused(policy)
     found = verify(toy.view())
     assert found.ok, found.failed
-    assert "ended early" in next(s.detail for s in found.steps if s.name == "receipts")
+    said = next(s.detail for s in found.steps if s.name == "receipts")
+    assert "ended early" in said and "vanished" not in said
+    assert build_report(toy.view()).dropouts == Dropouts(vanished=(), lost=())
 
 
 @pytest.mark.parametrize("reached", [0, 1, 4])
@@ -567,9 +628,21 @@ def test_a_run_that_ended_before_the_first_round_verifies():
     assert found.ok, found.failed
 
 
-@pytest.mark.parametrize("policy", ["he", "unsafe_plaintext"])
+@pytest.mark.parametrize("policy", ["he", "masks"])
 def test_a_denied_receipt_is_not_excused_when_the_exchange_was_complete(policy):
-    # The last exchange is complete, so "the run ended early" is no excuse for its last receipt.
+    # The last exchange is complete, so "the run ended early" is no excuse for its last upload.
     toy = run_toy(policy, rounds=1)
-    denied = without("receipt", sender=CLIENTS[-1])
+    denied = without("receipt", sender=CLIENTS[-1], item="step.up.SUM")
     fails_at("receipts", forge(toy, toy.view(), AGGREGATOR, denied))
+
+
+def test_in_clear_a_denied_upload_is_told_as_a_client_that_vanished():
+    """Nothing is opened, so no count contradicts the aggregator; with four, the round is lost."""
+    denied = without("receipt", sender=CLIENTS[-1])
+    toy = run_toy("unsafe_plaintext", rounds=1, clients=(*CLIENTS, "client-5"))
+    found = verify(forge(toy, toy.view(), AGGREGATOR, denied))
+    assert found.ok
+    said = next(s.detail for s in found.steps if s.name == "receipts")
+    assert said.endswith("vanished: client-4 in round 1")
+    toy = run_toy("unsafe_plaintext", rounds=1)
+    fails_at("result", forge(toy, toy.view(), AGGREGATOR, denied))

@@ -18,18 +18,22 @@ import numpy as np
 from audits.formats import FORMATS, render
 from audits.report import build_report
 from audits.view import RunView
-from crypto.bfv import Bfv, scheme
 from crypto.canonical import canonical
 from crypto.checkpoint import Checkpoint
+from crypto.he import Scheme, scheme
 from crypto.merkle import Tree
 from crypto.signatures import SigningKey
-from protocols.envelope import NONE
+from protocols.disclosures import Disclosure
+from protocols.envelope import NONE, Envelope, Header
+from protocols.errors import RoundLost
 from protocols.forms import Algorithm, Form
+from protocols.guards import SCHEMES, encryption
 from protocols.ledger import Entry, Ledger, MemoryStore, head_of, origin_of, read_lines
 from protocols.messages import ReleasedMessage, SumMessage, Vector, count, real
 from protocols.papers import Papers
 from protocols.plan import DataPlan, Plan
-from protocols.planning import AGGREGATOR_NAME, AUTHORITY_NAME, make_plan
+from protocols.planner import AGGREGATOR_NAME, AUTHORITY_NAME
+from protocols.planning import make_plan
 from protocols.policy import PrivacyPolicy
 from protocols.roster import Identity, Role, Roster, run_id
 from protocols.rounds import Ask, Cohort, Reply, Round
@@ -48,10 +52,13 @@ METRICS_TEXT = "".join(f"{json.dumps(row)}\n" for row in METRICS).encode()
 WEIGHTS = {"final": "f0" * 32, "best": "be" * 32}
 RESULT = {
     "metrics": {"best_round": 1, "test_accuracy": 0.5, "val_accuracy": 0.375},
+    "lost_rounds": [],
     "model_sha256": WEIGHTS["final"],
     "rounds": 2,
 }
 CLIENTS = ("client-1", "client-2", "client-3", "client-4")
+FIVE = (*CLIENTS, "client-5")
+AGGREGATOR, AUTHORITY = AGGREGATOR_NAME, AUTHORITY_NAME
 
 
 class Given(ReleasedMessage):
@@ -67,6 +74,18 @@ class Answer(SumMessage):
     count: int = count(unit="record", meaning="records")
 
 
+class Drift(SumMessage):
+    """An update that says nothing exact, so that noise can cover all of it."""
+
+    delta: Vector = real("d", unit="weight", meaning="change of the model")
+
+
+class Again(ReleasedMessage):
+    """The toy's model once more, for a second sum in one round."""
+
+    weights: Vector = real("d", unit="weight", meaning="the model", wire="f4")
+
+
 def toy() -> Algorithm[Given]:
     """Return an algorithm of eight weights that moves by the mean of what the sites hold."""
 
@@ -78,12 +97,65 @@ def toy() -> Algorithm[Given]:
         total = reply.total(Answer)
         return Given(weights=(state.weights + total.delta / total.count).astype(np.float32))
 
+    return _algorithm(round, {Given: step})
+
+
+def two_sums() -> Algorithm[Given]:
+    """Return a toy that asks for two sums in every round."""
+
+    def step(site: float, given: Given) -> Answer:
+        return Answer(delta=np.full(8, site), count=3)
+
+    def again(site: float, given: Again) -> Drift:
+        return Drift(delta=np.full(8, site))
+
+    def round(state: Given, cohort: Cohort) -> Round[Given]:
+        reply = yield Ask(cohort, given=state, back=Answer)
+        total = reply.total(Answer)
+        yield Ask(cohort, given=Again(weights=state.weights), back=Drift)
+        return Given(weights=(state.weights + total.delta / total.count).astype(np.float32))
+
+    return _algorithm(round, {Given: step, Again: again})
+
+
+def told() -> Algorithm[Given]:
+    """Return a toy that, after its sum, tells the clients something and wants nothing back."""
+
+    def step(site: float, given: Given) -> Answer:
+        return Answer(delta=np.full(8, site), count=3)
+
+    def tell(site: float, given: Again) -> None:
+        return None
+
+    def round(state: Given, cohort: Cohort) -> Round[Given]:
+        yield Ask(cohort, given=state, back=Answer)
+        yield Ask(cohort, given=Again(weights=state.weights))
+        return state
+
+    return _algorithm(round, {Given: step, Again: tell})
+
+
+def countless() -> Algorithm[Given]:
+    """Return a toy whose clients send no exact count: a policy with noise admits it."""
+
+    def step(site: float, given: Given) -> Drift:
+        return Drift(delta=np.full(8, site))
+
+    def round(state: Given, cohort: Cohort) -> Round[Given]:
+        reply = yield Ask(cohort, given=state, back=Drift)
+        total = reply.total(Drift)
+        return Given(weights=(state.weights + total.delta).astype(np.float32))
+
+    return _algorithm(round, {Given: step})
+
+
+def _algorithm(round: Any, answers: Any) -> Algorithm[Given]:
     return Algorithm(
         name="toy",
         citation="none",
         init=lambda rng: Given(weights=np.zeros(8, np.float32)),
         predict=lambda site, given: np.zeros((1, 1)),
-        forms=(Form.of("mean", round, answers={Given: step}),),
+        forms=(Form.of("mean", round, answers=answers),),
         dims={"d": 8},
     )
 
@@ -101,6 +173,7 @@ class Toy:
     stores: dict[str, MemoryStore] = field(default_factory=dict)
     checkpoints: dict[str, str] = field(default_factory=dict)
     finished: bool = False
+    lost: list[int] = field(default_factory=list)
 
     def view(self, *, reports: bool = True) -> RunView:
         """Return the run as an auditor gets it, with its report files."""
@@ -114,7 +187,7 @@ class Toy:
             plan_text=self.plan.text().encode(),
             policy_text=text(self.policy.document()),
             roster_text=text(roster),
-            result_text=text(RESULT) if self.finished else b"",
+            result_text=text({**RESULT, "lost_rounds": self.lost}) if self.finished else b"",
             metrics_text=METRICS_TEXT,
             weights=dict(WEIGHTS) if self.finished else {},
             ledgers={name: store.lines for name, store in self.stores.items()},
@@ -154,42 +227,78 @@ def with_reports(view: RunView) -> RunView:
     return replace(view, reports=render(build_report(view), FORMATS))
 
 
+Lose = Callable[[Header, str], bool]
+"""Tells, by an envelope's header and addressee, whether it is lost on its way."""
+
+
+def maskless(name: str = "he") -> PrivacyPolicy:
+    """Return a preset without its masks: an aggregator must then be trusted to be semi-honest."""
+    policy = PrivacyPolicy.preset(name)
+    chain = tuple(guard for guard in policy.rules[Disclosure.SUM] if guard.guard != "mask")
+    rules = {**policy.rules, Disclosure.SUM: chain}
+    return policy.model_copy(update={"name": f"{name}_maskless", "rules": rules})
+
+
+def lose(client: str, *items: str, round: int | None = None) -> Lose:
+    """Return a loss of what a client sends or gets: of items that end so, in a round."""
+
+    def lost(header: Header, to: str) -> bool:
+        there = client in (header.sender, to) and round in (None, header.round)
+        return there and header.item.endswith(items or ("",))
+
+    return lost
+
+
+def reserve(**asked: Any) -> dict[str, str | int]:
+    """Take from a budget without a store: the facts that a client records."""
+    cap = asked["cap"]
+    stated = {"delta": repr(cap.delta), "epsilon": repr(cap.epsilon), "head": "ab" * 32}
+    return {"dataset": asked["dataset"], "entries": 1, **stated}
+
+
 class Bus:
-    """Sessions of all parties, wired in process, through bytes."""
+    """Sessions of all parties, wired in process, through bytes.
+
+    Attributes:
+        lose: what is lost on its way.
+    """
 
     def __init__(
         self,
         policy: PrivacyPolicy,
         rounds: int,
-        clients: tuple[str, ...],
-        site: Callable[[str], float],
-        synthetic: bool,
+        clients: tuple[str, ...] = CLIENTS,
+        site: Callable[[str], float] = lambda name: 0.25,
+        synthetic: bool = True,
+        algorithm: Algorithm[Any] | None = None,
     ) -> None:
-        algorithm = toy()
-        encrypted = "he" in {g.guard for chain in policy.rules.values() for g in chain}
-        bfv: Bfv | None = scheme() if encrypted else None
+        algorithm = algorithm or toy()
+        wanted = encryption(policy.rules.get(Disclosure.SUM, ()))
+        he: Scheme | None = scheme(SCHEMES[wanted]) if wanted else None
         data = DataPlan(
             name="toy", task="node", features=1, classes=2, records=4, synthetic=synthetic
         )
-        plan = make_plan(algorithm, policy, data=data, clients=clients, rounds=rounds, scheme=bfv)
+        plan = make_plan(algorithm, policy, data=data, clients=clients, rounds=rounds, scheme=he)
         roles = {AGGREGATOR_NAME: Role.AGGREGATOR, **dict.fromkeys(clients, Role.CLIENT)}
-        if encrypted:
+        if he is not None:
             roles[AUTHORITY_NAME] = Role.KEY_AUTHORITY
         people = {name: Identity.generate(name, role) for name, role in roles.items()}
         roster, nonce = Roster(p.party for p in people.values()), bytes(range(16))
         run = run_id(nonce, roster, plan.digest, policy.digest)
         self.toy = Toy(plan, policy, roster, nonce, run, people)
         self.form, self.algorithm = algorithm.forms[0], algorithm
+        self.lose: Lose = lambda header, to: False
 
         def tools(name: str) -> tuple[Papers, Ledger, bytes]:
             store = self.toy.stores.setdefault(name, MemoryStore())
             ledger = Ledger(name, run, store, lambda: "2026-01-02T03:04:05Z")
-            return Papers(people[name], roster, plan, policy, run, bfv), ledger, ROUNDING
+            mine = Papers(people[name], roster, plan, policy, run, he, reserve=reserve)
+            return mine, ledger, ROUNDING
 
         self.others: dict[str, ClientSession | KeyAuthoritySession] = {
             name: ClientSession(*tools(name), site=site(name), form=self.form) for name in clients
         }
-        if encrypted:
+        if he is not None:
             self.others[AUTHORITY_NAME] = KeyAuthoritySession(*tools(AUTHORITY_NAME))
         self.aggregator = AggregatorSession(*tools(AGGREGATOR_NAME), self.form)
 
@@ -198,17 +307,24 @@ class Bus:
         outgoing = list(parcels)
         while outgoing:
             for parcel in outgoing:
+                if self._lost(parcel):
+                    continue
                 for answer in self.others[parcel.to].receive(parcel.data):
-                    self.aggregator.receive(answer.data)
+                    if not self._lost(answer):
+                        self.aggregator.receive(answer.data)
             outgoing = self.aggregator.advance()
+
+    def _lost(self, parcel: Parcel) -> bool:
+        return self.lose(Envelope.decode(parcel.data).header, parcel.to)
 
     def ask(self, ask: Ask, number: int) -> Reply:
         """Return the reply to one Ask."""
+        self.deliver(self.aggregator.prepare(number))
         self.deliver(self.aggregator.ask(ask, number))
         return self.aggregator.reply()
 
     def play(self, rounds: int) -> None:
-        """Play rounds of the toy algorithm."""
+        """Play rounds of the algorithm; a round with too few clients is skipped."""
         state = self.algorithm.init(np.random.default_rng(0))
         cohort = Cohort(self.toy.plan.clients)
         self.deliver(self.aggregator.start())
@@ -220,6 +336,8 @@ class Bus:
                     ask = steps.send(self.ask(ask, number))
             except StopIteration as stop:
                 state = stop.value
+            except RoundLost:
+                self.toy.lost.append(number)
 
     def finish(self, *, whole: bool = True) -> Toy:
         """Close all sessions, sign their heads, return the run; `whole`: it reached its end."""
@@ -232,15 +350,19 @@ class Bus:
 
 
 def run_toy(
-    policy: str = "he",
+    policy: str | PrivacyPolicy = "he",
     *,
     rounds: int = 2,
     clients: tuple[str, ...] = CLIENTS,
     site: Callable[[str], float] = lambda name: 0.25,
     synthetic: bool = True,
+    losing: Lose | None = None,
+    algorithm: Algorithm[Any] | None = None,
 ) -> Toy:
     """Return a finished toy run."""
-    bus = Bus(PrivacyPolicy.preset(policy), rounds, clients, site, synthetic)
+    chosen = PrivacyPolicy.preset(policy) if isinstance(policy, str) else policy
+    bus = Bus(chosen, rounds, clients, site, synthetic, algorithm)
+    bus.lose = losing or bus.lose
     bus.play(rounds)
     return bus.finish()
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 import tenseal.sealapi as seal
 
-from crypto.bfv_sealapi import DEGREE, PLAIN_MODULUS, SealBfv
+from crypto.bfv_sealapi import BFV44, BFV48, DEGREE, Parameters, SealBfv
 from crypto.samplers import Stream
 from crypto.seal_files import Scratch
 
@@ -23,15 +24,17 @@ def by_seal(bfv: SealBfv, words: np.ndarray, plain: np.ndarray) -> np.ndarray:
     return out
 
 
-def test_the_shift_equals_seal_on_random_values_and_at_the_edges() -> None:
-    bfv = SealBfv()
+@pytest.mark.parametrize("chosen", [BFV44, BFV48], ids=lambda chosen: chosen.name)
+def test_the_shift_equals_seal_on_random_values_and_at_the_edges(chosen: Parameters) -> None:
+    bfv = SealBfv(chosen)
+    t = bfv.plain_modulus
     public, _ = bfv.keygen()
     stream = Stream(bytes(range(32)))
-    plain = stream.uniform(PLAIN_MODULUS, 2 * DEGREE)
-    half = PLAIN_MODULUS // 2
-    edges = [0, 1, half - 1, half, half + 1, PLAIN_MODULUS - 1, PLAIN_MODULUS // 16383]
+    plain = stream.uniform(t, 2 * DEGREE)
+    half = t // 2
+    edges = [0, 1, half - 1, half, half + 1, t - 1, t // 16383]
     plain[: len(edges)] = edges
-    words = bfv.parse(bfv.encrypt(public, stream.uniform(PLAIN_MODULUS, 2 * DEGREE)))
-    shifted = bfv.shifted(words, plain)
+    words = bfv.parse(bfv.encrypt(public, stream.uniform(t, 2 * DEGREE)))
+    shifted = bfv.shifted(words, plain.reshape(-1, DEGREE))
     assert np.array_equal(shifted, by_seal(bfv, words, plain))
     assert not np.array_equal(shifted, words)

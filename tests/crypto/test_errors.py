@@ -6,7 +6,7 @@ import pickle
 import pytest
 
 from crypto import errors
-from crypto.bfv import scheme
+from crypto.he import scheme
 from crypto.hpke import OpeningKey
 from crypto.samplers import Stream
 from crypto.signatures import SigningKey

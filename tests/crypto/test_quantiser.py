@@ -1,4 +1,7 @@
-"""Real numbers to exact integers and back; several integers per coefficient."""
+"""Real numbers to exact integers and back."""
+
+from fractions import Fraction
+from math import floor
 
 import numpy as np
 import pytest
@@ -6,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from crypto.errors import OutOfRange
-from crypto.quantiser import Grid, Packing, from_limbs, limbs
+from crypto.quantiser import Grid
 from crypto.samplers import Stream
 
 KEY = bytes(range(32))
@@ -50,22 +53,98 @@ def test_both_ends_are_reached_and_not_passed():
 
 
 class Extreme(Stream):
-    """A stream that draws one number, however unlikely."""
+    """A stream that draws its lowest or its highest number for ever, however unlikely."""
 
-    def __init__(self, draw):
+    def __init__(self, highest):
         super().__init__(KEY)
-        self.draw = draw
+        self.highest = highest
 
-    def unit(self, count):
-        return np.full(count, self.draw)
+    def fill(self, buffer):  # 32-bit words, read as signed
+        buffer.view("<i4")[:] = 2**31 - 1 if self.highest else -(2**31)
+
+    def unit(self, count):  # 53 bits, compared the other way round
+        return np.full(count, 0.0 if self.highest else 1 - 2.0**-53)
 
 
-@pytest.mark.parametrize("draw", [0.0, 1 - 2.0**-53])
-def test_zero_stays_zero_and_the_ends_hold_for_every_draw(draw):
-    values = np.array([0.0, 1.0, -1.0, 0.999, -0.999])
-    levels = Grid(1.0, 8).quantise(values, Extreme(draw)).tolist()
-    assert levels[:3] == [0, 127, -127]
-    assert levels[3:] == ([127, -126] if draw == 0 else [126, -127])
+EXTREMES = pytest.mark.parametrize("highest", [False, True])
+
+
+@EXTREMES
+@pytest.mark.parametrize("bits", [8, 20])
+def test_zero_stays_zero_and_the_ends_hold_for_every_draw(bits, highest):
+    grid = Grid(1.0, bits)
+    near = 1 - 0.3 * grid.step
+    top = grid.levels
+    levels = grid.quantise(np.array([0.0, -0.0, 1.0, -1.0, near, -near]), Extreme(highest))
+    assert levels[:4].tolist() == [0, 0, top, -top]
+    assert levels[4:].tolist() == ([top, 1 - top] if highest else [top - 1, -top])
+
+
+@EXTREMES
+@pytest.mark.parametrize("bound", [0.3, 1 / 3, 1.0, 7.7e-5, 123456.789, 3.1e300])
+@pytest.mark.parametrize("bits", [2, 12, 16])
+def test_no_draw_moves_a_value_that_lies_on_a_level(bound, bits, highest):
+    grid = Grid(bound, bits)
+    levels = np.arange(-grid.levels, grid.levels + 1)
+    assert np.array_equal(grid.quantise(grid.restore(levels), Extreme(highest)), levels)
+
+
+@EXTREMES
+@given(GRIDS, st.lists(st.floats(-1, 1), max_size=30))
+def test_the_clamp_is_not_needed(highest, grid, fractions):
+    values = np.array([*fractions, -1, 1]) * max(grid.bound, grid.levels * grid.step)
+    lifted = grid.lifted(values, Extreme(highest))
+    assert int(lifted.max()) <= 2 * grid.levels  # below zero it would be near 2^64
+
+
+@given(st.floats(0.01, 100), st.integers(2, 16), st.lists(st.floats(-1, 1), max_size=40))
+def test_narrow_grids_round_by_their_32_bit_words(bound, bits, fractions):
+    grid = Grid(bound, bits)
+    values = np.array(fractions) * bound
+    words = [int(w) for w in np.frombuffer(Stream(KEY).bytes(4 * values.size), "<i4")]
+    for value, word, level in zip(values, words, grid.quantise(values, Stream(KEY)), strict=True):
+        draw = Fraction(2 * word + 1 + 2**32, 2**33)
+        exact = Fraction(value) / Fraction(grid.step) + draw
+        slack = Fraction(1, 2**34)  # of the floating-point quotient
+        assert floor(exact - slack) <= level <= floor(exact + slack)
+
+
+def test_the_probability_of_rounding_up_is_exact_to_half_a_draw():
+    words = np.arange(-(2**14), 2**14, dtype=np.int64) * 2**17  # one block, evenly spread
+
+    class Sweep(Stream):
+        def fill(self, buffer):
+            buffer.view("<i4")[:] = words
+
+    grid = Grid(1.0, 4)
+    for fraction in (0.0, 0.25, 0.5, 0.8):
+        level = grid.quantise(np.full(words.size, (3 + fraction) * grid.step), Sweep(KEY))
+        assert abs(level.mean() - 3 - fraction) <= 2.0**-15
+
+
+@pytest.mark.parametrize("bits", [2, 8, 12, 16, 17, 32])
+def test_lifted_levels_are_the_levels_and_l(bits):
+    grid, size = Grid(0.7, bits), (1 << 15) + 300  # more than a block
+    values = np.array([0.7, -0.7, *(Stream(KEY).unit(size) - 0.5)])
+    levels = grid.quantise(values, Stream(KEY))
+    for kind in (np.uint16, np.uint32, np.uint64):
+        if np.iinfo(kind).max < 2 * grid.levels:
+            with pytest.raises(OutOfRange):
+                grid.lifted(values, Stream(KEY), kind)
+            continue
+        lifted = grid.lifted(values, Stream(KEY), kind)
+        assert lifted.dtype == kind
+        assert np.array_equal(lifted.astype(np.int64), levels + grid.levels)
+    with pytest.raises(OutOfRange):
+        grid.lifted(values, Stream(KEY), np.int64)
+
+
+def test_single_precision_and_strides_round_as_the_same_numbers():
+    values = (Stream(KEY).unit(20_000) - 0.5).astype(np.float32)[::3]
+    expected = Grid(0.6, 16).quantise(values.astype(np.float64), Stream(KEY))
+    assert np.array_equal(Grid(0.6, 16).quantise(values, Stream(KEY)), expected)
+    with pytest.raises(OutOfRange):  # the nearest single-precision number above the bound
+        Grid(0.1, 8).quantise(np.array([0.1], dtype=np.float32), Stream(KEY))
 
 
 @pytest.mark.parametrize("bad", [1.0000001, -2.0, np.nan, np.inf, -np.inf])
@@ -73,6 +152,12 @@ def test_values_outside_are_refused_not_clipped(bad):
     with pytest.raises(OutOfRange) as refusal:
         Grid(1.0, 8).quantise(np.array([0.1, bad]), Stream(KEY))
     assert str(bad) not in str(refusal.value)
+    late = np.zeros((1 << 15) + 5)
+    late[-1] = bad
+    for bits in (8, 20):
+        for rounding in (Grid(1.0, bits).quantise, Grid(1.0, bits).lifted):
+            with pytest.raises(OutOfRange):
+                rounding(late, Stream(KEY))
 
 
 def test_only_vectors_are_quantised():
@@ -87,91 +172,3 @@ def test_only_vectors_are_quantised():
 def test_impossible_grids_are_refused(bound, bits):
     with pytest.raises(OutOfRange):
         Grid(bound, bits)
-
-
-@st.composite
-def packings(draw):
-    value_bits, cohort = draw(st.integers(1, 20)), draw(st.integers(1, 300))
-    need = value_bits + (cohort - 1).bit_length()
-    return Packing(value_bits, cohort, draw(st.integers(need, 62)))
-
-
-@given(packings(), st.integers(0, 40), st.integers(0, 2**32))
-def test_sums_of_a_whole_cohort_unpack_exactly(packing, count, seed):
-    stream = Stream(seed.to_bytes(32, "big"))
-    rows = [stream.uniform(1 << packing.value_bits, count) for _ in range(packing.cohort)]
-    rows[0][:1] = (1 << packing.value_bits) - 1
-    total = sum((packing.pack(row) for row in rows[1:]), packing.pack(rows[0]))
-    assert total.size == packing.coefficients(count)
-    assert total.size == 0 or int(total.max()) < 1 << packing.plain_bits
-    assert np.array_equal(packing.unpack(total, count), sum(rows[1:], rows[0]))
-
-
-def test_the_largest_sum_fits_exactly():
-    packing = Packing(value_bits=16, cohort=10, plain_bits=44)
-    assert (packing.slot_bits, packing.per) == (20, 2)
-    full = packing.pack(np.full(5, 0xFFFF, dtype=np.uint64)) * np.uint64(10)
-    assert packing.unpack(full, 5).tolist() == [655350] * 5
-
-
-def test_an_impossible_packing_explains_itself():
-    with pytest.raises(OutOfRange, match=r"100 clients of 40-bit values needs 47 bits.*holds 44"):
-        Packing(value_bits=40, cohort=100, plain_bits=44)
-    for wrong in ((0, 1, 44), (8, 0, 44), (8, 1, 63), (8, 1, 0)):
-        with pytest.raises(OutOfRange):
-            Packing(*wrong)
-
-
-@pytest.mark.parametrize(
-    "values",
-    [
-        np.array([1, 1 << 16], dtype=np.uint64),
-        np.array([-1], dtype=np.int64),
-        np.array([1.0]),
-        np.zeros((2, 2), dtype=np.uint64),
-    ],
-)
-def test_packing_never_wraps_silently(values):
-    with pytest.raises(OutOfRange):
-        Packing(16, 10, 44).pack(values)
-
-
-def test_totals_that_no_cohort_can_reach_are_refused():
-    packing = Packing(value_bits=16, cohort=10, plain_bits=44)
-    good = packing.pack(np.array([1, 2, 3], dtype=np.uint64))
-    assert packing.unpack(good, 3).tolist() == [1, 2, 3]
-    too_large = np.array([10 * 0xFFFF + 1, 0], dtype=np.uint64)
-    beyond_slots = good + np.array([1 << 40, 0], dtype=np.uint64)
-    unused_slot = good + np.array([0, 1 << 20], dtype=np.uint64)
-    for wrong in (too_large, beyond_slots, unused_slot, good[:1]):
-        with pytest.raises(OutOfRange):
-            packing.unpack(wrong, 3)
-
-
-def test_a_wrong_blind_is_noticed():
-    packing = Packing(value_bits=16, cohort=3, plain_bits=44)
-    noise = Stream(KEY).uniform(1 << 44, 500)
-    with pytest.raises(OutOfRange):
-        packing.unpack(noise, 1000)
-
-
-@given(st.integers(1, 8), st.integers(1, 40), st.data())
-def test_limbs_add_up_over_a_cohort(count, bits, data):
-    values = data.draw(st.lists(st.integers(0, 2 ** (count * bits) - 1), min_size=1, max_size=6))
-    split = [limbs(value, count, bits) for value in values]
-    assert all(0 <= limb < 1 << bits for row in split for limb in row)
-    totals = [sum(column) for column in zip(*split, strict=True)]
-    assert from_limbs(totals, bits) == sum(values)
-
-
-@pytest.mark.parametrize(
-    ("value", "count", "bits"), [(-1, 2, 8), (1 << 16, 2, 8), (1, 0, 8), (1, 1, 0)]
-)
-def test_integers_that_do_not_fit_are_refused(value, count, bits):
-    with pytest.raises(OutOfRange):
-        limbs(value, count, bits)
-
-
-def test_negative_totals_are_refused():
-    with pytest.raises(OutOfRange):
-        from_limbs([1, -1], 8)

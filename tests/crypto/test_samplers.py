@@ -74,6 +74,26 @@ def test_words_are_little_endian_and_continue_the_stream():
     assert np.array_equal(np.concatenate([first, second]), whole)
 
 
+@pytest.mark.parametrize("sizes", [(0, 1, 31, 68), (100,), ((1 << 18) + 3, 5)])
+def test_filling_is_reading_without_a_copy(sizes):
+    filled, whole = Stream(KEY), Stream(KEY).bytes(sum(sizes))
+    buffer = np.empty(sum(sizes), dtype=np.uint8)
+    start = 0
+    for size in sizes:
+        filled.fill(buffer[start : start + size])
+        start += size
+    assert buffer.tobytes() == whole
+    assert filled.bytes(9) == Stream(KEY).bytes(sum(sizes) + 9)[-9:]
+
+
+@pytest.mark.parametrize(
+    "buffer", [np.zeros(4, np.uint16), np.zeros((2, 2), np.uint8), np.zeros(4, np.uint8)[::2]]
+)
+def test_only_a_plain_vector_of_bytes_is_filled(buffer):
+    with pytest.raises(OutOfRange):
+        Stream(KEY).fill(buffer)
+
+
 @pytest.mark.parametrize("modulus", [1, 2, 3, 1 << 44, 4398046568449, MAX_MODULUS, MAX_MODULUS - 1])
 def test_uniform_is_the_sequence_of_accepted_words(modulus):
     mask = (1 << (modulus - 1).bit_length()) - 1

@@ -14,14 +14,17 @@ Recorded = Callable[..., Recording]
 
 @pytest.fixture(scope="session")
 def recorded(tmp_path_factory: pytest.TempPathFactory) -> Recorded:
-    """``recorded(name, policy, seed=1, again=0)`` returns the recording, making it if needed."""
+    """``recorded(name, policy, again=0, **more)`` returns the recording, making it if needed.
+
+    `more` goes to :func:`config`.
+    """
     made: dict[Any, Recording] = {}
 
-    def get(name: str, policy: str, seed: int = 1, again: int = 0) -> Recording:
-        key = (name, policy, seed, again)
+    def get(name: str, policy: str, again: int = 0, **more: Any) -> Recording:
+        key = (name, policy, again, *sorted(more.items()))
         if key not in made:
             path = tmp_path_factory.mktemp("law") / "run"
-            made[key] = record(config(name, policy, seed=seed), path)
+            made[key] = record(config(name, policy, **more), path)
         return made[key]
 
     return get

@@ -25,15 +25,28 @@ from secure_fgl.runs import Run
 from secure_fgl.transports.memory import MemoryTransport
 from tests.toys.stage import Tap
 
-POLICIES = ("he", "pilot", "unsafe_plaintext")
+POLICIES = ("he", "masks", "ckks", "unsafe_plaintext")
+"""What most laws are held against; ``pilot`` has the same chain as ``he``, and a law says so."""
+PROTECTED = POLICIES[:3]
 ROUNDS, CLIENTS, HIDDEN = 2, 5, 8
 
 
-def config(name: str, policy: str = "pilot", *, seed: int = 1, **model: Any) -> Config:
+def config(
+    name: str,
+    policy: str = "pilot",
+    *,
+    seed: int = 1,
+    rounds: int = ROUNDS,
+    drop: str = "",
+    store: Path | None = None,
+    **model: Any,
+) -> Config:
     """Return the small configuration that all laws share."""
     return Config.parse(
         {
-            "algorithm": {"name": name, "rounds": ROUNDS},
+            "algorithm": {"name": name, "rounds": rounds},
+            "faults": {"drop": drop},
+            "budget": {"store": str(store) if store else None},
             "model": {"hidden": HIDDEN, **model},
             "data": {
                 "name": "synthetic_banks",

@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 
+from protocols.envelope import Envelope
+from protocols.policy import PRESETS
+from protocols.rounds import Ask, Cohort, Reply
 from secure_fgl.catalogue import algorithm_names
 from secure_fgl.config import Config
+from secure_fgl.driving import Driver
 from secure_fgl.federation import Federation
 from tests.laws.conftest import Recorded
-from tests.laws.runs import POLICIES, Recording
+from tests.laws.runs import POLICIES, Recording, config, record
 
 NAMES = algorithm_names()
 KEYS = {
@@ -26,13 +34,84 @@ def learnt(recording: Recording) -> tuple[Any, Any]:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_every_policy_gives_the_same_model_and_metrics(name: str, recorded: Recorded) -> None:
-    results = [recorded(name, policy).result for policy in POLICIES]
-    assert len({result["model_sha256"] for result in results}) == 1
-    assert results[0]["metrics"] == results[1]["metrics"] == results[2]["metrics"]
-    assert len({result["backend"] for result in results}) == 2  # they did not take one road
+    found = [recorded(name, policy) for policy in POLICIES]
+    assert all(learnt(one) == learnt(found[0]) for one in found)
+    backends = {one.result["backend"] for one in found}
+    assert len(backends) == len(POLICIES)  # they did not take one road
 
 
-@pytest.mark.parametrize("policy", ["he", "unsafe_plaintext"])
+def test_the_pilot_is_the_he_policy_under_another_name() -> None:
+    pilot, he = (PRESETS[name].document() for name in ("pilot", "he"))
+    assert {**pilot, "name": ""} == {**he, "name": ""}
+
+
+@pytest.mark.parametrize("policy", ["he", "masks"])
+def test_o9_keys_made_anew_every_round_do_not_change_the_model(
+    policy: str, recorded: Recorded, tmp_path: Path
+) -> None:
+    often = PRESETS[policy].model_copy(update={"name": "often", "rekey_rounds": 1})
+    rekeyed = record(config("fed_avg"), tmp_path / "run", policy=often)
+    assert learnt(rekeyed) == learnt(recorded("fed_avg", policy))
+    calls = [e for e in rekeyed.entries() if e["kind"] == "release" and e["item"] == "pair.call"]
+    assert {e["round"] for e in calls} == {0, 2}
+
+
+# --- drop-outs ----------------------------------------------------------------------------------
+
+
+@contextmanager
+def without_client(place: int, round: int) -> Iterator[None]:
+    """Ask everybody but one client in one round: the control of a client that vanished in it."""
+    ask = Driver.ask
+
+    def asked(self: Driver, wanted: Ask, number: int) -> Reply:
+        if number == round:
+            members = wanted.cohort._members
+            cohort = Cohort([m for n, m in enumerate(members, 1) if n != place])
+            wanted = replace(wanted, cohort=cohort)
+        return ask(self, wanted, number)
+
+    with patch.object(Driver, "ask", asked):
+        yield
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_o5_with_a_client_that_vanished_all_policies_learn_what_its_absence_gives(
+    name: str, recorded: Recorded, tmp_path: Path
+) -> None:
+    with without_client(2, round=2):
+        control = record(config(name, "unsafe_plaintext", rounds=3), tmp_path / "run")
+    for policy in POLICIES:
+        dropped = recorded(name, policy, rounds=3, drop="2@2")
+        assert learnt(dropped) == learnt(control), policy
+        assert dropped.result["lost_rounds"] == []
+    whole = recorded(name, "unsafe_plaintext", rounds=3)
+    assert learnt(whole) != learnt(control)  # the client is missed
+
+
+@pytest.mark.parametrize("moment", ["after_upload", "before_shares"])
+@pytest.mark.parametrize("name", NAMES)
+def test_o5_an_upload_that_has_arrived_counts(name: str, moment: str, recorded: Recorded) -> None:
+    """Its sender may vanish afterwards: the others' shares take its masks off."""
+    whole = recorded(name, "unsafe_plaintext", rounds=3)
+    for policy in POLICIES:
+        dropped = recorded(name, policy, rounds=3, drop=f"2@2:{moment}")
+        assert learnt(dropped) == learnt(whole), policy
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+def test_a_round_with_too_few_clients_is_skipped_alike(policy: str, recorded: Recorded) -> None:
+    lost = recorded("fed_avg", policy, rounds=3, drop="2@2,3@2")
+    assert lost.result["lost_rounds"] == [2]
+    twin = recorded("fed_avg", "unsafe_plaintext", rounds=3, drop="2@2,3@2")
+    assert learnt(lost) == learnt(twin) != learnt(recorded("fed_avg", policy, rounds=3))
+    assert lost.result["verdict"] == "self-consistent only"
+
+
+# --- seeds --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("policy", ["masks", "unsafe_plaintext"])
 @pytest.mark.parametrize("name", NAMES)
 def test_a_seed_fixes_the_model_and_another_seed_another(
     name: str, policy: str, recorded: Recorded
@@ -44,14 +123,19 @@ def test_a_seed_fixes_the_model_and_another_seed_another(
         assert first.result["model_sha256"] != other.result["model_sha256"]
 
 
+def sealed(found: Mapping[bytes, Envelope]) -> list[Envelope]:
+    public = ("key.call", "pair.call")  # signed, and with nothing secret in them
+    return [e for e in found.values() if e.header.item not in public]
+
+
 @pytest.mark.parametrize("name", NAMES)
 def test_o15_two_runs_of_one_seed_share_no_secret(name: str, recorded: Recorded) -> None:
     """Keys, nonces and blinds come from the operating system, never from the seed."""
     first, again = recorded(name, "he"), recorded(name, "he", again=1)
     one, two = first.envelopes(), again.envelopes()
     assert not set(one) & set(two)
-    bodies = [{e.body for e in found.values() if e.body} for found in (one, two)]
-    assert not bodies[0] & bodies[1]
+    bodies = [{bytes(e.body) for e in sealed(found)} for found in (one, two)]
+    assert bodies[0] and not bodies[0] & bodies[1]
     nonces = [{e.header.nonce for e in found.values()} for found in (one, two)]
     assert not nonces[0] & nonces[1] and len(nonces[0]) == len(one)
 
@@ -70,14 +154,14 @@ def test_the_result_has_the_keys_that_were_promised(
 
 def test_real_data_gives_the_same_model_under_encryption(data_root: Path, tmp_path: Path) -> None:
     results = {}
-    for policy in ("he", "unsafe_plaintext"):
+    for policy in POLICIES:
         example = Path(__file__).resolve().parents[2] / "examples" / "cora.yaml"
         settings = [f"policy={policy}", f"data.root={data_root}", "algorithm.rounds=3"]
         run = Federation.from_config(Config.load(example, settings)).run(tmp_path / policy)
         results[policy] = run.result
         assert set(run.result) >= KEYS
-    he, clear = results["he"], results["unsafe_plaintext"]
-    assert he["model_sha256"] == clear["model_sha256"] is not None
-    assert he["metrics"] == clear["metrics"]
+    he = results["he"]
+    assert {r["model_sha256"] for r in results.values()} == {he["model_sha256"]} != {None}
+    assert all(r["metrics"] == he["metrics"] for r in results.values())
     assert he["metrics"]["test_accuracy"] > 0.3  # the largest class: learning took place
     assert he["data"]["synthetic"] is False

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
+from audits.report import build_report
 from protocols.envelope import Envelope
 from protocols.gateway import commitment
 from secure_fgl.catalogue import algorithm_names
 from tests.laws.conftest import Recorded
-from tests.laws.runs import POLICIES, Recording
+from tests.laws.runs import POLICIES, PROTECTED, Recording, config, record
 
 NAMES = algorithm_names()
 
@@ -80,3 +82,46 @@ def test_what_is_unsafe_is_called_unsafe_everywhere(name: str, recorded: Recorde
     assert "UNSAFE" in clear.files()["report/report.md"].decode().upper()
     assert not [e for e in protected.entries() if e["kind"] == "release" and e["unsafe"]]
     assert not any(item.unsafe for item in protected.plan.items)
+
+
+# --- drop-outs and noise ------------------------------------------------------------------------
+
+MOMENTS = {
+    "": "before the request reached it",
+    ":after_upload": "before the survivor list reached it",
+    ":before_shares": "before its shares arrived",
+}
+
+
+@pytest.mark.parametrize("moment", sorted(MOMENTS))
+@pytest.mark.parametrize("policy", PROTECTED)
+def test_o5_the_evidence_names_who_vanished_and_holds(
+    policy: str, moment: str, recorded: Recorded
+) -> None:
+    recording = recorded("fed_avg", policy, rounds=3, drop=f"2@2{moment}")
+    assert recording.run is not None
+    verified = recording.run.verify()
+    assert verified.ok, verified.failed
+    details = {step.name: step.detail for step in verified.steps}
+    assert details["receipts"].endswith("with clients that vanished: client-2 in round 2")
+    assert "totals, each opened once and over the uploads that had arrived" in details["opened"]
+    (gone,) = build_report(recording.run.view()).dropouts.vanished
+    assert (gone.client, gone.round, gone.moment) == ("client-2", 2, MOMENTS[moment])
+    opens = [e for e in recording.entries() if e["kind"] == "open"]
+    assert {e["survivors"] for e in opens if e["round"] == 2} == {5 if moment else 4}
+    assert {e["survivors"] for e in opens if e["round"] != 2} == {5}
+
+
+def test_o20_a_run_with_noise_leaves_evidence_and_a_number(tmp_path: Path) -> None:
+    chosen = config("fed_avg", "calibrated", store=tmp_path / "budgets")
+    recording = record(chosen, tmp_path / "run")
+    assert recording.run is not None
+    verified = recording.run.verify()
+    assert verified.ok, verified.failed
+    details = {step.name: step.detail for step in verified.steps}
+    assert details["budget"] == "5 clients reserved their budget before any noise was drawn"
+    assert "no score left the clients" in details["result"]
+    (account,) = build_report(recording.run.view()).accounting
+    assert account.borne_out and account.not_covered == ()
+    assert float(account.recorded) <= float(account.target)
+    assert recording.result["metrics"]["test_accuracy"] is None

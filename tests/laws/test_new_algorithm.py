@@ -49,7 +49,7 @@ def test_a_copy_under_a_new_name_is_judged_by_every_law(
     assert NEW not in algorithm_names()
     write(drop)
     assert NEW in algorithm_names()
-    for policy in ("he", "unsafe_plaintext"):
+    for policy in ("masks", "unsafe_plaintext"):
         admission.test_admitted_in_some_form(NEW, policy)
         admission.test_every_field_has_shape_unit_and_meaning(NEW, policy)
         admission.test_planned_bytes_are_the_bytes_sent_and_counts_stay_within_times(
@@ -70,6 +70,7 @@ def test_a_file_that_sends_each_update_is_not_admitted_by_the_pilot(drop: Path) 
         drop,
         ("    SumMessage,\n", "    NoisedMessage,\n    SumMessage,\n"),
         ("class Update(SumMessage)", "class Update(NoisedMessage)"),
+        ("class Change(SumMessage)", "class Change(NoisedMessage)"),
     )
     assert NEW in algorithm_names()
     with pytest.raises(NotAdmitted) as refused:

@@ -52,7 +52,7 @@ def outputs(capfd: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture)
     return [shown.out, shown.err, caplog.text]
 
 
-@pytest.mark.parametrize("policy", ["he", "unsafe_plaintext"])
+@pytest.mark.parametrize("policy", ["he", "masks", "unsafe_plaintext"])
 @pytest.mark.parametrize("name", NAMES)
 def test_a_planted_value_appears_nowhere(
     name: str,

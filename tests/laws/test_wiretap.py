@@ -9,13 +9,16 @@ import numpy as np
 import pytest
 import tenseal
 
-from crypto.bfv import scheme
+from crypto.he import scheme
 from protocols.disclosures import Disclosure
 from protocols.envelope import Envelope
-from protocols.roster import Identity, Role
+from protocols.groups import Group
+from protocols.pairs import Pairs
+from protocols.policy import PRESETS
+from protocols.roster import Identity, Role, Roster
 from secure_fgl.catalogue import algorithm_names
 from tests.laws.conftest import Recorded
-from tests.laws.runs import Parties, Recording, config, record
+from tests.laws.runs import PROTECTED, Parties, Recording, config, record
 from tests.laws.search import found, spellings, telling
 from tests.laws.walk import secrets
 
@@ -50,7 +53,17 @@ def quantised(twin: Recording) -> list[bytes]:
     return spelled
 
 
-@pytest.mark.parametrize("policy", ["he", "pilot"])
+def opened_bodies(recording: Recording) -> bytes:
+    """Return what is inside the seals of all uploads: what the aggregator itself gets to see."""
+    aggregator = recording.parties.identity("aggregator")
+    uploads = (e for e in recording.envelopes().values() if e.header.item.endswith(".up.SUM"))
+    info = ((e, e.header.encode(without_body=True)) for e in uploads)
+    bodies = b"".join(aggregator.opening.open(said, bytes(e.body)) for e, said in info)
+    assert bodies
+    return bodies
+
+
+@pytest.mark.parametrize("policy", PROTECTED)
 @pytest.mark.parametrize("name", NAMES)
 def test_a_wiretap_sees_no_clear_payload(name: str, policy: str, recorded: Recorded) -> None:
     protected, twin = recorded(name, policy), recorded(name, "unsafe_plaintext")
@@ -58,6 +71,7 @@ def test_a_wiretap_sees_no_clear_payload(name: str, policy: str, recorded: Recor
     wire = protected.wire()
     assert len(wire) > 100_000
     assert found(payloads, wire) == 0
+    assert found(payloads, opened_bodies(protected)) == 0
     assert found(quantised(twin), twin.wire()) > 0  # control: the same search finds it in clear
 
 
@@ -72,10 +86,13 @@ def test_the_search_finds_each_spelling_that_is_planted(name: str, recorded: Rec
         assert found([spelling], wire[:1001] + spelling[:64] + wire[1001:]) > 0
 
 
+@pytest.mark.parametrize("policy", PROTECTED)
 @pytest.mark.parametrize("name", NAMES)
-def test_o27_sizes_and_headers_tell_nothing_of_the_data(name: str, recorded: Recorded) -> None:
+def test_o27_sizes_and_headers_tell_nothing_of_the_data(
+    name: str, policy: str, recorded: Recorded
+) -> None:
     """Two clients' traffic differs in names, digests and ciphertext only."""
-    recording = recorded(name, "he")
+    recording = recorded(name, policy)
     shapes: dict[str, list[Any]] = {}
     for data, envelope in recording.envelopes().items():
         header = envelope.header
@@ -89,8 +106,14 @@ def test_o27_sizes_and_headers_tell_nothing_of_the_data(name: str, recorded: Rec
 # --- the aggregator's object graph --------------------------------------------------------------
 
 
+STATES = {"he": {"OPENING", "ASKED", "VOTING", "SHARING"}, "masks": {"ASKED", "VOTING", "SHARING"}}
+
+
+@pytest.mark.parametrize("policy", sorted(STATES))
 @pytest.mark.parametrize("name", NAMES)
-def test_o9_the_aggregator_reaches_no_secret_key(name: str, tmp_path: Path) -> None:
+def test_o9_the_aggregator_reaches_no_secret_of_others(
+    name: str, policy: str, tmp_path: Path
+) -> None:
     looked: list[str] = []
 
     def watch(parties: Parties) -> None:
@@ -98,8 +121,8 @@ def test_o9_the_aggregator_reaches_no_secret_key(name: str, tmp_path: Path) -> N
         own = parties.identity("aggregator")
         assert secrets(parties.aggregator, own) == []
 
-    recording = record(config(name, "he"), tmp_path / "run", watch=watch)
-    assert len(looked) == recording.result["exchanges"] and {"OPENING", "ASKED"} <= set(looked)
+    recording = record(config(name, policy), tmp_path / "run", watch=watch)
+    assert len(looked) == recording.result["exchanges"] and STATES[policy] <= set(looked)
     parties = recording.parties
     assert secrets(parties.aggregator, parties.identity("aggregator")) == []
 
@@ -108,12 +131,34 @@ def _private_context() -> tenseal.Context:
     return tenseal.context(tenseal.SCHEME_TYPE.BFV, poly_modulus_degree=4096, plain_modulus=1032193)
 
 
+def _pairs() -> Pairs:
+    policy, people = PRESETS["masks"], [Identity.generate(f"c{n}", Role.CLIENT) for n in range(4)]
+    aggregator = Identity.generate("aggregator", Role.AGGREGATOR)
+    roster = Roster(person.party for person in (*people, aggregator))
+    group = Group.of("ab" * 16, 0, roster.clients, policy)
+    return Pairs(people[0], roster, group, (), 3)
+
+
 PLANTED = {
     "SecretKey": lambda: scheme().keygen()[1],
     "OpeningKey": lambda: Identity.generate("client-1", Role.CLIENT).opening,
     "SigningKey": lambda: Identity.generate("client-1", Role.CLIENT).signing,
     "Context": _private_context,
+    "Pairs": _pairs,
 }
+
+
+@pytest.mark.parametrize("policy", ["masks"])
+def test_o6_clients_hold_pair_secrets_while_the_run_goes_on(policy: str, tmp_path: Path) -> None:
+    """Control of the walk: the same search finds them at a client, in every exchange."""
+    seen: list[bool] = []
+
+    def watch(parties: Parties) -> None:
+        own = parties.identity("client-1")
+        seen.append("Pairs" in secrets(parties.others["client-1"], own))
+
+    record(config("fed_avg", policy), tmp_path / "run", watch=watch)
+    assert seen and all(seen)
 
 
 @pytest.mark.parametrize("kind", sorted(PLANTED))
@@ -138,15 +183,18 @@ def test_the_walk_finds_the_secrets_of_the_parties_that_have_them(recorded: Reco
     parties = recorded("fed_avg", "he").parties
     client = parties.others["client-1"]
     assert "Site" in secrets(client, parties.identity("client-1"))
+    assert client.papers.pairs is None  # forgotten with the last round
     assert "OpeningKey" in secrets(client, parties.identity("client-2"))
 
 
-def test_every_envelope_but_the_key_is_sealed(recorded: Recorded) -> None:
+@pytest.mark.parametrize("policy", PROTECTED)
+def test_every_envelope_but_what_is_public_is_sealed(policy: str, recorded: Recorded) -> None:
     """The bodies of a protected run look like noise: no byte value stands out."""
-    recording = recorded("fed_avg", "he")
+    recording = recorded("fed_avg", policy)
     bodies: dict[bool, bytes] = {True: b"", False: b""}
     for envelope in recording.envelopes().values():
-        bodies[envelope.header.item.startswith("key.")] += envelope.body
+        public = envelope.header.item in ("key.call", "key.offer", "pair.call")
+        bodies[public] += envelope.body
     counts = np.bincount(np.frombuffer(bodies[False], np.uint8), minlength=256)
     expected = counts.sum() / 256
     statistic = float(((counts - expected) ** 2 / expected).sum())

@@ -15,9 +15,10 @@ from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 from cryptography.hazmat.primitives.hpke import MLKEM768X25519PrivateKey
 
 from algorithms.site import Site
-from crypto.bfv import SecretKey
+from crypto.he import SecretKey
 from crypto.hpke import OpeningKey
 from crypto.signatures import SigningKey
+from protocols.pairs import Pairs
 
 _NOT_ENTERED = (type, types.ModuleType, types.CodeType, types.BuiltinFunctionType)
 _HE = (SecretKey, seal.SecretKey, seal.Decryptor, seal.KeyGenerator)
@@ -60,7 +61,7 @@ def secrets(root: object, own: object) -> list[str]:
     found = []
     for thing in reachable(root):
         private = isinstance(thing, tenseal.Context) and thing.has_secret_key()
-        foreign = isinstance(thing, (*_KEYS, Site)) and id(thing) not in allowed
+        foreign = isinstance(thing, (*_KEYS, Site, Pairs)) and id(thing) not in allowed
         if isinstance(thing, _HE) or private or foreign:
             found.append(type(thing).__name__)
     return found

@@ -5,10 +5,16 @@ import pytest
 
 from protocols.control import REFUSALS
 from protocols.envelope import Envelope
-from protocols.errors import LedgerError, LocalProtocolError, Refused, RemoteProtocolError
+from protocols.errors import (
+    LedgerError,
+    LocalProtocolError,
+    Refused,
+    RemoteProtocolError,
+    RoundLost,
+)
 from protocols.ledger import read_lines
 from protocols.sessions.table import State
-from tests.protocols.toys import GIFTS, SOW, FullDisk, Gift, Update
+from tests.protocols.toys import GIFTS, SOW, FullDisk, Gift, Update, maskless
 from tests.protocols.wire import World, commitment_of, refused, uploads
 
 
@@ -21,7 +27,7 @@ def truth(world, members=None):
     return sum(world.sites[n].delta for n in members or world.names)
 
 
-@pytest.mark.parametrize("policy", ["pilot", "unsafe_plaintext"])
+@pytest.mark.parametrize("policy", ["pilot", "masks", "ckks", "unsafe_plaintext"])
 def test_a_round_gives_the_total_and_the_exact_count(policy):
     world = World(policy=policy).start()
     step = 0.5 * 10 / (2**15 - 1)
@@ -31,11 +37,11 @@ def test_a_round_gives_the_total_and_the_exact_count(policy):
         assert np.max(np.abs(total.delta - truth(world))) <= 5 * step
 
 
-def test_both_policies_give_bit_equal_totals():
+def test_o2_all_backends_give_bit_equal_totals():
     found = []
-    for policy in ("pilot", "unsafe_plaintext"):
+    for policy in ("unsafe_plaintext", "masks", "he", maskless(), "ckks"):
         found.append(World(policy=policy).start().round(1).total(Update).delta)
-    assert np.array_equal(*found)
+    assert all(np.array_equal(found[0], other) for other in found[1:])
 
 
 def test_a_cohort_at_the_minimum_is_summed_without_the_others(world):
@@ -105,7 +111,8 @@ def test_the_same_ask_again_gets_the_same_bytes_and_no_second_entry(world):
     assert all(site.asked == 1 for site in world.sites.values())
 
 
-def test_the_same_key_again_changes_nothing(world):
+def test_the_same_key_again_changes_nothing():
+    world = World(policy=maskless()).start()  # with masks the boxes come last
     offer = next(d for d in world.wire if Envelope.decode(d).header.item == "key.offer")
     session, lines = world.clients["client-1"], world.stores["client-1"].lines
     assert session.receive(offer) == []
@@ -180,14 +187,18 @@ def test_a_dead_aggregator_neither_starts_nor_replies(verb):
         getattr(world.aggregator, verb)()
 
 
-def test_answers_that_miss_are_named_and_nothing_is_opened(world):
+def test_a_round_without_enough_answers_is_lost_and_nothing_is_opened(world):
     parcels = world.ask(1)
-    for parcel in parcels[:-1]:
+    for parcel in parcels[:-2]:
         for answer in world.deliver(parcel):
             world.aggregator.receive(answer.data)
-    assert world.aggregator.advance() == []
-    with pytest.raises(RemoteProtocolError, match="client-5"):
+    with pytest.raises(RoundLost, match="3 clients are left"):
+        world.aggregator.advance()
+    assert "open" not in world.kinds("key-authority") + world.kinds("aggregator")
+    assert world.aggregator.state is State.READY
+    with pytest.raises(RemoteProtocolError):
         world.aggregator.reply()
+    assert world.round(2).total(Update).count == 20
 
 
 def test_close_destroys_the_key_and_ends_every_session(world):

@@ -18,7 +18,7 @@ def test_knowing_everything_but_the_nonce_confirms_nothing() -> None:
     )
     dims = world.papers(first.to).dims(item)
     assert given_digest([call, *given], dims) == seen  # the control: with the nonce it is found
-    guess = Call(members=call.members, nonce=bytes(16))
+    guess = Call(members=call.members, slot=call.slot, nonce=bytes(16))
     assert given_digest([guess, *given], dims) != seen
 
 

@@ -3,14 +3,11 @@
 import numpy as np
 import pytest
 
-from protocols.codec import encode
-from protocols.control import Call
 from protocols.envelope import Envelope
 from protocols.errors import BadEnvelope, Replay
-from protocols.gateway import given_digest
 from protocols.policy import PrivacyPolicy
 from protocols.sessions.table import State
-from tests.protocols.toys import SOW, Seed
+from tests.protocols.toys import SOW, Seed, maskless
 from tests.protocols.wire import World, headers_of, refused, uploads, where_of
 
 
@@ -112,8 +109,8 @@ def collected(world, members=None, **facts):
     return uploads(world, parcels)
 
 
-def opens(world, headers, where, total=None):
-    return not refused(world.authority.receive(world.evil_open(headers, where, total)))
+def opens(world, headers, where, total=None, mask=None):
+    return not refused(world.authority.receive(world.evil_open(headers, where, total, mask)))
 
 
 def test_the_honest_request_is_opened(world):
@@ -121,8 +118,9 @@ def test_the_honest_request_is_opened(world):
     assert opens(world, headers_of(sent), where_of(sent[0], world.names))
 
 
-def test_the_plan_says_that_a_single_ciphertext_can_hide_behind_all_headers(world):
-    """The known limit: without masks or a witness nobody checks the total (O4)."""
+def test_o4_a_single_ciphertext_can_hide_behind_all_headers_and_a_plan_without_masks_says_so():
+    """The authority cannot tell a total from an upload; test_o4_masks shows what masks change."""
+    world = World(policy=maskless()).start()
     sent = list(collected(world).values())
     single = world.aggregator._inbox.open(sent[0]).body
     assert opens(world, headers_of(sent), where_of(sent[0], world.names), single)
@@ -137,12 +135,20 @@ def test_o4_fewer_headers_than_the_minimum_cohort_are_not_opened(world, take):
     assert world.authority.state is State.DEAD
 
 
-def test_a_subset_of_the_signed_cohort_is_not_opened(world):
+def test_o5_a_smaller_cohort_than_its_members_signed_is_not_opened(world):
     sent = list(collected(world).values())
-    for members in (world.names, world.names[:4]):
-        fresh = World().start()
-        sent = list(collected(fresh).values())
-        assert not opens(fresh, headers_of(sent[:4]), where_of(sent[0], members))
+    assert not opens(world, headers_of(sent[:4]), where_of(sent[0], world.names[:4]))
+    assert isinstance(world.authority.last_error, BadEnvelope)
+
+
+def test_o5_what_one_round_opened_without_a_client_is_never_opened_with_it(world):
+    sent = list(collected(world).values())
+    where = where_of(sent[0], world.names)
+    assert opens(world, headers_of(sent[:4]), where)  # the fifth may have vanished
+    whole = world.evil_open(headers_of(sent), where)
+    with pytest.raises(Replay):
+        world.authority.receive(whole)
+    assert world.kinds("key-authority").count("open") == 1
 
 
 def test_headers_twice_do_not_make_a_cohort(world):
@@ -177,24 +183,16 @@ def test_o8_two_models_for_one_cohort_stop_the_opening(world):
     assert world.authority._opened == {}
 
 
-def test_o8_two_public_messages_for_one_cohort_stop_the_opening():
-    world = World(SOW).start()
-    sent = []
-    for index, name in enumerate(world.names):
-        call, seed = (
-            Call(members=world.roster.mask(world.names), nonce=bytes(16)),
-            Seed(seed=int(index == 0)),
-        )
-        for shared in ([call, seed], [call]):  # whichever the protocol digests
-            where = world.where(given=given_digest(shared, world.plan.dims))
-            body = encode([call, seed], world.plan.dims)
-            ask = world.forge("aggregator", "sow.down", name, body, where)
-            if (upload := world.receive_or_none(name, ask)) is not None:
-                sent.append(upload)
-                break
-    assert len(sent) == 5
+@pytest.mark.parametrize("seeds", [(0, 0, 0, 0, 0), (1, 0, 0, 0, 0)])
+def test_o8_two_public_messages_for_one_cohort_stop_the_opening(seeds):
+    world, sent = World(SOW).start(), []
+    for seed, name in zip(seeds, world.names, strict=True):
+        ask = world.evil_ask(name, give=Seed(seed=seed))
+        (upload,) = world.clients[name].receive(ask)
+        assert not refused([upload])
+        sent.append(upload.data)
     request = world.evil_open(headers_of(sent), where_of(sent[0], world.names))
-    assert refused(world.authority.receive(request))
+    assert refused(world.authority.receive(request)) is (len(set(seeds)) > 1)  # the control opens
 
 
 def test_o5_an_exchange_is_opened_once(world):
@@ -234,6 +232,18 @@ def test_o5_overlapping_cohorts_of_one_round_are_not_opened(second):
     assert opens(world, *colluding(world, world.names[:4]))
     assert not opens(world, *colluding(world, world.names[slice(*second)], exchange=2))
     assert isinstance(world.authority.last_error, BadEnvelope)
+
+
+@pytest.mark.parametrize("back", [True, False])
+def test_o5_who_vanished_is_not_opened_with_another_cohort_of_the_round(back):
+    world = World(clients=9).start()
+    item, asked = "train.up.SUM", world.names[:5]
+    where = world.where(asked, given="ef" * 32)
+    body = bytes(world.plan.item(item).body)
+    first = [world.forge(n, item, "aggregator", body, where) for n in asked[:4]]
+    assert opens(world, headers_of(first), where)  # the fifth vanished
+    second = world.names[4:8] if back else world.names[5:9]
+    assert opens(world, *colluding(world, second, exchange=2)) is not back
 
 
 def test_o5_another_attempt_does_not_open_an_exchange_again():
@@ -289,7 +299,7 @@ def test_headers_that_are_not_the_clients_are_refused(world, case):
     else:
         other = world.forge("client-5", item, "aggregator", body, where, key="0" * 16)
         headers = headers_of([*sent[:4], other])
-    assert not opens(world, headers, where)
+    assert not opens(world, headers, where, mask=world.roster.mask(world.names))
     assert world.kinds("key-authority").count("open") == 0
 
 

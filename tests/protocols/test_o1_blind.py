@@ -8,9 +8,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from crypto.bfv import SecretKey
+from crypto.he import SecretKey
 from protocols.sessions.collection import Collection
-from tests.protocols import toys
 from tests.protocols.toys import Update
 from tests.protocols.wire import World
 
@@ -21,7 +20,6 @@ LEVEL = 1e-6  # false alarms per statistic
 def view(monkeypatch, fill=None, rounds=3, blind=True, d=D):
     """Return everything the authority decrypts in a run, shape (rounds, 4096)."""
     world, seen = World(d=d, rounds=rounds), []
-    monkeypatch.setattr(toys, "D", d)
     for site in world.sites.values():
         if fill is not None:
             site.delta = np.full(d, fill)

@@ -9,7 +9,7 @@ from protocols.disclosures import Disclosure
 from protocols.errors import CohortTooSmall, NotInPlan, SecureFglError
 from protocols.guards import describe
 from protocols.papers import Papers
-from protocols.plan import DataPlan, Item, Plan, drift
+from protocols.plan import DataPlan, Item, NoisePlan, Plan, drift
 from tests.protocols.toys import GIFTS, SOW, TRAIN, names_of, toy_plan
 from tests.protocols.wire import World
 
@@ -54,6 +54,18 @@ WORSE_ITEM = {
     "per_round": 99,
     "times": 99,
     "dims": {"he_total": 1},
+    "noise": NoisePlan(
+        mechanism="discrete_gaussian",
+        sigma="9.0",
+        l2="1.0",
+        l1="1.0",
+        coordinates=1,
+        honest=4,
+        margin=1,
+        releases=1,
+        epsilon="1.0",
+        delta="1e-05",
+    ),
     "learns": {"aggregator": "EVERYTHING: the message in clear"},
 }
 
@@ -191,7 +203,9 @@ def test_the_plan_says_who_learns_what():
     assert "total" in up.learns["aggregator"]
     assert any("SYNTHETIC" in w for w in plan.warnings)
     assert plan.bytes_up() == sum(
-        i.bytes * i.times for i in plan.items if i.id in ("train.up.SUM", "train.ack")
+        i.bytes * i.times
+        for i in plan.items
+        if i.id in ("train.up.SUM", "train.vote", "train.shares")
     )
 
 

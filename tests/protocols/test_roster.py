@@ -3,7 +3,7 @@
 import pytest
 
 from protocols.errors import BadEnvelope, SecureFglError
-from protocols.planning import AGGREGATOR_NAME
+from protocols.planner import AGGREGATOR_NAME
 from protocols.roster import EVERYONE, Identity, Role, Roster, cohort_digest, run_id
 
 NAMES = [f"bank-{i}" for i in range(11)]

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from crypto.bfv import scheme
+from crypto.he import scheme
 from protocols.forms import Algorithm, Exchange, Form
 from protocols.ledger import MemoryStore
 from protocols.messages import (
@@ -36,6 +36,12 @@ class Start(ReleasedMessage):
 class Update(SumMessage):
     delta: Vector = real("d", unit="weight", meaning="change", scale="records")
     count: int = count(unit="record", meaning="records")
+
+
+class Pull(SumMessage):
+    """What a noised sum may hold: real values only."""
+
+    change: Vector = real("d", unit="weight", meaning="change")
 
 
 class Seed(PublicMessage):
@@ -70,6 +76,13 @@ def train(site: Toy, given: Start) -> Update:
     return Update(delta=site.delta, count=site.count)
 
 
+def pull(site: Toy, given: Start) -> Pull:
+    site.asked += 1
+    if site.answer is not None:
+        return site.answer(site, given)
+    return Pull(change=site.delta)
+
+
 def sow(site: Toy, given: Seed) -> Update:
     return train(site, given)  # type: ignore[arg-type]
 
@@ -90,6 +103,8 @@ def _never(*_: Any) -> Any:
 
 
 TRAIN = Form("train", _never, (Exchange("train", (Start,), (Update,), train),))
+TWICE = Form("twice", _never, (Exchange("train", (Start,), (Update,), train, per_round=2),))
+PULL = Form("pull", _never, (Exchange("pull", (Start,), (Pull,), pull),))
 SOW = Form("sow", _never, (Exchange("sow", (Seed,), (Update,), sow),))
 GIFTS = Form(
     "gifts",
@@ -117,14 +132,27 @@ def toy_plan(form: Form[Any] = TRAIN, policy: PrivacyPolicy | None = None, **fac
     )
 
 
+def maskless(name: str = "he") -> PrivacyPolicy:
+    """Return a preset without its masks: the control of O4 to O8."""
+    document = PrivacyPolicy.preset(name).document()
+    chain = [guard for guard in document["rules"]["SUM"] if guard["guard"] != "mask"]
+    rules = {**document["rules"], "SUM": chain}
+    return PrivacyPolicy.model_validate({**document, "name": "maskless", "rules": rules})
+
+
+def changed_policy(name: str, **facts: Any) -> PrivacyPolicy:
+    """Return a preset with other facts (`rekey_rounds`, `colluders`, ...)."""
+    return PrivacyPolicy.model_validate({**PrivacyPolicy.preset(name).document(), **facts})
+
+
 def names_of(count: int) -> tuple[str, ...]:
     return tuple(f"client-{i}" for i in range(1, count + 1))
 
 
-def first(kind: type[Message]) -> Message:
+def first(kind: type[Message], d: int | None = None) -> Message:
     """Return what the first Ask of a form gives."""
     if kind is Start:
-        return Start(weights=np.zeros(D, np.float32))
+        return Start(weights=np.zeros(D if d is None else d, np.float32))
     return Seed(seed=1) if kind is Seed else Fill(step=1)
 
 

@@ -7,24 +7,24 @@ that role holds: its keys, and gateways that remember nothing of what was said b
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from copy import copy
 from typing import Any
 
 import numpy as np
 
-from crypto.bfv import scheme
+from crypto.he import scheme
 from crypto.samplers import derive, entropy
 from protocols.codec import encode
 from protocols.control import Call, OpenRequest
 from protocols.disclosures import Disclosure
 from protocols.envelope import NONE, Envelope, Header, signed_header
 from protocols.forms import Form
-from protocols.gateway import Gateway, commitment, given_digest
-from protocols.guards import find
+from protocols.gateway import SHARED, Gateway, commitment, given_digest
+from protocols.guards import SCHEMES, encryption, find
 from protocols.ledger import Ledger, MemoryStore, read_lines
-from protocols.messages import ReleasedMessage
 from protocols.papers import Papers, Where
-from protocols.planning import AGGREGATOR_NAME, AUTHORITY_NAME
+from protocols.planner import AGGREGATOR_NAME, AUTHORITY_NAME
 from protocols.policy import PrivacyPolicy
 from protocols.roster import EVERYONE, Identity, Role, Roster, cohort_digest, run_id
 from protocols.rounds import Ask, Cohort, Reply
@@ -32,7 +32,16 @@ from protocols.sessions.aggregator import AggregatorSession
 from protocols.sessions.base import Parcel
 from protocols.sessions.client import ClientSession
 from protocols.sessions.key_authority import KeyAuthoritySession
-from tests.protocols.toys import TRAIN, D, Start, Toy, first, names_of, toy_plan
+from tests.protocols.toys import (
+    TRAIN,
+    D,
+    Start,
+    Toy,
+    changed_policy,
+    first,
+    names_of,
+    toy_plan,
+)
 
 ROUNDING = derive(bytes(32), "tests", "rounding")
 
@@ -50,13 +59,20 @@ class World:
         d: int = D,
         identities: dict[str, Identity] | None = None,
         stores: dict[str, MemoryStore] | None = None,
+        reserve: Any = None,
+        plan: Any = None,
     ) -> None:
         self.form, self.names = form, names_of(clients) if isinstance(clients, int) else clients
-        self.policy = PrivacyPolicy.preset(policy) if isinstance(policy, str) else policy
-        self.scheme = scheme() if find(self.policy.rules[Disclosure.SUM], "he") else None
-        self.plan = toy_plan(
+        # Keys for the whole run and no longer: slots that nobody uses only cost time here.
+        whole = {"rekey_rounds": max(4, rounds)}
+        self.policy = changed_policy(policy, **whole) if isinstance(policy, str) else policy
+        wanted = encryption(self.policy.rules[Disclosure.SUM])
+        self.scheme = scheme(SCHEMES[wanted]) if wanted else None
+        self.plan = plan or toy_plan(
             form, self.policy, clients=self.names, rounds=rounds, d=d, bfv=self.scheme
         )
+        self.reserve, self.d = reserve, d
+        self._papers: Papers | None = None
         roles = {AGGREGATOR_NAME: Role.AGGREGATOR, **dict.fromkeys(self.names, Role.CLIENT)}
         if self.scheme is not None:
             roles[AUTHORITY_NAME] = Role.KEY_AUTHORITY
@@ -77,11 +93,16 @@ class World:
         if self.scheme is not None:
             self.authority = KeyAuthoritySession(*self._common(AUTHORITY_NAME))
         self.wire: list[bytes] = []  # every envelope that travelled, in order
+        # What the wire loses: lost(item, sender, recipient) of each envelope.
+        self.lost: Callable[[str, str, str], bool] = lambda *_: False
 
     def _common(self, name: str) -> tuple[Papers, Ledger, bytes]:
-        papers = Papers(
-            self.identities[name], self.roster, self.plan, self.policy, self.run, self.scheme
-        )
+        if self._papers is None:
+            me = self.identities[name]
+            facts = (self.roster, self.plan, self.policy, self.run, self.scheme)
+            self._papers = Papers(me, *facts, reserve=self.reserve)
+        papers = copy(self._papers)  # every party's are the same but for who it is
+        papers.me = self.identities[name]
         return papers, Ledger(name, self.run, self.stores[name], lambda: "2026-01-01"), ROUNDING
 
     # --- the honest flow --------------------------------------------------------------------
@@ -96,45 +117,55 @@ class World:
         self.wire += [parcel.data, *(a.data for a in answers)]
         return answers
 
-    def pump(self, outgoing: Sequence[Parcel]) -> None:
-        """Deliver until nothing is left, as a transport and its driver do."""
+    def pump(self, outgoing: Sequence[Parcel], until: str | None = None) -> list[Parcel]:
+        """Deliver until nothing is left, as a transport and its driver do.
+
+        With `until`, stop before envelopes of that item (its last part) leave, and return them.
+        """
         while outgoing:
+            if until and Envelope.decode(outgoing[0].data).header.item.endswith(until):
+                return list(outgoing)
             for parcel in outgoing:
+                if self._gone(parcel):
+                    continue
                 for answer in self.deliver(parcel):
-                    self.aggregator.receive(answer.data)
+                    if not self._gone(answer):
+                        self.aggregator.receive(answer.data)
             outgoing = self.aggregator.advance()
+        return []
+
+    def _gone(self, parcel: Parcel) -> bool:
+        header = Envelope.decode(parcel.data).header
+        return self.lost(header.item, header.sender, parcel.to)
 
     def start(self) -> World:
         self.pump(self.aggregator.start())
         return self
 
+    def prepare(self, round: int) -> None:
+        """Agree on the keys of a round's epoch, if it is a new one."""
+        self.pump(self.aggregator.prepare(round))
+
     def ask(self, round: int = 1, given: Any = None, back: Any = None, members: Any = None) -> Any:
         """Return the parcels of an honest Ask of the form's first exchange."""
         if given is None:
             exchange = self.form.exchanges[0]
-            given, back = first(exchange.given[0]), exchange.back
+            given, back = first(exchange.given[0], self.d), exchange.back
         cohort = Cohort(members or self.names)
         return self.aggregator.ask(Ask(cohort, given, back or ()), round)
 
     def round(self, number: int = 1, **facts: Any) -> Reply:
+        self.prepare(number)
         self.pump(self.ask(number, **facts))
         return self.aggregator.reply()
 
-    def receive_or_none(self, client: str, data: bytes) -> bytes | None:
-        """Return what a fresh copy of a client's session answers, or None if it refuses."""
-        papers = self.papers(client)
-        ledger = Ledger(client, self.run, MemoryStore(), lambda: "2026-01-01")
-        copy = ClientSession(papers, ledger, ROUNDING, site=self.sites[client], form=self.form)
-        copy.state = self.clients[client].state
-        answers = copy.receive(data)
-        return None if refused(answers) else answers[0].data
+    def count(self, members: Sequence[str] | None = None) -> int:
+        """Return the exact count that the total of these clients must hold."""
+        return sum(self.sites[n].count for n in (self.names if members is None else members))
 
     def until_open(self, round: int = 1) -> Parcel:
         """Run an honest round up to the open request, which is returned undelivered."""
-        for parcel in self.ask(round):
-            for answer in self.deliver(parcel):
-                self.aggregator.receive(answer.data)
-        (request,) = self.aggregator.advance()
+        (request,) = self.pump(self.ask(round), until=".open")
         return request
 
     def entries(self, name: str) -> list[dict[str, Any]]:
@@ -200,25 +231,30 @@ class World:
         """Return an Ask that only a dishonest aggregator sends; `facts`: where, weights, mask..."""
         chosen = tuple(members if members is not None else self.names)
         item, dims = f"{self.form.exchanges[0].name}.down", self.plan.dims
-        members = facts.pop("mask", None) or self.roster.mask(chosen)
-        call = Call(members=members, nonce=bytes(16))
+        mask = facts.pop("mask", None) or self.roster.mask(chosen)
+        call = Call(members=mask, slot=facts.pop("slot", 0), nonce=bytes(16))
         kind = self.form.exchanges[0].given[0]
-        given = first(kind) if "weights" not in facts else Start(weights=facts.pop("weights"))
-        shared = [m for m in (call, given) if isinstance(m, ReleasedMessage)]
+        given = facts.pop("give", None) or first(kind, self.d)
+        if "weights" in facts:
+            given = Start(weights=facts.pop("weights"))
+        shared = [m for m in (call, given) if m.disclosure in SHARED]
         digest = facts.pop("given", None) or given_digest(shared, dims)
         places = {k: facts.pop(k) for k in ("round", "exchange", "attempt") if k in facts}
         where = self.where(chosen, given=digest, **places)
         body = encode([call, given], dims)
         return self.forge(AGGREGATOR_NAME, item, client, body, where, **facts)
 
-    def evil_open(self, headers: bytes, where: Where, total: bytes | None = None) -> bytes:
+    def evil_open(
+        self, headers: bytes, where: Where, total: bytes | None = None, mask: bytes | None = None
+    ) -> bytes:
         """Return an open request over any headers; the total is one encryption of zeros."""
         item = self.plan.item(f"{self.form.exchanges[0].name}.open")
         papers = self.papers(AGGREGATOR_NAME)
         if total is None:
             total = self.scheme.encrypt(papers.he_key, np.zeros(1, np.uint64))
         padded = headers.ljust(item.dims["he_headers"], b"\0")
-        request = OpenRequest(total=total, headers=padded)
+        mask = self.roster.mask(where.members) if mask is None else mask
+        request = OpenRequest(members=mask, total=total, headers=padded)
         body = encode([request], papers.dims(item))
         return self.forge(AGGREGATOR_NAME, item.id, AUTHORITY_NAME, body, where)
 

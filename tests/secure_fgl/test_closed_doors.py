@@ -9,7 +9,7 @@ import pytest
 
 from algorithms.evaluation import Score, plausible
 from protocols.errors import LedgerError, RemoteProtocolError
-from secure_fgl import Federation, running
+from secure_fgl import Federation, reference, running
 from secure_fgl.config import Config
 from secure_fgl.errors import UsageError
 from secure_fgl.runs import FileStore
@@ -94,7 +94,7 @@ def test_a_reference_that_diverges_costs_the_reference_only(
     def diverges(*arguments: Any, **options: Any) -> float:
         raise FloatingPointError
 
-    monkeypatch.setattr(running, "best_test_accuracy", diverges)
+    monkeypatch.setattr(reference, "best_test_accuracy", diverges)
     run = small(evaluation={"references": ["local"]}).run(tmp_path / "run")
     assert run.result["references"] == {"local": None}
     assert run.model_sha256 and run.verify().ok

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from algorithms.site import Site
-from crypto.bfv import scheme as find_scheme
+from crypto.he import scheme as find_scheme
 from protocols.disclosures import Disclosure
 from protocols.envelope import Envelope
 from protocols.forms import Algorithm

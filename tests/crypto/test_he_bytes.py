@@ -1,4 +1,4 @@
-"""What BFV does with bytes that others wrote: keys, secrets, ciphertexts, garbage."""
+"""What every scheme does with bytes that others wrote: keys, secrets, ciphertexts, garbage."""
 
 import struct
 
@@ -10,20 +10,23 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from crypto import bfv_documented
-from crypto.bfv import NAMES, scheme
 from crypto.bfv_parts import fields
-from crypto.bfv_sealapi import DEGREE, PRIME
+from crypto.bfv_sealapi import BFV44, BFV48, DEGREE
+from crypto.ckks_sealapi import CKKS26
 from crypto.errors import CryptoError, InvalidCiphertext, InvalidKey, SecretKeyRefused
+from crypto.he import NAMES, scheme
+from crypto.words60 import pack60, unpack60
 from tests.crypto.known import mutations
 
+SEAL = (BFV44, BFV48, CKKS26)
 SCHEMES = [scheme(name) for name in NAMES]
-KEYS = {bfv.name: bfv.keygen() for bfv in SCHEMES}
+KEYS = {he.name: he.keygen() for he in SCHEMES}
 ROW = np.arange(DEGREE, dtype=np.uint64)
-BLOBS = {bfv.name: bfv.encrypt(KEYS[bfv.name][0], ROW) for bfv in SCHEMES}
+BLOBS = {he.name: he.encrypt(KEYS[he.name][0], ROW) for he in SCHEMES}
 
 
-@pytest.fixture(params=SCHEMES, ids=lambda bfv: bfv.name)
-def bfv(request):
+@pytest.fixture(params=SCHEMES, ids=lambda he: he.name)
+def he(request):
     return request.param
 
 
@@ -46,40 +49,44 @@ def secret_forms():
         private_context(tenseal.SCHEME_TYPE.CKKS).serialize(save_secret_key=True),
     )
     yield "a private context in our frame", head + struct.pack("<I", len(everything)) + everything
-    yield "a handle", KEYS["bfv-sealapi"][1]
-    yield "the other handle", KEYS["bfv-documented"][1]
+    for name in NAMES:
+        yield f"a handle of {name}", KEYS[name][1]
 
 
 FORMS = dict(secret_forms())
 
 
 @pytest.mark.parametrize(("form", "secret"), FORMS.items(), ids=list(FORMS))
-def test_o9_secret_keys_are_refused_as_such(bfv, form, secret):
-    if form == "a private context in our frame" and bfv.name == "bfv-sealapi":
+def test_o9_secret_keys_are_refused_as_such(he, form, secret):
+    if form == "a private context in our frame" and he.name != "bfv-documented":
         secret = secret[44:]
     with pytest.raises(SecretKeyRefused):
-        bfv.load_public(secret)
+        he.load_public(secret)
 
 
-def test_o9_a_bare_seal_key_is_refused_as_a_secret(bfv, tmp_path):
-    parameters = seal.EncryptionParameters(seal.SCHEME_TYPE.BFV)
+@pytest.mark.parametrize("chosen", SEAL, ids=lambda chosen: chosen.name)
+def test_o9_a_bare_seal_key_is_refused_as_a_secret(he, chosen, tmp_path):
+    kind = seal.SCHEME_TYPE.CKKS if chosen is CKKS26 else seal.SCHEME_TYPE.BFV
+    parameters = seal.EncryptionParameters(kind)
     parameters.set_poly_modulus_degree(DEGREE)
-    parameters.set_coeff_modulus(seal.CoeffModulus.Create(DEGREE, [60]))
-    parameters.set_plain_modulus(1 << 44)
+    bits = [prime.bit_length() for prime in chosen.primes]
+    parameters.set_coeff_modulus(seal.CoeffModulus.Create(DEGREE, bits))
+    if chosen is not CKKS26:
+        parameters.set_plain_modulus(1 << chosen.plain_bits)
     context = seal.SEALContext(parameters, True, seal.SEC_LEVEL_TYPE.TC128)
     seal.KeyGenerator(context).secret_key().save(str(tmp_path / "key"))
     with pytest.raises(SecretKeyRefused):
-        bfv.load_public((tmp_path / "key").read_bytes())
+        he.load_public((tmp_path / "key").read_bytes())
 
 
-def test_public_keys_survive_their_bytes(bfv):
-    public, secret = KEYS[bfv.name]
-    again = bfv.load_public(public.raw)
+def test_public_keys_survive_their_bytes(he):
+    public, secret = KEYS[he.name]
+    again = he.load_public(public.raw)
     assert again.raw == public.raw
     assert again.key_id == public.key_id == secret.key_id
     assert again.key_id in repr(again)
-    assert np.array_equal(bfv.decrypt(secret, bfv.encrypt(again, ROW)), ROW)
-    assert bfv.keygen()[0].key_id != public.key_id
+    assert np.array_equal(he.decrypt(secret, he.encrypt(again, ROW)), ROW)
+    assert he.keygen()[0].key_id != public.key_id
 
 
 def test_no_secret_hides_in_a_public_key():
@@ -99,7 +106,13 @@ def foreign_keys():
         yield raw + b"\0"
         yield b"X" + raw[1:]
         yield raw[:8] + bytes(32) + raw[40:]  # another parameter digest
-    yield public["bfv-sealapi"][:40] + b"\xff" * (16 * DEGREE)  # words above q
+    for chosen in SEAL:  # words above q, at both ends of each prime's share
+        raw = public[chosen.name]
+        yield raw[:40] + b"\xff" * (len(raw) - 40)
+        for prime in range(len(chosen.primes)):
+            for place in (prime * DEGREE, (prime + 1) * DEGREE - 1):
+                at = 40 + 8 * place
+                yield raw[:at] + struct.pack("<Q", chosen.primes[prime]) + raw[at + 8 :]
     other = tenseal.context(tenseal.SCHEME_TYPE.BFV, 8192, 1032193, [40, 40, 40])
     body = other.serialize(save_secret_key=False, save_relin_keys=False)
     yield public["bfv-documented"][:40] + struct.pack("<I", len(body)) + body
@@ -109,58 +122,115 @@ def foreign_keys():
 
 @pytest.mark.parametrize("raw", list(foreign_keys()), ids=lambda raw: type(raw).__name__)
 def test_foreign_and_damaged_public_keys_are_refused(raw):
-    for bfv in SCHEMES:
+    for he in SCHEMES:
         with pytest.raises((InvalidKey, SecretKeyRefused)):
-            bfv.load_public(raw)
+            he.load_public(raw)
 
 
 def test_a_foreign_parameter_set_in_our_frame_is_refused():
-    bfv, raw = scheme("bfv-documented"), KEYS["bfv-documented"][0].raw
+    he, raw = scheme("bfv-documented"), KEYS["bfv-documented"][0].raw
     other = tenseal.context(tenseal.SCHEME_TYPE.BFV, 4096, 1032193, [54, 55])
     body = other.serialize(save_secret_key=False, save_relin_keys=False)
     framed = (raw[:40] + struct.pack("<I", len(body)) + body).ljust(len(raw), b"\0")
     assert len(framed) == len(raw)
     with pytest.raises(InvalidKey):
-        bfv.load_public(framed)
+        he.load_public(framed)
 
 
-def test_keys_of_one_road_do_not_fit_the_other(bfv):
-    (other,) = (name for name in NAMES if name != bfv.name)
+@pytest.mark.parametrize("other", NAMES)
+def test_keys_of_one_scheme_do_not_fit_another(he, other):
+    if other == he.name:
+        assert he.load_public(KEYS[other][0].raw)  # the control
+        return
     public, secret = KEYS[other]
     for misuse in (
-        lambda: bfv.encrypt(public, ROW),
-        lambda: bfv.accumulator(public),
-        lambda: bfv.decrypt(secret, BLOBS[bfv.name]),
-        lambda: bfv.load_public(public.raw),
+        lambda: he.encrypt(public, ROW),
+        lambda: he.encrypt(public, ROW, bytes(he.ciphertext_bytes)),
+        lambda: he.zeros(public, 1),
+        lambda: he.accumulator(public),
+        lambda: he.decrypt(secret, BLOBS[he.name]),
+        lambda: he.load_public(public.raw),
     ):
         with pytest.raises(InvalidKey):
             misuse()
 
 
-def refused_everywhere(bfv, blob):
-    public, secret = KEYS[bfv.name]
-    total = bfv.accumulator(public)
-    total.add(BLOBS[bfv.name])
+def refused_everywhere(he, blob):
+    public, secret = KEYS[he.name]
+    total = he.accumulator(public)
+    total.add(BLOBS[he.name])
     with pytest.raises(InvalidCiphertext):
         total.add(blob)
     with pytest.raises(InvalidCiphertext):
-        bfv.decrypt(secret, blob)
+        he.decrypt(secret, blob)
     assert total.count == 1
 
 
-def test_ciphertexts_that_need_no_key_are_refused():
-    words = np.frombuffer(BLOBS["bfv-sealapi"], dtype="<u8").copy()
+def words_of(chosen, blob):
+    return np.frombuffer(blob, dtype="<u8").copy() if chosen is CKKS26 else unpack60(blob)
+
+
+def bytes_of(chosen, words):
+    return words.tobytes() if chosen is CKKS26 else pack60(words)
+
+
+@pytest.mark.parametrize("chosen", SEAL, ids=lambda chosen: chosen.name)
+def test_ciphertexts_that_need_no_key_are_refused(chosen):
+    words = words_of(chosen, BLOBS[chosen.name])
     words[DEGREE:] = 0
-    refused_everywhere(scheme("bfv-sealapi"), words.tobytes())
-    refused_everywhere(scheme("bfv-sealapi"), bytes(words.nbytes))
+    refused_everywhere(scheme(chosen.name), bytes_of(chosen, words))
+    refused_everywhere(scheme(chosen.name), bytes(len(BLOBS[chosen.name])))
+    for place in (DEGREE, 2 * DEGREE - 1):  # the control: one word of c1 is enough
+        words[DEGREE:], words[place] = 0, 1
+        scheme(chosen.name).accumulator(KEYS[chosen.name][0]).add(bytes_of(chosen, words))
 
 
-@pytest.mark.parametrize("word", [PRIME, PRIME + 1, 2**63, 2**64 - 1])
+@pytest.mark.parametrize("chosen", SEAL, ids=lambda chosen: chosen.name)
+@pytest.mark.parametrize("place", [0, 1, 2])
+def test_one_ciphertext_among_many_that_breaks_a_rule_is_enough(chosen, place):
+    he, (public, _) = scheme(chosen.name), KEYS[chosen.name]
+    good = he.encrypt(public, np.zeros(3 * DEGREE, dtype=np.uint64))
+    for first, last, value in ((DEGREE, 2 * DEGREE, 0), (7, 8, chosen.primes[0])):
+        words = words_of(chosen, good).reshape(3, 2 * DEGREE)
+        words[place, first:last] = value
+        total = he.accumulator(public)
+        with pytest.raises(InvalidCiphertext):
+            total.add(bytes_of(chosen, words))
+        assert total.count == total.coefficients == 0
+        total.add(good)  # the control
+
+
+@pytest.mark.parametrize("chosen", SEAL, ids=lambda chosen: chosen.name)
+@pytest.mark.parametrize("above", [0, 1, None])
 @pytest.mark.parametrize("place", [0, DEGREE - 1, DEGREE, 2 * DEGREE - 1])
-def test_words_at_or_above_q_never_reach_seal(word, place):
-    words = np.frombuffer(BLOBS["bfv-sealapi"], dtype="<u8").copy()
-    words[place] = word
-    refused_everywhere(scheme("bfv-sealapi"), words.tobytes())
+def test_words_at_or_above_q_never_reach_seal(chosen, above, place):
+    he, prime = scheme(chosen.name), chosen.primes[0]
+    words = words_of(chosen, BLOBS[chosen.name])
+    words[place] = prime - 1
+    he.accumulator(KEYS[chosen.name][0]).add(bytes_of(chosen, words))  # the control
+    top = 2 ** (64 if chosen is CKKS26 else 60) - 1  # the largest that the wire form holds
+    words[place] = top if above is None else prime + above
+    refused_everywhere(he, bytes_of(chosen, words))
+
+
+@pytest.mark.parametrize("chosen", [BFV44, BFV48], ids=lambda chosen: chosen.name)
+def test_words_of_64_bits_are_refused(chosen):
+    refused_everywhere(scheme(chosen.name), words_of(chosen, BLOBS[chosen.name]).tobytes())
+
+
+@pytest.mark.parametrize("chosen", SEAL, ids=lambda chosen: chosen.name)
+@settings(max_examples=100)
+@given(data=st.data())
+def test_whatever_is_taken_has_one_encoding(chosen, data):
+    he = scheme(chosen.name)
+    blob = data.draw(st.just(BLOBS[chosen.name]) | mutations(BLOBS[chosen.name]))
+    try:
+        words = he.parse(blob)
+    except InvalidCiphertext:
+        return
+    assert words.shape == (1, 2 * DEGREE)
+    assert he.to_wire(words) == blob
+    assert np.array_equal(words[0], words_of(chosen, blob))
 
 
 def reframed(**changes):
@@ -186,8 +256,8 @@ def reframed(**changes):
 
 
 def test_the_documented_frame_can_be_rebuilt():
-    bfv, (_, secret) = scheme("bfv-documented"), KEYS["bfv-documented"]
-    assert np.array_equal(bfv.decrypt(secret, reframed()), ROW)  # the control of the next test
+    he, (_, secret) = scheme("bfv-documented"), KEYS["bfv-documented"]
+    assert np.array_equal(he.decrypt(secret, reframed()), ROW)  # the control of the next test
 
 
 @pytest.mark.parametrize(
@@ -235,9 +305,9 @@ def test_hostile_frames_are_refused():
 @settings(max_examples=150)
 @given(data=st.data())
 def test_mutated_ciphertexts_never_crash(name, data):
-    bfv, (public, secret) = scheme(name), KEYS[name]
+    he, (public, secret) = scheme(name), KEYS[name]
     blob = data.draw(mutations(BLOBS[name]))
-    for use in (lambda: bfv.accumulator(public).add(blob), lambda: bfv.decrypt(secret, blob)):
+    for use in (lambda: he.accumulator(public).add(blob), lambda: he.decrypt(secret, blob)):
         try:
             use()
         except CryptoError as refusal:
@@ -249,31 +319,31 @@ def test_mutated_ciphertexts_never_crash(name, data):
 @settings(max_examples=100)
 @given(data=st.data())
 def test_mutated_public_keys_never_crash(name, data):
-    bfv, (public, _) = scheme(name), KEYS[name]
+    he, (public, _) = scheme(name), KEYS[name]
     raw = data.draw(mutations(public.raw))
     try:
-        key = bfv.load_public(raw)
+        key = he.load_public(raw)
     except CryptoError as refusal:
         assert isinstance(refusal, (InvalidKey, SecretKeyRefused))
         return
     # Other words below q are another key, and so is another spelling: both have another name.
     assert key.key_id != public.key_id
-    assert len(bfv.encrypt(key, ROW)) == bfv.ciphertext_bytes
+    assert len(he.encrypt(key, ROW)) == he.ciphertext_bytes
 
 
 @settings(max_examples=200)
 @given(st.binary(max_size=80))
 def test_random_bytes_are_no_key(raw):
-    for bfv in SCHEMES:
+    for he in SCHEMES:
         with pytest.raises((InvalidKey, SecretKeyRefused)):
-            bfv.load_public(raw)
+            he.load_public(raw)
 
 
 def test_nothing_is_written_to_standard_output(capfd):
-    bfv, (public, secret) = scheme("bfv-documented"), KEYS["bfv-documented"]
+    he, (public, secret) = scheme("bfv-documented"), KEYS["bfv-documented"]
     long = np.zeros(3 * DEGREE + 1, dtype=np.uint64)
-    total = bfv.accumulator(public)
-    total.add(bfv.encrypt(public, long))
-    total.add_plain(bfv.blind(bytes(32), total.coefficients))
-    bfv.decrypt(secret, total.to_bytes())
+    total = he.accumulator(public)
+    total.add(he.encrypt(public, long))
+    total.add_plain(he.blind(bytes(32), total.coefficients))
+    he.decrypt(secret, total.to_bytes())
     assert capfd.readouterr() == ("", "")

@@ -1,0 +1,93 @@
+"""Which messages the noise covers (O16), and which say something of a client's data without it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from math import prod
+
+from audits.accounting.models import Uncovered
+from audits.book import Book
+from audits.drift import Yardstick
+from protocols.control import CONTROL, REFUSALS
+from protocols.plan import Item, Plan
+from protocols.roster import Role
+
+_OWN = frozenset(kind.__name__ for kind in CONTROL)
+_NOISE = "noise("
+
+
+def is_own(item: Item) -> bool:
+    """Tell whether an item holds nothing but the layer's own messages.
+
+    What an algorithm's answer holds stands under ``.up.``, and no exchange of an algorithm may be
+    called ``key``, ``pair`` or ``refusal``; so nothing of an algorithm's can pass for these.
+    """
+    layer = ".up." not in item.id or item.id.startswith(("key.", "pair.", "refusal."))
+    return layer and {message.name for message in item.messages} <= _OWN
+
+
+def derived(plan: Plan) -> tuple[Item, ...]:
+    """Return the items that a client makes from its data: all that it sends but the layer's own."""
+    return tuple(i for i in plan.items if i.sender == Role.CLIENT and not is_own(i))
+
+
+def objection(item: Item) -> str | None:
+    """Return why an item is not covered, or None if its noise covers all of it."""
+    if item.noise is None:
+        return "no noise"
+    if not noised(item.guards):
+        return "noise is planned, and its guards do not add it"
+    shapes = (field.shape for message in item.messages for field in message.fields)
+    entries = sum(abs(prod(shape)) for shape in shapes)  # a plan is a file: sizes may be anything
+    if entries > item.noise.coordinates:
+        return f"noise on {item.noise.coordinates} of {entries} entries"
+    return None
+
+
+def noised(guards: tuple[str, ...] | list[str]) -> bool:
+    """Tell whether a chain of guards, as plans and ledgers print it, adds noise."""
+    return any(guard.startswith(_NOISE) for guard in guards)
+
+
+def coverage(book: Book, yardstick: Yardstick) -> tuple[tuple[str, ...], tuple[Uncovered, ...]]:
+    """Return the plan items that are covered, and those that are not with the first reason.
+
+    Args:
+        book: what was recorded; an item that was not planned, left without its noise, or was
+            refused is not covered whatever the plan says, and nothing is if a ledger is unreadable.
+        yardstick: the plan and the roster.
+    """
+    found: dict[str, str] = {}
+    items = derived(yardstick.plan)
+    for item in items:
+        if why := objection(item):
+            found[item.id] = why
+    for id, why in _recorded(book, yardstick):
+        found.setdefault(id, why)
+    if silent := unread(book, yardstick):
+        for item in items:
+            found.setdefault(item.id, f"the ledger of {silent[0]} cannot be read")
+    covered = tuple(item.id for item in items if item.id not in found)
+    return covered, tuple(Uncovered(item=id, why=why) for id, why in found.items())
+
+
+def unread(book: Book, yardstick: Yardstick) -> tuple[str, ...]:
+    """Return the clients on the roster whose ledgers are missing or broken."""
+    clients = (name for name, role in yardstick.roles.items() if role == Role.CLIENT)
+    return tuple(name for name in clients if name not in book.entries)
+
+
+def _recorded(book: Book, yardstick: Yardstick) -> Iterator[tuple[str, str]]:
+    for sent in book.releases():
+        if yardstick.roles.get(sent.party) != Role.CLIENT:
+            continue
+        item = yardstick.items.get(sent.item)
+        if item is None:
+            yield sent.item[:60], "left and was not planned"
+        elif item.id.startswith("refusal."):
+            yield item.id, f"a refusal left: one of {len(REFUSALS)} codes"
+        elif item.noise is not None and not noised(sent.facts["protection"]):
+            yield item.id, "left without its noise"
+    for party, _ in book.of_kind("refusal"):
+        if yardstick.roles.get(party) == Role.CLIENT:
+            yield "refusal.client", f"a refusal was recorded: one of {len(REFUSALS)} codes"

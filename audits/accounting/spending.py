@@ -1,0 +1,163 @@
+"""What the ledgers show of every client's noised vectors: how often, and among how many others."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from audits.accounting.models import INFINITE, BudgetFacts, Epsilon
+from audits.book import Book, Sent
+from audits.drift import Yardstick
+from protocols.plan import Item
+from protocols.policy import Budget
+from protocols.roster import Role
+
+_Sum = tuple[int, str]  # exchange, cohort digest
+
+
+@dataclass(frozen=True)
+class Spend:
+    """One noised vector of one client.
+
+    Attributes:
+        item: the plan item.
+        round: of the run.
+        survivors: clients in the opened total; 0 if it was never opened.
+        honest: shares of noise that are counted on against the aggregator.
+        alone: the vector left in clear, so only its own noise hides it.
+    """
+
+    item: str
+    round: int
+    survivors: int
+    honest: int
+    alone: bool
+
+    @property
+    def participant(self) -> int:
+        """Shares that another client of the cohort does not know."""
+        return max(1, min(self.honest, self.survivors - 1)) if self.survivors else self.honest
+
+
+class Openings:
+    """Opened totals by exchange and cohort: how often, and how many clients are in each."""
+
+    def __init__(self, book: Book) -> None:
+        times: dict[_Sum, Counter[str]] = defaultdict(Counter)
+        fewest: dict[_Sum, int] = {}
+        for party, entry in book.of_kind("open"):
+            key = (entry["exchange"], entry["cohort"])
+            times[key][party] += 1  # authority and aggregator may both record one opening
+            told: int = entry["survivors"]
+            fewest[key] = min(told, fewest.get(key, told))
+        self.times = {key: max(told.values()) for key, told in times.items()}
+        self._fewest = fewest
+        self._senders: dict[_Sum, set[str]] = defaultdict(set)
+        for sent in book.releases():
+            if ".up." in sent.item:
+                self._senders[_sum_of(sent)].add(sent.party)
+
+    def survivors(self, key: _Sum) -> int:
+        """Return how many clients are in a total: no more than sent something for it."""
+        return min(self._fewest.get(key, 0), len(self._senders[key]))
+
+
+def _sum_of(sent: Sent) -> _Sum:
+    return sent.exchange, str(sent.facts["cohort"])
+
+
+def spends(
+    book: Book, yardstick: Yardstick, noised: Sequence[Item], colluders: int
+) -> dict[str, list[Spend]]:
+    """Return per client on the roster every noised vector that its ledger shows.
+
+    An attempt that is repeated carries the same vector (O5) and counts once, unless more than one
+    of its totals was opened. A vector that was never opened counts all the same: the budget for it
+    was taken.
+
+    Args:
+        book: the ledgers.
+        yardstick: for roles.
+        noised: the plan items with noise.
+        colluders: how many others the policy assumes to collude.
+    """
+    items, openings = {item.id: item for item in noised}, Openings(book)
+    found: dict[str, list[Spend]] = {
+        name: [] for name, role in yardstick.roles.items() if role == Role.CLIENT
+    }
+    asked: dict[tuple[str, str, int], list[Sent]] = defaultdict(list)
+    for sent in book.releases():
+        if sent.item in items and sent.party in found:
+            asked[sent.party, sent.item, sent.exchange].append(sent)
+    for (party, item, _), sents in asked.items():
+        found[party] += _of_one_ask(items[item], sents, openings, colluders)
+    return found
+
+
+def _of_one_ask(
+    item: Item, sents: Sequence[Sent], openings: Openings, colluders: int
+) -> Iterator[Spend]:
+    attempts = Counter((sent.facts["attempt"], *_sum_of(sent)) for sent in sents)
+    sums = dict.fromkeys(_sum_of(sent) for sent in sents)
+    opened = [key for key in sums for _ in range(openings.times.get(key, 0))]
+    planned = item.noise.honest if item.noise is not None else 1
+    vectors: list[tuple[int, int]] = []
+    for key in opened:
+        survivors = openings.survivors(key)
+        vectors.append((survivors, max(1, survivors - colluders)))
+    while len(vectors) < max(attempts.values()):
+        vectors.append((0, planned))
+    for survivors, honest in vectors:
+        yield Spend(
+            item=item.id,
+            round=sents[0].facts["round"],
+            survivors=survivors,
+            honest=1 if item.unsafe else honest,
+            alone=item.unsafe,
+        )
+
+
+def budget_of(book: Book, party: str, noised: Sequence[Item]) -> dict[str, Any] | None:
+    """Return the last budget entry of a client that stands before its first noised vector."""
+    names, found = {item.id for item in noised}, None
+    for entry in book.entries.get(party, ()):
+        if entry["kind"] == "release" and entry["item"] in names:
+            break
+        if entry["kind"] == "budget":
+            found = entry
+    return found
+
+
+def budget_facts(entry: dict[str, Any], cap: Budget) -> BudgetFacts:
+    """Return a budget entry with its labels; what cannot be read as a number is infinite."""
+    value, delta = _decimal(entry["epsilon"]), _decimal(entry["delta"])
+    usable = value is not None and delta is not None and float(delta) <= cap.delta
+    return BudgetFacts(
+        dataset=entry["dataset"][:80],
+        entries=entry["entries"],
+        epsilon=_all_runs(value if usable and value else INFINITE, cap),
+        cap=_all_runs(repr(cap.epsilon), cap),
+    )
+
+
+def _all_runs(value: str, cap: Budget) -> Epsilon:
+    return Epsilon(
+        value=value,
+        unit="client",
+        adjacency="zero-out",
+        model="distributed-sum",
+        scope="all runs",
+        delta=repr(cap.delta),
+        assumptions=("every run of this site on this data set reserved from the same store",),
+    )
+
+
+def _decimal(text: object) -> str | None:
+    """Return a decimal text of at least 0 as it is, or None."""
+    try:
+        good = isinstance(text, str) and 0 <= float(text) < float("inf") and len(text) < 40
+    except ValueError:
+        good = False
+    return repr(float(str(text))) if good else None

@@ -1,0 +1,208 @@
+"""The Asks of a run as its ledgers tell them: who was asked, and whose answers count."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from math import inf
+from typing import Any
+
+from audits.book import Book, Sent
+from protocols.disclosures import Disclosure
+from protocols.errors import NotInPlan
+from protocols.groups import Group, epoch_of
+from protocols.ledger import Entry
+from protocols.plan import Plan
+from protocols.policy import PrivacyPolicy
+from protocols.roster import Role, Roster
+
+SUM_UP = f".up.{Disclosure.SUM}"
+
+
+@dataclass(frozen=True, eq=False)
+class Asked:
+    """One Ask.
+
+    Attributes:
+        number: of the exchange.
+        name: of the Ask, as plan items begin.
+        round: of the run.
+        members: to whom it went.
+        arrived: whose whole answer the aggregator received before it went on; who is not among
+            them has vanished from this Ask, and nothing of it counts.
+        sents: every release of this exchange but keys and refusals.
+        opens: (party, entry) of every opening.
+        listed, voted, shown, gave: holder -> the survivor list that went to it, its vote, the votes
+            that went to it, and its shares; empty for sums without masks.
+        summed: a SUM was asked back.
+        masked, protected: the SUM carried masks; it could not be read without an opening.
+        cut: the run ended here, before the Ask was through.
+    """
+
+    number: int
+    name: str
+    round: int
+    members: frozenset[str]
+    arrived: frozenset[str]
+    sents: tuple[Sent, ...]
+    opens: tuple[tuple[str, Entry], ...]
+    listed: Mapping[str, Sent]
+    voted: Mapping[str, Sent]
+    shown: Mapping[str, Sent]
+    gave: Mapping[str, Sent]
+    summed: bool
+    masked: bool
+    protected: bool
+    cut: bool
+
+    @property
+    def downs(self) -> list[Sent]:
+        """The requests that went to its members."""
+        return [sent for sent in self.sents if sent.item.endswith(".down")]
+
+    @property
+    def vanished(self) -> frozenset[str]:
+        """Who was asked and whose answer does not count."""
+        return self.members - self.arrived
+
+    def lost(self, smallest: int) -> bool:
+        """Tell whether it came to nothing, because too few clients were left."""
+        unopened = self.protected and not self.opens
+        return not self.cut and (unopened or len(self.arrived) < smallest)
+
+
+class Asks:
+    """All Asks of a run, by number, and what each epoch's keys were agreed on with.
+
+    Args:
+        book: the ledgers.
+        plan, policy, roster, run: the run's papers.
+    """
+
+    def __init__(
+        self, book: Book, plan: Plan, policy: PrivacyPolicy, roster: Roster, run: str
+    ) -> None:
+        self._book, self._plan, self._policy, self._run = book, plan, policy, run
+        self.aggregator = roster.one(Role.AGGREGATOR).name
+        self._steps = sorted(s.seq for s in book.releases() if s.party == self.aggregator)
+        self._items = {item.id: item for item in plan.items}
+        self._opens, self._lists = book.by_exchange("open"), book.by_exchange("survivors")
+        self._keying: dict[tuple[str, int], list[Sent]] = {}
+        for sent in book.releases():
+            if sent.keying:
+                self._keying.setdefault((sent.item, self.epoch(sent.round)), []).append(sent)
+        self._groups: dict[int, Group | None] = {}
+        self._ready: dict[int, dict[str, int]] = {}
+        self.all = {number: self._read(number) for number in book.exchanges if self._sents(number)}
+
+    def _sents(self, number: int) -> list[Sent]:
+        found = self._book.releases_of(number)
+        return [s for s in found if not s.keying and not s.item.startswith("refusal.")]
+
+    def _read(self, number: int) -> Asked:
+        book, sents = self._book, self._sents(number)
+        downs = [s for s in sents if s.item.endswith(".down")]
+        name = (downs or sents)[0].item.rpartition(".down")[0] if downs else ""
+        answers = {id for id in self._items if id.startswith(f"{name}.up.")} or {f"{name}.ack"}
+        summed = f"{name}{SUM_UP}" in answers
+        masked = f"{name}.survivors" in self._items
+        return Asked(
+            number=number,
+            name=name,
+            round=sents[0].round,
+            members=frozenset(s.recipient for s in downs),
+            arrived=self._arrived(downs, sents, answers),
+            sents=tuple(sents),
+            opens=tuple(self._opens.get(number, ())),
+            listed={s.recipient: s for s in sents if s.item.endswith(".survivors")},
+            voted={s.party: s for s in sents if s.item.endswith(".vote")},
+            shown={s.recipient: s for s in sents if s.item.endswith(".votes")},
+            gave={s.party: s for s in sents if s.item.endswith(".shares")},
+            summed=summed,
+            masked=masked,
+            protected=summed and (masked or f"{name}.open" in self._items),
+            cut=book.in_cut(sents[0]),
+        )
+
+    def _arrived(
+        self, downs: list[Sent], sents: list[Sent], answers: Iterable[str]
+    ) -> frozenset[str]:
+        """Return whose answers were all received before the aggregator's next step."""
+        until, here = self.next_step(max((s.seq for s in downs), default=-1)), set()
+        for sent in sents:
+            seq = self._book.receipt(sent, self.aggregator)
+            if seq is not None and seq < until:
+                here.add((sent.party, sent.item))
+        members = {s.recipient for s in downs}
+        return frozenset(m for m in members if all((m, item) in here for item in answers))
+
+    def next_step(self, seq: int) -> float:
+        """Return the number of the aggregator's first release after an entry of its own."""
+        place = bisect_right(self._steps, seq)
+        return self._steps[place] if place < len(self._steps) else inf
+
+    def lists(self, number: int) -> list[tuple[str, Entry]]:
+        """Return (party, entry) of every survivor list that was recorded in an exchange."""
+        return self._lists.get(number, [])
+
+    # --- keys -----------------------------------------------------------------------------------
+
+    def keying(self, item: str, epoch: int) -> list[Sent]:
+        """Return the releases of one item of an epoch's keys."""
+        return self._keying.get((item, epoch), [])
+
+    def epoch(self, round: int) -> int:
+        """Return the epoch of a round."""
+        return epoch_of(round, self._policy)
+
+    def group(self, round: int) -> Group | None:
+        """Return who was paired with whom; None if nobody was called in that epoch."""
+        epoch = self.epoch(round)
+        if epoch not in self._groups:
+            called = sorted({s.recipient for s in self.keying("pair.call", epoch)})
+            made = Group.of(self._run, epoch, called, self._policy) if called else None
+            self._groups[epoch] = made
+        return self._groups[epoch]
+
+    def ready(self, round: int) -> dict[str, int]:
+        """Return who agreed on an epoch's secrets -> the entry with which the aggregator knew."""
+        epoch = self.epoch(round)
+        if epoch not in self._ready:
+            rows = {s.party: s for s in self.keying("pair.rows", epoch)}
+            told = {name: self._book.receipt(s, self.aggregator) for name, s in rows.items()}
+            self._ready[epoch] = {name: seq for name, seq in told.items() if seq is not None}
+        return self._ready[epoch]
+
+    def gone(self, ask: Asked) -> frozenset[str]:
+        """Return who had vanished from a round when an Ask's answers were in."""
+        before = (a for a in self.all.values() if a.round == ask.round and a.number <= ask.number)
+        return frozenset(name for a in before for name in a.vanished)
+
+    def arrivals(self, sents: Iterable[Sent], until: float = inf) -> dict[str, Sent]:
+        """Return sender -> release, of those that the aggregator received before an entry of it."""
+        told = {s: self._book.receipt(s, self.aggregator) for s in sents}
+        return {s.party: s for s, seq in told.items() if seq is not None and seq < until}
+
+    def shares(self, ask: Asked, until: float = inf) -> dict[str, int]:
+        """Return, per member, of how many holders shares of it were here (before an entry)."""
+        group, found = self.group(ask.round), dict.fromkeys(ask.members, 0)
+        if group is None:
+            return found
+        for holder in self.arrivals(ask.gave.values(), until):
+            for owner in _held(group, holder):
+                if owner in found:
+                    found[owner] += 1
+        return found
+
+
+def _held(group: Group, holder: str) -> tuple[str, ...]:
+    try:
+        return group.holders(holder)  # holding is mutual
+    except NotInPlan:
+        return ()
+
+
+def facts_of(entry: Mapping[str, Any]) -> tuple[Any, ...]:
+    """Return what an ``open`` or ``survivors`` entry says of its sum."""
+    return tuple(entry[name] for name in ("exchange", "round", "cohort", "members", "survivors"))

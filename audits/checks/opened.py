@@ -1,0 +1,140 @@
+"""Cohorts and openings: whole and large enough, opened once, and one set of survivors a round."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from functools import lru_cache
+
+from audits.asks import Asked, facts_of
+from audits.book import Sent
+from audits.checks.sharing import sharing
+from audits.steps import Case, Check
+from audits.view import fail
+from audits.words import plural
+from protocols.envelope import NONE
+from protocols.ledger import Entry
+from protocols.roster import Role, cohort_digest
+
+_HOLDING = (
+    ".survivors",
+    ".vote",
+    ".votes",
+    ".shares",
+)  # also of clients outside the cohort, that hold its shares
+
+
+def opened(case: Case) -> str:
+    """Cohorts are whole and large enough; every total was opened once, over what had arrived."""
+    asks = [ask for ask in case.asks.all.values() if _cohort(case, ask)]
+    rounds: dict[int, list[tuple[Asked, frozenset[str]]]] = defaultdict(list)
+    _known(case, asks)
+    for ask in asks:
+        for party, entry in ask.opens:
+            _opener(case, party)
+            _counted(case, ask, entry)
+        if len(ask.opens) > 1:
+            fail("opened", f"exchange {ask.number} was opened twice (O5)")
+        if ask.masked:
+            sharing(case, ask)
+        if ask.opens:
+            _one_set(ask, rounds[ask.round])
+            rounds[ask.round].append((ask, ask.arrived))
+    _returned(case, asks)
+    return _said(case, asks)
+
+
+def _known(case: Case, asks: list[Asked]) -> None:
+    summed, masked = {a.number for a in asks}, {a.number for a in asks if a.masked}
+    for kind, numbers in (("open", summed), ("survivors", masked)):
+        for party, entry in case.book.of_kind(kind):
+            if entry["exchange"] not in numbers:
+                fail("opened", f"entry {entry['seq']} of {party} is of no such exchange")
+
+
+def _said(case: Case, asks: list[Asked]) -> str:
+    count = sum(len(ask.opens) for ask in asks)
+    said = f"{len(asks)} cohorts are large enough"
+    if lost := sorted({a.round for a in asks if a.lost(case.plan.smallest_cohort)}):
+        said += f"; {plural(len(lost), 'round')} skipped, the first: round {lost[0]}"
+    if not count:
+        return f"nothing was opened; {said}"
+    return f"{count} totals, each opened once and over the uploads that had arrived; {said}"
+
+
+def _large_enough(case: Case, count: int, what: str) -> None:
+    if count < case.plan.smallest_cohort:
+        fail("opened", f"{what} {count} clients; the smallest is {case.plan.smallest_cohort}")
+
+
+def _cohort(case: Case, ask: Asked) -> bool:
+    """Check who was asked: every entry names exactly that cohort. False: the Ask never got out."""
+    digest = _digest(case, ask.sents[0], ask.members)
+    if ask.cut and ask.sents[0].facts["cohort"] != digest:
+        return False  # the run stopped while this was being handed out; nothing was opened of it
+    _large_enough(case, len(ask.members), f"the cohort of exchange {ask.number} has")
+    everyone = frozenset(case.roster.clients)
+    for sent in ask.sents:
+        clients = {sent.party, sent.recipient} & everyone
+        inside = clients <= ask.members or sent.item.endswith(_HOLDING)
+        if sent.facts["cohort"] != _digest(case, sent, ask.members) or not inside:
+            fail("opened", f"release {sent.seq} of {sent.party} is outside its cohort")
+        if not sent.item.startswith(f"{ask.name}."):
+            fail("opened", f"exchange {ask.number} holds more than one Ask")
+    return True
+
+
+def _digest(case: Case, sent: Sent, members: frozenset[str]) -> str:
+    run, attempt = case.roster_file.run, sent.facts["attempt"]
+    return _cohort_digest(run, case.plan_digest, sent.round, attempt, members)
+
+
+@lru_cache(maxsize=64)
+def _cohort_digest(run: str, plan: str, round: int, attempt: int, members: frozenset[str]) -> str:
+    return cohort_digest(run, plan, round, attempt, sorted(members)) if members else NONE
+
+
+def _opener(case: Case, party: str) -> None:
+    """Check that who opened is who may: the key authority, or without one the aggregator."""
+    keyed = any(item.id == "key.call" for item in case.plan.items)
+    masked = any(item.id == "pair.call" for item in case.plan.items)
+    may = Role.KEY_AUTHORITY if keyed else Role.AGGREGATOR if masked else None
+    if case.roster.party(party).role is not may:
+        fail("opened", f"{party} opened something, and the plan lets {may or 'nobody'} open")
+
+
+def _counted(case: Case, ask: Asked, entry: Entry) -> None:
+    """Check that an opening counts just the uploads that the aggregator had received."""
+    _large_enough(case, entry["survivors"], f"the total of exchange {ask.number} is over")
+    digest = _digest(case, ask.sents[0], ask.members)
+    expected = (ask.number, ask.round, digest, len(ask.members), len(ask.arrived))
+    if facts_of(entry) != expected:
+        fail("opened", f"exchange {ask.number}: not the cohort that its members vouch for")
+    if not ask.protected:
+        fail("opened", f"exchange {ask.number} was opened, and nothing in it can be")
+
+
+def _one_set(ask: Asked, before: list[tuple[Asked, frozenset[str]]]) -> None:
+    """Hold a round to one set of survivors (O5): two different ones would be subtracted."""
+    for other, stayed in before:
+        if ask.arrived & stayed and ask.arrived != stayed:
+            fail("opened", f"round {ask.round}: two overlapping cohorts were opened (O5)")
+        common = ask.members & other.members
+        if ask.arrived & common != stayed & common:
+            fail("opened", f"round {ask.round}: a client vanished and came back (O5)")
+
+
+def _returned(case: Case, asks: list[Asked]) -> None:
+    """Every opened total that left the authority stands behind a durable 'open' entry."""
+    for ask in asks:
+        before = {party: entry["seq"] for party, entry in ask.opens}
+        for sent in ask.sents:
+            if sent.item.endswith(".opened"):
+                seq = before.pop(sent.party, None)
+                if seq is None or seq > sent.seq:
+                    fail("opened", f"exchange {ask.number} left {sent.party} unrecorded")
+        before.pop(case.asks.aggregator, None)  # it opened for itself
+        if before and not ask.cut:
+            fail("opened", "a total was opened and never returned")
+
+
+OPENED = Check("opened", ("files", "plan", "roster", "chain"), opened)

@@ -1,0 +1,107 @@
+"""Taking masks off one sum: who was told who vanished, who voted, who gave shares (O5, O7)."""
+
+from __future__ import annotations
+
+from audits.asks import Asked, facts_of
+from audits.steps import Case
+from audits.view import fail
+from protocols.groups import Group
+from protocols.roster import Role
+
+
+def sharing(case: Case, ask: Asked) -> None:
+    """Check one masked Ask; raises EvidenceError at step ``opened``.
+
+    Its members agreed on secrets before. Survivor lists went to holders that were there; each
+    recorded one list with the right counts before it voted. Shares followed enough votes, and
+    nothing was opened with fewer shares than rebuild a seed.
+    """
+    group = case.asks.group(ask.round)
+    if group is None:
+        fail("opened", f"exchange {ask.number} carries masks that nobody agreed on")
+    ready, first = case.asks.ready(ask.round), min(s.seq for s in ask.downs)
+    if any(ready.get(name, first) >= first for name in ask.members):
+        fail("opened", f"exchange {ask.number} asked a client that had agreed on no secrets")
+    _listed(case, ask, group)
+    _lists(case, ask)
+    _votes(case, ask, group)
+    for party, entry in ask.opens:
+        _enough(case, ask, group, party, entry["seq"])
+
+
+def _listed(case: Case, ask: Asked, group: Group) -> None:
+    """Survivor lists went only to who holds shares of the cohort and had not vanished."""
+    holders = {holder for name in ask.members for holder in group.holders(name)}
+    gone = case.asks.gone(ask)
+    for holder in {*ask.listed, *ask.voted, *ask.gave}:
+        if holder not in holders:
+            fail("opened", f"exchange {ask.number}: {holder} holds no share of its cohort")
+        if holder in gone:
+            fail("opened", f"exchange {ask.number}: a survivor list for {holder}, who had vanished")
+
+
+def _lists(case: Case, ask: Asked) -> None:
+    """Every client that gave shares had recorded the one list that it was shown (O5)."""
+    told: dict[str, int] = {}
+    lists: set[str] = set()
+    wanted = (len(ask.members), len(ask.arrived))
+    for party, entry in case.asks.lists(ask.number):
+        where = f"exchange {ask.number}: the survivor list of {party}"
+        if case.roster.party(party).role is not Role.CLIENT or party not in ask.listed:
+            fail("opened", f"{where} was never sent to it")
+        if party in told:
+            fail("opened", f"{where} is there twice (O5)")
+        came = case.book.receipt(ask.listed[party], party)
+        if came is None or came > entry["seq"]:
+            fail("opened", f"{where} was recorded before it came")
+        told[party] = entry["seq"]
+        _, round, cohort, *counts = facts_of(entry)
+        if (round, cohort) != (ask.round, ask.sents[0].facts["cohort"]):
+            fail("opened", f"{where} is of another cohort")
+        if tuple(counts) != wanted:
+            fail("opened", f"{where} counts other uploads than had arrived")
+        lists.add(entry["list"])
+        if len(lists) > 1:
+            fail("opened", f"{where} is not the one that others were shown (O7)")
+        if len(ask.arrived) < case.plan.smallest_cohort:
+            fail("opened", f"{where} is over too few clients")
+    for holder, sent in ask.voted.items():
+        if told.get(holder, sent.seq) >= sent.seq:
+            fail("opened", f"exchange {ask.number}: {holder} voted and recorded no list (O5)")
+
+
+def _votes(case: Case, ask: Asked, group: Group) -> None:
+    """Shares were given only once enough clients had voted for the list (O7)."""
+    if ask.listed and group.thinnest(tuple(ask.arrived)) < group.window:
+        fail("opened", f"exchange {ask.number}: its survivors could be cut in two (O7)")
+    first = min((s.seq for s in ask.shown.values()), default=None)
+    voters = set() if first is None else set(case.asks.arrivals(ask.voted.values(), first))
+    if first is not None and len(voters) < group.quorum:
+        fail(
+            "opened",
+            f"exchange {ask.number}: {len(voters)} votes were shown; {group.quorum} are needed",
+        )
+    for holder in {*ask.shown, *ask.gave}:
+        if holder not in voters:
+            fail("opened", f"exchange {ask.number}: {holder} did not vote before shares were due")
+    for holder, sent in ask.gave.items():
+        seen = case.book.receipt(ask.shown[holder], holder) if holder in ask.shown else None
+        if seen is None or seen > sent.seq:
+            fail("opened", f"exchange {ask.number}: {holder} gave shares before it saw the votes")
+
+
+def _enough(case: Case, ask: Asked, group: Group, party: str, opened: int) -> None:
+    """Nothing was opened before enough shares of every member's seed were there (O7)."""
+    until: float = opened
+    if party != case.asks.aggregator:  # the authority was asked once the masks were off
+        requests = [s.seq for s in ask.sents if s.item.endswith(".open")]
+        until = min(requests, default=-1)
+    elif case.asks.next_step(max((s.seq for s in ask.shown.values()), default=-1)) < opened:
+        fail("opened", f"exchange {ask.number} was recorded as opened after the run went on")
+    fewest = min(case.asks.shares(ask, until).values(), default=0)
+    if fewest < group.threshold:
+        fail(
+            "opened",
+            f"exchange {ask.number} was opened with {fewest} shares of one client's seed; "
+            f"{group.threshold} are needed (O7)",
+        )

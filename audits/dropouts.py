@@ -1,0 +1,148 @@
+"""Who vanished when, which rounds were skipped, and which envelopes that explains.
+
+Nobody can tell from ledgers whether an envelope was lost on its way or its addressee denies it. So
+a missing receipt passes only if nothing that came later rests on that envelope, and every party
+went on as if its client were gone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from audits.asks import SUM_UP, Asked, Asks
+from audits.book import Book, Sent
+from audits.models import Dropouts, LostRound, Moment, Vanished
+from audits.steps import Case
+from protocols.roster import Role
+
+
+class Losses:
+    """Explains missing receipts.
+
+    Args:
+        case: the run.
+    """
+
+    def __init__(self, case: Case) -> None:
+        self._book, self._asks = case.book, case.asks
+        self._clients = frozenset(case.roster.clients)
+        self._stated = [case.book.by_exchange(kind) for kind in ("open", "survivors")]
+
+    def explained(self, sent: Sent, party: str) -> str | None:
+        """Return the client whose absence explains that `party` has no receipt, or None.
+
+        What passes between aggregator and key authority is never explained this way.
+        """
+        client = sent.party if sent.party in self._clients else party
+        if client not in self._clients:
+            return None
+        if sent.keying:
+            return client if self._left_keys(sent, client) else None
+        if sent.item == f"refusal.{Role.CLIENT}":
+            return client if self._last(sent) else None
+        ask = self._asks.all.get(sent.exchange)
+        return client if ask is not None and self._left(sent, client, ask) else None
+
+    def _left_keys(self, sent: Sent, client: str) -> bool:
+        """Tell whether a client came no further in an epoch's keys than this envelope."""
+        epoch = self._asks.epoch(sent.round)
+        if sent.item == "key.offer":
+            uploads = (s for s in self._book.releases() if s.party == client)
+            return not any(
+                s.item.endswith(SUM_UP) and self._asks.epoch(s.round) == epoch for s in uploads
+            )
+        if sent.item == "pair.rows":
+            asked = (a for a in self._asks.all.values() if self._asks.epoch(a.round) == epoch)
+            return not any(client in ask.members for ask in asked)
+        following = {"pair.call": "pair.boxes", "pair.boxes": "pair.down", "pair.down": "pair.rows"}
+        answers = self._asks.keying(following.get(sent.item, ""), epoch)
+        return not any(client in (s.party, s.recipient) for s in answers)
+
+    def _last(self, sent: Sent) -> bool:
+        """Tell whether nothing left this party afterwards: who refuses ends its session."""
+        return not any(s.party == sent.party and s.seq > sent.seq for s in self._book.releases())
+
+    def _left(self, sent: Sent, client: str, ask: Asked) -> bool:
+        mine = [s for s in ask.sents if s.party == client]
+        if sent.item.endswith(".shares"):
+            return True  # the step "opened" counts the shares that arrived
+        if sent.item.endswith(".survivors"):
+            return client not in {*ask.voted, *dict(self._stated[1].get(ask.number, []))}
+        if sent.item.endswith(".vote"):
+            return client not in ask.shown
+        if sent.item.endswith(".votes"):
+            return client not in ask.gave
+        if sent.item.endswith(".down"):
+            return not mine and self._not_counted(client, ask)
+        return self._not_counted(client, ask)
+
+    def _not_counted(self, client: str, ask: Asked) -> bool:
+        """Tell whether all went on without this client's answer."""
+        said = (e for stated in self._stated for _, e in stated.get(ask.number, []))
+        right = all(entry["survivors"] == len(ask.arrived) for entry in said)
+        again = (a for a in self._asks.all.values() if a.round == ask.round)
+        asked = any(a.number > ask.number and client in a.members for a in again)
+        return right and not asked and client not in ask.listed
+
+
+def dropouts(case: Case) -> Dropouts:
+    """Return who vanished when and which Asks came to nothing, oldest first."""
+    asks, book = case.asks, case.book
+    refused = {(party, e["exchange"]) for party, e in book.of_kind("refusal")}
+    gone = [*_from_keys(case), *(v for ask in asks.all.values() for v in _from(ask, book, asks))]
+    smallest = case.plan.smallest_cohort
+    return Dropouts(
+        vanished=tuple(v for v in gone if (v.client, v.exchange) not in refused),
+        lost=tuple(
+            LostRound(
+                round=ask.round,
+                exchange=ask.number,
+                ask=ask.name,
+                arrived=len(ask.arrived),
+                votes=len(asks.arrivals(ask.voted.values())) if ask.listed else None,
+                shares=min(asks.shares(ask).values(), default=0) if ask.shown else None,
+            )
+            for ask in asks.all.values()
+            if ask.lost(smallest)
+        ),
+    )
+
+
+def _from(ask: Asked, book: Book, asks: Asks) -> Iterator[Vanished]:
+    if ask.cut:
+        return
+    for client in sorted(ask.vanished):
+        asked = [s for s in ask.sents if s.item.endswith(".down") and s.recipient == client]
+        said = any(s.party == client for s in ask.sents)
+        moment: Moment = "before its answer arrived" if said else "before it answered"
+        if not any(book.receipt(s, client) is not None for s in asked):
+            moment = "before the request reached it"
+        yield Vanished(client=client, round=ask.round, exchange=ask.number, moment=moment)
+    for client in sorted(ask.listed):
+        if (late := _while_opening(ask, book, asks, client)) is not None:
+            yield Vanished(client=client, round=ask.round, exchange=ask.number, moment=late)
+
+
+def _while_opening(ask: Asked, book: Book, asks: Asks, client: str) -> Moment | None:
+    """Return how far a holder came with a survivor list, or None if it came through."""
+    if book.receipt(ask.listed[client], client) is None:
+        return "before the survivor list reached it"
+    if client not in asks.arrivals(ask.voted.values()):
+        return "before its vote arrived"
+    if not ask.shown:
+        return None  # too few voted, and nobody was asked for shares
+    if client not in ask.shown or book.receipt(ask.shown[client], client) is None:
+        return "before the votes reached it"
+    return None if client in asks.arrivals(ask.gave.values()) else "before its shares arrived"
+
+
+def _from_keys(case: Case) -> Iterator[Vanished]:
+    """Yield the clients that were called in an epoch and did not come through with its keys."""
+    asks, calls = case.asks, {}
+    for sent in case.book.releases():
+        if sent.item == "pair.call" and not case.book.in_cut(sent):
+            calls[asks.epoch(sent.round), sent.recipient] = sent
+    for (_, client), sent in sorted(calls.items()):
+        if client not in asks.ready(sent.round):
+            moment: Moment = "while keys were agreed on"
+            yield Vanished(client=client, round=sent.round, exchange=sent.exchange, moment=moment)

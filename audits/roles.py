@@ -1,0 +1,76 @@
+"""What every role of a run could see, and some of them together (O30)."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+
+from audits.models import RoleView
+from audits.steps import Case
+from protocols.roster import EVERYONE, Role
+
+_COLLUDING = "the total less what the colluders sent themselves; nothing else of a single client"
+
+
+def role_views(case: Case) -> tuple[RoleView, ...]:
+    """Return one view per role, then the network's and the stated collusions'.
+
+    What a role sees is what the plan says that it learns from items which did leave.
+    """
+    received = _received(case)
+    roles = [role for role in Role if case.roster.names(role)]
+    views = [
+        RoleView(viewer=str(role), received=received[str(role)], sees=tuple(_sees(case, role)))
+        for role in roles
+    ]
+    network = "sender, recipient, time and size of every envelope"
+    if any(item.unsafe for item in case.plan.items):
+        network += "; EVERYTHING in what left in clear"
+    views.append(RoleView(viewer="network", received=None, sees=(network,)))
+    return (*views, *_collusions(case))
+
+
+def _received(case: Case) -> Counter[str]:
+    roles = {party["name"]: party["role"] for party in case.roster.document()}
+    return Counter(roles.get(party, "") for party, _ in case.book.of_kind("receipt"))
+
+
+def _sees(case: Case, role: Role) -> Iterator[str]:
+    left = {sent.item for sent in case.book.releases()}
+    for item in case.plan.items:
+        reaches = item.recipient in (str(role), EVERYONE) or role in item.learns
+        said = item.learns.get(str(role)) or item.learns.get("everyone")
+        if role is Role.CLIENT:
+            said = said or item.learns.get("addressee") or item.learns.get("other clients")
+        if item.id in left and reaches and said and said != "nothing":
+            yield f"{item.id}: {said}"
+
+
+def _collusions(case: Case) -> Iterator[RoleView]:
+    items = {item.id for item in case.plan.items}
+    masked, keyed = "pair.call" in items, "key.call" in items
+    unsafe = any(item.unsafe for item in case.plan.items)
+    if keyed:
+        seen = (
+            "no more than the aggregator alone: masks stay on single uploads"
+            if masked
+            else "EVERY single upload: nothing but the key keeps them apart"
+        )
+        yield RoleView(viewer="aggregator and key authority", received=None, sees=(seen,))
+    count = case.policy.colluders
+    if unsafe:
+        yield RoleView(
+            viewer="aggregator alone", received=None, sees=("EVERY single message in clear",)
+        )
+    elif masked:
+        who = f"aggregator and {count} clients" if count else "aggregator and one client"
+        rest = "" if count else "; the policy assumes that no client colludes"
+        yield RoleView(viewer=who, received=None, sees=(f"{_COLLUDING}{rest}",))
+    group = case.asks.group(1) if masked else None
+    if group is not None:
+        others = "aggregator, key authority" if keyed else "aggregator"
+        yield RoleView(
+            viewer=f"{others} and {group.threshold} of the clients that hold a client's shares",
+            received=None,
+            sees=("that client's uploads",),
+        )

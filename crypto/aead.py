@@ -1,0 +1,44 @@
+"""Locking one message under one symmetric key: AES-256-GCM (NIST SP 800-38D).
+
+For keys that two parties derived for exactly one message, such as the shares that two clients hand
+each other through the aggregator. The nonce is fixed because the key never serves again: locking a
+second message under one key would give both away and let anyone forge a third.
+"""
+
+from __future__ import annotations
+
+from cryptography.exceptions import InvalidTag
+from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+
+from crypto.errors import InvalidKey, InvalidSeal
+from crypto.samplers import KEY_BYTES
+
+__all__ = ["OVERHEAD", "lock", "unlock"]
+
+OVERHEAD = 16
+"""How many bytes a locked message is longer than its plaintext, exactly."""
+_NONCE = bytes(12)
+
+
+def lock(key: bytes, info: bytes, plaintext: bytes) -> bytes:
+    """Return `plaintext` locked under a 32-byte `key` that serves no other message.
+
+    `info` is bound, not carried: the same bytes under another info do not open. The result is
+    `OVERHEAD` bytes longer than `plaintext`. Raises InvalidKey for any other length of key.
+    """
+    return _cipher(key).encrypt(_NONCE, plaintext, info)
+
+
+def unlock(key: bytes, info: bytes, locked: bytes) -> bytes:
+    """Return what was locked under `key` and `info`; raises InvalidSeal, or InvalidKey."""
+    cipher = _cipher(key)
+    try:
+        return cipher.decrypt(_NONCE, locked, info)  # what is shorter than a tag has a wrong one
+    except InvalidTag:
+        raise InvalidSeal from None
+
+
+def _cipher(key: bytes) -> AESGCM:
+    if len(key) != KEY_BYTES:
+        raise InvalidKey(f"A message is locked under a key of exactly {KEY_BYTES} bytes.")
+    return AESGCM(key)

@@ -1,0 +1,93 @@
+"""What clients sign about a sum that is being opened, and the check of what others signed.
+
+Before a holder votes for a survivor list it sees, for every survivor whose shares it holds, what
+that client signed over its upload: the header of exactly this item, exchange, cohort, model, epoch,
+slot and set of agreed keys. A list for a sum that never was, or under another name, finds no such
+signature (O5, O7). The vote signs the list; `protocols.sessions.holding` counts the votes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from crypto.canonical import canonical
+from crypto.errors import CryptoError
+from protocols.disclosures import Disclosure
+from protocols.envelope import Header
+from protocols.errors import BadEnvelope
+from protocols.messages import Vector
+from protocols.papers import Papers, Where
+from protocols.roster import Role
+
+EVIDENCE_BYTES = 144
+"""Of a signed header what differs between clients: body 32, head 32, nonce 16, signature 64."""
+
+
+def evidence_of(header: Header, signature: bytes) -> bytes:
+    """Return what differs between the signed upload headers of one sum."""
+    return bytes.fromhex(header.body + header.head + header.nonce) + signature
+
+
+def ballot_of(
+    papers: Papers, name: str, where: Where, survivors: Sequence[str], pairs: str
+) -> bytes:
+    """Return what a vote signs: one survivor list of one sum.
+
+    Args:
+        papers: run and plan.
+        name: of the exchange.
+        where: round, exchange, cohort, digest of what was given, slot.
+        survivors: sorted.
+        pairs: digest of what the masks rest on.
+    """
+    place = [papers.run, papers.plan_digest, where.round, where.exchange, where.attempt]
+    cohort = [papers.cohort(where), where.given, where.slot, name, pairs]
+    return canonical([*place, *cohort, list(survivors)])
+
+
+def check_evidence(
+    papers: Papers, name: str, where: Where, pairs: str, owners: Sequence[str], rows: Vector
+) -> None:
+    """See that each of `owners` signed an upload of exactly this sum.
+
+    Args:
+        papers: of the holder.
+        name: of the exchange.
+        where: as the survivor list says.
+        pairs: digest of what the masks rest on, as this holder knows it.
+        owners: survivors whose shares it holds.
+        rows: shape (len(owners), 144).
+
+    Raises:
+        BadEnvelope: one of them did not.
+    """
+    item = f"{name}.up.{Disclosure.SUM}"
+    aggregator = papers.roster.one(Role.AGGREGATOR).name
+    for owner, row in zip(owners, rows, strict=True):
+        raw = row.tobytes()
+        header = Header(
+            run=papers.run,
+            plan=papers.plan_digest,
+            policy=papers.policy_digest,
+            round=where.round,
+            exchange=where.exchange,
+            attempt=where.attempt,
+            cohort=papers.cohort(where),
+            item=item,
+            schema=papers.schemas[item],
+            sender=owner,
+            recipient=aggregator,
+            key=papers.sum_key(aggregator),
+            given=where.given,
+            body=raw[:32].hex(),
+            head=raw[32:64].hex(),
+            nonce=raw[64:80].hex(),
+            pairs=pairs,
+        )
+        try:
+            papers.roster.party(owner).verify.verify("envelope", raw[80:], header.encode())
+        except CryptoError as error:
+            raise BadEnvelope(
+                "A survivor list counts a client that did not upload in this sum (O7).",
+                why="the aggregator made the sum up, or told that client another story",
+            ) from error

@@ -1,0 +1,239 @@
+"""What one client agrees on with its neighbours for one epoch, and what it gives back of it.
+
+Bonawitz et al. (CCS 2017) with secrets per slot, so that pairs may be agreed on once per epoch
+(ADR 0007). Each pair of neighbours has a secret of two halves, each half sealed to the other with
+HPKE (X25519 and ML-KEM-768 together, O31). From it every slot has a secret of its own. For every
+slot a client also draws two seeds and shares them, t of n, among its neighbours and itself (O7):
+
+    b   the key of its self-mask; rebuilt if its upload is there
+    e   locks its row: its pairs' secrets of that slot; rebuilt if it vanished
+
+A holder gives one of the two shares, never both and never again. What becomes known of one slot
+says nothing about another.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from crypto.aead import OVERHEAD as ROW_OVERHEAD
+from crypto.aead import lock
+from crypto.canonical import canonical
+from crypto.handles import Mute
+from crypto.samplers import derive, entropy
+from crypto.sharing import new_seed, split
+from protocols.boxes import BOX_OVERHEAD, close_box, open_box
+from protocols.errors import BadEnvelope, CohortTooSmall, LocalProtocolError
+from protocols.groups import Group, Slot, agreement
+from protocols.messages import Vector
+from protocols.roster import Identity, Roster
+
+SEED_BYTES = 32
+_HALF_BYTES = 32
+_SHARES_BYTES = 2 * SEED_BYTES  # per slot: of b, of e
+NOTHING = bytes(SEED_BYTES)
+
+
+def pair_box_bytes(slots: int) -> int:
+    """Return the size of the box that one client seals for a neighbour."""
+    return _HALF_BYTES + slots * _SHARES_BYTES + BOX_OVERHEAD
+
+
+def row_bytes(degree: int) -> int:
+    """Return the size of one locked row."""
+    return degree * SEED_BYTES + ROW_OVERHEAD
+
+
+def row_info(run: str, epoch: int, name: str, slot: Slot) -> bytes:
+    """Return what a locked row is bound to."""
+    return b"secure-fgl/row\0" + canonical([run, epoch, name, slot.label])
+
+
+def row_key(seed: bytes) -> bytes:
+    """Return the key that locks a row, from the shared seed e."""
+    return derive(seed, "row")
+
+
+def self_key(seed: bytes, label: Sequence[str]) -> bytes:
+    """Return the key of a self-mask for one vector, from the shared seed b (O6)."""
+    return derive(seed, "self-mask", *label)
+
+
+def pair_key(secret: bytes, label: Sequence[str]) -> bytes:
+    """Return the key of a pair's mask for one vector, from the pair's secret of a slot (O6)."""
+    return derive(secret, "pair-mask", *label)
+
+
+class Pairs(Mute):
+    """One client's secrets of one epoch. They live in memory only and are used up slot by slot.
+
+    Args:
+        me: who this client is.
+        roster: whose keys the boxes are sealed to.
+        group: of this epoch.
+        slots: of this epoch.
+        width: neighbours for which messages have room.
+    """
+
+    def __init__(
+        self, me: Identity, roster: Roster, group: Group, slots: Sequence[Slot], width: int
+    ) -> None:
+        self.group, self.slots, self._width = group, tuple(slots), width
+        self._me, self._roster, self._name = me, roster, me.party.name
+        self._neighbours = group.neighbours(self._name)
+        self._halves = {peer: entropy(_HALF_BYTES) for peer in self._neighbours}
+        self._b: dict[Slot, bytes] = {slot: new_seed() for slot in self.slots}
+        self._e: dict[Slot, bytes] = {slot: new_seed() for slot in self.slots}
+        self._pair: dict[Slot, dict[str, bytes]] = {}
+        self._held: dict[str, bytearray] = {}  # by owner: its shares of all slots, b then e
+        self.there: tuple[str, ...] = ()
+        self._given: set[tuple[Slot, str]] = set()  # shares that are gone, by owner
+
+    def _info(self, sender: str, addressee: str) -> bytes:
+        place = [self.group.run, self.group.epoch, list(self.group.called), sender, addressee]
+        return b"secure-fgl/pair\0" + canonical(place)
+
+    def boxes(self) -> bytes:
+        """Share both seeds of every slot and seal for each neighbour what is meant for it."""
+        secrets = [seed for slot in self.slots for seed in (self._b[slot], self._e[slot])]
+        holders = self.group.holders(self._name)
+        rows = (
+            split(secrets, self.group.threshold, len(holders)) if secrets else [[]] * len(holders)
+        )
+        mine = {holder: b"".join(row) for holder, row in zip(holders, rows, strict=True)}
+        self._held = {self._name: bytearray(mine[self._name])}
+        sealed = b"".join(
+            close_box(
+                self._halves[peer] + mine[peer],
+                self._me,
+                self._roster.party(peer),
+                self._info(self._name, peer),
+            )
+            for peer in self._neighbours
+        )
+        return sealed.ljust(self._width * pair_box_bytes(len(self.slots)), b"\0")
+
+    def take(self, boxes: bytes, senders: Sequence[str]) -> None:
+        """Open the neighbours' boxes, and join each half with our own.
+
+        Args:
+            boxes: one per neighbour, sorted.
+            senders: clients whose boxes are there; the others are absent for the whole epoch.
+
+        Raises:
+            BadEnvelope: a box is not from the neighbour it should be from.
+        """
+        if self._pair or not self._held:
+            raise LocalProtocolError("The secrets of this epoch are here already.")
+        size, there = pair_box_bytes(len(self.slots)), set(senders)
+        self.there = tuple(sorted(there))
+        inside = self._name in there and there <= set(self.group.called)
+        if not inside or self.group.thinnest(self.there) < self.group.window:
+            raise BadEnvelope("Too few clients, or strangers, are said to have sent their boxes.")
+        secrets: dict[str, bytes] = {}
+        for place, peer in enumerate(self._neighbours):
+            if peer not in there:
+                continue
+            box = boxes[place * size : (place + 1) * size]
+            info = self._info(peer, self._name)
+            content = open_box(box, self._me, self._roster.party(peer), info)
+            theirs, self._held[peer] = content[:_HALF_BYTES], bytearray(content[_HALF_BYTES:])
+            if len(self._held[peer]) != len(self.slots) * _SHARES_BYTES:
+                raise BadEnvelope("A neighbour's box does not hold one pair of shares per slot.")
+            mine = self._halves[peer]
+            joined = mine + theirs if self._name < peer else theirs + mine
+            secrets[peer] = derive(joined, "pair", self.group.run, f"{self.group.epoch}")
+        self._pair = {
+            slot: {peer: derive(secret, "slot", slot.label) for peer, secret in secrets.items()}
+            for slot in self.slots
+        }
+        self._halves = {}
+
+    def rows(self) -> bytes:
+        """Return, locked slot by slot, this client's pair secrets; the seeds e are then forgotten.
+
+        Only whoever rebuilds e from enough holders' shares can open a row.
+        """
+        run, epoch, locked = self.group.run, self.group.epoch, []
+        for slot in self.slots:
+            secrets = self._pair[slot]
+            row = b"".join(secrets.get(peer, NOTHING) for peer in self._neighbours)
+            padded = row.ljust(self._width * SEED_BYTES, b"\0")
+            info = row_info(run, epoch, self._name, slot)
+            locked.append(lock(row_key(self._e[slot]), info, padded))
+        self._e = {}
+        return b"".join(locked)
+
+    def check_members(self, members: Sequence[str], smallest: int) -> None:
+        """Refuse a cohort in which too few neighbours would mask this client.
+
+        Raises:
+            CohortTooSmall: fewer than `smallest` members, this client among them, are paired.
+        """
+        reached = self._reached(members)
+        if len(reached) + 1 < smallest:
+            raise CohortTooSmall(
+                "Too few members of this cohort share a secret with this client.",
+                why="neighbours were away when the keys of this epoch were agreed on",
+                fix="wait for the next epoch, or start the run again when all clients are there",
+            )
+        away = [member for member in members if member not in self.there]
+        cut_off = set(self._neighbours) - set(reached)
+        left = [member for member in members if member not in cut_off]
+        if away or self.group.thinnest(left) < self.group.window:
+            raise BadEnvelope("A cohort holds clients that were away when keys were agreed on.")
+
+    def agreement(self, slot: Slot) -> str:
+        """Return the digest of what the masks of a slot rest on."""
+        return agreement(self.group, self.there, slot)
+
+    def _reached(self, members: Sequence[str]) -> list[str]:
+        there = self._held
+        return [peer for peer in self._neighbours if peer in members and peer in there]
+
+    def keys(
+        self, slot: Slot, members: Sequence[str], label: Sequence[str]
+    ) -> tuple[list[bytes], list[bytes]]:
+        """Return the keys of the masks that this client adds, and of those it takes away.
+
+        The slot's secrets are forgotten with it: a slot serves one vector (O6).
+
+        Raises:
+            LocalProtocolError: the slot was used before, or is not of this epoch.
+        """
+        if slot not in self._b or slot not in self._pair or (slot, self._name) in self._given:
+            raise LocalProtocolError("The secrets of this slot were used, or are not here (O6).")
+        secrets, plus = self._pair.pop(slot), [self_key(self._b.pop(slot), label)]
+        minus: list[bytes] = []
+        for peer in self._reached(members):
+            side = plus if self._name < peer else minus
+            side.append(pair_key(secrets[peer], label))
+        return plus, minus
+
+    def give(self, slot: Slot, members: Sequence[str], survivors: Sequence[str]) -> Vector:
+        """Return this holder's shares for one sum, shape (width + 1, 32); each share once.
+
+        Args:
+            slot: whose sum is being opened.
+            members: who was asked.
+            survivors: whose uploads are there.
+
+        Raises:
+            LocalProtocolError: shares of this slot were given before.
+        """
+        if slot not in self.slots or any((slot, owner) in self._given for owner in members):
+            raise LocalProtocolError("Shares of this slot were given before (O7).")
+        self._given.update((slot, owner) for owner in members)
+        place, rows = self.slots.index(slot) * _SHARES_BYTES, []
+        for owner in self.group.holders(self._name):
+            held = self._held.get(owner)
+            if held is None or owner not in members:
+                rows.append(NOTHING)
+                continue
+            start = place if owner in survivors else place + SEED_BYTES
+            rows.append(bytes(held[start : start + SEED_BYTES]))
+            held[place : place + _SHARES_BYTES] = bytes(_SHARES_BYTES)  # the other one is forgotten
+        rows += [NOTHING] * (self._width + 1 - len(rows))
+        return np.frombuffer(b"".join(rows), dtype=np.uint8).reshape(-1, SEED_BYTES)

@@ -1,0 +1,313 @@
+"""The items of a plan: which envelopes, on which routes, how large, how often."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from crypto.errors import OutOfRange
+from crypto.he import Scheme
+from crypto.hpke import SEAL_OVERHEAD
+from crypto.signatures import SIGNATURE_BYTES
+from protocols.boxes import box_bytes, by_peers
+from protocols.codec import bundle_bytes
+from protocols.control import (
+    Acknowledgement,
+    Boxes,
+    Call,
+    Key,
+    KeyCall,
+    Opened,
+    OpenRequest,
+    PairBoxes,
+    PairCall,
+    PairDown,
+    PairRows,
+    Refusal,
+    Shares,
+    Survivors,
+    Vote,
+    Votes,
+)
+from protocols.disclosures import Disclosure
+from protocols.envelope import envelope_bytes, header_bytes
+from protocols.errors import PolicyError
+from protocols.forms import Exchange
+from protocols.groups import epochs, planned_degree, slots
+from protocols.guards import (
+    Clip,
+    Guard,
+    Quantise,
+    UnsafeClear,
+    describe,
+    encryption,
+    find,
+)
+from protocols.learns import learns
+from protocols.messages import Message
+from protocols.pairs import pair_box_bytes, row_bytes
+from protocols.plan import Item, NoisePlan
+from protocols.policy import PrivacyPolicy
+from protocols.ring import Ring
+from protocols.roster import EVERYONE, Role
+from protocols.schema import message_plan
+from protocols.sums import SumLayout
+
+AGGREGATOR_NAME = "aggregator"
+AUTHORITY_NAME = "key-authority"
+_CLIENT, _AGGREGATOR, _AUTHORITY = str(Role.CLIENT), str(Role.AGGREGATOR), str(Role.KEY_AUTHORITY)
+
+
+def wire_kinds(kinds: Sequence[type[Message]]) -> tuple[type[Message], ...]:
+    """Return what a downward bundle holds on the wire: rows sealed by peers travel as Boxes."""
+    return tuple(Boxes if by_peers(kind) else kind for kind in kinds)
+
+
+def sum_layout(
+    kinds: Sequence[type[Message]], chain: tuple[Guard, ...], dims: Mapping[str, int]
+) -> SumLayout:
+    """Return the integer layout of a SUM bundle under the policy's chain."""
+    clip, quantise = find(chain, "clip"), find(chain, "quantise")
+    if not isinstance(clip, Clip) or not isinstance(quantise, Quantise):
+        raise ValueError("a SUM chain needs clip and quantise")  # the policy checks it too
+    return SumLayout(kinds, clip, quantise, dims)
+
+
+def sum_ring(
+    layout: SumLayout,
+    chain: tuple[Guard, ...],
+    clients: int,
+    scheme: Scheme | None,
+    noise: NoisePlan | None,
+) -> Ring:
+    """Return how a SUM bundle's integers stand in what is summed.
+
+    Raises:
+        OutOfRange: the cohort's total and its noise do not fit (O19).
+    """
+    margin = noise.margin if noise else 0
+    encrypted = scheme if encryption(chain) else None
+    summed = clients if encrypted or find(chain, "mask") else 1  # in clear nothing is added mod t
+    return Ring.of(layout.length, layout.bits, summed, margin=margin, scheme=encrypted)
+
+
+class Planner:
+    """Collects the items of one plan; every size comes from the code that later makes the bytes."""
+
+    def __init__(
+        self,
+        policy: PrivacyPolicy,
+        clients: Sequence[str],
+        dims: dict[str, int],
+        scheme: Scheme | None,
+        rounds: int,
+    ) -> None:
+        self.policy, self.clients, self.dims, self.scheme = policy, clients, dims, scheme
+        self.rounds = rounds
+        self.items: list[Item] = []
+        self.longest = max(clients, key=len)
+        self.noise: NoisePlan | None = None
+
+    def name(self, role: str) -> str:
+        """Return the longest name of a party in this role."""
+        names = {_CLIENT: self.longest, _AGGREGATOR: AGGREGATOR_NAME, _AUTHORITY: AUTHORITY_NAME}
+        return names.get(role, EVERYONE)
+
+    def add(  # noqa: PLR0913 - an item has that many facts
+        self,
+        id: str,
+        route: tuple[str, str],
+        kinds: Sequence[type[Message]],
+        disclosure: Disclosure,
+        times: tuple[int, int],
+        *,
+        body: int | None = None,
+        layout: SumLayout | None = None,
+        dims: Mapping[str, int] | None = None,
+        said: Mapping[str, str] | None = None,
+    ) -> None:
+        """Add one item; its size follows from its messages unless `body` says it."""
+        chain = self.policy.chain(disclosure)
+        extra = dict(dims or {})
+        size = bundle_bytes(kinds, {**self.dims, **extra}) if body is None else body
+        boxed = disclosure is Disclosure.SEALED and body is not None  # sealed inside, row by row
+        sealed = SEAL_OVERHEAD if find(chain, "seal") and not boxed else 0
+        header = header_bytes(id, self.name(route[0]), self.name(route[1]))
+        known = learns(disclosure, chain, up=route[0] == _CLIENT)
+        self.items.append(
+            Item(
+                id=id,
+                sender=route[0],
+                recipient=route[1],
+                disclosure=disclosure,
+                messages=tuple(message_plan(k, {**self.dims, **extra}, layout) for k in kinds),
+                guards=tuple(describe(guard) for guard in chain),
+                unsafe=any(isinstance(guard, UnsafeClear) for guard in chain),
+                bytes=envelope_bytes(header, size + sealed),
+                body=size,
+                per_round=times[0],
+                times=times[1],
+                dims=extra,
+                noise=self.noise if layout is not None else None,
+                learns=dict(said) if said is not None else known,
+            )
+        )
+
+    def exchange(self, exchange: Exchange) -> None:
+        """Add everything that one kind of Ask makes travel."""
+        times = (exchange.per_round, exchange.times(self.rounds))
+        down = wire_kinds(exchange.given)
+        boxes = sum(box_bytes(k, self.dims) for k in exchange.given if by_peers(k))
+        self.add(
+            f"{exchange.name}.down",
+            (_AGGREGATOR, _CLIENT),
+            (Call, *down),
+            exchange.given_disclosure,
+            times,
+            dims={"boxes": boxes * len(self.clients)} if boxes else None,
+        )
+        for disclosure in dict.fromkeys(kind.disclosure for kind in exchange.back):
+            kinds = tuple(kind for kind in exchange.back if kind.disclosure is disclosure)
+            self.up(exchange.name, disclosure, kinds, times)
+        if not exchange.back:
+            route = (_CLIENT, _AGGREGATOR)
+            said = {"aggregator": "that the message arrived"}
+            self.add(
+                f"{exchange.name}.ack",
+                route,
+                (Acknowledgement,),
+                Disclosure.SEALED,
+                times,
+                said=said,
+            )
+
+    def up(
+        self,
+        name: str,
+        disclosure: Disclosure,
+        kinds: tuple[type[Message], ...],
+        times: tuple[int, int],
+    ) -> None:
+        """Add what comes back of one disclosure, and what opening it takes."""
+        id, route = f"{name}.up.{disclosure}", (_CLIENT, _AGGREGATOR)
+        chain = self.policy.chain(disclosure)
+        if disclosure is Disclosure.SEALED:
+            size = sum(box_bytes(kind, self.dims) for kind in kinds) * len(self.clients)
+            self.add(id, route, kinds, disclosure, times, body=size)
+        elif disclosure is Disclosure.SUM:
+            layout = sum_layout(kinds, chain, self.dims)
+            ring = self._ring(layout, chain)
+            size = ring.wire_bytes
+            if encryption(chain):
+                size = ring.size // self._he.degree * self._he.ciphertext_bytes
+            self.add(id, route, kinds, disclosure, times, body=size, layout=layout)
+            if find(chain, "mask"):
+                self._sharing(name, times)
+            if encryption(chain):
+                self._opening(name, ring, size, times)
+        else:
+            self.add(id, route, kinds, disclosure, times)
+
+    @property
+    def _he(self) -> Scheme:
+        if self.scheme is None:
+            raise ValueError("an encrypting chain needs an encryption scheme")
+        return self.scheme
+
+    def _ring(self, layout: SumLayout, chain: tuple[Guard, ...]) -> Ring:
+        try:
+            return sum_ring(layout, chain, len(self.clients), self.scheme, self.noise)
+        except OutOfRange as error:
+            raise PolicyError(
+                "The sum of this cohort does not fit into the encryption's plaintext.",
+                why=str(error),
+                fix="use fewer bits in 'quantise', fewer clients, or another scheme",
+            ) from error
+
+    def _sharing(self, name: str, times: tuple[int, int]) -> None:
+        """Plan the survivor list and the shares that take the masks off one sum."""
+        # With disjoint clusters, a holder is asked for each of them.
+        groups = max(1, len(self.clients) // self.policy.smallest_cohort)
+        often = (times[0] * groups, times[1] * groups)
+        holders = {"holders": planned_degree(len(self.clients), self.policy) + 1}
+        self.add(
+            f"{name}.survivors",
+            (_AGGREGATOR, _CLIENT),
+            (Survivors,),
+            Disclosure.RELEASED,
+            often,
+            dims=holders,
+            said={"client": "whose uploads are there", "network": "sender, recipient, time"},
+        )
+        up, down, sealed = (_CLIENT, _AGGREGATOR), (_AGGREGATOR, _CLIENT), Disclosure.SEALED
+        said = {"aggregator": "that this client saw the list"}
+        self.add(f"{name}.vote", up, (Vote,), sealed, often, said=said)
+        said = {"client": "who saw the same list"}
+        self.add(f"{name}.votes", down, (Votes,), sealed, often, said=said)
+        self.add(
+            f"{name}.shares",
+            (_CLIENT, _AGGREGATOR),
+            (Shares,),
+            Disclosure.SEALED,
+            often,
+            dims=holders,
+            said={"aggregator": "shares of the masks of this one sum"},
+        )
+
+    def _opening(self, name: str, ring: Ring, total: int, times: tuple[int, int]) -> None:
+        # Disjoint clusters may be opened one by one, each at least the smallest cohort.
+        groups = max(1, len(self.clients) // self.policy.smallest_cohort)
+        often = (times[0] * groups, times[1] * groups)
+        sender = header_bytes(f"{name}.up.{Disclosure.SUM}", self.longest, AGGREGATOR_NAME)
+        headers = len(self.clients) * (2 + sender + SIGNATURE_BYTES)
+        opened = ring.size * 8
+        self.add(
+            f"{name}.open",
+            (_AGGREGATOR, _AUTHORITY),
+            (OpenRequest,),
+            Disclosure.SEALED,
+            often,
+            dims={"he_total": total, "he_headers": headers},
+            said={"key_authority": "uniform noise, and who took part when"},
+        )
+        self.add(
+            f"{name}.opened",
+            (_AUTHORITY, _AGGREGATOR),
+            (Opened,),
+            Disclosure.SEALED,
+            often,
+            dims={"he_opened": opened},
+            said={"aggregator": "only the cohort's total"},
+        )
+
+    def _pairs(self, often: int, places: int) -> None:
+        degree = planned_degree(len(self.clients), self.policy)
+        boxes = {"pair_boxes": degree * pair_box_bytes(places)}
+        rows = {"pair_rows": places * row_bytes(degree)}
+        up, down, times = (_CLIENT, _AGGREGATOR), (_AGGREGATOR, _CLIENT), (0, often)
+        sealed = Disclosure.SEALED
+        self.add("pair.call", down, (PairCall,), Disclosure.PUBLIC, times, said={})
+        said = {"aggregator": "size only", "addressee": "half of a secret, and shares of seeds"}
+        self.add("pair.boxes", up, (PairBoxes,), sealed, times, dims=boxes, said=said)
+        self.add("pair.down", down, (PairDown,), sealed, times, dims=boxes, said=said)
+        said = {"aggregator": "nothing, until enough holders say that this client vanished"}
+        self.add("pair.rows", up, (PairRows,), sealed, times, dims=rows, said=said)
+
+    def control(self) -> None:
+        """Plan the layer's own messages; they stand first in the plan."""
+        places, planned = len(slots(self.items, self.rounds, self.policy, 0)), self.items
+        self.items = []
+        chain = self.policy.rules.get(Disclosure.SUM, ())
+        often, public = epochs(self.rounds, self.policy), Disclosure.PUBLIC
+        encrypted = encryption(chain) is not None
+        if encrypted:
+            times = (0, often)
+            self.add("key.call", (_AGGREGATOR, _AUTHORITY), (KeyCall,), public, times, said={})
+            said = {"everyone": "the public key of this epoch"}
+            self.add("key.offer", (_AUTHORITY, EVERYONE), (Key,), public, times, said=said)
+        if find(chain, "mask") and places:
+            self._pairs(often, places)
+        said = {"aggregator": "one code of a closed list"}
+        for role in (_CLIENT, _AUTHORITY) if encrypted else (_CLIENT,):
+            route = (role, _AGGREGATOR)
+            self.add(f"refusal.{role}", route, (Refusal,), Disclosure.SEALED, (0, 1), said=said)
+        self.items += planned

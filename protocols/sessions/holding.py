@@ -1,0 +1,313 @@
+"""The client's session between Asks: the keys of an epoch, and the shares it holds for others.
+
+This is where a client defends itself against an aggregator that lies about who is there. It votes
+for one survivor list per sum and never for two that contradict each other in a round (O5), and it
+gives shares only after more than half of the clients have signed the very same list: an aggregator
+that tells each holder another story gets shares from none (Bonawitz et al. 2017, consistency check;
+O7).
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+
+import numpy as np
+
+from crypto.errors import CryptoError
+from protocols.ballots import ballot_of, check_evidence
+from protocols.control import (
+    Key,
+    PairBoxes,
+    PairCall,
+    PairDown,
+    PairRows,
+    Shares,
+    Survivors,
+    Vote,
+    Votes,
+)
+from protocols.disclosures import Disclosure
+from protocols.errors import BadEnvelope, LocalProtocolError
+from protocols.groups import Group, Slot, epoch_of, planned_degree, slot_of, slots
+from protocols.guards import encryption, find
+from protocols.inbox import Letter
+from protocols.ledger import Ledger
+from protocols.noising import run_divergence
+from protocols.pairs import Pairs
+from protocols.papers import Papers, Where
+from protocols.roster import Role
+from protocols.sessions.base import Parcel, Session
+from protocols.sessions.table import Event
+
+_Members = frozenset[str]
+
+
+class HoldingSession(Session):
+    """What a client does for the sums of an epoch beside answering."""
+
+    def __init__(self, papers: Papers, ledger: Ledger, rounding: bytes) -> None:
+        super().__init__(papers, ledger, rounding)
+        self._latest = (0, 0)  # (exchange, round) of the last Ask accepted
+        self._key_epoch = self._pair_epoch = -1
+        # All of one epoch, by name and number of the exchange: sums that this client answered, and
+        # lists that it voted for with what it signed; by round and by slot: what the lists said.
+        self._uploads: dict[tuple[str, int], Where] = {}
+        self._ballots: dict[tuple[str, int], tuple[Where, tuple[str, ...], bytes]] = {}
+        self._lists: dict[str, list[tuple[_Members, _Members]]] = {}
+        papers.pairs = None  # a new session agrees on new secrets (O6)
+        if not any(item.id in ("key.offer", "pair.call") for item in papers.plan.items):
+            self.move(Event.BEGIN)
+        if any(item.noise is not None for item in papers.plan.items):
+            self._reserve()
+
+    def _reserve(self) -> None:
+        """Take the whole run's spending from the site's budget before any noise is drawn (O20)."""
+        papers = self.papers
+        if papers.reserve is None or papers.policy.budget is None:
+            raise LocalProtocolError("This client has no privacy budget to draw noise from.")
+        facts = papers.reserve(
+            dataset=papers.plan.data.name,
+            run=papers.run,
+            rdp=run_divergence(papers.plan),
+            cap=papers.policy.budget,
+        )
+        self.ledger.record("budget", facts)
+
+    def die(self, error: Exception) -> None:
+        """End the session for good and forget the pair secrets."""
+        super().die(error)
+        self.papers.pairs = None
+
+    def close(self, result: Mapping[str, str] | None = None) -> None:
+        """Forget the pair secrets, record the last entry and end."""
+        self.papers.pairs = None
+        super().close(result)
+
+    def _take_keys(self, letter: Letter) -> list[Parcel]:
+        if letter.item.id == "key.offer":
+            return self._take_key(letter)
+        return (
+            self._take_call(letter) if letter.item.id == "pair.call" else self._take_pairs(letter)
+        )
+
+    def _new_epoch(self, letter: Letter, before: int) -> int:
+        """Return the epoch that keys are for; they only ever come for a later one."""
+        epoch = epoch_of(letter.header.round, self.papers.policy)
+        if epoch <= before or letter.header.round < self._latest[1]:
+            raise BadEnvelope("Keys arrived for an epoch that has its keys already (O9).")
+        return epoch
+
+    def _take_key(self, letter: Letter) -> list[Parcel]:
+        (key,) = self._inbox.read(letter, (Key,))
+        if not isinstance(key, Key) or self.papers.scheme is None:
+            raise LocalProtocolError("This client has no encryption scheme for the offered key.")
+        self._key_epoch = self._new_epoch(letter, self._key_epoch)
+        self.move(Event.KEY)
+        try:
+            self.papers.he_key = self.papers.scheme.load_public(key.public_key)
+        except CryptoError as error:
+            raise BadEnvelope("The offered public key is not usable.") from error
+        facts = {"event": "received", "key": self.papers.he_key.key_id}
+        self.ledger.record("key", facts)
+        return []
+
+    def _take_call(self, letter: Letter) -> list[Parcel]:
+        """Draw this epoch's secrets; seal for each neighbour its half and its shares."""
+        papers = self.papers
+        (call,) = self._inbox.read(letter, (PairCall,))
+        epoch = self._new_epoch(letter, self._pair_epoch)
+        self.move(Event.PAIR)
+        called = papers.roster.unmask(call.members) if isinstance(call, PairCall) else ()
+        if called != papers.roster.clients:
+            # Who chose the called could choose everybody's neighbours.
+            raise BadEnvelope("A call for an epoch's keys does not name all clients.")
+        self._uploads.clear()
+        self._ballots.clear()  # votes of one epoch must not open a slot of the next
+        self._lists.clear()
+        group = Group.of(papers.run, epoch, called, papers.policy)
+        places = slots(papers.plan.items, papers.plan.rounds, papers.policy, epoch)
+        width = planned_degree(len(papers.plan.clients), papers.policy)
+        papers.pairs = Pairs(papers.me, papers.roster, group, places, width)
+        self._pair_epoch = epoch
+        return [self._control("pair.boxes", PairBoxes(boxes=papers.pairs.boxes()), letter)]
+
+    def _take_pairs(self, letter: Letter) -> list[Parcel]:
+        """Open the neighbours' boxes, check who sealed them, and leave the locked rows."""
+        self.move(Event.PAIR)
+        papers = self.papers
+        (down,) = self._inbox.read(letter, (PairDown,))
+        epoch = epoch_of(letter.header.round, papers.policy)
+        if not isinstance(down, PairDown) or papers.pairs is None or epoch != self._pair_epoch:
+            raise BadEnvelope("Pair secrets arrived that were not asked for.")
+        there = papers.roster.unmask(down.members)
+        papers.policy.check_cohort(len(there))
+        papers.pairs.take(down.boxes, there)
+        return [self._control("pair.rows", PairRows(rows=papers.pairs.rows()), letter)]
+
+    def _control(self, item: str, message: PairBoxes | PairRows, letter: Letter) -> Parcel:
+        header = letter.header
+        where = Where(round=header.round, exchange=header.exchange)
+        return self.send(item, [message], self.papers.roster.one(Role.AGGREGATOR).name, where)
+
+    def _check_sum(self, name: str, where: Where) -> None:
+        """Check, before anything is computed, that a sum's keys and cohort are as they must be."""
+        papers = self.papers
+        chain, epoch = papers.policy.chain(Disclosure.SUM), epoch_of(where.round, papers.policy)
+        if encryption(chain) and self._key_epoch != epoch:
+            raise BadEnvelope("A sum is asked for under the key of another epoch (O9).")
+        if find(chain, "mask"):
+            if papers.pairs is None or self._pair_epoch != epoch:
+                raise BadEnvelope("A sum is asked for without the pair secrets of its epoch.")
+            papers.pairs.check_members(where.members, papers.policy.smallest_cohort)
+        if find(chain, "unsafe_clear") is None:
+            self._one_cohort(where)
+        self._uploads[name, where.exchange] = where
+
+    def _one_cohort(self, where: Where) -> None:
+        """Answer sums of one round for one cohort only: two would be subtracted (O5).
+
+        Only clients that vanished, by a list that this client was shown, may be missing later.
+        """
+        cohorts = [
+            frozenset(other.members)
+            for other in self._uploads.values()
+            if other.round == where.round
+        ]
+        listed = self._lists.get(_round(where), [])
+        cohorts += [left for asked, left in listed if self.name in asked]
+        if cohorts and frozenset(where.members) != cohorts[-1]:
+            raise BadEnvelope("Two different cohorts are summed in one round (O5).")
+
+    def _vote(self, letter: Letter, name: str) -> list[Parcel]:
+        """Check a survivor list, record it, and vote for it: this client will serve no other."""
+        self.move(Event.SHARE)
+        papers, header = self.papers, letter.header
+        (found,) = self._inbox.read(letter, (Survivors,))
+        if not isinstance(found, Survivors) or papers.pairs is None:
+            raise BadEnvelope("A survivor list arrived, and this client holds no shares.")
+        members = papers.roster.unmask(found.members)
+        survivors = papers.roster.unmask(found.survivors)
+        where = Where(
+            header.round, header.exchange, members, header.given, header.attempt, found.slot
+        )
+        _refuse_unless(
+            header.cohort == papers.cohort(where) and set(survivors) <= set(members),
+            "A survivor list names clients outside its cohort.",
+        )
+        slot = slot_of(papers.plan.item(f"{name}.up.{Disclosure.SUM}"), where.round, where.slot)
+        self._check_list(name, where, survivors, slot)
+        pairs = papers.pairs.agreement(slot)
+        self._check_evidence(name, where, survivors, found, pairs)
+        ballot = ballot_of(papers, name, where, survivors, pairs)
+        facts = {
+            "cohort": header.cohort,
+            "exchange": header.exchange,
+            "list": hashlib.sha256(ballot).hexdigest(),
+            "members": len(members),
+            "round": header.round,
+            "survivors": len(survivors),
+        }
+        self.ledger.record("survivors", facts)
+        self._ballots[name, where.exchange] = (where, survivors, ballot)
+        vote = Vote(signature=papers.me.signing.sign("survivors", ballot))
+        return [self.send(f"{name}.vote", [vote], header.sender, where)]
+
+    def _give_shares(self, letter: Letter, name: str) -> list[Parcel]:
+        """Give one share per client once enough others voted for the very same list (O7)."""
+        self.move(Event.SHARE)
+        papers, header = self.papers, letter.header
+        (found,) = self._inbox.read(letter, (Votes,))
+        known = self._ballots.pop((name, header.exchange), None)
+        if not isinstance(found, Votes) or papers.pairs is None or known is None:
+            raise BadEnvelope("Votes arrived for a survivor list that this client did not see.")
+        where, survivors, ballot = known
+        current = epoch_of(where.round, papers.policy) == self._pair_epoch
+        same = header.cohort == papers.cohort(where) and header.round == where.round
+        _refuse_unless(
+            same and current and where.round >= self._latest[1],
+            "Votes belong to another sum than the survivor list, or to one that is over.",
+        )
+        self._check_votes(found, ballot)
+        slot = slot_of(papers.plan.item(f"{name}.up.{Disclosure.SUM}"), where.round, where.slot)
+        shares = Shares(shares=papers.pairs.give(slot, where.members, survivors))
+        return [self.send(f"{name}.shares", [shares], header.sender, where)]
+
+    def _check_votes(self, found: Votes, ballot: bytes) -> None:
+        """See that a quorum of this epoch's clients signed this very list; more add nothing."""
+        papers = self.papers
+        group = papers.pairs.group if papers.pairs is not None else None
+        voters = papers.roster.unmask(found.voters)
+        _refuse_unless(
+            group is not None and set(voters) <= set(group.called) and len(voters) >= group.quorum,
+            "Too few clients confirmed the survivor list.",
+        )
+        rows = dict(zip(papers.roster.clients, np.asarray(found.signatures), strict=True))
+        for voter in voters[: group.quorum if group is not None else 0]:
+            try:
+                key = papers.roster.party(voter).verify
+                key.verify("survivors", rows[voter].tobytes(), ballot)
+            except CryptoError as error:
+                raise BadEnvelope("A client did not vote for this survivor list (O7).") from error
+
+    def _check_evidence(
+        self, name: str, where: Where, survivors: tuple[str, ...], found: Survivors, pairs: str
+    ) -> None:
+        """See what the survivors whose shares this client holds signed over their uploads."""
+        if self.papers.pairs is None:
+            raise LocalProtocolError("This client holds no shares.")
+        holders = self.papers.pairs.group.holders(self.name)
+        places = [place for place, owner in enumerate(holders) if owner in survivors]
+        owners = [holders[place] for place in places]
+        rows = np.asarray(found.evidence)[places]
+        check_evidence(self.papers, name, where, pairs, owners, rows)
+
+    def _check_list(self, name: str, where: Where, survivors: tuple[str, ...], slot: Slot) -> None:
+        papers = self.papers
+        papers.policy.check_cohort(len(survivors))
+        group = papers.pairs.group if papers.pairs is not None else None
+        _refuse_unless(
+            group is not None and group.thinnest(survivors) >= group.window,
+            "A survivor list could cut the clients' graph in two.",
+        )
+        _refuse_unless(
+            where.attempt == 1 and epoch_of(where.round, papers.policy) == self._pair_epoch,
+            "A survivor list is for another epoch or attempt.",
+        )
+        _refuse_unless(
+            where.round >= self._latest[1], "A survivor list is for a round that is over."
+        )
+        mine = self._uploads.get((name, where.exchange))
+        if mine is None:
+            _refuse_unless(
+                self.name not in survivors
+                and (self.name not in where.members or where.exchange > self._latest[0]),
+                "A survivor list counts a sum that this client did not send.",
+            )
+        else:
+            _refuse_unless(
+                mine == where and self.name in survivors,
+                "A survivor list does not fit what this client sent.",
+            )
+        for place in (_round(where), slot.label):
+            self._one_list(place, frozenset(where.members), frozenset(survivors))
+        self._latest = (max(self._latest[0], where.exchange), where.round)
+
+    def _one_list(self, place: str, members: _Members, survivors: _Members) -> None:
+        """Hold all lists of a round, and all of a slot, to one set of survivors (O5)."""
+        for asked, left in self._lists.get(place, []):
+            common = asked & members
+            _refuse_unless(
+                survivors & common == left & common,
+                "Two survivor lists of one round contradict each other (O5).",
+            )
+        self._lists.setdefault(place, []).append((members, survivors))
+
+
+def _round(where: Where) -> str:
+    return f"round {where.round}"
+
+
+def _refuse_unless(holds: bool, what: str) -> None:
+    if not holds:
+        raise BadEnvelope(what, why="the aggregator lies about who is there, or is out of step")

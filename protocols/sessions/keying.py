@@ -1,0 +1,165 @@
+"""The aggregator's session while the keys of an epoch are agreed on.
+
+It relays what it cannot open: the authority's public key to everyone, and the clients' boxes to
+each other (protocols.pairs).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from crypto.errors import CryptoError
+from protocols.control import Key, KeyCall, PairBoxes, PairCall, PairDown, PairRows
+from protocols.errors import BadEnvelope, LocalProtocolError, RemoteProtocolError, WrongStage
+from protocols.groups import epoch_of
+from protocols.inbox import Letter
+from protocols.ledger import Ledger
+from protocols.messages import Message
+from protocols.papers import Papers, Where
+from protocols.roster import Role
+from protocols.sessions.base import Parcel, Session
+from protocols.sessions.setup import Phase, Setup
+from protocols.sessions.table import Event, State
+
+
+class KeyingSession(Session):
+    """What the aggregator does before the first Ask of every epoch."""
+
+    def __init__(self, papers: Papers, ledger: Ledger, rounding: bytes) -> None:
+        super().__init__(papers, ledger, rounding)
+        self._exchange_number = 0
+        self._key_envelope: bytes | None = None
+        self._setup: Setup | None = None
+        if not self._planned("key.call") and not self._planned("pair.call"):
+            self.move(Event.BEGIN)
+
+    def _planned(self, item: str) -> bool:
+        return any(planned.id == item for planned in self.papers.plan.items)
+
+    def start(self) -> list[Parcel]:
+        """Return what must be sent before the first Ask (keys of the first epoch, if any)."""
+        return self.prepare(0)
+
+    def prepare(self, round: int) -> list[Parcel]:
+        """Begin an epoch if `round` is in a new one; returns what must be sent, else nothing.
+
+        Raises:
+            RemoteProtocolError: the last epoch's keys were not agreed on by enough clients.
+        """
+        self.alive()
+        try:
+            return self._prepare(round)
+        except Exception as error:
+            self.die(error)
+            raise
+
+    def _prepare(self, round: int) -> list[Parcel]:
+        epoch = epoch_of(round, self.papers.policy)
+        keyed = self._planned("key.call") or self._planned("pair.call")
+        if not keyed or (self._setup is not None and self._setup.epoch == epoch):
+            return []
+        self.move(Event.SETUP)
+        if self._setup is not None and self._setup.exchange == self._exchange_number:
+            self._exchange_number += 1  # no Ask came in between
+        self._setup = setup = Setup(self.papers, epoch, round, self._exchange_number)
+        if not self._planned("key.call"):
+            return self._out(self._set_up(setup))
+        authority = self.papers.roster.one(Role.KEY_AUTHORITY).name
+        return self._out([self.send("key.call", [KeyCall()], authority, self._place(setup))])
+
+    def _place(self, setup: Setup) -> Where:
+        return Where(round=setup.round, exchange=setup.exchange)
+
+    def _set_up(self, setup: Setup) -> list[Parcel]:
+        """Return the next envelopes of an epoch's keys; nothing when they are agreed on."""
+        if setup.phase is Phase.KEY and self._planned("key.call"):
+            data, self._key_envelope = self._key_envelope, None
+            if data is None:
+                raise RemoteProtocolError(
+                    "The key authority sent no key.", fix="start the run again when it is there"
+                )
+            setup.phase = Phase.CALL
+            return [Parcel(client, data) for client in self.papers.roster.clients]
+        if setup.phase in (Phase.KEY, Phase.CALL) and self._planned("pair.call"):
+            setup.phase = Phase.BOXES
+            call = PairCall(members=self.papers.roster.mask(setup.group.called))
+            return self._to(setup.group.called, "pair.call", lambda _: call)
+        if setup.phase is Phase.BOXES:
+            return self._hand_on(setup)
+        if setup.phase is Phase.ROWS:
+            setup.forget_boxes()
+            self._enough(setup.ready)
+        setup.phase = Phase.DONE
+        self.move(Event.BEGIN)
+        return []
+
+    def _hand_on(self, setup: Setup) -> list[Parcel]:
+        """Hand every client the boxes that the others sealed for it; nobody here can open them."""
+        self._enough(setup.boxed)
+        setup.phase = Phase.ROWS
+        there = self.papers.roster.mask(setup.boxed)
+        return self._to(
+            setup.boxed,
+            "pair.down",
+            lambda name: PairDown(members=there, boxes=setup.boxes_for(name)),
+        )
+
+    def _to(
+        self, names: Sequence[str], item: str, message: Callable[[str], Message]
+    ) -> list[Parcel]:
+        setup = self._agreed
+        return [self.send(item, [message(n)], n, self._place(setup)) for n in names]
+
+    def _enough(self, names: Sequence[str]) -> None:
+        late = sorted(set(self.papers.roster.clients) - set(names))
+        if len(names) < self.papers.policy.smallest_cohort:
+            raise RemoteProtocolError(
+                f"{len(late)} clients did not agree on this epoch's secrets"
+                f" ({', '.join(late[:5])}).",
+                why="a client is not reachable, or ended its session",
+                fix="start the run again when enough clients are there",
+            )
+
+    @property
+    def _agreed(self) -> Setup:
+        if self._setup is None:
+            raise LocalProtocolError("No keys were agreed on yet.")
+        return self._setup
+
+    def _keyed(self, letter: Letter, event: Event) -> Setup:
+        setup, header = self._setup, letter.header
+        if setup is None or self.state is not State.KEYING:
+            raise WrongStage("Keys arrived while none are being agreed on.")
+        if (header.round, header.exchange, header.attempt) != (setup.round, setup.exchange, 1):
+            raise WrongStage("Keys belong to another epoch than the one being set up.")
+        self.move(event)
+        return setup
+
+    def _take_pairs(self, letter: Letter) -> None:
+        kind = PairBoxes if letter.item.id == "pair.boxes" else PairRows
+        (message,) = self._inbox.read(letter, (kind,))
+        setup, sender = self._keyed(letter, Event.PAIR), letter.header.sender
+        if isinstance(message, PairBoxes):
+            setup.take_boxes(sender, message.boxes)
+        elif isinstance(message, PairRows):
+            setup.take_rows(sender, message.rows)
+
+    def _take_key(self, letter: Letter, data: bytes) -> None:
+        (key,) = self._inbox.read(letter, (Key,))
+        if not isinstance(key, Key) or self.papers.scheme is None:
+            raise LocalProtocolError("This aggregator has no encryption scheme for the key.")
+        self._keyed(letter, Event.KEY)
+        try:
+            self.papers.he_key = self.papers.scheme.load_public(key.public_key)
+        except CryptoError as error:  # SecretKeyRefused among them: fail closed, for good
+            self.die(error)
+            raise BadEnvelope(f"The offered public key is not usable: {error}") from error
+        self._key_envelope = data
+
+    def _out(self, parcels: list[Parcel]) -> list[Parcel]:
+        try:
+            self.ledger.commit()
+        except Exception as error:
+            self.die(error)
+            raise
+        return parcels

@@ -1,0 +1,192 @@
+"""The aggregator's session while one sum is opened: survivors, votes, shares, the authority.
+
+What it may open is one sum over one list of survivors, which more than half of the clients signed.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from crypto.errors import CryptoError
+from crypto.signatures import SIGNATURE_BYTES
+from protocols.ballots import EVIDENCE_BYTES, ballot_of
+from protocols.control import Opened, OpenRequest, Shares, Survivors, Vote, Votes
+from protocols.envelope import NONE
+from protocols.errors import (
+    BadEnvelope,
+    LocalProtocolError,
+    RemoteProtocolError,
+    RoundLost,
+    UnfitMessage,
+    WrongStage,
+)
+from protocols.groups import slot_of
+from protocols.inbox import Letter
+from protocols.ledger import Ledger
+from protocols.papers import Papers
+from protocols.roster import Role
+from protocols.rounds import Reply
+from protocols.sessions.base import Parcel
+from protocols.sessions.collection import Collection
+from protocols.sessions.keying import KeyingSession
+from protocols.sessions.table import Event, State
+from protocols.unmasking import Keys, Unmasking
+
+
+class OpeningSession(KeyingSession):
+    """What the aggregator does between the last answer and the Reply."""
+
+    def __init__(self, papers: Papers, ledger: Ledger, rounding: bytes) -> None:
+        super().__init__(papers, ledger, rounding)
+        self._collection: Collection | None = None
+        self._unmasking: Unmasking | None = None
+        self._vanished: tuple[int, frozenset[str]] = (0, frozenset())  # of the round, so far
+        self._reply: Reply | None = None
+
+    def _gone(self, round: int) -> frozenset[str]:
+        """Return who vanished in a round, so far."""
+        return self._vanished[1] if self._vanished[0] == round else frozenset()
+
+    @property
+    def _asked(self) -> Collection:
+        if self._collection is None:
+            raise LocalProtocolError("Nothing was asked.")
+        return self._collection
+
+    def _take_share(self, letter: Letter) -> None:
+        """Take a vote for the survivor list, or the shares that follow it."""
+        unmasking = self._unmasking
+        if unmasking is None or self._collection is None:
+            raise WrongStage("A vote or shares arrived while none were asked for.")
+        name = self._asked.exchange.name
+        self._asked.check_place(letter)
+        wanted = {State.VOTING: f"{name}.vote", State.SHARING: f"{name}.shares"}
+        if wanted.get(self.state) != letter.item.id:
+            raise WrongStage("A vote or shares arrived while none were asked for.")
+        holder, kind = letter.header.sender, Vote if self.state is State.VOTING else Shares
+        (message,) = self._inbox.read(letter, (kind,))
+        if isinstance(message, Vote):
+            self._check_vote(holder, message)
+            unmasking.vote(holder, message.signature)
+        elif isinstance(message, Shares):
+            unmasking.add(holder, message.shares)
+
+    def _check_vote(self, holder: str, vote: Vote) -> None:
+        """Refuse a vote that would make every other holder refuse."""
+        asked = self._asked
+        slot = self._unmasking.slot if self._unmasking is not None else None
+        pairs = self._agreed.agreement(slot) if slot is not None else NONE
+        name = asked.exchange.name
+        ballot = ballot_of(self.papers, name, asked.where, asked.survivors, pairs)
+        try:
+            key = self.papers.roster.party(holder).verify
+            key.verify("survivors", vote.signature, ballot)
+        except CryptoError as error:
+            raise BadEnvelope(f"{holder} signed another survivor list than it was sent.") from error
+
+    def _list_survivors(self) -> list[Parcel]:
+        """Say whose uploads are here, and ask every holder for its shares."""
+        asked, setup, roster = self._asked, self._agreed, self.papers.roster
+        if setup.group.thinnest(asked.survivors) < setup.group.window:
+            raise RoundLost("What is left of the clients' graph could fall apart; see O7.")
+        self.move(Event.UNMASK)
+        where, name = asked.where, asked.exchange.name
+        slot = slot_of(self.papers.plan.item(f"{name}.up.SUM"), where.round, where.slot)
+        label = asked.label(setup.agreement(slot))
+        self._unmasking = Unmasking(setup.group, slot, where.members, asked.survivors, label)
+        members, survivors = roster.mask(where.members), roster.mask(asked.survivors)
+
+        def told(holder: str) -> Survivors:
+            rows = asked.evidence(setup.group.holders(holder))
+            rows += [bytes(EVIDENCE_BYTES)] * (setup.width + 1 - len(rows))
+            evidence = np.frombuffer(b"".join(rows), dtype=np.uint8).reshape(-1, EVIDENCE_BYTES)
+            return Survivors(
+                members=members, survivors=survivors, slot=where.slot, evidence=evidence
+            )
+
+        holders = [h for h in setup.holders(where.members) if h not in self._gone(where.round)]
+        return [self.send(f"{name}.survivors", [told(h)], h, where) for h in holders]
+
+    def _show_votes(self) -> list[Parcel]:
+        """Show every holder that voted who else did: only then does it give its shares (O7)."""
+        asked, roster = self._asked, self.papers.roster
+        if self._unmasking is None:
+            raise LocalProtocolError("No votes were asked for.")
+        votes = self._unmasking.votes()
+        self.move(Event.CERTIFY)
+        rows = b"".join(votes.get(name, bytes(SIGNATURE_BYTES)) for name in roster.clients)
+        message = Votes(
+            voters=roster.mask(tuple(votes)),
+            signatures=np.frombuffer(rows, dtype=np.uint8).reshape(-1, SIGNATURE_BYTES),
+        )
+        item = f"{asked.exchange.name}.votes"
+        return [self.send(item, [message], holder, asked.where) for holder in sorted(votes)]
+
+    def _unmask(self) -> list[Parcel]:
+        setup, unmasking = self._agreed, self._unmasking
+        if unmasking is None:
+            raise LocalProtocolError("No shares were asked for.")
+        rows = setup.rows_of(unmasking.slot, self._asked.where.members)
+        return self._finish(unmasking.keys(rows, setup.width))
+
+    def _finish(self, masks: Keys) -> list[Parcel]:
+        """Have the total opened, or take the masks off and open it here."""
+        asked = self._asked
+        if asked.encrypted:
+            self.move(Event.COLLECTED)
+            return [self._request(masks)]
+        if asked.masked:
+            self._record_open()
+            self._reply = asked.reply(asked.unmasked(masks))
+        else:
+            self._reply = asked.reply(asked.clear_total())
+        self.move(Event.ANSWERED)
+        return []
+
+    def _record_open(self) -> None:
+        """Record, durably, that a sum is opened before it is (O5)."""
+        asked = self._asked
+        self.ledger.record("open", open_facts(self.papers.cohort(asked.where), asked))
+        self.ledger.commit()
+
+    def _request(self, masks: Keys) -> Parcel:
+        """Ask the authority to open the blinded total; only this session can take the blind off."""
+        asked = self._asked
+        total, headers = asked.blinded(masks)
+        item = self.papers.plan.item(f"{asked.exchange.name}.open")
+        padded = headers.ljust(item.dims["he_headers"], b"\0")
+        members = self.papers.roster.mask(asked.where.members)
+        request = OpenRequest(members=members, total=total, headers=padded)
+        authority = self.papers.roster.one(Role.KEY_AUTHORITY).name
+        return self.send(item.id, [request], authority, asked.where)
+
+    def _take_opened(self, letter: Letter) -> None:
+        if self.state is not State.OPENING:
+            raise WrongStage("An opened total arrived while none was asked for.")
+        asked = self._asked
+        if letter.item.id != f"{asked.exchange.name}.opened":
+            raise WrongStage("An opened total belongs to another exchange.")
+        asked.check_place(letter)
+        (opened,) = self._inbox.read(letter, (Opened,))
+        if not isinstance(opened, Opened):
+            raise BadEnvelope("An opened total is of another type.")
+        try:
+            self._reply = asked.reply(asked.opened(opened.total))
+        except (CryptoError, UnfitMessage) as error:
+            self.die(error)
+            raise RemoteProtocolError(
+                "The key authority returned something that is no total of this cohort."
+            ) from error
+        self.move(Event.OPEN)
+
+
+def open_facts(cohort: str, asked: Collection) -> dict[str, str | int]:
+    """Return the facts of an ``open`` entry."""
+    where = asked.where
+    return {
+        "cohort": cohort,
+        "exchange": where.exchange,
+        "members": len(where.members),
+        "round": where.round,
+        "survivors": len(asked.survivors),
+    }

@@ -1,0 +1,80 @@
+"""Clients that vanish: a transport that loses envelopes on purpose, for the simulator.
+
+What is lost is lost in transit, so the sessions meet just what they would meet in earnest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from protocols.envelope import Envelope, Header
+from protocols.sessions.base import Parcel
+from secure_fgl.errors import UsageError
+from secure_fgl.transports import Transport
+
+BEFORE_UPLOAD, AFTER_UPLOAD, BEFORE_SHARES = "", "after_upload", "before_shares"
+
+
+@dataclass(frozen=True)
+class Drop:
+    """One client vanishes once.
+
+    Attributes:
+        client: its name.
+        round: when; it is back in the next one.
+        moment: ``""`` before it gets the Ask, ``after_upload`` once its upload is through,
+            ``before_shares`` once the survivor list has reached it.
+    """
+
+    client: str
+    round: int
+    moment: str
+
+    def loses(self, header: Header, sender: str, recipient: str) -> bool:
+        """Tell whether an envelope from `sender` to `recipient` is lost."""
+        if self.client not in (sender, recipient) or header.round != self.round:
+            return False
+        if header.item.startswith(("key.", "pair.")):
+            return False  # an epoch's keys come before the round
+        if self.moment == BEFORE_UPLOAD:
+            return True
+        if self.moment == AFTER_UPLOAD:
+            return not header.item.endswith(".down") and ".up." not in header.item
+        return header.item.endswith(".shares")
+
+
+def drops(text: str, clients: Sequence[str]) -> tuple[Drop, ...]:
+    """Read ``2@3,4@5:after_upload``; raises UsageError for a client that does not exist."""
+    found = []
+    for part in filter(None, text.split(",")):
+        who, _, moment = part.partition(":")
+        number, _, round = who.partition("@")
+        if not 1 <= int(number) <= len(clients):
+            raise UsageError(
+                f"faults.drop names client {number}; there are {len(clients)}.",
+                fix="write CLIENT@ROUND, for example 2@3",
+            )
+        found.append(Drop(clients[int(number) - 1], int(round), moment))
+    return tuple(found)
+
+
+class FaultyTransport:
+    """Loses what a vanished client would have sent or received.
+
+    Args:
+        transport: carries the rest.
+        planned: who vanishes when.
+    """
+
+    def __init__(self, transport: Transport, planned: Sequence[Drop]) -> None:
+        self._transport, self._planned = transport, tuple(planned)
+
+    def exchange(self, parcels: Sequence[Parcel]) -> list[Parcel]:
+        """Deliver what is not lost; return the answers that are not lost."""
+        there = [parcel for parcel in parcels if not self._lost(parcel)]
+        return [parcel for parcel in self._transport.exchange(there) if not self._lost(parcel)]
+
+    def _lost(self, parcel: Parcel) -> bool:
+        header = Envelope.decode(parcel.data).header
+        return any(d.loses(header, header.sender, parcel.to) for d in self._planned)

@@ -1,0 +1,170 @@
+"""A hundred clients: each is paired with its neighbours of a random regular graph (Bell et al.)."""
+
+from __future__ import annotations
+
+from itertools import combinations
+from typing import Any
+
+import pytest
+
+from protocols.codec import encode
+from protocols.control import PairDown
+from protocols.errors import RoundLost
+from protocols.groups import Group
+from protocols.papers import Where
+from protocols.planner import AGGREGATOR_NAME
+from protocols.policy import PrivacyPolicy
+from protocols.sessions.holding import HoldingSession
+from tests.protocols.toys import D, Update, changed_policy, names_of
+from tests.protocols.unveiling import NotEnough, haul, is_sum_of, unveil
+from tests.protocols.wire import World, refused
+
+CLIENTS, NEIGHBOURS, THRESHOLD, WINDOW, QUORUM = 100, 10, 7, 3, 52
+
+
+def sparse(share: float = 0.02) -> PrivacyPolicy:
+    """Masks among neighbours; two of a hundred may collude, two vanish."""
+    document = changed_policy("masks", rekey_rounds=1).document()
+    for guard in document["rules"]["SUM"]:
+        if guard["guard"] == "mask":
+            guard.update(corrupt=share, dropped=share)
+    return PrivacyPolicy.model_validate({**document, "name": "sparse"})
+
+
+@pytest.fixture(scope="module")
+def world() -> World:
+    return World(policy=sparse(), clients=CLIENTS, rounds=3, d=D).start()
+
+
+def test_the_graph_is_what_the_tables_say(world: World) -> None:
+    group = world.aggregator._agreed.group
+    found = (group.degree, group.threshold, group.window, group.quorum)
+    assert found == (NEIGHBOURS, THRESHOLD, WINDOW, QUORUM)
+    for name in world.names:
+        peers = group.neighbours(name)
+        assert len(peers) == NEIGHBOURS and name not in peers
+        assert all(name in group.neighbours(peer) for peer in peers)
+        assert set(group.holders(name)) == {name, *peers}
+
+
+def test_every_epoch_draws_another_graph(world: World) -> None:
+    one, other = (
+        Group.of(world.run, epoch, world.names, world.policy).neighbours(world.names[0])
+        for epoch in (0, 1)
+    )
+    assert one != other
+
+
+def test_drop_outs_at_every_step_of_a_round_of_a_hundred(world: World) -> None:
+    asked, uploaded, voted = world.names[:1], world.names[30:31], world.names[60:62]
+
+    def lost(item: str, sender: str, to: str) -> bool:
+        return (
+            (item == "train.down" and to in asked)
+            or (item != "train.down" and item.startswith("train") and {sender, to} & set(uploaded))
+            or (item == "train.shares" and sender in voted)
+        )
+
+    world.lost = lambda *facts: bool(lost(*facts))
+    left = [name for name in world.names if name not in (*asked, *uploaded)]
+    assert is_sum_of(world, world.round(1).total(Update), left)
+    world.lost = lambda *_: False
+
+
+# --- a list that is the same for everybody, and cuts one client off -------------------------------
+
+
+@pytest.fixture
+def small(monkeypatch: pytest.MonkeyPatch) -> World:
+    """Forty clients on a graph of the same degree, to be quick; no keys are agreed on yet."""
+    monkeypatch.setattr("protocols.groups.COMPLETE_BELOW", 20)
+    monkeypatch.setattr("crypto.graph.COMPLETE_BELOW", 20)
+    world = World(policy=sparse(0.05), clients=40, rounds=1)
+    group = Group.of(world.run, 0, world.names, world.policy)
+    assert (group.degree, group.threshold, group.window) == (NEIGHBOURS, THRESHOLD, WINDOW)
+    return world
+
+
+def test_o7_too_many_lost_neighbours_lose_the_round_and_open_nothing(small: World) -> None:
+    small.start()
+    gone = set(small.aggregator._agreed.group.neighbours(small.names[0])[:5])
+    small.lost = lambda item, sender, _: item == "train.shares" and sender in gone
+    openings = small.kinds("aggregator").count("open")
+    with pytest.raises(RoundLost, match="a share of one client's seed"):
+        small.round(1)
+    assert small.kinds("aggregator").count("open") == openings
+    small.lost = lambda *_: False
+
+
+def cut_off(world: World) -> tuple[Any, str]:
+    """Never ask one client's neighbours, and say, truly, that they did not upload."""
+    victim = world.names[0]
+    gone = set(world.aggregator._agreed.group.neighbours(victim))
+    left = [name for name in world.names if name not in gone]
+    return haul(world, lambda name: left, asked=left), victim
+
+
+def test_o7_a_list_that_cuts_a_client_off_is_served_by_nobody(small: World) -> None:
+    found, victim = cut_off(small.start())
+    assert found.refused == set(small.names) and not found.votes
+    with pytest.raises(NotEnough):
+        unveil(small, found, [victim])
+
+
+def test_o7_control_without_the_window_one_list_reads_one_upload(
+    small: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Group, "thinnest", lambda *_: CLIENTS)
+    found, victim = cut_off(small.start())
+    assert is_sum_of(small, unveil(small, found, [victim]), [victim])
+
+
+# --- a client that is told that most of its neighbours are away -----------------------------------
+
+
+def almost_alone(world: World) -> tuple[Any, str]:
+    """Let one client pair with three neighbours only; then say, truly, that they did not upload."""
+    outgoing = world.pump(world.aggregator.start(), until="pair.down")
+    setup, victim = world.aggregator._agreed, world.names[0]
+    neighbours = setup.group.neighbours(victim)
+    kept = next(  # a list without them may still be true
+        some
+        for some in combinations(neighbours, 3)
+        if setup.group.thinnest(sorted(set(world.names) - set(some))) >= WINDOW
+    )
+    there = [name for name in world.names if name not in set(neighbours) - set(kept)]
+    message = PairDown(members=world.roster.mask(there), boxes=setup.boxes_for(victim))
+    dims = world.papers(victim).dims(world.plan.item("pair.down"))
+    lie = world.forge(AGGREGATOR_NAME, "pair.down", victim, encode([message], dims), Where(0, 0))
+    for parcel in outgoing:
+        data = lie if parcel.to == victim else parcel.data
+        (answer,) = world.clients[parcel.to].receive(data)
+        if not refused([answer]):
+            world.aggregator.receive(answer.data)
+    left = [name for name in world.names if name not in kept]
+    asked = [name for name in left if world.clients[name].papers.pairs is not None]
+    found = haul(world, lambda name: left, asked=asked)
+    found.paired[victim] = kept
+    slot, pairs = found.slot, world.clients[victim].papers.pairs
+    found.agreed[victim] = setup.agreement(slot) if pairs is None else pairs.agreement(slot)
+    return found, victim
+
+
+def test_o7_a_client_that_was_told_of_fewer_neighbours_is_not_summed(small: World) -> None:
+    found, victim = almost_alone(small)
+    assert found.refused >= set(small.aggregator._agreed.group.holders(victim))
+    with pytest.raises(NotEnough):
+        unveil(small, found, [victim])
+
+
+def test_o7_control_without_evidence_of_who_it_is_paired_with_its_vector_is_read(
+    small: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(HoldingSession, "_check_evidence", lambda *_: None)
+    found, victim = almost_alone(small)
+    assert is_sum_of(small, unveil(small, found, [victim]), [victim])
+
+
+def test_below_a_hundred_everybody_is_paired_with_everybody() -> None:
+    for count, degree in ((4, 3), (99, 98), (100, NEIGHBOURS)):
+        assert Group.of("r", 0, names_of(count), sparse()).degree == degree

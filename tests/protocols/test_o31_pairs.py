@@ -1,0 +1,132 @@
+"""O31: pair secrets rest on X25519 and ML-KEM-768 together; who relays them cannot meddle."""
+
+from __future__ import annotations
+
+import pytest
+
+from crypto.hpke import KEY_BYTES, SEAL_OVERHEAD
+from protocols.boxes import open_box
+from protocols.codec import encode
+from protocols.control import PairDown
+from protocols.envelope import Envelope
+from protocols.errors import BadEnvelope
+from protocols.groups import planned_degree
+from protocols.pairs import pair_box_bytes
+from protocols.papers import Where
+from protocols.policy import PrivacyPolicy
+from protocols.sessions.table import State
+from tests.protocols.wire import World, refused
+
+MLKEM, X25519, TAG, SIGNATURE = 1088, 32, 16, 64  # FIPS 203, RFC 7748, SP 800-38D, RFC 8032
+
+
+@pytest.fixture
+def world():
+    return World(policy=PrivacyPolicy.preset("masks"))  # 50 rounds in an epoch
+
+
+def downs_of(world):
+    """Run the agreement up to the boxes' delivery; return what goes to each client."""
+    return world.pump(world.aggregator.start(), until="pair.down")
+
+
+def test_o31_a_box_is_hybrid_and_of_the_planned_size(world):
+    assert SEAL_OVERHEAD == MLKEM + X25519 + TAG
+    assert KEY_BYTES == 1184 + X25519
+    slots = 50
+    size = 32 + 2 * 32 * slots + SIGNATURE + MLKEM + X25519 + TAG
+    assert pair_box_bytes(slots) == size
+    downs_of(world)
+    boxes = world.aggregator._agreed._boxes
+    assert {len(data) for data in boxes.values()} == {4 * size}
+    assert planned_degree(5, world.policy) == 4
+    assert world.plan.item("pair.boxes").body == 4 * size
+
+
+def box_for(world, sender, addressee):
+    group, size = world.aggregator._agreed.group, pair_box_bytes(50)
+    place = group.neighbours(sender).index(addressee)
+    return world.aggregator._agreed._boxes[sender][place * size : (place + 1) * size]
+
+
+@pytest.mark.parametrize("place", [0, MLKEM - 1, MLKEM, MLKEM + X25519 - 1, MLKEM + X25519, -1])
+def test_o31_both_halves_of_the_key_exchange_count(world, place):
+    downs_of(world)
+    one, other = world.names[:2]
+    box, info = box_for(world, one, other), world.clients[one].papers.pairs._info(one, other)
+    me, sender = world.identities[other], world.roster.party(one)
+    assert len(open_box(box, me, sender, info)) == 32 + 64 * 50
+    altered = bytearray(box)
+    altered[place] ^= 1
+    with pytest.raises(BadEnvelope):
+        open_box(bytes(altered), me, sender, info)
+
+
+def test_o31_nobody_but_the_addressee_opens_a_box(world):
+    downs_of(world)
+    one, other = world.names[:2]
+    box, info = box_for(world, one, other), world.clients[one].papers.pairs._info(one, other)
+    for name, identity in world.identities.items():
+        if name != other:
+            with pytest.raises(BadEnvelope):
+                open_box(box, identity, world.roster.party(one), info)
+
+
+def tampered(world, change):
+    """Deliver to the victim what the relay made of its boxes; return the victim's session."""
+    downs_of(world)
+    setup = world.aggregator._agreed
+    change(setup._boxes, world.names)
+    victim = world.names[4]
+    world.aggregator.state = State.KEYING
+    message = PairDown(members=world.roster.mask(setup.boxed), boxes=setup.boxes_for(victim))
+    dims = world.papers(victim).dims(world.plan.item("pair.down"))
+    body = encode([message], dims)
+    data = world.forge("aggregator", "pair.down", victim, body, Where(0, 0))
+    answers = world.clients[victim].receive(data)
+    return world.clients[victim], answers
+
+
+def swapped(boxes, names):
+    boxes[names[0]], boxes[names[1]] = boxes[names[1]], boxes[names[0]]
+
+
+def garbage(boxes, names):
+    boxes[names[0]] = bytes(len(boxes[names[0]]))
+
+
+def own(boxes, names):
+    boxes[names[0]] = boxes[names[4]]
+
+
+@pytest.mark.parametrize("change", [swapped, garbage, own], ids=lambda f: f.__name__)
+def test_the_relay_cannot_exchange_or_make_boxes(world, change):
+    victim, answers = tampered(world, change)
+    assert refused(answers) and victim.state is State.DEAD and victim.papers.pairs is None
+    assert isinstance(victim.last_error, BadEnvelope)
+
+
+def test_the_relay_that_changes_nothing_is_answered(world):
+    victim, answers = tampered(world, lambda *_: None)
+    assert [Envelope.decode(a.data).header.item for a in answers] == ["pair.rows"]
+    assert victim.papers.pairs is not None
+
+
+def test_boxes_of_another_run_or_epoch_are_not_taken():
+    one = World(policy=PrivacyPolicy.preset("masks"))
+    other = World(policy=PrivacyPolicy.preset("masks"), identities=one.identities)
+    downs_of(other)
+    downs_of(one)
+    a, b = one.names[:2]
+    box, info = box_for(other, a, b), one.clients[a].papers.pairs._info(a, b)
+    with pytest.raises(BadEnvelope):
+        open_box(box, one.identities[b], one.roster.party(a), info)
+    group = one.clients[a].papers.pairs.group
+    assert str(group.epoch).encode() in info and one.run.encode() in info
+
+
+def test_two_stories_about_who_was_called_do_not_open():
+    world = World(policy="masks", clients=6)
+    downs_of(world)
+    pairs = world.clients[world.names[0]].papers.pairs
+    assert world.names[5].encode() in pairs._info(*world.names[:2])  # the called are bound in

@@ -1,0 +1,288 @@
+"""`benchmarks/aggregation.py`: it prints what it measured, and what it measured is the sum."""
+
+from __future__ import annotations
+
+import json
+import math
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from benchmarks._kinds import BASE, KINDS
+from benchmarks._ours import Bare, Encrypted, Masks
+from benchmarks._rows import Row, play, updates
+from crypto.errors import OutOfRange
+
+ROOT = Path(__file__).resolve().parents[1]
+SCRIPT = str(ROOT / "benchmarks" / "aggregation.py")
+KEYS = {
+    "bfv": "public",
+    "bfv12": "public",
+    "bfv_online": "public",
+    "ckks": "public",
+    "masks": "none",
+    "masks12": "none",
+    "peer_fedgraph": "public",
+    "peer_nvflare": "symmetric",
+    "shared_key_baseline": "symmetric",
+}
+FIELDS = {
+    "scheme",
+    "key",
+    "params",
+    "client_ms",
+    "server_ms",
+    "open_ms",
+    "bytes_per_param",
+    "max_abs_error",
+    "peak_mb",
+    "time_ratio",
+    "bytes_ratio",
+}
+SIZES = (70, 5000)
+CLIENTS = 3
+STEP16, STEP12 = 0.25 / (2**15 - 1), 0.25 / (2**11 - 1)
+
+
+def call(*words: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, SCRIPT, "--clients", str(CLIENTS), "--repeats", "1", *words]
+    return subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
+
+
+@pytest.fixture(scope="module")
+def printed() -> dict[str, Any]:
+    done = call("--parameters", *map(str, SIZES), "--format", "json", "--bare")
+    assert done.returncode == 0, done.stderr
+    found: dict[str, Any] = json.loads(done.stdout)
+    return found
+
+
+def test_every_row_is_there_once_per_size_with_exactly_the_named_fields(
+    printed: dict[str, Any],
+) -> None:
+    found = [(row["scheme"], row["params"]) for row in printed["rows"]]
+    assert sorted(found) == sorted((name, size) for name in KEYS for size in SIZES)
+    for row in printed["rows"]:
+        assert set(row) == FIELDS
+        assert row["key"] == KEYS[row["scheme"]]
+    assert printed["failed"] == []
+
+
+def test_figures_are_measured_not_filled_in(printed: dict[str, Any]) -> None:
+    for row in printed["rows"]:
+        assert row["client_ms"] > 0
+        assert row["server_ms"] > 0
+        assert row["open_ms"] > 0
+        assert row["bytes_per_param"] > 0
+        assert 0 < row["max_abs_error"] < STEP12
+        if row["scheme"] in {"bfv", "bfv_online", "ckks", "masks"}:
+            assert row["max_abs_error"] < STEP16
+        if sys.platform == "linux":
+            assert 0 <= row["peak_mb"] < 4000
+
+
+def test_ratios_are_of_the_numbers_printed_beside_them(printed: dict[str, Any]) -> None:
+    for size in SIZES:
+        rows = {row["scheme"]: row for row in printed["rows"] if row["params"] == size}
+        base = rows[BASE]
+        assert base["time_ratio"] == base["bytes_ratio"] == 1
+        for row in rows.values():
+            assert row["time_ratio"] == pytest.approx(base["client_ms"] / row["client_ms"])
+            per_value = base["bytes_per_param"] / row["bytes_per_param"]
+            assert row["bytes_ratio"] == pytest.approx(per_value)
+
+
+def test_uploads_have_the_length_that_their_words_and_ciphertexts_take(
+    printed: dict[str, Any],
+) -> None:
+    rows = {row["scheme"]: row for row in printed["rows"] if row["params"] == 5000}
+    assert rows["masks"]["bytes_per_param"] == 4
+    assert rows["masks12"]["bytes_per_param"] == 2
+    assert rows["bfv"]["bytes_per_param"] * 5000 == 61_440  # two values share a coefficient
+    assert rows["bfv"]["bytes_per_param"] == rows["bfv_online"]["bytes_per_param"]
+
+
+def test_bare_is_measured_for_every_size(printed: dict[str, Any]) -> None:
+    assert [part["params"] for part in printed["bare"]] == list(SIZES)
+    for part in printed["bare"]:
+        assert part["masks_ms"] > 0
+        assert part["bare_ms"] > 0
+        assert 0.1 < part["masks_over_bare"] < 1000
+
+
+def test_the_base_joins_the_rows_that_were_asked_for() -> None:
+    done = call("--parameters", "70", "--rows", "masks", "--format", "json")
+    assert done.returncode == 0, done.stderr
+    rows = json.loads(done.stdout)["rows"]
+    assert [row["scheme"] for row in rows] == [BASE, "masks"]
+    assert all(row["time_ratio"] > 0 for row in rows)
+
+
+def test_the_table_says_the_same() -> None:
+    done = call("--parameters", "70", "--rows", "masks12")
+    assert done.returncode == 0, done.stderr
+    head, *lines = done.stdout.splitlines()
+    assert set(head.split()) == FIELDS
+    assert [line.split()[0] for line in lines] == [BASE, "masks12"]
+
+
+def test_a_row_that_fails_is_named_and_makes_the_exit_code_1() -> None:
+    words = ("--rows", "masks,nvflare_he", "--nvflare", sys.executable, "--format", "json")
+    done = call("--parameters", "70", *words)  # NVFlare is not in this environment
+    assert done.returncode == 1
+    found = json.loads(done.stdout)
+    assert [row["scheme"] for row in found["rows"]] == [BASE, "masks"]
+    assert [part["scheme"] for part in found["failed"]] == ["nvflare_he"]
+    assert "nvflare_he with 70 parameters failed" in done.stderr
+
+
+@pytest.mark.parametrize(
+    "words", [("--rows", "no_such_row"), ("--rows", "nvflare_he"), ("--repeats", "0")]
+)
+def test_a_wrong_command_measures_nothing(words: tuple[str, ...]) -> None:
+    done = call("--parameters", "70", *words)
+    assert done.returncode == 2
+    assert not done.stdout
+    assert words[-1] in done.stderr or "at least one" in done.stderr
+
+
+class Off:
+    """A row that opens the true mean plus `error`."""
+
+    tolerance = 1e-3
+
+    def __init__(self, mean: Any, error: float) -> None:
+        self.mean, self.error = mean, error
+
+    def prepare(self) -> None:
+        pass
+
+    def client(self, index: int, vector: Any) -> bytes:
+        return b"upload"
+
+    def server(self, upload: bytes) -> None:
+        pass
+
+    def close(self) -> bytes:
+        return b"total"
+
+    def open(self, total: bytes) -> Any:
+        return self.mean + self.error
+
+
+def test_a_wrong_mean_is_a_failure() -> None:
+    vectors, mean = updates(10, 2)
+    assert play(Off(mean, 9e-4), vectors, mean).max_abs_error == pytest.approx(9e-4)
+    for error in (2e-3, math.nan, math.inf):
+        with pytest.raises(ArithmeticError):
+            play(Off(mean, error), vectors, mean)
+    with pytest.raises(ArithmeticError):
+        play(Off(mean[:-1], 0.0), vectors, mean)
+
+
+def test_updates_are_the_same_in_every_process_and_inside_the_bound() -> None:
+    (first, *_), mean = updates(1000, 4)
+    again, same = updates(1000, 4)
+    assert np.array_equal(first, again[0])
+    assert np.array_equal(mean, same)
+    assert first.dtype == np.float32
+    assert 0.1 < np.abs(first).max() <= 0.25
+    assert mean == pytest.approx(np.mean(again, axis=0, dtype=np.float64))
+
+
+OURS = {name: kind for name, kind in KINDS.items() if name.startswith(("bfv", "ckks", "masks"))}
+
+
+@pytest.mark.parametrize("name", sorted(OURS))
+def test_o4_a_row_of_ours_without_its_masks_would_be_seen(name: str) -> None:
+    """All uploads but one give nothing: the masks that a benchmark might leave out are there."""
+    vectors, _ = updates(70, 4)
+    row = made(name)
+    for index, vector in enumerate(vectors[:-1]):
+        row.prepare()
+        row.server(row.client(index, vector))
+    try:
+        found = row.open(row.close())
+    except OutOfRange:
+        return  # the packing refuses totals that no cohort can have
+    partial = np.sum(vectors[:-1], axis=0) / 4
+    assert np.abs(found - partial).max() > 1
+
+
+@pytest.mark.parametrize("name", sorted(OURS))
+def test_o4_uploads_of_one_vector_differ_between_clients(name: str) -> None:
+    row = made(name)
+    (vector, *_), _ = updates(70, 1)
+    uploads = []
+    for index in range(2):
+        row.prepare()
+        uploads.append(row.client(index, vector))
+    assert uploads[0] != uploads[1]
+
+
+def test_o9_prepared_zeros_serve_one_upload() -> None:
+    row = made("bfv_online")
+    assert isinstance(row, Encrypted)
+    (vector, *_), _ = updates(70, 1)
+    row.prepare()
+    prepared = row._zeros
+    first, second = row.client(0, vector), row.client(0, vector)  # nothing prepared for this one
+    half = len(first) // 2
+    assert prepared is not None  # c1 is the zero's own, so it shows where a zero went
+    assert first[half:] == prepared[half:]
+    assert second[half:] != prepared[half:]
+
+
+@pytest.mark.parametrize(("clients", "bits", "width"), [(16, 12, 2), (17, 12, 4), (10, 16, 4)])
+def test_masks_take_the_narrowest_words_that_hold_the_total(
+    clients: int, bits: int, width: int
+) -> None:
+    (vector, *_), _ = updates(70, 1)
+    assert len(Masks(70, clients, bits).client(0, vector)) == 70 * width
+
+
+def test_bare_does_the_work_it_is_the_measure_of() -> None:
+    (vector, *_), _ = updates(50_000, 1)  # more than one block
+    least = Bare(3)
+    words = least.client(vector)
+    assert np.abs(least.unmasked(words) - vector).max() < STEP16
+    assert len(np.unique(words >> np.uint32(24))) == 256  # the masks fill their words
+
+
+LARGE = """
+import sys
+import numpy as np
+from benchmarks._rows import serve, updates
+
+class Large:
+    tolerance = 0.0
+    def __init__(self, parameters, clients):
+        _, self.mean = updates(parameters, clients)
+    def prepare(self): pass
+    def client(self, index, vector): return str(np.ones(6_000_000).sum()).encode()
+    def server(self, upload): pass
+    def close(self): return b"total"
+    def open(self, total): return self.mean.copy()
+
+np.ones(15_000_000).sum()  # a larger peak, but before the round
+sys.exit(serve(Large, 10, 2))
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="peak memory is read from /proc")
+def test_peak_memory_is_that_of_the_round() -> None:
+    command = [sys.executable, "-c", LARGE]
+    done = subprocess.run(
+        command, input="round\n", cwd=ROOT, capture_output=True, text=True, timeout=60, check=True
+    )
+    assert 47 <= json.loads(done.stdout)["peak_mb"] < 60  # six million doubles for a moment
+
+
+def made(name: str) -> Row:
+    make = OURS[name].make
+    assert make is not None
+    return make(70, 4)
