@@ -20,6 +20,7 @@ from __future__ import annotations
 import math
 from collections.abc import Collection
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Final
 
 import numpy as np
@@ -106,7 +107,8 @@ def thinnest_window(count: int, degree: int, seed: bytes, survivors: Collection[
     return int((sums[half:] - sums[:-half]).min())
 
 
-def _circle(count: int, degree: int, seed: bytes) -> list[int]:
+@lru_cache(maxsize=8)  # every client of a simulation asks for the same one, several times a sum
+def _circle(count: int, degree: int, seed: bytes) -> tuple[int, ...]:
     """Return an unbiased permutation (Fisher and Yates; Durstenfeld 1964, algorithm 235)."""
     if degree % 2 or degree < 2:
         raise OutOfRange("A graph that is not complete has an even number of neighbours.")
@@ -115,7 +117,7 @@ def _circle(count: int, degree: int, seed: bytes) -> list[int]:
     for last in range(count - 1, 0, -1):
         other = int(stream.uniform(last + 1, 1)[0])
         order[last], order[other] = order[other], order[last]
-    return order
+    return tuple(order)
 
 
 def honest_majority(holders: int, corrupt: int) -> int:

@@ -63,6 +63,7 @@ def check_evidence(
     """
     item = f"{name}.up.{Disclosure.SUM}"
     aggregator = papers.roster.one(Role.AGGREGATOR).name
+    cohort, key = papers.cohort(where), papers.sum_key(aggregator)
     for owner, row in zip(owners, rows, strict=True):
         raw = row.tobytes()
         header = Header(
@@ -72,12 +73,12 @@ def check_evidence(
             round=where.round,
             exchange=where.exchange,
             attempt=where.attempt,
-            cohort=papers.cohort(where),
+            cohort=cohort,
             item=item,
             schema=papers.schemas[item],
             sender=owner,
             recipient=aggregator,
-            key=papers.sum_key(aggregator),
+            key=key,
             given=where.given,
             body=raw[:32].hex(),
             head=raw[32:64].hex(),

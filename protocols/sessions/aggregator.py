@@ -89,13 +89,21 @@ class AggregatorSession(OpeningSession):
         shared = [call, *(message for message in messages if message.disclosure in SHARED)]
         given = given_digest(shared, self.papers.dims(item))
         where = Where(round, self._exchange_number, members, given, slot=slot)
-        self._collection, self._reply = Collection(self.papers, exchange, where), None
+        pairs = self._rests_on(exchange, where)
+        self._collection, self._reply = Collection(self.papers, exchange, where, pairs), None
         return self._out(
             [
                 self.send(item.id, [call, *self._parts(ask.handed, member)], member, where)
                 for member in members
             ]
         )
+
+    def _rests_on(self, exchange: Exchange, where: Where) -> str | None:
+        """Return what the masks of this Ask's sum rest on; None without masks."""
+        item = f"{exchange.name}.up.{Disclosure.SUM}"
+        if not self._planned("pair.call") or not self._planned(item):
+            return None
+        return self._agreed.agreement(slot_of(self.papers.plan.item(item), where.round, where.slot))
 
     def _there(self, cohort: Sequence[str], round: int) -> tuple[str, ...]:
         """Return the members that can be asked now."""

@@ -44,9 +44,13 @@ class Collection:
         papers: of the aggregator.
         exchange: what was asked.
         where: round, exchange number, cohort, slot and digest of what was given.
+        pairs: digest of what the masks of its sum rest on.
     """
 
-    def __init__(self, papers: Papers, exchange: Exchange, where: Where) -> None:
+    def __init__(
+        self, papers: Papers, exchange: Exchange, where: Where, pairs: str | None = None
+    ) -> None:
+        self._pairs = pairs
         self.exchange, self.where, self._papers = exchange, where, papers
         self.survivors: tuple[str, ...] = ()
         self._letters: dict[tuple[str, str], _Kept] = {}
@@ -79,6 +83,9 @@ class Collection:
         key = self._papers.he_key
         if letter.item.disclosure is Disclosure.SUM and key and header.key != key.key_id[:16]:
             raise BadEnvelope("An upload was made under another key.")
+        if letter.item.disclosure is Disclosure.SUM and self._pairs not in (None, header.pairs):
+            # Handed on as evidence, it would make every holder refuse.
+            raise BadEnvelope("A client's masks rest on other keys than were agreed on.")
         evidence = evidence_of(header, letter.envelope.signature)
         kept = _Kept(signed_header(letter.envelope), evidence, letter.body)
         self._letters[header.sender, header.item] = kept

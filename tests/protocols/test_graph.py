@@ -7,16 +7,18 @@ from typing import Any
 
 import pytest
 
+from protocols.ballots import ballot_of
 from protocols.codec import encode
 from protocols.control import PairDown
-from protocols.errors import RoundLost
-from protocols.groups import Group
+from protocols.envelope import NONE
+from protocols.errors import BadEnvelope, RoundLost
+from protocols.groups import Group, slot_of
 from protocols.papers import Where
 from protocols.planner import AGGREGATOR_NAME
 from protocols.policy import PrivacyPolicy
 from protocols.sessions.holding import HoldingSession
 from tests.protocols.toys import D, Update, changed_policy, names_of
-from tests.protocols.unveiling import NotEnough, haul, is_sum_of, unveil
+from tests.protocols.unveiling import ITEM, NotEnough, haul, is_sum_of, unveil
 from tests.protocols.wire import World, refused
 
 CLIENTS, NEIGHBOURS, THRESHOLD, WINDOW, QUORUM = 100, 10, 7, 3, 52
@@ -119,20 +121,20 @@ def test_o7_control_without_the_window_one_list_reads_one_upload(
     assert is_sum_of(small, unveil(small, found, [victim]), [victim])
 
 
-# --- a client that is told that most of its neighbours are away -----------------------------------
+# --- a client that is told that neighbours of its are away ----------------------------------------
 
 
-def almost_alone(world: World) -> tuple[Any, str]:
-    """Let one client pair with three neighbours only; then say, truly, that they did not upload."""
+def told_apart(world: World, shown: int) -> tuple[list[str], str, list[str]]:
+    """Let one client pair with some neighbours only."""
     outgoing = world.pump(world.aggregator.start(), until="pair.down")
     setup, victim = world.aggregator._agreed, world.names[0]
-    neighbours = setup.group.neighbours(victim)
-    kept = next(  # a list without them may still be true
+    group, neighbours = setup.group, setup.group.neighbours(victim)
+    kept = next(
         some
-        for some in combinations(neighbours, 3)
-        if setup.group.thinnest(sorted(set(world.names) - set(some))) >= WINDOW
+        for some in combinations(neighbours, shown)
+        if shown < 6 or group.thinnest(not_in(world, set(neighbours) - set(some))) >= WINDOW
     )
-    there = [name for name in world.names if name not in set(neighbours) - set(kept)]
+    there = not_in(world, set(neighbours) - set(kept))
     message = PairDown(members=world.roster.mask(there), boxes=setup.boxes_for(victim))
     dims = world.papers(victim).dims(world.plan.item("pair.down"))
     lie = world.forge(AGGREGATOR_NAME, "pair.down", victim, encode([message], dims), Where(0, 0))
@@ -141,28 +143,55 @@ def almost_alone(world: World) -> tuple[Any, str]:
         (answer,) = world.clients[parcel.to].receive(data)
         if not refused([answer]):
             world.aggregator.receive(answer.data)
-    left = [name for name in world.names if name not in kept]
-    asked = [name for name in left if world.clients[name].papers.pairs is not None]
-    found = haul(world, lambda name: left, asked=asked)
-    found.paired[victim] = kept
-    slot, pairs = found.slot, world.clients[victim].papers.pairs
-    found.agreed[victim] = setup.agreement(slot) if pairs is None else pairs.agreement(slot)
-    return found, victim
+    return there, victim, list(kept)
 
 
-def test_o7_a_client_that_was_told_of_fewer_neighbours_is_not_summed(small: World) -> None:
-    found, victim = almost_alone(small)
-    assert found.refused >= set(small.aggregator._agreed.group.holders(victim))
+def not_in(world: World, some: Any) -> list[str]:
+    return [name for name in world.names if name not in some]
+
+
+def summed(world: World, there: list[str], victim: str, kept: list[str], left: list[str]) -> Any:
+    slot = slot_of(world.plan.item(ITEM), 1, 0)
+    agreed = world.clients[victim].papers.pairs.agreement(slot)
+    found = haul(world, lambda name: left, members=there, asked=left)
+    found.paired[victim], found.agreed[victim] = kept, agreed
+    return found
+
+
+def test_o7_a_client_with_too_few_neighbours_takes_no_part(small: World) -> None:
+    _, victim, _ = told_apart(small, 3)
+    assert small.clients[victim].papers.pairs is None
+    assert isinstance(small.clients[victim].last_error, BadEnvelope)
+
+
+def test_o7_a_client_is_not_summed_with_who_it_was_told_is_away(small: World) -> None:
+    _, victim, _ = told_apart(small, 6)
+    assert refused(small.clients[victim].receive(small.evil_ask(victim)))
+
+
+def test_o7_who_was_told_another_story_signed_another_upload(small: World) -> None:
+    there, victim, kept = told_apart(small, 6)
+    found = summed(small, there, victim, kept, there)
+    holders = small.aggregator._agreed.group.holders(victim)
+    assert (set(holders) & set(there)) - {victim} <= found.refused
     with pytest.raises(NotEnough):
         unveil(small, found, [victim])
 
 
-def test_o7_control_without_evidence_of_who_it_is_paired_with_its_vector_is_read(
+def test_o7_control_without_these_checks_its_vector_is_read(
     small: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(Group, "thinnest", lambda *_: CLIENTS)
     monkeypatch.setattr(HoldingSession, "_check_evidence", lambda *_: None)
-    found, victim = almost_alone(small)
+    monkeypatch.setattr("protocols.sessions.holding.ballot_of", one_ballot)
+    there, victim, kept = told_apart(small, 3)
+    left = [name for name in there if name not in kept]
+    found = summed(small, there, victim, kept, left)
     assert is_sum_of(small, unveil(small, found, [victim]), [victim])
+
+
+def one_ballot(papers: Any, name: str, where: Any, survivors: Any, pairs: str) -> bytes:
+    return ballot_of(papers, name, where, survivors, NONE)
 
 
 def test_below_a_hundred_everybody_is_paired_with_everybody() -> None:

@@ -17,7 +17,7 @@ from protocols.errors import (
     PolicyError,
     Refused,
 )
-from protocols.guards import Clip, He, Mask, Noise, Quantise, Seal
+from protocols.guards import Clip, He, Mask, Noise, Quantise, Seal, UnsafeClear
 from protocols.noising import run_divergence
 from protocols.plan import Plan
 from protocols.policy import PRESETS, PrivacyPolicy
@@ -215,6 +215,9 @@ def test_o17_exact_counts_are_not_noised_and_so_not_admitted() -> None:
         (Clip(), Quantise(), Noise(epsilon=1.0, delta=1e-6), Mask(), Seal()),  # linf
         (Clip(norm="l2"), Noise(epsilon=1.0, delta=1e-6), Quantise(), Mask(), Seal()),
         (Clip(norm="l2"), Quantise(), Mask(), Noise(epsilon=1.0, delta=1e-6), Seal()),
+        # Without masks an upload is seen alone, and one share of noise is not the sum's (O18).
+        (Clip(norm="l2"), Quantise(), Noise(epsilon=1.0, delta=1e-6), UnsafeClear()),
+        (Clip(norm="l2"), Quantise(), Noise(epsilon=1.0, delta=1e-6), He(), Seal()),
     ],
 )
 def test_o14_noise_stands_behind_an_l2_clip_and_the_grid(chain: Any) -> None:

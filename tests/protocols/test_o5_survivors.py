@@ -89,9 +89,11 @@ CRAFTED = {
     "too few survivors": dict(survivors=slice(0, 3), error=CohortTooSmall),
     "without the client that uploaded": dict(survivors=slice(1, 6)),
     "without it, of another exchange": dict(survivors=slice(1, 6), exchange=0),
-    "another cohort than was asked": dict(members=slice(0, 5), survivors=slice(0, 5)),
-    "another slot": dict(slot=1),
-    "another model": dict(given="ab" * 32),
+    "another cohort than was asked": dict(
+        members=slice(0, 5), survivors=slice(0, 5), says="does not fit"
+    ),
+    "another slot": dict(slot=1, says="does not fit"),
+    "another model": dict(given="ab" * 32, says="does not fit"),
     "another attempt": dict(attempt=2),
     "a round that is over": dict(round=0),
     "a round of another epoch": dict(round=51, exchange=9),
@@ -102,7 +104,7 @@ CRAFTED = {
 @pytest.mark.parametrize("name", CRAFTED)
 def test_o5_a_client_serves_no_list_that_does_not_fit_its_upload(world, name):
     facts = dict(CRAFTED[name])
-    error = facts.pop("error", BadEnvelope)
+    error, says = facts.pop("error", BadEnvelope), facts.pop("says", "")
     found, client = asked(world), world.clients[world.names[0]]
     survivors = world.names[facts.pop("survivors", slice(0, 6))]
     where = found.where[client.name]
@@ -110,6 +112,7 @@ def test_o5_a_client_serves_no_list_that_does_not_fit_its_upload(world, name):
     show(world, found, lambda n: survivors if n == client.name else None, Where(**places))
     assert found.refused == {client.name} and not found.votes
     assert client.state is State.DEAD and isinstance(client.last_error, error)
+    assert says in client.last_error.what
     assert client.papers.pairs is None
 
 

@@ -236,8 +236,8 @@ def stripped(
     for name in left:
         total.add(plain(world, found.bodies[name]))
         where = found.where[name]
-        pairs = found.agreed.get(name, agreed)
-        label = papers.mask_label(ITEM, where, papers.sum_key(AGGREGATOR_NAME), pairs)
+        rests_on = found.agreed.get(name, agreed)
+        label = papers.mask_label(ITEM, where, papers.sum_key(AGGREGATOR_NAME), rests_on)
         if selves:
             minus.append(self_key(seed(world, found, name, "b"), label))
         peers = set(found.paired.get(name, group.neighbours(name))) & set(where.members)

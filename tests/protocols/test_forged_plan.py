@@ -1,0 +1,64 @@
+"""A plan from somebody else: the policy decides how a message is protected, not a label in it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from protocols.codec import bundle_bytes
+from protocols.disclosures import Disclosure
+from protocols.errors import NotInPlan
+from protocols.guards import describe
+from protocols.plan import Plan
+from protocols.policy import PrivacyPolicy
+from protocols.schema import message_plan
+from tests.protocols.toys import Update, toy_plan
+from tests.protocols.wire import World
+
+POLICY = PrivacyPolicy.preset("masks")
+
+
+def relabelled(disclosure: Disclosure, **facts: Any) -> Plan:
+    """Return a plan that calls the upload of a SUM something else, consistently."""
+    plan = toy_plan(policy=POLICY, bfv=None)
+    item = plan.item("train.up.SUM")
+    body = bundle_bytes((Update,), {**plan.dims, **item.dims})
+    changed = {
+        "disclosure": disclosure,
+        "guards": tuple(describe(guard) for guard in POLICY.chain(disclosure)),
+        "body": body,
+        "bytes": item.bytes + body + 4000,
+        "messages": (message_plan(Update, plan.dims),),
+        **facts,
+    }
+    items = tuple(
+        each.model_copy(update=changed) if each.id == item.id else each for each in plan.items
+    )
+    return plan.model_copy(update={"items": items})
+
+
+@pytest.mark.parametrize("label", ["PUBLIC", "RELEASED", "SEALED"])
+def test_an_upload_that_is_called_something_else_is_not_begun(label: str) -> None:
+    with pytest.raises(NotInPlan):
+        World(policy=POLICY, plan=relabelled(Disclosure(label)))
+
+
+@pytest.mark.parametrize("label", ["PUBLIC", "RELEASED", "SEALED"])
+def test_nor_with_its_message_called_the_same(label: str) -> None:
+    """The class knows what it discloses; a plan that says otherwise never gets an upload."""
+    told = message_plan(Update, toy_plan(policy=POLICY, bfv=None).dims)
+    message = told.model_copy(update={"disclosure": Disclosure(label)})
+    plan = relabelled(Disclosure(label), messages=(message,))
+    try:
+        world = World(policy=POLICY, plan=plan).start()
+    except NotInPlan:
+        return
+    client = world.clients["client-1"]
+    client.receive(world.evil_ask("client-1"))
+    assert isinstance(client.last_error, NotInPlan)
+    assert not [e for e in world.entries("client-1") if e.get("item") == "train.up.SUM"]
+
+
+def test_the_honest_plan_is_begun() -> None:
+    assert World(policy=POLICY, plan=toy_plan(policy=POLICY, bfv=None)).start()
