@@ -42,7 +42,7 @@ class _Integers:
     def _masked(self, index: int, vector: Vector) -> Words:
         """Quantise, pack, mask."""
         plus, minus = self._keys(index)
-        return masked(self._residues(vector), self._ring.modulus, plus, minus)
+        return masked(self._residues(vector), self._ring.modulus, plus, minus, spare=False)
 
     def _residues(self, vector: Vector) -> Words:
         stream = Stream(entropy(32))
@@ -76,11 +76,11 @@ class Masks(_Integers):
         self._words = container(self._ring.modulus)
         self._sum: MaskSum | None = None
 
-    def client(self, index: int, vector: Vector) -> bytes:
+    def client(self, index: int, vector: Vector) -> memoryview:
         """Quantise and mask."""
-        return self._masked(index, vector).tobytes()
+        return memoryview(self._masked(index, vector)).cast("B")
 
-    def server(self, upload: bytes) -> None:
+    def server(self, upload: bytes | memoryview) -> None:
         """Add."""
         if self._sum is None:
             self._sum = MaskSum(self._ring.modulus, self._ring.size)

@@ -42,19 +42,28 @@ def container(modulus: int) -> np.dtype[np.unsignedinteger[Any]]:
     return np.dtype("<u2" if bits <= 16 else "<u4" if bits <= 32 else "<u8")
 
 
-def masked(values: Words, modulus: int, plus: Iterable[bytes], minus: Iterable[bytes]) -> Words:
+def masked(
+    values: Words,
+    modulus: int,
+    plus: Iterable[bytes],
+    minus: Iterable[bytes],
+    *,
+    spare: bool = True,
+) -> Words:
     """Return values + the masks of `plus` - the masks of `minus`, mod `modulus`, shape (n,).
 
     Args:
-        values: shape (n,), of any unsigned type, each below `modulus`; not changed.
+        values: shape (n,), of any unsigned type, each below `modulus`.
         modulus: see `container`, whose type the result has.
         plus: 32-byte keys whose masks are added; each key may be used for one vector only.
         minus: keys whose masks are subtracted.
+        spare: leave `values` as they are. A caller that needs them no more saves a copy, if they
+            are of the container's type already.
 
     Raises:
         OutOfRange: a value of `modulus` or more, a signed or float array, or an impossible modulus.
     """
-    total = _checked(values, modulus).astype(container(modulus))  # a copy
+    total = _checked(values, modulus).astype(container(modulus), copy=spare)
     _mask(total, modulus, plus, minus)
     return total
 

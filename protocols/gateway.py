@@ -218,7 +218,7 @@ class Gateway:
         slot = slot_of(item, where.round, where.slot)
         label = self._papers.mask_label(item.id, where, header.key, header.pairs)
         plus, minus = pairs.keys(slot, where.members, label)
-        return masked(residues, ring.modulus, plus, minus)
+        return masked(residues, ring.modulus, plus, minus, spare=False)
 
     def _boxes(self, item: Item, messages: list[Message], header: Header) -> bytes:
         papers, where = self._papers, (header.run, header.exchange, item.id)

@@ -25,6 +25,7 @@ from secure_fgl.config import Config
 from secure_fgl.data import Graph, partition_names, spec_of
 from secure_fgl.driving import one_thread_and_deterministic
 from secure_fgl.errors import PlanDrift, UsageError
+from secure_fgl.faults import drops
 from secure_fgl.parties import client_names
 from secure_fgl.running import Connect, Preparation, Progress
 from secure_fgl.runs import Run, RunFolder
@@ -197,6 +198,7 @@ class Federation:
             scheme=self._scheme(),
             graph=self._graph,
         )
+        drops(self.config.faults.drop, wanted.clients)  # refused before anything is made
         folder = RunFolder(Path(out) if out is not None else self.default_folder())
         with one_thread_and_deterministic():
             prepared.load()

@@ -38,7 +38,7 @@ def _head(plan: Plan) -> list[tuple[str, str]]:
             f"{data.features} features, {data.classes} classes, at most {data.records} training "
             "records at a client",
         ),
-        ("policy", f"{plan.policy}, sums under {plan.scheme}"),
+        ("policy", f"{plan.policy}, sums under {_protection(plan)}"),
         ("policy digest", plan.policy_digest),
         ("plan digest", plan.digest),
         (
@@ -46,6 +46,14 @@ def _head(plan: Plan) -> list[tuple[str, str]]:
             f"at most {size(plan.bytes_up())} in the whole run, control messages aside",
         ),
     ]
+
+
+def _protection(plan: Plan) -> str:
+    """Say what sums are under: masks, encryption, both, or nothing."""
+    masked = any(item.id == "pair.call" for item in plan.items)
+    if plan.scheme == "none":
+        return "masks" if masked else "no protection"
+    return f"masks inside {plan.scheme}" if masked else plan.scheme
 
 
 def _items(plan: Plan) -> Table:

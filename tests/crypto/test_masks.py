@@ -184,3 +184,11 @@ def test_narrow_masks_never_take_wide_memory(modulus):
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert peak < values.nbytes + (1 << 20)  # the result, one block, and no n x 8 bytes
+
+
+def test_values_that_are_not_spared_are_masked_in_place() -> None:
+    values = np.arange(5, dtype=np.uint32)
+    kept = masked(values, 1 << 32, [bytes(32)], [])
+    assert np.array_equal(values, np.arange(5))
+    done = masked(values, 1 << 32, [bytes(32)], [], spare=False)
+    assert done is values and np.array_equal(done, kept)

@@ -15,7 +15,6 @@ from protocols.errors import (
     UnfitMessage,
     WrongStage,
 )
-from protocols.groups import slot_of
 from protocols.messages import SumMessage, count, real
 from protocols.sessions.table import State
 from tests.protocols.toys import Seed, Start, Update, maskless
@@ -53,9 +52,9 @@ def body_of(world, fill):
 @pytest.mark.parametrize("fill", [b"\xff", b"\x00"])
 def test_a_ciphertext_of_garbage_ends_the_round_and_nothing_is_opened(world, fill):
     where = all_but(world, "client-3")
-    pairs = world.aggregator._agreed.agreement(slot_of(world.plan.item(ITEM), 1, 0))
-    body = body_of(world, fill)
-    world.aggregator.receive(world.forge("client-3", ITEM, "aggregator", body, where, pairs=pairs))
+    world.aggregator.receive(
+        world.forge("client-3", ITEM, "aggregator", body_of(world, fill), where)
+    )
     with pytest.raises(RemoteProtocolError):
         world.pump(world.aggregator.advance())
     assert world.aggregator.state is State.DEAD
@@ -109,6 +108,8 @@ HEADERS = {
     "another cohort": dict(cohort="ab" * 32),
     "another model given (O8)": dict(given="ab" * 32),
     "another key": dict(key="ab" * 8),
+    "masks of another agreement (O7)": dict(pairs="ab" * 32),
+    "no masks": dict(pairs="0" * 64),
 }
 
 

@@ -21,6 +21,7 @@ from protocols.disclosures import Disclosure
 from protocols.envelope import NONE, Envelope, Header, signed_header
 from protocols.forms import Form
 from protocols.gateway import SHARED, Gateway, commitment, given_digest
+from protocols.groups import slot_of
 from protocols.guards import SCHEMES, encryption, find
 from protocols.ledger import Ledger, MemoryStore, read_lines
 from protocols.papers import Papers, Where
@@ -196,6 +197,9 @@ class World:
         key = "0" * 16 if recipient == EVERYONE else self.roster.party(recipient).seal.key_id
         if planned.disclosure.value == "SUM" and papers.he_key is not None:
             key = papers.he_key.key_id[:16]
+        pairs = NONE
+        if planned.disclosure.value == "SUM" and papers.pairs is not None:
+            pairs = papers.pairs.agreement(slot_of(planned, where.round, where.slot))
         facts = {
             "run": self.run,
             "plan": self.plan.digest,
@@ -217,6 +221,7 @@ class World:
             "body": NONE,
             "head": NONE,
             "nonce": entropy(16).hex(),
+            "pairs": pairs,
         }
         header = Header(**{**facts, **changes})
         sealed = find(self.policy.chain(planned.disclosure), "seal")
