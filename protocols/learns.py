@@ -29,7 +29,7 @@ def learns(disclosure: Disclosure, chain: tuple[Guard, ...], up: bool) -> dict[s
         return {"aggregator": _CLEAR, "network": _CLEAR}
     if disclosure is Disclosure.SUM:
         known = {
-            "aggregator": "only the cohort's total (and who took part)"
+            "aggregator": f"only the cohort's {_noised(chain)}total (and who took part)"
             + ("" if find(chain, "mask") else ", if it is semi-honest"),
             "key_authority": "uniform noise, and who took part when",
             "other clients": "nothing",
@@ -41,6 +41,10 @@ def learns(disclosure: Disclosure, chain: tuple[Guard, ...], up: bool) -> dict[s
     if disclosure is Disclosure.SEALED:
         return {"aggregator": "size only", "addressee": "its own row", "network": _NETWORK}
     return {"aggregator": disclosure.meaning, "network": network}
+
+
+def _noised(chain: tuple[Guard, ...]) -> str:
+    return "noised " if find(chain, "noise") else ""
 
 
 _DOWN = {

@@ -44,8 +44,8 @@ class Drop:
         return header.item.endswith(".shares")
 
 
-def drops(text: str, clients: Sequence[str]) -> tuple[Drop, ...]:
-    """Read ``2@3,4@5:after_upload``; raises UsageError for a client that does not exist."""
+def drops(text: str, clients: Sequence[str], rounds: int) -> tuple[Drop, ...]:
+    """Read ``2@3,4@5:after_upload``; raises UsageError for a client or round that is not there."""
     found = []
     for part in filter(None, text.split(",")):
         who, _, moment = part.partition(":")
@@ -54,6 +54,11 @@ def drops(text: str, clients: Sequence[str]) -> tuple[Drop, ...]:
             raise UsageError(
                 f"faults.drop names client {number}; there are {len(clients)}.",
                 fix="write CLIENT@ROUND, for example 2@3",
+            )
+        if int(round) > rounds:
+            raise UsageError(
+                f"faults.drop names round {round}; the run has {rounds}.",
+                fix="choose an earlier round, or set algorithm.rounds",
             )
         found.append(Drop(clients[int(number) - 1], int(round), moment))
     return tuple(found)

@@ -198,7 +198,9 @@ class Federation:
             scheme=self._scheme(),
             graph=self._graph,
         )
-        drops(self.config.faults.drop, wanted.clients)  # refused before anything is made
+        drops(
+            self.config.faults.drop, wanted.clients, wanted.rounds
+        )  # refused before anything is made
         folder = RunFolder(Path(out) if out is not None else self.default_folder())
         with one_thread_and_deterministic():
             prepared.load()

@@ -162,7 +162,7 @@ class Preparation:
         left: dict[str, str] | None = None
         unclosed: list[Exception] = []
         transport: Transport = connect(parties.others)
-        if planned := drops(self.config.faults.drop, self.plan.clients):
+        if planned := drops(self.config.faults.drop, self.plan.clients, self.plan.rounds):
             transport = FaultyTransport(transport, planned)
         with deferred_interrupts() as stopped:
             try:
@@ -233,7 +233,8 @@ class Preparation:
             steps = closing(outcome.tracked, driver.cohort, at=self.at)
             self._note(outcome, driver.play(steps, rounds), rounds, folder)
         except RoundLost:
-            outcome.lost.append(rounds + 1)  # the closing score: the last state stays unscored
+            if rounds not in outcome.lost:  # the closing score belongs to the last round
+                outcome.lost.append(rounds)
         outcome.wall = time.perf_counter() - start
         return outcome
 

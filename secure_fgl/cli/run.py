@@ -135,6 +135,8 @@ _SEEN = {"released_model": "looked up by the simulator, which holds all data"}
 
 def _accuracy(result: dict[str, Any]) -> str:
     metrics = result["metrics"]
+    if metrics["test_accuracy"] is None and result["lost_rounds"]:
+        return "not measured: no round could be finished, so the model is as it began"
     if metrics["test_accuracy"] is None:
         return "not measured: the policy lets no score leave a client"
     label = " (SYNTHETIC DATA)" if result["data"]["synthetic"] else ""

@@ -97,7 +97,7 @@ CRAFTED = {
     "another attempt": dict(attempt=2),
     "a round that is over": dict(round=0),
     "a round of another epoch": dict(round=51, exchange=9),
-    "an exchange that never was": dict(exchange=9),
+    "an exchange that never was": dict(exchange=9, says="did not send"),
 }
 
 
@@ -121,18 +121,26 @@ def test_o5_a_list_that_names_strangers_to_its_cohort_is_not_served():
     found = haul(world, lambda name: None, members=world.names[:6])
     show(world, found, lambda n: world.names[:7] if n == world.names[7] else None)
     assert found.refused == {world.names[7]} and not found.votes
+    assert "outside its cohort" in world.clients[world.names[7]].last_error.what
 
 
 @pytest.mark.parametrize(
-    ("facts", "served"),
-    [({}, True), ({"attempt": 2}, False), ({"round": 51}, False), ({"round": 2}, False)],
+    ("facts", "says"),
+    [
+        ({}, ""),
+        ({"attempt": 2}, "another epoch or attempt"),
+        ({"round": 51}, "another epoch or attempt"),
+        ({"round": 2}, "did not upload in this sum"),
+    ],
 )
-def test_o5_who_was_not_asked_serves_lists_of_this_epoch_and_attempt_only(facts, served):
+def test_o5_who_was_not_asked_serves_lists_of_this_epoch_and_attempt_only(facts, says):
     world = World(TWICE, "masks", clients=7).start()
     found, outsider = haul(world, lambda name: None, members=world.names[:6]), world.names[6]
     where = replace(found.where[world.names[0]], **facts)
     show(world, found, lambda n: world.names[:6] if n == outsider else None, where)
-    assert (outsider in found.votes) is served
+    assert (outsider in found.votes) is not bool(says)
+    if says:
+        assert says in world.clients[outsider].last_error.what
 
 
 def test_o5_who_did_not_upload_is_never_a_survivor(world):

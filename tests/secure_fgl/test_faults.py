@@ -32,10 +32,10 @@ def config_file(folder: Path) -> Path:
 
 
 def test_a_list_of_drops_is_read() -> None:
-    one, other = drops("2@3,4@5:before_shares", NAMES)
+    one, other = drops("2@3,4@5:before_shares", NAMES, 5)
     assert (one.client, one.round, one.moment) == ("client-2", 3, "")
     assert (other.client, other.round, other.moment) == ("client-4", 5, "before_shares")
-    assert drops("", NAMES) == ()
+    assert drops("", NAMES, 5) == ()
 
 
 @pytest.mark.parametrize("text", ["2", "2@", "@3", "0@1", "2@3:later", "2@3;4@5", "a@b"])
@@ -47,6 +47,12 @@ def test_what_is_no_list_of_drops_is_refused(text: str) -> None:
 def test_a_client_that_does_not_exist_cannot_vanish(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="client 6"):
         played(tmp_path, "6@2")
+
+
+def test_a_client_cannot_vanish_after_the_last_round(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="round 9"):
+        played(tmp_path, "1@9")
+    assert not list(tmp_path.glob("run*"))  # refused before anything is made
 
 
 def test_a_round_below_the_smallest_cohort_is_skipped_and_the_run_goes_on(tmp_path: Path) -> None:
