@@ -71,15 +71,19 @@ def account_of(case: Case, evidence: Verification) -> Account:
     )
 
 
+OUTSIDE = "who took part, and when"
+"""What no message says and no noise covers, in every run."""
+
+
 def _statement(tally: Tally, recorded: float) -> str:
     """Return the sentence to quote: a number only if everything is covered (O16)."""
     covered = ", ".join(tally.covered) or "nothing"
-    missing = ", ".join(found.item for found in tally.not_covered) or "nothing"
     if tally.not_covered or not tally.items:
+        missing = ", ".join(found.item for found in tally.not_covered) or "nothing"
         return f"ε = ∞ for the run; covered: {covered}; not covered: {missing}"
     return (
         f"ε = {models.rounded_up(recorded)} at δ = {tally.delta:g} for the run, against the "
-        f"aggregator; covered: {covered}; not covered: {missing}"
+        f"aggregator; covered: {covered}; not covered: {OUTSIDE}"
     )
 
 

@@ -7,8 +7,7 @@
     packing, encryption, HPKE, signatures, plan checks, ledgers on disk, blind opening, decoding.
 (c) clear: the round of (b) under `unsafe_plaintext`.
 
-With ``--train DATA`` also: a whole run on Cora under `he` against `unsafe_plaintext`, wall_s.
-Ratios within one run; nothing is asserted.
+Ratios within one run; nothing is asserted. Whole runs with training: ``aggregation.py --train``.
 """
 
 from __future__ import annotations
@@ -185,35 +184,6 @@ def rounds_without_training(args: argparse.Namespace) -> dict[str, Any]:
     }
 
 
-def whole_runs(args: argparse.Namespace) -> dict[str, Any]:
-    """Return wall_s of whole runs on Cora under both policies, taken in turns."""
-    from secure_fgl.config import Config
-    from secure_fgl.federation import Federation
-
-    here = Path(__file__).resolve().parent.parent
-    walls: dict[str, list[float]] = {"he": [], "unsafe_plaintext": []}
-    digests: set[str | None] = set()
-    with tempfile.TemporaryDirectory() as folder:
-        for turn in range(args.train_repeats):
-            for policy, seconds in walls.items():
-                settings = [
-                    f"policy={policy}",
-                    f"data.root={args.train}",
-                    f"algorithm.rounds={args.train_rounds}",
-                ]
-                config = Config.load(here / "examples" / "cora.yaml", settings)
-                run = Federation.from_config(config).run(Path(folder) / f"{policy}-{turn}")
-                seconds.append(run.result["wall_s"])
-                digests.add(run.model_sha256)
-    return {
-        "train_rounds": args.train_rounds,
-        "train_he_s": statistics.median(walls["he"]),
-        "train_clear_s": statistics.median(walls["unsafe_plaintext"]),
-        "train_he_over_clear": paired_ratio(walls, "he", "unsafe_plaintext"),
-        "train_models": len(digests),
-    }
-
-
 def main() -> int:
     """Measure and print."""
     options = parser("The message layer beside bare encryption.", repeats=7)
@@ -226,14 +196,8 @@ def main() -> int:
         help="memory leaves the disk's fsync out, which is most of the noise on a busy machine",
     )
     options.add_argument("--profile", action="store_true", help="one more round under cProfile")
-    options.add_argument("--train", metavar="DATA", help="folder of data sets: whole runs on Cora")
-    options.add_argument("--train-rounds", type=int, default=10)
-    options.add_argument("--train-repeats", type=int, default=3)
     args = options.parse_args()
-    result = rounds_without_training(args)
-    if args.train:
-        result.update(whole_runs(args))
-    show(result, args.format)
+    show(rounds_without_training(args), args.format)
     return 0
 
 

@@ -22,6 +22,7 @@ the drawn values: the samplers are not constant-time.
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from decimal import Context, Decimal
 from itertools import accumulate
 from typing import NamedTuple
@@ -76,7 +77,7 @@ def _table(weights: list[Decimal]) -> _Table:
     return _Table(tuple(cumulative), upper, guide.astype(np.int64), last > entered)
 
 
-class _GridNoise:
+class _GridNoise(ABC):
     """The sampler that both distributions share; a subclass gives f by its weights and γ."""
 
     def __init__(self, scale: float) -> None:
@@ -177,21 +178,21 @@ class _GridNoise:
         limit = _EXACT.exp(self._exact_gamma(coarse, rest).copy_negate())
         return full < int(_EXACT.multiply(limit, Decimal(1 << (64 - self._bits + _EXTRA))))
 
+    @abstractmethod
     def _reach(self, scale: float) -> int:
         """Return how many q the table holds: the mass of the rest is below 2^-256."""
-        raise NotImplementedError
 
+    @abstractmethod
     def _weights(self, reach: int) -> list[Decimal]:
         """Return f(2^m q)/f(0) for q < reach."""
-        raise NotImplementedError
 
+    @abstractmethod
     def _gamma(self, coarse: NDArray[np.int64], rest: NDArray[np.int64]) -> NDArray[np.float64]:
         """Return ln f(2^m q) - ln f(2^m q + r), within 2^-50."""
-        raise NotImplementedError
 
+    @abstractmethod
     def _exact_gamma(self, coarse: int, rest: int) -> Decimal:
         """Return the same to 100 digits."""
-        raise NotImplementedError
 
 
 class DiscreteGaussian(_GridNoise):

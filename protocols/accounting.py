@@ -7,8 +7,6 @@ zero-out; norms, scales and margins in grid steps.
 from __future__ import annotations
 
 import math
-from collections import Counter
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -39,7 +37,6 @@ __all__ = [
     "calibrate",
     "epsilon",
     "gaussian_epsilon",
-    "honest_shares",
     "margin",
     "net_epsilon",
     "rdp_distributed_gaussian",
@@ -48,7 +45,6 @@ __all__ = [
     "rounded_sensitivity",
     "tails",
     "tau",
-    "view_epsilons",
 ]
 
 Mechanism = Literal["discrete_gaussian", "discrete_laplace"]
@@ -184,33 +180,6 @@ def margin(
     one, up, down = (np.expm1(v) for v in (-1.0 / scale, slope - 1.0 / scale, -slope - 1.0 / scale))
     moment = 2.0 * math.log(-one) - np.log(-up) - np.log(-down)
     return math.ceil(float(np.min((clients * moment + tail) / slope)))
-
-
-def honest_shares(survivors: int) -> dict[str, int]:
-    """Return per view how many shares of noise the viewer does not know (O18).
-
-    The aggregator knows none, a participant its own, and all but one all but the client's.
-    """
-    _count(survivors, "A number of survivors")
-    return {"aggregator": survivors, "participant": max(1, survivors - 1), "all_but_one": 1}
-
-
-def view_epsilons(
-    noise: Noise, survivors: Sequence[int], *, delta: float, tails: float
-) -> dict[str, float]:
-    """Return ε per view for one release per entry of `survivors`, from signed survivor lists.
-
-    Args:
-        noise: what every client added.
-        survivors: of each opened sum, the clients whose vectors and noise are in it.
-        delta: of the claim.
-        tails: see the function `tails`.
-    """
-    spent: dict[str, NDArray[np.float64]] = {}
-    for count, times in Counter(survivors).items():
-        for view, honest in honest_shares(count).items():
-            spent[view] = spent.get(view, np.zeros(len(ORDERS))) + times * noise.rdp(honest)
-    return {view: net_epsilon(rdp, delta, tails=tails)[0] for view, rdp in spent.items()}
 
 
 def _positive(value: float, name: str) -> None:

@@ -171,6 +171,10 @@ def check_chain(disclosure: Disclosure, chain: tuple[Guard, ...]) -> None:
     """Raise ValueError unless `chain` is a complete, ordered protection of `disclosure`."""
     if not chain:
         raise ValueError(f"the chain for {disclosure} is empty; an empty chain protects nothing")
+    present = {guard.guard for guard in chain}
+    if "noise" in present and "mask" not in present:
+        # Alone, each upload would carry one share of the noise, and epsilon would be larger.
+        raise ValueError(f"{disclosure}: 'noise' needs 'mask' after it: it is shared by the sum")
     stage = Stage.VALUE
     for guard in chain:
         if stage not in guard.takes:
@@ -181,7 +185,6 @@ def check_chain(disclosure: Disclosure, chain: tuple[Guard, ...]) -> None:
         stage = guard.gives
     if stage is not Stage.ENVELOPE:
         raise ValueError(f"{disclosure}: the chain must end in 'seal', 'sign' or 'unsafe_clear'")
-    present = {guard.guard for guard in chain}
     if not present & PROTECTING[disclosure]:
         raise ValueError(
             f"{disclosure}: nothing in the chain keeps the receiver to '{disclosure.meaning}'; "
@@ -192,9 +195,6 @@ def check_chain(disclosure: Disclosure, chain: tuple[Guard, ...]) -> None:
     clip = find(chain, "clip")
     if "noise" in present and not (isinstance(clip, Clip) and clip.norm == "l2"):
         raise ValueError(f"{disclosure}: 'noise' needs 'clip' with norm l2 before it (O14)")
-    if "noise" in present and "mask" not in present:
-        # Alone, each upload would carry one share of the noise, and epsilon would be larger.
-        raise ValueError(f"{disclosure}: 'noise' needs 'mask' after it: it is shared by the sum")
     if disclosure is not Disclosure.SUM and len(chain) != 1:
         raise ValueError(
             f"{disclosure}: '{chain[0].guard}' would not be applied to it; "

@@ -9,13 +9,13 @@ from pathlib import Path
 from typing import Any, Literal
 
 import yaml
-from pydantic import Field, ValidationError, model_validator
+from pydantic import Field, ValidationError, field_validator, model_validator
 
 from protocols.strict import Strict, problems, read_yaml
 from secure_fgl.errors import UsageError
 
 _DROP = r"[1-9]\d*@[1-9]\d*(:(after_upload|before_shares))?"
-_DROPS = rf"^({_DROP}(,{_DROP})*)?$"
+_DROPS = re.compile(rf"({_DROP}(,{_DROP})*)?")
 _VARIABLE = re.compile(r"\$\{(\w+)(?::-([^}]*))?\}")
 
 
@@ -91,7 +91,17 @@ class FaultsConfig(Strict):
             It is back in the next round.
     """
 
-    drop: str = Field(default="", pattern=_DROPS)
+    drop: str = ""
+
+    @field_validator("drop")
+    @classmethod
+    def _is_a_list_of_drops(cls, text: str) -> str:
+        if not _DROPS.fullmatch(text):
+            raise ValueError(
+                "write CLIENT@ROUND, CLIENT@ROUND:after_upload or CLIENT@ROUND:before_shares; "
+                "several with commas"
+            )
+        return text
 
 
 class Config(Strict):

@@ -11,8 +11,6 @@ from audits.accounting import models as m
 from audits.accounting.engines import Drawn, differs, opacus
 from audits.accounting.spending import budget_facts, budget_of
 from audits.accounting.tally import Tally
-from protocols.disclosures import Disclosure
-from protocols.guards import find
 
 _ROWS = 20  # of the honest-share table; with more clients it is thinned out
 _CENTRAL = "continuous Gaussian of the same total, without rounding: a cross-check, not a claim"
@@ -69,8 +67,6 @@ def labels(tally: Tally) -> Labels:
         others,
         "no credit for sampling: the aggregator chooses the cohorts (O21)",
     ]
-    if not tally.local and not find(tally.policy.rules.get(Disclosure.SUM, ()), "mask"):
-        assumed.append("the aggregator is semi-honest: no mask keeps one upload from being opened")
     model: m.TrustModel = "local" if tally.local else "distributed-sum"
     return Labels(model, repr(tally.delta), tuple(assumed))
 

@@ -17,7 +17,7 @@ from crypto.canonical import canonical
 from crypto.signatures import SigningKey
 from protocols.accounting import ORDERS, WRAP, net_epsilon
 from protocols.budget import Reserve
-from protocols.errors import BudgetExceeded, EvidenceError, LedgerError, PolicyError
+from protocols.errors import BudgetExceeded, EvidenceError, LedgerError, NotInPlan, PolicyError
 from protocols.policy import Budget
 from secure_fgl import _budget_lines, budgets
 from secure_fgl.budgets import Anchor, BudgetStore, Reservation, default_folder, origin_of
@@ -149,6 +149,16 @@ def test_a_reservation_holds_numbers_only(store: BudgetStore, text: str) -> None
     with pytest.raises(UsageError):
         store.reserve(SITE, DATA, "r", CURVE[1:], NOTHING, CAP)
     assert store.spent(SITE, DATA, DELTA).entries == 0
+
+
+def test_o20_a_site_reserves_for_its_own_data_only(store: BudgetStore) -> None:
+    """A plan from somebody else may name other data, whose budget is untouched."""
+    take = store.door(SITE, DATA)
+    curve = [RHO * order for order in ORDERS]
+    with pytest.raises(NotInPlan, match="another data set"):
+        take(dataset="other", run="r", rdp=curve, cap=CAP)
+    assert not list(store.path.glob("*.jsonl"))
+    assert take(dataset=DATA, run="r", rdp=curve, cap=CAP)["entries"] == 1
 
 
 # --- a step back --------------------------------------------------------------------------------

@@ -64,6 +64,13 @@ def test_a_round_below_the_smallest_cohort_is_skipped_and_the_run_goes_on(tmp_pa
     assert run.model_sha256 != whole.model_sha256
 
 
+def test_a_last_round_that_is_lost_takes_the_closing_score_with_it(tmp_path: Path) -> None:
+    run = played(tmp_path, "1@3,2@3")
+    assert run.result["lost_rounds"] == [3]
+    assert run.metrics["best_round"] < 3
+    assert run.verify().ok
+
+
 def test_keys_are_agreed_on_once_an_epoch(tmp_path: Path) -> None:
     document = PrivacyPolicy.preset("masks").document()
     policy = PrivacyPolicy.model_validate({**document, "rekey_rounds": 2})
