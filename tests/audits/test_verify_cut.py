@@ -1,0 +1,75 @@
+"""Runs that ended early."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from audits.models import Dropouts
+from audits.report import build_report
+from audits.verify import verify
+from protocols.policy import PrivacyPolicy
+from protocols.rounds import Ask, Cohort
+from tests.audits.toy_run import (
+    AGGREGATOR,
+    CLIENTS,
+    Answer,
+    Bus,
+    Given,
+    forge,
+    run_toy,
+)
+from tests.audits.verify_tools import (
+    fails_at,
+    refused,
+    without,
+)
+
+
+@pytest.mark.parametrize("policy", ["he", "masks", "unsafe_plaintext"])
+def test_a_run_that_a_refusal_ended_verifies_and_says_so(policy):
+    toy = refused(policy)
+    found = verify(toy.view())
+    assert found.ok, found.failed
+    said = next(s.detail for s in found.steps if s.name == "receipts")
+    assert "ended early" in said and "vanished" not in said
+    assert build_report(toy.view()).dropouts == Dropouts(vanished=(), lost=())
+
+
+@pytest.mark.parametrize("reached", [0, 1, 4])
+def test_a_run_that_was_interrupted_verifies(reached):
+    bus = Bus(PrivacyPolicy.preset("he"), 2, CLIENTS, lambda name: 0.25, synthetic=True)
+    bus.play(1)
+    given = Given(weights=np.zeros(8, np.float32))
+    asks = bus.aggregator.ask(Ask(Cohort(CLIENTS), given=given, back=Answer), 2)
+    for parcel in asks[:reached]:
+        bus.others[parcel.to].receive(parcel.data)
+    found = verify(bus.finish(whole=False).view())
+    assert found.ok, found.failed
+
+
+def test_a_run_that_ended_before_the_first_round_verifies():
+    bus = Bus(PrivacyPolicy.preset("he"), 2, CLIENTS, lambda name: 0.25, synthetic=True)
+    bus.aggregator.start()
+    found = verify(bus.finish(whole=False).view())
+    assert found.ok, found.failed
+
+
+@pytest.mark.parametrize("policy", ["he", "masks"])
+def test_a_denied_receipt_is_not_excused_when_the_exchange_was_complete(policy):
+    # The last exchange is complete, so "the run ended early" is no excuse for its last upload.
+    toy = run_toy(policy, rounds=1)
+    denied = without("receipt", sender=CLIENTS[-1], item="step.up.SUM")
+    fails_at("receipts", forge(toy, toy.view(), AGGREGATOR, denied))
+
+
+def test_in_clear_a_denied_upload_is_told_as_a_client_that_vanished():
+    """Nothing is opened, so no count contradicts the aggregator; with four, the round is lost."""
+    denied = without("receipt", sender=CLIENTS[-1])
+    toy = run_toy("unsafe_plaintext", rounds=1, clients=(*CLIENTS, "client-5"))
+    found = verify(forge(toy, toy.view(), AGGREGATOR, denied))
+    assert found.ok
+    said = next(s.detail for s in found.steps if s.name == "receipts")
+    assert said.endswith("vanished: client-4 in round 1")
+    toy = run_toy("unsafe_plaintext", rounds=1)
+    fails_at("result", forge(toy, toy.view(), AGGREGATOR, denied))
