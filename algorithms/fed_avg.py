@@ -91,7 +91,7 @@ def fed_avg(task: Task, *, epochs: int = 1) -> Algorithm[Start]:
         predict=predict,
         forms=(
             Form.of("weighted_sum_of_changes", round, answers={Start: train}),
-            Form.of("mean_of_changes", mean, answers={Start: train_alike}),
+            Form.of("mean_of_changes", mean, answers={Start: train_alike}, by_gradients=True),
         ),
         dims={"d": task.size},
     )

@@ -7,6 +7,8 @@ from typing import Any, NoReturn, Protocol
 
 import numpy as np
 
+from algorithms.private import PrivateSteps
+
 __all__ = ["Records", "Site"]
 
 _STAYS = (
@@ -31,9 +33,10 @@ class Site:
         data: the task's record, for example `algorithms.tasks.node.NodeData`.
         seed: root of this client's *learning* randomness (dropout, shuffles), at least 0. Secrets
             never come from here; they come from the operating system.
+        training: draws batches and noise where the policy asks for private training, else None.
 
     Attributes:
-        data: as given.
+        data, training: as given.
         memory: private state across rounds (personal layers, momentum), owned by the algorithm.
         draws: how often each generator label was asked; belongs to a saved client state together
             with `memory`, so that a resumed client continues with the same random streams.
@@ -42,12 +45,12 @@ class Site:
     queue between processes cannot carry a graph out of the client.
     """
 
-    __slots__ = ("_seed", "data", "draws", "memory")
+    __slots__ = ("_seed", "data", "draws", "memory", "training")
 
-    def __init__(self, data: Any, *, seed: int) -> None:
+    def __init__(self, data: Any, *, seed: int, training: PrivateSteps | None = None) -> None:
         if seed < 0:
             raise ValueError("a site's seed must be 0 or more; choose a non-negative integer")
-        self.data = data
+        self.data, self.training = data, training
         self.memory: dict[str, Any] = {}
         self.draws: dict[str, int] = {}
         self._seed = seed

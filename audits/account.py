@@ -1,14 +1,15 @@
 """The account of a run's privacy loss: planned, and as its ledgers bear it out (O16-O21).
 
 Reading never changes anything: an account is a pure function of a run's files. Unit: one client;
-adjacency: zero-out. It is counted per client; a sum over clients would mean nothing.
+adjacency: zero-out. It is counted per client; a sum over clients would mean nothing. Where training
+was private, single training records are a second unit with an account of its own.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from audits.accounting import models, rows
+from audits.accounting import models, rows, training
 from audits.accounting.models import Account
 from audits.accounting.tally import Tally
 from audits.evidence import EVIDENCE
@@ -44,6 +45,11 @@ def account_of(case: Case, evidence: Verification) -> Account:
     clients = tuple(rows.clients(tally, make))
     recorded = tally.recorded(tally.worst)
     reasons = tuple(_reasons(tally, clients)) if noised else ()
+    single = training.Book(case, case.plan.training) if case.plan.training is not None else None
+    if single is not None:
+        reasons += tuple(training.reasons(single))
+    elif case.policy.training is not None:
+        reasons += ("the policy asks for private training and the plan holds none",)
     covers_all = noised and not tally.not_covered
     falsified: models.Verdict = "FALSIFIED" if reasons else "NOT FALSIFIED"
     return Account(
@@ -51,10 +57,10 @@ def account_of(case: Case, evidence: Verification) -> Account:
         algorithm=case.plan.algorithm,
         policy=case.plan.policy,
         plan_digest=case.plan_digest,
-        statement=_statement(tally, recorded),
+        statement=_statement(tally, recorded, whole=single is not None),
         epsilon=make.epsilon(recorded, "run") if covers_all else rows.unbounded(),
         target=make.epsilon(tally.target, tally.scope) if noised else None,
-        verdict=falsified if noised else "NO CLAIM",
+        verdict=falsified if noised or single is not None or reasons else "NO CLAIM",
         reasons=reasons,
         covered=tally.covered,
         not_covered=tally.not_covered,
@@ -65,6 +71,7 @@ def account_of(case: Case, evidence: Verification) -> Account:
         engines=tuple(rows.engines(tally, make)) if noised else (),
         honest_share=tuple(rows.shares(tally, make)) if noised else (),
         clients=clients,
+        records=training.records(single) if single is not None else None,
         notes=NOTES,
         evidence=evidence.verdict,
         failed=tuple(step.name for step in evidence.steps if step.status is Status.FAIL),
@@ -75,12 +82,16 @@ OUTSIDE = "who took part, and when"
 """What no message says and no noise covers, in every run."""
 
 
-def _statement(tally: Tally, recorded: float) -> str:
-    """Return the sentence to quote: a number only if everything is covered (O16)."""
+def _statement(tally: Tally, recorded: float, *, whole: bool) -> str:
+    """Return the sentence to quote: a number only if everything is covered (O16).
+
+    With `whole` another sentence follows, on single records, and this one says whom it is about.
+    """
+    run = "for the run, for a client as a whole" if whole else "for the run"
     covered = ", ".join(tally.covered) or "nothing"
     if tally.not_covered or not tally.items:
         missing = ", ".join(found.item for found in tally.not_covered) or "nothing"
-        return f"ε = ∞ for the run; covered: {covered}; not covered: {missing}"
+        return f"ε = ∞ {run}; covered: {covered}; not covered: {missing}"
     return (
         f"ε = {models.rounded_up(recorded)} at δ = {tally.delta:g} for the run, against the "
         f"aggregator; covered: {covered}; not covered: {OUTSIDE}"

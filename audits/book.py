@@ -62,12 +62,21 @@ _FACTS: dict[str, dict[str, type]] = {
     "receipt": {**ROUTE, "bytes": int, "commitment": str, "sender_head": str},
     "refusal": {"code": str, "exchange": int, "reason": str, "round": int},
     "budget": {"dataset": str, "delta": str, "entries": int, "epsilon": str, "head": str},
+    "training": {
+        "clip": str,
+        "noise": str,
+        "rate": str,
+        "round": int,
+        "steps": int,
+        "unit": str,
+    },
     "survivors": {**_SUM, "list": str},
     "open": _SUM,
     "close": {"state": str},
 }
 _OPTIONAL: dict[str, dict[str, type]] = {
     "key": {"scheme": str},
+    "budget": {"unit": str},
     "refusal": {"detail": str},
     "close": {"result": dict},
 }

@@ -4,20 +4,46 @@ from __future__ import annotations
 
 from audits.accounting.models import INFINITE, NO_DELTA, rounded_up
 from audits.accounting.tally import Tally
+from audits.accounting.training import Book, records
 from audits.models import Account
 from audits.steps import Case
 from protocols.plan import Plan
 from protocols.roster import Role
+from protocols.training import TrainingPlan
 
 _TOLERANCE = 1e-9  # of adding up in another order
 
 
-def account(case: Case) -> Account:
-    """Return what a run spent, by its ledgers (O16).
+def accounts(case: Case) -> tuple[Account, ...]:
+    """Return what a run spent, by its ledgers, in one statement a unit (O16): clients first.
 
     Raises:
         EvidenceError: the plan states noise that is none.
     """
+    whole = _client(case)
+    return (whole,) if case.plan.training is None else (whole, _record(case, case.plan.training))
+
+
+def _record(case: Case, plan: TrainingPlan) -> Account:
+    """Return what private training spent of one training record."""
+    found, book = records(Book(case, plan)), Book(case, plan)
+    spent = book.spent(book.worst)
+    return Account(
+        unit=f"one training {plan.unit}",
+        scope=found.recorded.scope,
+        mechanism="discrete Gaussian on clipped gradients, Poisson batches",
+        epsilon=found.recorded.value,
+        recorded=found.recorded.value,
+        target=found.target.value,
+        borne_out=spent <= book.target * (1.0 + _TOLERANCE),
+        delta=found.recorded.delta,
+        covered=("everything computed from training records",),
+        not_covered=plan.held_out,
+        statement=found.statement,
+    )
+
+
+def _client(case: Case) -> Account:
     if all(item.noise is None for item in case.plan.items):
         return _without_noise(case.plan)
     tally = Tally(case)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -112,21 +113,28 @@ def _impossible(make: _Maker, result: Mapping[str, Any]) -> None:
     """Encryption gives no range proof, so a client can make the cohort's counts absurd."""
     found = result.get("metrics", {})
     scores = list(found.items()) if isinstance(found, Mapping) else [("metrics", found)]
-    values = [value for name, value in scores if name != "best_round"]
-    wrong = sum(not _is_share(value) for value in values)
+    wrong = sum(not _possible(name, value) for name, value in scores if name != "best_round")
     if wrong and any(value is not None for _, value in scores):  # all None: no score ever left
         make.add(
             "IMPOSSIBLE_METRIC",
             "high",
-            f"{words.plural(wrong, 'metric')} of result.json outside 0 to 1, where every score "
-            "lies: at least one client sent counts that cannot be true.",
+            f"{words.plural(wrong, 'metric')} of result.json outside the range of such a score: "
+            "at least one client sent counts that cannot be true.",
             "Do not use the metrics, nor the model that they chose. Single counts are visible to "
             "nobody: find out with the data owners which client it was.",
         )
 
 
-def _is_share(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value <= 1
+def _possible(name: str, value: object) -> bool:
+    """Tell whether a metric can have this value: an error is not negative, all others are shares.
+
+    ROC-AUCs and errors are undefined (None) where no record, or one class only, was scored.
+    """
+    error = any(word in name.split("_") for word in ("mae", "rmse"))
+    if value is None:
+        return error or "roc_auc" in name
+    known = isinstance(value, int | float) and not isinstance(value, bool)
+    return known and 0 <= value <= (math.inf if error else 1)  # type: ignore[operator]
 
 
 def _unplanned(make: _Maker, diff: PlanDiff) -> None:

@@ -6,7 +6,7 @@ import hashlib
 from collections.abc import Mapping
 from typing import Any
 
-from audits.budget import account
+from audits.budget import accounts
 from audits.drift import Yardstick
 from audits.dropouts import dropouts
 from audits.evidence import EVIDENCE, HEADS
@@ -53,9 +53,9 @@ def report_of(case: Case) -> Report:
     releases = case.book.releases()
     diff, egress = plan_diff(case.book, releases, yardstick), roll_up(releases, yardstick)
     simulated, gone = case.roster_file.simulated, dropouts(case)
-    spent, cautions = account(case), limits(case.plan, case.policy, simulated=simulated)
+    spent, cautions = accounts(case), limits(case.plan, case.policy, simulated=simulated)
     found = findings(
-        case.plan, diff, egress, gone, spent, evidence, case.result, simulated=simulated
+        case.plan, diff, egress, gone, spent[0], evidence, case.result, simulated=simulated
     )
     return Report(
         subject=_subject(case),
@@ -69,7 +69,7 @@ def report_of(case: Case) -> Report:
         views=role_views(case),
         egress=egress,
         inventory=inventory(releases, yardstick),
-        accounting=(spent,),
+        accounting=spent,
         findings=found,
         results=_results(case.result),
         limits=cautions,

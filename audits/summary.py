@@ -77,22 +77,32 @@ def strip(
     egress: Sequence[Egress],
     found: Sequence[Finding],
     evidence: Verification,
-    spent: Account,
+    spent: Sequence[Account],
     limit_count: int,
 ) -> tuple[Line, ...]:
     """Return the six lines that a compliance officer asks for, in that order."""
     return (
         _planned(diff),
         _left(egress),
-        _singled_out(egress, spent),
-        _budget(spent),
+        _singled_out(egress, spent[0]),
+        _budget(*spent),
         _remains(found, limit_count),
         _intact(evidence),
     )
 
 
-def _budget(spent: Account) -> Line:
+def _budget(spent: Account, record: Account | None = None) -> Line:
+    """Sum up the budgets of both units: clients, and single records if training was private."""
     question = "How much privacy budget was spent?"
+    if record is not None:
+        held = f"; {', '.join(record.not_covered)} not covered" if record.not_covered else ""
+        answer = (
+            f"Of {record.unit}: epsilon {record.recorded} at delta {record.delta}, counted from "
+            f"the ledgers; planned: {record.target}{held}. For a client as a whole: infinity."
+        )
+        return Line(
+            question=question, answer=answer, state="ATTENTION" if record.borne_out else "FAIL"
+        )
     if not spent.covered:
         answer = (
             "There is none to spend: no noise was added, so epsilon is infinity for the run and "
@@ -216,6 +226,11 @@ def limits(plan: Plan, policy: PrivacyPolicy, *, simulated: bool) -> tuple[str, 
 def _of_totals(plan: Plan) -> list[str]:
     sums = [item for item in plan.items if item.id.endswith(f".up.{Disclosure.SUM}")]
     noised = [item for item in sums if item.noise is not None]
+    if plan.training is not None:
+        return [
+            "Totals are of noised gradients: what they tell about one training record is bounded, "
+            "what they tell about a client as a whole is not."
+        ]
     bare = (
         "Totals over a cohort are disclosed and are not noised; what a total tells about its "
         "members is not bounded."

@@ -102,7 +102,7 @@ def one_round(clients: int, parameters: int) -> dict[str, Any]:
     from protocols.planning import make_plan
     from protocols.policy import PrivacyPolicy
     from secure_fgl.driving import Driver, Meter
-    from secure_fgl.parties import client_names, set_up
+    from secure_fgl.parties import Making, client_names, set_up
     from secure_fgl.transports.memory import MemoryTransport
 
     vectors: Any = Drawn(parameters, clients)
@@ -114,14 +114,9 @@ def one_round(clients: int, parameters: int) -> dict[str, Any]:
         algorithm, policy, data=data, clients=client_names(clients), rounds=1, scheme=None
     )
     form = policy.admit(algorithm)
+    sites = list(range(clients))
     parties = set_up(
-        plan,
-        policy,
-        form,
-        list(range(clients)),
-        scheme=None,
-        store=lambda name: MemoryStore(),
-        seed=1,
+        Making(plan, policy, form, sites, scheme=None, store=lambda name: MemoryStore(), seed=1)
     )
     driver = Driver(parties, MemoryTransport(parties.others), Meter())
     driver.start()

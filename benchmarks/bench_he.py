@@ -40,7 +40,7 @@ from protocols.planning import make_plan
 from protocols.policy import PrivacyPolicy
 from protocols.rounds import Ask, Cohort, Round
 from secure_fgl.driving import Driver, Meter
-from secure_fgl.parties import client_names, set_up
+from secure_fgl.parties import Making, client_names, set_up
 from secure_fgl.runs import FileStore
 from secure_fgl.transports.memory import MemoryTransport
 
@@ -133,7 +133,9 @@ def layer(
             return MemoryStore()
         return FileStore(folder / policy_name / f"{name}.jsonl")
 
-    parties = set_up(plan, policy, form, list(range(clients)), scheme=scheme, store=store, seed=1)
+    parties = set_up(
+        Making(plan, policy, form, list(range(clients)), scheme=scheme, store=store, seed=1)
+    )
     driver = Driver(parties, MemoryTransport(parties.others), Meter())
     driver.start()
     state, number = algorithm.init(rng), 0

@@ -26,8 +26,10 @@ from crypto.bfv_parts import (
     fields,
     parameter_digest,
     refuse_secret,
+    rest_info,
 )
 from crypto.errors import CryptoError, InvalidCiphertext, InvalidKey, OutOfRange, SelfTestFailed
+from crypto.rest import lock_at_rest, unlock_at_rest
 
 __all__ = ["MAX_TERMS", "DocumentedBfv"]
 
@@ -93,6 +95,29 @@ class DocumentedBfv(PlainRing):
             raise InvalidKey
         return PublicKey(NAME, raw, context)
 
+    def lock_secret(self, key: SecretKey, under: bytes) -> bytes:
+        """Return the key locked under a key store's 32-byte key; raises InvalidKey."""
+        raw = key.use(NAME).serialize(
+            save_public_key=True,
+            save_secret_key=True,
+            save_galois_keys=False,
+            save_relin_keys=False,
+        )
+        return lock_at_rest(under, rest_info(key.key_id), bytes(raw))
+
+    def unlock_secret(self, locked: bytes, public: PublicKey, under: bytes) -> SecretKey:
+        """Return the key that `lock_secret` locked; raises InvalidSeal or InvalidKey."""
+        public.use(NAME)
+        raw = unlock_at_rest(under, rest_info(public.key_id), locked)
+        try:
+            context = tenseal.context_from(raw, n_threads=1)
+            private = context.is_private()
+        except Exception:  # the bindings raise several built-in kinds for one cause
+            raise InvalidKey from None
+        if not private:
+            raise InvalidKey
+        return SecretKey(NAME, public.key_id, context)
+
     def zeros(self, key: PublicKey, ciphertexts: int) -> bytes:
         """Return so many fresh encryptions of zero; raises OutOfRange or InvalidKey."""
         context = key.use(NAME)
@@ -109,7 +134,7 @@ class DocumentedBfv(PlainRing):
         Raises OutOfRange, InvalidCiphertext or InvalidKey.
         """
         context = key.use(NAME)
-        rows = [_centred(row).tolist() for row in self._rows(coefficients)]
+        rows = [_centred(row).tolist() for row in self.plain_rows(coefficients)]
         if zeros is None:
             # Exactly DEGREE values per vector: TenSEAL splits longer ones and says so on stdout.
             return b"".join(_wire(tenseal.bfv_vector(context, row)) for row in rows)
@@ -254,7 +279,7 @@ class _DocumentedAccumulator:
     def add_plain(self, coefficients: NDArray[np.uint64]) -> None:
         if not self._sum or np.size(coefficients) != self.coefficients:
             raise OutOfRange("Add plaintext with exactly one value per coefficient of the sum.")
-        rows = self._scheme._rows(coefficients)
+        rows = self._scheme.plain_rows(coefficients)
         try:
             self._sum = [
                 total + _centred(row).tolist() for total, row in zip(self._sum, rows, strict=True)

@@ -22,6 +22,7 @@ __all__ = [
     "fields",
     "parameter_digest",
     "refuse_secret",
+    "rest_info",
 ]
 
 _KEY_ID_CHARACTERS = 32
@@ -33,6 +34,11 @@ _BYTES_WIRE, _FIXED_WIRES = 2, {1: 8, 5: 4}  # protocol-buffer wire types
 def parameter_digest(description: str) -> bytes:
     """Return the 32 bytes that stand for a parameter set in keys and key ids."""
     return hashlib.sha256(b"secure-fgl/bfv\0" + description.encode("ascii")).digest()
+
+
+def rest_info(key_id: str) -> bytes:
+    """Return what a secret key that is locked at rest is bound to."""
+    return b"secure-fgl/he-secret\0" + key_id.encode("ascii")
 
 
 class PublicKey:
@@ -65,7 +71,9 @@ class PublicKey:
 
 
 class SecretKey(Mute):
-    """A handle on a secret key inside the library; it has no bytes, no copy and no face.
+    """A handle on a secret key inside the library; it has no copy and no face.
+
+    Its bytes leave the library only locked under a key store's key (`Scheme.lock_secret`).
 
     SEAL clears the memory of secret keys when it frees them; CPython gives no guarantee beyond
     that, so `destroy` ends the key's use at once and its memory's life as soon as it can.
@@ -153,7 +161,7 @@ class PlainRing:
             raise OutOfRange("A plaintext coefficient is not below the plaintext modulus.")
         return array.astype(np.uint64, copy=False)
 
-    def _rows(self, coefficients: NDArray[np.uint64]) -> NDArray[np.uint64]:
+    def plain_rows(self, coefficients: NDArray[np.uint64]) -> NDArray[np.uint64]:
         """Return shape (ciphertexts, degree), padded with zeros; at least one value is needed."""
         plain = self._plain(coefficients)
         if not plain.size:

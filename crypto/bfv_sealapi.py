@@ -25,7 +25,7 @@ header ever comes from outside: length and words are checked, then our own heade
 
 from abc import abstractmethod
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 import tenseal.sealapi as seal
@@ -38,9 +38,12 @@ from crypto.bfv_parts import (
     SecretKey,
     parameter_digest,
     refuse_secret,
+    rest_info,
 )
 from crypto.errors import InvalidCiphertext, InvalidKey, OutOfRange, SelfTestFailed
+from crypto.rest import lock_at_rest, unlock_at_rest
 from crypto.seal_files import Heads, Scratch
+from crypto.seal_sums import WordSum, reduce_once
 from crypto.words60 import PAIR_BYTES, WORD_BITS, pack60, unpack60
 
 __all__ = ["BFV44", "BFV48", "MAX_TERMS", "Parameters", "SealBfv", "SealRing"]
@@ -78,6 +81,13 @@ class Parameters:
 
 BFV44: Final = Parameters("bfv-sealapi", (PRIME,), 44, "TC192")
 BFV48: Final = Parameters("bfv48-sealapi", (PRIME, 562949953216513), 48, "TC128")
+
+
+class Opener(NamedTuple):
+    """What a `SecretKey` of these schemes holds: SEAL's decryptor, and the key it was made from."""
+
+    decryptor: Any
+    secret: Any
 
 
 class SealRing(PlainRing):
@@ -120,8 +130,29 @@ class SealRing(PlainRing):
         with Scratch() as scratch:
             words = self._heads.cut(scratch.dump(key), self._heads.public)
         public = self.load_public(self._key_head + words)
-        decryptor = seal.Decryptor(self._context, generator.secret_key())
-        return public, SecretKey(self.name, public.key_id, decryptor)
+        return public, self._secret(public, generator.secret_key())
+
+    def _secret(self, public: PublicKey, secret: Any) -> SecretKey:
+        opener = Opener(seal.Decryptor(self._context, secret), secret)
+        return SecretKey(self.name, public.key_id, opener)
+
+    def lock_secret(self, key: SecretKey, under: bytes) -> bytes:
+        """Return the key locked under a key store's 32-byte key; raises InvalidKey."""
+        secret = key.use(self.name).secret
+        with Scratch() as scratch:
+            return lock_at_rest(under, rest_info(key.key_id), scratch.saved(secret))
+
+    def unlock_secret(self, locked: bytes, public: PublicKey, under: bytes) -> SecretKey:
+        """Return the key that `lock_secret` locked; raises InvalidSeal or InvalidKey."""
+        public.use(self.name)
+        raw = unlock_at_rest(under, rest_info(public.key_id), locked)
+        secret = seal.SecretKey()
+        try:
+            with Scratch() as scratch:
+                secret.load(self._context, scratch.put(raw, b""))
+        except Exception:  # the bindings raise several built-in kinds for one cause
+            raise InvalidKey from None
+        return self._secret(public, secret)
 
     def load_public(self, raw: bytes) -> PublicKey:
         """Return the checked key of these bytes; raises SecretKeyRefused or InvalidKey."""
@@ -160,7 +191,7 @@ class SealRing(PlainRing):
         Raises OutOfRange, InvalidCiphertext or InvalidKey.
         """
         encryptor = key.use(self.name)
-        rows = self._rows(coefficients)
+        rows = self.plain_rows(coefficients)
         ready = None if zeros is None else memoryview(self._ready(zeros, len(rows)))
         width, out = self.ciphertext_bytes, []
         with Scratch() as scratch:
@@ -178,7 +209,7 @@ class SealRing(PlainRing):
     def accumulator(self, key: PublicKey) -> Accumulator:
         """Start an empty sum of ciphertexts under `key`; raises InvalidKey for a foreign one."""
         key.use(self.name)
-        return _SealAccumulator(self)
+        return WordSum(self)
 
     def parse(self, blob: bytes, expected: int = 0) -> NDArray[np.uint64]:
         """Return the words of an upload, shape (ciphertexts, 2N), to be read only.
@@ -270,7 +301,7 @@ class SealBfv(SealRing):
         Raises InvalidKey or InvalidCiphertext. A ciphertext whose noise is too large is *not*
         recognised: an authority that refused those would answer questions about its key.
         """
-        decryptor = key.use(self.name)
+        decryptor = key.use(self.name).decryptor
         rows = self.parse(blob)
         values = np.zeros((len(rows), DEGREE), dtype=np.uint64)
         ciphertext, plaintext = seal.Ciphertext(self._context), seal.Plaintext()
@@ -285,50 +316,3 @@ class SealBfv(SealRing):
         except Exception:
             raise InvalidCiphertext from None
         return values.reshape(-1)
-
-
-def reduce_once(words: NDArray[np.uint64], prime: int) -> None:
-    """Subtract `prime` in place wherever a word is at or above it; all words are below 2 prime."""
-    # Below q the subtraction wraps to a huge number, so the minimum is the residue.
-    np.minimum(words, words - np.uint64(prime), out=words)
-
-
-class _SealAccumulator:
-    """Sums words mod q in numpy: the same result as SEAL's addition, and no parser is involved."""
-
-    def __init__(self, scheme: SealRing) -> None:
-        self._scheme = scheme
-        self._sum: NDArray[np.uint64] | None = None
-        self._count = 0
-
-    @property
-    def count(self) -> int:
-        return self._count
-
-    @property
-    def coefficients(self) -> int:
-        return 0 if self._sum is None else len(self._sum) * DEGREE
-
-    def add(self, blob: bytes) -> None:
-        if self._count >= self._scheme.max_terms:
-            limit = self._scheme.max_terms
-            raise OutOfRange(f"A sum of more than {limit} ciphertexts may not be exact.")
-        expected = 0 if self._sum is None else len(self._sum)
-        words = self._scheme.parse(blob, expected)
-        if self._sum is None:
-            self._sum = words.copy()
-        else:
-            for row, addend in zip(self._sum, words, strict=True):  # each fits into the cache
-                np.add(row, addend, out=row)  # both below q < 2^60: no wrap in 64 bits
-                reduce_once(row, self._scheme.prime)
-        self._count += 1
-
-    def add_plain(self, coefficients: NDArray[np.uint64]) -> None:
-        if self._sum is None or np.size(coefficients) != self.coefficients:
-            raise OutOfRange("Add plaintext with exactly one value per coefficient of the sum.")
-        self._sum = self._scheme.shifted(self._sum, self._scheme._rows(coefficients))
-
-    def to_bytes(self) -> bytes:
-        if self._sum is None:
-            raise OutOfRange("Nothing was added to this sum.")
-        return b"".join(self._scheme.to_wire(row) for row in self._sum)

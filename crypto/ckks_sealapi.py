@@ -29,7 +29,7 @@ import tenseal.sealapi as seal
 from numpy.typing import NDArray
 
 from crypto.bfv_parts import SecretKey
-from crypto.bfv_sealapi import DEGREE, Parameters, SealRing
+from crypto.bfv_sealapi import DEGREE, Opener, Parameters, SealRing
 from crypto.errors import InvalidCiphertext
 from crypto.seal_files import Scratch
 
@@ -64,15 +64,15 @@ class SealCkks(SealRing):
         step beside the grid (O2). That refusal answers one question about the key: whoever opens
         must end the run on it.
         """
-        decryptor = key.use(self.name)
+        opener = key.use(self.name)
         rows = self.parse(blob)
         try:
-            phases = self._phases(decryptor, rows)
+            phases = self._phases(opener, rows)
         except Exception:
             raise InvalidCiphertext from None
         return self._on_grid(phases).reshape(-1)
 
-    def _phases(self, decryptor: Any, rows: NDArray[np.uint64]) -> NDArray[np.int64]:
+    def _phases(self, opener: Opener, rows: NDArray[np.uint64]) -> NDArray[np.int64]:
         """Return c0 + c1 s mod q, centred, shape (ciphertexts, N). Secret: it holds the noise."""
         ciphertext, plaintext = seal.Ciphertext(self._context), seal.Plaintext()
         heads = self._heads
@@ -81,7 +81,7 @@ class SealCkks(SealRing):
             for row, phase in zip(rows, out, strict=True):
                 ciphertext.load(self._context, scratch.put(heads.ciphertext, row))
                 self._evaluator.transform_to_ntt_inplace(ciphertext)
-                decryptor.decrypt(ciphertext, plaintext)
+                opener.decryptor.decrypt(ciphertext, plaintext)
                 found = scratch.dump(plaintext)[heads.plaintext_offset :]
                 # SEAL has no way back for plaintexts, only for ciphertexts: two copies make one.
                 ciphertext.load(self._context, scratch.put(heads.transformed, 2 * found))

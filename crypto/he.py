@@ -80,6 +80,18 @@ class Scheme(Protocol):
     def load_public(self, raw: bytes) -> PublicKey:
         """Return the checked key of these bytes; raises SecretKeyRefused or InvalidKey."""
 
+    def lock_secret(self, key: SecretKey, under: bytes) -> bytes:
+        """Return a secret key locked under a key store's 32-byte key, for its own holder only.
+
+        Raises InvalidKey for a foreign or destroyed key.
+        """
+
+    def unlock_secret(self, locked: bytes, public: PublicKey, under: bytes) -> SecretKey:
+        """Return the key that `lock_secret` locked; `public` is its other half.
+
+        Raises InvalidSeal for another store key, other bytes or another public half.
+        """
+
     def zeros(self, key: PublicKey, ciphertexts: int) -> bytes:
         """Return so many fresh encryptions of zero, in wire form, each to be used once.
 

@@ -3,9 +3,32 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol
+from typing import Literal, Protocol
 
-from protocols.policy import Budget
+from pydantic import Field
+
+from protocols.strict import Strict
+
+__all__ = ["Budget", "Reserve", "Unit", "budget_key"]
+
+Unit = Literal["client", "graph"]
+"""Whose presence a budget bounds: everything of one client, or one training graph of it."""
+
+
+class Budget(Strict):
+    """How much all runs together may spend of one site's data set: (epsilon, delta) per unit."""
+
+    epsilon: float = Field(gt=0, le=1e6)
+    delta: float = Field(gt=0, lt=0.1)
+
+
+def budget_key(dataset: str, unit: Unit) -> str:
+    """Return under which name a site keeps the budget of a data set for this unit.
+
+    Curves of two units bound two things and are never added up, so each unit has a store of its
+    own. A client's keeps the data set's bare name.
+    """
+    return dataset if unit == "client" else f"{dataset}#{unit}"
 
 
 class Reserve(Protocol):
@@ -17,7 +40,7 @@ class Reserve(Protocol):
         """Reserve what a whole run spends, before any noise is drawn.
 
         Args:
-            dataset: the data set's id.
+            dataset: the data set's id, by :func:`budget_key`.
             run: the run's name.
             rdp: Renyi divergence of the run at `protocols.accounting.ORDERS`.
             cap: what all runs together may spend.

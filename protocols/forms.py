@@ -50,6 +50,7 @@ class Exchange:
         answer: runs at the client: ``answer(site, *given) -> message(s) or None``.
         per_round: how often in each round, at most.
         outside: how often outside rounds in a whole run, at most.
+        held_out: which of `back` are computed from validation and test records, and from models.
     """
 
     name: str
@@ -58,6 +59,7 @@ class Exchange:
     answer: Answer
     per_round: int = 1
     outside: int = 0
+    held_out: tuple[type[Message], ...] = ()
 
     def __post_init__(self) -> None:
         """Refuse what has no meaning in its direction; raises TypeError."""
@@ -110,11 +112,15 @@ class Form(Generic[S]):
         name: shown in plan and report.
         round: the aggregator's side.
         exchanges: every Ask this form may make.
+        by_gradients: all that a client sends is computed from what it was given and from what
+            `fit`, `gradient` and `mixed` of its task return, and from nothing else of its site.
+            Forms that do not say so are not admitted where training must be private.
     """
 
     name: str
     round: Callable[[S, Cohort], Round[S]]
     exchanges: tuple[Exchange, ...]
+    by_gradients: bool = False
 
     @classmethod
     def of(
@@ -123,6 +129,8 @@ class Form(Generic[S]):
         round: Callable[[S, Cohort], Round[S]],
         answers: Mapping[type[Message], Answer],
         per_round: Mapping[type[Message], int] | None = None,
+        *,
+        by_gradients: bool = False,
     ) -> Form[S]:
         """Build a form from the answers, keyed by the message each of them answers.
 
@@ -131,13 +139,14 @@ class Form(Generic[S]):
             round: the aggregator's side.
             answers: what a client does with each message it is given.
             per_round: how often each is given in a round, where it is not once.
+            by_gradients: see the class.
         """
         often = per_round or {}
         exchanges = (
             replace(exchange_of(kind, answer), per_round=often.get(kind, 1))
             for kind, answer in answers.items()
         )
-        return cls(name, round, tuple(exchanges))
+        return cls(name, round, tuple(exchanges), by_gradients)
 
     def __post_init__(self) -> None:
         """Refuse two exchanges of one name: plan items are named after them."""
@@ -183,6 +192,7 @@ class Algorithm(Generic[S]):
             as just downloaded, with None the model as just trained.
         forms: the ways it can run, most preferred first.
         dims: sizes of the named dimensions of its messages.
+        gradients: how many gradients a client takes in a round; 0 leaves it to the task's `fit`.
     """
 
     name: str
@@ -191,3 +201,4 @@ class Algorithm(Generic[S]):
     predict: Callable[[Any, Message | None], Array]
     forms: tuple[Form[S], ...]
     dims: Mapping[str, int] = field(default_factory=dict)
+    gradients: int = 0

@@ -48,8 +48,13 @@ class Inbox:
         self._limit = max((i.bytes for i in papers.plan.items if i.recipient in mine), default=0)
         self._seen: set[tuple[str, str, int, int]] = set()
 
-    def open(self, data: bytes) -> Letter:
+    def open(self, data: bytes, *, again: bool = False) -> Letter:
         """Check and open an envelope, and record its receipt.
+
+        Args:
+            data: the envelope's bytes.
+            again: these very bytes were accepted before, and their answer was cut short by a kill:
+                their receipt stands in the ledger.
 
         Raises:
             BadEnvelope: malformed, unsigned, for another run, or not openable with our key.
@@ -62,9 +67,11 @@ class Inbox:
         check_signature(header, envelope.signature, self._papers.roster)
         item = self._planned(header)
         label = (header.sender, header.item, header.exchange, header.attempt)
-        if label in self._seen:
+        if (label in self._seen) is not again:
             raise Replay("This envelope, or another one for the same exchange, came before.")
         body = self._unseal(envelope, item)
+        if again:
+            return Letter(header, item, body, envelope)
         self._seen.add(label)
         self._ledger.record(
             "receipt",

@@ -8,6 +8,7 @@ from protocols.disclosures import Disclosure
 from protocols.guards import Guard, encryption, find
 from protocols.plan import DataPlan, Item
 from protocols.policy import PrivacyPolicy
+from protocols.training import TrainingPlan
 
 _NETWORK = "sender, recipient, time and size"
 _CLEAR = "EVERYTHING: the message in clear"
@@ -60,8 +61,42 @@ BUDGET_WITHOUT_NOISE = (
 )
 
 
-def budget(items: Sequence[Item], policy: PrivacyPolicy) -> str:
-    """Return, in one sentence, what the run spends and what that covers (O16)."""
+def budget(
+    items: Sequence[Item], policy: PrivacyPolicy, training: TrainingPlan | None = None
+) -> str:
+    """Return, in one sentence a unit, what the run spends and what that covers (O16)."""
+    spent = _spent(items)
+    if training is None:
+        return spent
+    return f"{_of_records(items, training)}. For a client as a whole: {spent}"
+
+
+def _of_records(items: Sequence[Item], training: TrainingPlan) -> str:
+    """Return what the run spends of one training record (O16, O21)."""
+    covered = [
+        item.id
+        for item in items
+        if _from_data(item) and not {m.name for m in item.messages} <= set(training.held_out)
+    ]
+    text = (
+        f"For one training {training.unit}: epsilon <= {training.epsilon}, "
+        f"delta = {training.delta} (unit: {training.unit}; adjacency: add or remove one training "
+        f"{training.unit}; model: local, each client perturbs its own gradients; scope: run; "
+        f"assumptions: Poisson batches at rate {training.rate} over the client's own training "
+        f"{training.unit}s, no credit for the choice of clients); covered: "
+        f"{', '.join(covered) or 'nothing'} and the models computed from it; not covered: "
+        "refusals (one code), times, how long training takes"
+    )
+    if training.held_out:
+        text += (
+            f"; {', '.join(training.held_out)} counts validation and test {training.unit}s, which "
+            "are other records: for those epsilon = infinity"
+        )
+    return text
+
+
+def _spent(items: Sequence[Item]) -> str:
+    """Return what the run spends of one client."""
     noised = [item for item in items if item.noise is not None]
     if not noised or noised[0].noise is None:
         return BUDGET_WITHOUT_NOISE
@@ -98,7 +133,19 @@ def _vector_sum(item: Item) -> bool:
     return ".up." in item.id and plain and any(f.shape for f in fields)
 
 
-def warnings(items: Sequence[Item], data: DataPlan) -> list[str]:
+def _single(item: Item) -> list[str]:
+    """Say, for each kind of vector in a sum, what an entry with one contributor tells."""
+    fields = [field for message in item.messages for field in message.fields if field.shape]
+    found = []
+    if any(field.dtype != "u8" for field in fields):
+        found.append("a weight that only one client moved: of a feature or an item only it has")
+    counts = [field.name for field in fields if field.dtype == "u8"]
+    if counts:
+        found.append(f"{', '.join(counts)}: a count of one tells where that one record falls")
+    return found
+
+
+def warnings(items: Sequence[Item], data: DataPlan, *, private: bool = False) -> list[str]:
     """Return what a reader of the plan must know before approving it."""
     found = []
     if data.synthetic:
@@ -109,12 +156,14 @@ def warnings(items: Sequence[Item], data: DataPlan) -> list[str]:
     masked = any(item.id == "pair.down" for item in items)
     if any(item.id.endswith(".open") for item in items) and not masked:
         found += [ACTIVE_AGGREGATOR, KEY_THEFT]
-    vectors = [item.id for item in items if _vector_sum(item)]
-    if vectors:
-        found.append(
-            f"{', '.join(vectors)}: an entry of the total may have a single contributor (a feature "
-            "that only one client has); the plan cannot exclude it (O12)"
-        )
-    if not any(item.noise is not None for item in items):
+    for item in items:
+        if _vector_sum(item):
+            found.append(
+                f"{item.id}: an entry of the total may have a single contributor "
+                f"({'; '.join(_single(item))}); the plan cannot exclude it (O12)"
+            )
+    if private:
+        found.append("totals are of noised gradients, but hide single records only, not a client")
+    elif not any(item.noise is not None for item in items):
         found.append("the totals themselves are disclosed and are not noised")
     return found

@@ -25,7 +25,18 @@ from protocols.envelope import NONE
 from protocols.errors import EvidenceError, LedgerError
 
 ENTRY_LIMIT = 16_384  # bytes; an entry of ours is below 1,500
-KINDS = ("plan", "key", "release", "receipt", "refusal", "budget", "survivors", "open", "close")
+KINDS = (
+    "plan",
+    "key",
+    "release",
+    "receipt",
+    "refusal",
+    "budget",
+    "training",
+    "survivors",
+    "open",
+    "close",
+)
 
 Entry = dict[str, Any]
 
@@ -69,6 +80,7 @@ class Ledger:
         self._tree, self._pending, self._failed = Tree(), bytearray(), False
         self._durable = (0, self._tree.root())
         self.head, self.size = NONE, 0
+        self._written = 0  # bytes that are durable
 
     def record(self, kind: str, facts: Mapping[str, Any]) -> None:
         """Append an entry; it is durable only after :meth:`commit`.
@@ -126,7 +138,60 @@ class Ledger:
                 fix="free some space and start the run again; nothing of this exchange was sent",
             ) from error
         self._pending.clear()
+        self._written += len(lines)
         self._durable, self._failed = (self.size, self._tree.root()), False
+
+    def facts(self) -> dict[str, Any]:
+        """Return where this ledger stands, for `take_up` after its party was killed."""
+        return {"head": self.head, "pending": bytes(self._pending), "written": self._written}
+
+    @classmethod
+    def take_up(
+        cls,
+        party: str,
+        run: str,
+        store: Store,
+        clock: Callable[[], str],
+        *,
+        found: bytes,
+        facts: Mapping[str, Any],
+    ) -> Ledger:
+        """Go on with a ledger whose party was killed.
+
+        Args:
+            party: as for a new ledger.
+            run: as for a new ledger.
+            store: as for a new ledger; what it appends comes after `found`.
+            clock: as for a new ledger.
+            found: what the store holds.
+            facts: what `facts` returned when the party's state was kept, which is before the
+                entries of that moment were written.
+
+        Raises:
+            LedgerError: the ledger holds other entries than the state knows of. Then the state is
+                older than the ledger (put back from a backup), or the ledger was cut or changed.
+        """
+        written, pending = int(facts["written"]), bytes(facts["pending"])
+        tail = found[written:]
+        known = len(found) >= written and pending.startswith(tail)
+        try:
+            entries = read_lines(found[:written] + pending) if known else []
+        except EvidenceError:
+            known, entries = False, []
+        made = cls(party, run, store, clock)
+        for _, line in entries:
+            made._tree.append(line)
+            made.head, made.size = head_of(line), made.size + 1
+        if not known or made.head != facts["head"]:
+            raise LedgerError(
+                f"The ledger of {party} and its kept state do not belong together.",
+                why="one of them was put back from a backup, cut or changed",
+                fix="start the run again; a state older than its ledger may not go on (O5)",
+            )
+        made._pending, made._written = bytearray(pending[len(tail) :]), len(found)
+        if not made._pending:
+            made._durable = made.size, made._tree.root()
+        return made
 
     def checkpoint(self, key: SigningKey) -> str:
         """Return a signed note over the tree of all entries that are durable."""

@@ -29,7 +29,10 @@ __all__ = [
 
 ROUNDING_BETA = 0.6065306597126334
 """exp(-1/2): conditional rounding succeeds with probability at least 1 - beta (Kairouz et al.)."""
-SAMPLERS = {"discrete_gaussian": DiscreteGaussian, "discrete_laplace": DiscreteLaplace}
+SAMPLERS: dict[str, type[DiscreteGaussian | DiscreteLaplace]] = {
+    "discrete_gaussian": DiscreteGaussian,
+    "discrete_laplace": DiscreteLaplace,
+}
 
 
 def noise_of(policy: PrivacyPolicy) -> Noise | None:

@@ -14,7 +14,8 @@ says nothing about another.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -66,6 +67,10 @@ def pair_key(secret: bytes, label: Sequence[str]) -> bytes:
     return derive(secret, "pair-mask", *label)
 
 
+def _cuts(joined: bytes) -> list[bytes]:
+    return [joined[at : at + SEED_BYTES] for at in range(0, len(joined), SEED_BYTES)]
+
+
 class Pairs(Mute):
     """One client's secrets of one epoch. They live in memory only and are used up slot by slot.
 
@@ -90,6 +95,43 @@ class Pairs(Mute):
         self._held: dict[str, bytearray] = {}  # by owner: its shares of all slots, b then e
         self.there: tuple[str, ...] = ()
         self._given: set[tuple[Slot, str]] = set()  # shares that are gone, by owner
+
+    def kept(self) -> dict[str, Any]:
+        """Return everything that is not derived from `group`, compactly, for a locked state."""
+        peers, slots = self._neighbours, self.slots
+        secrets = [b"".join(self._pair[s].get(p, NOTHING) for p in peers) for s in self._pair]
+        return {
+            "b": ([slots.index(s) for s in self._b], b"".join(self._b.values())),
+            "e": ([slots.index(s) for s in self._e], b"".join(self._e.values())),
+            "given": [(slots.index(slot), owner) for slot, owner in sorted(self._given, key=str)],
+            "group": self.group,
+            "halves": self._halves,
+            "held": self._held,
+            "pair": ([slots.index(s) for s in self._pair], b"".join(secrets)),
+            "places": [(slot.item, slot.round, slot.ordinal) for slot in slots],
+            "there": self.there,
+            "width": self._width,
+        }
+
+    @classmethod
+    def of_kept(cls, me: Identity, roster: Roster, kept: Mapping[str, Any]) -> Pairs:
+        """Return what `kept` was taken from."""
+        made = cls.__new__(cls)
+        made.group, made._width, made.there = kept["group"], kept["width"], kept["there"]
+        made.slots = slots = tuple(Slot(*place) for place in kept["places"])
+        made._me, made._roster, made._name = me, roster, me.party.name
+        made._neighbours = peers = made.group.neighbours(made._name)
+        made._halves, made._held = kept["halves"], kept["held"]
+        made._given = {(slots[place], owner) for place, owner in kept["given"]}
+        made._b = dict(zip((slots[i] for i in kept["b"][0]), _cuts(kept["b"][1]), strict=True))
+        made._e = dict(zip((slots[i] for i in kept["e"][0]), _cuts(kept["e"][1]), strict=True))
+        row = len(peers) * SEED_BYTES
+        made._pair = {}
+        for number, place in enumerate(kept["pair"][0]):
+            cuts = _cuts(kept["pair"][1][number * row : (number + 1) * row])
+            found = zip(peers, cuts, strict=True)
+            made._pair[slots[place]] = {peer: cut for peer, cut in found if cut != NOTHING}
+        return made
 
     def _info(self, sender: str, addressee: str) -> bytes:
         place = [self.group.run, self.group.epoch, list(self.group.called), sender, addressee]

@@ -13,6 +13,7 @@ from protocols.guards import UnsafeClear, describe
 from protocols.pairs import Pairs
 from protocols.plan import Item, Plan
 from protocols.policy import PrivacyPolicy
+from protocols.private_steps import PrivateSteps
 from protocols.roster import Identity, Role, Roster, cohort_digest
 
 
@@ -55,6 +56,7 @@ class Papers:
         pairs: at a client, what it agreed on with others for the epoch.
         zeros: at a client, encryptions of zero made ahead.
         reserve: at a client, takes from its site's privacy budget (O20).
+        training: at a client, draws the batches and the noise of private training.
     """
 
     me: Identity
@@ -68,6 +70,7 @@ class Papers:
     pairs: Pairs | None = field(default=None, repr=False)
     zeros: Zeros | None = field(default=None, repr=False)
     reserve: Reserve | None = field(default=None, repr=False)
+    training: PrivateSteps | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
         """Cache the digests that stand in every header, and hold plan, policy and roster together.

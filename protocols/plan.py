@@ -17,6 +17,7 @@ from crypto.canonical import canonical
 from protocols.disclosures import Disclosure
 from protocols.errors import NotInPlan
 from protocols.strict import Strict
+from protocols.training import TrainingPlan
 
 PLAN_VERSION = 1
 
@@ -146,6 +147,7 @@ class Plan(Strict):
     warnings: tuple[str, ...]
     dims: dict[str, int]
     items: tuple[Item, ...]
+    training: TrainingPlan | None = None
 
     @model_validator(mode="after")
     def _names_are_unique(self) -> Plan:
@@ -195,6 +197,7 @@ _SAME = (
     "scheme",
     "budget",
     "dims",
+    "training",
 )
 _ITEM_SAME = (
     "sender",

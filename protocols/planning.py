@@ -15,6 +15,7 @@ from protocols.noising import noise_for
 from protocols.plan import DataPlan, NoisePlan, Plan
 from protocols.planner import Planner, sum_layout
 from protocols.policy import PrivacyPolicy
+from protocols.training import TrainingPlan, plan_training
 
 
 def _dims(
@@ -49,6 +50,13 @@ def _noise(
         if kinds:
             found.append((sum_layout(kinds, chain, dims), exchange.times(rounds)))
     return noise_for(found, policy, clients)
+
+
+def _training(form: Form[Any], policy: PrivacyPolicy, rounds: int) -> TrainingPlan | None:
+    if policy.training is None:
+        return None
+    held_out = {kind.__name__ for exchange in form.exchanges for kind in exchange.held_out}
+    return plan_training(policy.training, rounds, tuple(sorted(held_out)))
 
 
 def make_plan(
@@ -88,6 +96,7 @@ def make_plan(
     for exchange in form.exchanges:
         planner.exchange(exchange)
     planner.control()
+    training = _training(form, policy, rounds)
     return Plan(
         algorithm=algorithm.name,
         form=form.name,
@@ -98,8 +107,9 @@ def make_plan(
         policy_digest=policy.digest,
         smallest_cohort=policy.smallest_cohort,
         scheme=scheme.name if scheme else "none",
-        budget=budget(planner.items, policy),
-        warnings=tuple(warnings(planner.items, data)),
+        budget=budget(planner.items, policy, training),
+        warnings=tuple(warnings(planner.items, data, private=training is not None)),
         dims=dims,
         items=tuple(planner.items),
+        training=training,
     )

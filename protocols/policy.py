@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 import yaml
 from pydantic import Field, ValidationError, model_validator
 
+from protocols.budget import Budget
 from protocols.disclosures import Disclosure
 from protocols.errors import CohortTooSmall, NotAdmitted, PolicyError
 from protocols.forms import Algorithm, Form
@@ -28,15 +29,11 @@ from protocols.guards import (
     find,
 )
 from protocols.strict import Strict, nearest, problems, read_yaml
+from protocols.training import Training
+
+__all__ = ["PRESETS", "Budget", "PrivacyPolicy"]
 
 S = TypeVar("S")
-
-
-class Budget(Strict):
-    """How much all runs together may spend of one site's data set: (epsilon, delta) per client."""
-
-    epsilon: float = Field(gt=0, le=1e6)
-    delta: float = Field(gt=0, lt=0.1)
 
 
 class PrivacyPolicy(Strict):
@@ -49,6 +46,7 @@ class PrivacyPolicy(Strict):
         colluders: how many clients are assumed to collude; added to the minimum.
         rekey_rounds: after so many rounds every key and pair secret is made anew (O9).
         budget: what all runs together may spend of this site's data set (O20); needed with noise.
+        training: how clients train so that single records stay hidden; None: as they like.
         messages: message types that may be said; None allows every type whose disclosure is named.
     """
 
@@ -58,6 +56,7 @@ class PrivacyPolicy(Strict):
     colluders: int = Field(default=0, ge=0, le=10_000, strict=True)
     rekey_rounds: int = Field(default=50, ge=1, le=10_000, strict=True)
     budget: Budget | None = None
+    training: Training | None = None
     messages: tuple[str, ...] | None = None
 
     @model_validator(mode="after")
@@ -169,6 +168,18 @@ class PrivacyPolicy(Strict):
             noised = find(self.rules.get(kind.disclosure, ()), "noise")
             if noised and any(field.wire == "u8" for field in kind.fields):
                 return f"message {kind.__name__} holds exact counts, which its noise cannot cover"
+        return self._not_private(form) if self.training is not None else None
+
+    def _not_private(self, form: Form[Any]) -> str | None:
+        """Say what of a form is not computed from noised gradients alone."""
+        for exchange in form.exchanges:
+            for kind in exchange.back:
+                if kind in exchange.held_out:
+                    continue
+                if not form.by_gradients:
+                    return f"message {kind.__name__} may say more than noised gradients do"
+                if any(field.wire == "u8" or field.scale for field in kind.fields):
+                    return f"message {kind.__name__} tells how many records train"
         return None
 
     def admit(self, algorithm: Algorithm[S]) -> Form[S]:

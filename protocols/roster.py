@@ -11,6 +11,7 @@ from typing import Any
 
 from crypto.canonical import canonical
 from crypto.hpke import OpeningKey, SealingKey
+from crypto.samplers import derive
 from crypto.signatures import SigningKey, VerifyKey
 from protocols.errors import BadEnvelope
 
@@ -57,6 +58,13 @@ class Identity:
     def generate(cls, name: str, role: Role) -> Identity:
         """Make fresh keys from the operating system's entropy."""
         signing, opening = SigningKey.generate(), OpeningKey.generate()
+        return cls(Party(name, role, signing.public, opening.public), signing, opening)
+
+    @classmethod
+    def from_seed(cls, name: str, role: Role, seed: bytes) -> Identity:
+        """Rebuild the keys of a secret 32-byte seed from a party's key store."""
+        signing = SigningKey.from_seed(derive(seed, "identity", "signing"))
+        opening = OpeningKey.from_seed(derive(seed, "identity", "opening"))
         return cls(Party(name, role, signing.public, opening.public), signing, opening)
 
     def __reduce__(self) -> Any:

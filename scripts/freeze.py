@@ -22,6 +22,7 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 ROOT = Path(__file__).resolve().parent.parent
+OWN = "secure-fgl"
 HEAD = """\
 # The exact versions that tests and benchmarks run with: Secure-FGL's closure, extras included.
 # Use:    pip install -c constraints.txt -e '.[test]'    (`make setup` does it)
@@ -33,7 +34,8 @@ def declared(root: Path = ROOT) -> list[Requirement]:
     """Return what pyproject.toml asks for, extras included."""
     project = tomllib.loads((root / "pyproject.toml").read_text("utf-8"))["project"]
     extras = project.get("optional-dependencies", {}).values()
-    return [Requirement(line) for group in (project["dependencies"], *extras) for line in group]
+    found = [Requirement(line) for group in (project["dependencies"], *extras) for line in group]
+    return [wanted for wanted in found if wanted.name != OWN]  # an extra of ours may name another
 
 
 def closure(requirements: Iterable[Requirement]) -> dict[str, str]:

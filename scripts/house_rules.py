@@ -32,6 +32,7 @@ NOUNS = ("protocols.messages", "protocols.rounds", "protocols.forms")
 
 ROOM = {
     "__future__",
+    "abc",
     "algorithms",
     "collections",
     "dataclasses",
@@ -41,6 +42,7 @@ ROOM = {
     "itertools",
     "math",
     "numpy",
+    "opacus",
     "protocols",
     "scipy",
     "torch",

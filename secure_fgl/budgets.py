@@ -25,7 +25,7 @@ from crypto.canonical import canonical, parse
 from crypto.checkpoint import Checkpoint, read
 from crypto.errors import CryptoError
 from crypto.signatures import VerifyKey
-from protocols.budget import Reserve
+from protocols.budget import Reserve, budget_key
 from protocols.errors import BudgetExceeded, EvidenceError, LedgerError, NotInPlan
 from protocols.noising import TAIL_BITS
 from protocols.policy import Budget
@@ -181,7 +181,7 @@ class BudgetStore:
         def take(
             *, dataset: str, run: str, rdp: Sequence[float], cap: Budget
         ) -> dict[str, str | int]:
-            if own is not None and dataset != own:
+            if own is not None and dataset not in (own, budget_key(own, "graph")):
                 raise NotInPlan("The plan names another data set than this site brings (O20).")
             curve = [repr(float(value)) for value in rdp]
             made = self.reserve(site, dataset, run, curve, repr(_TAILS), cap)

@@ -6,7 +6,9 @@ import inspect
 import pkgutil
 from collections.abc import Mapping
 from importlib import import_module
-from typing import Any
+from typing import Any, get_type_hints
+
+from pydantic import TypeAdapter, ValidationError
 
 import algorithms
 from algorithms.tasks import Task
@@ -50,7 +52,7 @@ def build_algorithm(
         options: per algorithm a block of options; all blocks are checked, one is read.
 
     Raises:
-        UsageError: unknown algorithm or option.
+        UsageError: unknown algorithm or option, or a value that it refuses.
     """
     known = list(algorithm_names())
     for named in (name, *options):
@@ -64,5 +66,23 @@ def build_algorithm(
                     f"Algorithm {named!r} has no option {option!r}.",
                     fix=nearest(option, allowed) if allowed else "it has no options",
                 )
-    built: Algorithm[Any] = _module(name).ALGORITHM(task, epochs=epochs, **options.get(name, {}))
+        _check_types(named, block)
+    try:
+        chosen = options.get(name, {})
+        built: Algorithm[Any] = _module(name).ALGORITHM(task, epochs=epochs, **chosen)
+    except (TypeError, ValueError) as error:
+        raise UsageError(f"Algorithm {name!r} cannot be run like this: {error}") from error
     return built
+
+
+def _check_types(name: str, block: Mapping[str, Any]) -> None:
+    hints = get_type_hints(_module(name).ALGORITHM)
+    for option, value in block.items():
+        try:
+            TypeAdapter(hints[option]).validate_python(value, strict=True)
+        except ValidationError as error:
+            wanted = getattr(hints[option], "__name__", str(hints[option]))
+            raise UsageError(
+                f"The option {option!r} of algorithm {name!r} must be of the type {wanted}.",
+                fix=f"see the options in algorithms/{name}.py",
+            ) from error

@@ -19,6 +19,10 @@ _DROPS = re.compile(rf"({_DROP}(,{_DROP})*)?")
 _VARIABLE = re.compile(r"\$\{(\w+)(?::-([^}]*))?\}")
 
 
+OWN = "own"
+"""Name of data that lie in one folder a client, beside the description that all agreed on."""
+
+
 class AlgorithmConfig(Strict):
     """Which algorithm, for how long. Only the chosen name's options are read."""
 
@@ -29,14 +33,23 @@ class AlgorithmConfig(Strict):
 
 
 class ModelConfig(Strict):
-    """The model and its optimiser (AdamW)."""
+    """The model and its optimiser.
 
-    name: str = "gcn"
+    Attributes:
+        name: a model for the task's kind; None: gcn for nodes, gin for graphs, dot for ratings.
+        batch: records in a training batch; None: all at once for nodes and ratings, 64 graphs.
+        options: further options of the task, for example ``inputs`` of ratings.
+    """
+
+    name: str | None = None
     hidden: int = Field(default=128, ge=1, le=65_536)
     layers: int = Field(default=2, ge=1, le=64)
     dropout: float = Field(default=0.5, ge=0.0, lt=1.0)
     lr: float = Field(default=0.01, gt=0.0, le=1e3)
     weight_decay: float = Field(default=5e-4, ge=0.0, le=1e3)
+    optimiser: Literal["adamw", "sgd"] = "adamw"
+    batch: int | None = Field(default=None, ge=1, le=1 << 20)
+    options: dict[str, Any] = Field(default_factory=dict)
 
 
 class PartitionConfig(Strict):
@@ -64,10 +77,13 @@ class DataConfig(Strict):
 
 
 class EvaluationConfig(Strict):
-    """Which model is scored, and which references the simulator trains outside the federation."""
+    """Which model is scored, and which references the simulator finds outside the federation.
+
+    ``mean`` predicts the mean of all training ratings; only rating tasks have it.
+    """
 
     at: Literal["downloaded", "trained"] = "downloaded"
-    references: tuple[Literal["local", "centralised"], ...] = ()
+    references: tuple[Literal["local", "centralised", "mean"], ...] = ()
 
 
 class TransportConfig(Strict):
@@ -110,6 +126,7 @@ class Config(Strict):
     Attributes:
         policy: a preset's name or the path of a policy file.
         prepare_ahead: encrypt zeros in a worker process while clients train.
+        resume: keep every party's state, locked, so that a killed run can go on.
         seed: of learning randomness only (splits, starting weights, dropout, rounding). Keys and
             blinds never come from it.
     """
@@ -123,6 +140,7 @@ class Config(Strict):
     faults: FaultsConfig = FaultsConfig()
     budget: BudgetConfig = BudgetConfig()
     prepare_ahead: bool = True
+    resume: bool = True
     seed: int = Field(default=1, ge=0, lt=2**31)
 
     @classmethod
@@ -165,6 +183,15 @@ class Config(Strict):
     def text(self) -> str:
         """Return the configuration as YAML."""
         return yaml.safe_dump(self.model_dump(mode="json"), sort_keys=False)
+
+
+def own_root(root: str | None) -> Path:
+    """Return the folder of own data; raises UsageError if the configuration names none."""
+    if root is None:
+        raise UsageError(
+            "Own data need a folder.", fix="set data.root to the folder that holds spec.yaml"
+        )
+    return Path(root).expanduser()
 
 
 def _set(document: dict[str, Any], setting: str) -> None:

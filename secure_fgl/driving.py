@@ -6,13 +6,14 @@ import contextlib
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
 import torch
 
-from protocols.errors import Refused
+from algorithms.evaluation import Tracked
+from protocols.errors import LocalProtocolError, Refused, RoundLost
 from protocols.forms import Exchange, Form
 from protocols.roster import Role
 from protocols.rounds import Ask, Cohort, Reply, Round
@@ -31,13 +32,34 @@ class Meter:
         up, down: bytes of envelopes from clients to the aggregator, and to clients.
         exchanges: calls of the transport.
         learning: seconds inside clients' answers (training and evaluation).
+        before: seconds of all rounds before a kill.
+        began: when this process began to count.
     """
 
     up: int = 0
     down: int = 0
     exchanges: int = 0
     learning: float = 0.0
+    before: float = 0.0
+    began: float = field(default_factory=time.perf_counter)
     clients: frozenset[str] = field(default_factory=frozenset)
+
+    def numbers(self) -> dict[str, float]:
+        """Return the counts so far."""
+        return {
+            "down": self.down,
+            "exchanges": self.exchanges,
+            "learning": self.learning,
+            "up": self.up,
+            "wall": self.before + time.perf_counter() - self.began,
+        }
+
+    def recall(self, numbers: Mapping[str, float]) -> None:
+        """Go on counting where a killed run stopped, to within its last exchange."""
+        self.up, self.down = int(numbers.get("up", 0)), int(numbers.get("down", 0))
+        self.exchanges = int(numbers.get("exchanges", 0))
+        self.learning, self.before = numbers.get("learning", 0.0), numbers.get("wall", 0.0)
+        self.began = time.perf_counter()
 
     def timed(self, form: Form[Any]) -> Form[Any]:
         """Return the form with answers that add their time to `learning`."""
@@ -53,6 +75,25 @@ class Meter:
             return replace(exchange, answer=answer)
 
         return replace(form, exchanges=tuple(wrap(e) for e in form.exchanges))
+
+
+@dataclass
+class Outcome:
+    """What a training loop leaves.
+
+    Attributes:
+        tracked: the state with its scores.
+        meter: bytes, exchanges and times.
+        after: per score, after how many rounds the scored state was.
+        lost: rounds that were skipped because too many clients vanished.
+        wall: seconds of all rounds.
+    """
+
+    tracked: Tracked[Any]
+    meter: Meter
+    after: list[int] = field(default_factory=list)
+    lost: list[int] = field(default_factory=list)
+    wall: float = 0.0
 
 
 class Driver:
@@ -75,18 +116,43 @@ class Driver:
         self._parties, self._transport, self._meter = parties, transport, meter
         self._stopped = stopped
         self._session = parties.aggregator
+        self._past = iter(parties.outcomes)  # of a run that was taken up
+        meter.recall(self._session.tally)
         meter.clients = frozenset(parties.roster.names(Role.CLIENT))
         self.cohort = Cohort(sorted(meter.clients))
 
     def start(self) -> None:
-        """Agree on keys."""
-        self._until_quiet(self._session.start())
+        """Agree on keys; a run that was taken up agreed on them, or goes on where it was."""
+        if self._session.under_way == "keys":
+            self._until_quiet(self._session.go_on())
+        elif self._session.fresh:
+            self._until_quiet(self._session.start())
 
     def ask(self, ask: Ask, round: int) -> Reply:
-        """Return the reply to one Ask; raises RoundLost if too few clients are left for it."""
-        self._until_quiet(self._session.prepare(round))
-        self._until_quiet(self._session.ask(ask, round))
+        """Return the reply to one Ask; raises RoundLost if too few clients are left for it.
+
+        Replies from before a kill are played back: nothing is asked for them again.
+        """
+        for name, past in self._past:
+            self._same(name, ask)
+            if past is None:
+                raise RoundLost("The round was lost before this run was killed; it is skipped.")
+            return past
+        if self._session.under_way != "ask":
+            self._until_quiet(self._session.prepare(round))
+            self._until_quiet(self._session.ask(ask, round))
+        else:
+            self._same(self._session.asking, ask)
+            self._until_quiet(self._session.go_on())
         return self._session.reply()
+
+    def _same(self, name: str, ask: Ask) -> None:
+        if name != self._session.name_of(ask):
+            raise LocalProtocolError(
+                "The run asks for something else than it did before it was killed.",
+                why="the algorithm's code changed in between",
+                fix="resume with the version that the run began with",
+            )
 
     def play(self, steps: Round[S], round: int) -> S:
         """Run one round's generator to its end and return the new state.
@@ -107,6 +173,7 @@ class Driver:
             if self._stopped():
                 raise KeyboardInterrupt
             self._meter.exchanges += 1
+            self._session.tally = self._meter.numbers()
             self._meter.down += sum(len(p.data) for p in outgoing if p.to in self._meter.clients)
             answers = self._transport.exchange(outgoing)
             senders = {p.to for p in outgoing}

@@ -6,14 +6,12 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from algorithms.evaluation import evaluated
-from algorithms.tasks import DataSpec
-from algorithms.tasks.node import NodeTask
+from algorithms.tasks import DataSpec, Task
 from crypto.he import Scheme
 from crypto.he import scheme as find_scheme
 from protocols.disclosures import Disclosure
+from protocols.errors import NotAdmitted
 from protocols.forms import Algorithm
 from protocols.guards import SCHEMES, encryption
 from protocols.plan import DataPlan, Plan, drift
@@ -21,11 +19,19 @@ from protocols.planning import make_plan
 from protocols.policy import PrivacyPolicy
 from protocols.strict import nearest
 from secure_fgl.catalogue import build_algorithm
-from secure_fgl.config import Config
-from secure_fgl.data import Graph, partition_names, spec_of
+from secure_fgl.config import OWN, Config, own_root
+from secure_fgl.data import (
+    Dataset,
+    check_partition,
+    makes_split,
+    partition_names,
+    shape_of,
+    spec_of,
+)
 from secure_fgl.driving import one_thread_and_deterministic
 from secure_fgl.errors import PlanDrift, UsageError
 from secure_fgl.faults import drops
+from secure_fgl.kinds import build_task
 from secure_fgl.parties import client_names
 from secure_fgl.running import Connect, Preparation, Progress
 from secure_fgl.runs import Run, RunFolder
@@ -36,7 +42,7 @@ class Federation:
     """A federated job: data, algorithm and policy.
 
     Args:
-        data: a graph, or a data set's name.
+        data: a data set, or its name.
         algorithm: for example ``fed_avg``.
         clients: number of clients.
         partition: how the simulator shares the graph out.
@@ -51,7 +57,7 @@ class Federation:
 
     def __init__(  # noqa: PLR0913 - the settings people change most, all by name
         self,
-        data: Graph | str | None = None,
+        data: Dataset | str | None = None,
         *,
         algorithm: str | None = None,
         clients: int | None = None,
@@ -63,7 +69,7 @@ class Federation:
         config: Config | None = None,
     ) -> None:
         document = (config or Config()).model_dump(mode="json")
-        name = data.name if isinstance(data, Graph) else data
+        name = data if isinstance(data, str) or data is None else data.name
         changes = {
             ("algorithm", "name"): algorithm,
             ("algorithm", "rounds"): rounds,
@@ -85,7 +91,7 @@ class Federation:
             document["policy"] = policy.name
         self.config = Config.parse(document)
         self.policy = policy or PrivacyPolicy.load(self.config.policy)
-        self._graph = data if isinstance(data, Graph) else None
+        self._whole = None if isinstance(data, str) else data
 
     @classmethod
     def from_config(cls, config: Config) -> Federation:
@@ -93,48 +99,68 @@ class Federation:
         return cls(config=config)
 
     def _spec(self) -> DataSpec:
-        data, graph = self.config.data, self._graph
+        data, clients = self.config.data, self.config.data.partition.clients
         try:
-            if graph is None:
-                return spec_of(
-                    data.name,
-                    clients=data.partition.clients,
-                    train_share=data.split[0],
-                    options=data.options,
-                )
-        except ValueError as error:
-            raise UsageError(str(error)) from error
-        most = max(1, int(np.ceil(round(data.split[0] * graph.nodes, 6))))
-        return DataSpec(
-            task="node",
-            features=graph.x.shape[1],
-            classes=graph.classes,
-            records=1 << (most - 1).bit_length(),
-            clients=data.partition.clients,
-            synthetic=graph.synthetic,
-            name=graph.name,
-        )
+            if data.name == OWN and self._whole is None:
+                from secure_fgl.data.own import load_spec
 
-    def _build(self) -> tuple[NodeTask, Algorithm[Any]]:
-        settings = self.config.model.model_dump()
-        model = settings.pop("name")
-        try:
-            task = NodeTask(self._spec(), model=model, **settings)
-        except ValueError as error:
+                return load_spec(own_root(data.root)).data_spec(clients)
+            shape = None if self._whole is None else shape_of(self._whole)
+            return spec_of(
+                data.name,
+                clients=clients,
+                train_share=1.0 if makes_split(data.partition.name) else data.split[0],
+                options=data.options,
+                shape=shape,
+            )
+        except (OSError, ValueError) as error:
             raise UsageError(str(error)) from error
+
+    def build(self) -> tuple[Task, Algorithm[Any]]:
+        """Return the task and the algorithm, without evaluation; raises UsageError."""
         shared = self.config.data.partition.name
         if shared not in partition_names():
             raise UsageError(
                 f"There is no partition {shared!r}.", fix=nearest(shared, list(partition_names()))
             )
+        task = build_task(self._spec(), self.config.model)
+        if self.config.data.name != OWN or self._whole is not None:
+            try:
+                check_partition(shared, task.spec.task, self.config.data.partition.options)
+            except ValueError as error:
+                raise UsageError(str(error)) from error
         chosen = self.config.algorithm
         return task, build_algorithm(
             chosen.name, task, epochs=chosen.epochs, options=chosen.options
         )
 
-    def _scheme(self) -> Scheme | None:
+    def scheme(self) -> Scheme | None:
+        """Return what sums are encrypted under; None without encryption."""
         wanted = encryption(self.policy.rules.get(Disclosure.SUM, ()))
         return find_scheme(SCHEMES[wanted]) if wanted else None
+
+    def _check_training(self, task: Task, algorithm: Algorithm[Any]) -> None:
+        """Raise NotAdmitted where private training would promise more than it can hold."""
+        training = self.policy.training
+        if training is None:
+            return
+        if algorithm.gradients > training.steps:
+            raise NotAdmitted(
+                f"{algorithm.name} takes {algorithm.gradients} gradients in a round and policy "
+                f"{self.policy.name!r} allows {training.steps} noised ones (training.steps).",
+                why="every gradient of a training record is counted in its epsilon",
+                fix="lower the algorithm's epochs or steps, or agree on more training.steps",
+            )
+        try:
+            task.check_training(training.unit)
+        except ValueError as error:
+            raise NotAdmitted(
+                f"Policy {self.policy.name!r} asks for training that hides single records, which "
+                f"a {task.spec.task} task cannot give.",
+                why=str(error),
+                fix="train on graphs (a graph task), or protect whole clients with the guard "
+                "'noise' in place of policy.training",
+            ) from error
 
     def plan(self) -> Plan:
         """Return everything that would leave each client. No feature or label is touched.
@@ -143,7 +169,8 @@ class Federation:
             NotAdmitted: the policy does not allow a message that the algorithm needs.
             CohortTooSmall: fewer clients than the policy's minimum cohort.
         """
-        task, algorithm = self._build()
+        task, algorithm = self.build()
+        self._check_training(task, algorithm)
         spec = task.spec
         data = DataPlan(
             name=spec.name,
@@ -159,7 +186,7 @@ class Federation:
             data=data,
             clients=client_names(spec.clients),
             rounds=self.config.algorithm.rounds,
-            scheme=self._scheme(),
+            scheme=self.scheme(),
         )
 
     def run(
@@ -169,6 +196,7 @@ class Federation:
         plan: Plan | None = None,
         progress: Progress | None = None,
         connect: Connect = MemoryTransport,
+        resume: bool = False,
     ) -> Run:
         """Train, and leave a run folder with ledgers and report.
 
@@ -178,6 +206,8 @@ class Federation:
             plan: an approved plan; the run refuses to start or to send what it does not hold.
             progress: called after each round.
             connect: makes the transport.
+            resume: `out` holds a run with this configuration that was killed; it goes on and ends
+                with the very same result.
 
         Raises:
             PlanDrift: the run would do something that the approved plan does not hold.
@@ -188,26 +218,32 @@ class Federation:
         wanted = self.plan()
         if plan is not None and (differences := drift(plan, wanted)):
             raise PlanDrift(differences)
-        task, algorithm = self._build()
+        task, algorithm = self.build()
         prepared = Preparation(
             self.config,
             self.policy,
             plan or wanted,
             task=task,
             algorithm=algorithm,
-            scheme=self._scheme(),
-            graph=self._graph,
+            scheme=self.scheme(),
+            whole=self._whole,
         )
         drops(
             self.config.faults.drop, wanted.clients, wanted.rounds
         )  # refused before anything is made
-        folder = RunFolder(Path(out) if out is not None else self.default_folder())
+        folder = RunFolder(Path(out) if out else self.default_folder(), again=resume)
+        if resume and folder.bytes("config.yaml").decode() != self.config.text():
+            raise UsageError(
+                "The configuration is not the one that the killed run began with.",
+                fix=f"resume with the same --set, or with {folder.path / 'config.yaml'}",
+            )
         with one_thread_and_deterministic():
             prepared.load()
             folder.make()
-            return prepared.train(folder, progress, connect)
+            return prepared.train(folder, progress, connect, resume=resume)
 
     def default_folder(self) -> Path:
         """Return ``runs/<algorithm>-<data>-<UTC time>``."""
         now = datetime.now(UTC).strftime("%Y%m%dT%H%M%SZ")
-        return Path("runs") / f"{self.config.algorithm.name}-{self.config.data.name}-{now}"
+        data = self.config.data.name.replace("/", "-")  # pyg/Planetoid/PubMed
+        return Path("runs") / f"{self.config.algorithm.name}-{data}-{now}"

@@ -6,7 +6,7 @@ import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, Protocol, TypeVar
 
 from crypto.he import Scheme
 from crypto.samplers import derive, entropy
@@ -19,10 +19,15 @@ from protocols.papers import Papers, Zeros
 from protocols.plan import Plan
 from protocols.planner import AGGREGATOR_NAME, AUTHORITY_NAME
 from protocols.policy import PrivacyPolicy
+from protocols.private_steps import PrivateSteps
 from protocols.roster import Identity, Role, Roster, run_id
 from protocols.sessions.aggregator import AggregatorSession
+from protocols.sessions.base import Session
 from protocols.sessions.client import ClientSession
+from protocols.sessions.keeping import LockedSafe, Outcome, StateKeeper
 from protocols.sessions.key_authority import KeyAuthoritySession
+from secure_fgl.errors import UsageError
+from secure_fgl.safes import FileSafe, Safes
 
 
 def clock() -> str:
@@ -49,6 +54,11 @@ def learning_seed(seed: int, *labels: str) -> int:
     return int.from_bytes(hashlib.sha256(content).digest()[:6], "big")
 
 
+SessionT = TypeVar("SessionT", bound=Session)
+SEED = "identity"  # the piece in a party's safe from which its keys are made
+CONFIG = "config"  # the piece that binds a run to its configuration
+
+
 @dataclass
 class Parties:
     """All sessions of one run in one process.
@@ -57,6 +67,7 @@ class Parties:
         run: the run's name; nonce and roster are what it was made from.
         aggregator: drives the run.
         others: every other session, by name.
+        outcomes: of a run that was taken up, how every Ask before the kill ended.
     """
 
     run: str
@@ -65,6 +76,7 @@ class Parties:
     identities: Mapping[str, Identity]
     aggregator: AggregatorSession
     others: Mapping[str, ClientSession | KeyAuthoritySession]
+    outcomes: Sequence[Outcome] = ()
 
     def sessions(self) -> list[AggregatorSession | ClientSession | KeyAuthoritySession]:
         """Return all sessions."""
@@ -82,22 +94,11 @@ class Parties:
         return {"run": self.run, "nonce": self.nonce.hex(), "parties": self.roster.document()}
 
 
-def set_up(  # noqa: PLR0913 - what a run is made of, by name
-    plan: Plan,
-    policy: PrivacyPolicy,
-    form: Form[Any],
-    sites: Sequence[Any],
-    *,
-    scheme: Scheme | None,
-    store: Callable[[str], Store],
-    seed: int,
-    zeros: Zeros | None = None,
-    reserve: Callable[[str], Reserve] | None = None,
-    transport: str = "memory",
-) -> Parties:
-    """Make every party's keys and sessions.
+@dataclass(frozen=True)
+class Making:
+    """What every session of a run is made of.
 
-    Args:
+    Attributes:
         plan: the approved plan; its clients, in order, get `sites`.
         policy: the policy the plan was made for.
         form: the admitted form.
@@ -108,31 +109,191 @@ def set_up(  # noqa: PLR0913 - what a run is made of, by name
         zeros: encryptions of zero made ahead of time, for all clients of this process.
         reserve: returns the door to a site's privacy budget by client name.
         transport: its name; every ledger begins with it.
+        config: what the run was configured with; a run that is taken up must have the same.
     """
-    roles = {AGGREGATOR_NAME: Role.AGGREGATOR, **dict.fromkeys(plan.clients, Role.CLIENT)}
-    if any(item.id == "key.call" for item in plan.items):
-        roles[AUTHORITY_NAME] = Role.KEY_AUTHORITY
-    identities = {name: Identity.generate(name, role) for name, role in roles.items()}
-    roster = Roster(identity.party for identity in identities.values())
-    nonce = entropy(16)
-    run = run_id(nonce, roster, plan.digest, policy.digest)
-    rounding = derive(seed.to_bytes(32, "big"), "secure-fgl", "rounding")
 
-    def papers(name: str) -> Papers:
-        held = Papers(identities[name], roster, plan, policy, run, scheme, transport=transport)
-        if roles[name] is Role.CLIENT:
-            held.zeros, held.reserve = zeros, reserve(name) if reserve else None
+    plan: Plan
+    policy: PrivacyPolicy
+    form: Form[Any]
+    sites: Sequence[Any]
+    scheme: Scheme | None
+    store: Callable[[str], Store]
+    seed: int
+    zeros: Zeros | None = None
+    reserve: Callable[[str], Reserve] | None = None
+    transport: str = "memory"
+    config: str = ""
+
+    @property
+    def roles(self) -> dict[str, Role]:
+        """Every party's role, by name."""
+        roles = {AGGREGATOR_NAME: Role.AGGREGATOR, **dict.fromkeys(self.plan.clients, Role.CLIENT)}
+        if any(item.id == "key.call" for item in self.plan.items):
+            roles[AUTHORITY_NAME] = Role.KEY_AUTHORITY
+        return roles
+
+    @property
+    def rounding(self) -> bytes:
+        """Key of the stochastic rounding stream."""
+        return derive(self.seed.to_bytes(32, "big"), "secure-fgl", "rounding")
+
+    def site(self, name: str) -> Any:
+        """Return a client's site; None for other parties."""
+        return dict(zip(self.plan.clients, self.sites, strict=True)).get(name)
+
+    def papers(self, me: Identity, roster: Roster, run: str) -> Papers:
+        """Return what one party holds."""
+        held = Papers(
+            me, roster, self.plan, self.policy, run, self.scheme, transport=self.transport
+        )
+        if me.party.role is Role.CLIENT:
+            held.zeros = self.zeros
+            held.reserve = self.reserve(me.party.name) if self.reserve else None
+            if self.plan.training is not None:
+                held.training = PrivateSteps(self.plan.training)
+                self.site(me.party.name).training = held.training
         return held
 
-    def ledger(name: str) -> Ledger:
-        return Ledger(name, run, store(name), clock)
+    def session(self, papers: Papers) -> AggregatorSession | ClientSession | KeyAuthoritySession:
+        """Return one party's session at the beginning of a run."""
+        name = papers.me.party.name
+        ledger = Ledger(name, papers.run, self.store(name), clock)
+        if papers.me.party.role is Role.CLIENT:
+            site = self.site(name)
+            return ClientSession(papers, ledger, self.rounding, site=site, form=self.form)
+        if papers.me.party.role is Role.AGGREGATOR:
+            return AggregatorSession(papers, ledger, self.rounding, self.form)
+        return KeyAuthoritySession(papers, ledger, self.rounding)
 
-    others: dict[str, ClientSession | KeyAuthoritySession] = {
-        name: ClientSession(papers(name), ledger(name), rounding, site=site, form=form)
-        for name, site in zip(plan.clients, sites, strict=True)
+    def keeper(self, papers: Papers, safe: FileSafe) -> StateKeeper:
+        """Return what keeps a party's state."""
+        form = None if papers.me.party.role is Role.KEY_AUTHORITY else self.form
+        return StateKeeper(safe, papers, form, self.site(papers.me.party.name))
+
+
+_KINDS: dict[Role, type[AggregatorSession | ClientSession | KeyAuthoritySession]] = {
+    Role.AGGREGATOR: AggregatorSession,
+    Role.CLIENT: ClientSession,
+    Role.KEY_AUTHORITY: KeyAuthoritySession,
+}
+
+
+def set_up(making: Making, safes: Callable[[str], Safes] | None = None) -> Parties:
+    """Make every party's keys and sessions.
+
+    Args:
+        making: what the sessions are made of.
+        safes: returns the run's safes by its name; None keeps no state.
+    """
+    seeds = {name: entropy(32) for name in making.roles}
+    identities = {n: Identity.from_seed(n, role, seeds[n]) for n, role in making.roles.items()}
+    roster, nonce = Roster(identity.party for identity in identities.values()), entropy(16)
+    run = run_id(nonce, roster, making.plan.digest, making.policy.digest)
+    sessions = {}
+    for name, me in identities.items():
+        papers = making.papers(me, roster, run)
+        sessions[name] = making.session(papers)
+        if safes is not None:
+            safe = safes(run).new(name)
+            LockedSafe(safe, run, name).put(SEED, seeds[name])
+            LockedSafe(safe, run, name).put(CONFIG, making.config.encode())
+            sessions[name].keeper = making.keeper(papers, safe)
+            sessions[name].commit()
+    return _parties(run, nonce, roster, identities, sessions)
+
+
+def take_up(
+    making: Making,
+    document: Mapping[str, Any],
+    safes: Safes,
+    found: Callable[[str], bytes],
+) -> Parties:
+    """Return all sessions of a run that was killed, as they were kept.
+
+    Args:
+        making: what the sessions are made of; `store` goes on with what is there.
+        document: what ``roster.json`` holds.
+        safes: the run's.
+        found: returns what a party's ledger holds, by name.
+
+    Raises:
+        UsageError: plan, policy or parties are not those of the run.
+        LedgerError: a state is missing, or is older than its ledger.
+    """
+    run, nonce = str(document["run"]), bytes.fromhex(document["nonce"])
+    open_safes = {name: safes.open(name) for name in making.roles}
+    for name, safe in open_safes.items():
+        if LockedSafe(safe, run, name).get(CONFIG) != making.config.encode():
+            raise UsageError(
+                "The configuration is not the one that the killed run began with.",
+                why=f"{name} kept another one",
+                fix="resume with the run folder's own configuration, as it was",
+            )
+    identities = {
+        name: Identity.from_seed(name, role, LockedSafe(open_safes[name], run, name).get(SEED))
+        for name, role in making.roles.items()
     }
-    if AUTHORITY_NAME in roles:
-        authority = KeyAuthoritySession(papers(AUTHORITY_NAME), ledger(AUTHORITY_NAME), rounding)
-        others[AUTHORITY_NAME] = authority
-    aggregator = AggregatorSession(papers(AGGREGATOR_NAME), ledger(AGGREGATOR_NAME), rounding, form)
-    return Parties(run, nonce, roster, identities, aggregator, others)
+    roster = Roster(identity.party for identity in identities.values())
+    if run != run_id(nonce, roster, making.plan.digest, making.policy.digest):
+        raise UsageError(
+            "This is not the run that was killed: its plan, policy or parties differ.",
+            fix="resume with the run folder's own configuration",
+        )
+    sessions: dict[str, Any] = {}
+    outcomes: Sequence[Outcome] = ()
+    for name, me in identities.items():
+        papers = making.papers(me, roster, run)
+        keeper = making.keeper(papers, open_safes[name])
+
+        def reopen(facts: Mapping[str, Any], name: str = name) -> Ledger:
+            data = found(name)
+            store = making.store(name)
+            return Ledger.take_up(name, run, store, clock, found=data, facts=facts)
+
+        sessions[name] = keeper.restore(_KINDS[me.party.role], reopen)
+        if me.party.role is Role.AGGREGATOR:
+            outcomes = tuple(keeper.outcomes())
+    return _parties(run, nonce, roster, identities, sessions, outcomes)
+
+
+def _parties(
+    run: str,
+    nonce: bytes,
+    roster: Roster,
+    identities: Mapping[str, Identity],
+    sessions: Mapping[str, Any],
+    outcomes: Sequence[Outcome] = (),
+) -> Parties:
+    others = {name: session for name, session in sessions.items() if name != AGGREGATOR_NAME}
+    aggregator = sessions[AGGREGATOR_NAME]
+    return Parties(run, nonce, roster, identities, aggregator, others, outcomes)
+
+
+class Texts(Protocol):
+    """Where the heads go."""
+
+    def text(self, name: str, content: str) -> None:
+        """Write a text file."""
+
+
+def close_all(parties: Parties, folder: Texts, result: dict[str, str] | None) -> list[Exception]:
+    """End every session and write the heads, whatever happened before; return what went wrong.
+
+    Args:
+        parties: all sessions.
+        folder: where the heads go.
+        result: digests for the end of the aggregator's ledger; None if the run did not finish.
+    """
+    errors: list[Exception] = []
+    for session in parties.sessions():
+        try:
+            session.close(result if session is parties.aggregator else None)
+        except Exception as error:  # the other sessions are ended all the same
+            session.last_error = error
+            errors.append(error)
+    try:
+        for name, note in parties.checkpoints().items():
+            folder.text(f"heads/{name}.checkpoint", note)
+    except OSError as error:
+        errors.append(error)
+    return errors

@@ -10,14 +10,18 @@ from typing import Any
 
 import numpy as np
 
+from algorithms.evaluation import total
+from algorithms.scores.errors import mean_reference
 from algorithms.site import Site
 from algorithms.tasks import Task, Weights
-from algorithms.tasks.node import NodeData
 from protocols.forms import Algorithm
 from protocols.messages import Message
 from secure_fgl.config import Config
-from secure_fgl.data import ClientGraph, Graph, Masks
+from secure_fgl.data import Dataset, Masks, Ratings, induce
+from secure_fgl.kinds import site_data
 from secure_fgl.parties import learning_seed
+
+Metrics = dict[str, float | None]
 
 
 class Bystander:
@@ -26,35 +30,57 @@ class Bystander:
     Args:
         task: what is learnt.
         sites: the clients' sites after the run.
-        whole: the whole graph, with its split.
+        whole: the whole data set with its split; None where nobody holds it.
         config: rounds, epochs, seed, and which references are wanted.
     """
 
     def __init__(
-        self, task: Task, sites: Sequence[Site], whole: tuple[Graph, Masks], config: Config
+        self,
+        task: Task,
+        sites: Sequence[Site],
+        whole: tuple[Dataset, Masks] | None,
+        config: Config,
     ) -> None:
         self._task, self._sites, self._whole, self._config = task, sites, whole, config
 
     def references(self) -> dict[str, float | None]:
-        """Train the references that are wanted; None for one whose training diverged."""
-        chosen, found = self._config.algorithm, dict[str, float | None]()
-        start = self._task.initial(np.random.default_rng(self._seed("reference")))
-        for name in self._config.evaluation.references:
-            sites = self._fresh() if name == "local" else [self._centre()]
-            try:
-                found[name] = best_test_accuracy(
-                    self._task, sites, start, rounds=chosen.rounds, epochs=chosen.epochs
-                )
-            except ArithmeticError:  # the federated result stands without it
-                found[name] = None
-        return found
+        """Return the headline metric of each reference that is wanted.
 
-    def accuracy(self, algorithm: Algorithm[Any], state: Message) -> float:
-        """Return the pooled test accuracy of a released model that no client was asked to score."""
-        scores = [
-            self._task.score(algorithm.predict(site, state), site, "test") for site in self._sites
-        ]
-        return sum(right for right, _ in scores) / max(sum(count for _, count in scores), 1)
+        None for one whose training diverged, or that nobody could train or look up.
+        """
+        return {name: self._reference(name) for name in self._config.evaluation.references}
+
+    def _reference(self, name: str) -> float | None:
+        chosen = self._config.algorithm
+        if name != "local" and self._whole is None:
+            return None
+        if name == "mean":
+            return self._mean()
+        sites = self._fresh() if name == "local" else [self._centre()]
+        start = self._task.initial(np.random.default_rng(self._seed("reference")))
+        try:
+            found = best_metrics(
+                self._task, sites, start, rounds=chosen.rounds, epochs=chosen.epochs
+            )
+        except ArithmeticError:  # the federated result stands without it
+            return None
+        return found[self._task.scoring.names[0]]
+
+    def _mean(self) -> float | None:
+        """Return the mean absolute error of predicting the mean of all training ratings."""
+        if self._whole is None:
+            return None
+        ratings, masks = self._whole
+        if not isinstance(ratings, Ratings):
+            return None  # only ratings have a mean
+        error, _ = mean_reference(ratings.rating[masks.train], ratings.rating[masks.test])
+        return error
+
+    def look(self, algorithm: Algorithm[Any], state: Message) -> float | None:
+        """Return the headline metric of a released model that no client was asked to score."""
+        scoring = self._task.scoring
+        scores = [self._task.score(algorithm.predict(site, state), site) for site in self._sites]
+        return scoring.read(total(scores))[scoring.names[0]]
 
     def _seed(self, *labels: str) -> int:
         return learning_seed(self._config.seed, *labels)
@@ -65,23 +91,17 @@ class Bystander:
         ]
 
     def _centre(self) -> Site:
-        graph, masks = self._whole
-        everything = ClientGraph(
-            edges=graph.edges,
-            x=graph.x,
-            y=graph.y,
-            train=masks[0],
-            val=masks[1],
-            test=masks[2],
-            nodes=np.arange(graph.nodes),
-        )
-        return Site(NodeData.from_graph(everything), seed=self._seed("centralised"))
+        if self._whole is None:
+            raise ValueError("nobody holds all of this data")
+        whole, masks = self._whole
+        part = induce(whole, np.arange(whole.records), masks)
+        return Site(site_data(part, self._task.spec), seed=self._seed("centralised"))
 
 
-def best_test_accuracy(
+def best_metrics(
     task: Task, sites: Sequence[Site], start: Weights, *, rounds: int, epochs: int
-) -> float:
-    """Train each site alone and return the pooled test accuracy at the best validation round.
+) -> Metrics:
+    """Train each site alone and return the pooled metrics at the best validation round.
 
     Args:
         task: what is learnt.
@@ -91,14 +111,11 @@ def best_test_accuracy(
         epochs: epochs between two evaluations.
     """
     weights = [start for _ in sites]
-    best, found = -1.0, 0.0
+    best, found = -np.inf, dict[str, float | None]()
     for _ in range(rounds):
         weights = [task.fit(w, s, epochs=epochs) for w, s in zip(weights, sites, strict=True)]
-        val, test = np.zeros(2), np.zeros(2)
-        for w, site in zip(weights, sites, strict=True):
-            predictions = task.predict(w, site)
-            val += task.score(predictions, site, "val")
-            test += task.score(predictions, site, "test")
-        if val[0] / max(val[1], 1) > best:
-            best, found = val[0] / max(val[1], 1), float(test[0] / max(test[1], 1))
+        scores = [task.score(task.predict(w, s), s) for w, s in zip(weights, sites, strict=True)]
+        pooled = total(scores)
+        if not found or task.scoring.merit(pooled) > best:
+            best, found = task.scoring.merit(pooled), task.scoring.read(pooled)
     return found

@@ -2,28 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import resource
-import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
-from algorithms.evaluation import (
-    Tracked,
-    accuracy,
-    client_mean,
-    closing,
-    evaluated,
-    plausible,
-)
+from algorithms.evaluation import Tracked, closing, evaluated
 from algorithms.site import Site
 from algorithms.tasks import Task
-from algorithms.tasks.node import NodeData
 from crypto.he import Scheme
-from protocols.budget import Reserve
+from protocols.budget import Reserve, budget_key
 from protocols.disclosures import Disclosure
 from protocols.errors import RemoteProtocolError, RoundLost
 from protocols.forms import Algorithm, Form
@@ -33,13 +24,22 @@ from protocols.plan import Plan
 from protocols.policy import PrivacyPolicy
 from secure_fgl.budgets import BudgetStore
 from secure_fgl.config import Config
-from secure_fgl.data import ClientGraph, Graph, load_dataset, partition, split_masks
-from secure_fgl.driving import Driver, Meter, deferred_interrupts
-from secure_fgl.errors import UsageError
+from secure_fgl.data import Dataset, Masks
+from secure_fgl.driving import Driver, Meter, Outcome, deferred_interrupts
 from secure_fgl.faults import FaultyTransport, drops
-from secure_fgl.parties import Parties, bare_backend, client_names, learning_seed, set_up
+from secure_fgl.loading import load
+from secure_fgl.parties import (
+    Making,
+    Parties,
+    bare_backend,
+    close_all,
+    learning_seed,
+    set_up,
+    take_up,
+)
 from secure_fgl.reference import Bystander
-from secure_fgl.runs import FORMATS, Run, RunFolder
+from secure_fgl.runs import FORMATS, NOT_JUDGED, Run, RunFolder
+from secure_fgl.safes import Safes
 from secure_fgl.transports import Transport
 from secure_fgl.weights import weights_digest
 from secure_fgl.zeros import Ahead
@@ -52,27 +52,6 @@ Connect = Callable[[Mapping[str, Any]], Transport]
 
 AHEAD_FROM = 8
 """Ciphertexts in one upload from which on zeros are encrypted ahead of time."""
-METRICS = ("test_accuracy", "val_accuracy", "test_accuracy_client_mean")
-"""Cohort metrics of a node task; all None where the policy lets no score leave."""
-
-
-@dataclass
-class _Outcome:
-    """What a training loop leaves.
-
-    Attributes:
-        tracked: the state with its scores.
-        meter: bytes, exchanges and times.
-        after: per score, after how many rounds the scored state was.
-        lost: rounds that were skipped because too many clients vanished.
-        wall: seconds of all rounds.
-    """
-
-    tracked: Tracked[Any]
-    meter: Meter
-    after: list[int] = field(default_factory=list)
-    lost: list[int] = field(default_factory=list)
-    wall: float = 0.0
 
 
 class Preparation:
@@ -85,7 +64,7 @@ class Preparation:
         task: what is learnt.
         algorithm: without evaluation, which is added here.
         scheme: encryption of sums, None without it.
-        graph: the data, or None to load what the configuration names.
+        whole: the data, or None to load what the configuration names.
     """
 
     def __init__(
@@ -97,88 +76,121 @@ class Preparation:
         task: Task,
         algorithm: Algorithm[Any],
         scheme: Scheme | None,
-        graph: Graph | None,
+        whole: Dataset | None,
     ) -> None:
         self.config, self.policy, self.plan = config, policy, plan
         self.task, self.at = task, config.evaluation.at
         self.algorithm = evaluated(algorithm, task, at=self.at)
-        self.scheme, self._given = scheme, graph
+        self.scheme, self._given = scheme, whole
         self.sites: list[Site] = []
+        self.whole: tuple[Dataset, Masks] | None = None  # None where nobody holds it
 
     def load(self) -> None:
-        """Load, split and share out the data.
+        """Load, split and share out the data; see `secure_fgl.loading`."""
+        loaded = load(self.config, self.task, len(self.plan.clients), self._given)
+        self.sites, self.whole = loaded.sites, loaded.whole
 
-        Raises:
-            UsageError: the data folder or file is missing, or a name or option is unknown.
-        """
-        data, shared = self.config.data, self.config.data.partition
-        try:
-            graph = self._given or load_dataset(data.name, data.root, **data.options)
-            masks = split_masks(graph, data.split, rng=self._rng("split"))
-            parts = partition(
-                graph, shared.name, shared.clients, masks, self._rng("partition"), shared.options
-            )
-        except OSError as error:
-            raise UsageError(
-                f"The data set {data.name!r} cannot be read.",
-                why=str(error),
-                fix="set data.root, or the variable SECURE_FGL_DATA, to the data folder",
-            ) from error
-        except ValueError as error:
-            raise UsageError(str(error)) from error
-        self.whole = (graph, masks)
-        self.sites = self._sites(parts)
-
-    def _sites(self, parts: list[ClientGraph]) -> list[Site]:
-        names = client_names(len(parts))
-        return [
-            Site(NodeData.from_graph(part), seed=learning_seed(self.config.seed, "site", name))
-            for part, name in zip(parts, names, strict=True)
-        ]
-
-    def _rng(self, label: str) -> np.random.Generator:
+    def rng(self, label: str) -> np.random.Generator:
+        """Return a generator of learning randomness."""
         return np.random.default_rng(learning_seed(self.config.seed, label))
 
-    def train(self, folder: RunFolder, progress: Progress | None, connect: Connect) -> Run:
-        """Run all rounds and write the folder, evidence first."""
+    def train(
+        self,
+        folder: RunFolder,
+        progress: Progress | None,
+        connect: Connect,
+        *,
+        resume: bool = False,
+    ) -> Run:
+        """Run all rounds and write the folder, evidence first.
+
+        With `resume` the folder holds a run that was killed, which goes on where it was.
+        """
+        with contextlib.ExitStack() as held:  # ledgers' files and the zeros' worker
+            outcome, parties, safes = self._play(folder, progress, connect, held, resume=resume)
+        self._witness(parties, folder)
+        run = self._finish(folder, outcome)
+        if safes is not None:
+            safes.destroy()
+        return run
+
+    def _play(
+        self,
+        folder: RunFolder,
+        progress: Progress | None,
+        connect: Connect,
+        held: contextlib.ExitStack,
+        *,
+        resume: bool,
+    ) -> tuple[Outcome, Parties, Safes | None]:
+        """Set up or take up all parties, play all rounds, and end every session."""
         form: Form[Any] = self.policy.admit(self.algorithm)
-        meter = Meter()
-        self._papers(folder)
-        stores: list[Any] = []
+        meter, left = Meter(), None
 
         def store(name: str) -> Store:
-            stores.append(folder.ledger(name))
-            made: Store = stores[-1]
+            made = folder.ledger(name, again=resume)
+            held.callback(made.close)
             return made
 
         ahead = Ahead(self.scheme, len(self.sites)) if self._worth_it() else None
-        parties = set_up(
+        if ahead is not None:
+            held.callback(ahead.close)
+        making = Making(
             self.plan, self.policy, meter.timed(form), self.sites,
             scheme=self.scheme, store=store, seed=self.config.seed, zeros=ahead,
-            reserve=self._reserve(), transport=self.config.transport.name,
+            reserve=self.reserve(), transport=self.config.transport.name,
+            config=self.config.text(),
         )  # fmt: skip
-        roster = {**parties.document(), "transport": self.config.transport.name}
-        folder.document("roster.json", roster)
-        left: dict[str, str] | None = None
-        unclosed: list[Exception] = []
+        parties, safes = self._take_up(making, folder) if resume else self._set_up(making, folder)
+        if safes is not None:
+            held.callback(safes.release)
         transport: Transport = connect(parties.others)
         if planned := drops(self.config.faults.drop, self.plan.clients, self.plan.rounds):
             transport = FaultyTransport(transport, planned)
         with deferred_interrupts() as stopped:
             try:
                 driver = Driver(parties, transport, meter, stopped)
-                outcome = self._rounds(driver, form, meter, folder, progress)
-                left = self._leave(folder, outcome.tracked)
+                outcome = self.rounds(driver, form, meter, folder, progress)
+                left = self.leave(folder, outcome.tracked)
             finally:
-                if ahead is not None:
-                    ahead.close()
-                unclosed = _close(parties, folder, left)
-                for opened in stores:
-                    opened.close()
-        self._witness(parties, folder)
+                unclosed = close_all(parties, folder, left)
+                if left is None and safes is not None:  # stopped in order: it will not go on
+                    safes.destroy()
         if unclosed:  # without its last entries the evidence would not hold: no result is written
             raise unclosed[0]
-        return self._finish(folder, outcome)
+        return outcome, parties, safes
+
+    def _set_up(self, making: Making, folder: RunFolder) -> tuple[Parties, Safes | None]:
+        """Begin a run."""
+        self._papers(folder)
+        made: list[Safes] = []
+
+        def safes(run: str) -> Safes:
+            made[:] = made or [Safes(run, folder.path)]
+            return made[0]
+
+        try:
+            parties = set_up(making, safes if self.config.resume else None)
+            # Last, and as a whole: a folder with this file holds a run that can go on.
+            roster = {**parties.document(), "transport": self.config.transport.name}
+            folder.document("roster.json", roster)
+        except BaseException:
+            for safe in made:
+                safe.destroy()
+            raise
+        return parties, made[0] if made else None
+
+    def _take_up(self, making: Making, folder: RunFolder) -> tuple[Parties, Safes | None]:
+        """Go on with a run that was killed; its metrics are written anew as it is played back."""
+        document = folder.roster()
+        safes = Safes(str(document["run"]), folder.path)
+        try:
+            parties = take_up(making, document, safes, lambda p: folder.bytes(f"ledger/{p}.jsonl"))
+        except BaseException:
+            safes.release()
+            raise
+        folder.text("metrics.jsonl", "")  # only now: a refused --resume changes nothing
+        return parties, safes
 
     def _worth_it(self) -> bool:
         """Tell whether a worker that encrypts zeros ahead of time saves more than its start."""
@@ -190,17 +202,20 @@ class Preparation:
 
     def _witness(self, parties: Parties, folder: RunFolder) -> None:
         """Let the aggregator sign how far every site's budget is spent, and keep that (O20)."""
-        if self.policy.budget is None:
-            return
         store, dataset = BudgetStore(self.config.budget.store), self.plan.data.name
+        by = parties.aggregator.papers.me
         for site in self.plan.clients:
-            note = store.witness(site, dataset, parties.aggregator.papers.me)
-            folder.text(f"budgets/{site}.checkpoint", note)
+            if self.policy.budget is not None:
+                folder.text(f"budgets/{site}.checkpoint", store.witness(site, dataset, by))
+            if (training := self.policy.training) is not None:
+                note = store.witness(site, budget_key(dataset, training.unit), by)
+                folder.text(f"budgets/{site}.{training.unit}.checkpoint", note)
 
-    def _reserve(self) -> Callable[[str], Reserve] | None:
-        if self.policy.budget is None:
+    def reserve(self) -> Callable[[str], Reserve] | None:
+        """Return the door to every site's privacy budget; None if the policy has none."""
+        if self.policy.budget is None and self.policy.training is None:
             return None
-        store, own = BudgetStore(self.config.budget.store), self.whole[0].name
+        store, own = BudgetStore(self.config.budget.store), self.plan.data.name
         return lambda site: store.door(site, own)
 
     def _papers(self, folder: RunFolder) -> None:
@@ -208,18 +223,18 @@ class Preparation:
         folder.document("policy.json", self.policy.document())
         folder.text("plan.json", self.plan.text())
 
-    def _rounds(
+    def rounds(
         self,
         driver: Driver,
         form: Form[Any],
         meter: Meter,
         folder: RunFolder,
         progress: Progress | None,
-    ) -> _Outcome:
+    ) -> Outcome:
+        """Play all rounds, and the closing one."""
         rounds = self.config.algorithm.rounds
-        outcome = _Outcome(self.algorithm.init(self._rng("init")), meter)
+        outcome = Outcome(self.algorithm.init(self.rng("init")), meter)
         driver.start()
-        start = time.perf_counter()
         for number in range(1, rounds + 1):
             scored_after = number - (self.at == "downloaded")
             try:
@@ -228,40 +243,43 @@ class Preparation:
             except RoundLost:
                 outcome.lost.append(number)
             if progress is not None:
-                progress(number, rounds, self._metrics(outcome.tracked, -1))
+                progress(number, rounds, self.metrics(outcome.tracked, -1))
         try:
-            steps = closing(outcome.tracked, driver.cohort, at=self.at)
+            steps = closing(outcome.tracked, driver.cohort, self.task.scoring, at=self.at)
             self._note(outcome, driver.play(steps, rounds), rounds, folder)
         except RoundLost:
             if rounds not in outcome.lost:  # the closing score belongs to the last round
                 outcome.lost.append(rounds)
-        outcome.wall = time.perf_counter() - start
+        outcome.wall = meter.numbers()["wall"]
         return outcome
 
-    def _note(
-        self, outcome: _Outcome, tracked: Tracked[Any], after: int, folder: RunFolder
-    ) -> None:
+    def _note(self, outcome: Outcome, tracked: Tracked[Any], after: int, folder: RunFolder) -> None:
         """Take over a round's state; write down its score, of the state after `after` rounds."""
         fresh = len(tracked.scores) > len(outcome.tracked.scores)
         outcome.tracked = tracked
         if fresh:
             outcome.after.append(after)
-            folder.line("metrics.jsonl", {"round": after, **self._metrics(tracked, -1)})
+            folder.line("metrics.jsonl", {"round": after, **self.metrics(tracked, -1)})
 
-    def _metrics(self, tracked: Tracked[Any], index: int) -> dict[str, Any]:
+    def metrics(self, tracked: Tracked[Any], index: int) -> dict[str, Any]:
+        """Return the cohort's metrics of one score; all None where nothing was scored.
+
+        Raises:
+            RemoteProtocolError: honest clients cannot have this total.
+        """
+        scoring = self.task.scoring
         if not tracked.scores:
-            return dict.fromkeys(METRICS)
+            return dict.fromkeys(scoring.names)
         score = tracked.scores[index]
-        if not plausible(score, len(self.sites)):
+        if not scoring.plausible(score, len(self.plan.clients)):
             raise RemoteProtocolError(
-                "The cohort's scores are impossible: more correct than counted.",
+                "The cohort's scores are impossible: its counts contradict each other.",
                 why="a client sent false counts; single counts are not visible to anybody",
                 fix="find out with the data owners which of them it was",
             )
-        found = (accuracy(score, "test"), accuracy(score, "val"), client_mean(score))
-        return dict(zip(METRICS, found, strict=True))
+        return scoring.read(score)
 
-    def _leave(self, folder: RunFolder, tracked: Tracked[Any]) -> dict[str, str]:
+    def leave(self, folder: RunFolder, tracked: Tracked[Any]) -> dict[str, str]:
         """Write the models; return the digests that the aggregator's ledger ends with."""
         if not tracked.scores:
             folder.text("metrics.jsonl", "")
@@ -276,7 +294,7 @@ class Preparation:
                 folder.arrays(f"checkpoints/{file}.npz", arrays)
         return left
 
-    def _finish(self, folder: RunFolder, outcome: _Outcome) -> Run:
+    def _finish(self, folder: RunFolder, outcome: Outcome) -> Run:
         """Write the result and the report; references come last, as they may fail."""
         tracked, meter = outcome.tracked, outcome.meter
         final = _arrays(tracked.state)
@@ -290,7 +308,7 @@ class Preparation:
             "clients": len(self.sites),
             "data": {"name": self.plan.data.name, "synthetic": self.plan.data.synthetic},
             "metrics": {
-                **self._metrics(tracked, tracked.best),
+                **self.metrics(tracked, tracked.best),
                 "best_round": outcome.after[tracked.best] if outcome.after else None,
             },
             "references": {},
@@ -303,40 +321,17 @@ class Preparation:
             "peak_mb": round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024, 1),
             "model_sha256": weights_digest(final) if final else None,
         }
-        folder.document("result.json", {**result, "verdict": "not audited"})
+        folder.document("result.json", {**result, "verdict": NOT_JUDGED})
         run = Run(folder.path)
         result["verdict"] = run.verify().verdict
         bystander = Bystander(self.task, self.sites, self.whole, self.config)
         seen = bystander.references()
         if not tracked.scores and isinstance(tracked.state, Message):
-            seen["released_model"] = bystander.accuracy(self.algorithm, tracked.state)
+            seen["released_model"] = bystander.look(self.algorithm, tracked.state)
         result["references"] = seen
         folder.document("result.json", result)
         run.report(FORMATS)
         return run
-
-
-def _close(parties: Parties, folder: RunFolder, result: dict[str, str] | None) -> list[Exception]:
-    """End every session and write the heads, whatever happened before; return what went wrong.
-
-    Args:
-        parties: all sessions.
-        folder: where the heads go.
-        result: digests for the end of the aggregator's ledger; None if the run did not finish.
-    """
-    errors: list[Exception] = []
-    for session in parties.sessions():
-        try:
-            session.close(result if session is parties.aggregator else None)
-        except Exception as error:  # the other sessions are ended all the same
-            session.last_error = error
-            errors.append(error)
-    try:
-        for name, note in parties.checkpoints().items():
-            folder.text(f"heads/{name}.checkpoint", note)
-    except OSError as error:
-        errors.append(error)
-    return errors
 
 
 def _arrays(state: Any) -> dict[str, Array]:

@@ -4,6 +4,7 @@
 
     RUN/  config.yaml  policy.json  plan.json  roster.json  result.json  metrics.jsonl
           ledger/<party>.jsonl  heads/<party>.checkpoint  checkpoints/{final,best}.npz
+          private/<party>/  (while it runs: locked states, see secure_fgl.safes)
           report/{report.html,report.json,report.md,inventory.csv,findings.csv}
 
 No role's secret lies here (O26). Ledgers are written durably before anything is sent.
@@ -27,20 +28,27 @@ from audits.view import UNREADABLE, RunView, json_object, read_result
 from protocols.errors import EvidenceError
 from protocols.messages import Array
 from secure_fgl.errors import UsageError
+from secure_fgl.safes import Safes
 from secure_fgl.weights import weights_digest
 
+NOT_JUDGED = "not audited"
 FORMATS = ("html", "json", "md", "csv")
 FILE_LIMIT = 1 << 30  # bytes; larger files in a run folder are refused, not read
 
 
 class FileStore:
-    """A ledger's lines on disk: created new, appended, flushed to the device before returning."""
+    """A ledger's lines on disk: appended, flushed to the device before returning.
 
-    def __init__(self, path: Path) -> None:
+    Args:
+        path: of the file; it must not exist yet.
+        again: it must exist: a killed run goes on with it.
+    """
+
+    def __init__(self, path: Path, *, again: bool = False) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
-        flags = os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_APPEND
+        flags = os.O_WRONLY | os.O_APPEND | (0 if again else os.O_CREAT | os.O_EXCL)
         self._file = os.open(path, flags, 0o600)
-        self._size = 0
+        self._size = os.fstat(self._file).st_size
 
     def append(self, lines: bytes) -> None:
         """Write and fsync; on failure the file is cut back to complete entries."""
@@ -60,9 +68,21 @@ class FileStore:
 
 
 class RunFolder:
-    """Writes a run's files. The folder must not exist yet, or be empty."""
+    """Writes a run's files.
 
-    def __init__(self, path: Path) -> None:
+    Args:
+        path: the folder; it must not exist yet, or be empty.
+        again: it must hold a run that was killed.
+
+    Raises:
+        UsageError: it is not so.
+    """
+
+    def __init__(self, path: Path, *, again: bool = False) -> None:
+        self.path = path
+        if again:
+            self._check_unfinished()
+            return
         try:
             plain = path.exists() and not path.is_dir()
             taken = path.is_dir() and any(path.iterdir())
@@ -81,9 +101,43 @@ class RunFolder:
             raise UsageError(
                 f"The run folder {path} exists already and is not empty.",
                 why="a run never overwrites another run's evidence",
-                fix="choose another --out",
+                fix="choose another --out"
+                + (", or --resume: it was killed" if (path / "private").is_dir() else ""),
             )
-        self.path = path
+
+    def _check_unfinished(self) -> None:
+        if not (self.path / "roster.json").is_file():
+            raise UsageError(
+                f"{self.path} holds no run that could go on.",
+                why="--resume continues a run that was killed after it had begun",
+                fix="give its folder with --out, or leave --resume out",
+            )
+        # A result without a verdict: killed while it was being looked at, which is done again.
+        if (self.path / "result.json").is_file() and self._judged():
+            Safes(self.roster()["run"], self.path).destroy()  # if a kill left something
+            raise UsageError(
+                f"The run in {self.path} was not killed: it finished.",
+                fix="start a new run in another folder",
+            )
+
+    def _judged(self) -> bool:
+        try:
+            return read_result(self.bytes("result.json")).get("verdict") != NOT_JUDGED
+        except EvidenceError:  # cut short
+            return False
+
+    def roster(self) -> dict[str, Any]:
+        """Return what ``roster.json`` holds; raises UsageError if it is damaged."""
+        try:
+            found = json.loads(self.bytes("roster.json"))
+            bytes.fromhex(found["nonce"])
+            return {"run": str(found["run"]), "nonce": str(found["nonce"])}
+        except (KeyError, TypeError, ValueError) as error:
+            raise UsageError(
+                f"The roster in {self.path} cannot be read, so its run cannot go on.",
+                why="the file was cut or changed",
+                fix="start a new run in another folder",
+            ) from error
 
     def make(self) -> None:
         """Make the folder; raises UsageError if that is not possible."""
@@ -96,9 +150,11 @@ class RunFolder:
             ) from error
 
     def text(self, name: str, content: str) -> None:
-        """Write a text file."""
+        """Write a text file, as a whole or not at all."""
         (self.path / name).parent.mkdir(parents=True, exist_ok=True)
-        (self.path / name).write_text(content, "utf-8")
+        fresh = self.path / f"{name}.new"
+        fresh.write_text(content, "utf-8")
+        fresh.replace(self.path / name)
 
     def document(self, name: str, content: Any) -> None:
         """Write a JSON file."""
@@ -118,9 +174,15 @@ class RunFolder:
         (self.path / name).parent.mkdir(parents=True, exist_ok=True)
         np.savez(self.path / name, allow_pickle=False, **arrays)
 
-    def ledger(self, party: str) -> FileStore:
-        """Return the durable store of a party's ledger."""
-        return FileStore(self.path / "ledger" / f"{party}.jsonl")
+    def ledger(self, party: str, *, again: bool = False) -> FileStore:
+        """Return the durable store of a party's ledger, a new one unless `again`."""
+        try:
+            return FileStore(self.path / "ledger" / f"{party}.jsonl", again=again)
+        except FileNotFoundError as error:
+            raise UsageError(
+                f"The ledger of {party} is missing, so this run cannot go on.",
+                fix="start a new run in another folder",
+            ) from error
 
 
 class Run:

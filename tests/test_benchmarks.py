@@ -130,9 +130,12 @@ def test_the_table_says_the_same() -> None:
     assert [line.split()[0] for line in lines] == [BASE, "masks12"]
 
 
-def test_a_row_that_fails_is_named_and_makes_the_exit_code_1() -> None:
-    words = ("--rows", "masks,nvflare_he", "--nvflare", sys.executable, "--format", "json")
-    done = call("--parameters", "70", *words)  # NVFlare is not in this environment
+def test_a_row_that_fails_is_named_and_makes_the_exit_code_1(tmp_path: Path) -> None:
+    bare = tmp_path / "python"  # an interpreter without any package
+    bare.write_text(f'#!/bin/sh\nexec {sys.executable} -I -S "$@"\n')
+    bare.chmod(0o755)
+    words = ("--rows", "masks,nvflare_he", "--nvflare", str(bare), "--format", "json")
+    done = call("--parameters", "70", *words)
     assert done.returncode == 1
     found = json.loads(done.stdout)
     assert [row["scheme"] for row in found["rows"]] == [BASE, "masks"]

@@ -2,10 +2,12 @@
 
 A model's file is called like the model and offers
 
-* `NAME`, equal to the file's name;
-* `PROPAGATION`, "symmetric" or "mean" (see `algorithms.nn._sparse.propagation`);
-* `build(features, classes, hidden, layers, dropout) -> GraphModel`, whose parameters are
-  uninitialised: the task writes every one of them from a flat vector before use.
+* `NAME`, equal to the file's name, and `TASK`, the kind of task it is for;
+* for nodes and graphs, `PROPAGATION` (see `algorithms.nn._sparse.propagation`);
+* for nodes, `build(features, classes, hidden, layers, dropout) -> GraphModel`, whose parameters
+  are uninitialised: the task writes every one of them from a flat vector before use. Graph models
+  (`algorithms.nn._graphs`) take batches of graphs instead; rating models (`algorithms.nn._ratings`)
+  are built from the numbers of users and items.
 
 Parameters are ordered as the module registers them, layer by layer, weights (in, out) before the
 bias. This order is the meaning of the flat vectors that travel.
@@ -22,8 +24,9 @@ import torch
 from torch import Tensor
 
 from algorithms.nn._sparse import Features, Propagation
+from algorithms.tasks import Kind
 
-__all__ = ["GraphModel", "ModelFile", "model", "model_names"]
+__all__ = ["GraphModel", "ModelFile", "head", "model", "model_names"]
 
 
 class GraphModel(torch.nn.Module):
@@ -40,6 +43,7 @@ class ModelFile(Protocol):
     """What a model's file offers."""
 
     NAME: str
+    TASK: Kind
     PROPAGATION: Literal["symmetric", "mean"]
 
     def build(
@@ -48,22 +52,38 @@ class ModelFile(Protocol):
         """An uninitialised model."""
 
 
-def model_names() -> tuple[str, ...]:
-    """Names of all models, sorted."""
-    return tuple(
-        sorted(found.name for found in pkgutil.iter_modules(__path__) if found.name[0] != "_")
-    )
+def head(module: torch.nn.Module) -> list[torch.nn.Parameter]:
+    """Parameters of the last layer, which FedPer keeps at the client (all, of a single layer).
+
+    A module says so itself with an attribute `head`, a module of its last parameters; otherwise it
+    is the last of its `layers`.
+    """
+    layers = getattr(module, "layers", None)
+    last = getattr(module, "head", None) or (layers[-1] if layers is not None else module)
+    return list(last.parameters())
 
 
-def model(name: str) -> ModelFile:
+def model_names(task: Kind | None = None) -> tuple[str, ...]:
+    """Names of all models (of one kind of task), sorted."""
+    names = sorted(found.name for found in pkgutil.iter_modules(__path__) if found.name[0] != "_")
+    return tuple(name for name in names if task is None or task == _file(name).TASK)
+
+
+def _file(name: str) -> ModelFile:
+    return cast(ModelFile, import_module(f"{__name__}.{name}"))
+
+
+def model(name: str, task: Kind = "node") -> ModelFile:
     """The model's file by its name.
 
     Raises:
-        ValueError: no such model; the message names the nearest one.
+        ValueError: no such model for this kind of task; the message names the nearest one.
     """
-    known = model_names()
+    known = model_names(task)
     if name not in known:
         near = difflib.get_close_matches(name, known, n=1)
         hint = f"did you mean {near[0]!r}? " if near else ""
-        raise ValueError(f"no model is called {name!r}; {hint}known models: {', '.join(known)}")
-    return cast(ModelFile, import_module(f"{__name__}.{name}"))
+        raise ValueError(
+            f"no model for {task} tasks is called {name!r}; {hint}known models: {', '.join(known)}"
+        )
+    return _file(name)

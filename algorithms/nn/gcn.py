@@ -18,8 +18,10 @@ from torch import Tensor
 from algorithms.nn import GraphModel
 from algorithms.nn._sparse import Features, Propagation, product
 from algorithms.nn._stack import Stack
+from algorithms.tasks import Kind
 
 NAME = "gcn"
+TASK: Kind = "node"
 PROPAGATION: Literal["symmetric", "mean"] = "symmetric"
 
 

@@ -20,8 +20,10 @@ from torch import Tensor
 from algorithms.nn import GraphModel
 from algorithms.nn._sparse import Features, Propagation, product
 from algorithms.nn._stack import Stack
+from algorithms.tasks import Kind
 
 NAME = "graph_sage"
+TASK: Kind = "node"
 PROPAGATION: Literal["symmetric", "mean"] = "mean"
 
 

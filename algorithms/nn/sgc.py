@@ -17,8 +17,10 @@ from torch import Tensor
 
 from algorithms.nn import GraphModel
 from algorithms.nn._sparse import Features, Propagation, product
+from algorithms.tasks import Kind
 
 NAME = "sgc"
+TASK: Kind = "node"
 PROPAGATION: Literal["symmetric", "mean"] = "symmetric"
 
 

@@ -1,4 +1,4 @@
-"""What is learnt: a task owns the model and turns it into one flat vector of shared parameters.
+"""What is learnt: a task owns the model and turns it into one flat vector of parameters.
 
 Algorithms see a task only through `Task`, so the same FedAvg trains node classifiers, graph
 classifiers and rating predictors. Frameworks (torch) live in the tasks' own files, not here.
@@ -6,24 +6,29 @@ classifiers and rating predictors. Frameworks (torch) live in the tasks' own fil
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, Protocol
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol, get_args
 
 import numpy as np
 import numpy.typing as npt
 
+from algorithms.scores import Scoring
+from protocols.messages import SumMessage
+
 if TYPE_CHECKING:
     from algorithms.site import Site
 
-__all__ = ["DataSpec", "Predictions", "Split", "Task", "Weights"]
+__all__ = ["Batch", "DataSpec", "Kind", "Mixed", "Predictions", "Task", "Weights"]
 
 Weights = npt.NDArray[np.float32]
-"""Shared parameters, shape (d,), in the task's documented order."""
+"""Parameters, shape (d,), in the task's documented order: the base first, then the head."""
 
 Predictions = npt.NDArray[np.float32]
-"""One row a record, shape (N, C)."""
+"""One row a record, shape (N, C): class probabilities, or (N, 1) ratings."""
 
-Split = Literal["train", "val", "test"]
+Kind = Literal["node", "graph", "rating"]
+"""Kinds of tasks: classes of nodes, labels of graphs, ratings of items by users."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,56 +36,152 @@ class DataSpec:
     """What a plan may know of the data without reading a feature, a label or an edge.
 
     Attributes:
-        task: kind of task, "node".
-        features: input features per record.
-        classes: number of classes.
+        task: kind of task.
+        features: input features per node; 0 where a rating task has none.
+        classes: number of classes; of labels, if `multilabel`; 1 for ratings.
         records: public upper bound of the training records at any one site, a power of two. The
             true counts are private; sizes and head-room are planned with this bound.
         clients: number of sites.
         synthetic: whether the data was generated; carried into every plan and report.
         name: the data set's catalogue name.
+        multilabel: whether every class is a yes-or-no question of its own, possibly unanswered.
+        users, items: how many a rating task knows at most; else 0.
+        lowest, highest: the scale of ratings; else 0.
 
     Raises:
-        ValueError: a size is below 1, or `records` is not a power of two.
+        ValueError: a size is out of range, or `records` is not a power of two.
     """
 
-    task: str
+    task: Kind
     features: int
     classes: int
     records: int
     clients: int
     synthetic: bool
     name: str
+    multilabel: bool = False
+    users: int = 0
+    items: int = 0
+    lowest: float = 0.0
+    highest: float = 0.0
 
     def __post_init__(self) -> None:
-        for field in ("features", "classes", "records", "clients"):
-            if getattr(self, field) < 1:
-                raise ValueError(f"DataSpec.{field} must be 1 or more")
+        if self.task not in get_args(Kind):
+            raise ValueError(f"DataSpec.task must be one of {', '.join(get_args(Kind))}")
+        for name in ("classes", "records", "clients"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"DataSpec.{name} must be 1 or more")
         if self.records & (self.records - 1):
             raise ValueError(
                 "DataSpec.records must be a power of two: an exact bound would tell the number of "
                 "records; round it up"
             )
+        if self.task != "rating" and self.features < 1:
+            raise ValueError("DataSpec.features must be 1 or more")
+        if self.task == "rating":
+            self._check_ratings()
+
+    def _check_ratings(self) -> None:
+        if min(self.users, self.items) < 1 or self.features < 0:
+            raise ValueError("DataSpec.users and items must be 1 or more for ratings")
+        if not self.lowest < self.highest:
+            raise ValueError("DataSpec.lowest must be below DataSpec.highest")
+
+
+class Batch(NamedTuple):
+    """Training records of one step.
+
+    Attributes:
+        records: int64, numbers of the records at the site, in the order they are taken.
+        seed: of everything random in this step (dropout); two models stepped on one batch with one
+            seed draw alike.
+    """
+
+    records: npt.NDArray[np.int64]
+    seed: int
+
+
+@dataclass(frozen=True)
+class Mixed:
+    """Exact gradients of the loss of a mixture of outputs, alpha h_v + (1 - alpha) h_w.
+
+    Attributes:
+        personal: with respect to v, shape (d,): alpha J_v^T z, with z the loss's gradient at the
+            mixture.
+        shared: with respect to w, shape (d,): (1 - alpha) J_w^T z.
+        alpha: with respect to alpha: <z, h_v - h_w>, z being the gradient of the mean over the
+            batch.
+    """
+
+    personal: Weights = field(repr=False)
+    shared: Weights = field(repr=False)
+    alpha: float
 
 
 class Task(Protocol):
     """A model and its training, behind flat float32 vectors of length `size`."""
 
     @property
+    def spec(self) -> DataSpec:
+        """What is known of the data in public."""
+
+    @property
     def size(self) -> int:
-        """Number of shared parameters, d."""
+        """Number of parameters, d."""
+
+    @property
+    def base(self) -> int:
+        """Number of base parameters; they come first, the head's (the last layer) after them."""
+
+    @property
+    def lr(self) -> float:
+        """The step size."""
+
+    @property
+    def scoring(self) -> Scoring:
+        """How predictions are counted."""
+
+    def check_training(self, unit: str) -> None:
+        """Raise UnsupportedTraining unless this task can be trained privately for this unit.
+
+        At a site with `training`, `fit` takes the policy's steps whatever `epochs` says, `batches`
+        hold no records, and every `gradient` and `mixed` is noised and counted.
+        """
 
     def initial(self, rng: np.random.Generator) -> Weights:
         """Starting weights, shape (d,), drawn from `rng` alone."""
 
-    def fit(self, weights: Weights, site: Site, *, epochs: int) -> Weights:
+    def fit(self, weights: Weights, site: Site, *, epochs: int, pull: float = 0.0) -> Weights:
         """Weights after `epochs` passes over the site's training records, shape (d,).
 
-        `weights` is left as it was. A site without training records returns a copy of it.
+        With `pull` > 0 the loss has the term pull/2 |w - weights|^2 (FedProx); with 0 every bit is
+        as without it. `weights` is left as it was. A site without training records returns a copy.
+        """
+
+    def batches(self, site: Site) -> Iterator[Batch]:
+        """Batches without end: pass after pass over the training records, each in a new order.
+
+        Empty if the site has no training records.
+        """
+
+    def gradient(self, weights: Weights, site: Site, batch: Batch) -> Weights:
+        """Gradient of the batch's mean loss (weight decay as an L2 term included), shape (d,)."""
+
+    def mixed(
+        self, personal: Weights, shared: Weights, alpha: float, site: Site, batch: Batch
+    ) -> Mixed:
+        """Gradients of the batch's mean loss of mixed outputs, before the activation.
+
+        Weight decay is included in each model's own gradient, as in `gradient`.
         """
 
     def predict(self, weights: Weights, site: Site) -> Predictions:
-        """Class probabilities of every record of the site, shape (N, C)."""
+        """Predictions for every record of the site."""
 
-    def score(self, predictions: Predictions, site: Site, split: Split) -> tuple[int, int]:
-        """(correct, count) over one split of the site's records."""
+    def predict_mixed(
+        self, personal: Weights, shared: Weights, alpha: float, site: Site
+    ) -> Predictions:
+        """Predictions from alpha h_v + (1 - alpha) h_w, mixed before the activation."""
+
+    def score(self, predictions: Predictions, site: Site) -> SumMessage:
+        """What `scoring` counts over the site's validation and test records."""

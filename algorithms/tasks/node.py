@@ -1,4 +1,4 @@
-"""Node classification on one graph per client, trained on the whole graph at once."""
+"""Node classification on one graph per client, whose nodes see the whole graph."""
 
 from __future__ import annotations
 
@@ -10,12 +10,13 @@ import numpy.typing as npt
 import scipy.sparse as sp
 import torch
 from torch import Tensor
-from torch.nn.utils import parameters_to_vector, vector_to_parameters
 
 from algorithms import nn
 from algorithms.nn._sparse import Features, Propagation, Sparse, propagation
+from algorithms.scores.accuracy import SCORING, Score
 from algorithms.site import Site
-from algorithms.tasks import DataSpec, Predictions, Split, Weights
+from algorithms.tasks import DataSpec, Predictions
+from algorithms.tasks._flat import FlatTask, Numbers, Optimiser
 
 __all__ = ["GraphLike", "NodeData", "NodeTask"]
 
@@ -135,13 +136,11 @@ def _check(graph: GraphLike) -> None:
         raise ValueError("an unlabelled node is in a split; leave such nodes out of all masks")
 
 
-class NodeTask:
+class NodeTask(FlatTask):
     """Node classification with one of the models of `algorithms.nn`.
 
-    Training runs on the whole graph of the site: cross entropy over the training nodes, Adam
-    started anew in every fit, so nothing of the optimiser survives a round or travels. The same
-    weights, site and draws give the same bits for one number of torch threads, which is the
-    caller's to set.
+    Outputs are computed on the whole graph of the site; the loss is the cross entropy over the
+    nodes of the batch, by default all training nodes.
 
     Args:
         spec: what is known of the data in public.
@@ -149,15 +148,16 @@ class NodeTask:
         hidden: width of the hidden layers.
         layers: number of layers (hops, for SGC).
         dropout: rate on hidden layers, in [0, 1).
-        lr: AdamW's step size (Loshchilov and Hutter, ICLR 2019).
-        weight_decay: L2 coefficient on all parameters; 5e-4 as in Kipf and Welling (2017), who
+        lr, weight_decay, optimiser, batch: see `FlatTask`; 5e-4 as in Kipf and Welling (2017), who
             apply it to the first layer.
 
     Raises:
         ValueError: the data is not a node task, the model is unknown or an option is out of range.
     """
 
-    def __init__(
+    scoring = SCORING
+
+    def __init__(  # noqa: PLR0913 - a model's settings, all by name
         self,
         spec: DataSpec,
         *,
@@ -167,131 +167,69 @@ class NodeTask:
         dropout: float = 0.5,
         lr: float = 0.01,
         weight_decay: float = 5e-4,
+        optimiser: Optimiser = "adamw",
+        batch: int | None = None,
     ) -> None:
         if spec.task != "node":
             raise ValueError(f"NodeTask needs a node task; {spec.name!r} is a {spec.task!r} task")
-        if hidden < 1 or layers < 1 or not 0.0 <= dropout < 1.0 or lr <= 0.0 or weight_decay < 0.0:
+        if hidden < 1 or layers < 1 or not 0.0 <= dropout < 1.0:
             raise ValueError(
                 "a model option is out of range; needed are hidden >= 1, layers >= 1, "
-                "0 <= dropout < 1, lr > 0, weight_decay >= 0"
+                "0 <= dropout < 1"
             )
-        self.spec = spec
-        self._file = nn.model(model)
-        self._shape = (hidden, layers, dropout)
-        self._lr, self._weight_decay = lr, weight_decay
-        self._size = sum(p.numel() for p in self._build().parameters())
+        self._file = nn.model(model, "node")
+        self._shape = (spec.features, spec.classes, hidden, layers, dropout)
+        super().__init__(spec, lr=lr, weight_decay=weight_decay, optimiser=optimiser, batch=batch)
 
-    @property
-    def size(self) -> int:
-        """Number of shared parameters, d."""
-        return self._size
-
-    def initial(self, rng: np.random.Generator) -> Weights:
-        """Glorot-uniform matrices (Glorot and Bengio, AISTATS 2010, eq. 16) and zero biases, (d,).
-
-        Drawn with numpy, so that torch's global stream is neither read nor moved.
-        """
-        parts = []
-        for parameter in self._build().parameters():
-            shape = tuple(parameter.shape)
-            bound = np.sqrt(6.0 / sum(shape)) if len(shape) > 1 else 0.0
-            parts.append(rng.uniform(-bound, bound, size=shape).astype(np.float32).ravel())
-        return np.concatenate(parts)
-
-    def fit(self, weights: Weights, site: Site, *, epochs: int) -> Weights:
-        """Weights after `epochs` full-graph AdamW steps, float32 (d,); `weights` is not changed.
-
-        A site without training records returns a copy of the weights.
+    def score(self, predictions: Predictions, site: Site) -> Score:
+        """Correct and all nodes of the validation and the test split.
 
         Raises:
-            ValueError: `epochs` is negative, or the weights or the site's features do not fit the
-                model.
-            FloatingPointError: training diverged to NaN or infinity.
-        """
-        if epochs < 0:
-            raise ValueError("epochs must be 0 or more")
-        data, module = self._load(weights, site)
-        draws = torch.Generator().manual_seed(int(site.generator("fit").integers(2**63)))
-        if site.count == 0:
-            return weights.copy()
-        matrix = data.propagation(self._file.PROPAGATION)
-        # Decoupled decay: the optimiser starts anew in every round, and with L2 inside the
-        # gradient Adam's first step would move every weight that the loss does not touch (the
-        # rare words) by a full lr. On Cora, 5 clients, 30 rounds of 5 epochs, seed 0: validation
-        # accuracy 0.81 with decoupled decay, 0.73 with L2.
-        adam = torch.optim.AdamW(
-            module.parameters(), lr=self._lr, weight_decay=self._weight_decay, foreach=False
-        )
-        for _ in range(epochs):
-            adam.zero_grad()
-            logits = module(data.x, matrix, draws, True)
-            loss = torch.nn.functional.cross_entropy(logits[data.train], data.y[data.train])
-            loss.backward()  # type: ignore[no-untyped-call]
-            adam.step()
-        fitted: Weights = parameters_to_vector(module.parameters()).detach().numpy()
-        if not np.isfinite(fitted).all():
-            raise FloatingPointError(
-                "local training diverged: the weights are no longer finite, most likely because "
-                "the step size is too large for these features; lower model.lr or scale the "
-                "features"
-            )
-        return fitted
-
-    def predict(self, weights: Weights, site: Site) -> Predictions:
-        """Class probabilities, float32 (N, C), without dropout.
-
-        Raises:
-            ValueError: the weights or the site's features do not fit the model.
-        """
-        data, module = self._load(weights, site)
-        with torch.no_grad():
-            matrix = data.propagation(self._file.PROPAGATION)
-            logits = module(data.x, matrix, torch.Generator(), False)
-            probabilities: Predictions = torch.softmax(logits, dim=1).numpy()
-        return probabilities
-
-    def score(self, predictions: Predictions, site: Site, split: Split) -> tuple[int, int]:
-        """(correct, count) over the nodes of one split; the first of equal maxima counts.
-
-        Raises:
-            ValueError: there is not one prediction a node, or the split is unknown.
+            ValueError: there is not one prediction a node and class.
         """
         data: NodeData = site.data
-        if split not in ("train", "val", "test"):
-            raise ValueError(f"no split is called {split!r}; known are train, val and test")
         if predictions.shape != (data.nodes, self.spec.classes):
             raise ValueError(
                 "predictions must have one row a node and one column a class; "
                 "score what `predict` returned for the same site"
             )
-        mask = getattr(data, split).numpy()
-        hits = predictions.argmax(axis=1)[mask] == data.y.numpy()[mask]
-        return int(hits.sum()), int(mask.sum())
+        return SCORING.count(predictions, data.y.numpy(), data.val.numpy(), data.test.numpy())
 
     def _build(self) -> nn.GraphModel:
-        # A module per call, so that clients may train in parallel threads with one task.
-        hidden, layers, dropout = self._shape
-        return self._file.build(self.spec.features, self.spec.classes, hidden, layers, dropout)
+        return self._file.build(*self._shape)
 
-    def _load(self, weights: Weights, site: Site) -> tuple[NodeData, nn.GraphModel]:
-        data: NodeData = site.data
-        if weights.shape != (self.size,) or weights.dtype != np.float32:
-            raise ValueError(
-                f"the model has {self.size} float32 parameters and was given "
-                f"{weights.dtype} of shape {weights.shape}; both ends need the same model options"
-            )
+    def _head(self, module: torch.nn.Module) -> list[torch.nn.Parameter]:
+        return nn.head(module)
+
+    def _check(self, data: NodeData) -> None:
         if data.features != self.spec.features:
             raise ValueError(
                 "the site's features are not as many as the model's inputs; all clients need the "
                 "same feature columns"
             )
-        module = self._build()
         if bool((data.y >= self.spec.classes).any()):
             raise ValueError(
                 "the site has a label outside the model's classes; all clients need the same list "
-                "of classes, numbered from 0"
+                "of classes"
             )
-        # A copy in torch's aligned memory: the caller's array stays as it was, and equal weights
-        # give equal bits wherever numpy had put them.
-        vector_to_parameters(torch.tensor(weights), module.parameters())
-        return data, module
+
+    def _records(self, data: NodeData) -> Numbers:
+        return np.flatnonzero(data.train.numpy())
+
+    def _outputs(
+        self,
+        module: torch.nn.Module,
+        data: NodeData,
+        records: Numbers | None,
+        draws: torch.Generator,
+        training: bool,
+    ) -> Tensor:
+        matrix = data.propagation(self._file.PROPAGATION)
+        logits: Tensor = module(data.x, matrix, draws, training)
+        return logits if records is None else logits[torch.from_numpy(records)]
+
+    def _loss(self, outputs: Tensor, data: NodeData, records: Numbers) -> Tensor:
+        return torch.nn.functional.cross_entropy(outputs, data.y[torch.from_numpy(records)])
+
+    def _activate(self, outputs: Tensor) -> Tensor:
+        return torch.softmax(outputs, dim=1)

@@ -150,10 +150,13 @@ def _quietly(compute: Callable[[], float]) -> float:
 
 
 def _few(history: list[tuple[float, float, int]]) -> list[tuple[float, float, int]]:
-    """Merge neighbouring entries into a few, each with the least noise of what it stands for."""
+    """Merge neighbours into a few entries, each with the least noise and the highest rate."""
     size = -(-len(history) // _MOST_GROUPS)
     parts = [history[n : n + size] for n in range(0, len(history), size)]
-    return [(part[0][0], 1.0, sum(count for _, _, count in part)) for part in parts]
+    return [
+        (part[0][0], max(rate for _, rate, _ in part), sum(count for _, _, count in part))
+        for part in parts
+    ]
 
 
 def differs(one: float, other: float) -> bool:

@@ -171,6 +171,37 @@ class ClientFacts(Strict):
     budget: BudgetFacts | None
 
 
+class RecordsOfClient(Strict):
+    """Private training of one client: recorded rounds and noised gradients, and what they cost."""
+
+    name: str
+    rounds: int
+    steps: int
+    epsilon: Epsilon
+    budget: BudgetFacts | None
+
+
+class Records(Strict):
+    """What a run spends of one training record; a unit of its own beside the client.
+
+    Attributes:
+        statement: the one sentence to quote.
+        target, recorded: planned, and as the ledgers show it of the worst client.
+        clip, rate, noise: clip norm, sampling rate and noise multiplier, as planned.
+        steps: noised gradients of one client in the run, as planned.
+    """
+
+    statement: str
+    target: Epsilon
+    recorded: Epsilon
+    clip: str
+    rate: str
+    noise: str
+    steps: int
+    engines: tuple[Engine, ...]
+    clients: tuple[RecordsOfClient, ...]
+
+
 class Account(Strict):
     """Planned against recorded privacy loss of a run, per client and in all.
 
@@ -181,6 +212,7 @@ class Account(Strict):
         verdict: does the record bear the target out.
         reasons: why not.
         covered, not_covered: plan items of messages derived from a client's data.
+        records: the same for single training records; None without private training.
         evidence, failed: verdict on the ledgers themselves, and every step that failed.
     """
 
@@ -203,6 +235,7 @@ class Account(Strict):
     engines: tuple[Engine, ...]
     honest_share: tuple[Share, ...]
     clients: tuple[ClientFacts, ...]
+    records: Records | None = None
     notes: tuple[str, ...]
     evidence: str
     failed: tuple[str, ...]

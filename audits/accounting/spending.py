@@ -10,8 +10,8 @@ from typing import Any
 from audits.accounting.models import INFINITE, BudgetFacts, Epsilon
 from audits.book import Book, Sent
 from audits.drift import Yardstick
+from protocols.budget import Budget, Unit
 from protocols.plan import Item
-from protocols.policy import Budget
 from protocols.roster import Role
 
 _Sum = tuple[int, str]  # exchange, cohort digest
@@ -125,29 +125,30 @@ def budget_of(book: Book, party: str, noised: Sequence[Item]) -> dict[str, Any] 
     for entry in book.entries.get(party, ()):
         if entry["kind"] == "release" and entry["item"] in names:
             break
-        if entry["kind"] == "budget":
+        if entry["kind"] == "budget" and "unit" not in entry:
             found = entry
     return found
 
 
-def budget_facts(entry: dict[str, Any], cap: Budget) -> BudgetFacts:
+def budget_facts(entry: dict[str, Any], cap: Budget, unit: Unit = "client") -> BudgetFacts:
     """Return a budget entry with its labels; what cannot be read as a number is infinite."""
     value, delta = _decimal(entry["epsilon"]), _decimal(entry["delta"])
     usable = value is not None and delta is not None and float(delta) <= cap.delta
     return BudgetFacts(
         dataset=entry["dataset"][:80],
         entries=entry["entries"],
-        epsilon=_all_runs(value if usable and value else INFINITE, cap),
-        cap=_all_runs(repr(cap.epsilon), cap),
+        epsilon=_all_runs(value if usable and value else INFINITE, cap, unit),
+        cap=_all_runs(repr(cap.epsilon), cap, unit),
     )
 
 
-def _all_runs(value: str, cap: Budget) -> Epsilon:
+def _all_runs(value: str, cap: Budget, unit: Unit) -> Epsilon:
+    whole = unit == "client"
     return Epsilon(
         value=value,
-        unit="client",
-        adjacency="zero-out",
-        model="distributed-sum",
+        unit=unit,
+        adjacency="zero-out" if whole else "add-remove",
+        model="distributed-sum" if whole else "local",
         scope="all runs",
         delta=repr(cap.delta),
         assumptions=("every run of this site on this data set reserved from the same store",),

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 from audits.accounting.models import rounded_up
 from audits.asks import SUM_UP
 from audits.steps import Case, Check
 from audits.view import fail
 from audits.words import plural
+from protocols.budget import Budget, Unit, budget_key
 from protocols.ledger import Entry
 from protocols.roster import Role
 
@@ -93,37 +95,64 @@ def _received(case: Case, party: str, made: dict[int, str]) -> dict[int, int]:
     return found
 
 
+class _Claim(NamedTuple):
+    """What a budget of one unit may be spent on.
+
+    Attributes:
+        cap: the policy's.
+        draws: tells whether an entry says that noise was drawn.
+    """
+
+    cap: Budget | None
+    draws: Callable[[Entry], bool]
+
+
+def _claims(case: Case) -> dict[Unit, _Claim]:
+    noised = {item.id for item in case.plan.items if item.noise is not None}
+    found: dict[Unit, _Claim] = {}
+    if noised:
+        found["client"] = _Claim(
+            case.policy.budget, lambda e: e["kind"] == "release" and e["item"] in noised
+        )
+    if (training := case.plan.training) is not None:
+        cap = case.policy.training.budget if case.policy.training is not None else None
+        found[training.unit] = _Claim(cap, lambda e: e["kind"] == "training")
+    return found
+
+
 def budget(case: Case) -> str:
     """Where noise is planned, every client reserved its budget before any noise was drawn (O20)."""
-    noised = {item.id for item in case.plan.items if item.noise is not None}
-    found: dict[str, list[Entry]] = {}
+    claims = _claims(case)
+    found: dict[tuple[str, str], list[Entry]] = {}
     for party, entry in case.book.of_kind("budget"):
-        if not noised or case.roster.party(party).role is not Role.CLIENT:
+        unit = entry.get("unit", "client")
+        if unit not in claims or case.roster.party(party).role is not Role.CLIENT:
             fail("budget", f"{party} took from a budget, and no noise is planned for it")
-        found.setdefault(party, []).append(entry)
-    for party in case.roster.clients if noised else ():
-        _reserved(case, party, found.get(party, []), noised)
-    if not noised:
+        found.setdefault((party, unit), []).append(entry)
+    for unit, claim in claims.items():
+        for party in case.roster.clients:
+            _reserved(case, party, found.get((party, unit), []), unit, claim)
+    if not claims:
         return "no noise is planned, and no budget was touched"
-    return f"{len(found)} clients reserved their budget before any noise was drawn"
+    clients = len({party for party, _ in found})
+    return f"{clients} clients reserved their budget before any noise was drawn"
 
 
-def _reserved(case: Case, party: str, found: Sequence[Entry], noised: set[str]) -> None:
+def _reserved(case: Case, party: str, found: Sequence[Entry], unit: Unit, claim: _Claim) -> None:
     if len(found) != 1:
         fail("budget", f"{party} reserved its budget {len(found)} times, not once (O20)")
     (entry,) = found
-    if entry["dataset"] != case.plan.data.name or not entry["entries"]:
+    if entry["dataset"] != budget_key(case.plan.data.name, unit) or not entry["entries"]:
         fail("budget", f"{party} took from the budget of other data")
     numbers = (entry["epsilon"], entry["delta"])
     if not (_DIGEST.fullmatch(entry["head"]) and all(map(_NUMBER.fullmatch, numbers))):
         fail("budget", f"the budget entry of {party} states no head or no number")
-    (epsilon, delta), cap = map(float, numbers), case.policy.budget
+    (epsilon, delta), cap = map(float, numbers), claim.cap
     # What an entry states is rounded up, so what it is compared with must be too.
     if cap is None or epsilon > float(rounded_up(cap.epsilon)) or delta > cap.delta:
         fail("budget", f"the budget of {party} is exceeded (O20)")
     for other in case.book.entries.get(party, []):
-        early = other["kind"] == "release" and other["item"] in noised
-        if early and other["seq"] < entry["seq"]:
+        if claim.draws(other) and other["seq"] < entry["seq"]:
             fail("budget", f"{party} noised a message before it reserved its budget (O20)")
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import hmac
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -11,7 +12,8 @@ from audits.steps import Case, Check, NotChecked
 from audits.view import fail, json_digest
 from protocols.roster import Role
 
-_METRICS = {"best_round", "test_accuracy", "test_accuracy_client_mean", "val_accuracy"}
+_MERITS = {"val_accuracy": (1, 0.0), "val_roc_auc": (1, 0.5), "val_rmse": (-1, math.inf)}
+"""Validation metrics by which the best round is chosen: sign, and what an undefined one counts."""
 _FILES = {"final": "model", "best": "best"}  # file in checkpoints/ -> its digest in the ledger
 
 
@@ -58,7 +60,9 @@ def _unscored(case: Case) -> bool:
     if case.view.metrics_text:
         return False
     claimed = case.result.get("metrics")
-    if claimed != dict.fromkeys(_METRICS):
+    known = claimed if isinstance(claimed, dict) else {}
+    named = "best_round" in known and set(known) & set(_MERITS)
+    if not named or any(value is not None for value in known.values()):
         fail("result", "result.json states metrics, and metrics.jsonl has none")
     if "best" in case.view.weights:
         fail("result", "there is a best model, and no score by which it could be chosen")
@@ -92,10 +96,11 @@ def _best(case: Case) -> int:
     claimed = case.result.get("metrics")
     if not isinstance(claimed, dict):
         fail("result", "result.json holds no metrics")
-    rows = [row for row in case.metrics if isinstance(row.get("val_accuracy"), int | float)]
+    merits = [_merit(row) for row in case.metrics]
+    rows = [(merit, row) for merit, row in zip(merits, case.metrics, strict=True) if merit]
     if not rows:
         fail("result", "metrics.jsonl holds no validation score")
-    best: dict[str, Any] = max(rows, key=lambda row: row["val_accuracy"])  # first among equals
+    best: dict[str, Any] = max(rows, key=lambda found: found[0])[1]  # first among equals
     expected = {"best_round" if name == "round" else name: best[name] for name in best}
     if json_digest(claimed) != json_digest(expected):
         fail("result", "the metrics of result.json are not those of the best line of metrics.jsonl")
@@ -103,6 +108,15 @@ def _best(case: Case) -> int:
     if type(number) is not int:
         fail("result", "a line of metrics.jsonl names no round")
     return number
+
+
+def _merit(row: Mapping[str, Any]) -> tuple[float] | None:
+    """Return how good a line's validation score is, in a tuple; None if it has none."""
+    for name, (sign, undefined) in _MERITS.items():
+        value = row.get(name, "")
+        if value is None or (isinstance(value, int | float) and not isinstance(value, bool)):
+            return (sign * (undefined if value is None else value),)
+    return None
 
 
 def _same(one: str, other: str) -> bool:

@@ -6,7 +6,7 @@ It never holds a secret key. Per round it keeps uploads only until the total is 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Literal
 
 from crypto.errors import CryptoError
 from crypto.samplers import entropy
@@ -54,6 +54,11 @@ class AggregatorSession(OpeningSession):
         self._form = form
         self._fixed: tuple[int, frozenset[str]] = (0, frozenset())  # whom an opened sum counts
         self._summed: dict[tuple[str, int, str], int] = {}  # sums of an item, round and client
+        self._asking = False
+        self.asking = ""  # name of the exchange asked last
+        self.answered = 0  # Asks that are over
+        self.outcome: Reply | None = None  # of the last one; None: its round was lost
+        self.tally: dict[str, float] = {}  # the driver's own counts, kept with this session
 
     def ask(self, ask: Ask, round: int) -> list[Parcel]:
         """Begin an Ask: returns one envelope per cohort member that is there.
@@ -71,6 +76,8 @@ class AggregatorSession(OpeningSession):
         try:
             return self._ask(ask, round)
         except RoundLost:
+            self._settle(None)
+            self._out([])
             raise
         except Exception as error:
             self.die(error)
@@ -78,6 +85,7 @@ class AggregatorSession(OpeningSession):
 
     def _ask(self, ask: Ask, round: int) -> list[Parcel]:
         exchange = self._form.find(ask)
+        self.asking = exchange.name
         self.papers.policy.check_cohort(ask.cohort.size)
         members = self._there(ask.cohort._members, round)
         self.move(Event.ASK)
@@ -91,6 +99,7 @@ class AggregatorSession(OpeningSession):
         where = Where(round, self._exchange_number, members, given, slot=slot)
         pairs = self._rests_on(exchange, where)
         self._collection, self._reply = Collection(self.papers, exchange, where, pairs), None
+        self._asking = True
         return self._out(
             [
                 self.send(item.id, [call, *self._parts(ask.handed, member)], member, where)
@@ -158,8 +167,8 @@ class AggregatorSession(OpeningSession):
             (refusal,) = self._inbox.read(letter, (Refusal,))
             code = refusal.code if isinstance(refusal, Refusal) else 0
             error = Refused(letter.header.sender, REFUSALS[min(code, len(REFUSALS) - 1)])
-            self._out([])  # the refusal that ends the run stands in the ledger
             self.die(error)
+            self._out([])  # the refusal that ends the run stands in the ledger
             raise error
         if item == "key.offer":
             self._take_key(letter, data)
@@ -187,10 +196,14 @@ class AggregatorSession(OpeningSession):
         """
         self.alive()
         try:
-            return self._out(self._advance())
+            parcels = self._advance()
+            if self._asking and self.state is State.READY:
+                self._settle(self._reply)
+            return self._out(parcels)
         except RoundLost:
             self.move(Event.LOST)
             self._collection = self._unmasking = None
+            self._settle(None)
             self._out([])
             raise
         except (CryptoError, UnfitMessage) as error:
@@ -200,7 +213,38 @@ class AggregatorSession(OpeningSession):
             self.die(error)
             raise
 
+    def _settle(self, outcome: Reply | None) -> None:
+        """Note how an Ask ended, to be kept before it is used."""
+        self._asking, self.outcome = False, outcome
+        self.answered += 1
+
+    def go_on(self) -> list[Parcel]:
+        """After a kill: return what was sent last, or else what is to be sent next.
+
+        The same bytes, so a party that answered before the kill gives the same answer again.
+        """
+        self.alive()
+        return self._outstanding or self.advance()
+
+    def name_of(self, ask: Ask) -> str:
+        """Return the name of the exchange that an Ask is; raises TypeError if there is none."""
+        return self._form.find(ask).name
+
+    @property
+    def fresh(self) -> bool:
+        """Whether nothing was sent in this run yet."""
+        return self._setup is None and not self._exchange_number
+
+    @property
+    def under_way(self) -> Literal["", "keys", "ask"]:
+        """What a session that was taken up after a kill was in the middle of."""
+        if self.state is State.KEYING:
+            return "keys"
+        return "ask" if self._asking else ""
+
     def _advance(self) -> list[Parcel]:
+        if self._taking is not None:
+            return self._take_off()
         if self.state is State.KEYING:
             return self._set_up(self._agreed)
         if self.state is State.VOTING:

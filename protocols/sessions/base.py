@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
 
 from protocols.control import REFUSALS, Refusal
 from protocols.errors import (
@@ -32,6 +32,13 @@ class Parcel:
     data: bytes = field(repr=False)
 
 
+class Keeper(Protocol):
+    """Keeps a session's state where it survives its process."""
+
+    def save(self, session: Session) -> None:
+        """Keep the state as it is now; raises LedgerError if that is not possible."""
+
+
 class Session:
     """One role in one run.
 
@@ -46,7 +53,8 @@ class Session:
         self.name, self.role = papers.me.party.name, papers.me.party.role
         self._gateway, self._inbox = Gateway(papers, ledger, rounding), Inbox(papers, ledger)
         self.state = State.NEW
-        self.last_error: Exception | None = None  # for the local operator only; never sent
+        self.keeper: Keeper | None = None  # keeps this session's state for after a kill
+        self.last_error: BaseException | None = None  # for the local operator only; never sent
         ledger.record(
             "plan",
             {
@@ -67,7 +75,7 @@ class Session:
         if self.state in (State.DEAD, State.CLOSED):
             raise LocalProtocolError(f"This session of {self.name} is over ({self.state}).")
 
-    def die(self, error: Exception) -> None:
+    def die(self, error: BaseException) -> None:
         """End the session for good and remember why, locally."""
         self.state, self.last_error = State.DEAD, error
 
@@ -91,19 +99,34 @@ class Session:
         message = Refusal(code=REFUSALS.index(code))
         return self.send(f"refusal.{self.role}", [message], recipient, where)
 
+    def commit(self) -> None:
+        """Keep the state, then make the ledger durable; only after both may anything leave.
+
+        In this order, so that whatever a ledger says, the state kept beside it knows of.
+
+        Raises:
+            LedgerError: one of them could not be written; nothing may be sent.
+        """
+        if self.keeper is not None:
+            self.keeper.save(self)
+        self.ledger.commit()
+
     def close(self, result: Mapping[str, str] | None = None) -> None:
-        """End the run: record the last entry and write it.
+        """End the run: record the last entry and write it. Harmless when repeated.
 
         Args:
             result: digests of what a finished run leaves (model, metrics), at the aggregator.
         """
-        if self.state not in (State.DEAD, State.CLOSED):
+        if self.state is State.CLOSED:
+            self.ledger.commit()
+            return
+        if self.state is not State.DEAD:
             self.move(Event.CLOSE)
         facts: dict[str, Any] = {"state": str(self.state)}
         if result is not None:
             facts["result"] = dict(result)
         self.ledger.record("close", facts)
-        self.ledger.commit()
+        self.commit()
 
 
 def refusal_code(error: Exception) -> str:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+from collections.abc import Mapping
 from typing import Any
 
 from protocols.boxes import by_peers, open_boxes
@@ -35,7 +37,8 @@ class ClientSession(HoldingSession):
     ) -> None:
         super().__init__(papers, ledger, rounding)
         self._site, self._exchanges = site, {e.name: e for e in form.exchanges}
-        self._repeat: tuple[bytes | None, list[Parcel]] = (None, [])
+        self._repeat: tuple[bytes, list[Parcel]] = (b"", [])  # digest of the last, its answer
+        self.learnt = 0  # how often the site may have changed
         # What this client sealed for others, until the others' boxes come back in the same round.
         self._boxed: dict[type[Message], tuple[int, tuple[str, int, str]]] = {}
 
@@ -50,9 +53,10 @@ class ClientSession(HoldingSession):
             RemoteProtocolError: not authentic, a replay, or for another run or party.
             LedgerError: the record could not be written; nothing is returned, nothing leaves.
         """
+        digest = hashlib.sha256(data).digest()
+        if digest == self._repeat[0]:
+            return self._repeat[1]  # a refusal too, whoever lost it
         self.alive()
-        if data == self._repeat[0]:
-            return self._repeat[1]
         letter = self._inbox.open(data)
         try:
             replies = self._handle(letter)
@@ -61,13 +65,24 @@ class ClientSession(HoldingSession):
             raise
         except Exception as error:
             replies = [self._refuse(error, letter)]
+        self._repeat = (digest, replies)
         try:
-            self.ledger.commit()
-        except LedgerError as error:
+            self.commit()
+        except BaseException as error:  # whatever failed: this answer never leaves
+            self._repeat = (b"", [])
             self.die(error)
             raise
-        self._repeat = (data, replies)
         return replies
+
+    def die(self, error: BaseException) -> None:
+        """End the session for good; nothing but its refusal is said again."""
+        super().die(error)
+        self._repeat = (b"", [])
+
+    def close(self, result: Mapping[str, str] | None = None) -> None:
+        """End; nothing is said again."""
+        self._repeat = (b"", [])
+        super().close(result)
 
     def _refuse(self, error: Exception, letter: Letter) -> Parcel:
         header = letter.header
@@ -98,6 +113,8 @@ class ClientSession(HoldingSession):
             self._unbox(kind, message.boxes, where) if isinstance(message, Boxes) else message
             for kind, message in zip(exchange.given, given, strict=True)
         ]
+        self.learnt += 1
+        self._open_training(exchange, where)
         try:
             said = exchange.answer(self._site, *arguments)
         except ArithmeticError as error:
@@ -106,6 +123,7 @@ class ClientSession(HoldingSession):
                 why="the step size is too large for these features",
                 fix="lower model.lr, or scale the features; nothing was sent",
             ) from error
+        self._check_trained(exchange)
         messages = () if said is None else said if isinstance(said, tuple) else (said,)
         if {type(m) for m in messages} != set(exchange.back) or len(messages) != len(exchange.back):
             raise LocalProtocolError(f"The answer of {exchange.name!r} is not what it declares.")

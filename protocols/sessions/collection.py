@@ -29,7 +29,7 @@ from protocols.views import ClearView, HandedView, TotalView
 
 
 @dataclass(frozen=True)
-class _Kept:
+class Kept:
     """What is kept of a letter: its signed header, and the body until it was used (O9)."""
 
     header: bytes = field(repr=False)
@@ -53,7 +53,7 @@ class Collection:
         self._pairs = pairs
         self.exchange, self.where, self._papers = exchange, where, papers
         self.survivors: tuple[str, ...] = ()
-        self._letters: dict[tuple[str, str], _Kept] = {}
+        self._letters: dict[tuple[str, str], Kept] = {}
         self._blind: Vector | None = None
         kinds = dict.fromkeys(kind.disclosure for kind in exchange.back)
         self._expected = [self._item(d) for d in kinds] or [f"{exchange.name}.ack"]
@@ -87,7 +87,7 @@ class Collection:
             # Handed on as evidence, it would make every holder refuse.
             raise BadEnvelope("A client's masks rest on other keys than were agreed on.")
         evidence = evidence_of(header, letter.envelope.signature)
-        kept = _Kept(signed_header(letter.envelope), evidence, letter.body)
+        kept = Kept(signed_header(letter.envelope), evidence, letter.body)
         self._letters[header.sender, header.item] = kept
 
     def check_place(self, letter: Letter) -> None:

@@ -10,12 +10,13 @@ O7).
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
 from crypto.errors import CryptoError
 from protocols.ballots import ballot_of, check_evidence
+from protocols.budget import Budget, Unit, budget_key
 from protocols.control import (
     Key,
     PairBoxes,
@@ -29,6 +30,7 @@ from protocols.control import (
 )
 from protocols.disclosures import Disclosure
 from protocols.errors import BadEnvelope, LocalProtocolError
+from protocols.forms import Exchange
 from protocols.groups import Group, Slot, epoch_of, planned_degree, slot_of, slots
 from protocols.guards import encryption, find
 from protocols.inbox import Letter
@@ -36,9 +38,11 @@ from protocols.ledger import Ledger
 from protocols.noising import run_divergence
 from protocols.pairs import Pairs
 from protocols.papers import Papers, Where
+from protocols.private_steps import check_training
 from protocols.roster import Role
 from protocols.sessions.base import Parcel, Session
 from protocols.sessions.table import Event
+from protocols.training import training_divergence
 
 _Members = frozenset[str]
 
@@ -59,22 +63,46 @@ class HoldingSession(Session):
         if not any(item.id in ("key.offer", "pair.call") for item in papers.plan.items):
             self.move(Event.BEGIN)
         if any(item.noise is not None for item in papers.plan.items):
-            self._reserve()
+            self._reserve("client", run_divergence(papers.plan), papers.policy.budget)
+        self._trained = (0, 0)  # rounds whose training was private, and the last of them
+        check_training(papers.plan, papers.policy)
+        if papers.plan.training is not None and papers.policy.training is not None:
+            if papers.training is None or papers.training.plan != papers.plan.training:
+                raise LocalProtocolError("This client has nothing to draw private batches with.")
+            curve, cap = training_divergence(papers.plan.training), papers.policy.training.budget
+            self._reserve(papers.plan.training.unit, curve, cap)
 
-    def _reserve(self) -> None:
+    def _reserve(self, unit: Unit, rdp: Sequence[float], cap: Budget | None) -> None:
         """Take the whole run's spending from the site's budget before any noise is drawn (O20)."""
         papers = self.papers
-        if papers.reserve is None or papers.policy.budget is None:
+        if papers.reserve is None or cap is None:
             raise LocalProtocolError("This client has no privacy budget to draw noise from.")
-        facts = papers.reserve(
-            dataset=papers.plan.data.name,
-            run=papers.run,
-            rdp=run_divergence(papers.plan),
-            cap=papers.policy.budget,
-        )
-        self.ledger.record("budget", facts)
+        key = budget_key(papers.plan.data.name, unit)
+        facts = papers.reserve(dataset=key, run=papers.run, rdp=rdp, cap=cap)
+        self.ledger.record("budget", facts if unit == "client" else {**facts, "unit": unit})
 
-    def die(self, error: Exception) -> None:
+    def _open_training(self, exchange: Exchange, where: Where) -> None:
+        """Allow a round's noised gradients, once, and put that into the ledger.
+
+        The entry is durable before anything computed from these gradients leaves, like any other.
+        """
+        training, (rounds, latest) = self.papers.training, self._trained
+        if training is None or not exchange.per_round or where.round == latest:
+            return
+        training.open(where.round, rounds)
+        self._trained = (rounds + 1, where.round)
+        self.ledger.record("training", training.facts(where.round))
+
+    def _check_trained(self, exchange: Exchange) -> None:
+        """Refuse an answer that should come from noised gradients if none was taken."""
+        training = self.papers.training
+        learnt = exchange.per_round and not set(exchange.back) <= set(exchange.held_out)
+        if training is not None and learnt and not training.taken:
+            raise LocalProtocolError(
+                f"Training in {exchange.name!r} took no noised gradient; nothing was sent."
+            )
+
+    def die(self, error: BaseException) -> None:
         """End the session for good and forget the pair secrets."""
         super().die(error)
         self.papers.pairs = None

@@ -8,6 +8,7 @@ and overlapping cohorts of one round never (O5, O8).
 from __future__ import annotations
 
 import contextlib
+import hashlib
 from collections.abc import Mapping
 
 from crypto.errors import CryptoError
@@ -32,6 +33,8 @@ class KeyAuthoritySession(Session):
         super().__init__(papers, ledger, rounding)
         self._secret: SecretKey | None = None
         self._epoch = -1
+        # Digest of the last envelope, and its answer: None while it is being opened.
+        self._repeat: tuple[bytes, list[Parcel] | None] = (b"", [])
         self._opened: dict[int, list[tuple[int, frozenset[str], frozenset[str]]]] = {}
 
     def receive(self, data: bytes) -> list[Parcel]:
@@ -41,23 +44,35 @@ class KeyAuthoritySession(Session):
             RemoteProtocolError: not authentic, a replay, or for another run.
             LedgerError: the record could not be written; nothing is opened, nothing leaves.
         """
+        digest, again = hashlib.sha256(data).digest(), False
+        if digest == self._repeat[0]:
+            if self._repeat[1] is not None:
+                return self._repeat[1]  # a refusal too, whoever lost it
+            again = True  # killed between the record of this opening and its answer
         self.alive()
-        letter = self._inbox.open(data)
+        letter = self._inbox.open(data, again=again)
         try:
-            reply = self._make_key(letter) if letter.item.id == "key.call" else self._open(letter)
+            replies = [self._answer(letter, digest, again)]
         except LedgerError as error:
             self.die(error)
             raise
         except Exception as error:
             self.die(error)
             where = Where(letter.header.round, letter.header.exchange)
-            reply = self.refusal(error, letter.header.sender, where)
+            replies = [self.refusal(error, letter.header.sender, where)]
+        self._repeat = (digest, replies)
         try:
-            self.ledger.commit()
-        except LedgerError as error:
+            self.commit()
+        except BaseException as error:  # whatever failed: this answer never leaves
+            self._repeat = (b"", [])
             self.die(error)
             raise
-        return [reply]
+        return replies
+
+    def _answer(self, letter: Letter, digest: bytes, again: bool) -> Parcel:
+        if letter.item.id == "key.call":
+            return self._make_key(letter)
+        return self._open(letter, digest, again)
 
     def _make_key(self, letter: Letter) -> Parcel:
         """Make the key of an epoch; the one before it is destroyed first (O9)."""
@@ -77,16 +92,21 @@ class KeyAuthoritySession(Session):
         where = Where(round=header.round, exchange=header.exchange)
         return self.send("key.offer", [Key(public_key=public.raw)], EVERYONE, where)
 
-    def _open(self, letter: Letter) -> Parcel:
+    def _open(self, letter: Letter, digest: bytes, again: bool) -> Parcel:
         self.move(Event.OPEN)
         (request,) = self._inbox.read(letter, (OpenRequest,))
         if not isinstance(request, OpenRequest) or self._secret is None:
             raise LocalProtocolError("This key authority holds no key.")
         header, members = letter.header, self.papers.roster.unmask(request.members)
-        survivors = self._vouched(request.headers, letter, members)
-        self._once(header, members, survivors)
-        # Durable before the total is opened: a restart must not open the round again (O5).
-        self.ledger.commit()
+        if again:  # only what was vouched for and recorded before
+            if header.exchange not in {e for e, _, _ in self._opened.get(header.round, [])}:
+                raise BadEnvelope("An opening is taken up that was never recorded.")
+        else:
+            survivors = self._vouched(request.headers, letter, members)
+            self._once(header, members, survivors)
+            # Durable before the total is opened: a restart must not open another (O5).
+            self._repeat = (digest, None)
+            self.commit()
         scheme = self.papers.scheme
         if scheme is None:
             raise LocalProtocolError("This key authority has no encryption scheme.")
@@ -167,13 +187,15 @@ class KeyAuthoritySession(Session):
             },
         )
 
-    def die(self, error: Exception) -> None:
+    def die(self, error: BaseException) -> None:
         """End the session for good and destroy the secret key (O9)."""
         super().die(error)
+        self._repeat = (b"", [])  # nothing but a refusal is said again
         self._destroy()
 
     def close(self, result: Mapping[str, str] | None = None) -> None:
         """Destroy the secret key, record it, and end (O9)."""
+        self._repeat = (b"", [])
         self._destroy()
         super().close(result)
 

@@ -28,6 +28,7 @@ class KeyingSession(Session):
     def __init__(self, papers: Papers, ledger: Ledger, rounding: bytes) -> None:
         super().__init__(papers, ledger, rounding)
         self._exchange_number = 0
+        self._outstanding: list[Parcel] = []  # sent last, perhaps unanswered
         self._key_envelope: bytes | None = None
         self._setup: Setup | None = None
         if not self._planned("key.call") and not self._planned("pair.call"):
@@ -157,8 +158,9 @@ class KeyingSession(Session):
         self._key_envelope = data
 
     def _out(self, parcels: list[Parcel]) -> list[Parcel]:
+        self._outstanding = parcels
         try:
-            self.ledger.commit()
+            self.commit()
         except Exception as error:
             self.die(error)
             raise

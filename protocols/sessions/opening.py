@@ -42,6 +42,7 @@ class OpeningSession(KeyingSession):
         self._unmasking: Unmasking | None = None
         self._vanished: tuple[int, frozenset[str]] = (0, frozenset())  # of the round, so far
         self._reply: Reply | None = None
+        self._taking: Keys | None = None  # masks to take off a sum that is recorded as opened
 
     def _gone(self, round: int) -> frozenset[str]:
         """Return who vanished in a round, so far."""
@@ -136,18 +137,30 @@ class OpeningSession(KeyingSession):
             self.move(Event.COLLECTED)
             return [self._request(masks)]
         if asked.masked:
-            self._record_open()
-            self._reply = asked.reply(asked.unmasked(masks))
-        else:
-            self._reply = asked.reply(asked.clear_total())
+            return self._record_open(masks)
+        self._reply = asked.reply(asked.clear_total())
         self.move(Event.ANSWERED)
         return []
 
-    def _record_open(self) -> None:
-        """Record, durably, that a sum is opened before it is (O5)."""
+    def _record_open(self, masks: Keys) -> list[Parcel]:
+        """Record, durably, that a sum is opened before it is (O5).
+
+        The masks are kept with the record: killed in between, this session finishes the very same
+        opening instead of beginning another.
+        """
         asked = self._asked
+        self._taking, self._outstanding = masks, []
         self.ledger.record("open", open_facts(self.papers.cohort(asked.where), asked))
-        self.ledger.commit()
+        self.commit()
+        return self._take_off()
+
+    def _take_off(self) -> list[Parcel]:
+        asked, masks = self._asked, self._taking
+        if masks is None:
+            raise LocalProtocolError("No sum is being opened.")
+        self._reply, self._taking = asked.reply(asked.unmasked(masks)), None
+        self.move(Event.ANSWERED)
+        return []
 
     def _request(self, masks: Keys) -> Parcel:
         """Ask the authority to open the blinded total; only this session can take the blind off."""

@@ -10,7 +10,7 @@ from secure_fgl.cli._output import cell, console, grid, print_pairs, say
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from audits.accounting.models import Account, ClientFacts, Epsilon
+    from audits.accounting.models import Account, BudgetFacts, Epsilon, Records
 
 MOST_CLIENTS = 20  # rows; the others stand in the JSON
 COLOUR = {"FALSIFIED": "bold red", "NOT FALSIFIED": "green", "NO CLAIM": "yellow"}
@@ -30,6 +30,8 @@ def print_account(found: Account) -> None:
     """Print an account on stdout; of many clients only those that spent most."""
     out = console(stderr=False)
     say(found.statement, style="bold", stderr=False)
+    if found.records is not None:
+        say(found.records.statement, style="bold", stderr=False)
     out.print()
     print_pairs(_head(found))
     out.print()
@@ -38,6 +40,8 @@ def print_account(found: Account) -> None:
         print_pairs(_labels(found))
         tables += [_noise(found), _scopes(found), _items(found), _views(found), _engines(found)]
         tables += [_shares(found), _clients(found)]
+    if found.records is not None:
+        tables += [_engines(found.records), _trained(found.records)]
     for table in tables:
         if table.row_count:
             out.print(table)
@@ -143,7 +147,7 @@ def _views(found: Account) -> Table:
     return table
 
 
-def _engines(found: Account) -> Table:
+def _engines(found: Account | Records) -> Table:
     table = grid(["Arithmetic", ">ε", ">Ratio", "Note"])
     for row in found.engines:
         table.add_row(cell(row.engine), shown(row.epsilon), row.ratio, cell(row.note))
@@ -168,7 +172,7 @@ def _clients(found: Account) -> Table:
             str(client.opened),
             str(client.fewest_honest),
             shown(client.epsilon),
-            cell(_budget(client)),
+            cell(_budget(client.budget)),
         )
     if len(ordered) > MOST_CLIENTS:
         rest = len(ordered) - MOST_CLIENTS
@@ -177,8 +181,26 @@ def _clients(found: Account) -> Table:
     return table
 
 
-def _budget(client: ClientFacts) -> str:
-    if client.budget is None:
+def _trained(found: Records) -> Table:
+    """List what training spent of one record, client by client."""
+    ordered = sorted(found.clients, key=lambda c: (-c.epsilon.as_float(), c.name))
+    unit = found.recorded.unit
+    table = grid([f"Client, for one {unit}", ">Rounds", ">Gradients", ">ε", "Budget"])
+    for client in ordered[:MOST_CLIENTS]:
+        counts = (str(client.rounds), str(client.steps))
+        table.add_row(
+            cell(client.name), *counts, shown(client.epsilon), cell(_budget(client.budget))
+        )
+    table.caption = (
+        f"Each gradient clipped to {found.clip}, noise multiplier {found.noise}, batches at rate "
+        f"{found.rate}; {found.steps} gradients planned for δ = {found.recorded.delta}."
+    )
+    table.caption_justify = "left"
+    return table
+
+
+def _budget(found: BudgetFacts | None) -> str:
+    if found is None:
         return "none recorded"
-    spent, cap = shown(client.budget.epsilon), shown(client.budget.cap)
-    return f"ε {spent} of {cap} in {client.budget.entries} runs on {client.budget.dataset}"
+    spent, cap = shown(found.epsilon), shown(found.cap)
+    return f"ε {spent} of {cap} in {found.entries} runs on {found.dataset}"

@@ -9,6 +9,7 @@ import typer
 from secure_fgl import __version__
 from secure_fgl.cli._verb import EXAMPLE, NoColor, example
 from secure_fgl.cli.audit import app as audit
+from secure_fgl.cli.init import init
 from secure_fgl.cli.list import catalogue
 from secure_fgl.cli.plan import plan
 from secure_fgl.cli.run import run
@@ -48,6 +49,7 @@ def root(
     """
 
 
+app.command("init", epilog=EXAMPLE["init"])(init)
 app.command("plan", epilog=EXAMPLE["plan"])(plan)
 app.command("run", epilog=EXAMPLE["run"])(run)
 app.add_typer(audit, name="audit")

@@ -15,7 +15,7 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 
-from secure_fgl.cli._output import console
+from secure_fgl.cli._output import HEADLINES, console
 
 PATIENCE = 2.0  # seconds; what is shorter needs no bar
 LINES = 10  # progress lines in a log that is not a terminal
@@ -48,7 +48,7 @@ class RunProgress:
         """Take note of a finished round; see `secure_fgl.federation.Progress`."""
         if not self._worthwhile(round, rounds):
             return
-        text = _accuracies(metrics)
+        text = _scores(metrics)
         if self._out.is_terminal:
             self._draw(round, rounds, text)
         elif round == rounds or round * LINES // rounds > self._told:
@@ -84,7 +84,9 @@ class RunProgress:
         self._bar.update(self._bar.task_ids[0], completed=round, scores=text, after=after)
 
 
-def _accuracies(metrics: Mapping[str, Any]) -> str:
-    named = (("val", metrics.get("val_accuracy")), ("test", metrics.get("test_accuracy")))
-    told = [f"{name} {value:.3f}" for name, value in named if isinstance(value, float)]
+def _scores(metrics: Mapping[str, Any]) -> str:
+    headline = next((name for name in HEADLINES if name in metrics), "")
+    named = (("val", headline.replace("test_", "val_", 1)), ("test", headline))
+    found = [(name, metrics.get(metric)) for name, metric in named]
+    told = [f"{name} {value:.3f}" for name, value in found if isinstance(value, float)]
     return "  ".join(told) or "not scored"

@@ -37,6 +37,7 @@ def example(*lines: str) -> str:
 
 
 EXAMPLE = {
+    "init": example("secure-fgl init pilot", "secure-fgl init pilot --task rating"),
     "plan": example(
         "secure-fgl plan examples/banks.yaml --out plan.json",
         "secure-fgl plan examples/banks.yaml --against plan.json",

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, get_args
 
 import typer
 
 from secure_fgl.cli._verb import Format, FormatOption, verb
+
+if TYPE_CHECKING:
+    from secure_fgl.data.sources._source import Shape
 
 Rows = Iterator[tuple[str, str]]
 
@@ -20,12 +23,30 @@ def _algorithms() -> Rows:
 
 
 def _datasets() -> Rows:
-    from secure_fgl.data import dataset_names, spec_of
+    for name, shape in _shapes().items():
+        label = ", SYNTHETIC DATA" if shape.synthetic else ""
+        yield name, f"{shape.task} task, {', '.join(_sizes(shape))}{label}"
 
-    for name in dataset_names():
-        spec = spec_of(name, clients=1)
-        label = ", SYNTHETIC DATA" if spec.synthetic else ""
-        yield name, f"{spec.task} task, {spec.features} features, {spec.classes} classes{label}"
+
+def _shapes() -> dict[str, Shape]:
+    from secure_fgl.data import dataset_names, published_shape
+
+    return {name: published_shape(name) for name in dataset_names()}
+
+
+def _sizes(shape: Shape) -> list[str]:
+    if shape.task == "rating":
+        return [
+            f"{shape.records} ratings from {shape.lowest:g} to {shape.highest:g}",
+            f"{shape.users} users",
+            f"{shape.items} items",
+        ]
+    answers = "classes" if not shape.multilabel else "label" if shape.classes == 1 else "labels"
+    return [
+        f"{shape.records} {shape.task}s",
+        f"{shape.features} features",
+        f"{shape.classes} {answers}",
+    ]
 
 
 def _partitions() -> Rows:
@@ -33,7 +54,7 @@ def _partitions() -> Rows:
     from secure_fgl.data._folder import members
 
     for name, module in sorted(members(partitions).items()):
-        yield name, _first_line(module.__doc__)
+        yield name, f"{', '.join(module.KINDS)}: {_first_line(module.__doc__)}"
 
 
 def _policies() -> Rows:
@@ -51,13 +72,48 @@ def _policies() -> Rows:
 
 def _models() -> Rows:
     from algorithms.nn import model, model_names
+    from algorithms.tasks import Kind
 
-    for name in model_names():
-        yield name, _first_line(model(name).__doc__)
+    for task in get_args(Kind):
+        for name in model_names(task):
+            yield name, f"{task} task: {_first_line(model(name, task).__doc__)}"
 
 
 def _first_line(text: str | None) -> str:
     return (text or "").strip().partition("\n")[0].rstrip(":")
+
+
+def _print_datasets() -> None:
+    """Print the data sets, a table for each kind of task; names and sizes fit 80 columns."""
+    from secure_fgl.cli._output import cell, console, grid, say
+
+    heads = {
+        "node": ("Node classification", [">Nodes", ">Features", ">Classes"]),
+        "graph": ("Graph classification", [">Graphs", ">Features", ">Classes"]),
+        "rating": ("Ratings", [">Ratings", ">Users", ">Items", ">From", ">To"]),
+    }
+    shapes, out = _shapes(), console(stderr=False)
+    for task, (title, columns) in heads.items():
+        table = grid(["Name", *columns], title=title)
+        for name, shape in shapes.items():
+            if shape.task == task:
+                label = " (SYNTHETIC DATA)" if shape.synthetic else ""
+                table.add_row(cell(f"{name}{label}"), *(cell(size) for size in _columns(shape)))
+        out.print(table)
+    say(
+        "Names that begin with pyg/ are downloaded by PyG when they are first used; its other sets "
+        "need their sizes as data.options. *: yes-or-no labels instead of classes. "
+        "For data of your own: secure-fgl init DIR.",
+        stderr=False,
+    )
+
+
+def _columns(shape: Shape) -> list[str]:
+    if shape.task == "rating":
+        counts, scale = (shape.records, shape.users, shape.items), (shape.lowest, shape.highest)
+        return [*(f"{count:,}" for count in counts), *(f"{end:g}" for end in scale)]
+    mark = "*" if shape.multilabel else ""
+    return [f"{shape.records:,}", f"{shape.features:,}", f"{mark}{shape.classes}"]
 
 
 SUBJECTS = {
@@ -78,7 +134,11 @@ def catalogue(
     from secure_fgl.cli._inputs import choose
     from secure_fgl.cli._output import print_json, print_pairs
 
-    rows = list(SUBJECTS[choose("list", subject, SUBJECTS)]())
+    chosen = SUBJECTS[choose("list", subject, SUBJECTS)]
+    if chosen is _datasets and format is Format.table:
+        _print_datasets()
+        return 0
+    rows = list(chosen())
     if format is Format.json:
         print_json([{"name": name, "summary": summary} for name, summary in rows])
     else:

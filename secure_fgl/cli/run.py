@@ -28,6 +28,9 @@ def run(
     plan_file: Annotated[
         Path | None, typer.Option("--plan", help="An approved plan; nothing beyond it is sent.")
     ] = None,
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Go on with the run in --out, which was killed.")
+    ] = False,
     format: FormatOption = Format.table,
 ) -> int:
     """Train, write the run folder with every party's ledger, and report what left.
@@ -42,6 +45,7 @@ def run(
     approved = load_plan(plan_file) if plan_file is not None else None
     # Nothing but the result may reach stdout, whatever a library likes to print.
     with contextlib.redirect_stdout(sys.stderr):
+        from secure_fgl.errors import UsageError
         from secure_fgl.federation import Federation
         from secure_fgl.runs import RunFolder
 
@@ -49,9 +53,12 @@ def run(
         wanted = federation.plan()
         if approved is not None:
             _hold_to(approved, wanted)
-        folder = RunFolder(out or federation.default_folder())  # refused before the plan is shown
+        if resume and out is None:
+            raise UsageError("--resume needs --out, the folder of the run that was killed.")
+        # Refused before the plan is shown.
+        folder = RunFolder(out or federation.default_folder(), again=resume)
         _announce(approved or wanted, federation, table=format is Format.table)
-        finished = _train(federation, approved, folder.path)
+        finished = _train(federation, approved, folder.path, resume)
     if format is Format.json:
         print_json((finished.path / "result.json").read_text("utf-8"))
     else:
@@ -80,12 +87,12 @@ def _announce(plan: Plan, federation: Federation, *, table: bool) -> None:
         print_plan(plan, stderr=True)
 
 
-def _train(federation: Federation, approved: Plan | None, folder: Path) -> Run:
+def _train(federation: Federation, approved: Plan | None, folder: Path, resume: bool) -> Run:
     from secure_fgl.cli._progress import RunProgress
 
     try:
         with RunProgress() as progress:
-            return federation.run(folder, plan=approved, progress=progress)
+            return federation.run(folder, plan=approved, progress=progress, resume=resume)
     except KeyboardInterrupt:
         raise KeyboardInterrupt(_what_is_left(folder)) from None
 
@@ -103,14 +110,16 @@ def _what_is_left(folder: Path) -> str:
 def _summary(finished: Run) -> None:
     """Print what people want to know first; all of it stands in result.json too."""
     from audits.words import size
-    from secure_fgl.cli._output import print_pairs
+    from secure_fgl.cli._output import HEADLINES, print_pairs
 
     result = finished.result
-    pairs = [("accuracy", _accuracy(result))]
+    headline = next(name for name in HEADLINES if name in result["metrics"])
+    pairs = [(HEADLINES[headline], _quality(result, headline))]
     named = (
         ("released_model", "released model"),
         ("local", "local only"),
         ("centralised", "centralised"),
+        ("mean", "predict the mean"),
     )
     for name, label in named:
         if (value := result.get("references", {}).get(name)) is not None:
@@ -130,17 +139,25 @@ def _summary(finished: Run) -> None:
 
 
 _TRAINED = "trained by the simulator as a reference"
-_SEEN = {"released_model": "looked up by the simulator, which holds all data"}
+_SEEN = {
+    "mean": "looked up by the simulator as a reference",
+    "released_model": "looked up by the simulator, which holds all data",
+}
 
 
-def _accuracy(result: dict[str, Any]) -> str:
+def _quality(result: dict[str, Any], headline: str) -> str:
     metrics = result["metrics"]
-    if metrics["test_accuracy"] is None and result["lost_rounds"]:
+    if metrics["best_round"] is None and result["lost_rounds"]:
         return "not measured: no round could be finished, so the model is as it began"
-    if metrics["test_accuracy"] is None:
+    if metrics["best_round"] is None:
         return "not measured: the policy lets no score leave a client"
     label = " (SYNTHETIC DATA)" if result["data"]["synthetic"] else ""
+    validation = headline.replace("test_", "val_", 1)
     return (
-        f"{metrics['test_accuracy']:.4f} test, {metrics['val_accuracy']:.4f} validation, "
+        f"{_number(metrics[headline])} test, {_number(metrics[validation])} validation, "
         f"after round {metrics['best_round']}{label}"
     )
+
+
+def _number(value: float | None) -> str:
+    return "undefined (no record, or of one class only)" if value is None else f"{value:.4f}"

@@ -7,19 +7,54 @@ Example::
     sites = partition(graph, "louvain_balanced", 5, masks, rng=rng)
 """
 
-from secure_fgl.data.datasets import dataset_names, load_dataset, spec_of
-from secure_fgl.data.graph import ClientGraph, Graph, Masks
-from secure_fgl.data.sharing import partition, partition_names
+from secure_fgl.data.datasets import (
+    dataset_names,
+    load_dataset,
+    published_shape,
+    shape_of,
+    spec_of,
+)
+from secure_fgl.data.records import (
+    ClientGraph,
+    ClientGraphs,
+    ClientRatings,
+    Dataset,
+    Features,
+    Graph,
+    GraphSet,
+    Masks,
+    Part,
+    Ratings,
+)
+from secure_fgl.data.sharing import (
+    check_partition,
+    induce,
+    makes_split,
+    partition,
+    partition_names,
+)
 from secure_fgl.data.split import split_masks
 
 __all__ = [
     "ClientGraph",
+    "ClientGraphs",
+    "ClientRatings",
+    "Dataset",
+    "Features",
     "Graph",
+    "GraphSet",
     "Masks",
+    "Part",
+    "Ratings",
+    "check_partition",
     "dataset_names",
+    "induce",
     "load_dataset",
+    "makes_split",
     "partition",
     "partition_names",
+    "published_shape",
+    "shape_of",
     "spec_of",
     "split_masks",
 ]

@@ -12,10 +12,10 @@ from typing import Any, cast
 from algorithms.tasks import DataSpec
 from secure_fgl.data import sources
 from secure_fgl.data._folder import members, unknown
-from secure_fgl.data.graph import Graph
-from secure_fgl.data.sources._source import Source
+from secure_fgl.data.records import Dataset, GraphSet, Ratings
+from secure_fgl.data.sources._source import Shape, Source
 
-__all__ = ["dataset_names", "load_dataset", "spec_of"]
+__all__ = ["dataset_names", "load_dataset", "published_shape", "shape_of", "spec_of"]
 
 ROOT_VARIABLE = "SECURE_FGL_DATA"
 """Environment variable that names the data folder when no root is given."""
@@ -29,31 +29,69 @@ def _sources() -> dict[str, Source]:
 
 def _source(name: str) -> Source:
     by_name = _sources()
-    if name not in by_name:
-        raise unknown("data set", name, by_name)
-    return by_name[name]
+    if name in by_name:
+        return by_name[name]
+    for source in by_name.values():
+        if name.startswith(getattr(source, "PREFIX", name + "?")):
+            return source
+    raise unknown("data set", name, by_name)
 
 
 def dataset_names() -> tuple[str, ...]:
-    """Names of all data sets, sorted."""
+    """Names of all data sets whose sizes are known, sorted; PyG has more, see `sources/pyg.py`."""
     return tuple(sorted(_sources()))
 
 
-def load_dataset(name: str, root: str | Path | None = None, **options: Any) -> Graph:
+def load_dataset(name: str, root: str | Path | None = None, **options: Any) -> Dataset:
     """Read or generate a data set.
 
     Args:
-        name: one of `dataset_names()`.
+        name: one of `dataset_names()`, or a name of PyG's, `pyg/CLASS/NAME`.
         root: folder of the data files; without it the environment variable SECURE_FGL_DATA.
-            Generated sets need none.
-        options: the source's own options, for example `seed` of `synthetic_banks`.
+            Generated sets need none; PyG downloads into it.
+        options: the source's own options, for example `seed` of `synthetic_banks`, or
+            `split="published"`.
 
     Raises:
         FileNotFoundError: the folder or the file is not there; says which path was looked for.
+        ImportError: the source needs a package that is not installed; names the extra.
         ValueError: unknown name or option, or a file that is not the published set.
     """
     folder = root if root is not None else os.environ.get(ROOT_VARIABLE) or None
     return _source(name).load(name, None if folder is None else Path(folder).expanduser(), options)
+
+
+def published_shape(name: str, options: Mapping[str, Any] | None = None) -> Shape:
+    """Public sizes of a data set by name; no file is opened.
+
+    Raises:
+        ValueError: unknown name or option.
+    """
+    return _source(name).describe(name, options or {})
+
+
+def shape_of(whole: Dataset) -> Shape:
+    """Sizes of a data set in memory, which its owner makes public by planning with them."""
+    if isinstance(whole, Ratings):
+        return Shape(
+            "rating",
+            features=0,
+            classes=1,
+            records=whole.records,
+            synthetic=whole.synthetic,
+            users=whole.users,
+            items=whole.items,
+            lowest=whole.lowest,
+            highest=whole.highest,
+        )
+    return Shape(
+        "graph" if isinstance(whole, GraphSet) else "node",
+        features=whole.x.shape[1],
+        classes=whole.classes,
+        records=whole.records,
+        synthetic=whole.synthetic,
+        multilabel=isinstance(whole, GraphSet) and whole.multilabel,
+    )
 
 
 def spec_of(
@@ -62,26 +100,29 @@ def spec_of(
     clients: int,
     train_share: float = 0.2,
     options: Mapping[str, Any] | None = None,
+    shape: Shape | None = None,
 ) -> DataSpec:
     """What a plan may know of a data set; no file is opened.
 
     `records`, the bound of the training records at one site, is the next power of two at or above
-    ceil(train_share x nodes): one site might hold them all, and the true counts stay private.
+    ceil(train_share x records): one site might hold them all, and the true counts stay private.
+    Where the options ask for the published split the bound is that of all records.
+
+    Args:
+        name: as in `load_dataset`.
+        clients: number of sites.
+        train_share: of all records, to be drawn for training.
+        options: the source's own options.
+        shape: sizes of a data set in memory; then no source is asked, and `name` is only a name.
 
     Raises:
         ValueError: unknown name or option, fewer than one client, or a share outside (0, 1].
     """
     if not 0.0 < train_share <= 1.0:
         raise ValueError("train_share must be above 0 and at most 1")
-    shape = _source(name).describe(name, options or {})
+    sizes = shape or published_shape(name, options)
+    share = 1.0 if "split" in (options or {}) else train_share
     # Rounded first, so that 0.2 x 2560, in binary a little above 512, stays 512.
-    most = max(1, math.ceil(round(train_share * shape.nodes, 6)))
-    return DataSpec(
-        task="node",
-        features=shape.features,
-        classes=shape.classes,
-        records=1 << (most - 1).bit_length(),
-        clients=clients,
-        synthetic=shape.synthetic,
-        name=name,
-    )
+    most = max(1, math.ceil(round(share * sizes.records, 6)))
+    public = sizes._asdict() | {"records": 1 << (most - 1).bit_length()}
+    return DataSpec(**public, clients=clients, name=name)

@@ -1,82 +1,213 @@
-"""Sharing a graph out among clients."""
+"""Sharing a data set of any kind out among clients."""
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Mapping
-from typing import Any, Protocol, cast
+from collections.abc import Callable, Mapping
+from numbers import Real
+from types import ModuleType
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from secure_fgl.data import partitions
 from secure_fgl.data._folder import member_names, members, unknown
-from secure_fgl.data.graph import ClientGraph, Graph, Masks
+from secure_fgl.data.partitions._rule import Cut, Records, groups, with_roles
+from secure_fgl.data.records import (
+    ClientGraph,
+    ClientGraphs,
+    ClientRatings,
+    Dataset,
+    Graph,
+    GraphSet,
+    Masks,
+    Part,
+    Ratings,
+)
 
-__all__ = ["partition", "partition_names"]
+__all__ = ["check_partition", "induce", "makes_split", "partition", "partition_names"]
+
+KINDS = {Graph: "node", GraphSet: "graph", Ratings: "rating"}
 
 
-class _Rule(Protocol):
-    def assign(
-        self, graph: Graph, clients: int, rng: np.random.Generator, **options: Any
-    ) -> npt.NDArray[np.int64]: ...
+def partition_names(kind: str | None = None) -> tuple[str, ...]:
+    """Names of all partitions, or of those that can share out "node", "graph" or "rating" data.
 
-
-def partition_names() -> tuple[str, ...]:
-    """Names of all partitions, sorted."""
-    return member_names(partitions)
+    Sorted.
+    """
+    if kind is None:
+        return member_names(partitions)
+    return tuple(name for name, rule in members(partitions).items() if kind in rule.KINDS)
 
 
 def partition(
-    graph: Graph,
+    whole: Dataset,
     name: str,
     clients: int,
     masks: Masks,
     rng: np.random.Generator,
     options: Mapping[str, Any] | None = None,
-) -> list[ClientGraph]:
-    """Induced subgraphs, one a client; edges between clients are dropped.
+) -> list[Part]:
+    """What each client holds.
+
+    Of a graph the induced subgraphs: edges between clients are dropped. Of a set of graphs whole
+    graphs, renumbered; of ratings the rows, users and items keeping their numbers.
 
     Args:
-        graph: the whole graph.
+        whole: the whole data set.
         name: one of `partition_names()`.
         clients: number of clients.
-        masks: training, validation and test nodes of the whole graph, see `split_masks`.
+        masks: training, validation and test records of the whole set, see `split_masks`. Rules
+            that belong to a paper's own split (label_skew_major, graphs_one_dataset,
+            graphs_multi_dataset) draw roles themselves.
         rng: the partition's randomness.
         options: the partition's own options, for example `delta` of `louvain_balanced`.
 
     Raises:
-        ValueError: unknown name or option, fewer than one client, or a graph that the rule cannot
-            share out.
+        ImportError: the rule needs a package that is not installed.
+        ValueError: unknown name or option, an option of another type, fewer than one client, a
+            partition for another kind of data, or data that the rule cannot share out.
     """
-    if name not in partition_names():
-        raise unknown("partition", name, partition_names())
+    rule = _rule(name)
+    options = check_partition(name, KINDS[type(whole)], options)
     if clients < 1:
         raise ValueError("a partition needs at least one client")
-    rule, options = cast(_Rule, members(partitions)[name]), dict(options or {})
-    _check_options(name, rule, options)
-    owner = rule.assign(graph, clients, rng, **options)
-    return [_induced(graph, masks, np.flatnonzero(owner == client)) for client in range(clients)]
+    if hasattr(rule, "cut"):
+        cuts: list[Cut] = rule.cut(whole, masks, clients, rng, **options)
+    else:
+        owner: Records = rule.assign(whole, clients, rng, **options)
+        cuts = with_roles(groups(owner, clients), masks)
+    induce = _inducer(whole)
+    return [induce(cut) for cut in cuts]
 
 
-def _check_options(name: str, rule: _Rule, options: dict[str, Any]) -> None:
-    known = list(inspect.signature(rule.assign).parameters)[3:]  # after graph, clients, rng
-    for option in options:
+def check_partition(name: str, kind: str, options: Mapping[str, Any] | None) -> dict[str, Any]:
+    """Return the options, after checking without data that they and the kind of task fit.
+
+    Raises:
+        ValueError: it does not.
+    """
+    rule = _rule(name)
+    if kind not in rule.KINDS:
+        fit = ", ".join(partition_names(kind))
+        raise ValueError(
+            f"the partition {name!r} shares out {' or '.join(rule.KINDS)} data and this is {kind} "
+            f"data; choose one of: {fit}"
+        )
+    return _checked(name, rule, options)
+
+
+def makes_split(name: str) -> bool:
+    """Tell whether a partition gives records roles of its own, whatever the split of the whole.
+
+    Raises:
+        ValueError: unknown name.
+    """
+    return bool(getattr(_rule(name), "OWN_SPLIT", False))
+
+
+def induce(whole: Dataset, members: Records, masks: Masks) -> Part:
+    """What a holder of these records holds, as in `partition`.
+
+    Args:
+        whole: the whole data set.
+        members: numbers of records, int64 (n,), ascending.
+        masks: training, validation and test records of the whole set.
+    """
+    return _inducer(whole)(with_roles([members], masks)[0])
+
+
+def _rule(name: str) -> ModuleType:
+    if name not in partition_names():
+        raise unknown("partition", name, partition_names())
+    return members(partitions)[name]
+
+
+def _checked(name: str, rule: ModuleType, options: Mapping[str, Any] | None) -> dict[str, Any]:
+    """Options as the rule knows them: names, and the types of their defaults."""
+    signature = inspect.signature(rule.cut if hasattr(rule, "cut") else rule.assign)
+    known = {
+        word: parameter.default
+        for word, parameter in signature.parameters.items()
+        if parameter.kind is inspect.Parameter.KEYWORD_ONLY
+    }
+    given = dict(options or {})
+    for option, value in given.items():
         if option not in known:
             raise unknown(f"option of the partition {name!r}", option, known)
+        kind = type(known[option])
+        fits = isinstance(value, Real if kind is float else kind)
+        if not fits or isinstance(value, bool) is not (kind is bool):
+            word = {bool: "true or false", int: "a whole number", float: "a number"}[kind]
+            raise ValueError(
+                f"the option {option!r} of the partition {name!r} must be {word}, like "
+                f"{str(known[option]).lower()}"
+            )
+    return given
 
 
-def _induced(graph: Graph, masks: Masks, nodes: npt.NDArray[np.int64]) -> ClientGraph:
-    local = np.full(graph.nodes, -1, dtype=np.int64)
-    local[nodes] = np.arange(len(nodes))
-    edges = local[graph.edges]  # ascending numbering keeps u < v
-    train, val, test = (mask[nodes] for mask in masks)
+def _inducer(whole: Dataset) -> Callable[[Cut], Part]:
+    if isinstance(whole, Graph):
+        return lambda cut: _graph(whole, cut)
+    if isinstance(whole, GraphSet):
+        return _graphs(whole)
+    return lambda cut: _ratings(whole, cut)
+
+
+def _roles(cut: Cut) -> dict[str, npt.NDArray[np.bool_]]:
+    return {role: np.isin(cut.members, getattr(cut, role)) for role in Masks._fields}
+
+
+def _graph(whole: Graph, cut: Cut) -> ClientGraph:
+    local = np.full(whole.nodes, -1, dtype=np.int64)
+    local[cut.members] = np.arange(len(cut.members))
+    edges = local[whole.edges]  # ascending numbering keeps u < v
     return ClientGraph(
         edges=np.ascontiguousarray(edges[:, (edges >= 0).all(axis=0)]),
-        x=graph.x[nodes],
-        y=graph.y[nodes],
-        train=train,
-        val=val,
-        test=test,
-        nodes=nodes,
+        x=whole.x[cut.members],
+        y=whole.y[cut.members],
+        nodes=cut.members,
+        **_roles(cut),
+    )
+
+
+def _graphs(whole: GraphSet) -> Callable[[Cut], ClientGraphs]:
+    first = np.cumsum(whole.sizes) - whole.sizes
+    graph_of = np.repeat(np.arange(whole.records), whole.sizes)[whole.edges[0]]
+    order = np.argsort(graph_of, kind="stable")
+    count = np.bincount(graph_of, minlength=whole.records)
+    first_edge = np.cumsum(count) - count
+
+    def induce(cut: Cut) -> ClientGraphs:
+        graphs = cut.members
+        sizes, edges = whole.sizes[graphs], order[_ranges(first_edge[graphs], count[graphs])]
+        moved = np.cumsum(sizes) - sizes - first[graphs]  # one shift a graph keeps u < v
+        return ClientGraphs(
+            sizes=sizes,
+            edges=whole.edges[:, edges] + np.repeat(moved, count[graphs]),
+            x=whole.x[_ranges(first[graphs], sizes)],
+            y=whole.y[graphs],
+            graphs=graphs,
+            **_roles(cut),
+        )
+
+    return induce
+
+
+def _ranges(starts: Records, lengths: Records) -> Records:
+    """start, start + 1, … of every range, one after the other."""
+    before = np.cumsum(lengths) - lengths
+    ranges: Records = np.arange(lengths.sum()) + np.repeat(starts - before, lengths)
+    return ranges
+
+
+def _ratings(whole: Ratings, cut: Cut) -> ClientRatings:
+    rows = cut.members
+    return ClientRatings(
+        user=whole.user[rows],
+        item=whole.item[rows],
+        rating=whole.rating[rows],
+        rows=rows,
+        **_roles(cut),
     )

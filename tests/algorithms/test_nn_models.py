@@ -16,7 +16,7 @@ from torch_geometric.utils import to_undirected
 from algorithms import nn
 from algorithms.nn._sparse import Sparse, dropout, product, propagation
 
-MODELS = nn.model_names()
+MODELS = nn.model_names("node")
 
 
 def path_graph():
@@ -64,6 +64,13 @@ def test_mean_propagation_by_hand_and_transposed():
     np.testing.assert_allclose(got.transpose.to_dense(), np.transpose(expected), atol=1e-7)
 
 
+def test_sum_propagation_is_the_adjacency():
+    expected = [[0, 1, 0, 0], [1, 0, 1, 0], [0, 1, 0, 0], [0, 0, 0, 0]]
+    got = propagation(path_graph(), 4, "sum")
+    assert dense(got).tolist() == expected
+    assert got.transpose.to_dense().tolist() == expected
+
+
 def test_gcn_by_hand_on_four_nodes():
     """One feature, one hidden unit, one class: every number below can be checked on paper."""
     module = nn.model("gcn").build(1, 1, 1, 2, 0.0)
@@ -83,14 +90,34 @@ def test_a_model_is_found_by_its_file(name):
     assert (Path(nn.__path__[0]) / f"{name}.py").is_file()
 
 
-def test_the_three_models_are_there():
-    assert set(MODELS) >= {"gcn", "graph_sage", "sgc"}
-    assert not any(name.startswith("_") for name in MODELS)
+def test_each_kind_of_task_has_its_own_models():
+    assert set(MODELS) >= {"gcn", "gcn_linear", "graph_sage", "sgc"}
+    assert {"gin", "gcn_readout"} <= set(nn.model_names("graph"))
+    kinds = [nn.model_names(kind) for kind in ("node", "graph", "rating")]
+    assert sorted(name for names in kinds for name in names) == sorted(nn.model_names())
+    assert not any(name.startswith("_") for name in nn.model_names())
 
 
 def test_an_unknown_model_names_the_nearest():
     with pytest.raises(ValueError, match="did you mean 'graph_sage'"):
         nn.model("graphsage")
+
+
+def test_a_model_of_another_kind_of_task_is_unknown():
+    with pytest.raises(ValueError, match="no model for graph tasks is called 'gcn'"):
+        nn.model("gcn", "graph")
+
+
+@pytest.mark.parametrize("layers", [1, 2, 3])
+@pytest.mark.parametrize("name", MODELS)
+def test_the_head_is_what_comes_last_and_makes_the_classes(name, layers):
+    """FedPer keeps the end of the flat vector: the head must lie there and nowhere else."""
+    module = nn.model(name).build(5, 3, 7, layers, 0.5)
+    head = nn.head(module)
+    assert [id(p) for p in head] == [id(p) for p in module.parameters()][-len(head) :]
+    assert {p.shape[-1] for p in head} == {3}
+    if name == "gcn_linear":
+        assert [tuple(p.shape) for p in head] == [(7, 3), (3,)]
 
 
 @pytest.mark.parametrize("name", MODELS)
@@ -193,9 +220,31 @@ def test_product_gradient_is_the_transposed_product():
     torch.testing.assert_close(right.grad, expected, atol=1e-5, rtol=1e-5)
 
 
+def test_gcn_linear_is_a_gcn_below_a_linear_layer():
+    edges, x = random_graph()
+    module = filled("gcn_linear", 12, 4)
+    *below, weight, bias = module.parameters()
+    gcn = filled("gcn", 12, 8)
+    vector_to_parameters(parameters_to_vector(below).detach(), gcn.parameters())
+    matrix = propagation(edges, 30, "symmetric")
+    hidden = torch.relu(gcn(Sparse.of(x), matrix, torch.Generator(), False))
+    got = module(Sparse.of(x), matrix, torch.Generator(), False)
+    torch.testing.assert_close(got, hidden @ weight + bias, atol=1e-5, rtol=1e-5)
+
+
+_WIDTHS = {"sgc": [(5, 3)], "gcn_linear": [(5, 7), (7, 7), (7, 3)]}
+
+
 @pytest.mark.parametrize("name", MODELS)
 def test_parameters_come_layer_by_layer_with_the_bias_last(name):
     shapes = [tuple(p.shape) for p in nn.model(name).build(5, 3, 7, 2, 0.5).parameters()]
-    widths = [(5, 3)] if name == "sgc" else list(pairwise((5, 7, 3)))
+    widths = _WIDTHS.get(name, list(pairwise((5, 7, 3))))
     copies = 2 if name == "graph_sage" else 1
     assert shapes == [s for a, b in widths for s in [(a, b)] * copies + [(b,)]]
+
+
+@pytest.mark.parametrize("name", [*MODELS, *nn.model_names("graph")])
+def test_no_model_keeps_anything_but_parameters(name):
+    """Buffers (the running statistics of batch normalisation) would stay behind, unseen."""
+    kind = "node" if name in MODELS else "graph"
+    assert not list(nn.model(name, kind).build(5, 3, 7, 2, 0.5).buffers())

@@ -17,7 +17,7 @@ from algorithms.tasks import DataSpec
 from algorithms.tasks.node import NodeData, NodeTask
 
 SPEC = DataSpec("node", features=20, classes=3, records=64, clients=3, synthetic=True, name="toy")
-MODELS = nn.model_names()
+MODELS = nn.model_names("node")
 
 
 def toy(seed=0, nodes=120, *, dense=False, labelled=True):
@@ -56,10 +56,10 @@ def test_it_learns(model, dense):
     site = site_of(toy(dense=dense))
     start = task.initial(np.random.default_rng(0))
     weights = task.fit(start, site, epochs=60)
-    before, _ = task.score(task.predict(start, site), site, "test")
-    correct, count = task.score(task.predict(weights, site), site, "test")
-    assert correct / count > 0.85
-    assert correct > before
+    before = task.score(task.predict(start, site), site)
+    after = task.score(task.predict(weights, site), site)
+    assert after.test_correct / after.test_count > 0.85
+    assert after.test_correct > before.test_correct
 
 
 @pytest.mark.parametrize("model", MODELS)
@@ -138,7 +138,8 @@ def test_a_site_without_training_records_can_still_be_scored():
     task = NodeTask(SPEC, hidden=16)
     idle = site_of(toy(labelled=False))
     predictions = task.predict(task.initial(np.random.default_rng(0)), idle)
-    assert task.score(predictions, idle, "test") == (0, 0)
+    score = task.score(predictions, idle)
+    assert (score.test_correct, score.test_count, score.test_clients) == (0, 0, 0)
 
 
 def test_predictions_are_probabilities_and_repeatable():
@@ -152,19 +153,23 @@ def test_predictions_are_probabilities_and_repeatable():
     assert "fit" not in site.draws
 
 
-def test_score_counts_each_split():
+def test_score_counts_validation_and_test_nodes():
     graph = toy()
     task, site = NodeTask(SPEC), site_of(graph)
     perfect = np.eye(3, dtype=np.float32)[graph.y]
     wrong = np.eye(3, dtype=np.float32)[(graph.y + 1) % 3]
-    for split in ("train", "val", "test"):
-        count = int(getattr(graph, split).sum())
-        assert task.score(perfect, site, split) == (count, count)
-        assert task.score(wrong, site, split) == (0, count)
+    val, test = int(graph.val.sum()), int(graph.test.sum())
+    score = task.score(perfect, site)
+    assert (score.val_correct, score.val_count) == (val, val)
+    assert (score.test_correct, score.test_count) == (test, test)
+    none = task.score(wrong, site)
+    assert (none.val_correct, none.test_correct, none.test_count) == (0, 0, test)
     half = perfect.copy()
     spoilt = np.flatnonzero(graph.test)[:5]
     half[spoilt] = wrong[spoilt]
-    assert task.score(half, site, "test") == (graph.test.sum() - 5, graph.test.sum())
+    assert task.score(half, site).test_correct == test - 5
+    assert task.score(half, site).val_correct == val
+    assert isinstance(score, task.scoring.kind)
 
 
 def test_only_training_labels_matter():
@@ -192,7 +197,10 @@ def test_divergence_is_an_error_not_a_nan():
         ({"dropout": 1.0}, "out of range"),
         ({"lr": 0.0}, "out of range"),
         ({"weight_decay": -1.0}, "out of range"),
+        ({"batch": 0}, "out of range"),
+        ({"optimiser": "adam"}, "no optimiser"),
         ({"model": "gcnn"}, "did you mean 'gcn'"),
+        ({"model": "gin"}, "no model for node tasks"),
     ],
 )
 def test_options_out_of_range_are_refused(options, match):
@@ -214,14 +222,20 @@ def test_weights_of_another_model_are_refused():
             task.predict(weights, site)
 
 
-def test_negative_epochs_and_unknown_splits_are_refused():
+def test_negative_epochs_and_pull_are_refused():
     task, site = NodeTask(SPEC, hidden=16), site_of(toy())
+    start = task.initial(np.random.default_rng(0))
     with pytest.raises(ValueError, match="epochs"):
-        task.fit(task.initial(np.random.default_rng(0)), site, epochs=-1)
-    with pytest.raises(ValueError, match="no split"):
-        task.score(np.zeros((120, 3), np.float32), site, "all")
+        task.fit(start, site, epochs=-1)
+    with pytest.raises(ValueError, match="pull"):
+        task.fit(start, site, epochs=1, pull=-0.1)
+
+
+@pytest.mark.parametrize("shape", [(119, 3), (120, 2), (120,)])
+def test_predictions_of_another_shape_are_not_scored(shape):
+    task, site = NodeTask(SPEC, hidden=16), site_of(toy())
     with pytest.raises(ValueError, match="one row a node"):
-        task.score(np.zeros((119, 3), np.float32), site, "test")
+        task.score(np.zeros(shape, np.float32), site)
 
 
 SENTINEL = 424_242

@@ -246,7 +246,9 @@ def test_o26_the_transport_is_the_one_that_every_ledger_began_with(toy, view):
     for party in view.ledgers:
         fails_at("roster", forge(toy, view, party, edit_last("plan", transport="nvflare")))
     relabelled = view.roster_text.replace(b'"memory"', b'"nvflare"')
-    fails_at("files", replace(view, roster_text=relabelled))
+    fails_at("roster", replace(view, roster_text=relabelled))
+    unknown = view.roster_text.replace(b'"memory"', b'"pigeons"')
+    fails_at("files", replace(view, roster_text=unknown))
 
 
 def test_without_report_files_the_report_is_not_checked(toy):

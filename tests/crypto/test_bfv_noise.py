@@ -31,7 +31,7 @@ def budget(he, secret, blob: bytes) -> int:
     ciphertext = seal.Ciphertext(he._context)
     with Scratch() as scratch:
         ciphertext.load(he._context, scratch.put(he._heads.ciphertext, he.parse(blob)))
-    return secret.use(he.name).invariant_noise_budget(ciphertext)
+    return secret.use(he.name).decryptor.invariant_noise_budget(ciphertext)
 
 
 def predicted(he, terms: int, peak: float) -> int:

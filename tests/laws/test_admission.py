@@ -23,7 +23,7 @@ from protocols.guards import Seal, Sign
 from protocols.plan import Item, Plan
 from protocols.policy import PRESETS, PrivacyPolicy
 from secure_fgl import federation as face
-from secure_fgl import running
+from secure_fgl import loading
 from secure_fgl.catalogue import algorithm_names
 from secure_fgl.errors import PlanDrift
 from secure_fgl.federation import Federation
@@ -57,7 +57,7 @@ def test_admitted_in_some_form(name: str, policy: str) -> None:
 
 def sends_nothing(name: str) -> bool:
     """Tell whether an algorithm has a form in which a client says nothing of its data."""
-    task, plain = Federation.from_config(config(name))._build()
+    task, plain = Federation.from_config(config(name)).build()
     forms = evaluated(plain, task, at="downloaded").forms
     return any(not exchange.back for form in forms for exchange in form.exchanges[:1])
 
@@ -76,7 +76,7 @@ def test_refused_before_data_folder_or_ledger_exist(
 ) -> None:
     federation = Federation(policy=policy, config=config(name))
     with (
-        patch.object(running, "load_dataset", side_effect=AssertionError("data was touched")),
+        patch.object(loading, "load_dataset", side_effect=AssertionError("data was touched")),
         pytest.raises(NotAdmitted) as refused,
     ):
         federation.run(tmp_path / "run")
@@ -99,7 +99,7 @@ def test_too_small_a_cohort_is_refused_before_data_folder_or_ledger_exist(
 ) -> None:
     few = PRESETS["pilot"].model_copy(update={"name": "few", "minimum_cohort": CLIENTS})
     with (
-        patch.object(running, "load_dataset", side_effect=AssertionError("data was touched")),
+        patch.object(loading, "load_dataset", side_effect=AssertionError("data was touched")),
         pytest.raises(SecureFglError, match="too small"),
     ):
         Federation(policy=few, config=config(name)).run(tmp_path / "run")
@@ -113,7 +113,7 @@ def test_too_small_a_cohort_is_refused_before_data_folder_or_ledger_exist(
 @pytest.mark.parametrize("name", NAMES)
 def test_every_field_has_shape_unit_and_meaning(name: str, policy: str) -> None:
     federation = Federation.from_config(config(name, policy))
-    plan, (task, plain) = federation.plan(), federation._build()
+    plan, (task, plain) = federation.plan(), federation.build()
     algorithm = evaluated(plain, task, at=federation.config.evaluation.at)
     kinds = {kind for form in algorithm.forms for kind in form.messages()}
     assert kinds

@@ -10,6 +10,7 @@ from protocols.errors import CohortTooSmall, NotInPlan, SecureFglError
 from protocols.guards import describe
 from protocols.papers import Papers
 from protocols.plan import DataPlan, Item, NoisePlan, Plan, drift
+from protocols.training import TrainingPlan
 from tests.protocols.toys import GIFTS, SOW, TRAIN, names_of, toy_plan
 from tests.protocols.wire import World
 
@@ -40,6 +41,18 @@ WORSE = {
     "warnings": ("UNSAFE: everything leaves in clear",),
     "dims": {"d": 6},
     "items": None,
+    "training": TrainingPlan(
+        unit="graph",
+        clip="1.0",
+        rate="0.1",
+        batch="1.0",
+        steps=1,
+        releases=1,
+        levels=1,
+        noise="0.1",
+        epsilon="100.0",
+        delta="0.01",
+    ),
 }
 WORSE_ITEM = {
     "id": "other.up.SUM",

@@ -137,7 +137,7 @@ def _replace(path: Path, old: bytes, new: bytes) -> None:
         (_spoil_model, "result"),
         (_repeat_a_key, "files"),
         (_add_garbage, "files"),
-        (_relabel, "files"),
+        (_relabel, "roster"),
     ],
 )
 def test_verify_names_the_step_that_fails(

@@ -13,6 +13,7 @@ import secure_fgl
 from tests.secure_fgl.cli_tools import invoke, start
 
 VERBS = (
+    ("init",),
     ("run",),
     ("plan",),
     ("audit",),

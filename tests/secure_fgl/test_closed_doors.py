@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from algorithms.evaluation import Score, plausible
+from algorithms.scores.accuracy import SCORING, Accuracy, Score
 from protocols.errors import LedgerError, RemoteProtocolError
-from secure_fgl import Federation, reference, running
+from secure_fgl import Federation, reference
 from secure_fgl.config import Config
 from secure_fgl.errors import UsageError
 from secure_fgl.runs import FileStore
@@ -77,13 +77,13 @@ HONEST = {
     "lie", [{"val_correct": 5}, {"test_correct": 5}, {"test_clients": 9}, {"test_share": 10_001}]
 )
 def test_scores_that_no_honest_cohort_has(lie: dict[str, int]) -> None:
-    assert plausible(Score(**HONEST), 5)
-    assert not plausible(Score(**{**HONEST, **lie}), 5)
+    assert SCORING.plausible(Score(**HONEST), 5)
+    assert not SCORING.plausible(Score(**{**HONEST, **lie}), 5)
 
 
 def test_a_run_with_impossible_scores_stops(tmp_path: Path, monkeypatch: Any) -> None:
-    monkeypatch.setattr(running, "plausible", lambda score, clients: False)
-    with pytest.raises(RemoteProtocolError, match="more correct than counted"):
+    monkeypatch.setattr(Accuracy, "plausible", lambda self, score, clients: False)
+    with pytest.raises(RemoteProtocolError, match="contradict each other"):
         small().run(tmp_path / "run")
     assert not (tmp_path / "run" / "result.json").exists()
 
@@ -94,7 +94,7 @@ def test_a_reference_that_diverges_costs_the_reference_only(
     def diverges(*arguments: Any, **options: Any) -> float:
         raise FloatingPointError
 
-    monkeypatch.setattr(reference, "best_test_accuracy", diverges)
+    monkeypatch.setattr(reference, "best_metrics", diverges)
     run = small(evaluation={"references": ["local"]}).run(tmp_path / "run")
     assert run.result["references"] == {"local": None}
     assert run.model_sha256 and run.verify().ok

@@ -84,8 +84,8 @@ def _sites(graphs, *, edges=True):
 
 
 def _accuracy(task, pairs):
-    scores = [task.score(task.predict(weights, site), site, "test") for weights, site in pairs]
-    return sum(correct for correct, _ in scores) / sum(count for _, count in scores)
+    scores = [task.score(task.predict(weights, site), site) for weights, site in pairs]
+    return sum(score.test_correct for score in scores) / sum(score.test_count for score in scores)
 
 
 def _averaged(task, sites, rounds=30, epochs=3):

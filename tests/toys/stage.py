@@ -20,7 +20,7 @@ from protocols.planning import make_plan
 from protocols.policy import PrivacyPolicy
 from protocols.sessions.base import Parcel
 from secure_fgl.driving import Driver, Meter
-from secure_fgl.parties import Parties, client_names, set_up
+from secure_fgl.parties import Making, Parties, client_names, set_up
 from secure_fgl.transports import Transport
 from secure_fgl.transports.memory import MemoryTransport
 
@@ -91,9 +91,8 @@ def play(
         return ledgers.setdefault(name, MemoryStore())
 
     wanted = find(policy.rules.get(Disclosure.SUM, ()), "he")
-    parties = set_up(
-        plan, policy, form, sites, scheme=find_scheme() if wanted else None, store=store, seed=1
-    )
+    scheme = find_scheme() if wanted else None
+    parties = set_up(Making(plan, policy, form, sites, scheme=scheme, store=store, seed=1))
     tap = Tap(MemoryTransport(parties.others))
     driver = Driver(parties, tap, Meter())
     driver.start()

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from algorithms.evaluation import Tracked, evaluated
+from algorithms.scores.accuracy import SCORING, Score
 from algorithms.site import Site
 from protocols.forms import Algorithm, Form
 from protocols.messages import Array, Message, ReleasedMessage, SumMessage, Vector, count, real
@@ -31,9 +32,12 @@ class Update(SumMessage):
 class Counting:
     """A task whose site says itself what it scores."""
 
-    def score(self, predictions: Array, site: Site, split: str) -> tuple[int, int]:
-        right, total = getattr(site.data, split)
-        return right, total
+    scoring = SCORING
+
+    def score(self, predictions: Array, site: Site) -> Score:
+        (val, vals), (test, tests) = site.data.val, site.data.test
+        counts = {"val_correct": val, "val_count": vals, "test_correct": test, "test_count": tests}
+        return Score(**counts, test_share=round(10_000 * test / tests), test_clients=1)
 
 
 def clustered() -> Algorithm[Centre]:

@@ -1,5 +1,13 @@
-"""How a graph is shared out among clients, one rule per file; the folder is the registry.
+"""How a data set is shared out among clients, one rule per file; the folder is the registry.
 
-A rule's file is called like the rule and offers `assign(graph, clients, rng, **options)`, the
-owner of every node as int64 (N,) in [0, clients).
+A rule's file is called like the rule and declares `KINDS`, the kinds of data that it can share out
+("node", "graph", "rating"), and one of
+
+* `assign(whole, clients, rng, **options)`: the owner of every record, int64 (records,) in
+  [0, clients), or -1 for nobody; roles stay as they were drawn over the whole set;
+* `cut(whole, masks, clients, rng, **options)`: a `Cut` for every client, where records may be held
+  by several clients or get their roles from the rule.
+
+Options are named, have defaults, and are checked against them. A rule that gives records roles of
+its own says `OWN_SPLIT = True`: a plan then bounds a client's training records by all there are.
 """

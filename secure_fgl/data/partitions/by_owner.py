@@ -1,30 +1,27 @@
-"""Natural owners: every node stays with the institution that holds it in the data set."""
+"""Natural owners: every record stays with the institution that holds it in the data set."""
 
 from __future__ import annotations
 
 import numpy as np
-import numpy.typing as npt
 
-from secure_fgl.data.graph import Graph
+from secure_fgl.data.partitions._rule import Records, as_many
+from secure_fgl.data.records import Graph, GraphSet
 
-__all__ = ["assign"]
+__all__ = ["KINDS", "assign"]
+
+KINDS = ("node", "graph")
 
 
-def assign(graph: Graph, clients: int, rng: np.random.Generator) -> npt.NDArray[np.int64]:
-    """The data set's own owners, int64 (N,); nothing is drawn from `rng`.
+def assign(whole: Graph | GraphSet, clients: int, rng: np.random.Generator) -> Records:
+    """The data set's own owners, int64 (records,); nothing is drawn from `rng`.
 
     Raises:
         ValueError: the data set has no natural owners, or not as many as clients.
     """
-    if graph.owner is None:
+    if whole.owner is None:
         raise ValueError(
-            f"the data set {graph.name!r} has no natural owners; choose another partition, for "
-            "example louvain_balanced"
+            f"the data set {whole.name!r} has no natural owners; choose another partition, for "
+            "example louvain_balanced (nodes) or dirichlet_count (graphs)"
         )
-    owners = int(graph.owner.max()) + 1
-    if owners != clients:
-        raise ValueError(
-            f"the data set {graph.name!r} has {owners} natural owners and {clients} clients were "
-            "asked for; make the two numbers equal"
-        )
-    return graph.owner.copy()
+    as_many(whole.name, int(whole.owner.max(initial=-1)) + 1, "natural owners", clients)
+    return whole.owner.copy()

@@ -19,10 +19,12 @@ from collections import deque
 import numpy as np
 import numpy.typing as npt
 
-from secure_fgl.data.graph import Graph
 from secure_fgl.data.partitions._louvain import communities
+from secure_fgl.data.records import Graph
 
-__all__ = ["assign"]
+__all__ = ["KINDS", "assign"]
+
+KINDS = ("node",)
 
 Nodes = npt.NDArray[np.int64]
 

@@ -5,5 +5,5 @@ A source offers
 * `NAMES`: the data sets it knows, by name;
 * `describe(name, options) -> Shape`: sizes that are public, from a table or from the options,
   never from a file;
-* `load(name, root, options) -> Graph`: the data itself.
+* `load(name, root, options) -> Dataset`: the data itself.
 """

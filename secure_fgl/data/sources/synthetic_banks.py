@@ -30,7 +30,7 @@ import numpy as np
 import numpy.typing as npt
 
 from secure_fgl.data._folder import unknown
-from secure_fgl.data.graph import Graph
+from secure_fgl.data.records import Graph
 from secure_fgl.data.sources._source import Shape
 
 __all__ = ["NAMES", "OPTIONS", "describe", "load"]
@@ -62,7 +62,7 @@ def describe(name: str, options: Mapping[str, Any]) -> Shape:
     """
     given = _options(options)
     nodes = given["banks"] * (given["customers"] + given["transactions"])
-    return Shape(FEATURES, 2, nodes, True)
+    return Shape("node", FEATURES, 2, nodes, True)
 
 
 def load(name: str, root: object, options: Mapping[str, Any]) -> Graph:

@@ -1,0 +1,124 @@
+"""FedPer (Arivazhagan et al., 2019, Algorithms 1 and 2):  W_B <- W_B + sum_k n_k D_k / sum_k n_k.
+
+The base layers are averaged as in FedAvg; the head (the last layer) is each client's own. Base and
+head train together, and only D_k, the change of the base, is said. The head stays in the site's
+memory. All heads begin with the same values, drawn from a public seed that comes with every Start:
+so round 1 is FedAvg's, a client that joins late begins where all began, and rows that differ in the
+head's sharing only can be compared.
+
+The second form weights all clients alike and says nothing but D_k, as FedAvg's does.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from algorithms.site import Site
+from algorithms.tasks import Task, Weights
+from protocols.forms import Algorithm, Form
+from protocols.messages import (
+    Array,
+    Message,
+    ReleasedMessage,
+    SumMessage,
+    Vector,
+    count,
+    real,
+)
+from protocols.rounds import Ask, Cohort, Round
+
+
+class Start(ReleasedMessage):
+    """The base layers, and the public seed of the heads."""
+
+    weights: Vector = real("d", unit="weight", meaning="the base layers W_B", wire="f4")
+    seed: int = count(unit="seed", meaning="seed of every head's starting values")
+
+
+class Update(SumMessage):
+    """What training changed in the base layers, weighted by the number of records."""
+
+    delta: Vector = real(
+        "d", unit="weight x record", meaning="n_k times the change of the base", scale="records"
+    )
+    count: int = count(unit="record", meaning="training records n_k")
+
+
+class Change(SumMessage):
+    """What training changed in the base layers, every client counting alike."""
+
+    delta: Vector = real("d", unit="weight", meaning="the change of the base")
+
+
+def fed_per(task: Task, *, epochs: int = 1) -> Algorithm[Start]:
+    """Return FedPer for a task.
+
+    Args:
+        task: trains and predicts; `task.base` is d, and the head's weights follow the base's.
+        epochs: local epochs per round.
+
+    Raises:
+        ValueError: the model has no base layers.
+    """
+    if task.base < 1:
+        raise ValueError(
+            "fed_per has nothing to share: the model is a single layer, and the last layer is the "
+            "head that stays at the client; choose a model with layers below its head, or the "
+            "algorithm local"
+        )
+
+    def initial(seed: int) -> Weights:
+        return task.initial(np.random.default_rng(seed))
+
+    def init(rng: np.random.Generator) -> Start:
+        seed = int(rng.integers(2**31))
+        return Start(weights=initial(seed)[: task.base], seed=seed)
+
+    def whole(site: Site, given: Start) -> Weights:
+        head = site.memory.get("head")
+        if head is None:
+            head = initial(given.seed)[task.base :]
+        return np.concatenate([given.weights, head])
+
+    def change(site: Site, given: Start) -> Array:
+        fitted = task.fit(whole(site, given), site, epochs=epochs)
+        site.memory["head"] = fitted[task.base :].copy()
+        site.memory["trained"] = fitted
+        return fitted[: task.base].astype(np.float64) - given.weights
+
+    def train(site: Site, given: Start) -> Update:
+        return Update(delta=site.count * change(site, given), count=site.count)
+
+    def train_alike(site: Site, given: Start) -> Change:
+        return Change(delta=change(site, given))
+
+    def predict(site: Site, given: Message | None) -> Array:
+        weights = whole(site, given) if isinstance(given, Start) else site.memory["trained"]
+        return task.predict(weights, site)
+
+    def moved(state: Start, mean: Array) -> Start:
+        return Start(weights=(state.weights + mean).astype(np.float32), seed=state.seed)
+
+    def round(state: Start, cohort: Cohort) -> Round[Start]:
+        reply = yield Ask(cohort, given=state, back=Update)
+        total = reply.total(Update)
+        return moved(state, total.delta / max(total.count, 1))
+
+    def mean(state: Start, cohort: Cohort) -> Round[Start]:
+        reply = yield Ask(cohort, given=state, back=Change)
+        return moved(state, reply.total(Change).delta / max(reply.answers, 1))
+
+    return Algorithm(
+        name="fed_per",
+        citation="Arivazhagan et al., arXiv:1912.00818, 2019, Algorithms 1 and 2",
+        init=init,
+        predict=predict,
+        forms=(
+            Form.of("weighted_sum_of_changes", round, answers={Start: train}),
+            Form.of("mean_of_changes", mean, answers={Start: train_alike}, by_gradients=True),
+        ),
+        dims={"d": task.base},
+    )
+
+
+ALGORITHM = fed_per

@@ -1,0 +1,42 @@
+"""GCN layers below a linear classifier: the model of FED-PUB (Baek et al., ICML 2023).
+
+    H⁰ = X,    Hˡ⁺¹ = ReLU(P Hˡ Wˡ + bˡ) for every layer,    logits = H W + b,
+
+with P and the layers of `algorithms.nn.gcn` and dropout behind every ReLU. FED-PUB's tables use two
+layers of width 128 and a dropout of 0.5. FedPer shares the GCN layers and keeps the classifier.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from algorithms.nn import GraphModel, gcn
+from algorithms.nn._sparse import Features, Propagation, product
+from algorithms.nn._stack import Stack
+from algorithms.tasks import Kind
+
+NAME = "gcn_linear"
+TASK: Kind = "node"
+PROPAGATION: Literal["symmetric", "mean"] = gcn.PROPAGATION
+
+
+class _Linear(torch.nn.Module):
+    def __init__(self, wide: int, out: int) -> None:
+        super().__init__()
+        self.weight = torch.nn.Parameter(torch.empty(wide, out))
+        self.bias = torch.nn.Parameter(torch.empty(out))
+
+    def forward(self, x: Features, propagation: Propagation) -> Tensor:
+        return product(x, self.weight) + self.bias
+
+
+def build(features: int, classes: int, hidden: int, layers: int, dropout: float) -> GraphModel:
+    """`layers` GCN layers (in, hidden), each with its bias, then W (hidden, C), b; uninitialised.
+
+    The head is W and b.
+    """
+    below = gcn.build(features, hidden, hidden, layers, dropout).get_submodule("layers")
+    return Stack((*below.children(), _Linear(hidden, classes)), dropout)

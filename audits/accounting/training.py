@@ -1,0 +1,255 @@
+"""Private training as the ledgers bear it out: what a run spends of one training record.
+
+A second unit beside the client's. Curves of two units are never added up (O16). Unit: one training
+graph; adjacency: that graph is there or not, the validation and test graphs of its client stay.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import numpy as np
+
+from audits.accounting import models as m
+from audits.accounting.coverage import unread
+from audits.accounting.engines import opacus
+from audits.accounting.spending import budget_facts
+from audits.drift import Yardstick
+from audits.steps import Case
+from protocols.accounting import ORDERS, net_epsilon
+from protocols.errors import EvidenceError, PolicyError
+from protocols.noising import TAIL_BITS
+from protocols.plan import Plan
+from protocols.roster import Role
+from protocols.training import TrainingPlan, plan_training, rdp_sampled_gaussian
+
+__all__ = ["TOLERANCE", "Book", "derived_from_records", "reasons", "records"]
+
+TOLERANCE = 1e-9
+_TAILS = math.ldexp(1.0, 48 - TAIL_BITS)  # of the 2^48 draws that no run makes
+_CENTRAL = "continuous Gaussian, without a grid: a cross-check, not a claim"
+
+Step = tuple[str, str]
+"""Rate and noise multiplier, as a ledger or a plan states them."""
+
+
+class Book:
+    """What the ledgers say of private training in one run.
+
+    Args:
+        case: the run; its plan has private training.
+
+    Raises:
+        EvidenceError: the plan's numbers cannot be counted with.
+    """
+
+    def __init__(self, case: Case, plan: TrainingPlan) -> None:
+        self.case, self.plan = case, plan
+        try:
+            self.delta, self.target = float(plan.delta), float(plan.epsilon)
+            good = 0 < self.delta < 1 and 0 < self.target < math.inf
+            planned = self.epsilon({(plan.rate, plan.noise): plan.releases})
+        except ValueError:
+            good, planned = False, math.inf
+        if not good:
+            raise EvidenceError("plan", "its private training cannot be counted with")
+        self.planned = planned
+        yardstick = Yardstick(case.plan, case.policy, case.roster)
+        self.unread = frozenset(unread(case.book, yardstick))
+        self.clients = [n for n, role in yardstick.roles.items() if role == Role.CLIENT]
+        self.bare = {name: self._bare(name) for name in self.clients}
+        self.steps = {name: self._steps(name) for name in self.clients}
+
+    def epsilon(self, steps: Mapping[Step, int]) -> float:
+        """Return epsilon of so many steps; infinite if one of them cannot be counted with."""
+        curve = np.zeros(len(ORDERS))
+        for (rate, noise), count in steps.items():
+            try:
+                one = rdp_sampled_gaussian(ORDERS, rate=float(rate), noise=float(noise))
+            except (PolicyError, ValueError):
+                return math.inf
+            curve = curve + count * one
+        if not any(steps.values()):
+            return 0.0
+        return net_epsilon(curve, self.delta, tails=_TAILS)[0]
+
+    def spent(self, client: str) -> float:
+        """Return what a client's ledger shows; infinite if something left without noise."""
+        if client in self.unread or self.bare[client]:
+            return math.inf
+        return self.epsilon(self.steps[client])
+
+    @property
+    def worst(self) -> str:
+        """The client that spent most."""
+        return max(self.clients, key=self.spent)
+
+    def entries(self, client: str, kind: str) -> list[dict[str, Any]]:
+        """Return a client's entries of a kind, oldest first."""
+        return [e for e in self.case.book.entries.get(client, ()) if e["kind"] == kind]
+
+    def budget(self, client: str) -> dict[str, Any] | None:
+        """Return the entry with which a client reserved for its records before it trained."""
+        found = [e for e in self.entries(client, "budget") if e.get("unit") == self.plan.unit]
+        trained = self.entries(client, "training")
+        early = [e for e in found if not trained or e["seq"] < trained[0]["seq"]]
+        return early[-1] if early else None
+
+    def refused(self) -> bool:
+        """Tell whether a client refused: one code left that no noise covers."""
+        return any(self.entries(client, "refusal") for client in self.clients)
+
+    def strays(self) -> list[str]:
+        """Return the clients that recorded another clip norm or unit than planned."""
+        wanted = {"clip": self.plan.clip, "unit": self.plan.unit}
+        return [
+            client
+            for client in self.clients
+            if any(
+                {name: entry[name] for name in wanted} != wanted
+                for entry in self.entries(client, "training")
+            )
+        ]
+
+    def _steps(self, client: str) -> Counter[Step]:
+        found: Counter[Step] = Counter()
+        for entry in self.entries(client, "training"):
+            found[entry["rate"], entry["noise"]] += entry["steps"]
+        return found
+
+    def _bare(self, client: str) -> bool:
+        """Tell whether an answer of a round left with no private training recorded before it."""
+        trained: set[int] = set()
+        for entry in self.case.book.entries.get(client, ()):
+            if entry["kind"] == "training":
+                trained.add(entry["round"])
+            elif (
+                entry["kind"] == "release"
+                and entry["round"] not in trained
+                and derived_from_records(self.case.plan, self.plan, entry["item"])
+            ):
+                return True
+        return False
+
+
+def derived_from_records(plan: Plan, training: TrainingPlan, item: str) -> bool:
+    """Tell whether what leaves as this item is computed from training records."""
+    known = next((found for found in plan.items if found.id == item), None)
+    if ".up." not in item or item.startswith(("key.", "pair.", "refusal.")):
+        return False
+    if known is None:
+        return True  # left and was not planned: nothing is known of it
+    return not {message.name for message in known.messages} <= set(training.held_out)
+
+
+def reasons(book: Book) -> Iterator[str]:
+    """Yield why the record does not bear the target for single records out."""
+    plan, most = book.plan, book.target * (1.0 + TOLERANCE)
+    goal = f"the target of {book.target:g} for one training {plan.unit}"
+    spent = book.spent(book.worst)
+    for value, what in ((book.planned, "the planned steps give"), (spent, "the ledgers show")):
+        if not value <= most:
+            yield f"{what} epsilon {m.rounded_up(value)}, above {goal}"
+    wanted = book.case.policy.training
+    if wanted is None or plan != plan_training(wanted, book.case.plan.rounds, plan.held_out):
+        yield "the planned private training is not what the policy's comes to"
+    if bare := sorted(name for name in book.clients if book.bare[name]):
+        yield f"an update of {_who(bare)} left in a round without private training"
+    if strays := book.strays():
+        yield f"training of {_who(strays)} was clipped in another way than planned"
+    late = [n for n in book.clients if book.entries(n, "training") and book.budget(n) is None]
+    if late:
+        yield f"{_who(late)} trained before a budget for its {plan.unit}s was reserved (O20)"
+    facts = {c.name: c.budget for c in _clients(book) if c.budget is not None}
+    over = [n for n, found in facts.items() if found.epsilon.as_float() > found.cap.as_float()]
+    if over:
+        yield f"the budget of {_who(over)} for single {plan.unit}s is exceeded (O20)"
+
+
+def _who(names: list[str]) -> str:
+    return names[0] if len(names) == 1 else f"{len(names)} clients, {names[0]} among them,"
+
+
+def records(book: Book) -> m.Records:
+    """Return the account of single records."""
+    plan, spent = book.plan, book.spent(book.worst)
+    scope: m.Scope = "covered messages" if book.refused() else "run"
+    held = ", ".join(plan.held_out)
+    left_out = f"; {held} counts validation and test {plan.unit}s: for those ε = ∞" if held else ""
+    return m.Records(
+        statement=f"For one training {plan.unit}: ε = {m.rounded_up(spent)} at δ = {book.delta:g}, "
+        f"against everybody outside its client; adjacency: add or remove; scope: {scope}"
+        f"{left_out}",
+        target=_labelled(book, book.target, scope),
+        recorded=_labelled(book, spent, scope),
+        clip=plan.clip,
+        rate=plan.rate,
+        noise=plan.noise,
+        steps=plan.releases,
+        engines=tuple(_engines(book, scope)),
+        clients=tuple(_clients(book)),
+    )
+
+
+def _labelled(book: Book, value: float, scope: m.Scope, *more: str) -> m.Epsilon:
+    plan = book.plan
+    return m.Epsilon(
+        value=m.rounded_up(value),
+        unit=plan.unit,
+        adjacency="add-remove",
+        model="local",
+        scope=scope,
+        delta=repr(book.delta),
+        assumptions=(
+            f"the client itself is trusted with its own {plan.unit}s, nobody outside it is",
+            f"Poisson batches: each training {plan.unit} with probability {plan.rate}, on its own",
+            "all that a client sends of its training comes from noised gradients",
+            "no credit for the choice of clients (O21)",
+            *more,
+        ),
+    )
+
+
+def _engines(book: Book, scope: m.Scope) -> Iterator[m.Engine]:
+    """Yield our own arithmetic and Opacus' two, for the client that spent most."""
+    own, steps = book.spent(book.worst), book.steps[book.worst]
+    if not any(steps.values()):
+        own, steps = book.planned, Counter({(book.plan.rate, book.plan.noise): book.plan.releases})
+    first = _labelled(book, own, scope, "discrete noise and the sampler's tails are counted")
+    yield m.Engine(
+        engine="own RDP", epsilon=first, ratio="1", differs=False, note="what is claimed"
+    )
+    if not 0 < own < math.inf:
+        return
+    history = [(float(z), float(q), count) for (q, z), count in sorted(steps.items()) if count]
+    for name, value in opacus(history, book.delta):
+        if isinstance(value, str) or not math.isfinite(value):
+            why = value if isinstance(value, str) else "no number"
+            yield m.Engine(engine=name, epsilon=None, ratio="", differs=False, note=why)
+            continue
+        apart = value > own * (1.0 + TOLERANCE)
+        yield m.Engine(
+            engine=name,
+            epsilon=_labelled(book, value, scope, _CENTRAL),
+            ratio=f"{value / own:.4g}",
+            differs=apart,
+            note="DIFFERS: ours should be the larger" if apart else "ours is no smaller",
+        )
+
+
+def _clients(book: Book) -> Iterator[m.RecordsOfClient]:
+    scope: m.Scope = "covered messages" if book.refused() else "run"
+    cap = book.case.policy.training.budget if book.case.policy.training else None
+    for name in sorted(book.clients):
+        entry = book.budget(name)
+        found = budget_facts(entry, cap, book.plan.unit) if entry is not None and cap else None
+        yield m.RecordsOfClient(
+            name=name,
+            rounds=len(book.entries(name, "training")),
+            steps=sum(book.steps[name].values()),
+            epsilon=_labelled(book, book.spent(name), scope),
+            budget=found,
+        )

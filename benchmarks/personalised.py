@@ -1,0 +1,239 @@
+"""The tables of docs/results/personalised.md: seeds, mean and deviation, chosen on validation.
+
+    python benchmarks/personalised.py run TABLE --data DIR --out FILE [--seeds 5] [--jobs 2]
+    python benchmarks/personalised.py show FILE
+
+`run` appends one JSON line a run, and skips what FILE holds already; `show` prints Markdown.
+Tables: bbbp, bbbp_sweep, ciao, ciao_sweep, nodes. Test figures are those of the best validation
+round; no setting is chosen by them.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+Settings = dict[str, Any]
+BBBP: Settings = {
+    "algorithm.rounds": 40,
+    "algorithm.epochs": 5,
+    "model.name": "gcn_readout",
+    "model.hidden": 32,
+    "model.dropout": 0.3,
+    "model.lr": 0.2,
+    "model.weight_decay": 1e-4,
+    "model.optimiser": "sgd",
+    "model.batch": 64,
+    "data.name": "bbbp",
+    "data.split": [0.8, 0.1, 0.1],
+    "data.partition.name": "dirichlet_count",
+    "data.partition.clients": 16,
+}
+CIAO: Settings = {
+    "algorithm.rounds": 20,
+    "algorithm.epochs": 5,
+    "model.name": "gcn_dot",
+    "model.hidden": 32,
+    "model.lr": 0.03,
+    "model.weight_decay": 0.0,
+    "model.optimiser": "sgd",
+    "data.name": "ciao",
+    "data.split": [0.8, 0.1, 0.1],
+    "data.partition.name": "item_category",
+    "data.partition.clients": 28,
+    "evaluation.references": ["mean"],
+}
+NODES: Settings = {
+    "algorithm.rounds": 100,
+    "model.name": "gcn_linear",
+    "model.hidden": 128,
+    "model.lr": 0.01,
+    "model.weight_decay": 1e-6,
+    "data.options": {"largest_component": True},
+    "evaluation.at": "trained",
+}
+
+
+def _mixing(name: str, **options: Any) -> Settings:
+    return {"algorithm.name": name, "algorithm.options": {name: options}}
+
+
+def _gated(base: Settings, steps: int) -> Iterator[tuple[str, Settings]]:
+    """The poster's rows: one method a row."""
+    yield "fed_avg", {**base, **_mixing("fed_avg")}
+    own = {"steps": steps} if base is CIAO else {"steps": steps, "lr_personal": 0.03}
+    yield "apfl α=.1", {**base, **_mixing("apfl", alpha=0.1, **own)}
+    yield "apfl α=.25", {**base, **_mixing("apfl", alpha=0.25, **own)}
+    yield "fed_gate τ=10", {**base, **_mixing("fed_gate", tau=10, steps=steps)}
+    yield "fed_gate τ=100", {**base, **_mixing("fed_gate", tau=100, steps=steps)}
+    for alpha in (0.1, 0.25, 0.5, 0.75, 0.9):
+        chosen = _mixing("apfl_gate", alpha=alpha, tau=10, **own)
+        yield f"apfl_gate α={alpha:g} τ=10", {**base, **chosen}
+    chosen = _mixing("apfl_gate", alpha=0.1, tau=100, **own)
+    yield "apfl_gate α=0.1 τ=100", {**base, **chosen}
+
+
+def _swept(base: Settings, steps: int) -> Iterator[tuple[str, Settings]]:
+    """What the poster leaves open: step size, R, what is mixed with what."""
+
+    def row(label: str, more: Settings, **options: Any) -> tuple[str, Settings]:
+        chosen = {"alpha": 0.1, "lr_personal": 0.03, "steps": steps, **options}
+        return label, {**base, **_mixing("apfl_gate", **chosen), **more}
+
+    for lr in (0.03, 0.1, 0.3):
+        yield row(f"lr={lr:g}", {"model.lr": lr})
+    for epochs in (1, 2, 10):
+        yield row(f"R={epochs * steps}", {"algorithm.epochs": epochs})
+    yield row("α learnt", {}, adaptive=True, alpha=0.5)
+    yield row("frozen", {}, frozen=True)
+    yield row("joint", {}, joint=True)
+
+
+def _nodes() -> Iterator[tuple[str, Settings]]:
+    places = [("cora", p) for p in _PARTITIONS] + [("citeseer", p) for p in _PARTITIONS]
+    places += [("amazon_computers", p) for p in _PARTITIONS[1:4:2]]
+    for data, (partition, clients) in places:
+        # One full-batch step a round makes fed_prox fed_avg bit for bit: it has a row where E > 1.
+        names = ("local", "fed_avg", "fed_per")
+        for name in (*names, "fed_prox") if data == "amazon_computers" else names:
+            settings = {
+                **NODES,
+                "algorithm.name": name,
+                "algorithm.options": {"fed_prox": {"mu": 0.001}},
+                "data.name": data,
+                "data.partition.name": partition,
+                "data.partition.clients": clients,
+            }
+            if data == "amazon_computers":
+                settings.update({"algorithm.epochs": 2, "model.lr": 0.01})
+            yield f"{data} {partition} {clients} {name}", settings
+
+
+_PARTITIONS = (
+    ("metis_disjoint", 5),
+    ("metis_disjoint", 10),
+    ("metis_overlap", 10),
+    ("metis_overlap", 30),
+)
+
+
+def rows(table: str) -> dict[str, Settings]:
+    """Return a table's rows: label and settings."""
+    tables = {
+        "bbbp": lambda: _gated(BBBP, 2),
+        "bbbp_sweep": lambda: _swept(BBBP, 2),
+        "ciao": lambda: _gated(CIAO, 1),
+        "ciao_sweep": lambda: [
+            (f"{label}, degrees", {**settings, "model.options": {"inputs": "degree"}})
+            for label, settings in _gated(CIAO, 1)
+        ],
+        "nodes": _nodes,
+    }
+    return dict(tables[table]())
+
+
+def measure(table: str, label: str, seed: int, data: str, policy: str) -> dict[str, Any]:
+    """Run one row with one seed."""
+    os.environ["OMP_NUM_THREADS"] = "1"
+    from secure_fgl.config import Config
+    from secure_fgl.federation import Federation
+
+    document: dict[str, Any] = {}
+    changes = {**rows(table)[label], "data.root": data, "seed": seed, "policy": policy}
+    for key, value in {**changes, "resume": False}.items():
+        *path, last = key.split(".")
+        place = document
+        for part in path:
+            place = place.setdefault(part, {})
+        place[last] = value
+    with tempfile.TemporaryDirectory() as folder:
+        run = Federation.from_config(Config.parse(document)).run(Path(folder) / "run")
+        kept = ("metrics", "references", "wall_s", "protect_s", "bytes_up", "model_sha256")
+        return {
+            "table": table,
+            "row": label,
+            "seed": seed,
+            "policy": policy,
+            **{name: run.result[name] for name in kept},
+        }
+
+
+def run(options: argparse.Namespace) -> None:
+    """Run what FILE does not hold yet."""
+    out, done = Path(options.out), set()
+    if out.exists():
+        for line in out.read_text("utf-8").splitlines():
+            found = json.loads(line)
+            done.add((found["table"], found["row"], found["seed"]))
+    wanted = [
+        (options.table, label, seed)
+        for seed in range(1, options.seeds + 1)
+        for label in rows(options.table)
+        if (options.table, label, seed) not in done and all(part in label for part in options.only)
+    ]
+    with ProcessPoolExecutor(options.jobs) as pool:
+        jobs = [pool.submit(measure, *job, options.data, options.policy) for job in wanted]
+        for number, job in enumerate(as_completed(jobs), 1):
+            found = job.result()
+            with out.open("a", encoding="utf-8") as file:
+                file.write(json.dumps(found, sort_keys=True) + "\n")
+            print(f"{number}/{len(jobs)} {found['row']} seed {found['seed']}", file=sys.stderr)
+
+
+def show(options: argparse.Namespace) -> None:
+    """Print every table of FILE as Markdown."""
+    lines = [json.loads(line) for line in Path(options.file).read_text("utf-8").splitlines()]
+    for table in dict.fromkeys(line["table"] for line in lines):
+        mine = [line for line in lines if line["table"] == table]
+        names = [name for name in mine[0]["metrics"] if name.startswith("test_")]
+        extra = sorted({name for line in mine for name in line["references"]})
+        print(f"\n{table}\n\n| row | seeds | {' | '.join([*names, *extra])} | rounds to best |")
+        print("|" + "---|" * (3 + len(names) + len(extra)))
+        for row in dict.fromkeys(line["row"] for line in mine):
+            found = [line for line in mine if line["row"] == row]
+            cells = [_cell([f["metrics"][name] for f in found]) for name in names]
+            cells += [_cell([f["references"].get(name) for f in found]) for name in extra]
+            best = _cell([f["metrics"]["best_round"] for f in found], digits=0)
+            print(f"| {row} | {len(found)} | {' | '.join(cells)} | {best} |")
+
+
+def _cell(values: list[Any], digits: int = 4) -> str:
+    numbers = [value for value in values if value is not None]
+    if not numbers:
+        return "–"
+    spread = float(np.std(numbers, ddof=1)) if len(numbers) > 1 else 0.0
+    missing = f" ({len(values) - len(numbers)} undefined)" if len(numbers) < len(values) else ""
+    return f"{np.mean(numbers):.{digits}f} ± {spread:.{digits}f}{missing}"
+
+
+def main(arguments: Mapping[str, Any] | None = None) -> None:
+    """Read the command line."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
+    verbs = parser.add_subparsers(required=True)
+    runs = verbs.add_parser("run")
+    runs.add_argument("table")
+    runs.add_argument("--data", required=True)
+    runs.add_argument("--out", required=True)
+    runs.add_argument("--seeds", type=int, default=5)
+    runs.add_argument("--jobs", type=int, default=2)
+    runs.add_argument("--policy", default="masks")
+    runs.add_argument("--only", nargs="*", default=[])
+    runs.set_defaults(do=run)
+    shows = verbs.add_parser("show")
+    shows.add_argument("file")
+    shows.set_defaults(do=show)
+    options = parser.parse_args()
+    options.do(options)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,242 @@
+"""A session's state as bytes: a closed codec, no pickles.
+
+Everything that a session holds is written down by one rule, so that no field can be forgotten: an
+object of a listed class is its class's name and its attributes. Numbers, texts, bytes, arrays,
+containers, messages and keys are values. What all parties of a run share (plan, policy, roster,
+the form's exchanges) and what has its own place (ledger, site) is named, not copied. Whatever is
+none of these raises, so a new kind of state is noticed by the first test that keeps a session.
+
+The bytes hold secrets in clear: `protocols.sessions.keeping` locks them before they touch a disk.
+"""
+
+from __future__ import annotations
+
+import json
+import struct
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from enum import Enum
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from crypto.bfv_parts import PublicKey, SecretKey
+from crypto.he import Scheme
+from protocols.disclosures import Disclosure
+from protocols.errors import LocalProtocolError
+from protocols.gateway import Gateway
+from protocols.groups import Group, Slot
+from protocols.inbox import Inbox
+from protocols.messages import Message
+from protocols.pairs import Pairs
+from protocols.papers import Where
+from protocols.roster import Identity, Role, Roster
+from protocols.rounds import Reply
+from protocols.sessions.base import Parcel
+from protocols.sessions.collection import Collection, Kept
+from protocols.sessions.setup import Phase, Setup
+from protocols.sessions.table import State
+from protocols.unmasking import Unmasking
+from protocols.views import ClearView, HandedView, TotalView
+
+_OBJECTS: dict[str, type[Any]] = {
+    kind.__name__: kind
+    for kind in (
+        *(ClearView, Collection, Gateway, Group, HandedView, Inbox, Kept, Parcel, Reply),
+        *(Setup, Slot, TotalView, Unmasking, Where),
+    )
+}
+_ENUMS: dict[str, type[Enum]] = {kind.__name__: kind for kind in (Disclosure, Phase, Role, State)}
+_LENGTH = struct.Struct("<Q")
+
+
+class StateCodec:
+    """Packs and unpacks the state of one session.
+
+    Args:
+        shared: what is named instead of copied, by name.
+        kinds: every message type that may occur.
+        scheme: of the run's encryption keys, None without encryption.
+        under: 32-byte key of this party's store; secret encryption keys are locked under it.
+    """
+
+    def __init__(
+        self,
+        shared: Mapping[str, object],
+        kinds: Iterable[type[Message]],
+        scheme: Scheme | None,
+        under: bytes,
+    ) -> None:
+        self._shared = dict(shared)
+        self._names = {id(thing): name for name, thing in shared.items() if thing is not None}
+        self._kinds = {f"{kind.__module__}.{kind.__qualname__}": kind for kind in kinds}
+        self._scheme, self._under = scheme, under
+
+    def pack(self, value: object) -> bytes:
+        """Return the bytes of a value.
+
+        Raises:
+            LocalProtocolError: something in it is of a class that this codec does not list.
+        """
+        blobs: list[bytes] = []
+        tree = json.dumps(self._write(value, blobs), separators=(",", ":")).encode()
+        sizes = json.dumps([len(blob) for blob in blobs]).encode()
+        heads = (_LENGTH.pack(len(tree)), tree, _LENGTH.pack(len(sizes)), sizes)
+        return b"".join((*heads, *blobs))
+
+    def unpack(self, data: bytes, only: Sequence[str] = ()) -> Any:
+        """Return the value of these bytes, which must be this codec's own (authenticated).
+
+        Args:
+            data: what `pack` returned.
+            only: of a mapping with these keys, read nothing else.
+        """
+        tree, place = _head(data, 0)
+        sizes, place = _head(data, place)
+        blobs = []
+        for size in json.loads(sizes):
+            blobs.append(data[place : place + size])
+            place += size
+        found = json.loads(tree)
+        if only:
+            found = {"dict": [pair for pair in found["dict"] if pair[0] in only]}
+        return self._read(found, blobs)
+
+    def _write(self, value: Any, blobs: list[bytes]) -> Any:
+        if value is None or isinstance(value, bool) or type(value) in (int, str):
+            return value
+        if (name := self._names.get(id(value))) is not None:
+            return {"shared": name}
+        for kind, write in _WRITERS:
+            # A subclass would come back as its base: only these very classes, but for those that
+            # are open by design.
+            if type(value) is kind or (kind in _OPEN and isinstance(value, kind)):
+                return write(self, value, blobs)
+        if type(value).__name__ in _OBJECTS and type(value) in _OBJECTS.values():
+            facts = [[k, self._write(v, blobs)] for k, v in _attributes(value).items()]
+            return {"object": [type(value).__name__, facts]}
+        raise LocalProtocolError(f"A {type(value).__name__} cannot be kept in a session's state.")
+
+    def _blob(self, data: bytes, blobs: list[bytes]) -> int:
+        blobs.append(data)
+        return len(blobs) - 1
+
+    def _array(self, value: np.ndarray[Any, Any], blobs: list[bytes]) -> Any:
+        if value.dtype.hasobject or value.dtype.fields:
+            raise LocalProtocolError("An array of objects cannot be kept in a session's state.")
+        # The order in memory decides how sums round, so it is kept.
+        order: Any = "F" if value.flags.f_contiguous and not value.flags.c_contiguous else "C"
+        place = self._blob(value.tobytes(order), blobs)
+        return {"array": [place, value.dtype.str, list(value.shape), order]}
+
+    def _many(self, values: Iterable[Any], blobs: list[bytes]) -> list[Any]:
+        return [self._write(value, blobs) for value in values]
+
+    def _message(self, value: Message, blobs: list[bytes]) -> Any:
+        name = self._kind(type(value))
+        parts = [[f.name, self._write(getattr(value, f.name), blobs)] for f in value.fields]
+        return {"message": [name, parts]}
+
+    def _kind(self, kind: type[Any]) -> str:
+        name = f"{kind.__module__}.{kind.__qualname__}"
+        if self._kinds.get(name) is not kind:
+            raise LocalProtocolError(f"{kind.__name__} is not a message of this run.")
+        return name
+
+    def _secret(self, key: SecretKey, blobs: list[bytes]) -> Any:
+        locked = self._needed().lock_secret(key, self._under)
+        return {"secret": self._blob(locked, blobs)}
+
+    def _needed(self) -> Scheme:
+        if self._scheme is None:
+            raise LocalProtocolError("A key is kept, and this party has no encryption scheme.")
+        return self._scheme
+
+    def _read(self, tree: Any, blobs: list[bytes]) -> Any:
+        if not isinstance(tree, dict):
+            return tree
+        ((tag, content),) = tree.items()
+        reader: Callable[[StateCodec, Any, list[bytes]], Any] = _READERS[tag]
+        return reader(self, content, blobs)
+
+    def _read_object(self, content: Any, blobs: list[bytes]) -> Any:
+        name, facts = content
+        made = object.__new__(_OBJECTS[name])
+        for key, value in facts:
+            object.__setattr__(made, key, self._read(value, blobs))
+        return made
+
+    def _read_message(self, content: Any, blobs: list[bytes]) -> Message:
+        name, parts = content
+        return self._kinds[name](**{key: self._read(value, blobs) for key, value in parts})
+
+    def _read_array(self, content: Any, blobs: list[bytes]) -> Any:
+        place, kind, shape, order = content
+        flat = np.frombuffer(blobs[place], dtype=np.dtype(kind))
+        return flat.reshape(shape, order=order).copy(order)
+
+    def _read_pairs(self, content: Any, blobs: list[bytes]) -> Pairs:
+        me, roster = self._shared.get("me"), self._shared.get("roster")
+        if not isinstance(me, Identity) or not isinstance(roster, Roster):
+            raise LocalProtocolError("Pair secrets were kept without whose they are.")
+        return Pairs.of_kept(me, roster, self._read(content, blobs))
+
+    def _read_secret(self, content: Any, blobs: list[bytes]) -> SecretKey:
+        public = self._shared.get("he_key")
+        if not isinstance(public, PublicKey):
+            raise LocalProtocolError("A secret key was kept without its public half.")
+        return self._needed().unlock_secret(blobs[content], public, self._under)
+
+
+def _attributes(value: Any) -> dict[str, Any]:
+    """Return everything an object holds, but for what it can compute again."""
+    cached = {k for k in vars(value) if isinstance(getattr(type(value), k, None), cached_property)}
+    return {k: v for k, v in vars(value).items() if k not in cached}
+
+
+def _head(data: bytes, place: int) -> tuple[bytes, int]:
+    (size,) = _LENGTH.unpack_from(data, place)
+    start = place + _LENGTH.size
+    return data[start : start + size], start + size
+
+
+_Writer = Callable[[StateCodec, Any, list[bytes]], Any]
+_WRITERS: tuple[tuple[Any, _Writer], ...] = (
+    (Enum, lambda c, v, b: {"enum": [type(v).__name__, v.value]}),
+    (np.ndarray, StateCodec._array),
+    (np.generic, lambda c, v, b: {"scalar": c._array(np.asarray(v), b)}),
+    (float, lambda c, v, b: {"float": v.hex()}),
+    (bytes, lambda c, v, b: {"bytes": c._blob(v, b)}),
+    (bytearray, lambda c, v, b: {"bytearray": c._blob(bytes(v), b)}),
+    (list, lambda c, v, b: {"list": c._many(v, b)}),
+    (tuple, lambda c, v, b: {"tuple": c._many(v, b)}),
+    (frozenset, lambda c, v, b: {"frozenset": c._many(v, b)}),
+    (set, lambda c, v, b: {"set": c._many(v, b)}),
+    (dict, lambda c, v, b: {"dict": [c._many(pair, b) for pair in v.items()]}),
+    (Message, StateCodec._message),
+    (type, lambda c, v, b: {"type": c._kind(v)}),
+    (Pairs, lambda c, v, b: {"pairs": c._write(v.kept(), b)}),
+    (PublicKey, lambda c, v, b: {"public": c._blob(v.raw, b)}),
+    (SecretKey, StateCodec._secret),
+)
+_OPEN = (Enum, Message, np.generic, type)
+_READERS: dict[str, _Writer] = {
+    "array": StateCodec._read_array,
+    "bytearray": lambda c, v, b: bytearray(b[v]),
+    "bytes": lambda c, v, b: b[v],
+    "dict": lambda c, v, b: {c._read(key, b): c._read(item, b) for key, item in v},
+    "enum": lambda c, v, b: _ENUMS[v[0]](v[1]),
+    "float": lambda c, v, b: float.fromhex(v),
+    "frozenset": lambda c, v, b: frozenset(c._read(item, b) for item in v),
+    "list": lambda c, v, b: [c._read(item, b) for item in v],
+    "message": StateCodec._read_message,
+    "object": StateCodec._read_object,
+    "pairs": StateCodec._read_pairs,
+    "public": lambda c, v, b: c._needed().load_public(b[v]),
+    "scalar": lambda c, v, b: c._read(v, b)[()],
+    "secret": StateCodec._read_secret,
+    "set": lambda c, v, b: {c._read(item, b) for item in v},
+    "shared": lambda c, v, b: c._shared[v],
+    "tuple": lambda c, v, b: tuple(c._read(item, b) for item in v),
+    "type": lambda c, v, b: c._kinds[v],
+}

@@ -1,0 +1,83 @@
+"""``secure-fgl init``: the files that a pilot starts from."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from secure_fgl.cli._verb import verb
+
+
+class TaskKind(StrEnum):
+    """What is learnt."""
+
+    node = "node"
+    graph = "graph"
+    rating = "rating"
+
+
+@verb
+def init(
+    folder: Annotated[
+        Path, typer.Argument(metavar="DIR", help="A new or empty folder for the pilot.")
+    ],
+    task: Annotated[
+        TaskKind,
+        typer.Option("--task", help="Classes of nodes, labels of graphs, or ratings."),
+    ] = TaskKind.node,
+) -> int:
+    """Write a commented configuration, policy and data description for one's own data.
+
+    The plan of what would leave each site can be made at once, before any data is there.
+    """
+    from secure_fgl.cli._output import print_pairs, say
+    from secure_fgl.data.own._pilot import pilot_files
+
+    _check_empty(folder)
+    texts = pilot_files(folder, task.value)
+    for name, text in texts.items():
+        _write(folder / name, text)
+    print_pairs([(str(folder / name), _PURPOSE[name]) for name in texts], stderr=True, wrap=False)
+    say(
+        f"Next: edit {folder / 'data' / 'spec.yaml'}, then secure-fgl plan {folder / 'config.yaml'}"
+    )
+    return 0
+
+
+_PURPOSE = {
+    "config.yaml": "what is trained, and how",
+    "policy.yaml": "what may leave a site, and in which form",
+    "data/spec.yaml": "what all sites agree on about their data",
+    "data/README.txt": "how the data are laid out",
+}
+
+
+def _check_empty(folder: Path) -> None:
+    from secure_fgl.errors import UsageError
+
+    try:
+        taken = folder.is_file() or (folder.is_dir() and any(folder.iterdir()))
+    except OSError as error:
+        raise UsageError(f"The folder {folder} cannot be listed ({error.strerror}).") from error
+    if taken:
+        raise UsageError(
+            f"{folder} is there already, and not an empty folder.",
+            why="nothing that somebody wrote is replaced",
+            fix="give a new folder",
+        )
+
+
+def _write(path: Path, text: str) -> None:
+    from secure_fgl.errors import UsageError
+
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with path.open("x", encoding="utf-8") as file:  # x: never over somebody's file
+            file.write(text)
+    except OSError as error:
+        raise UsageError(
+            f"The file {path} cannot be written ({error.strerror}).", fix="choose another folder"
+        ) from error

@@ -1,0 +1,165 @@
+"""Where a run's parties keep their state for after a kill: locked pieces in the run folder.
+
+::
+
+    RUN/private/<party>/<piece>                  locked; never part of a bundle
+    $SECURE_FGL_STATE/<run>/<party>.key          the key to them, 0600, outside the run folder
+
+Without the variable the keys lie in ``secure-fgl/keys`` of the user's state folder. In a
+simulation all parties' keys lie in one place, as all parties run in one process. When a run ends,
+its keys and pieces are removed: what a backup still holds of the pieces is locked under keys that
+are gone.
+
+Pieces are written whole (a new file, then a rename) but not flushed to the device: a kill leaves
+either piece. After a loss of power the state may be older than the ledger, which is flushed; then
+`secure_fgl run --resume` refuses.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import shutil
+from pathlib import Path
+
+from crypto.rest import new_key
+from protocols.errors import LedgerError
+from secure_fgl.errors import UsageError
+
+__all__ = ["FileSafe", "Safes"]
+
+VARIABLE = "SECURE_FGL_STATE"
+
+
+def default_folder() -> Path:
+    """Return the folder of the keys."""
+    if named := os.environ.get(VARIABLE):
+        return Path(named)
+    state = os.environ.get("XDG_STATE_HOME")
+    base = Path(state) if state else Path.home() / ".local" / "state"
+    return base / "secure-fgl" / "keys"
+
+
+class FileSafe:
+    """One party's pieces, as files of a folder.
+
+    Args:
+        folder: made when first needed, 0700.
+        key: the party's store key.
+    """
+
+    def __init__(self, folder: Path, key: bytes) -> None:
+        self.key, self._folder = key, folder
+
+    def put(self, name: str, data: bytes) -> None:
+        """Write or replace a piece as a whole; raises OSError."""
+        self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        fresh = self._folder / f".{name}.new"
+        with open(os.open(fresh, os.O_CREAT | os.O_TRUNC | os.O_WRONLY, 0o600), "wb") as file:
+            file.write(data)
+        fresh.replace(self._folder / name)
+
+    def get(self, name: str) -> bytes | None:
+        """Return a piece, None if there is none."""
+        try:
+            return (self._folder / name).read_bytes()
+        except FileNotFoundError:
+            return None
+
+    def drop(self, name: str) -> None:
+        """Remove a piece, if it is there."""
+        (self._folder / name).unlink(missing_ok=True)
+
+    def names(self) -> list[str]:
+        """Return the names of all pieces, sorted."""
+        if not self._folder.is_dir():
+            return []
+        return sorted(file.name for file in self._folder.iterdir() if file.name[0] != ".")
+
+
+class Safes:
+    """The safes of one run.
+
+    Args:
+        run: the run's name.
+        folder: the run folder.
+        keys: folder of all runs' keys; :func:`default_folder` if None.
+    """
+
+    def __init__(self, run: str, folder: Path, keys: Path | None = None) -> None:
+        self._private, self._keys = folder / "private", (keys or default_folder()) / run
+        self._locks: list[int] = []
+
+    def _lock(self, party: str) -> None:
+        """Hold a party's state against a second process: two would answer one exchange twice."""
+        flags = os.O_CREAT | os.O_RDWR | os.O_CLOEXEC
+        file = os.open(self._keys / f"{party}.lock", flags, 0o600)
+        self._locks.append(file)
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)  # ends with the process, however
+        except BlockingIOError as error:
+            raise UsageError(
+                f"Another process is at work on this run, as {party}.",
+                why="it hangs, or was not killed",
+                fix="end it, then resume",
+            ) from error
+
+    def release(self) -> None:
+        """Let another process have the run."""
+        while self._locks:
+            os.close(self._locks.pop())
+
+    def new(self, party: str) -> FileSafe:
+        """Return a safe under a new key.
+
+        Raises:
+            UsageError: the key cannot be written.
+        """
+        key = new_key()
+        try:
+            self._keys.mkdir(parents=True, exist_ok=True, mode=0o700)
+            self._lock(party)
+            flags = os.O_CREAT | os.O_EXCL | os.O_WRONLY
+            with open(os.open(self._keys / f"{party}.key", flags, 0o600), "wb") as file:
+                file.write(key)
+        except OSError as error:
+            raise UsageError(
+                f"The keys of a run's kept state cannot be written ({error.strerror}).",
+                why=f"they go to {self._keys.parent}, and never into the run folder",
+                fix=f"set {VARIABLE} to a folder of your own, or resume: false in the config",
+            ) from error
+        return FileSafe(self._private / party, key)
+
+    def open(self, party: str) -> FileSafe:
+        """Return a safe that a killed run left.
+
+        Raises:
+            UsageError: its key is not here.
+        """
+        try:
+            key = (self._keys / f"{party}.key").read_bytes()
+            self._lock(party)
+        except OSError as error:
+            raise UsageError(
+                "This run cannot be resumed: the keys of its kept state are not here.",
+                why="the run ended (its keys are then removed), was started with resume: false, "
+                "or ran under another user",
+                fix=f"look whether {VARIABLE} is set as it was; else start the run again",
+            ) from error
+        return FileSafe(self._private / party, key)
+
+    def destroy(self) -> None:
+        """Remove all keys, and then the pieces that nobody can open any more.
+
+        Raises:
+            LedgerError: a key is still there.
+        """
+        self.release()
+        shutil.rmtree(self._keys, ignore_errors=True)
+        shutil.rmtree(self._private, ignore_errors=True)
+        if self._keys.exists():
+            raise LedgerError(
+                f"The keys of this run's kept state could not be removed from {self._keys}.",
+                why="the folder is not writable",
+                fix="remove it by hand: whoever has it and the run folder reads that state",
+            )

@@ -1,0 +1,84 @@
+"""At every site but the aggregator's: the party's session behind NVFlare's Executor.
+
+Bytes in, bytes out. Which party sits here is decided by the site's operator, in the environment of
+the site's process, and by nothing that a job or a task says.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from typing import Any
+
+from nvflare.apis.event_type import EventType
+from nvflare.apis.executor import Executor
+from nvflare.apis.fl_context import FLContext
+from nvflare.apis.shareable import Shareable
+from nvflare.apis.signal import Signal
+
+from protocols.errors import RemoteProtocolError
+from secure_fgl.transports.nvflare.party import kit_of_this_process
+from secure_fgl.transports.nvflare.sittings import Sitting, sit_down
+from secure_fgl.transports.nvflare.wire import END, TASK, failed, pack, unpack
+
+_log = logging.getLogger(__name__)
+
+
+class Seat(Executor):  # type: ignore[misc] # nvflare is untyped
+    """Holds the session of the party at this site for as long as the job runs.
+
+    What goes wrong is written to this site's log by the error's type alone, and the aggregator
+    hears one of two codes: an error's text could hold what may not leave.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._sitting: Sitting | None = None
+        self._lock = threading.Lock()  # a session is no place for two threads
+
+    def handle_event(self, event_type: str, fl_ctx: FLContext) -> None:
+        """Sit down when the job starts: data are loaded before the first envelope comes.
+
+        The end of a job says nothing about the end of the run, as a killed server ends jobs too.
+        So only the aggregator's last task closes the ledger.
+        """
+        if event_type == EventType.START_RUN:
+            self._guarded(self._sit_down)
+
+    def _sit_down(self) -> Shareable:
+        self._sitting = sit_down(kit_of_this_process())
+        return pack([])
+
+    def execute(
+        self, task_name: str, shareable: Shareable, fl_ctx: FLContext, abort_signal: Signal
+    ) -> Shareable:
+        """Hand each envelope of the task to the session and return its answers."""
+        if task_name == END:
+            return self._guarded(self._close)
+        return self._guarded(lambda: self._answer(task_name, shareable))
+
+    def _answer(self, task_name: str, shareable: Shareable) -> Shareable:
+        if task_name != TASK or self._sitting is None:
+            raise RemoteProtocolError("A task came that this site has no session for.")
+        answers: list[bytes] = []
+        for envelope in unpack(shareable):
+            answers += [parcel.data for parcel in self._sitting.receive(envelope)]
+        return pack(answers)
+
+    def _close(self) -> Shareable:
+        if self._sitting is not None:
+            self._sitting.close()
+        self._sitting = None
+        return pack([])
+
+    def _guarded(self, act: Any) -> Shareable:
+        with self._lock:
+            try:
+                done: Shareable = act()
+                return done
+            except RemoteProtocolError as error:
+                _log.error("an envelope was not accepted (%s)", type(error).__name__)
+                return failed(readable=False)
+            except Exception as error:  # whatever it is, its text stays here
+                _log.error("the session stopped (%s)", type(error).__name__)
+                return failed(readable=True)

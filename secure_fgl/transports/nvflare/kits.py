@@ -1,0 +1,248 @@
+"""Start-up kits with mutual TLS, hardened, and the processes of one federation on this machine.
+
+``provision`` makes what each organisation would get from the project's administrator. ``harden``
+then narrows it: only our two classes may be named by a job, no job brings code, nobody lists or
+reads a site's files from afar, no log of a site is streamed away, and all state stays below the
+kit. Between organisations each site's operator runs `harden` on its own kit.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+from secure_fgl.errors import UsageError
+from secure_fgl.transports.nvflare.party import PARTY_VARIABLE
+
+PROJECT = "secure_fgl"
+SERVER = "localhost"
+"""The server's name: NVFlare puts it into the certificate and dials it, so it must resolve."""
+ADMIN = "admin@secure-fgl.local"
+CLASSES = (
+    "secure_fgl.transports.nvflare.controller.Conductor",
+    "secure_fgl.transports.nvflare.executor.Seat",
+)
+"""All that a job may name, on every site: `class_allow_list` of NVFlare's own enforcement."""
+
+_RIGHTS = {
+    "submit_job": "any", "manage_job": "any", "view": "any", "operate": "none",
+    "clone_job": "none", "download_job": "none", "shell_commands": "none", "byoc": "none",
+    "server-predeployed-flwr": "none",
+}  # fmt: skip
+_NO_STREAMS = ("site_log_streamer", "log_receiver")
+_STOP_SECONDS = 10.0
+
+
+@dataclass(frozen=True)
+class Kits:
+    """Provisioned kits, by the engine's name of the site.
+
+    Attributes:
+        folder: where all of them lie; they hold TLS keys, so it is closed to others.
+        server, admin, sites: each participant's own folder.
+    """
+
+    folder: Path
+    server: Path
+    admin: Path
+    sites: Mapping[str, Path]
+
+
+def provision(folder: str | Path, sites: Sequence[str], *, port: int) -> Kits:
+    """Make and harden the kits of a server, an administrator and `sites`.
+
+    Args:
+        folder: new; certificates and keys of everybody are made in it.
+        sites: names of the client sites.
+        port: the server's port on the loopback interface.
+
+    Raises:
+        UsageError: NVFlare is not installed, or the folder cannot be made.
+    """
+    place = Path(folder)
+    try:
+        place.mkdir(mode=0o700, parents=True)
+    except OSError as error:
+        raise UsageError(
+            f"{place} cannot be made ({error.strerror}).", fix="name a folder that does not exist"
+        ) from error
+    _nvflare_provision(_project(sites, port), place)
+    made = place / PROJECT / "prod_00"
+    kits = Kits(place, made / SERVER, made / ADMIN, {name: made / name for name in sites})
+    for kit in (kits.server, *kits.sites.values()):
+        harden(kit)
+    return kits
+
+
+def harden(kit: Path) -> None:
+    """Narrow one provisioned kit of a server or site; see the head of this file.
+
+    Raises:
+        UsageError: it is not a kit as NVFlare 2.9 makes them.
+    """
+    local = kit / "local"
+    try:
+        resources = json.loads((local / "resources.json.default").read_text("utf-8"))
+        components = resources["components"]
+    except (OSError, ValueError, KeyError) as error:
+        raise UsageError(f"{kit} is not a provisioned kit of this version of NVFlare.") from error
+    resources["class_list_enforcement_mode"] = "enforce"
+    resources["class_allow_list"] = list(CLASSES)
+    resources["allow_log_streaming"] = False
+    resources["components"] = [c for c in components if c["id"] not in _NO_STREAMS]
+    _keep_below(kit, resources)
+    roles = ("project_admin", "org_admin", "lead")
+    rights = {role: dict(_RIGHTS) for role in roles}
+    authorization = {"format_version": "1.0", "permissions": {**rights, "member": {"view": "any"}}}
+    for name, document in (("resources", resources), ("authorization", authorization)):
+        (local / f"{name}.json").write_text(json.dumps(document, indent=2), "utf-8")
+
+
+def _keep_below(kit: Path, resources: dict[str, Any]) -> None:
+    """Move a server's stores, which NVFlare puts under /tmp for all users, below its kit."""
+    if "snapshot_persistor" not in resources:
+        return
+    store = resources["snapshot_persistor"]["args"]["storage"]["args"]
+    store["root_dir"] = str(kit / "state" / "snapshots")
+    for component in resources["components"]:
+        if component["id"] == "job_manager":
+            component["args"]["uri_root"] = str(kit / "state" / "jobs")
+
+
+def _project(sites: Sequence[str], port: int) -> dict[str, Any]:
+    here = {"name": SERVER, "type": "server", "org": "secure_fgl", "fed_learn_port": port}
+    admin = {"name": ADMIN, "type": "admin", "org": "secure_fgl", "role": "project_admin"}
+    clients = [
+        {"name": name, "type": "client", "org": "secure_fgl", "allow_log_streaming": False}
+        for name in sites
+    ]
+    base = "nvflare.lighter.impl"
+    builders: list[dict[str, Any]] = [
+        {"path": f"{base}.workspace.WorkspaceBuilder", "args": {}},
+        {"path": f"{base}.static_file.StaticFileBuilder", "args": {"scheme": "grpc"}},
+        {"path": f"{base}.cert.CertBuilder", "args": {}},
+        {"path": f"{base}.signature.SignatureBuilder", "args": {}},
+    ]
+    builders[0]["args"]["template_file"] = ["master_template.yml"]
+    builders[1]["args"]["config_folder"] = "config"
+    return {
+        "api_version": 3,
+        "name": PROJECT,
+        "description": "Secure-FGL",
+        "participants": [here, *clients, admin],
+        "builders": builders,
+    }
+
+
+def _nvflare_provision(project: dict[str, Any], folder: Path) -> None:
+    try:
+        from nvflare.lighter.provision import provision as lighter
+    except ImportError as error:
+        raise UsageError(
+            "NVFlare is not installed.", fix="pip install 'secure-fgl[nvflare]'"
+        ) from error
+    with contextlib.redirect_stdout(sys.stderr):  # it prints; our stdout is for machines
+        lighter(SimpleNamespace(gen_scripts=False), project, "", str(folder))
+
+
+def free_port() -> int:
+    """Return a loopback port that nobody listens on now."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+@dataclass
+class Processes:
+    """The server's and the sites' processes, each the leader of a process group of its own.
+
+    A site's job runs in a child of its process, so stopping means ending whole groups.
+    """
+
+    kits: Kits
+    parties: Mapping[str, Path]
+    data_root: Path | None = None
+    running: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
+
+    def start(self, site: str) -> None:
+        """Start the server (`SERVER`) or one site.
+
+        Its party's folder goes into the environment of this process only, so a site's process
+        does not even know where another party's folder is.
+        """
+        kind = "server" if site == SERVER else "client"
+        kit = self.kits.server if site == SERVER else self.kits.sites[site]
+        uid = [] if site == SERVER else [f"uid={site}"]
+        module = f"nvflare.private.fed.app.{kind}.{kind}_train"
+        command = [sys.executable, "-m", module, "-m", str(kit), "-s", f"fed_{kind}.json"]
+        settings = ["secure_train=true", *uid, "org=secure_fgl", "config_folder=config"]
+        environment = {
+            **os.environ,
+            "OMP_NUM_THREADS": "1",
+            PARTY_VARIABLE: str(self.parties[site]),
+        }
+        if self.data_root is not None:
+            environment["SECURE_FGL_DATA"] = str(self.data_root)
+        (kit / "transfer").mkdir(exist_ok=True)
+        with (kit / "process.log").open("ab") as log:
+            self.running[site] = subprocess.Popen(  # noqa: S603 - our own interpreter and module
+                [*command, "--set", *settings],
+                cwd=kit, env=environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log,
+                start_new_session=True,
+            )  # fmt: skip
+
+    def kill(self, site: str) -> None:
+        """End one process group at once (SIGKILL), as a crash of its machine would."""
+        process = self.running.pop(site)
+        _signal(process, signal.SIGKILL)
+        process.wait()
+
+    def stop(self) -> None:
+        """End everything that runs: politely first, then for good. Never raises for the dead."""
+        for process in self.running.values():
+            _signal(process, signal.SIGTERM)
+        deadline = time.monotonic() + _STOP_SECONDS
+        for process in self.running.values():
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.wait(max(0.0, deadline - time.monotonic()))
+        for process in self.running.values():
+            _signal(process, signal.SIGKILL)  # the group may outlive its leader
+            process.wait()
+        self.running.clear()
+
+
+def _signal(process: subprocess.Popen[bytes], number: signal.Signals) -> None:
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(process.pid, number)
+
+
+@contextlib.contextmanager
+def federation(
+    kits: Kits, parties: Mapping[str, Path], *, data_root: Path | None = None
+) -> Iterator[Processes]:
+    """Start the server and all sites; end every one of them whatever happens.
+
+    Args:
+        kits: from :func:`provision`.
+        parties: by site name, `SERVER` included, the party's folder.
+        data_root: the data folder, the same for all sites of this machine.
+    """
+    processes = Processes(kits, parties, data_root)
+    try:
+        for site in (SERVER, *kits.sites):
+            processes.start(site)
+        yield processes
+    finally:
+        processes.stop()

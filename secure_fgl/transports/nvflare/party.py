@@ -1,0 +1,195 @@
+"""What one party of a run holds, in a folder of its own outside the engine's reach.
+
+::
+
+    PARTY/  identity.json (0600)   the seed of its keys; never leaves this folder
+            charter.json           what all parties agreed on, signed by all
+            keys/ (0700)           while the run lasts: the key to its kept state
+            run/                   its side of the run folder: papers, ledger, head, locked state
+
+NVFlare lets an administrator list and read files below a site's workspace unless the site forbids
+it, and sends a site's resource file to the server. So nothing of ours lies there: the site's
+operator names this folder in the environment of the site's process.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from crypto.handles import Mute
+from crypto.samplers import entropy
+from protocols.errors import EvidenceError
+from protocols.roster import Identity, Party, Role
+from secure_fgl.config import Config
+from secure_fgl.errors import UsageError
+from secure_fgl.transports.nvflare.charter import LIMIT, Charter
+
+PARTY_VARIABLE = "SECURE_FGL_PARTY"
+"""Environment variable that names the party's folder; set by whoever starts the site."""
+ROOT_VARIABLE = "SECURE_FGL_DATA"
+"""Environment variable that names this site's own data folder."""
+
+_SEED_BYTES = 32
+_IDENTITY_LIMIT = 4096  # bytes; ours has about 150
+_IDENTITY_KEYS = {"name", "role", "seed"}
+
+
+@dataclass(frozen=True, repr=False)
+class PartyKit(Mute):
+    """One party's own secret keys beside what all parties agreed on; mute when printed.
+
+    Attributes:
+        folder: where it lies.
+        me: this party's identity.
+        charter: checked: everybody signed it, this party under its own name and keys.
+    """
+
+    folder: Path
+    me: Identity = field(repr=False)
+    charter: Charter
+
+    @classmethod
+    def load(cls, folder: str | Path) -> PartyKit:
+        """Read a party's folder.
+
+        Raises:
+            UsageError: a file is missing or cannot be read, or the identity is open to others.
+            EvidenceError: the charter is not what this party and all others signed.
+        """
+        place = Path(folder)
+        me = load_identity(place)
+        charter = Charter.decode(_read(place / "charter.json", LIMIT))
+        charter.check()
+        if charter.roster.party(me.party.name) != me.party:
+            raise EvidenceError("charter", "it names this party with other keys or another role")
+        return cls(place, me, charter)
+
+    @property
+    def name(self) -> str:
+        """The party's name."""
+        return self.me.party.name
+
+    @property
+    def run_folder(self) -> Path:
+        """Where this party's papers, ledger and head go."""
+        return self.folder / "run"
+
+    @property
+    def keys(self) -> Path:
+        """Where the key to the state lies that is kept in the run folder."""
+        return self.folder / "keys"
+
+    def config(self) -> Config:
+        """Return the agreed configuration with this site's own data folder."""
+        document = self.charter.config.model_dump(mode="json")
+        document["data"]["root"] = os.environ.get(ROOT_VARIABLE) or None
+        return Config.parse(document)
+
+
+def new_identity(folder: str | Path, name: str, role: Role) -> Party:
+    """Make a party's keys, keep them in `folder`, and return what it announces to the others.
+
+    Raises:
+        UsageError: the folder holds an identity already, or cannot be written.
+    """
+    document = {"name": name, "role": str(role), "seed": entropy(_SEED_BYTES).hex()}
+    place = Path(folder)
+    try:
+        place.mkdir(mode=0o700, parents=True, exist_ok=True)
+        flags = os.O_CREAT | os.O_EXCL | os.O_WRONLY
+        with os.fdopen(os.open(place / "identity.json", flags, 0o600), "w") as file:
+            json.dump(document, file)
+            file.flush()
+            os.fsync(file.fileno())
+    except OSError as error:
+        raise UsageError(
+            f"The identity of {name} cannot be written ({error.strerror}).",
+            why="the folder holds one already, or is not writable",
+            fix="give every party a new folder of its own",
+        ) from error
+    return load_identity(place).party
+
+
+def load_identity(folder: Path) -> Identity:
+    """Read a party's keys; raises UsageError unless the file is ours and closed to others."""
+    path = folder / "identity.json"
+    document = _json(_read(path, _IDENTITY_LIMIT))
+    if path.stat().st_mode & 0o077:
+        raise UsageError(
+            f"{path} can be read by other users of this machine.",
+            why="it holds the party's secret keys",
+            fix=f"chmod 600 {path}, and make a new identity if others had access",
+        )
+    try:
+        if set(document) != _IDENTITY_KEYS:
+            raise ValueError
+        seed = bytes.fromhex(document["seed"])
+        if len(seed) != _SEED_BYTES:
+            raise ValueError
+        return Identity.from_seed(str(document["name"]), Role(document["role"]), seed)
+    except (TypeError, ValueError):
+        # Without its cause: the causes quote what they could not read.
+        raise UsageError(f"{path} is not an identity of ours.") from None
+
+
+def sign(folder: str | Path, charter: Charter) -> Charter:
+    """Add this party's signature to a charter that it has read and agrees to.
+
+    Raises:
+        UsageError: the folder holds no identity of ours.
+        EvidenceError: the charter names this party with other keys or another role.
+    """
+    me = load_identity(Path(folder))
+    name = me.party.name
+    if name not in charter.sites or charter.roster.party(name) != me.party:
+        raise EvidenceError("charter", "it does not name this party as it announced itself")
+    return charter.signed_by(name, me.signing)
+
+
+def keep(folder: str | Path, charter: Charter) -> PartyKit:
+    """Put the charter that everybody signed into a party's folder, and return its kit.
+
+    Raises:
+        EvidenceError: somebody did not sign it.
+        UsageError: the folder cannot be written.
+    """
+    charter.check()
+    path = Path(folder) / "charter.json"
+    try:
+        path.write_bytes(charter.encode())
+    except OSError as error:
+        raise UsageError(f"{path} cannot be written ({error.strerror}).") from error
+    return PartyKit.load(folder)
+
+
+def kit_of_this_process() -> PartyKit:
+    """Return the kit of the folder that the environment names; see :meth:`PartyKit.load`."""
+    folder = os.environ.get(PARTY_VARIABLE)
+    if not folder:
+        raise UsageError(
+            f"{PARTY_VARIABLE} is not set.",
+            why="the site's process does not know which party it is",
+            fix=f"start it with {PARTY_VARIABLE} naming the party's folder",
+        )
+    return PartyKit.load(folder)
+
+
+def _read(path: Path, limit: int) -> bytes:
+    try:
+        if path.stat().st_size > limit:
+            raise UsageError(f"{path} is too large to be one of our files.")
+        return path.read_bytes()
+    except OSError as error:
+        raise UsageError(f"{path} cannot be read ({error.strerror}).") from error
+
+
+def _json(data: bytes) -> dict[str, Any]:
+    try:
+        found = json.loads(data)
+    except ValueError:
+        found = None
+    return found if isinstance(found, dict) else {}

@@ -1,0 +1,297 @@
+"""One party alone in its process: its session, its part of the data, its side of the run folder.
+
+The same papers, ledgers, seeds and loop as a run in one process, so that both give the same model
+bit for bit. :func:`sit_down` is the one place where a party's session comes into being: a new one,
+or the one of a process that was killed, as it was kept.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from protocols.errors import RemoteProtocolError
+from protocols.forms import Form
+from protocols.ledger import Ledger
+from protocols.plan import drift
+from protocols.roster import Role
+from protocols.sessions.aggregator import AggregatorSession
+from protocols.sessions.base import Parcel
+from protocols.sessions.client import ClientSession
+from protocols.sessions.keeping import Outcome
+from protocols.sessions.key_authority import KeyAuthoritySession
+from secure_fgl.driving import Driver, Meter, one_thread_and_deterministic
+from secure_fgl.errors import PlanDrift, UsageError
+from secure_fgl.federation import Federation
+from secure_fgl.parties import Making, Parties, bare_backend, clock
+from secure_fgl.running import Preparation
+from secure_fgl.runs import FileStore, RunFolder
+from secure_fgl.safes import Safes
+from secure_fgl.transports import Transport
+from secure_fgl.transports.nvflare.party import PartyKit
+
+Session = AggregatorSession | ClientSession | KeyAuthoritySession
+
+TRANSPORT = "nvflare"
+"""The transport's name; every ledger begins with it."""
+
+_KINDS: dict[Role, type[Session]] = {
+    Role.AGGREGATOR: AggregatorSession,
+    Role.CLIENT: ClientSession,
+    Role.KEY_AUTHORITY: KeyAuthoritySession,
+}
+_LOCK_SECONDS = 30.0
+"""How long a party waits for an earlier process of its own to end."""
+
+
+@dataclass
+class Sitting:
+    """One party's session with its files.
+
+    Attributes:
+        kit: the party's keys and charter.
+        prepared: task, algorithm and policy; the data are in the session.
+        form: the admitted form.
+        session: of this party.
+        folder: its side of the run.
+        safes: where the session's state is kept until it is over.
+        outcomes: at an aggregator that goes on, how every Ask before the kill ended.
+        files: what closing ends: the ledger's file, and the lock on the party's folder.
+    """
+
+    kit: PartyKit
+    prepared: Preparation
+    form: Form[Any]
+    session: Session
+    folder: RunFolder
+    safes: Safes
+    outcomes: Sequence[Outcome]
+    files: contextlib.ExitStack
+
+    def receive(self, data: bytes) -> list[Parcel]:
+        """Take one envelope, return what leaves in answer; only for who is asked.
+
+        Raises:
+            RemoteProtocolError: not authentic, or not for this party.
+            LedgerError: the record could not be written; nothing leaves.
+        """
+        if isinstance(self.session, AggregatorSession):
+            raise RemoteProtocolError("The aggregator is asked nothing; it asks.")
+        with one_thread_and_deterministic():
+            return self.session.receive(data)
+
+    def close(
+        self, result: dict[str, str] | None = None, document: Mapping[str, Any] | None = None
+    ) -> None:
+        """End the session for good: the ledger's last entry, its signed head, no kept state.
+
+        Args:
+            result: digests of what a finished run leaves, at the aggregator.
+            document: what ``result.json`` is to hold; written before the kept state is given up.
+        """
+        with self.files:
+            self.session.close(result)
+            note = self.session.ledger.checkpoint(self.kit.me.signing)
+            self.folder.text(f"heads/{self.kit.name}.checkpoint", note)
+            if document is not None:
+                self.folder.document("result.json", document)
+            self.safes.destroy()
+
+
+def sit_down(kit: PartyKit) -> Sitting:
+    """Make this party's session, or take up the one that a killed process left.
+
+    Raises:
+        PlanDrift: this installation would do something else than the charter's plan says.
+        UsageError: the run of this folder is over, or the data cannot be used.
+        LedgerError: the kept state is missing, or older than its ledger.
+    """
+    prepared = _prepared(kit)
+    with contextlib.ExitStack() as files:
+        files.enter_context(_only_one(kit))
+        again = (kit.run_folder / "roster.json").is_file()
+        folder = RunFolder(kit.run_folder, again=again)
+        form: Form[Any] = kit.charter.policy.admit(prepared.algorithm)
+        making = _making(kit, prepared, form, own_site(kit, prepared), folder, again, files)
+        safes = Safes(kit.charter.run, kit.run_folder, kit.keys)
+        session, outcomes = _taken_up(kit, making, folder, safes) if again else (
+            _begun(kit, making, folder, safes), ()
+        )  # fmt: skip
+        return Sitting(kit, prepared, form, session, folder, safes, outcomes, files.pop_all())
+
+
+def _prepared(kit: PartyKit) -> Preparation:
+    charter, config = kit.charter, kit.config()
+    federation = Federation(config=config, policy=charter.policy)
+    if differences := drift(charter.plan, federation.plan()):
+        raise PlanDrift(differences)
+    task, algorithm = federation.build()
+    scheme = federation.scheme()
+    return Preparation(
+        config, charter.policy, charter.plan,
+        task=task, algorithm=algorithm, scheme=scheme, whole=None,
+    )  # fmt: skip
+
+
+def own_site(kit: PartyKit, prepared: Preparation) -> Any:
+    """Return the client's own part of the data, None for every other role.
+
+    The simulator's partition is computed anew at each client from the same seed; all parts but its
+    own are dropped at once.
+    """
+    if kit.me.party.role is not Role.CLIENT:
+        return None
+    with one_thread_and_deterministic():
+        prepared.load()
+    site = prepared.sites[kit.charter.plan.clients.index(kit.name)]
+    prepared.sites, prepared.whole = [], None
+    return site
+
+
+def _making(
+    kit: PartyKit,
+    prepared: Preparation,
+    form: Form[Any],
+    site: Any,
+    folder: RunFolder,
+    again: bool,
+    files: contextlib.ExitStack,
+) -> Making:
+    def store(name: str) -> FileStore:
+        made = folder.ledger(name, again=again)
+        files.callback(made.close)
+        return made
+
+    charter = kit.charter
+    sites = [site if name == kit.name else None for name in charter.plan.clients]
+    return Making(
+        charter.plan, charter.policy, form, sites,
+        scheme=prepared.scheme, store=store, seed=prepared.config.seed,
+        reserve=prepared.reserve(), transport=TRANSPORT,
+    )  # fmt: skip
+
+
+def _begun(kit: PartyKit, making: Making, folder: RunFolder, safes: Safes) -> Session:
+    """Begin the run at this party."""
+    folder.make()
+    _papers(kit, folder)
+    papers = making.papers(kit.me, kit.charter.roster, kit.charter.run)
+    session = making.session(papers)
+    if kit.charter.config.resume:
+        session.keeper = making.keeper(papers, safes.new(kit.name))
+    session.commit()
+    # Last: a folder with this file holds a run that can go on after a kill.
+    roster = {"run": kit.charter.run, "nonce": kit.charter.nonce.hex()}
+    parties = {"parties": kit.charter.roster.document(), "transport": TRANSPORT}
+    folder.document("roster.json", {**roster, **parties})
+    return session
+
+
+def _taken_up(
+    kit: PartyKit, making: Making, folder: RunFolder, safes: Safes
+) -> tuple[Session, tuple[Outcome, ...]]:
+    """Go on where a killed process of this party was; metrics are written anew (see Driver)."""
+    papers = making.papers(kit.me, kit.charter.roster, kit.charter.run)
+    keeper = making.keeper(papers, safes.open(kit.name))
+
+    def reopen(facts: Mapping[str, Any]) -> Ledger:
+        found = folder.bytes(f"ledger/{kit.name}.jsonl")
+        store = making.store(kit.name)
+        return Ledger.take_up(kit.name, papers.run, store, clock, found=found, facts=facts)
+
+    session = keeper.restore(_KINDS[kit.me.party.role], reopen)
+    if not isinstance(session, AggregatorSession):
+        return session, ()
+    folder.text("metrics.jsonl", "")
+    return session, tuple(keeper.outcomes())
+
+
+@contextlib.contextmanager
+def _only_one(kit: PartyKit) -> Iterator[None]:
+    """Hold a party's folder against a second process of the same party.
+
+    An engine that lost its server starts the next job while the last one's process may still be
+    training, and two sessions of one party would break everything that one of them promised.
+
+    Raises:
+        UsageError: the other process does not end in time.
+    """
+    file = os.open(kit.folder / "lock", os.O_CREAT | os.O_RDWR, 0o600)
+    try:
+        deadline = time.monotonic() + _LOCK_SECONDS
+        while not _locked(file):
+            if time.monotonic() > deadline:
+                raise UsageError(
+                    f"Another process of {kit.name} is at work on this run.",
+                    why="a job that was ended has not stopped yet, or two jobs run at once",
+                    fix="end the other process, then hand the job in again",
+                )
+            time.sleep(0.1)
+        yield
+    finally:
+        os.close(file)  # which unlocks; so does the end of the process, however it comes
+
+
+def _locked(file: int) -> bool:
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+def conduct(sitting: Sitting, transport: Transport) -> str | None:
+    """Run all rounds at the aggregator and return the model's digest, None without a model.
+
+    Raises:
+        Refused: a client refused; its reason stays in its ledger.
+        LedgerError: the ledger could not be written; nothing of that exchange was sent.
+    """
+    if not isinstance(sitting.session, AggregatorSession):
+        raise RemoteProtocolError("Only the aggregator conducts a run.")
+    prepared, charter, me = sitting.prepared, sitting.kit.charter, sitting.kit.me
+    alone = Parties(
+        charter.run, charter.nonce, charter.roster, {me.party.name: me},
+        sitting.session, {}, sitting.outcomes,
+    )  # fmt: skip
+    meter = Meter()
+    with one_thread_and_deterministic():
+        driver = Driver(alone, transport, meter)
+        outcome = prepared.rounds(driver, sitting.form, meter, sitting.folder, None)
+    tracked = outcome.tracked
+    left = prepared.leave(sitting.folder, tracked)
+    result = {
+        "run_dir": str(sitting.folder.path),
+        "algorithm": charter.plan.algorithm,
+        "form": charter.plan.form,
+        "policy": charter.policy.name,
+        "backend": prepared.scheme.name if prepared.scheme else bare_backend(charter.policy),
+        "rounds": prepared.config.algorithm.rounds,
+        "clients": len(charter.plan.clients),
+        "data": {"name": charter.plan.data.name, "synthetic": charter.plan.data.synthetic},
+        "metrics": {
+            **prepared.metrics(tracked, tracked.best),
+            "best_round": outcome.after[tracked.best] if outcome.after else None,
+        },
+        "references": {},
+        "bytes_up": meter.up,
+        "bytes_down": meter.down,
+        "exchanges": meter.exchanges,
+        "lost_rounds": outcome.lost,
+        "wall_s": round(outcome.wall, 3),
+        "model_sha256": left["model"] or None,
+        "verdict": "not audited",
+    }
+    sitting.close(left, result)
+    return left["model"] or None
+
+
+def _papers(kit: PartyKit, folder: RunFolder) -> None:
+    folder.text("config.yaml", kit.charter.config.text())
+    folder.document("policy.json", kit.charter.policy.document())
+    folder.text("plan.json", kit.charter.plan.text())

@@ -1,0 +1,289 @@
+"""Law: a run that is killed at any exchange goes on to the bit-identical result (O5, O6, O20)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+from unittest.mock import patch
+
+import pytest
+
+from crypto.he import SecretKey
+from protocols.ledger import Ledger, read_lines
+from protocols.sessions.collection import Collection
+from protocols.sessions.key_authority import KeyAuthoritySession
+from secure_fgl.catalogue import algorithm_names
+from secure_fgl.config import Config
+from secure_fgl.runs import FileStore, Run
+from secure_fgl.safes import FileSafe
+from tests.laws.killing import Ended, die, play
+from tests.laws.runs import POLICIES, config
+
+Reference = Callable[[str, str], Ended]
+SAME = ("model_sha256", "metrics", "lost_rounds", "rounds", "form")
+
+
+@pytest.fixture(autouse=True)
+def _keys_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SECURE_FGL_STATE", str(tmp_path / "keys"))
+
+
+@pytest.fixture(scope="module")
+def reference(tmp_path_factory: pytest.TempPathFactory) -> Reference:
+    """The undisturbed run of an algorithm under a policy."""
+    made: dict[tuple[str, str], Ended] = {}
+
+    def get(name: str, policy: str) -> Ended:
+        if (name, policy) not in made:
+            with pytest.MonkeyPatch.context() as patched:
+                folder = tmp_path_factory.mktemp("reference")
+                patched.setenv("SECURE_FGL_STATE", str(folder / "keys"))
+                made[name, policy] = play(config(name, policy), folder / "run")
+        return made[name, policy]
+
+    return get
+
+
+def _same(ended: Ended, expected: Ended, out: Path) -> None:
+    assert ended.result is not None, ended.error
+    assert expected.result is not None, expected.error
+    for name in SAME:
+        assert ended.result[name] == expected.result[name], name
+    verification = Run(out).verify()
+    assert verification.verdict == "self-consistent only", verification.steps
+    _opened_once(out)
+    assert not (out / "private").exists()
+
+
+def _opened_once(out: Path) -> None:
+    """No party's ledger holds two openings of one exchange, nor two releases of one item in it."""
+    for file in sorted((out / "ledger").glob("*.jsonl")):
+        seen = set()
+        for entry, _ in read_lines(file.read_bytes()):
+            if entry["kind"] not in ("open", "release"):
+                continue
+            place = (entry["kind"], entry["exchange"], entry.get("item"), entry.get("recipient"))
+            assert place not in seen, (file.stem, place)
+            seen.add(place)
+
+
+def _killed_at(chosen: Config, out: Path, at: int, *, after: bool, sabotage: Any = None) -> Ended:
+    first = play(chosen, out, at=at, after=after, sabotage=sabotage)
+    assert first.killed, first.error or "the run finished before it could be killed"
+    return play(chosen, out, resume=True)
+
+
+def _places(messages: int, count: int) -> list[int]:
+    """`count` places spread over a run of so many messages, the first and the last among them."""
+    step = max(1, (messages - 1) / max(count - 1, 1))
+    return sorted({min(messages, round(1 + step * k)) for k in range(count)})
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+@pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
+def test_o5_a_run_killed_at_any_exchange_ends_as_if_it_had_not_been(
+    policy: str, after: bool, reference: Reference, tmp_path: Path
+) -> None:
+    expected = reference("fed_avg", policy)
+    for at in _places(expected.messages, 3):
+        out = tmp_path / f"run-{at}"
+        _same(_killed_at(config("fed_avg", policy), out, at, after=after), expected, out)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("policy", POLICIES)
+@pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
+def test_o5_every_single_exchange(
+    policy: str, after: bool, reference: Reference, tmp_path: Path
+) -> None:
+    expected = reference("fed_avg", policy)
+    for at in range(1, expected.messages + 1):
+        out = tmp_path / f"run-{at}"
+        _same(_killed_at(config("fed_avg", policy), out, at, after=after), expected, out)
+
+
+@pytest.mark.parametrize("name", algorithm_names())
+def test_every_algorithm_goes_on_after_a_kill(
+    name: str, reference: Reference, tmp_path: Path
+) -> None:
+    expected = reference(name, "masks")
+    at = max(1, 2 * expected.messages // 3)
+    out = tmp_path / "run"
+    _same(_killed_at(config(name, "masks"), out, at, after=True), expected, out)
+
+
+def test_a_run_that_is_killed_again_and_again(reference: Reference, tmp_path: Path) -> None:
+    expected, out = reference("fed_avg", "masks"), tmp_path / "run"
+    chosen, kills = config("fed_avg", "masks"), 0
+    ended = play(chosen, out, at=8, after=True)
+    while ended.killed and kills < 50:
+        kills += 1
+        ended = play(chosen, out, at=8, after=True, resume=True)
+    assert kills > 3
+    _same(ended, expected, out)
+
+
+def _dies_on_call(target: Any, name: str, number: int, *, before: bool = True) -> Any:
+    """Return a sabotage that kills at the `number`-th call, before or after its work."""
+    original, calls = getattr(target, name), [0]
+
+    def deadly(self: Any, *arguments: Any, **named: Any) -> Any:
+        calls[0] += 1
+        if before and calls[0] == number:
+            die()
+        found = original(self, *arguments, **named)
+        if calls[0] == number:
+            die()
+        return found
+
+    return lambda: patch.object(target, name, deadly).start()
+
+
+@pytest.mark.parametrize("before", [True, False], ids=["before", "after"])
+@pytest.mark.parametrize("number", [3, 29])
+@pytest.mark.parametrize(
+    ("target", "name"), [(FileSafe, "put"), (FileStore, "append"), (Ledger, "commit")]
+)
+def test_o5_a_kill_between_state_and_ledger(
+    target: Any, name: str, number: int, before: bool, reference: Reference, tmp_path: Path
+) -> None:
+    sabotage = _dies_on_call(target, name, number, before=before)
+    out = tmp_path / "run"
+    ended = _killed_at(config("fed_avg", "masks"), out, 0, after=False, sabotage=sabotage)
+    if "holds no run that could go on" in ended.error:
+        assert number == 3  # killed while its parties were still being set up: nothing was sent
+        return
+    _same(ended, reference("fed_avg", "masks"), out)
+
+
+def test_o5_a_torn_line_of_a_ledger_is_completed(reference: Reference, tmp_path: Path) -> None:
+    def tear() -> None:
+        append, calls = FileStore.append, [0]
+
+        def torn(self: FileStore, lines: bytes) -> None:
+            calls[0] += 1
+            if calls[0] == 20:
+                append(self, lines[: len(lines) // 2])
+                die()
+            append(self, lines)
+
+        patch.object(FileStore, "append", torn).start()
+
+    out = tmp_path / "run"
+    ended = _killed_at(config("fed_avg", "masks"), out, 0, after=False, sabotage=tear)
+    _same(ended, reference("fed_avg", "masks"), out)
+
+
+@pytest.mark.parametrize("number", [1, 2])
+def test_o5_an_aggregator_killed_in_the_middle_of_an_opening_finishes_the_same_one(
+    number: int, reference: Reference, tmp_path: Path
+) -> None:
+    out = tmp_path / "run"
+    sabotage = _dies_on_call(Collection, "unmasked", number)
+    ended = _killed_at(config("fed_avg", "masks"), out, 0, after=False, sabotage=sabotage)
+    _same(ended, reference("fed_avg", "masks"), out)
+
+
+@pytest.mark.parametrize("number", [1, 2])
+@pytest.mark.parametrize("policy", ["he", "ckks"])
+def test_o5_an_authority_killed_in_the_middle_of_an_opening_finishes_the_same_one(
+    policy: str, number: int, reference: Reference, tmp_path: Path
+) -> None:
+    out = tmp_path / "run"
+
+    def sabotage() -> None:
+        once, use, opened = KeyAuthoritySession._once, SecretKey.use, [0]
+
+        def counted(self: KeyAuthoritySession, *arguments: Any) -> None:
+            once(self, *arguments)
+            opened[0] += 1
+
+        def deadly(self: SecretKey, scheme: str) -> Any:
+            if opened[0] == number:  # also used to lock the key with the state, one call before
+                opened[0] += 100
+            elif opened[0] == 100 + number:
+                die()
+            return use(self, scheme)
+
+        patch.object(KeyAuthoritySession, "_once", counted).start()
+        patch.object(SecretKey, "use", deadly).start()
+
+    ended = _killed_at(config("fed_avg", policy), out, 0, after=False, sabotage=sabotage)
+    _same(ended, reference("fed_avg", policy), out)
+
+
+def test_o20_a_resumed_run_takes_no_budget_again_and_gets_none_back(tmp_path: Path) -> None:
+    store = tmp_path / "budgets"
+    chosen, out = config("fed_avg", "calibrated", store=store), tmp_path / "run"
+    assert play(chosen, out, at=30, after=True).killed
+    before = {file.name: file.read_bytes() for file in store.iterdir()}
+    ended = play(chosen, out, resume=True)
+    assert ended.result is not None, ended.error
+    assert {file.name: file.read_bytes() for file in store.iterdir()} == before
+    refused = play(chosen, tmp_path / "second")
+    assert "BudgetSpent" in refused.error or "budget" in refused.error
+
+
+def test_o5_a_state_put_back_from_a_backup_is_refused(tmp_path: Path) -> None:
+    import shutil
+
+    chosen, out = config("fed_avg", "masks"), tmp_path / "run"
+    assert play(chosen, out, at=20, after=True).killed
+    shutil.copytree(out / "private", tmp_path / "backup")
+    assert play(chosen, out, at=15, after=True, resume=True).killed
+    shutil.rmtree(out / "private")
+    shutil.copytree(tmp_path / "backup", out / "private")
+    ended = play(chosen, out, resume=True)
+    assert "do not belong together" in ended.error
+
+
+def test_o6_nothing_kept_in_the_run_folder_is_readable(tmp_path: Path) -> None:
+    """The pieces hold pair secrets, seeds and models; none of it stands there in clear."""
+    import math
+
+    import numpy as np
+
+    chosen, out = config("fed_avg", "masks"), tmp_path / "run"
+    assert play(chosen, out, at=30, after=True).killed
+    pieces = [f.read_bytes() for f in (out / "private").rglob("*") if f.is_file()]
+    assert len(pieces) > 10
+    for piece in pieces:
+        assert b"session" not in piece
+        if len(piece) > 10_000:
+            counts = np.bincount(np.frombuffer(piece, np.uint8), minlength=256) / len(piece)
+            entropy = -sum(p * math.log2(p) for p in counts if p)
+            assert entropy > 7.9
+    assert not list(out.rglob("*.key"))
+
+
+def test_a_changed_piece_is_refused(tmp_path: Path) -> None:
+    chosen, out = config("fed_avg", "masks"), tmp_path / "run"
+    assert play(chosen, out, at=30, after=True).killed
+    piece = out / "private" / "client-2" / "session"
+    data = bytearray(piece.read_bytes())
+    data[len(data) // 2] ^= 1
+    piece.write_bytes(data)
+    assert "does not open" in play(chosen, out, resume=True).error
+
+
+def test_resuming_with_another_configuration_is_refused(tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    assert play(config("fed_avg", "masks"), out, at=30, after=True).killed
+    ended = play(config("fed_avg", "masks", seed=2), out, resume=True)
+    assert "not the one that the killed run began with" in ended.error
+
+
+def test_a_finished_run_and_an_empty_folder_cannot_be_resumed(tmp_path: Path) -> None:
+    chosen, out = config("fed_avg", "unsafe_plaintext"), tmp_path / "run"
+    assert play(chosen, out).result is not None
+    assert "it finished" in play(chosen, out, resume=True).error
+    assert "no run that could go on" in play(chosen, tmp_path / "none", resume=True).error
+
+
+def test_without_kept_state_a_killed_run_says_so(tmp_path: Path) -> None:
+    chosen = config("fed_avg", "masks").model_copy(update={"resume": False})
+    out = tmp_path / "run"
+    assert play(chosen, out, at=30, after=True).killed
+    assert not (out / "private").exists()
+    assert "resume: false" in play(chosen, out, resume=True).error

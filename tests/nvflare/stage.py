@@ -1,0 +1,112 @@
+"""Four clients and an aggregator, each with a folder of its own, for runs over real processes."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from protocols.plan import Plan
+from protocols.planner import AGGREGATOR_NAME, AUTHORITY_NAME
+from protocols.roster import Role
+from secure_fgl.config import Config
+from secure_fgl.federation import Federation
+from secure_fgl.transports.nvflare import party
+from secure_fgl.transports.nvflare.charter import Charter
+from secure_fgl.transports.nvflare.party import PartyKit
+
+CLIENTS = 4  # the fewest that `masks` admits: each client and three others (O10)
+SERVER_SITE = "localhost"
+
+
+def cora(root: Path, *, rounds: int = 2) -> Config:
+    """Return a small FedAvg on Cora, sums under masks."""
+    return Config.parse(
+        {
+            "algorithm": {"name": "fed_avg", "rounds": rounds},
+            "model": {"hidden": 16},
+            "data": {
+                "name": "cora",
+                "root": str(root),
+                "partition": {"name": "louvain_balanced", "clients": CLIENTS},
+            },
+            "policy": "masks",
+            "seed": 1,
+        }
+    )
+
+
+def banks(*, rounds: int = 1, policy: str = "masks") -> Config:
+    """Return a small FedAvg on data that needs no file."""
+    return Config.parse(
+        {
+            "algorithm": {"name": "fed_avg", "rounds": rounds},
+            "model": {"hidden": 8},
+            "data": {
+                "name": "synthetic_banks",
+                "options": {"customers": 40, "transactions": 60},
+                "partition": {"name": "by_owner", "clients": 5},
+            },
+            "policy": policy,
+            "seed": 1,
+        }
+    )
+
+
+def roles(plan: Plan) -> dict[str, Role]:
+    """Return every party's role."""
+    found = {AGGREGATOR_NAME: Role.AGGREGATOR, **dict.fromkeys(plan.clients, Role.CLIENT)}
+    if any(item.id == "key.call" for item in plan.items):
+        found[AUTHORITY_NAME] = Role.KEY_AUTHORITY
+    return found
+
+
+@dataclass
+class Parties:
+    """Everybody's folder, by the name of the site."""
+
+    charter: Charter
+    folders: Mapping[str, Path]
+
+    def kit(self, site: str) -> PartyKit:
+        """Return one party's kit, read anew."""
+        return PartyKit.load(self.folders[site])
+
+    def result(self) -> dict[str, Any]:
+        """Return what the aggregator wrote at the end."""
+        found: dict[str, Any] = json.loads(
+            (self.folders[SERVER_SITE] / "run" / "result.json").read_text()
+        )
+        return found
+
+
+def assemble(config: Config, folder: Path) -> Parties:
+    """Let every party make its keys, agree on one charter and keep it."""
+    federation = Federation.from_config(config)
+    plan = federation.plan()
+    others = [name for name in roles(plan) if name != AGGREGATOR_NAME]
+    where = {name: f"site-{number}" for number, name in enumerate(others, 1)}
+    where[AGGREGATOR_NAME] = SERVER_SITE
+    folders = {site: folder / name for name, site in where.items()}
+    announced = [
+        party.new_identity(folders[where[name]], name, role) for name, role in roles(plan).items()
+    ]
+    charter = Charter.draw_up(announced, where, plan=plan, policy=federation.policy, config=config)
+    for place in folders.values():
+        charter = party.sign(place, charter)
+    for place in folders.values():
+        party.keep(place, charter)
+    return Parties(charter, folders)
+
+
+def gather(parties: Parties, into: Path) -> Path:
+    """Put all parties' sides of a run into one folder, as an auditor would."""
+    for folder in parties.folders.values():
+        for file in (folder / "run").rglob("*"):
+            if file.is_file():
+                target = into / file.relative_to(folder / "run")
+                target.parent.mkdir(parents=True, exist_ok=True)
+                target.write_bytes(file.read_bytes())
+    return into

@@ -1,0 +1,352 @@
+"""Our two NVFlare classes in one process: what they carry, what they say when something fails."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("nvflare", reason="the extra nvflare is not installed")
+
+from nvflare.apis.client import Client
+from nvflare.apis.controller_spec import ClientTask, Task, TaskCompletionStatus
+from nvflare.apis.event_type import EventType
+from nvflare.apis.fl_constant import ReturnCode
+from nvflare.apis.fl_context import FLContext
+from nvflare.apis.shareable import Shareable
+from nvflare.apis.signal import Signal
+from nvflare.fuel.utils import fobs
+
+from protocols.errors import BadEnvelope, RemoteProtocolError
+from protocols.planner import AGGREGATOR_NAME
+from protocols.roster import Role
+from protocols.sessions.base import Parcel
+from secure_fgl.errors import PlanDrift, UsageError
+from secure_fgl.federation import Federation
+from secure_fgl.runs import Run
+from secure_fgl.transports.nvflare import executor, sittings, wire
+from secure_fgl.transports.nvflare.controller import JobAborted, TaskTransport
+from secure_fgl.transports.nvflare.executor import Seat
+from secure_fgl.transports.nvflare.party import PARTY_VARIABLE
+from secure_fgl.transports.nvflare.sittings import conduct, sit_down
+from tests.nvflare.stage import SERVER_SITE, Parties, assemble, banks, gather
+
+Answer = Callable[[str, Shareable], Shareable | None]
+
+
+@dataclass
+class FakeController:
+    """Hands tasks to functions in threads of their own, through the engine's encoding."""
+
+    answer: Callable[[str], Answer]
+    tasks: list[Task] = field(default_factory=list)
+    late: list[threading.Thread] = field(default_factory=list)
+
+    def send(self, *, task: Task, fl_ctx: FLContext, targets: list[str]) -> None:
+        (site,) = targets
+        self.tasks.append(task)
+        self.late.append(threading.Thread(target=self._serve, args=(task, site)))
+        self.late[-1].start()
+
+    def _serve(self, task: Task, site: str) -> None:
+        found = self.answer(site)(task.name, fobs.loads(fobs.dumps(task.data)))
+        if found is None:
+            return
+        asked = ClientTask(Client(site, ""), task)
+        asked.result = fobs.loads(fobs.dumps(found))
+        task.result_received_cb(client_task=asked, fl_ctx=FLContext())
+
+    def cancel_task(self, task: Task) -> None:
+        task.completion_status = TaskCompletionStatus.CANCELLED
+
+
+def transport(answer: Callable[[str], Answer], sites: dict[str, str], **more: Any) -> TaskTransport:
+    more = {"deadline": 5.0, "abort": Signal(), **more}
+    return TaskTransport(FakeController(answer), sites, fl_ctx=FLContext(), **more)
+
+
+def seated(parties: Parties, patch: pytest.MonkeyPatch) -> dict[str, Seat]:
+    """Return every client's seat, each with the session of its own party."""
+    seats = {site: Seat() for site in parties.folders if site != SERVER_SITE}
+    for site, seat in seats.items():
+        patch.setenv(PARTY_VARIABLE, str(parties.folders[site]))
+        seat.handle_event(EventType.START_RUN, FLContext())
+    return seats
+
+
+def executed(seats: dict[str, Seat]) -> Callable[[str], Answer]:
+    return lambda site: lambda name, data: seats[site].execute(name, data, FLContext(), Signal())
+
+
+def test_a_run_over_tasks_is_the_run_in_memory(
+    uninterrupted: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And bytes that the engine delivers twice are answered twice alike (O5)."""
+    parties = assemble(banks(), tmp_path / "parties")
+    seats = seated(parties, monkeypatch)
+    monkeypatch.setenv(PARTY_VARIABLE, str(parties.folders[SERVER_SITE]))
+    heard: list[tuple[list[bytes], list[bytes]]] = []
+
+    def twice(site: str) -> Answer:
+        def serve(name: str, data: Shareable) -> Shareable:
+            first, again = (executed(seats)(site)(name, data) for _ in range(2))
+            heard.append((wire.unpack(first), wire.unpack(again)))
+            return first
+
+        return serve
+
+    sites = {k: v for k, v in parties.charter.sites.items() if k != AGGREGATOR_NAME}
+    carried = transport(twice, sites)
+    digest = conduct(sit_down(parties.kit(SERVER_SITE)), carried)
+    carried.end()
+    result, twin = parties.result(), uninterrupted.result
+    same = ("metrics", "bytes_up", "bytes_down", "exchanges", "lost_rounds", "backend", "data")
+    assert digest == uninterrupted.model_sha256
+    assert {key: result[key] for key in same} == {key: twin[key] for key in same}
+    assert any(first for first, _ in heard) and all(first == again for first, again in heard)
+    for site, folder in parties.folders.items():
+        assert (folder / "run" / "heads" / f"{folder.name}.checkpoint").is_file(), site
+    for site in ("site-1", SERVER_SITE):  # nobody begins the same run twice
+        with pytest.raises(UsageError, match=r"cannot be resumed|was not killed"):
+            sit_down(parties.kit(site))
+
+
+def test_a_key_authority_is_one_more_site(
+    uninterrupted: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Sums under homomorphic encryption, opened by a party with a folder of its own."""
+    parties = assemble(banks(policy="he"), tmp_path)
+    assert parties.kit("site-6").me.party.role is Role.KEY_AUTHORITY
+    seats = seated(parties, monkeypatch)
+    sites = {k: v for k, v in parties.charter.sites.items() if k != AGGREGATOR_NAME}
+    carried = transport(executed(seats), sites, deadline=60.0)
+    digest = conduct(sit_down(parties.kit(SERVER_SITE)), carried)
+    carried.end()
+    assert digest == uninterrupted.model_sha256
+    monkeypatch.setattr("audits.view.TRANSPORTS", ("memory", "nvflare"))
+    assert Run(gather(parties, tmp_path / "run")).verify().verdict == "self-consistent only"
+
+
+class Killed(BaseException):
+    """Stands for SIGKILL: nothing of ours may catch it."""
+
+
+@dataclass
+class Fatal:
+    """A transport under which everybody's process is killed in its n-th exchange."""
+
+    inner: TaskTransport
+    left: int
+    delivered: bool
+
+    def exchange(self, parcels: Sequence[Parcel]) -> list[Parcel]:
+        if self.left == 0:
+            if self.delivered:  # killed after the clients had answered
+                self.inner.exchange(parcels)
+            raise Killed
+        self.left -= 1
+        return self.inner.exchange(parcels)
+
+
+@pytest.fixture(scope="module")
+def uninterrupted(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    return Federation.from_config(banks()).run(tmp_path_factory.mktemp("banks") / "memory")
+
+
+@pytest.mark.parametrize(
+    ("exchange", "delivered"), [(0, False), (1, True), (3, True), (4, False), (8, True)]
+)
+def test_o5_killed_processes_go_on_to_the_same_result(
+    exchange: int,
+    delivered: bool,
+    uninterrupted: Run,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    parties = assemble(banks(), tmp_path / "parties")
+    sites = {k: v for k, v in parties.charter.sites.items() if k != AGGREGATOR_NAME}
+    seats = seated(parties, monkeypatch)
+    aggregator = sit_down(parties.kit(SERVER_SITE))
+    with pytest.raises(Killed):
+        conduct(aggregator, Fatal(transport(executed(seats), sites), exchange, delivered))
+    for sitting in (aggregator, *(seat._sitting for seat in seats.values())):
+        assert sitting is not None
+        sitting.files.close()  # what the system does for a dead process
+
+    seats = seated(parties, monkeypatch)
+    carried = transport(executed(seats), sites)
+    digest = conduct(sit_down(parties.kit(SERVER_SITE)), carried)
+    carried.end()
+    assert digest == uninterrupted.model_sha256
+    assert parties.result()["metrics"] == uninterrupted.result["metrics"]
+    gathered = gather(parties, tmp_path / "run")
+    monkeypatch.setattr("audits.view.TRANSPORTS", ("memory", "nvflare"))
+    assert Run(gathered).verify().verdict == "self-consistent only"
+
+
+def test_two_processes_of_one_party_do_not_work_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sittings, "_LOCK_SECONDS", 0.3)
+    parties = assemble(banks(), tmp_path)
+    first = sit_down(parties.kit(SERVER_SITE))
+    with pytest.raises(UsageError, match="Another process"):
+        sit_down(parties.kit(SERVER_SITE))
+    first.files.close()
+    sit_down(parties.kit(SERVER_SITE)).close()
+
+
+def test_who_has_not_answered_by_the_deadline_has_vanished() -> None:
+    release = threading.Event()
+
+    def answer(site: str) -> Answer:
+        def serve(name: str, data: Shareable) -> Shareable:
+            if site == "slow" and wire.unpack(data) == [b"1"]:
+                release.wait(5)
+            return wire.pack([site.encode() + wire.unpack(data)[0]])
+
+        return serve
+
+    carried = transport(answer, {"a": "quick", "b": "slow"}, deadline=0.3)
+    first = carried.exchange([Parcel("a", b"1"), Parcel("b", b"1")])
+    assert [parcel.data for parcel in first] == [b"quick1"]
+    assert 0.3 <= carried.seconds[0] < 3
+    controller: Any = carried._controller
+    assert all(
+        task.completion_status is TaskCompletionStatus.CANCELLED for task in controller.tasks
+    )
+    release.set()
+    for thread in controller.late:
+        thread.join()
+    second = carried.exchange([Parcel("a", b"2"), Parcel("b", b"2")])
+    assert [parcel.data for parcel in second] == [b"quick2", b"slow2"]  # nothing late among them
+
+
+@pytest.mark.parametrize("kind", ["code", "field", "type", "many", "site"])
+def test_what_is_no_answer_counts_as_none(kind: str) -> None:
+    def answer(site: str) -> Answer:
+        def serve(name: str, data: Shareable) -> Shareable:
+            if site == "good":
+                return wire.pack([b"good"])
+            bad = Shareable()
+            if kind == "code":
+                bad = wire.failed(readable=True)
+            if kind in ("type", "many"):
+                bad["envelopes"] = [b""] * 65 if kind == "many" else ["text"]
+            return bad
+
+        return serve
+
+    if kind == "site":
+        with pytest.raises(KeyError):
+            transport(answer, {"a": "good"}).exchange([Parcel("b", b"")])
+        return
+    carried = transport(answer, {"a": "good", "b": "bad"}, deadline=5.0)
+    found = carried.exchange([Parcel("a", b""), Parcel("b", b"")])
+    assert [parcel.data for parcel in found] == [b"good"]
+    assert carried.seconds[0] < 4  # an error is not waited for
+
+
+def test_a_job_that_is_aborted_ends_an_exchange() -> None:
+    abort = Signal()
+    abort.trigger("stop")
+    carried = transport(lambda site: lambda name, data: None, {"a": "quick"}, abort=abort)
+    with pytest.raises(JobAborted):
+        carried.exchange([Parcel("a", b"")])
+
+
+@pytest.mark.parametrize(
+    "carried", [None, {"envelopes": [b"x"]}, Shareable(), Shareable({"envelopes": b"x"})]
+)
+def test_only_a_list_of_bytes_is_unpacked(carried: Any) -> None:
+    assert wire.unpack(wire.pack([b"x", b""])) == [b"x", b""]
+    with pytest.raises(BadEnvelope):
+        wire.unpack(carried)
+
+
+# --- a site that fails --------------------------------------------------------------------------
+
+SECRET = "node 17 has label 3"
+
+
+@pytest.mark.parametrize("error", [ValueError, RemoteProtocolError, RuntimeError])
+def test_o27_an_error_s_text_stays_at_the_site(
+    error: type[Exception], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    class Failing:
+        def receive(self, data: bytes) -> list[Parcel]:
+            raise error(SECRET)
+
+    seat = Seat()
+    seat._sitting = Failing()  # type: ignore[assignment]
+    with caplog.at_level(logging.DEBUG):
+        said = seat.execute(wire.TASK, wire.pack([b"x"]), FLContext(), Signal())
+    codes = (ReturnCode.EXECUTION_EXCEPTION, ReturnCode.BAD_TASK_DATA)
+    assert said.get_return_code() == codes[error is RemoteProtocolError]
+    assert SECRET.encode() not in fobs.dumps(said)
+    assert error.__name__ in caplog.text and SECRET not in caplog.text
+
+
+def test_o27_a_site_that_cannot_sit_down_answers_with_a_code(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fails(_: object) -> None:
+        raise ValueError(SECRET)
+
+    monkeypatch.setattr(executor, "kit_of_this_process", lambda: None)
+    monkeypatch.setattr(executor, "sit_down", fails)
+    seat = Seat()
+    with caplog.at_level(logging.DEBUG):
+        seat.handle_event(EventType.START_RUN, FLContext())
+        said = seat.execute(wire.TASK, wire.pack([b"x"]), FLContext(), Signal())
+    assert said.get_return_code() == ReturnCode.BAD_TASK_DATA
+    assert "ValueError" in caplog.text and SECRET not in caplog.text
+
+
+@pytest.mark.parametrize("task", ["train", "secure_fgl.envelopes "])
+def test_a_site_answers_no_task_but_ours(task: str) -> None:
+    said = Seat().execute(task, wire.pack([b"x"]), FLContext(), Signal())
+    assert said.get_return_code() == ReturnCode.BAD_TASK_DATA
+
+
+def test_the_end_of_a_job_does_not_end_the_ledger(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A killed server ends jobs too, and a party must be able to go on after that."""
+    parties = assemble(banks(), tmp_path)
+    seat = seated(parties, monkeypatch)["site-1"]
+    for event in (EventType.ABOUT_TO_END_RUN, EventType.END_RUN, EventType.ABORT_TASK):
+        seat.handle_event(event, FLContext())
+    head = parties.folders["site-1"] / "run" / "heads" / "client-1.checkpoint"
+    assert seat._sitting is not None and not head.exists()
+    assert seat.execute(wire.END, wire.pack([b""]), FLContext(), Signal()).get_return_code() == (
+        ReturnCode.OK
+    )
+    assert seat._sitting is None and head.is_file()
+
+
+def test_a_party_refuses_a_plan_that_its_own_installation_does_not_make(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    parties = assemble(banks(), tmp_path)
+    plan = Federation.from_config(banks(rounds=2)).plan()
+    monkeypatch.setattr(Federation, "plan", lambda self: plan)
+    with pytest.raises(PlanDrift):
+        sit_down(parties.kit("site-1"))
+    assert not parties.kit("site-1").run_folder.exists()
+
+
+def test_the_aggregator_is_asked_nothing(tmp_path: Path) -> None:
+    parties = assemble(banks(), tmp_path)
+    sitting = sit_down(parties.kit(SERVER_SITE))
+    with pytest.raises(RemoteProtocolError):
+        sitting.receive(b"")
+    client = sit_down(parties.kit("site-1"))
+    assert client.prepared.sites == []  # the other clients' parts are gone
+    with pytest.raises(RemoteProtocolError, match="aggregator"):
+        conduct(client, transport(lambda site: lambda name, data: None, {}))
