@@ -80,7 +80,7 @@ class Ranking:
     """
 
     kind = RankScore
-    names = ("test_roc_auc", "val_roc_auc", "test_roc_auc_client_mean")
+    names = ("test_roc_auc", "val_roc_auc", "test_roc_auc_client_mean", "test_roc_auc_error")
 
     def __init__(self, labels: int, bins: int | None = None) -> None:
         if labels < 1 or (bins is not None and bins < 1):
@@ -153,6 +153,7 @@ class Ranking:
             "test_roc_auc_client_mean": int(total.test_share) / _UNIT / clients
             if clients
             else None,
+            "test_roc_auc_error": self.error(total),
         }
 
     def error(self, total: Any) -> float | None:

@@ -152,12 +152,18 @@ def _quality(result: dict[str, Any], headline: str) -> str:
     if metrics["best_round"] is None:
         return "not measured: the policy lets no score leave a client"
     label = " (SYNTHETIC DATA)" if result["data"]["synthetic"] else ""
+    if headline == "test_roc_auc" and metrics[headline] is None:
+        from algorithms.scores.ranking import UNDEFINED
+
+        label += f"; {UNDEFINED}"
     validation = headline.replace("test_", "val_", 1)
+    binned = metrics.get(f"{headline}_error")
+    close = f" (from histograms, to {binned:.4f})" if binned is not None else ""
     return (
-        f"{_number(metrics[headline])} test, {_number(metrics[validation])} validation, "
+        f"{_number(metrics[headline])} test{close}, {_number(metrics[validation])} validation, "
         f"after round {metrics['best_round']}{label}"
     )
 
 
 def _number(value: float | None) -> str:
-    return "undefined (no record, or of one class only)" if value is None else f"{value:.4f}"
+    return "undefined" if value is None else f"{value:.4f}"

@@ -13,7 +13,7 @@ from scipy.stats import mannwhitneyu
 from algorithms.evaluation import total
 from algorithms.scores.ranking import UNDEFINED, Ranking, RankScore
 
-ROC, VAL, MEAN = Ranking(1).names
+ROC, VAL, MEAN, ERROR = Ranking(1).names
 
 
 def sigmoid(x):
@@ -166,7 +166,7 @@ def test_the_mean_is_over_the_labels_that_are_defined():
 def test_a_single_class_has_a_defined_result_and_a_sentence(label):
     scoring = Ranking(1)
     score = said(scoring, [0.1, 0.9], [label, label])
-    assert scoring.read(score) == {ROC: None, VAL: None, MEAN: None}
+    assert scoring.read(score) == dict.fromkeys((ROC, VAL, MEAN, ERROR))
     assert (score.test_share, score.test_clients) == (0, 0)
     assert scoring.merit(score) == 0.5
     assert scoring.plausible(score, 1)
