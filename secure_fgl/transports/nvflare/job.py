@@ -77,7 +77,7 @@ class Desk:
         UsageError: the server or a site does not come up in time.
     """
 
-    def __init__(self, kits: Kits, *, patience: float = 60.0) -> None:
+    def __init__(self, kits: Kits, *, patience: float = 180.0) -> None:
         self._kits, self._deadline = kits, time.monotonic() + patience
         self._session = self._connect()
         try:

@@ -119,6 +119,7 @@ def sit_down(kit: PartyKit) -> Sitting:
         form: Form[Any] = kit.charter.policy.admit(prepared.algorithm)
         making = _making(kit, prepared, form, own_site(kit, prepared), folder, again, files)
         safes = Safes(kit.charter.run, kit.run_folder, kit.keys)
+        files.callback(safes.release)
         session, outcomes = _taken_up(kit, making, folder, safes) if again else (
             _begun(kit, making, folder, safes), ()
         )  # fmt: skip
