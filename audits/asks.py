@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from math import inf
 from typing import Any
 
-from audits.book import Book, Sent
+from audits.book import LEAVING, Book, Sent
 from protocols.disclosures import Disclosure
 from protocols.errors import NotInPlan
 from protocols.groups import Group, epoch_of
@@ -98,7 +98,7 @@ class Asks:
 
     def _sents(self, number: int) -> list[Sent]:
         found = self._book.releases_of(number)
-        return [s for s in found if not s.keying and not s.item.startswith("refusal.")]
+        return [s for s in found if not s.keying and not s.item.startswith(("refusal.", LEAVING))]
 
     def _read(self, number: int) -> Asked:
         book, sents = self._book, self._sents(number)

@@ -72,15 +72,18 @@ _FACTS: dict[str, dict[str, type]] = {
     },
     "survivors": {**_SUM, "list": str},
     "open": _SUM,
+    "heads": {"exchange": int, "root": str, "round": int},
     "close": {"state": str},
 }
 _OPTIONAL: dict[str, dict[str, type]] = {
     "key": {"scheme": str},
     "budget": {"unit": str},
+    "heads": {"heard": int, "missing": int, "number": int},
     "refusal": {"detail": str},
     "close": {"result": dict},
 }
 KEYING = ("key.", "pair.")  # items of an epoch's keys; names that no Ask may have
+LEAVING = "heads."  # items after the last Ask; a name that no Ask may have
 RESULT = {"best", "metrics", "model"}  # digests of what a finished run leaves; "" for no model
 _DIGEST = re.compile(r"[0-9a-f]{64}")
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from audits.asks import SUM_UP, Asked, Asks
-from audits.book import Book, Sent
+from audits.book import LEAVING, Book, Sent
 from audits.models import Dropouts, LostRound, Moment, Vanished
 from audits.steps import Case
 from protocols.roster import Role
@@ -40,6 +40,8 @@ class Losses:
             return client if self._left_keys(sent, client) else None
         if sent.item == f"refusal.{Role.CLIENT}":
             return client if self._last(sent) else None
+        if sent.item.startswith(LEAVING):
+            return client if self._left_silently(sent, client) else None
         ask = self._asks.all.get(sent.exchange)
         return client if ask is not None and self._left(sent, client, ask) else None
 
@@ -57,6 +59,11 @@ class Losses:
         following = {"pair.call": "pair.boxes", "pair.boxes": "pair.down", "pair.down": "pair.rows"}
         answers = self._asks.keying(following.get(sent.item, ""), epoch)
         return not any(client in (s.party, s.recipient) for s in answers)
+
+    def _left_silently(self, sent: Sent, client: str) -> bool:
+        """Tell whether nothing rests on an envelope of the end: nothing comes after a farewell."""
+        answers = (s for s in self._book.releases_of(sent.exchange) if s.party == client)
+        return sent.party == client or not any(s.item.startswith(LEAVING) for s in answers)
 
     def _last(self, sent: Sent) -> bool:
         """Tell whether nothing left this party afterwards: who refuses ends its session."""

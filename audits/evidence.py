@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from audits.checks import keys, ledgers, opened, outcome, papers, traffic
+from audits.checks import keys, ledgers, opened, outcome, papers, traffic, witnesses
 from audits.steps import Check
 
 EVIDENCE: tuple[Check, ...] = (
@@ -12,5 +12,6 @@ EVIDENCE: tuple[Check, ...] = (
     opened.OPENED,
     *keys.CHECKS,
     *outcome.CHECKS,
+    witnesses.WITNESSES,
 )
 HEADS = ledgers.HEADS

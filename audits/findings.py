@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from audits import words
@@ -16,11 +16,49 @@ from protocols.plan import Plan
 SEVERITIES: tuple[Severity, ...] = ("critical", "high", "medium", "low", "info")
 
 
-class _Maker:
-    """Numbers findings in the order of their severity."""
+def made(
+    rule: str,
+    severity: Severity,
+    message: str,
+    remediation: str,
+    *,
+    item: str = "",
+    role: str = "",
+    payload: str = "",
+) -> Finding:
+    """Return a finding without its number; :func:`ranked` gives it one.
 
-    def __init__(self) -> None:
-        self._made: list[tuple[Severity, dict[str, str]]] = []
+    Args:
+        rule: name of what was found, in capitals.
+        severity: how grave.
+        message: what was found.
+        remediation: what to do about it.
+        item: plan item, or what else tells findings of one rule apart.
+        role: who received it.
+        payload: P01 to P20, if it is about one.
+    """
+    content = ["secure-fgl/finding", rule, item, role, *([payload] if payload else [])]
+    return Finding(
+        id="",
+        rule=rule,
+        severity=severity,
+        payload=payload,
+        item=item,
+        recipient_role=role,
+        message=message,
+        remediation=remediation,
+        fingerprint=hashlib.sha256("\0".join(content).encode("utf-8", "replace")).hexdigest(),
+    )
+
+
+def ranked(found: Iterable[Finding]) -> tuple[Finding, ...]:
+    """Return findings with their numbers, the gravest first, else in the order given."""
+    order = sorted(found, key=lambda finding: SEVERITIES.index(finding.severity))
+    return tuple(f.model_copy(update={"id": f"F{n:02d}"}) for n, f in enumerate(order, 1))
+
+
+class _Maker(list[Finding]):
+    """The findings so far; `add` takes what :func:`made` takes."""
 
     def add(
         self,
@@ -32,21 +70,7 @@ class _Maker:
         item: str = "",
         role: str = "",
     ) -> None:
-        content = "\0".join(("secure-fgl/finding", rule, item, role))
-        facts = {
-            "rule": rule,
-            "item": item,
-            "recipient_role": role,
-            "message": message,
-            "remediation": remediation,
-            "fingerprint": hashlib.sha256(content.encode("utf-8", "replace")).hexdigest(),
-        }
-        self._made.append((severity, facts))
-
-    def numbered(self) -> Iterator[Finding]:
-        ranked = sorted(self._made, key=lambda made: SEVERITIES.index(made[0]))
-        for number, (severity, facts) in enumerate(ranked, 1):
-            yield Finding(id=f"F{number:02d}", severity=severity, **facts)
+        self.append(made(rule, severity, message, remediation, item=item, role=role))
 
 
 def findings(
@@ -60,7 +84,7 @@ def findings(
     *,
     simulated: bool,
 ) -> tuple[Finding, ...]:
-    """Return all findings, the gravest first."""
+    """Return all findings but those of attacks, baseline and waivers, the gravest first."""
     make = _Maker()
     _evidence(make, evidence)
     _impossible(make, result)
@@ -95,7 +119,7 @@ def findings(
             item=item,
         )
     _labels(make, plan, simulated)
-    return tuple(make.numbered())
+    return ranked(make)
 
 
 def _evidence(make: _Maker, evidence: Verification) -> None:
@@ -232,4 +256,4 @@ def _labels(make: _Maker, plan: Plan, simulated: bool) -> None:
         )
 
 
-__all__ = ["SEVERITIES", "findings"]
+__all__ = ["SEVERITIES", "findings", "made", "ranked"]

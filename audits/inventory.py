@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from audits.attacks._payloads import payloads_of
 from audits.book import Book, Sent
 from audits.drift import Yardstick
 from audits.models import Count, Denied, Egress, MessageFacts, PartyFacts, PlanDiff, Row, Unplanned
 from crypto.signatures import key_id
 from protocols.disclosures import Disclosure
-from protocols.plan import Item
 from protocols.roster import EVERYONE, Role
 
 UNKNOWN = "unknown"  # the role of a recipient that is not on the roster
@@ -96,16 +96,18 @@ def roll_up(releases: Iterable[Sent], yardstick: Yardstick) -> tuple[Egress, ...
         return sender != Role.CLIENT, order.get(item, len(order)), row[0]
 
     rows = sorted(tallies.items(), key=place)
-    return tuple(_egress(key, tally, yardstick.items.get(key[0])) for key, tally in rows)
+    return tuple(_egress(key, tally, yardstick) for key, tally in rows)
 
 
-def _egress(key: tuple[Any, ...], tally: _Tally, item: Item | None) -> Egress:
+def _egress(key: tuple[Any, ...], tally: _Tally, yardstick: Yardstick) -> Egress:
     name, sender, recipient, disclosure, messages, protection, unsafe = key
+    item = yardstick.items.get(name)
     said = [MessageFacts(name=part, fields=()) for part in messages.split("+")]
     if item is not None:
         said = [MessageFacts(name=m.name, fields=m.fields) for m in item.messages]
     return Egress(
         item=name,
+        payloads=payloads_of(item, yardstick.policy) if item is not None else (),
         sender_role=sender,
         recipient_role=recipient,
         disclosure=disclosure,

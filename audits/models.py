@@ -9,10 +9,22 @@ from typing import Literal
 
 from pydantic import Field as Setting
 
+from audits.attacks.models import AttackRow, Claim, NotTested
+from audits.sections import (
+    Changes,
+    Fact,
+    Method,
+    Obligation,
+    RoundBytes,
+    Scope,
+    Spending,
+    Tried,
+    Waived,
+)
 from protocols.plan import FieldPlan
 from protocols.strict import Strict
 
-REPORT_VERSION: Literal[1] = 1
+REPORT_VERSION: Literal[2] = 2
 Severity = Literal["critical", "high", "medium", "low", "info"]
 State = Literal["OK", "ATTENTION", "FAIL", "NOT TESTED"]
 
@@ -193,12 +205,14 @@ class Egress(Strict):
     """What left on all routes of one item together: the roll-up by role.
 
     Attributes:
+        payloads: P01 to P20, what it discloses first, then the forms it takes on its way.
         senders: how many parties sent it.
         clipped: how many envelopes had a value cut at the clipping bound.
         learns: per role, in words.
     """
 
     item: str
+    payloads: tuple[str, ...]
     sender_role: str
     recipient_role: str
     disclosure: str
@@ -259,23 +273,23 @@ class Account(Strict):
 
 
 class Finding(Strict):
-    """Something a reader should know. The fingerprint survives re-runs: it holds no values."""
+    """Something a reader should know. The fingerprint survives re-runs: it holds no values.
+
+    Attributes:
+        payload: P01 to P20, if it is about one; else empty.
+        waiver: who accepted it; it stays visible.
+    """
 
     id: str
     rule: str
     severity: Severity
+    payload: str = ""
     item: str
     recipient_role: str
     message: str
     remediation: str
     fingerprint: str
-
-
-class Fact(Strict):
-    """A value of ``result.json``, as text; the step ``result`` tells which a ledger covers."""
-
-    name: str
-    value: str
+    waiver: Waived | None = None
 
 
 class StepFacts(Strict):
@@ -301,23 +315,33 @@ class Integrity(Strict):
 
 
 class Report(Strict):
-    """What left each client, whether it was planned, and whether the record holds."""
+    """What left each client, whether it was planned, what it reveals, and if the record holds."""
 
-    schema_version: Literal[1] = REPORT_VERSION
+    schema_version: Literal[2] = REPORT_VERSION
     tool: Tool = Setting(default_factory=Tool)
     subject: Subject
     transport: str
     notes: tuple[str, ...]
     summary: str
     verdict_strip: tuple[Line, ...]
+    scope: Scope
     parties: tuple[PartyFacts, ...]
     plan_diff: PlanDiff
+    rounds: tuple[RoundBytes, ...]
     dropouts: Dropouts
     views: tuple[RoleView, ...]
     egress: tuple[Egress, ...]
     inventory: tuple[Row, ...]
     accounting: tuple[Account, ...]
+    spending: tuple[Spending, ...]
+    tried: Tried
+    attacks: tuple[AttackRow, ...]
+    not_tested: tuple[NotTested, ...]
+    claims: tuple[Claim, ...]
     findings: tuple[Finding, ...]
+    changes: Changes | None = None
+    obligations: tuple[Obligation, ...]
     results: tuple[Fact, ...]
+    method: Method
     limits: tuple[str, ...]
     integrity: Integrity

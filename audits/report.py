@@ -3,21 +3,31 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
+from audits.attack_rows import outcome
 from audits.budget import accounts
+from audits.changes import since
+from audits.course import spending
 from audits.drift import Yardstick
 from audits.dropouts import dropouts
 from audits.evidence import EVIDENCE, HEADS
-from audits.findings import findings
+from audits.findings import findings, made, ranked
 from audits.inventory import inventory, parties, plan_diff, roll_up
-from audits.models import Fact, Head, Integrity, Report, StepFacts, Subject
+from audits.method import method
+from audits.models import Finding, Head, Integrity, Report, StepFacts, Subject
+from audits.obligations import obligations
 from audits.roles import role_views
+from audits.scope import rounds, scope
+from audits.sections import Fact
+from audits.snapshot import read_snapshot
 from audits.steps import Case, Verification, run_checks
 from audits.summary import limits, notes, strip, summary
 from audits.view import RunView
+from audits.waivers import waived
 from crypto.merkle import root
+from protocols.errors import EvidenceError
 
 _RESULTS = (
     "backend",
@@ -50,31 +60,86 @@ def report_of(case: Case) -> Report:
     case = case.folder_only()
     evidence = run_checks(case, (*EVIDENCE, HEADS))
     yardstick = Yardstick(case.plan, case.policy, case.roster)
-    releases = case.book.releases()
+    releases, simulated = case.book.releases(), case.roster_file.simulated
     diff, egress = plan_diff(case.book, releases, yardstick), roll_up(releases, yardstick)
-    simulated, gone = case.roster_file.simulated, dropouts(case)
-    spent, cautions = accounts(case), limits(case.plan, case.policy, simulated=simulated)
-    found = findings(
+    gone, spent, tried = dropouts(case), accounts(case), outcome(case, egress)
+    cautions = limits(case.plan, case.policy, simulated=simulated, attacked=tried.tried.used)
+    known = findings(
         case.plan, diff, egress, gone, spent[0], evidence, case.result, simulated=simulated
     )
-    return Report(
+    found = _judged(case.view, ranked((*known, *tried.findings, *_baseline_refused(case.view))))
+    report = Report(
         subject=_subject(case),
         transport=case.roster_file.transport,
         notes=notes(case.plan, egress, evidence, simulated=simulated),
         summary=summary(case.plan, case.policy, diff, egress, gone),
-        verdict_strip=strip(diff, egress, found, evidence, spent, len(cautions)),
+        verdict_strip=strip(
+            diff, egress, found, evidence, spent, tried, len(cautions), simulated=simulated
+        ),
+        scope=scope(case.plan, egress),
         parties=parties(case.book, yardstick),
         plan_diff=diff,
+        rounds=rounds(case.plan, releases, yardstick),
         dropouts=gone,
         views=role_views(case),
         egress=egress,
         inventory=inventory(releases, yardstick),
         accounting=spent,
+        spending=spending(case),
+        tried=tried.tried,
+        attacks=tried.rows,
+        not_tested=tried.not_tested,
+        claims=tried.claims,
         findings=found,
+        obligations=obligations(diff, egress, spent, tried, found, evidence, cautions),
         results=_results(case.result),
+        method=method(case.result, tried),
         limits=cautions,
         integrity=_integrity(case.view, evidence),
     )
+    return _compared(case.view, report)
+
+
+def _baseline_refused(view: RunView) -> Iterator[Finding]:
+    """Yield a finding if the baseline cannot be read; the report then compares with nothing."""
+    if not view.baseline_text:
+        return
+    try:
+        read_snapshot(view.baseline_text)
+    except EvidenceError as error:
+        yield made(
+            "BASELINE_REFUSED",
+            "medium",
+            f"baseline.json was not used: {error.what}. What moved since is not known.",
+            "Give the earlier report again: secure-fgl audit report RUN --baseline FILE.",
+        )
+
+
+def _compared(view: RunView, report: Report) -> Report:
+    """Return the report with what moved since its baseline, if it has one that can be read."""
+    if not view.baseline_text:
+        return report
+    try:
+        moved = since(view.baseline_text, report)
+    except EvidenceError:
+        return report  # a finding says so already
+    return report.model_copy(update={"changes": moved})
+
+
+def _judged(view: RunView, found: tuple[Finding, ...]) -> tuple[Finding, ...]:
+    """Return the findings with their waivers; a file that cannot be read waives nothing."""
+    if not view.waivers_text:
+        return found
+    try:
+        return ranked(waived(view.waivers_text, found))
+    except EvidenceError as error:
+        refused = made(
+            "WAIVERS_REFUSED",
+            "medium",
+            f"waivers.json was not used: {error.what}. Nothing is accepted by it.",
+            "Give the waivers again: secure-fgl audit report RUN --waivers FILE.",
+        )
+        return ranked((*found, refused))
 
 
 def _subject(case: Case) -> Subject:

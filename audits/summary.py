@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from audits import words
+from audits.attack_rows import NO_FILE, Outcome, singled_out
 from audits.findings import SEVERITIES
 from audits.models import Account, Dropouts, Egress, Finding, Line, PlanDiff, State
 from audits.steps import Verification
@@ -18,6 +19,11 @@ SIMULATION = "SIMULATION: roles are not separated"
 SYNTHETIC = "SYNTHETIC DATA: generated, about nobody"
 UNSAFE = "UNSAFE: messages left in clear"
 BROKEN = "EVIDENCE BROKEN: do not rely on this report"
+_MOST_NAMED = 3  # waivers in the strip; all stand under the findings
+_ATTACKED = (
+    "An attack that fails shows that this attack failed, not that none succeeds. attacks.json is "
+    "in no ledger: whoever doubts a figure runs the attack again, with the same seed."
+)
 
 
 def notes(
@@ -78,15 +84,24 @@ def strip(
     found: Sequence[Finding],
     evidence: Verification,
     spent: Sequence[Account],
+    tried: Outcome,
     limit_count: int,
+    *,
+    simulated: bool,
 ) -> tuple[Line, ...]:
-    """Return the six lines that a compliance officer asks for, in that order."""
+    """Return the six lines that a compliance officer asks for, in that order.
+
+    In memory the first of them begins with :data:`SIMULATION`.
+    """
+    first = _planned(diff)
+    if simulated:
+        first = first.model_copy(update={"answer": f"{SIMULATION}. {first.answer}"})
     return (
-        _planned(diff),
+        first,
         _left(egress),
-        _singled_out(egress, spent[0]),
+        singled_out(tried, egress, noised=bool(spent[0].covered)),
         _budget(*spent),
-        _remains(found, limit_count),
+        _remains(found, tried, limit_count),
         _intact(evidence),
     )
 
@@ -136,13 +151,26 @@ def _planned(diff: PlanDiff) -> Line:
     return Line(question="Did anything leave that was not in the plan?", answer=answer, state=state)
 
 
+def _is_control(row: Egress) -> bool:
+    """Tell whether an envelope carries nothing that was computed from data."""
+    return set(row.payloads) <= {"P18", "P20"}
+
+
 def _left(egress: Sequence[Egress]) -> Line:
+    rows = _up(egress)
+    control = [row for row in rows if row.planned and not row.unsafe and _is_control(row)]
     parts = [
         f"{words.plural(row.count, 'envelope')} of {'+'.join(m.name for m in row.messages)} "
         f"({words.size(row.bytes)}) to the {words.role(row.recipient_role)}, "
         f"{words.protection(row.protection)}"
-        for row in _up(egress)
+        for row in rows
+        if row not in control
     ]
+    if control:
+        parts.append(
+            f"{words.plural(sum(row.count for row in control), 'envelope')} of keys, shares, votes "
+            f"and receipts ({words.size(sum(row.bytes for row in control))}), sealed or public"
+        )
     answer = f"From the clients: {'; '.join(parts)}." if parts else "Nothing left the clients."
     unsafe = any(row.unsafe for row in egress)
     return Line(
@@ -152,27 +180,26 @@ def _left(egress: Sequence[Egress]) -> Line:
     )
 
 
-def _singled_out(egress: Sequence[Egress], spent: Account) -> Line:
-    noised = "with their noise" if spent.covered else "as they are"
-    known = f"the totals of each cohort are disclosed {noised}"
-    if any(row.unsafe for row in egress):
-        known = "what left in clear can be read in full by whoever received it"
-    return Line(
-        question="Can a person be singled out?",
-        answer=f"Not tested. No attack was run on what left; {known}.",
-        state="NOT TESTED",
-    )
-
-
-def _remains(found: Sequence[Finding], limit_count: int) -> Line:
-    counts = {s: sum(f.severity == s for f in found) for s in SEVERITIES}
+def _remains(found: Sequence[Finding], tried: Outcome, limit_count: int) -> Line:
+    counts = {s: sum(f.severity == s and f.waiver is None for f in found) for s in SEVERITIES}
     listed = ", ".join(f"{count} {name}" for name, count in counts.items() if count)
-    grave = counts["critical"] + counts["high"]
+    waivers = [(f.id, f.waiver) for f in found if f.waiver is not None]
+    open_rows = sum(row.verdict in ("INCONCLUSIVE", "INVALID", "ERROR") for row in tried.rows)
+    left = ", ".join(one.payload for one in tried.not_tested)
+    said = [f"Not tested: {left}" if left else "Every kind of payload that left was tested"]
+    if open_rows:
+        said.append(f"{words.plural(open_rows, 'attack')} decided nothing")
+    said.append(
+        f"{words.plural(len(found) - len(waivers), 'open finding')} ({listed or 'none'}) and "
+        f"{words.plural(limit_count, 'stated limit')}, all listed below"
+    )
+    said += [f"{id} is accepted by {w.owner} until {w.until}" for id, w in waivers[:_MOST_NAMED]]
+    if len(waivers) > _MOST_NAMED:
+        said.append(f"{len(waivers) - _MOST_NAMED} more are accepted")
     return Line(
         question="What was not tested, and what remains?",
-        answer=f"{words.plural(len(found), 'finding')} ({listed or 'none'}) and "
-        f"{words.plural(limit_count, 'stated limit')}, all listed below.",
-        state="FAIL" if grave else "ATTENTION" if found else "OK",
+        answer=f"{'. '.join(said)}.",
+        state="FAIL" if counts["critical"] + counts["high"] else "ATTENTION" if found else "OK",
     )
 
 
@@ -189,11 +216,13 @@ def _intact(evidence: Verification) -> Line:
     )
 
 
-def limits(plan: Plan, policy: PrivacyPolicy, *, simulated: bool) -> tuple[str, ...]:
+def limits(
+    plan: Plan, policy: PrivacyPolicy, *, simulated: bool, attacked: bool = False
+) -> tuple[str, ...]:
     """Return what this report does not show, and what the protection does not cover."""
     masked = any(item.id == "pair.call" for item in plan.items)
     found = [
-        "No attack was run on what left. Absence of a finding is not evidence of absence.",
+        _ATTACKED if attacked else f"{NO_FILE} Absence of a finding is not evidence of absence.",
         "The record shows that nothing was changed afterwards (integrity). That everything sent "
         "was recorded (completeness) rests on the gateway being the only way out.",
         *_of_totals(plan),

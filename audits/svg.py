@@ -27,6 +27,14 @@ _MARKS = {
 }
 _ALIASES = {
     "NOT CHECKED": "NOT TESTED",
+    "PASS": "OK",
+    "INCONCLUSIVE": "ATTENTION",
+    "INVALID": "ATTENTION",
+    "ERROR": "ATTENTION",
+    "NOT APPLICABLE": "NOT TESTED",
+    "FALSIFIED": "FAIL",
+    "NOT FALSIFIED": "OK",
+    "UNTESTED": "NOT TESTED",
     "critical": "FAIL",
     "high": "FAIL",
     "medium": "ATTENTION",
@@ -63,18 +71,54 @@ def bars(name: str, title: str, description: str, rows: Sequence[Bar]) -> Markup
         description: longer text alternative.
         rows: from top to bottom.
     """
-    parts = [
-        Markup(
-            '<svg class="bars" role="img" width="100%" height="{}" '
-            'aria-labelledby="{}-title {}-desc">'
-        ).format(max(1, len(rows)) * _ROW, name, name),
-        Markup('<title id="{}-title">{}</title>').format(name, title),
-        Markup('<desc id="{}-desc">{}</desc>').format(name, description),
-        _pattern(name),
-    ]
-    for place, row in enumerate(rows):
-        parts.append(_row(name, place * _ROW, row))
-    return Markup("").join([*parts, Markup("</svg>")])
+    drawn = [_row(name, place * _ROW, row) for place, row in enumerate(rows)]
+    height = max(1, len(rows)) * _ROW
+    return figure("bars", name, title, description, height, [_pattern(name), *drawn])
+
+
+def figure(
+    kind: str, name: str, title: str, description: str, height: int, parts: Sequence[Markup]
+) -> Markup:
+    """Return a picture as wide as its place, with its text alternatives.
+
+    Args:
+        kind: class for the style sheet.
+        name: unique in the page; prefix of the ids.
+        title: text alternative, one line.
+        description: longer text alternative.
+        height: CSS pixels.
+        parts: what is in it.
+    """
+    head = Markup(
+        '<svg class="{}" role="img" width="100%" height="{}" aria-labelledby="{}-title {}-desc">'
+        '<title id="{}-title">{}</title><desc id="{}-desc">{}</desc>'
+    ).format(kind, height, name, name, name, title, name, description)
+    return Markup("").join([head, *parts, Markup("</svg>")])
+
+
+def at(x: float, y: float, inside: Markup) -> Markup:
+    """Return something drawn around a point: x in per cent of the width, y in pixels."""
+    return Markup('<svg x="{:.2f}%" y="{:.1f}" overflow="visible">{}</svg>').format(x, y, inside)
+
+
+def text(x: float, y: float, words: str, kind: str = "", anchor: str = "start") -> Markup:
+    """Return a line of text: x in per cent, y in pixels at its baseline."""
+    extra = Markup(' class="{}"').format(kind) if kind else Markup("")
+    return Markup('<text x="{:.2f}%" y="{:.1f}" text-anchor="{}"{}>{}</text>').format(
+        x, y, anchor, extra, words
+    )
+
+
+def cut(words: str, length: int) -> str:
+    """Return a text, shortened with an ellipsis where it is longer than `length` characters."""
+    return words if len(words) <= length else words[: length - 1] + "\u2026"
+
+
+def line(x1: float, y1: float, x2: float, y2: float, kind: str) -> Markup:
+    """Return a line: x in per cent, y in pixels."""
+    return Markup(
+        '<line class="{}" x1="{:.2f}%" y1="{:.1f}" x2="{:.2f}%" y2="{:.1f}"/>'
+    ).format(kind, x1, y1, x2, y2)  # fmt: skip
 
 
 def _pattern(name: str) -> Markup:
@@ -86,7 +130,7 @@ def _pattern(name: str) -> Markup:
 
 
 def _row(name: str, top: int, row: Bar) -> Markup:
-    label = row.label if len(row.label) <= _LABEL else row.label[: _LABEL - 1] + "…"
+    label = cut(row.label, _LABEL)
     width = max(_LEAST, 100 * min(1.0, max(0.0, row.share)))
     fill = Markup(' fill="url(#{}-hatch)"').format(name) if row.unsafe else Markup(' class="bar"')
     return Markup(

@@ -1,7 +1,7 @@
 """Verification of a run's evidence, offline, in a fixed order; the first failure is what counts.
 
 files -> plan -> roster -> chain -> tree -> plan_vs_ledger -> receipts -> opened -> keys ->
-budget -> result -> report -> heads
+budget -> result -> witnesses -> report -> heads
 
 Two statements are kept apart. *Integrity*: nothing recorded was changed; this is what the steps
 show. *Completeness*: everything sent was recorded; it rests on the gateway being the only way out.

@@ -49,6 +49,9 @@ class RunView:
             it, or :data:`UNREADABLE`.
         ledgers: party -> bytes of its ledger.
         checkpoints: party -> its signed head as it lies in the run folder.
+        attacks_text: the bytes of ``attacks.json``, what ``audit attack`` found; may be empty.
+        baseline_text, waivers_text: an earlier report to compare with and the accepted findings,
+            as the last ``audit report`` was given them; may be empty.
         reports: file name -> bytes, of what now lies in ``report/``.
         held_heads: party -> the signed head that *others* hold; None if nobody was asked.
         expected_plan: digest (hex) of the plan that was approved; None if not stated.
@@ -62,6 +65,9 @@ class RunView:
     weights: Mapping[str, str] = field(default_factory=dict)
     ledgers: Mapping[str, bytes] = field(default_factory=dict)
     checkpoints: Mapping[str, str] = field(default_factory=dict)
+    attacks_text: bytes = b""
+    baseline_text: bytes = b""
+    waivers_text: bytes = b""
     reports: Mapping[str, bytes] = field(default_factory=dict)
     held_heads: Mapping[str, str] | None = None
     expected_plan: str | None = None

@@ -13,6 +13,7 @@ could be ignored.
     hpke          sealing to one role (RFC 9180, ML-KEM-768 with X25519)
     merkle        append-only logs and their proofs (RFC 9162)
     checkpoint    a log's signed head (C2SP tlog-checkpoint)
+    dsse          signed statements (Dead Simple Signing Envelope)
     quantiser     real numbers to exact integers, several per coefficient
     he            exact sums under encryption: one face, several schemes
                   (bfv_sealapi and ckks_sealapi on seal_files, bfv_documented; bfv_parts is what

@@ -87,14 +87,15 @@ class Scratch:
 
 @dataclass(frozen=True)
 class Heads:
-    """The bytes that go before our words, for two-part ciphertexts of degree N.
+    """The bytes that go before our words, for ciphertexts of degree N.
 
-    `ciphertext` (coefficients, one prime), `transformed` (the same in NTT form), `public` (NTT
-    form, all primes of the key) and `plaintext` are complete heads for SEAL's load; `cut` removes
-    the same heads from what SEAL saved.
+    `ciphertext` (coefficients, one prime), `product` (the same with three parts), `transformed`
+    (two parts in NTT form), `public` (NTT form, all primes of the key) and `plaintext` are complete
+    heads for SEAL's load; `cut` removes the same heads from what SEAL saved.
     """
 
     ciphertext: bytes
+    product: bytes
     transformed: bytes
     public: bytes
     plaintext: bytes
@@ -124,15 +125,16 @@ class Heads:
             )
             return outer + fields + array + _COUNT.pack(words)
 
-        def pair(parms_id: Sequence[int], ntt: int, primes: int) -> bytes:
-            fields = _CIPHERTEXT.pack(*parms_id, ntt, 2, degree, primes, 1.0, 1)
-            return framed(fields, 2 * degree * primes)
+        def parts(parms_id: Sequence[int], ntt: int, primes: int, count: int = 2) -> bytes:
+            fields = _CIPHERTEXT.pack(*parms_id, ntt, count, degree, primes, 1.0, 1)
+            return framed(fields, count * degree * primes)
 
         data = context.first_parms_id()
         return cls(
-            ciphertext=pair(data, 0, 1),
-            transformed=pair(data, 1, 1),
-            public=pair(context.key_parms_id(), 1, key_primes),
+            ciphertext=parts(data, 0, 1),
+            product=parts(data, 0, 1, 3),
+            transformed=parts(data, 1, 1),
+            public=parts(context.key_parms_id(), 1, key_primes),
             plaintext=framed(_PLAINTEXT.pack(0, 0, 0, 0, degree, 1.0), degree),
             degree=degree,
         )

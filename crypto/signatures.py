@@ -125,9 +125,9 @@ class SigningKey(Mute):
         return self._key.sign(_framed(domain, message))
 
     def sign_raw(self, message: bytes) -> bytes:
-        """Sign without a domain. For `crypto.checkpoint` only, whose format is not ours.
+        """Sign without a domain. For the foreign formats of `crypto.checkpoint` and `crypto.dsse`.
 
-        A checkpoint is text without NUL bytes and a framed message has one in its first line, so
-        neither can be read as the other.
+        A checkpoint is text without NUL bytes that begins "secure-fgl/", a DSSE encoding begins
+        "DSSEv1 ", and a framed message has a NUL in its first line, so none can be read as another.
         """
         return self._key.sign(message)

@@ -26,6 +26,27 @@ class Call(ReleasedMessage):
     # Digests of what was given stand in clear headers; without 16 secret bytes the network could
     # confirm guesses about small messages (was the last model the best so far).
     nonce: bytes = blob(16, unit="byte", meaning="random, the same for the whole cohort")
+    heads: bytes = blob(32, unit="byte", meaning="root over the heads of all clients' ledgers")
+
+
+class Place(SealedMessage):
+    """Aggregator to client, with every `Call`: the receipt of what this client said last.
+
+    It shows that the client's head and its envelopes stand under `Call.heads` (protocols.heads).
+    """
+
+    exchange: int = count(unit="exchange", meaning="the last in which the client was heard")
+    number: int = count(unit="envelope", meaning="how many of that exchange are here")
+    proof: bytes = blob(
+        "heads_proof", unit="byte", meaning="path from the client's line to the root"
+    )
+
+
+class Farewell(ReleasedMessage):
+    """Aggregator to client, after the last Ask: the heads at the end of the run."""
+
+    nonce: bytes = blob(16, unit="byte", meaning="random, the same for all")
+    heads: bytes = blob(32, unit="byte", meaning="root over the heads of all clients' ledgers")
 
 
 class Acknowledgement(SealedMessage):
@@ -127,6 +148,8 @@ CONTROL = (
     KeyCall,
     Key,
     Call,
+    Place,
+    Farewell,
     Acknowledgement,
     Refusal,
     OpenRequest,

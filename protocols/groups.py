@@ -59,6 +59,12 @@ class Slot:
         """The slot as text."""
         return f"{self.item}/{self.round}/{self.ordinal}"
 
+    @classmethod
+    def of_label(cls, label: str) -> Slot:
+        """Return the slot that `label` is the text of."""
+        item, round, ordinal = label.rsplit("/", 2)
+        return cls(item, int(round), int(ordinal))
+
 
 def slot_of(item: Item, round: int, ordinal: int) -> Slot:
     """Return the slot of an upload."""

@@ -35,6 +35,7 @@ KINDS = (
     "training",
     "survivors",
     "open",
+    "heads",
     "close",
 )
 

@@ -108,7 +108,7 @@ class Pairs(Mute):
             "halves": self._halves,
             "held": self._held,
             "pair": ([slots.index(s) for s in self._pair], b"".join(secrets)),
-            "places": [(slot.item, slot.round, slot.ordinal) for slot in slots],
+            "places": "\n".join(slot.label for slot in slots),
             "there": self.there,
             "width": self._width,
         }
@@ -118,7 +118,7 @@ class Pairs(Mute):
         """Return what `kept` was taken from."""
         made = cls.__new__(cls)
         made.group, made._width, made.there = kept["group"], kept["width"], kept["there"]
-        made.slots = slots = tuple(Slot(*place) for place in kept["places"])
+        made.slots = slots = tuple(map(Slot.of_label, kept["places"].splitlines()))
         made._me, made._roster, made._name = me, roster, me.party.name
         made._neighbours = peers = made.group.neighbours(made._name)
         made._halves, made._held = kept["halves"], kept["held"]

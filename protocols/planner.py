@@ -14,6 +14,7 @@ from protocols.control import (
     Acknowledgement,
     Boxes,
     Call,
+    Farewell,
     Key,
     KeyCall,
     Opened,
@@ -22,6 +23,7 @@ from protocols.control import (
     PairCall,
     PairDown,
     PairRows,
+    Place,
     Refusal,
     Shares,
     Survivors,
@@ -160,7 +162,7 @@ class Planner:
         self.add(
             f"{exchange.name}.down",
             (_AGGREGATOR, _CLIENT),
-            (Call, *down),
+            (Call, Place, *down),
             exchange.given_disclosure,
             times,
             dims={"boxes": boxes * len(self.clients)} if boxes else None,
@@ -306,6 +308,10 @@ class Planner:
             self.add("key.offer", (_AUTHORITY, EVERYONE), (Key,), public, times, said=said)
         if find(chain, "mask") and places:
             self._pairs(often, places)
+        route, said = (_AGGREGATOR, _CLIENT), {"client": "digests of what all clients recorded"}
+        self.add("heads.down", route, (Farewell, Place), Disclosure.RELEASED, (0, 1), said=said)
+        route, said = (_CLIENT, _AGGREGATOR), {"aggregator": "that the heads arrived"}
+        self.add("heads.ack", route, (Acknowledgement,), Disclosure.SEALED, (0, 1), said=said)
         said = {"aggregator": "one code of a closed list"}
         for role in (_CLIENT, _AUTHORITY) if encrypted else (_CLIENT,):
             route = (role, _AGGREGATOR)

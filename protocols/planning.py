@@ -10,6 +10,7 @@ from protocols.disclosures import Disclosure
 from protocols.errors import PolicyError
 from protocols.forms import Algorithm, Form
 from protocols.guards import find
+from protocols.heads import proof_bytes
 from protocols.learns import budget, warnings
 from protocols.noising import noise_for
 from protocols.plan import DataPlan, NoisePlan, Plan
@@ -28,6 +29,7 @@ def _dims(
         "records": data.records,
         "cohort": len(clients),
         "roster_mask": -(-len(clients) // 8),
+        "heads_proof": proof_bytes(len(clients)),
         "he_public_key": scheme.public_key_bytes if scheme else 0,
     }
     if taken := sorted(set(dims) & set(algorithm.dims)):

@@ -11,6 +11,7 @@ import yaml
 from pydantic import Field, ValidationError, model_validator
 
 from protocols.budget import Budget
+from protocols.capture import Capture
 from protocols.disclosures import Disclosure
 from protocols.errors import CohortTooSmall, NotAdmitted, PolicyError
 from protocols.forms import Algorithm, Form
@@ -31,7 +32,7 @@ from protocols.guards import (
 from protocols.strict import Strict, nearest, problems, read_yaml
 from protocols.training import Training
 
-__all__ = ["PRESETS", "Budget", "PrivacyPolicy"]
+__all__ = ["PRESETS", "Budget", "Capture", "PrivacyPolicy"]
 
 S = TypeVar("S")
 
@@ -46,6 +47,7 @@ class PrivacyPolicy(Strict):
         colluders: how many clients are assumed to collude; added to the minimum.
         rekey_rounds: after so many rounds every key and pair secret is made anew (O9).
         budget: what all runs together may spend of this site's data set (O20); needed with noise.
+        capture: what every party keeps of its own rounds, locked, for audits; None: nothing.
         training: how clients train so that single records stay hidden; None: as they like.
         messages: message types that may be said; None allows every type whose disclosure is named.
     """
@@ -56,6 +58,7 @@ class PrivacyPolicy(Strict):
     colluders: int = Field(default=0, ge=0, le=10_000, strict=True)
     rekey_rounds: int = Field(default=50, ge=1, le=10_000, strict=True)
     budget: Budget | None = None
+    capture: Capture | None = None
     training: Training | None = None
     messages: tuple[str, ...] | None = None
 
@@ -220,17 +223,20 @@ _CLEAR: tuple[Guard, ...] = (UnsafeClear(),)
 
 
 def _preset(name: str, chain: tuple[Guard, ...], **more: Any) -> PrivacyPolicy:
-    return PrivacyPolicy(name=name, rules={Disclosure.SUM: chain, **_CONTROL}, **more)
+    rules = {Disclosure.SUM: chain, **_CONTROL}
+    return PrivacyPolicy(name=name, rules=rules, **{"capture": Capture(), **more})
 
 
 PRESETS: dict[str, PrivacyPolicy] = {
     "pilot": _preset("pilot", _HE),
     "he": _preset("he", _HE),
     "masks": _preset("masks", (*_INTEGERS, Mask(), Seal())),
+    "strict": _preset("strict", (*_INTEGERS, Mask(), Seal()), capture=None),
     "ckks": _preset("ckks", (*_INTEGERS, Mask(), Ckks(), Seal())),
     "calibrated": _preset("calibrated", _NOISED, budget=Budget(epsilon=10.0, delta=1e-5)),
     "unsafe_plaintext": PrivacyPolicy(
         name="unsafe_plaintext",
+        capture=Capture(),
         rules={
             Disclosure.SUM: (*_INTEGERS, UnsafeClear()),
             Disclosure.WEIGHTED_SUM: _CLEAR,

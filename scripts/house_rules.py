@@ -60,6 +60,8 @@ DOOR = ("protocols/gateway.py", "protocols/envelope.py")
 REGISTRIES = {
     "secure_fgl/catalogue.py": "finds the algorithms by folder",
     "algorithms/nn/__init__.py": "finds the models by folder",
+    "audits/attacks/__init__.py": "finds the attacks by folder",
+    "audits/exporters/__init__.py": "finds the exporters by folder",
     "audits/formats/__init__.py": "finds the report formats by folder",
     "secure_fgl/data/_folder.py": "finds data sources and partitions by folder",
 }

@@ -18,6 +18,7 @@ from protocols.forms import Exchange, Form
 from protocols.roster import Role
 from protocols.rounds import Ask, Cohort, Reply, Round
 from protocols.sessions.base import Parcel
+from protocols.sessions.table import State
 from secure_fgl.parties import Parties
 from secure_fgl.transports import Transport
 
@@ -145,6 +146,13 @@ class Driver:
             self._same(self._session.asking, ask)
             self._until_quiet(self._session.go_on())
         return self._session.reply()
+
+    def finish(self) -> None:
+        """Give all clients the last heads; a run that was taken up goes on where it was."""
+        if self._session.under_way == "farewell":
+            self._until_quiet(self._session.go_on())
+        elif self._session.state is State.READY:
+            self._until_quiet(self._session.farewell())
 
     def _same(self, name: str, ask: Ask) -> None:
         if name != self._session.name_of(ask):

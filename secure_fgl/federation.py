@@ -189,6 +189,19 @@ class Federation:
             scheme=self.scheme(),
         )
 
+    def prepare(self, plan: Plan | None = None) -> Preparation:
+        """Return everything that a run needs before it starts; the data is not loaded yet."""
+        task, algorithm = self.build()
+        return Preparation(
+            self.config,
+            self.policy,
+            plan or self.plan(),
+            task=task,
+            algorithm=algorithm,
+            scheme=self.scheme(),
+            whole=self._whole,
+        )
+
     def run(
         self,
         out: str | Path | None = None,
@@ -218,16 +231,7 @@ class Federation:
         wanted = self.plan()
         if plan is not None and (differences := drift(plan, wanted)):
             raise PlanDrift(differences)
-        task, algorithm = self.build()
-        prepared = Preparation(
-            self.config,
-            self.policy,
-            plan or wanted,
-            task=task,
-            algorithm=algorithm,
-            scheme=self.scheme(),
-            whole=self._whole,
-        )
+        prepared = self.prepare(plan or wanted)
         drops(
             self.config.faults.drop, wanted.clients, wanted.rounds
         )  # refused before anything is made

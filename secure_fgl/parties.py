@@ -26,6 +26,7 @@ from protocols.sessions.base import Session
 from protocols.sessions.client import ClientSession
 from protocols.sessions.keeping import LockedSafe, Outcome, StateKeeper
 from protocols.sessions.key_authority import KeyAuthoritySession
+from protocols.sessions.recording import Recorder
 from secure_fgl.errors import UsageError
 from secure_fgl.safes import FileSafe, Safes
 
@@ -169,6 +170,10 @@ class Making:
         """Return what keeps a party's state."""
         form = None if papers.me.party.role is Role.KEY_AUTHORITY else self.form
         return StateKeeper(safe, papers, form, self.site(papers.me.party.name))
+
+    def recorder(self, papers: Papers, safe: FileSafe) -> Recorder:
+        """Return what keeps a party's captured rounds."""
+        return Recorder(safe, papers, self.form, self.site(papers.me.party.name))
 
 
 _KINDS: dict[Role, type[AggregatorSession | ClientSession | KeyAuthoritySession]] = {

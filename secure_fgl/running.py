@@ -23,6 +23,7 @@ from protocols.messages import Array, Message
 from protocols.plan import Plan
 from protocols.policy import PrivacyPolicy
 from secure_fgl.budgets import BudgetStore
+from secure_fgl.captures import record
 from secure_fgl.config import Config
 from secure_fgl.data import Dataset, Masks
 from secure_fgl.driving import Driver, Meter, Outcome, deferred_interrupts
@@ -171,6 +172,7 @@ class Preparation:
 
         try:
             parties = set_up(making, safes if self.config.resume else None)
+            record(parties.sessions(), making, folder.path)
             # Last, and as a whole: a folder with this file holds a run that can go on.
             roster = {**parties.document(), "transport": self.config.transport.name}
             folder.document("roster.json", roster)
@@ -186,6 +188,7 @@ class Preparation:
         safes = Safes(str(document["run"]), folder.path)
         try:
             parties = take_up(making, document, safes, lambda p: folder.bytes(f"ledger/{p}.jsonl"))
+            record(parties.sessions(), making, folder.path)
         except BaseException:
             safes.release()
             raise
@@ -250,6 +253,7 @@ class Preparation:
         except RoundLost:
             if rounds not in outcome.lost:  # the closing score belongs to the last round
                 outcome.lost.append(rounds)
+        driver.finish()
         outcome.wall = meter.numbers()["wall"]
         return outcome
 

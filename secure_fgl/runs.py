@@ -239,6 +239,9 @@ class Run:
                 f.stem: _read(f).decode("utf-8", "replace")
                 for f in _files(self.path / "heads", ".checkpoint")
             },
+            attacks_text=_read(self.path / "attacks.json"),
+            baseline_text=_read(self.path / "baseline.json"),
+            waivers_text=_read(self.path / "waivers.json"),
             reports={f.name: _read(f) for f in _files(self.path / "report", "")},
             held_heads=heads,
             expected_plan=expect_plan,
@@ -267,6 +270,18 @@ class Run:
                 fix="choose another folder with --out",
             ) from error
         return [folder / name for name in files]
+
+    def keep(self, name: str, content: str) -> None:
+        """Write a file of an audit beside the evidence; raises UsageError if that is impossible."""
+        fresh = self.path / f"{name}.new"
+        try:
+            fresh.write_text(content, "utf-8")
+            fresh.replace(self.path / name)
+        except OSError as error:
+            raise UsageError(
+                f"{name} cannot be written to {self.path} ({error.strerror}).",
+                fix="audit a copy of the run folder that can be written",
+            ) from error
 
     def check_report(self) -> None:
         """Raise EvidenceError unless there is no report, or it is what the run's files give."""

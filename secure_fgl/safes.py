@@ -88,26 +88,33 @@ class Safes:
 
     def __init__(self, run: str, folder: Path, keys: Path | None = None) -> None:
         self._private, self._keys = folder / "private", (keys or default_folder()) / run
-        self._locks: list[int] = []
+        self._locked: int | None = None
 
-    def _lock(self, party: str) -> None:
-        """Hold a party's state against a second process: two would answer one exchange twice."""
+    def _lock(self) -> None:
+        """Hold the run against a second process: two would answer one exchange twice (O6).
+
+        One file for all parties of this process, so that thousands of them need no more.
+        """
+        if self._locked is not None:
+            return
         flags = os.O_CREAT | os.O_RDWR | os.O_CLOEXEC
-        file = os.open(self._keys / f"{party}.lock", flags, 0o600)
-        self._locks.append(file)
+        self._locked = os.open(self._keys / "lock", flags, 0o600)
         try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)  # ends with the process, however
+            # Ends with the process, however that ends.
+            fcntl.flock(self._locked, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
+            self.release()
             raise UsageError(
-                f"Another process is at work on this run, as {party}.",
+                "Another process is at work on this run.",
                 why="it hangs, or was not killed",
                 fix="end it, then resume",
             ) from error
 
     def release(self) -> None:
         """Let another process have the run."""
-        while self._locks:
-            os.close(self._locks.pop())
+        if self._locked is not None:
+            os.close(self._locked)
+            self._locked = None
 
     def new(self, party: str) -> FileSafe:
         """Return a safe under a new key.
@@ -118,7 +125,7 @@ class Safes:
         key = new_key()
         try:
             self._keys.mkdir(parents=True, exist_ok=True, mode=0o700)
-            self._lock(party)
+            self._lock()
             flags = os.O_CREAT | os.O_EXCL | os.O_WRONLY
             with open(os.open(self._keys / f"{party}.key", flags, 0o600), "wb") as file:
                 file.write(key)
@@ -138,7 +145,7 @@ class Safes:
         """
         try:
             key = (self._keys / f"{party}.key").read_bytes()
-            self._lock(party)
+            self._lock()
         except OSError as error:
             raise UsageError(
                 "This run cannot be resumed: the keys of its kept state are not here.",

@@ -68,6 +68,7 @@ def _needs_real_data(item: pytest.Item) -> bool:
 def _budgets_of_their_own(tmp_path_factory: pytest.TempPathFactory) -> None:
     """No test may touch the privacy budgets of whoever runs it."""
     os.environ["SECURE_FGL_BUDGETS"] = str(tmp_path_factory.mktemp("budgets"))
+    os.environ["SECURE_FGL_STATE"] = str(tmp_path_factory.mktemp("state"))
 
 
 @pytest.fixture(scope="session")

@@ -68,3 +68,33 @@ def test_every_local_link_leads_somewhere() -> None:
         for target in re.findall(r"\]\(([^)#]+)[^)]*\)", document.read_text("utf-8")):
             if "://" not in target:
                 assert (document.parent / target).exists(), (document.name, target)
+
+
+def test_what_the_readme_counts_is_there() -> None:
+    from secure_fgl.catalogue import algorithm_names
+    from secure_fgl.data import dataset_names, partition_names, published_shape
+
+    table = dict(re.findall(r"^\| (algorithms|data) \| (.*) \|$", README, flags=re.M))
+    assert set(re.findall(r"`(\w+)`", table["algorithms"])) == set(algorithm_names())
+    mixtures = {name for name in dataset_names() if name.startswith(("pyg/", "tu_"))}
+    published = set(dataset_names()) - mixtures - {"synthetic_banks"}
+    assert f"{len(published)} published sets" in table["data"]
+    assert all(published_shape(name).records for name in published)
+    assert len(partition_names()) == 12 and "twelve partitions" in table["data"]
+
+
+EXAMPLES = sorted(f for f in (ROOT / "examples").glob("*.yaml") if "policy" not in f.stem)
+
+
+@pytest.mark.parametrize("example", EXAMPLES, ids=lambda file: file.stem)
+def test_every_example_plans_without_data(example: Path, folder: Path) -> None:
+    words = [sys.executable, "-m", "secure_fgl.cli", "plan", f"examples/{example.name}"]
+    done = subprocess.run(
+        [*words, "--set", f"data.root={folder / 'nowhere'}"],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr

@@ -19,7 +19,7 @@ from protocols.messages import SumMessage
 if TYPE_CHECKING:
     from algorithms.site import Site
 
-__all__ = ["Batch", "DataSpec", "Kind", "Mixed", "Predictions", "Task", "Weights"]
+__all__ = ["Batch", "DataSpec", "Kind", "Mixed", "Predictions", "Split", "Task", "Weights"]
 
 Weights = npt.NDArray[np.float32]
 """Parameters, shape (d,), in the task's documented order: the base first, then the head."""
@@ -86,6 +86,22 @@ class DataSpec:
             raise ValueError("DataSpec.users and items must be 1 or more for ratings")
         if not self.lowest < self.highest:
             raise ValueError("DataSpec.lowest must be below DataSpec.highest")
+
+
+class Split(Protocol):
+    """Which of a client's records train, and which are held out: bool, disjoint, one a record."""
+
+    @property
+    def train(self) -> npt.NDArray[np.bool_]:
+        """Training records."""
+
+    @property
+    def val(self) -> npt.NDArray[np.bool_]:
+        """Validation records."""
+
+    @property
+    def test(self) -> npt.NDArray[np.bool_]:
+        """Test records."""
 
 
 class Batch(NamedTuple):

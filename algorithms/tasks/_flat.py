@@ -79,6 +79,10 @@ class FlatTask(ABC):
         """Number of base parameters, which come first; the head's follow."""
         return self._base
 
+    def layout(self) -> tuple[tuple[str, tuple[int, ...]], ...]:
+        """Name and shape of every parameter, in the order of the flat vector; public."""
+        return tuple((n, tuple(p.shape)) for n, p in self._build().named_parameters())
+
     @property
     def lr(self) -> float:
         """The step size."""

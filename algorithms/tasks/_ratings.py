@@ -11,11 +11,12 @@ import torch
 from torch import Tensor
 
 from algorithms.nn._ratings import Bipartite
+from algorithms.tasks import Split
 
 __all__ = ["RatingsData", "RatingsLike"]
 
 
-class RatingsLike(Protocol):
+class RatingsLike(Split, Protocol):
     """Arrays from which `RatingsData` is built; `secure_fgl.data.ClientRatings` is one."""
 
     @property
@@ -29,18 +30,6 @@ class RatingsLike(Protocol):
     @property
     def rating(self) -> npt.NDArray[np.float32]:
         """How, float32 (M,)."""
-
-    @property
-    def train(self) -> npt.NDArray[np.bool_]:
-        """Training ratings, bool (M,)."""
-
-    @property
-    def val(self) -> npt.NDArray[np.bool_]:
-        """Validation ratings, bool (M,)."""
-
-    @property
-    def test(self) -> npt.NDArray[np.bool_]:
-        """Test ratings, bool (M,)."""
 
 
 @dataclass(frozen=True, repr=False, eq=False)

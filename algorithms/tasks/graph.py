@@ -25,7 +25,7 @@ from algorithms.scores import Scoring
 from algorithms.scores.accuracy import SCORING
 from algorithms.scores.ranking import Ranking
 from algorithms.site import Site
-from algorithms.tasks import DataSpec, Predictions
+from algorithms.tasks import DataSpec, Predictions, Split
 from algorithms.tasks._flat import FlatTask, Numbers, Optimiser
 from algorithms.tasks._private import PullBack
 from protocols.messages import SumMessage
@@ -36,7 +36,7 @@ _AT_ONCE = 1024
 """Graphs that are predicted at once, so that memory does not grow with a site."""
 
 
-class GraphsLike(Protocol):
+class GraphsLike(Split, Protocol):
     """Arrays from which `GraphsData` is built; `secure_fgl.data.ClientGraphs` is one."""
 
     @property
@@ -54,18 +54,6 @@ class GraphsLike(Protocol):
     @property
     def y(self) -> npt.NDArray[Any]:
         """int64 (G,), or float32 (G, T) of 0, 1 and NaN for missing."""
-
-    @property
-    def train(self) -> npt.NDArray[np.bool_]:
-        """Training graphs, bool (G,)."""
-
-    @property
-    def val(self) -> npt.NDArray[np.bool_]:
-        """Validation graphs, bool (G,)."""
-
-    @property
-    def test(self) -> npt.NDArray[np.bool_]:
-        """Test graphs, bool (G,)."""
 
 
 @dataclass(frozen=True, repr=False, eq=False)

@@ -15,13 +15,13 @@ from algorithms import nn
 from algorithms.nn._sparse import Features, Propagation, Sparse, propagation
 from algorithms.scores.accuracy import SCORING, Score
 from algorithms.site import Site
-from algorithms.tasks import DataSpec, Predictions
+from algorithms.tasks import DataSpec, Predictions, Split
 from algorithms.tasks._flat import FlatTask, Numbers, Optimiser
 
 __all__ = ["GraphLike", "NodeData", "NodeTask"]
 
 
-class GraphLike(Protocol):
+class GraphLike(Split, Protocol):
     """Arrays from which `NodeData` is built; `secure_fgl.data.ClientGraph` is one."""
 
     @property
@@ -35,18 +35,6 @@ class GraphLike(Protocol):
     @property
     def y(self) -> npt.NDArray[np.int64]:
         """int64 (N,), -1 for no label."""
-
-    @property
-    def train(self) -> npt.NDArray[np.bool_]:
-        """Training nodes, bool (N,)."""
-
-    @property
-    def val(self) -> npt.NDArray[np.bool_]:
-        """Validation nodes, bool (N,)."""
-
-    @property
-    def test(self) -> npt.NDArray[np.bool_]:
-        """Test nodes, bool (N,)."""
 
 
 @dataclass(frozen=True, repr=False, eq=False)

@@ -1,22 +1,25 @@
-"""CSV for spreadsheets: the inventory with every fact, and the findings."""
+"""CSV for spreadsheets: the inventory with every fact, the findings, and the attacks."""
 
 from __future__ import annotations
 
 import csv
 import io
+import re
 from collections.abc import Iterable, Sequence
 
 from audits import words
-from audits.models import Egress, Report
+from audits.attacks.models import AttackRow
+from audits.models import Egress, Finding, Report
 
 FORMAT = "csv"
-FILES = ("inventory.csv", "findings.csv")
+FILES = ("inventory.csv", "findings.csv", "attacks.csv")
 _INVENTORY = (
     "sender",
     "sender_role",
     "recipient",
     "recipient_role",
     "item",
+    "payloads",
     "messages",
     "disclosure",
     "protection",
@@ -33,28 +36,60 @@ _FINDINGS = (
     "id",
     "severity",
     "rule",
+    "payload",
     "item",
     "recipient_role",
     "message",
     "remediation",
     "fingerprint",
+    "accepted_by",
+    "accepted_until",
+    "reason",
 )
+_VALUES = ("prior", "null", "protected", "raw", "raw_gap", "gap")
+_PLAIN = ("id", "name", "payload", "what", "profile", "verdict", "metric", "chance")
+_LAST = ("margin", "gate", "n_clients", "n_pos", "n_neg", "needed_n", "seed", "reason")
+_ATTACKS = (
+    *_PLAIN,
+    *(f"{name}{end}" for name in _VALUES for end in ("", "_low", "_high")),
+    *_LAST,
+)
+_NUMBER = re.compile(r"-\d+(\.\d+)?", re.ASCII)
 _FORMULA = ("=", "+", "-", "@", "\t", "\r")
 
 
 def render(report: Report) -> dict[str, bytes]:
-    """Return ``inventory.csv`` and ``findings.csv``."""
+    """Return ``inventory.csv``, ``findings.csv`` and ``attacks.csv``."""
     details = {(e.item, e.sender_role, e.recipient_role): e for e in report.egress}
     rows = []
     for row in report.inventory:
         about = details[row.item, row.sender_role, row.recipient_role]
         facts = row.model_dump(mode="json")
         facts["protection"] = " > ".join(row.protection)
+        facts["payloads"] = " ".join(about.payloads)
         facts["fields"] = _fields(about)
         facts["learns"] = "; ".join(f"{words.role(k)}: {v}" for k, v in about.learns.items())
         rows.append([facts[name] for name in _INVENTORY])
-    found = [[getattr(f, name) for name in _FINDINGS] for f in report.findings]
-    return {FILES[0]: _table(_INVENTORY, rows), FILES[1]: _table(_FINDINGS, found)}
+    return {
+        FILES[0]: _table(_INVENTORY, rows),
+        FILES[1]: _table(_FINDINGS, map(_finding, report.findings)),
+        FILES[2]: _table(_ATTACKS, map(_attack, report.attacks)),
+    }
+
+
+def _finding(finding: Finding) -> list[object]:
+    waiver = finding.waiver
+    accepted = (waiver.owner, waiver.until, waiver.reason) if waiver else ("", "", "")
+    return [*(getattr(finding, name) for name in _FINDINGS[:-3]), *accepted]
+
+
+def _attack(row: AttackRow) -> list[object]:
+    cells: list[object] = [getattr(row, name) for name in _PLAIN]
+    for name in _VALUES:
+        value = getattr(row, name)
+        cells += (value.value, value.low, value.high) if value else ("", "", "")
+    last = [getattr(row, name) for name in _LAST]
+    return cells + ["" if cell is None else cell for cell in last]
 
 
 def _fields(about: Egress) -> str:
@@ -77,4 +112,5 @@ def _table(header: Sequence[str], rows: Iterable[Sequence[object]]) -> bytes:
 def _cell(value: object) -> str:
     """Return a cell that no spreadsheet takes for a formula: names come from strangers."""
     text = str(value).lower() if isinstance(value, bool) else str(value)
-    return f"'{text}" if text.startswith(_FORMULA) else text
+    plain = _NUMBER.fullmatch(text)
+    return f"'{text}" if text.startswith(_FORMULA) and not plain else text

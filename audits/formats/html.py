@@ -2,20 +2,40 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
 from audits import svg, words
+from audits.attacks._payloads import PAYLOADS
 from audits.models import Egress, Report
+from audits.plots import course, dots, flows, stacks
+from audits.sections import Labelled, RoundBytes
 
 FORMAT = "html"
 FILES = ("report.html",)
 _TEMPLATES = Path(__file__).resolve().parent.parent / "templates"
-MOST_ROUTES = 400  # rows of the per-route table; beyond, inventory.csv has them
+MOST_ROUTES = 400  # rows of a table that may be long; beyond, inventory.csv or report.json has them
 OPEN_PARTIES = 24  # with more parties, their table starts folded
+MOST_BARS = 8  # of the chart by message; the rest is one bar
+OPEN_ROWS = 12  # likewise rounds and changes
+CONTENTS = (
+    ("scope", "Scope"),
+    ("plan", "Plan and actual"),
+    ("left", "What left"),
+    ("budget", "Privacy budget"),
+    ("attacks", "Attacks"),
+    ("claims", "Claims"),
+    ("findings", "Findings"),
+    ("changes", "Changes"),
+    ("obligations", "Obligations"),
+    ("method", "Method and limits"),
+    ("evidence", "Evidence"),
+)
 
 
 @cache
@@ -36,35 +56,72 @@ def _environment() -> Environment:
         protection=words.protection,
         mark=svg.mark,
         slug=lambda text: "".join(c if c.isalnum() else "-" for c in text.lower()),
+        part=_part,
+        shared=_shared,
     )
-    made.globals.update(plural=words.plural, span=words.span, meter=svg.meter)
+    made.globals.update(
+        plural=words.plural,
+        span=words.span,
+        meter=svg.meter,
+        payloads=PAYLOADS,
+        contents=CONTENTS,
+        most_routes=MOST_ROUTES,
+        open_parties=OPEN_PARTIES,
+        open_rows=OPEN_ROWS,
+    )
     return made
+
+
+def _part(row: RoundBytes, route: tuple[str, str]) -> int:
+    """Return the bytes of one route in one round."""
+    return sum(part.bytes for part in row.parts if (part.sender, part.recipient) == route)
+
+
+def _shared(rows: Sequence[Labelled]) -> list[str]:
+    """Return the assumptions that every epsilon of a table makes."""
+    return [
+        text
+        for text in (rows[0].epsilon.assumptions if rows else ())
+        if all(text in row.epsilon.assumptions for row in rows)
+    ]
 
 
 def render(report: Report) -> dict[str, bytes]:
     """Return ``report.html``."""
     page = _environment().get_template("report.html.j2")
-    text = page.render(
-        report=report,
-        subject=report.subject,
-        chart=_chart(report),
-        most_routes=MOST_ROUTES,
-        open_parties=OPEN_PARTIES,
-    )
+    text = page.render(report=report, subject=report.subject, charts=_charts(report))
     return {FILES[0]: text.encode("utf-8")}
 
 
-def _chart(report: Report) -> Markup:
+def _charts(report: Report) -> dict[str, Any]:
+    return {
+        "flows": flows.flows(report.scope.flows),
+        "stacks": stacks.stacks(report.rounds),
+        "routes": stacks.routes(report.rounds),
+        "bars": _bars(report),
+        "courses": [course.course(s, f"course-{n}") for n, s in enumerate(report.spending, 1)],
+        "attacks": dots.attacks(report.attacks),
+        "claims": dots.claims(report.claims),
+    }
+
+
+def _bars(report: Report) -> Markup:
+    """Return the largest kinds of envelope, what left in clear among them in any case."""
     most = max((row.bytes for row in report.egress), default=0) or 1
-    rows = [
-        svg.Bar(_label(row), _value(row), row.bytes / most, row.unsafe)
-        for row in sorted(report.egress, key=lambda row: -row.bytes)
-    ]
-    heavy = rows[0].label if rows else "nothing"
+    order = sorted(report.egress, key=lambda row: (not row.unsafe, -row.bytes))
+    shown = sorted(order[:MOST_BARS], key=lambda row: -row.bytes)
+    rows = [svg.Bar(_label(row), _value(row), row.bytes / most, row.unsafe) for row in shown]
+    if rest := order[MOST_BARS:]:
+        left = sum(row.bytes for row in rest)
+        unsafe = any(row.unsafe for row in rest)
+        value = f"{words.size(left)}{' UNSAFE in part' if unsafe else ''}"
+        rows.append(svg.Bar(f"{len(rest)} other kinds together", value, left / most, unsafe))
+    heavy = _label(max(report.egress, key=lambda row: row.bytes)) if order else "nothing"
     return svg.bars(
         "egress",
         "Bytes that left, by route and message",
-        f"{len(rows)} bars, the longest is {heavy}. All numbers stand in the table that follows.",
+        f"{len(rows)} bars, the largest kind is {heavy}. All numbers stand in the table that "
+        "follows.",
         rows,
     )
 

@@ -1,21 +1,21 @@
-"""Markdown: the report's first page and tables, for a review thread or a terminal."""
+"""Markdown: the report's sections as tables, for a review thread or a terminal."""
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterable, Sequence
-
 from audits import words
-from audits.models import Report
+from audits.formats import _markdown as tried
+from audits.formats._markdown import code as _code
+from audits.formats._markdown import plain as _
+from audits.formats._markdown import table as _table
+from audits.models import Finding, Report
 
 FORMAT = "md"
 FILES = ("report.md",)
 _MOST = 100  # rows of drop-outs; report.json has all
-_SPECIAL = re.compile(r"([\\`*_{}\[\]<>()#+!|~])")
 
 
 def render(report: Report) -> dict[str, bytes]:
-    """Return ``report.md``."""
+    """Return ``report.md``: sections 0 to 11, in the order of the page."""
     subject = report.subject
     blocks = [
         f"# What left each client: {_(subject.algorithm)} on {_(subject.dataset)}",
@@ -25,22 +25,34 @@ def render(report: Report) -> dict[str, bytes]:
             ("question", "state", "answer"),
             ((_(x.question), f"**{x.state}**", _(x.answer)) for x in report.verdict_strip),
         ),
-        "## What left, by role",
-        _egress(report),
-        "## Plan against actual",
+        "## 1. Scope",
+        _scope(report),
+        "## 2. Plan against actual",
         _plan(report),
-        "## Drop-outs",
+        "### Drop-outs",
         _gone(report),
-        "## Who could see what",
+        "## 3. What left, by role",
+        _egress(report),
+        "### Who could see what",
         "\n".join(
             f"- **{_(words.role(view.viewer))}**: {_('; '.join(view.sees)) or 'nothing'}"
             for view in report.views
         ),
-        "## Findings",
+        "## 4. Privacy budget",
+        _budget(report),
+        "## 5. Attacks",
+        tried.attacks(report),
+        "## 6. Claims and evidence",
+        tried.claims(report),
+        "## 7. Findings",
         _findings(report),
-        "## What this report does not show",
-        "\n".join(f"- {_(limit)}" for limit in report.limits),
-        "## Integrity",
+        "## 8. Changes since the baseline",
+        _changes(report),
+        "## 9. Obligations and evidence",
+        _obligations(report),
+        "## 10. Method, and what this report does not show",
+        _method(report),
+        "## 11. Integrity",
         f"**{_(report.integrity.verdict)}**",
         _table(
             ("step", "status", "detail"),
@@ -50,6 +62,77 @@ def render(report: Report) -> dict[str, bytes]:
         f"`{_code(subject.policy_digest)}`.",
     ]
     return {FILES[0]: ("\n\n".join(blocks) + "\n").encode("utf-8")}
+
+
+def _scope(report: Report) -> str:
+    rows = (
+        (
+            _(f"{words.role(flow.sender)} → {words.role(flow.recipient)}"),
+            str(flow.count),
+            words.size(flow.bytes),
+            _("; ".join(flow.protection)),
+        )
+        for flow in report.scope.flows
+    )
+    return "\n\n".join(
+        (
+            _(report.scope.purpose),
+            "\n".join(f"- {_(fact.name)}: {_(fact.value)}" for fact in report.scope.data),
+            _table(("route", "envelopes", "size", "protection"), rows),
+            "The files of a run do not hold: " + _("; ".join(report.scope.unknown)) + ".",
+        )
+    )
+
+
+def _budget(report: Report) -> str:
+    lines = [f"- {_(account.statement)}." for account in report.accounting]
+    parts = ["\n".join(lines)]
+    for spent in report.spending:
+        rows = (
+            (
+                _(row.what), row.epsilon.value, row.epsilon.delta, row.epsilon.unit,
+                row.epsilon.adjacency, row.epsilon.model, row.epsilon.scope,
+                _("; ".join(row.epsilon.assumptions)),
+            )
+            for row in spent.rows
+        )  # fmt: skip
+        header = ("of what", "ε", "δ", "unit", "adjacency", "trust model", "scope", "assumes")
+        parts.append(_table(header, rows))
+    return "\n\n".join(parts)
+
+
+def _changes(report: Report) -> str:
+    moved = report.changes
+    if moved is None:
+        return "There is no baseline to compare with."
+    line = (
+        f"Baseline: run `{_code(moved.baseline_run)}`. Changes: {len(moved.changes)}; "
+        f"as they were: {moved.same}."
+    )
+    notes = [_(note) for note in moved.notes]
+    rows = (
+        (row.move, row.kind, _(row.what), row.severity, _(row.old), _(row.new))
+        for row in moved.changes[:_MOST]
+    )
+    table = _table(("change", "kind", "what", "severity", "before", "now"), rows)
+    return "\n\n".join((line, *notes, *((table,) if moved.changes else ())))
+
+
+def _obligations(report: Report) -> str:
+    rows = (
+        (_(row.regime), _(row.asks), _("; ".join(row.evidence)), _(row.people))
+        for row in report.obligations
+    )
+    said = "Where to look for evidence. Whether an obligation is met is for people to judge."
+    return f"{said}\n\n{_table(('regime', 'asks for', 'evidence', 'people supply'), rows)}"
+
+
+def _method(report: Report) -> str:
+    found = report.method
+    facts = [f"{fact.name}: {fact.value}" for fact in found.facts]
+    limits = "\n".join(f"- {_(limit)}" for limit in report.limits)
+    how = "\n".join(f"- {_(text)}" for text in (*found.how, *facts))
+    return f"{how}\n\n### What this report does not show\n\n{limits}"
 
 
 def _egress(report: Report) -> str:
@@ -93,21 +176,14 @@ def _gone(report: Report) -> str:
 
 def _findings(report: Report) -> str:
     rows = (
-        (f.id, f"**{f.severity}**", _(f.rule), _(f.message), _(f.remediation))
+        (f.id, f"**{f.severity}**", _(f.rule), _(f.message), _(f.remediation), _(_accepted(f)))
         for f in report.findings
     )
-    return _table(("id", "severity", "rule", "what", "what to do"), rows)
+    return _table(("id", "severity", "rule", "what", "what to do", "accepted"), rows)
 
 
-def _table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    lines = [header, ["---"] * len(header), *rows]
-    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
-
-
-def _(text: str) -> str:
-    """Escape what Markdown or HTML would read as markup; one line only."""
-    return _SPECIAL.sub(r"\\\1", " ".join(text.split())).replace("://", ":&#47;&#47;")
-
-
-def _code(text: str) -> str:
-    return text.replace("`", "'")
+def _accepted(finding: Finding) -> str:
+    found = finding.waiver
+    if found is None:
+        return ""
+    return f"by {found.owner} until {found.until} (judged {found.judged}): {found.reason}"

@@ -36,12 +36,12 @@ from protocols.papers import Papers, Where
 from protocols.rounds import Ask, Reply, Sealed
 from protocols.sessions.base import Parcel
 from protocols.sessions.collection import Collection
-from protocols.sessions.opening import OpeningSession
 from protocols.sessions.setup import Phase
 from protocols.sessions.table import Event, State
+from protocols.sessions.witnessing import WitnessingSession
 
 
-class AggregatorSession(OpeningSession):
+class AggregatorSession(WitnessingSession):
     """AGGREGATOR: drives the run. ``outgoing = ask(...)``, then receive and advance until empty.
 
     Args:
@@ -92,7 +92,9 @@ class AggregatorSession(OpeningSession):
         self._exchange_number += 1
         item = self.papers.plan.item(f"{exchange.name}.down")
         slot = self._next_slot(exchange, round, members)
-        call = Call(members=self.papers.roster.mask(members), slot=slot, nonce=entropy(16))
+        root, places = self._places()
+        mask = self.papers.roster.mask(members)
+        call = Call(members=mask, slot=slot, nonce=entropy(16), heads=root)
         messages = [given for given in ask.handed if isinstance(given, Message)]
         shared = [call, *(message for message in messages if message.disclosure in SHARED)]
         given = given_digest(shared, self.papers.dims(item))
@@ -100,10 +102,11 @@ class AggregatorSession(OpeningSession):
         pairs = self._rests_on(exchange, where)
         self._collection, self._reply = Collection(self.papers, exchange, where, pairs), None
         self._asking = True
+        self._tell_heads(root, where)
         return self._out(
             [
-                self.send(item.id, [call, *self._parts(ask.handed, member)], member, where)
-                for member in members
+                self.send(item.id, [call, places[m], *self._parts(ask.handed, m)], m, where)
+                for m in members
             ]
         )
 
@@ -120,10 +123,7 @@ class AggregatorSession(OpeningSession):
             epoch = epoch_of(round, self.papers.policy)
             if self._agreed.phase is not Phase.DONE or self._agreed.epoch != epoch:
                 raise LocalProtocolError("This epoch's keys come before its first Ask.")
-        if self._planned("pair.call"):
-            ready = self._agreed.ready
-            cohort = [member for member in cohort if member in ready]
-        members = tuple(member for member in cohort if member not in self._gone(round))
+        members = self._present(cohort, round)
         self._check_left(members)
         return members
 
@@ -162,15 +162,18 @@ class AggregatorSession(OpeningSession):
         """
         self.alive()
         letter = self._inbox.open(data)  # its receipt is made durable by the next advance()
-        item = letter.item.id
+        item, header = letter.item.id, letter.header
+        self._hear(letter)
         if item.startswith("refusal."):
             (refusal,) = self._inbox.read(letter, (Refusal,))
             code = refusal.code if isinstance(refusal, Refusal) else 0
-            error = Refused(letter.header.sender, REFUSALS[min(code, len(REFUSALS) - 1)])
+            error = Refused(header.sender, REFUSALS[min(code, len(REFUSALS) - 1)])
             self.die(error)
             self._out([])  # the refusal that ends the run stands in the ledger
             raise error
-        if item == "key.offer":
+        if item == "heads.ack":
+            self._take_ack(letter)
+        elif item == "key.offer":
             self._take_key(letter, data)
         elif item in ("pair.boxes", "pair.rows"):
             self._take_pairs(letter)
@@ -216,6 +219,11 @@ class AggregatorSession(OpeningSession):
     def _settle(self, outcome: Reply | None) -> None:
         """Note how an Ask ended, to be kept before it is used."""
         self._asking, self.outcome = False, outcome
+        recorder, asked = self.recorder, self._collection
+        if recorder is None or outcome is None or asked is None:
+            pass
+        elif recorder.wants(asked.exchange, asked.where.round):
+            recorder.came(asked.exchange.name, asked.where, outcome)
         self.answered += 1
 
     def go_on(self) -> list[Parcel]:
@@ -236,10 +244,12 @@ class AggregatorSession(OpeningSession):
         return self._setup is None and not self._exchange_number
 
     @property
-    def under_way(self) -> Literal["", "keys", "ask"]:
+    def under_way(self) -> Literal["", "keys", "ask", "farewell"]:
         """What a session that was taken up after a kill was in the middle of."""
         if self.state is State.KEYING:
             return "keys"
+        if self.state is State.PARTING:
+            return "farewell"
         return "ask" if self._asking else ""
 
     def _advance(self) -> list[Parcel]:
@@ -247,6 +257,8 @@ class AggregatorSession(OpeningSession):
             return self._take_off()
         if self.state is State.KEYING:
             return self._set_up(self._agreed)
+        if self.state is State.PARTING:
+            self.move(Event.ANSWERED)
         if self.state is State.VOTING:
             return self._show_votes()
         if self.state is State.SHARING:

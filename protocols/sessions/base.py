@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from protocols.control import REFUSALS, Refusal
+from protocols.envelope import Envelope
 from protocols.errors import (
     CohortTooSmall,
     LocalProtocolError,
@@ -16,11 +17,13 @@ from protocols.errors import (
     UnfitMessage,
 )
 from protocols.errors import PolicyError as _PolicyError
+from protocols.forms import Exchange
 from protocols.gateway import Gateway
 from protocols.inbox import Inbox
 from protocols.ledger import Ledger
 from protocols.messages import Message
 from protocols.papers import Papers, Where
+from protocols.rounds import Reply
 from protocols.sessions.table import Event, State, advance
 
 
@@ -39,6 +42,22 @@ class Keeper(Protocol):
         """Keep the state as it is now; raises LedgerError if that is not possible."""
 
 
+class Answers(Protocol):
+    """Keeps what a session says, or is told, in captured rounds; see `recording`."""
+
+    def wants(self, exchange: Exchange, round: int) -> bool:
+        """Tell whether this answer is captured."""
+
+    def before(self, given: Sequence[Message]) -> bytes:
+        """Return what an answer will rest on; to be called before the site changes."""
+
+    def sent(self, name: str, where: Where, before: bytes, envelopes: Sequence[bytes]) -> None:
+        """Keep an answer."""
+
+    def came(self, name: str, where: Where, reply: Reply) -> None:
+        """Keep what an Ask brought back."""
+
+
 class Session:
     """One role in one run.
 
@@ -47,6 +66,8 @@ class Session:
         ledger: this party's record.
         rounding: key of the stochastic rounding stream (see :class:`protocols.gateway.Gateway`).
     """
+
+    recorder: Answers | None = None  # keeps captured rounds for audits
 
     def __init__(self, papers: Papers, ledger: Ledger, rounding: bytes) -> None:
         self.papers, self.ledger = papers, ledger
@@ -82,7 +103,11 @@ class Session:
     def send(self, item: str, messages: Sequence[Message], recipient: str, where: Where) -> Parcel:
         """Release through the gateway; the parcel may leave only after `ledger.commit()`."""
         envelope = self._gateway.release(item, messages, recipient, where)
+        self._said(envelope)
         return Parcel(recipient, envelope.encode())
+
+    def _said(self, envelope: Envelope) -> None:
+        """Note what is about to leave; nothing to note by default."""
 
     def refusal(self, error: Exception, recipient: str, where: Where) -> Parcel:
         """Record why, and return the fixed-size refusal that says only a code (O27)."""

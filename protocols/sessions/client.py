@@ -7,11 +7,13 @@ from collections.abc import Mapping
 from typing import Any
 
 from protocols.boxes import by_peers, open_boxes
-from protocols.control import Acknowledgement, Boxes, Call
+from protocols.control import Acknowledgement, Boxes, Call, Farewell, Place
 from protocols.disclosures import Disclosure
+from protocols.envelope import Envelope
 from protocols.errors import BadEnvelope, LedgerError, LocalProtocolError, Replay, UnfitMessage
 from protocols.forms import Exchange, Form
-from protocols.gateway import SHARED, given_digest
+from protocols.gateway import SHARED, commitment, given_digest
+from protocols.heads import Spoken, check_place
 from protocols.inbox import Letter
 from protocols.ledger import Ledger
 from protocols.messages import Message
@@ -38,6 +40,7 @@ class ClientSession(HoldingSession):
         super().__init__(papers, ledger, rounding)
         self._site, self._exchanges = site, {e.name: e for e in form.exchanges}
         self._repeat: tuple[bytes, list[Parcel]] = (b"", [])  # digest of the last, its answer
+        self._spoken = Spoken()
         self.learnt = 0  # how often the site may have changed
         # What this client sealed for others, until the others' boxes come back in the same round.
         self._boxed: dict[type[Message], tuple[int, tuple[str, int, str]]] = {}
@@ -84,6 +87,11 @@ class ClientSession(HoldingSession):
         self._repeat = (b"", [])
         super().close(result)
 
+    def _said(self, envelope: Envelope) -> None:
+        """Note what leaves, to compare the aggregator's receipt with."""
+        header = envelope.header
+        self._spoken.add(header.exchange, commitment(envelope), header.head)
+
     def _refuse(self, error: Exception, letter: Letter) -> Parcel:
         header = letter.header
         where = Where(header.round, header.exchange, (), header.given, header.attempt)
@@ -93,6 +101,8 @@ class ClientSession(HoldingSession):
     def _handle(self, letter: Letter) -> list[Parcel]:
         if letter.item.id in ("key.offer", "pair.call", "pair.down"):
             return self._take_keys(letter)
+        if letter.item.id == "heads.down":
+            return self._take_leave(letter)
         name, _, direction = letter.item.id.rpartition(".")
         if direction not in ("down", "survivors", "votes") or name not in self._exchanges:
             raise BadEnvelope("An envelope of this kind is not for a client.")
@@ -104,9 +114,10 @@ class ClientSession(HoldingSession):
         return self._answer(letter, self._exchanges[name])
 
     def _answer(self, letter: Letter, exchange: Exchange) -> list[Parcel]:
-        kinds: tuple[type[Message], ...] = (Call, *wire_kinds(exchange.given))
-        call, *given = self._inbox.read(letter, kinds)
+        kinds: tuple[type[Message], ...] = (Call, Place, *wire_kinds(exchange.given))
+        call, place, *given = self._inbox.read(letter, kinds)
         where = self._where(letter, call, given)
+        self._witness(call, place, where)
         if any(kind.disclosure is Disclosure.SUM for kind in exchange.back):
             self._check_sum(exchange.name, where)
         arguments = [
@@ -114,6 +125,10 @@ class ClientSession(HoldingSession):
             for kind, message in zip(exchange.given, given, strict=True)
         ]
         self.learnt += 1
+        recorder = self.recorder
+        if recorder is not None and not recorder.wants(exchange, where.round):
+            recorder = None
+        before = recorder.before(arguments) if recorder is not None else b""
         self._open_training(exchange, where)
         try:
             said = exchange.answer(self._site, *arguments)
@@ -130,7 +145,40 @@ class ClientSession(HoldingSession):
         sender = letter.header.sender
         if not messages:
             return [self.send(f"{exchange.name}.ack", [Acknowledgement()], sender, where)]
-        return self._send_each(exchange.name, messages, sender, where)
+        parcels = self._send_each(exchange.name, messages, sender, where)
+        if recorder is not None:
+            recorder.sent(exchange.name, where, before, [parcel.data for parcel in parcels])
+        return parcels
+
+    def _take_leave(self, letter: Letter) -> list[Parcel]:
+        """Take over the heads at the end of the run."""
+        farewell, place = self._inbox.read(letter, (Farewell, Place))
+        header = letter.header
+        if header.given != given_digest([farewell], self.papers.dims(letter.item)):
+            raise BadEnvelope("A farewell's content is not what its header says was given.")
+        if header.exchange <= self._latest[0]:
+            raise Replay("A farewell is older than an Ask that was answered.")
+        self.move(Event.ASK)
+        self._latest = (header.exchange, header.round)
+        where = Where(header.round, header.exchange, (), header.given)
+        self._witness(farewell, place, where)
+        return [self.send("heads.ack", [Acknowledgement()], header.sender, where)]
+
+    def _witness(self, shared: Message, place: Message, where: Where) -> None:
+        """Check the receipt of what this client said last; write down the root it stands under."""
+        if not isinstance(shared, (Call, Farewell)) or not isinstance(place, Place):
+            raise BadEnvelope("A receipt is missing.")
+        line, missing = self._spoken.line(place.exchange, place.number)
+        check_place(self.name, self.papers.roster.clients, line, place.proof, shared.heads)
+        facts = {
+            "exchange": where.exchange,
+            "heard": place.exchange,
+            "missing": int(missing),
+            "number": place.number,
+            "root": shared.heads.hex(),
+            "round": where.round,
+        }
+        self.ledger.record("heads", facts)
 
     def _send_each(
         self, name: str, messages: tuple[Message, ...], to: str, where: Where

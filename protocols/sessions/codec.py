@@ -26,6 +26,7 @@ from protocols.disclosures import Disclosure
 from protocols.errors import LocalProtocolError
 from protocols.gateway import Gateway
 from protocols.groups import Group, Slot
+from protocols.heads import Spoken
 from protocols.inbox import Inbox
 from protocols.messages import Message
 from protocols.pairs import Pairs
@@ -43,7 +44,7 @@ _OBJECTS: dict[str, type[Any]] = {
     kind.__name__: kind
     for kind in (
         *(ClearView, Collection, Gateway, Group, HandedView, Inbox, Kept, Parcel, Reply),
-        *(Setup, Slot, TotalView, Unmasking, Where),
+        *(Setup, Slot, Spoken, TotalView, Unmasking, Where),
     )
 }
 _ENUMS: dict[str, type[Enum]] = {kind.__name__: kind for kind in (Disclosure, Phase, Role, State)}
@@ -129,6 +130,24 @@ class StateCodec:
         place = self._blob(value.tobytes(order), blobs)
         return {"array": [place, value.dtype.str, list(value.shape), order]}
 
+    def _set(self, value: set[Any] | frozenset[Any], blobs: list[bytes]) -> Any:
+        tag = type(value).__name__
+        if _flat(value):  # what was sent and seen: long, and of nothing but texts and numbers
+            return {"flat": [tag, list(value)]}
+        return {tag: self._many(value, blobs)}
+
+    def _dict(self, value: dict[Any, Any], blobs: list[bytes]) -> Any:
+        if _flat(value) and all(type(item) is int for item in value.values()):
+            return {"flat": ["dict", list(value.items())]}
+        return {"dict": [self._many(pair, blobs) for pair in value.items()]}
+
+    def _read_flat(self, content: Any, blobs: list[bytes]) -> Any:
+        tag, rows = content
+        if tag == "dict":
+            return {tuple(key): item for key, item in rows}
+        found = {tuple(row) for row in rows}
+        return found if tag == "set" else frozenset(found)
+
     def _many(self, values: Iterable[Any], blobs: list[bytes]) -> list[Any]:
         return [self._write(value, blobs) for value in values]
 
@@ -194,6 +213,11 @@ def _attributes(value: Any) -> dict[str, Any]:
     return {k: v for k, v in vars(value).items() if k not in cached}
 
 
+def _flat(rows: Iterable[Any]) -> bool:
+    """Tell whether these are tuples of texts and whole numbers, which JSON holds as they are."""
+    return all(type(row) is tuple and {str, int}.issuperset(map(type, row)) for row in rows)
+
+
 def _head(data: bytes, place: int) -> tuple[bytes, int]:
     (size,) = _LENGTH.unpack_from(data, place)
     start = place + _LENGTH.size
@@ -210,9 +234,9 @@ _WRITERS: tuple[tuple[Any, _Writer], ...] = (
     (bytearray, lambda c, v, b: {"bytearray": c._blob(bytes(v), b)}),
     (list, lambda c, v, b: {"list": c._many(v, b)}),
     (tuple, lambda c, v, b: {"tuple": c._many(v, b)}),
-    (frozenset, lambda c, v, b: {"frozenset": c._many(v, b)}),
-    (set, lambda c, v, b: {"set": c._many(v, b)}),
-    (dict, lambda c, v, b: {"dict": [c._many(pair, b) for pair in v.items()]}),
+    (frozenset, StateCodec._set),
+    (set, StateCodec._set),
+    (dict, StateCodec._dict),
     (Message, StateCodec._message),
     (type, lambda c, v, b: {"type": c._kind(v)}),
     (Pairs, lambda c, v, b: {"pairs": c._write(v.kept(), b)}),
@@ -226,6 +250,7 @@ _READERS: dict[str, _Writer] = {
     "bytes": lambda c, v, b: b[v],
     "dict": lambda c, v, b: {c._read(key, b): c._read(item, b) for key, item in v},
     "enum": lambda c, v, b: _ENUMS[v[0]](v[1]),
+    "flat": StateCodec._read_flat,
     "float": lambda c, v, b: float.fromhex(v),
     "frozenset": lambda c, v, b: frozenset(c._read(item, b) for item in v),
     "list": lambda c, v, b: [c._read(item, b) for item in v],

@@ -42,7 +42,7 @@ SessionT = TypeVar("SessionT", bound=Session)
 Outcome = tuple[str, Reply | None]
 """Which exchange was asked, and how it ended; None: its round was lost."""
 
-_APART = {"keeper", "last_error", "outcome", "_reply"}
+_APART = {"keeper", "recorder", "last_error", "outcome", "_reply"}
 """Attributes that are no state, or are kept as pieces of their own."""
 
 
@@ -113,6 +113,27 @@ class LockedSafe:
         )
 
 
+def state_codec(
+    papers: Papers, form: Form[Any] | None, site: Any, ledger: Ledger | None, key: bytes
+) -> StateCodec:
+    """Return the codec of a party's state; what has its own place is named, not copied."""
+    exchanges = {f"exchange {e.name}": e for e in form.exchanges} if form is not None else {}
+    shared = {
+        "papers": papers,
+        "ledger": ledger,
+        "me": papers.me,
+        "roster": papers.roster,
+        "plan": papers.plan,
+        "policy": papers.policy,
+        "he_key": papers.he_key,
+        "form": form,
+        "site": site,
+        **exchanges,
+    }
+    kinds: set[type[Message]] = {*CONTROL, *(form.messages() if form is not None else ())}
+    return StateCodec(shared, kinds, papers.scheme, key)
+
+
 class StateKeeper:
     """Keeps one session's state in its safe.
 
@@ -131,22 +152,7 @@ class StateKeeper:
         self._learnt = self._answered = 0
 
     def _codec(self, ledger: Ledger | None) -> StateCodec:
-        papers, form = self._papers, self._form
-        exchanges = {f"exchange {e.name}": e for e in form.exchanges} if form is not None else {}
-        shared = {
-            "papers": papers,
-            "ledger": ledger,
-            "me": papers.me,
-            "roster": papers.roster,
-            "plan": papers.plan,
-            "policy": papers.policy,
-            "he_key": papers.he_key,
-            "form": form,
-            "site": self._site,
-            **exchanges,
-        }
-        kinds: set[type[Message]] = {*CONTROL, *(form.messages() if form is not None else ())}
-        return StateCodec(shared, kinds, papers.scheme, self._safe.key)
+        return state_codec(self._papers, self._form, self._site, ledger, self._safe.key)
 
     def save(self, session: Session) -> None:
         """Keep the state as it is now; raises LedgerError if that is not possible."""

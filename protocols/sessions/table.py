@@ -22,6 +22,8 @@ class State(StrEnum):
     ASKED = "ASKED"  # aggregator: answers are on their way
     VOTING = "VOTING"  # aggregator: votes for the survivor list are on their way
     SHARING = "SHARING"  # aggregator: shares of the masks' seeds are on their way
+    PARTING = "PARTING"  # aggregator: all clients were given the last heads
+    PARTED = "PARTED"  # aggregator: the run is over
     OPENING = "OPENING"  # aggregator: the key authority is opening the blinded total
     CLOSED = "CLOSED"
     DEAD = "DEAD"
@@ -42,6 +44,7 @@ class Event(StrEnum):
     COLLECTED = "COLLECTED"  # aggregator: the total goes to be opened
     OPEN = "OPEN"  # authority: an open request arrived; aggregator: the opened total arrived
     LOST = "LOST"  # aggregator: too few clients are left; the round is skipped
+    PART = "PART"  # aggregator: the last heads go out
     CLOSE = "CLOSE"
 
 
@@ -71,7 +74,14 @@ TRANSITIONS: dict[Role, dict[State, dict[Event, State]]] = {
             Event.BEGIN: State.READY,
             **_CLOSES,
         },
-        State.READY: {Event.SETUP: State.KEYING, Event.ASK: State.ASKED, **_CLOSES},
+        State.READY: {
+            Event.SETUP: State.KEYING,
+            Event.ASK: State.ASKED,
+            Event.PART: State.PARTING,
+            **_CLOSES,
+        },
+        State.PARTING: {Event.ANSWERED: State.PARTED, **_CLOSES},
+        State.PARTED: _CLOSES,
         State.ASKED: {
             Event.ANSWERED: State.READY,
             Event.UNMASK: State.VOTING,

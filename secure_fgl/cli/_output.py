@@ -19,7 +19,15 @@ from rich.text import Text
 NARROWEST = 80  # columns
 HEADLINES = {"test_accuracy": "accuracy", "test_roc_auc": "ROC-AUC", "test_mae": "MAE"}
 """The metric that a result is summed up by, with its label; a task has one of them."""
-WORDS = {"OK": "green", "FAIL": "bold red", "NOT CHECKED": "yellow"}
+WORDS = {
+    "OK": "green",
+    "PASS": "green",
+    "FAIL": "bold red",
+    "NOT CHECKED": "yellow",
+    "INCONCLUSIVE": "yellow",
+    "INVALID": "yellow",
+    "ERROR": "bold red",
+}
 
 
 def console(*, stderr: bool = True) -> Console:

@@ -47,9 +47,34 @@ EXAMPLE = {
         "secure-fgl run examples/banks.yaml --set algorithm.rounds=5 --out runs/short",
     ),
     "audit": example("secure-fgl audit verify runs/first"),
-    "report": example("secure-fgl audit report runs/first --format html,csv --out evidence"),
+    "report": example(
+        "secure-fgl audit report runs/first --format html,csv --out evidence",
+        "secure-fgl audit report runs/second --baseline runs/first --waivers accepted.yaml",
+    ),
+    "attack": example(
+        "secure-fgl audit attack runs/first",
+        "secure-fgl audit attack runs/first --profile default --attacks A04,A09 --strict",
+    ),
+    "diff": example(
+        "secure-fgl audit diff runs/first runs/second",
+        "secure-fgl audit diff approved/report.json runs/second --fail-on medium --format json",
+    ),
+    "explain": example(
+        "secure-fgl audit explain A05",
+        "secure-fgl audit explain F03 --run runs/first",
+        "secure-fgl audit explain exit codes",
+    ),
+    "export": example(
+        "secure-fgl audit export runs/first --to cnil-pia --out pia-draft.json",
+        "secure-fgl audit export runs/first --to art30-csv",
+    ),
     "verify": example(
         "secure-fgl audit verify runs/first --heads heads-held-by-the-clients.json",
+        "secure-fgl audit verify bundle.zip --trust keys-from-elsewhere.json",
+    ),
+    "bundle": example(
+        "openssl genpkey -algorithm ed25519 -out auditor.pem",
+        "secure-fgl audit bundle runs/first --key auditor.pem --out bundle.zip",
     ),
     "account": example(
         "secure-fgl audit account runs/first",

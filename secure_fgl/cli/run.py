@@ -158,7 +158,7 @@ def _quality(result: dict[str, Any], headline: str) -> str:
         label += f"; {UNDEFINED}"
     validation = headline.replace("test_", "val_", 1)
     binned = metrics.get(f"{headline}_error")
-    close = f" (from histograms, to {binned:.4f})" if binned is not None else ""
+    close = f" ± {binned:.4f} (bins)" if binned is not None else ""
     return (
         f"{_number(metrics[headline])} test{close}, {_number(metrics[validation])} validation, "
         f"after round {metrics['best_round']}{label}"

@@ -215,6 +215,8 @@ def smaller(toy: Toy, members: tuple[str, ...]) -> Change:
     def change(owner: str, entry: Entry) -> list[Entry]:
         if entry.get("round") != 2:
             return [entry]
+        if entry["kind"] == "heads":
+            return [] if owner in absent else [entry]
         if {owner, entry.get("sender"), entry.get("recipient")} & absent:
             return []
         moved = {**entry, "cohort": digest}

@@ -32,6 +32,7 @@ STEPS = [
     "keys",
     "budget",
     "result",
+    "witnesses",
     "report",
     "heads",
 ]

@@ -10,6 +10,7 @@ from audits.report import build_report
 from audits.verify import verify
 from protocols.policy import PrivacyPolicy
 from protocols.rounds import Ask, Cohort
+from tests.audits.lies import drop
 from tests.audits.toy_run import (
     AGGREGATOR,
     CLIENTS,
@@ -17,6 +18,7 @@ from tests.audits.toy_run import (
     Bus,
     Given,
     forge,
+    rewrite,
     run_toy,
 )
 from tests.audits.verify_tools import (
@@ -63,13 +65,19 @@ def test_a_denied_receipt_is_not_excused_when_the_exchange_was_complete(policy):
     fails_at("receipts", forge(toy, toy.view(), AGGREGATOR, denied))
 
 
-def test_in_clear_a_denied_upload_is_told_as_a_client_that_vanished():
-    """Nothing is opened, so no count contradicts the aggregator; with four, the round is lost."""
-    denied = without("receipt", sender=CLIENTS[-1])
+def test_in_clear_a_denied_upload_is_found_by_whoever_got_something_later():
+    """Nothing is opened, so no count contradicts the aggregator."""
+    denied = without("receipt", sender=CLIENTS[-1], item="step.up.SUM")
     toy = run_toy("unsafe_plaintext", rounds=1, clients=(*CLIENTS, "client-5"))
-    found = verify(forge(toy, toy.view(), AGGREGATOR, denied))
+    fails_at("receipts", forge(toy, toy.view(), AGGREGATOR, denied))
+
+
+def test_control_only_all_together_deny_an_upload_in_clear():
+    toy = run_toy("unsafe_plaintext", rounds=1, clients=(*CLIENTS, "client-5"))
+    denied = drop(AGGREGATOR, kind="receipt", sender=CLIENTS[-1], item="step.up.SUM")
+    view = toy.view(reports=False)
+    fails_at("witnesses", rewrite(toy, view, denied, honest={"client-1"}))
+    found = verify(rewrite(toy, view, denied))
     assert found.ok
     said = next(s.detail for s in found.steps if s.name == "receipts")
     assert said.endswith("vanished: client-4 in round 1")
-    toy = run_toy("unsafe_plaintext", rounds=1)
-    fails_at("result", forge(toy, toy.view(), AGGREGATOR, denied))

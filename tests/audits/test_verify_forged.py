@@ -120,8 +120,13 @@ def test_a_hidden_release_fails_at_receipts(toy, view):
 
 
 def test_a_denied_receipt_fails_at_receipts(toy, view):
-    denied = without("receipt", sender=CLIENT)
+    denied = without("receipt", sender=CLIENT, item="step.up.SUM")
     fails_at("receipts", forge(toy, view, AGGREGATOR, denied))
+
+
+def test_an_acknowledged_farewell_that_is_denied_is_no_loss(toy, view):
+    denied = without("receipt", sender=CLIENT, item="heads.ack")
+    assert verify(forge(toy, view, AGGREGATOR, denied)).ok  # nothing rests on it
 
 
 def test_a_cut_tail_signed_by_the_party_itself_fails_at_receipts(toy, view):
@@ -218,7 +223,7 @@ def test_o5_overlapping_cohorts_of_one_round_fail_at_opened():
     def into_round_one(entries: list[Entry]) -> list[Entry]:
         digest = cohort_digest(toy.run, toy.plan.digest, 1, 1, names[1:])
         moved = {"round": 1, "cohort": digest}
-        return [{**e, **moved} if e.get("exchange") == 2 else e for e in entries]
+        return [{**e, **moved} if e.get("exchange") == 2 and "cohort" in e else e for e in entries]
 
     for party in view.ledgers:
         view = forge(toy, view, party, into_round_one)

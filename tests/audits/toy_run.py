@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -28,6 +28,7 @@ from protocols.envelope import NONE, Envelope, Header
 from protocols.errors import RoundLost
 from protocols.forms import Algorithm, Form
 from protocols.guards import SCHEMES, encryption
+from protocols.heads import SILENT, Line, heard, tree
 from protocols.ledger import Entry, Ledger, MemoryStore, head_of, origin_of, read_lines
 from protocols.messages import ReleasedMessage, SumMessage, Vector, count, real
 from protocols.papers import Papers
@@ -41,6 +42,7 @@ from protocols.sessions.aggregator import AggregatorSession
 from protocols.sessions.base import Parcel
 from protocols.sessions.client import ClientSession
 from protocols.sessions.key_authority import KeyAuthoritySession
+from protocols.sessions.table import State
 
 ROUNDING = bytes(32)
 METRICS = (
@@ -342,6 +344,8 @@ class Bus:
     def finish(self, *, whole: bool = True) -> Toy:
         """Close all sessions, sign their heads, return the run; `whole`: it reached its end."""
         self.toy.finished = whole
+        if whole and self.aggregator.state is State.READY:
+            self.deliver(self.aggregator.farewell())
         for session in (self.aggregator, *self.others.values()):
             session.close(stated() if whole and session is self.aggregator else None)
             key = self.toy.identities[session.name].signing
@@ -421,7 +425,34 @@ def edit_last(kind: str, **facts: object) -> Callable[[list[Entry]], list[Entry]
 Change = Callable[[str, Entry], list[Entry]]
 
 
-def rewrite(toy_run: Toy, view: RunView, change: Change) -> RunView:
+class _Heads:
+    """Makes the roots over all clients' heads again, as the aggregator does."""
+
+    def __init__(self, toy_run: Toy) -> None:
+        self._clients = toy_run.roster.clients
+        self._lines: dict[str, Line] = {}
+        self._roots: dict[int, tuple[str, dict[str, Line]]] = {}
+
+    def hear(self, entry: Entry) -> None:
+        sender = entry["sender"]
+        if sender in self._clients:
+            facts = entry["exchange"], entry["commitment"], entry["sender_head"]
+            self._lines[sender] = heard(self._lines.get(sender, SILENT), *facts)
+
+    def again(self, party: str, entry: Entry) -> Entry:
+        number = entry["exchange"]
+        if party == "aggregator":
+            root = tree(self._clients, self._lines)[0].hex()
+            self._roots[number] = root, dict(self._lines)
+            return {**entry, "root": root}
+        if number not in self._roots:
+            return entry
+        root, lines = self._roots[number]
+        exchange, count, _ = lines.get(party, SILENT)
+        return {**entry, "root": root, "heard": exchange, "number": count}
+
+
+def rewrite(toy_run: Toy, view: RunView, change: Change, honest: Collection[str] = ()) -> RunView:
     """Return the view after *all* parties together rewrote their ledgers and signed new heads.
 
     Every chain, head and receipt is consistent afterwards, so only what `change` did can fail.
@@ -430,7 +461,9 @@ def rewrite(toy_run: Toy, view: RunView, change: Change) -> RunView:
         toy_run: holds the keys.
         view: to start from.
         change: returns what stands in place of an entry of a party: nothing, one or several.
+        honest: clients that keep the roots over all heads which they were given.
     """
+    told = _Heads(toy_run)
     waiting = {
         party: [new for entry in entries_of(data) for new in change(party, dict(entry))]
         for party, data in view.ledgers.items()
@@ -445,6 +478,10 @@ def rewrite(toy_run: Toy, view: RunView, change: Change) -> RunView:
                 entry = {**entries.pop(0), "seq": sizes[party], "prev": heads[party]}
                 if entry["kind"] == "receipt":
                     entry["sender_head"] = seen[entry["commitment"]]
+                    if party == "aggregator":
+                        told.hear(entry)
+                elif entry["kind"] == "heads" and party not in honest:
+                    entry = told.again(party, entry)
                 elif entry["kind"] == "release":
                     seen.setdefault(entry["commitment"], heads[party])
                 line = canonical(entry) + b"\n"

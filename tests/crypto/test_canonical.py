@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from crypto.canonical import MAX_DEPTH, MAX_INTEGER, canonical, parse
+from crypto.canonical import MAX_DEPTH, MAX_INTEGER, _again, canonical, parse
 from crypto.errors import CryptoError, NotCanonical
 from tests.crypto.known import mutations, vectors
 
@@ -147,3 +147,24 @@ def test_mutations_are_refused_or_are_another_canonical_value(data):
 def test_random_bytes_never_crash(data):
     with contextlib.suppress(NotCanonical):
         assert canonical(parse(data, limit=60)) == data
+
+
+ASCII = st.text(st.characters(max_codepoint=127), max_size=12)
+ASCII_VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers(-MAX_INTEGER, MAX_INTEGER) | ASCII,
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(ASCII, inner, max_size=4),
+    max_leaves=20,
+)
+
+
+@given(ASCII_VALUES)
+def test_what_the_fast_writer_writes_is_canonical(value):
+    data = canonical(value)
+    assert _again(value, data) == data and parse(data, limit=1 << 20) == value
+
+
+@pytest.mark.parametrize("text", [b"9007199254740992", b"-9007199254740992", b"-0", b"01", b"1e3"])
+def test_the_fast_writer_takes_no_other_numbers(text):
+    for data in (text, b"[" + text + b"]", b'{"a":' + text + b"}"):
+        with pytest.raises(NotCanonical):
+            parse(data, limit=100)

@@ -18,6 +18,7 @@ from protocols.sessions.aggregator import AggregatorSession
 from protocols.sessions.client import ClientSession
 from protocols.sessions.codec import StateCodec
 from protocols.sessions.key_authority import KeyAuthoritySession
+from secure_fgl.errors import UsageError
 from secure_fgl.runs import Run
 from secure_fgl.safes import FileSafe, Safes
 from secure_fgl.transports.memory import MemoryTransport
@@ -101,11 +102,16 @@ def test_o5_a_missing_ledger_is_refused_in_words(tmp_path: Path) -> None:
     assert error.startswith(("UsageError", "LedgerError")), error[:200]
 
 
+def state_keys(keys: Path) -> list[Path]:
+    """Return the keys of kept state; those of captured rounds outlive their run."""
+    return [key for key in keys.rglob("*.key") if "captures" not in key.parts]
+
+
 def test_o9_a_run_that_could_not_begin_leaves_no_key(tmp_path: Path, keys: Path) -> None:
     chosen = config("fed_avg", "calibrated", store=tmp_path / "budgets")
     assert play(chosen, tmp_path / "first").result is not None
     assert "Budget" in play(chosen, tmp_path / "second").error
-    assert not list(keys.rglob("*.key"))
+    assert not state_keys(keys)
     assert not (tmp_path / "second" / "private").exists()
 
 
@@ -119,7 +125,7 @@ def test_o5_a_run_killed_after_its_report_ends_with_the_true_verdict(
     ended = play(chosen, out, resume=True)
     assert ended.result is not None or "it finished" in ended.error, ended.error
     assert Run(out).result["verdict"] == Run(out).verify().verdict == HOLDS
-    assert not list(keys.rglob("*.key")) and not (out / "private").exists()
+    assert not state_keys(keys) and not (out / "private").exists()
 
 
 def test_o6_a_run_that_is_alive_cannot_be_taken_up_by_a_second_process(tmp_path: Path) -> None:
@@ -323,3 +329,17 @@ def test_the_codec_gives_back_what_it_took_or_raises(value: Any) -> None:
     if isinstance(value, np.ndarray):
         assert found.dtype == value.dtype
         assert found.flags.f_contiguous == value.flags.f_contiguous
+
+
+def test_a_crowd_of_parties_takes_one_lock(tmp_path: Path) -> None:
+    """Thousands of clients in one process must not need a file handle each."""
+    safes = Safes("run", tmp_path, tmp_path / "keys")
+    before = len(list(Path("/proc/self/fd").iterdir())) if Path("/proc/self/fd").is_dir() else 0
+    for number in range(50):
+        safes.new(f"client-{number}")
+    if before:
+        assert len(list(Path("/proc/self/fd").iterdir())) <= before + 1
+    with pytest.raises(UsageError, match="Another process"):
+        Safes("run", tmp_path, tmp_path / "keys").open("client-1")
+    safes.release()
+    Safes("run", tmp_path, tmp_path / "keys").open("client-1")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from protocols.control import Call
+from protocols.control import Call, Place
 from protocols.envelope import Envelope
 from protocols.gateway import given_digest
 from tests.protocols.wire import World
@@ -13,12 +13,12 @@ def test_knowing_everything_but_the_nonce_confirms_nothing() -> None:
     (first, *_), item = world.ask(1), world.plan.item("train.down")
     seen = Envelope.decode(first.data).header.given
     letter = world.clients[first.to]._inbox.open(first.data)
-    call, *given = world.clients[first.to]._inbox.read(
-        letter, (Call, *world.form.exchanges[0].given)
+    call, _, *given = world.clients[first.to]._inbox.read(
+        letter, (Call, Place, *world.form.exchanges[0].given)
     )
     dims = world.papers(first.to).dims(item)
     assert given_digest([call, *given], dims) == seen  # the control: with the nonce it is found
-    guess = Call(members=call.members, slot=call.slot, nonce=bytes(16))
+    guess = Call(members=call.members, slot=call.slot, nonce=bytes(16), heads=call.heads)
     assert given_digest([guess, *given], dims) != seen
 
 

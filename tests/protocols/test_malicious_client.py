@@ -5,6 +5,7 @@ import pytest
 
 from protocols.codec import encode
 from protocols.control import REFUSALS, Refusal
+from protocols.envelope import Envelope
 from protocols.errors import (
     BadEnvelope,
     LocalProtocolError,
@@ -140,6 +141,7 @@ def test_an_upload_while_nothing_is_asked_is_refused(world):
     with pytest.raises(WrongStage):
         world.aggregator.receive(data)
     assert world.aggregator.state is State.READY
+    world.clients["client-3"]._said(Envelope.decode(data))  # it knows what it sent
     assert world.round(1).total(Update).count == 20
 
 

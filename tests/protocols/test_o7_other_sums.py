@@ -95,13 +95,12 @@ def test_o7_votes_of_one_epoch_open_nothing_in_the_next():
 
 def sow_ask(world, name):
     """Return an Ask for the other sum, over the cohort of all."""
-    call, given = (
-        Call(members=world.roster.mask(world.names), slot=0, nonce=bytes(16)),
-        Seed(seed=1),
-    )
+    heads, place = world.silence(name)
+    mask = world.roster.mask(world.names)
+    call, given = Call(members=mask, slot=0, nonce=bytes(16), heads=heads), Seed(seed=1)
     digest = given_digest([call, given], world.plan.dims)
     where = world.where(round=1, exchange=1, given=digest)
-    body = encode([call, given], world.plan.dims)
+    body = encode([call, place, given], world.plan.dims)
     return world.forge("aggregator", "sow.down", name, body, where), where
 
 

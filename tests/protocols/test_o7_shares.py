@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from protocols.ballots import ballot_of
+from protocols.envelope import Envelope
 from protocols.errors import BadEnvelope, LocalProtocolError, RoundLost
 from protocols.groups import Group, slot_of
 from protocols.policy import PrivacyPolicy
@@ -146,6 +147,9 @@ def test_o7_a_wrong_share_loses_the_round_and_opens_nothing():
             where = world.aggregator._asked.where
             body = np.full(world.plan.item("train.shares").body, 7, np.uint8).tobytes()
             data = world.forge(parcel.to, "train.shares", "aggregator", body, where)
+            liar = world.clients[parcel.to]  # which knows what it really said
+            liar._spoken._lines[where.exchange].pop()
+            liar._said(Envelope.decode(data))
         world.aggregator.receive(data)
     with pytest.raises(RoundLost, match="belong together"):
         world.aggregator.advance()

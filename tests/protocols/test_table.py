@@ -34,6 +34,8 @@ LEGAL = {
     (Role.AGGREGATOR, State.SHARING, Event.ANSWERED): State.READY,
     (Role.AGGREGATOR, State.SHARING, Event.COLLECTED): State.OPENING,
     (Role.AGGREGATOR, State.SHARING, Event.LOST): State.READY,
+    (Role.AGGREGATOR, State.READY, Event.PART): State.PARTING,
+    (Role.AGGREGATOR, State.PARTING, Event.ANSWERED): State.PARTED,
     (Role.AGGREGATOR, State.OPENING, Event.OPEN): State.READY,
     (Role.KEY_AUTHORITY, State.NEW, Event.KEY): State.READY,
     (Role.KEY_AUTHORITY, State.READY, Event.KEY): State.READY,

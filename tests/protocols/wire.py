@@ -16,13 +16,14 @@ import numpy as np
 from crypto.he import scheme
 from crypto.samplers import derive, entropy
 from protocols.codec import encode
-from protocols.control import Call, OpenRequest
+from protocols.control import Call, OpenRequest, Place
 from protocols.disclosures import Disclosure
 from protocols.envelope import NONE, Envelope, Header, signed_header
 from protocols.forms import Form
 from protocols.gateway import SHARED, Gateway, commitment, given_digest
 from protocols.groups import slot_of
 from protocols.guards import SCHEMES, encryption, find
+from protocols.heads import tree
 from protocols.ledger import Ledger, MemoryStore, read_lines
 from protocols.papers import Papers, Where
 from protocols.planner import AGGREGATOR_NAME, AUTHORITY_NAME
@@ -237,7 +238,8 @@ class World:
         chosen = tuple(members if members is not None else self.names)
         item, dims = f"{self.form.exchanges[0].name}.down", self.plan.dims
         mask = facts.pop("mask", None) or self.roster.mask(chosen)
-        call = Call(members=mask, slot=facts.pop("slot", 0), nonce=bytes(16))
+        heads, place = self.silence(client)
+        call = Call(members=mask, slot=facts.pop("slot", 0), nonce=bytes(16), heads=heads)
         kind = self.form.exchanges[0].given[0]
         given = facts.pop("give", None) or first(kind, self.d)
         if "weights" in facts:
@@ -246,8 +248,13 @@ class World:
         digest = facts.pop("given", None) or given_digest(shared, dims)
         places = {k: facts.pop(k) for k in ("round", "exchange", "attempt") if k in facts}
         where = self.where(chosen, given=digest, **places)
-        body = encode([call, given], dims)
+        body = encode([call, place, given], dims)
         return self.forge(AGGREGATOR_NAME, item, client, body, where, **facts)
+
+    def silence(self, client: str) -> tuple[bytes, Place]:
+        """Return heads and place of an aggregator that says it never heard anybody."""
+        root, proofs = tree(self.roster.clients, {})
+        return root, Place(exchange=0, number=0, proof=proofs[client])
 
     def evil_open(
         self, headers: bytes, where: Where, total: bytes | None = None, mask: bytes | None = None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
 import sys
@@ -33,6 +34,7 @@ def invoke(*arguments: object) -> Result:
 def start(arguments: Sequence[object], cwd: Path, **environment: str) -> subprocess.Popen[str]:
     """Start a command as a process of its own, which Ctrl-C reaches."""
     fixed = {"PATH": "/usr/bin:/bin", "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
+    fixed.update({k: v for k, v in os.environ.items() if k.startswith("SECURE_FGL_STATE")})
     return subprocess.Popen(
         [*COMMAND, *map(str, arguments)],
         cwd=cwd,

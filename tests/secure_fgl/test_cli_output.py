@@ -9,8 +9,8 @@ import pytest
 from rich.console import Console
 
 from secure_fgl.cli import _progress
+from secure_fgl.cli._gate import FailOn
 from secure_fgl.cli._output import clean, grid, print_json, print_pairs, say
-from secure_fgl.cli.audit import FailOn
 from secure_fgl.cli.run import _what_is_left
 
 Capture = pytest.CaptureFixture[str]

@@ -25,6 +25,7 @@ from protocols.sessions.base import Parcel
 from protocols.sessions.client import ClientSession
 from protocols.sessions.keeping import Outcome
 from protocols.sessions.key_authority import KeyAuthoritySession
+from secure_fgl.captures import record
 from secure_fgl.driving import Driver, Meter, one_thread_and_deterministic
 from secure_fgl.errors import PlanDrift, UsageError
 from secure_fgl.federation import Federation
@@ -185,6 +186,7 @@ def _begun(kit: PartyKit, making: Making, folder: RunFolder, safes: Safes) -> Se
     session = making.session(papers)
     if kit.charter.config.resume:
         session.keeper = making.keeper(papers, safes.new(kit.name))
+    record([session], making, folder.path)
     session.commit()
     # Last: a folder with this file holds a run that can go on after a kill.
     roster = {"run": kit.charter.run, "nonce": kit.charter.nonce.hex()}
@@ -206,6 +208,7 @@ def _taken_up(
         return Ledger.take_up(kit.name, papers.run, store, clock, found=found, facts=facts)
 
     session = keeper.restore(_KINDS[kit.me.party.role], reopen)
+    record([session], making, folder.path)
     if not isinstance(session, AggregatorSession):
         return session, ()
     folder.text("metrics.jsonl", "")

@@ -1,0 +1,257 @@
+"""Sections 5 and 6: what ``attacks.json`` says, if it is about this run, and what follows from it.
+
+The file is data from outside: no ledger covers it. It is read strictly, and none of it is used if
+it belongs to another run, to another state of the ledgers, or contradicts itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence, Set
+from dataclasses import dataclass
+
+from audits.attacks import heads_digest
+from audits.attacks._payloads import PAYLOADS, not_tested
+from audits.attacks.models import AttackReport, AttackRow, Claim, NotTested
+from audits.findings import made
+from audits.models import Egress, Finding, Line, Severity, State
+from audits.sections import Tried
+from audits.steps import Case
+from protocols.errors import EvidenceError
+
+QUESTION = "Can a person be singled out?"
+NO_FILE = "No attack was run on what left."
+RUN = "These attacks were run on this run, with its ledgers as they are."
+SEVERITY: dict[str, Severity] = {
+    "A04": "medium",
+    "A07": "medium",
+    "A08": "medium",
+    "A10": "critical",
+    "A11": "critical",
+}
+"""Of an attack that succeeds: labels, links and properties are medium, a falsified claim is
+critical; what is not listed (members, interactions, single clients) is high."""
+QUIET = {"P03", "P04", "P17", "P18", "P20"}  # control plane, metadata, what nobody can read
+_GRAVEST = ("FAIL", "ERROR", "INVALID", "INCONCLUSIVE", "PASS", "NOT_APPLICABLE")
+_SLACK = 1e-3  # figures are rounded to four places, intervals outwards
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """Sections 5 and 6, and the findings from them.
+
+    Attributes:
+        rows: one per attack, payload and variant.
+        not_tested: payloads that did leave.
+        claims: claimed epsilons beside what an attack could show.
+    """
+
+    tried: Tried
+    rows: tuple[AttackRow, ...] = ()
+    not_tested: tuple[NotTested, ...] = ()
+    claims: tuple[Claim, ...] = ()
+    refused: tuple[Finding, ...] = ()
+
+    @property
+    def findings(self) -> tuple[Finding, ...]:
+        """What a reader should know, in no order of gravity."""
+        return (*self.refused, *_succeeded(self), *_undecided(self), *_untested(self))
+
+
+def outcome(case: Case, egress: Sequence[Egress]) -> Outcome:
+    """Return what the attacks on a run found. Never raises for a spoilt ``attacks.json``.
+
+    Args:
+        case: the run.
+        egress: what did leave; what was planned and never left need not be tested.
+    """
+    sent = {payload for row in egress for payload in row.payloads}
+    if not case.view.attacks_text:
+        return _none(sent, NO_FILE)
+    try:
+        found = _read(case)
+    except EvidenceError as error:
+        why = f"attacks.json was not used: {error.what}."
+        refused = made(
+            "ATTACKS_REFUSED",
+            "high",
+            f"{why} Nothing in it counts as tested.",
+            "Run secure-fgl audit attack on this run again, and find out where the file came from.",
+        )
+        return _none(sent, why, refused)
+    about = Tried(
+        state=RUN,
+        used=True,
+        profile=found.profile,
+        seed=str(found.seed),
+        code_digest=found.code_digest,
+    )
+    return Outcome(about, found.rows, tuple(_overlooked(case, found, sent)), found.claims)
+
+
+def _none(sent: Set[str], state: str, *refused: Finding) -> Outcome:
+    why = "no attack was run on it"
+    rows = tuple(NotTested(payload=payload, why=why) for payload in sorted(sent))
+    return Outcome(Tried(state=state, used=False), not_tested=rows, refused=refused)
+
+
+def _read(case: Case) -> AttackReport:
+    found = AttackReport.parse(case.view.attacks_text)
+    for wrong, what in (
+        (found.run != case.roster_file.run, "it is about another run"),
+        (found.plan_digest != case.plan_digest, "it is about another plan"),
+        (found.heads_digest != heads_digest(case.book), "the ledgers have changed since"),
+        (not _plain(found.model_dump()), "it holds text or numbers that nobody can read"),
+        (not all(map(_passes, found.rows)), "a verdict in it is not what its figures give"),
+    ):
+        if wrong:
+            raise EvidenceError("files", what)
+    return found
+
+
+def _plain(value: object) -> bool:
+    """Tell whether all texts are one printable line and all numbers of a usual size."""
+    if isinstance(value, dict):
+        return all(map(_plain, value.values()))
+    if isinstance(value, list | tuple):
+        return all(map(_plain, value))
+    if isinstance(value, str):
+        return value.replace("\u202f", " ").isprintable()  # between groups of digits
+    return not isinstance(value, int) or value < 1 << 63
+
+
+def _passes(row: AttackRow) -> bool:
+    """Tell whether a PASS is borne out by its own figures; other verdicts promise nothing."""
+    if row.verdict != "PASS":
+        return True
+    prior, seen, lead, gap = row.prior, row.protected, row.raw_gap, row.gap
+    if prior is None or seen is None or lead is None or gap is None:
+        return False
+    return (
+        float(lead.low) >= float(row.gate) - _SLACK
+        and float(gap.high) <= float(row.margin) + _SLACK
+        and float(gap.value) >= float(seen.value) - float(prior.value) - _SLACK
+    )
+
+
+def _overlooked(case: Case, found: AttackReport, sent: Set[str]) -> Iterator[NotTested]:
+    """Yield what was sent and no row looked at, whatever the file itself counts as tested."""
+    looked = {
+        row.payload
+        for row in found.rows
+        if row.verdict not in ("NOT_APPLICABLE", "ERROR") and row.prior is not None
+    }
+    said = {one.payload: one.why for one in found.not_tested}
+    for one in not_tested(case.plan, case.policy, looked, said):
+        if one.payload in sent:
+            yield one
+
+
+def _succeeded(found: Outcome) -> Iterator[Finding]:
+    for row in found.rows:
+        if row.verdict == "FAIL":
+            yield made(
+                f"ATTACK_{row.id}",
+                SEVERITY.get(row.id, "high"),
+                f"{_named(row)} succeeds on {row.payload}, {row.what}: {figures(row)}.",
+                "Protect this payload better (larger cohorts, noise, fewer rounds), or do not let "
+                f"it leave; secure-fgl audit explain {row.id} tells what the figure means.",
+                item=row.what,
+                payload=row.payload,
+            )
+    for claim in found.claims:
+        if claim.status == "falsified":
+            yield made(
+                "CLAIM_FALSIFIED",
+                "critical",
+                f"'{claim.text}' is falsified: epsilon is at least {claim.epsilon_lb} with "
+                f"confidence {claim.confidence}, where {claim.epsilon_claim} is claimed.",
+                "Do not quote the claim. Find out why the mechanism leaks more than was counted.",
+                item=claim.text,
+            )
+
+
+def _undecided(found: Outcome) -> Iterator[Finding]:
+    for row in found.rows:
+        if row.verdict in ("INCONCLUSIVE", "INVALID", "ERROR"):
+            about = f"{row.payload or 'this run'}{f', {row.what}' if row.what else ''}"
+            yield made(
+                f"{row.verdict}_{row.id}",
+                "info",
+                f"{_named(row)} on {about}, decides nothing: {row.reason.rstrip('.')}.",
+                "Read it as not tested. The reason says what would be needed.",
+                item=row.what,
+                payload=row.payload,
+            )
+
+
+def _untested(found: Outcome) -> Iterator[Finding]:
+    for one in found.not_tested:
+        yield made(
+            "NOT_TESTED",
+            "info" if one.payload in QUIET else "low",
+            f"{one.payload} ({PAYLOADS[one.payload]}) left and was not tested: {one.why}.",
+            f"Read secure-fgl audit explain {one.payload} on what it can leak; secure-fgl audit "
+            "attack runs the attacks there are.",
+            payload=one.payload,
+        )
+
+
+def _named(row: AttackRow) -> str:
+    return f"{row.id} {row.name}"
+
+
+def figures(row: AttackRow) -> str:
+    """Return the figures of a row in words: protected, without the message, raw control."""
+    if row.protected is None or row.prior is None or row.raw is None:
+        return "no figures"
+    seen = row.protected
+    return (
+        f"{row.metric} {seen.value} ({seen.low} to {seen.high}), {row.prior.value} without the "
+        f"message, {row.raw.value} on the raw one"
+    )
+
+
+def worst(rows: Iterable[AttackRow]) -> list[AttackRow]:
+    """Return the worst row of each payload, by verdict and then by what it gains, by payload."""
+    found: dict[str, AttackRow] = {}
+    for row in sorted(rows, key=_gravity):
+        found.setdefault(row.payload, row)
+    return [found[payload] for payload in sorted(found)]
+
+
+def _gravity(row: AttackRow) -> tuple[int, float]:
+    return _GRAVEST.index(row.verdict), -float(row.gap.value) if row.gap is not None else 0.0
+
+
+def singled_out(found: Outcome, egress: Sequence[Egress], *, noised: bool) -> Line:
+    """Return the third line of the verdict strip: the worst attack per payload."""
+    rows = [row for row in worst(found.rows) if row.verdict != "NOT_APPLICABLE"]
+    left = ", ".join(one.payload for one in found.not_tested)
+    if not rows:
+        how = "with their noise" if noised else "as they are"
+        known = f"the totals of each cohort are disclosed {how}"
+        if any(row.unsafe for row in egress):
+            known = "what left in clear can be read in full by whoever received it"
+        answer = f"Not tested. {found.tried.state} Known without a test: {known}."
+        return Line(question=QUESTION, answer=answer, state="NOT TESTED")
+    broken = any(claim.status == "falsified" for claim in found.claims)
+    said = [_sentence(row) for row in rows]
+    if broken:
+        said.insert(0, "A claimed epsilon is falsified")
+    if left:
+        said.append(f"Not tested: {left}")
+    state: State = "OK"
+    if left or any(row.verdict != "PASS" for row in rows):
+        state = "ATTENTION"
+    if broken or any(row.verdict == "FAIL" for row in rows):
+        state = "FAIL"
+    return Line(question=QUESTION, answer=f"{'. '.join(said)}.", state=state)
+
+
+def _sentence(row: AttackRow) -> str:
+    about = f"{row.payload or 'The run'}: {_named(row)}"
+    if row.verdict == "FAIL":
+        return f"{about} succeeds: {figures(row)}"
+    if row.verdict == "PASS":
+        return f"{about}: no evidence above prior within \u00b1{row.margin}, {figures(row)}"
+    return f"{about}: {row.verdict}, {row.reason.rstrip('.')}"

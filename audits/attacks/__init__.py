@@ -1,0 +1,264 @@
+"""The attacks, one file each, found by folder; and the one way to run them.
+
+An attack is a module without a leading underscore that has ``ATTACK``. It measures and does not
+judge: the verdict is made here, the same way for all (`audits.attacks._verdicts`). All chance comes
+from the heads of the run's ledgers, so that nobody can try until a lucky draw comes up.
+"""
+
+from __future__ import annotations
+
+import difflib
+import hashlib
+import pkgutil
+import time
+from collections.abc import Callable, Sequence
+from functools import cache
+from importlib import import_module
+from importlib.resources import files
+
+import numpy as np
+
+from audits.attacks import _payloads
+from audits.attacks._material import (
+    Attack,
+    Exposure,
+    Findings,
+    Layers,
+    Material,
+    NotApplicable,
+    Samples,
+    Truth,
+)
+from audits.attacks.models import AttackReport, AttackRow, Claim, NotTested, Profile, Value
+from audits.book import Book
+from crypto.canonical import canonical
+from crypto.merkle import root
+
+__all__ = [
+    "Attack",
+    "AttackReport",
+    "AttackRow",
+    "Claim",
+    "Exposure",
+    "Findings",
+    "Layers",
+    "Material",
+    "NotApplicable",
+    "NotTested",
+    "Samples",
+    "Truth",
+    "Value",
+    "attack",
+    "attacks",
+    "chosen",
+    "code_digest",
+    "heads_digest",
+]
+
+_LOOKED = ("PASS", "FAIL", "INCONCLUSIVE", "INVALID")
+_LATE = "the time budget was used up before this attack began"
+
+
+@cache
+def attacks() -> tuple[Attack, ...]:
+    """Return all attacks, by id."""
+    names = (m.name for m in pkgutil.iter_modules(__path__) if not m.name.startswith("_"))
+    modules = (import_module(f"{__name__}.{name}") for name in sorted(names))
+    found: list[Attack] = [m.ATTACK for m in modules if hasattr(m, "ATTACK")]
+    return tuple(sorted(found, key=lambda attack: attack.id))
+
+
+def chosen(ids: Sequence[str]) -> tuple[Attack, ...]:
+    """Return attacks by id or name, in the order of their ids; all, if none are named.
+
+    Raises:
+        ValueError: there is no such attack; names the nearest.
+    """
+    known = {key: a for a in attacks() for key in (a.id.lower(), a.name.lower())}
+    for word in ids:
+        if word.lower() not in known:
+            near = difflib.get_close_matches(word.lower(), known, n=1)
+            hint = f"did you mean {near[0]!r}?" if near else f"known: {', '.join(sorted(known))}"
+            raise ValueError(f"there is no attack {word[:40]!r}; {hint}")
+    wanted = {known[word.lower()].id for word in ids}
+    return tuple(a for a in attacks() if not wanted or a.id in wanted)
+
+
+def heads_digest(book: Book) -> str:
+    """Return SHA-256 (hex) over the head of every ledger that can be read: what seeds the chance.
+
+    Over the canonical JSON of [[party, entries, Merkle root in hex], ...], sorted by party.
+    """
+    heads = [[p, len(leaves), root(leaves).hex()] for p, leaves in sorted(book.leaves.items())]
+    return hashlib.sha256(b"secure-fgl/heads\0" + canonical(heads)).hexdigest()
+
+
+@cache
+def code_digest() -> str:
+    """Return SHA-256 (hex) over the attacks' own source files, by name."""
+    digest = hashlib.sha256(b"secure-fgl/attacks\0")
+    for source in sorted(files(__name__).iterdir(), key=lambda entry: entry.name):
+        if source.name.endswith(".py"):
+            data = source.read_bytes()
+            digest.update(f"{source.name}\0{len(data)}\0".encode() + data)
+    return digest.hexdigest()
+
+
+def attack(
+    material: Material,
+    ids: Sequence[str] = (),
+    *,
+    profile: Profile = "quick",
+    seed: int = 0,
+    time_budget: float | None = None,
+    clock: Callable[[], float] = time.monotonic,
+) -> AttackReport:
+    """Run attacks on a run and judge them.
+
+    Args:
+        material: the run.
+        ids: attacks by id or name; all, if empty.
+        profile: how much work; ``quick`` or ``default``.
+        seed: mixed into the chance that the ledger heads give; it stands in the report.
+        time_budget: seconds after which no further attack begins; what was not begun is
+            INCONCLUSIVE and listed. None: no limit. A report cut short depends on the machine.
+        clock: tells seconds.
+
+    Returns:
+        A row per question and payload. An attack that crashes is a row with the verdict ERROR.
+
+    Raises:
+        ValueError: no such attack, or a negative seed.
+        EvidenceError: the run's plan, policy or roster cannot be read.
+    """
+    wanted = chosen(ids)
+    if seed < 0:
+        raise ValueError("the seed must be 0 or more")
+    case, heads = material.case, heads_digest(material.case.book)
+    until = None if time_budget is None else clock() + time_budget
+    rows: list[AttackRow] = []
+    claims: list[Claim] = []
+    for one in wanted:
+        row = _Rows(one, material, profile, _seed(heads, one.id, seed))
+        late = until is not None and clock() >= until
+        found, held = row.cut(_LATE) if late else row.made()
+        rows += found
+        claims += held
+    tried = {row.payload for row in rows if row.verdict in _LOOKED and row.prior is not None}
+    return AttackReport(
+        run=case.roster_file.run,
+        plan_digest=case.plan_digest,
+        heads_digest=heads,
+        profile=profile,
+        seed=seed,
+        code_digest=code_digest(),
+        simulated=material.simulated,
+        rows=tuple(rows),
+        claims=tuple(claims),
+        not_tested=_payloads.not_tested(case.plan, case.policy, tried, _reasons(wanted, rows)),
+    )
+
+
+def _seed(heads: str, id: str, seed: int) -> str:
+    """Return the seed of one attack (hex): its chance does not depend on which others ran."""
+    return hashlib.sha256(f"secure-fgl/attack\0{heads}\0{id}\0{seed}".encode()).hexdigest()
+
+
+def _reasons(wanted: Sequence[Attack], rows: Sequence[AttackRow]) -> dict[str, str]:
+    """Return payload id -> why the attacks on it came to nothing."""
+    why = {p: f"{a.id} was not asked for" for a in attacks() for p in a.payloads}
+    reasons = {row.id: f"{row.id}: {row.reason}" for row in reversed(rows) if row.prior is None}
+    for one in reversed(wanted):
+        why |= dict.fromkeys(one.payloads, reasons.get(one.id, f"{one.id} did not look at it"))
+    return why
+
+
+class _Rows:
+    """Makes the rows of one attack."""
+
+    def __init__(self, one: Attack, material: Material, profile: Profile, seed: str) -> None:
+        self._attack, self._material = one, material
+        self._profile, self._seed = profile, seed
+
+    def made(self) -> tuple[list[AttackRow], tuple[Claim, ...]]:
+        """Run the attack; return its rows and claims. A crash is one row, and no claim."""
+        one, material = self._attack, self._material
+        if one.needs_capture and not material.exposures:
+            why = material.missing or "no message was captured in this run"
+            return [self._blank("NOT_APPLICABLE", why)], ()
+        try:
+            found = one.run(material, self._generator(0), self._profile)
+            rows = [self._row(n, row) for n, row in enumerate(found.rows, 1)]
+        except Exception as error:  # fails closed: no crash may hide the other attacks or pass
+            return [self._blank("ERROR", f"the attack failed ({type(error).__name__})")], ()
+        if not rows:
+            return [self._blank("ERROR", "the attack gave no row at all")], ()
+        return rows, found.claims
+
+    def cut(self, why: str) -> tuple[list[AttackRow], tuple[Claim, ...]]:
+        """Return the row of an attack that did not begin."""
+        return [self._blank("INCONCLUSIVE", why)], ()
+
+    def _generator(self, number: int) -> np.random.Generator:
+        return np.random.default_rng([number, *bytes.fromhex(self._seed)])
+
+    def _blank(self, verdict: str, reason: str, payload: str = "", what: str = "") -> AttackRow:
+        one = self._attack
+        return AttackRow.model_validate(
+            {
+                **self._names(payload, what),
+                "n_clients": 0,
+                "n_pos": 0,
+                "n_neg": 0,
+                "metric": one.metric,
+                "chance": "",
+                "margin": _decimal(one.margin),
+                "gate": _decimal(one.gate),
+                "verdict": verdict,
+                "reason": reason[:600],
+            }
+        )
+
+    def _names(self, payload: str, what: str) -> dict[str, object]:
+        one = self._attack
+        return {
+            "id": one.id,
+            "name": one.name,
+            "question": one.question,
+            "payload": payload,
+            "what": what[:200],
+            "profile": self._profile,
+            "seed": self._seed,
+        }
+
+    def _row(self, number: int, found: Samples | NotApplicable) -> AttackRow:
+        from audits.attacks._verdicts import judge, value
+
+        if isinstance(found, NotApplicable):
+            return self._blank("NOT_APPLICABLE", found.reason, found.payload, found.what)
+        one = self._attack
+        margin = one.margin if found.margin is None else found.margin
+        gate = one.gate if found.gate is None else found.gate
+        judged = judge(found, self._generator(number), margin=margin, gate=gate)
+        reason = f"{judged.reason}. {found.note}" if found.note else f"{judged.reason}."
+        return AttackRow(
+            **self._names(found.payload, found.what),  # type: ignore[arg-type]
+            rounds=tuple(sorted(set(found.rounds))),
+            n_clients=len(set(found.units)) if found.client_clusters else 0,
+            n_pos=found.positives,
+            n_neg=found.negatives,
+            metric=found.metric or one.metric,
+            chance=_decimal(found.chance),
+            **{name: value(interval) for name, interval in judged.values.items()},  # type: ignore[arg-type]
+            margin=_decimal(margin),
+            gate=_decimal(gate),
+            verdict=judged.verdict,
+            reason=reason[:600],
+            needed_n=judged.needed,
+        )
+
+
+def _decimal(number: float) -> str:
+    from audits.attacks._verdicts import decimal
+
+    return decimal(number)

@@ -1,0 +1,157 @@
+"""Which kind of payload an item is: the ids P01 to P20 of the audit's catalogue (AUDITS.md B).
+
+An envelope may be several at once: a sum under masks and encryption is a masked share and a
+ciphertext on its way, and discloses an aggregate; counts beside an update are metadata too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from audits.attacks._material import Exposure, Material
+from audits.attacks.models import NotTested
+from protocols.disclosures import Disclosure
+from protocols.plan import Item, Plan
+from protocols.policy import PrivacyPolicy
+
+__all__ = ["PAYLOADS", "exposed", "not_tested", "payload_of", "payloads_of", "sent", "updates"]
+
+PAYLOADS = {
+    "P01": "model update in clear",
+    "P02": "model update with local noise",
+    "P03": "masked share of a sum",
+    "P04": "ciphertext",
+    "P05": "aggregate",
+    "P06": "aggregate with noise",
+    "P07": "gradients of item rows",
+    "P08": "tags of item identifiers",
+    "P09": "user and neighbour embeddings",
+    "P10": "mixed features of several records",
+    "P11": "mixed labels of several records",
+    "P12": "generator weights and hidden embeddings",
+    "P13": "sums of neighbours' features",
+    "P14": "weights and functional embeddings for similarity",
+    "P15": "similarity of clients' updates",
+    "P16": "meta-gradients",
+    "P17": "metadata: counts and scores",
+    "P18": "control plane: keys, seeds, rosters",
+    "P19": "downloads: the model",
+    "P20": "errors, logs and reports",
+}
+
+_WHY = {
+    "P03": "a share under its masks is uniform; no attack is tried on it by itself, the sum is",
+    "P04": "no attack is tried on the encryption itself; the inventory lists its fields and sizes",
+    "P17": "no attack is written for it; the inventory lists every field",
+    "P18": "no attack is written for it; the inventory lists every field",
+    "P19": "no attack on the released model is written yet",
+    "P20": "no attack is written for it; refusals say one code of a closed list",
+}
+_NONE_YET = "no attack is written for it yet"
+_SECRET = {"mask": "P03", "he": "P04", "ckks": "P04"}
+_OTHERS = {
+    Disclosure.WEIGHTED_SUM: "P05",
+    Disclosure.SIMILARITY: "P15",
+    Disclosure.MATCH: "P08",
+    Disclosure.MIXED: "P10",
+    Disclosure.NOISED: "P02",
+    Disclosure.SEALED: "P18",
+    Disclosure.PUBLIC: "P18",
+}
+
+
+def payload_of(item: Item, policy: PrivacyPolicy) -> str:
+    """Return the id of what an item discloses to its receiver; empty for a bare receipt.
+
+    Args:
+        item: of the plan.
+        policy: tells whether training itself was private, and so its updates noised.
+    """
+    found = payloads_of(item, policy)
+    return found[0] if found else ""
+
+
+def payloads_of(item: Item, policy: PrivacyPolicy) -> tuple[str, ...]:
+    """Return all ids of an item; what it discloses first, then the forms it takes on its way."""
+    if item.id.startswith("refusal."):
+        return ("P20",)
+    if not any(message.fields for message in item.messages):
+        return ()
+    if item.disclosure is Disclosure.SUM:
+        return _sum(item, policy)
+    if item.disclosure is Disclosure.RELEASED:
+        return ("P19",) if _real(item) else ("P18",)
+    found = _OTHERS[item.disclosure]
+    clear = not set(_guards(item)) & set(_SECRET)
+    if found == "P05" and clear:
+        found = "P01"
+    return (found, *_forms(item))
+
+
+def _sum(item: Item, policy: PrivacyPolicy) -> tuple[str, ...]:
+    if not _real(item):
+        return ("P17", *_forms(item))
+    noised = item.noise is not None or "noise" in _guards(item) or policy.training is not None
+    secret = bool(set(_guards(item)) & set(_SECRET))
+    found = ("P06" if noised else "P05") if secret else ("P02" if noised else "P01")
+    return (found, *_forms(item), *(("P17",) if _counts(item) else ()))
+
+
+def _guards(item: Item) -> list[str]:
+    return [guard.partition("(")[0] for guard in item.guards]
+
+
+def _forms(item: Item) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(_SECRET[g] for g in _guards(item) if g in _SECRET))
+
+
+def _real(item: Item) -> bool:
+    """Tell whether an item holds a vector of real numbers: weights, or a change of them."""
+    return any(f.dtype in ("f4", "f8") and f.shape for m in item.messages for f in m.fields)
+
+
+def _counts(item: Item) -> bool:
+    return any(f.dtype == "u8" for m in item.messages for f in m.fields)
+
+
+def sent(plan: Plan, policy: PrivacyPolicy) -> tuple[str, ...]:
+    """Return the ids of everything that a plan sends, in order."""
+    found = {p for item in plan.items if item.times for p in payloads_of(item, policy)}
+    return tuple(sorted(found))
+
+
+def updates(plan: Plan, policy: PrivacyPolicy) -> str:
+    """Return the id under which clients' model updates leave; empty if none do."""
+    for item in plan.items:
+        if item.sender == "client" and item.disclosure is Disclosure.SUM and _real(item):
+            return payload_of(item, policy)
+    return ""
+
+
+def exposed(material: Material) -> dict[str, list[Exposure]]:
+    """Return payload id -> the exposures whose receiver learnt something, by round and client."""
+    case, found = material.case, dict[str, list[Exposure]]()
+    noised = updates(case.plan, case.policy) in ("P02", "P06")
+    for one in sorted(material.exposures, key=lambda e: (e.round, e.client)):
+        if one.seen is not None:
+            alone = one.cohort == 1
+            payload = ("P02" if noised else "P01") if alone else ("P06" if noised else "P05")
+            found.setdefault(payload, []).append(one)
+    return dict(sorted(found.items()))
+
+
+def not_tested(
+    plan: Plan, policy: PrivacyPolicy, tried: Iterable[str], why: dict[str, str]
+) -> tuple[NotTested, ...]:
+    """Return what a plan sends and no attack looked at.
+
+    Args:
+        plan: of the run.
+        policy: of the run.
+        tried: ids that an attack looked at.
+        why: id -> why an attack on it came to nothing.
+    """
+    missing = sorted(set(sent(plan, policy)) - set(tried))
+    return tuple(
+        NotTested(payload=p, why=why.get(p, _WHY.get(p, _NONE_YET))[:400]) for p in missing
+    )

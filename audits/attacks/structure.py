@@ -1,0 +1,288 @@
+"""A09: does what was opened single out one client?
+
+Question. Encryption and masks let the receiver see sums only. Was there a sum over so few clients,
+or two sums so alike, that one client's own update follows by subtraction?
+
+Who attacks. The aggregator, which holds every opened sum, together with as many clients as the
+policy assumes to collude; these know their own values and subtract them. The attacker needs nothing
+but the sums and the lists of who is in them; no data are captured for this, the ledgers suffice.
+
+What the numbers mean. 1 for a client that can be singled out, 0 for one that cannot. These are
+facts about the record and no estimates: one client at 1 is a FAIL, whatever the others are at.
+Three questions are asked of every kind of payload:
+
+* cohort: is a client in a sum of fewer clients than the policy asks for? (O10)
+* one round: can sums of one round be combined into one client's value? Two sums that differ by one
+  client are the plainest case (O5). This is a hard failure.
+* all rounds: the same over all rounds. A client changes its update from round to round, so what
+  comes out is not its update but one like it. This is a WARNING LEVEL and no proof of recovery; it
+  fails whenever a client misses a single round that the others took part in, and always after
+  about as many rounds with random cohorts as there are clients.
+
+Controls. Raw: violations are planted, a second sum without one client, or a cohort that is one too
+small, and every one must be found. Null: the run's own record with so many doubles of each client,
+in the same sums as it is, that the colluders cannot strike them all out; permuted, so that places
+mean nothing. Nobody who has such a double can be singled out, so nothing may be found.
+
+What it cannot show. It trusts the ledgers: run ``audit verify`` first. It does not look into sums:
+an entry to which only one client contributed is that client's value in any sum (O12), and the
+ledgers, which hold no values, cannot tell; what the plan says of it is printed instead.
+
+Sources: AUDITS.md A.3 and A.4; So, Ali, Güler, Jiao and Avestimehr, "Securing secure aggregation:
+mitigating multi-round privacy leakage in federated learning", AAAI 2023, for sums over rounds.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from math import prod
+
+import numpy as np
+import numpy.typing as npt
+
+from audits.asks import SUM_UP
+from audits.attacks._isolation import Isolation, draw_prime, isolable
+from audits.attacks._material import Findings, Material, NotApplicable, Samples
+from audits.attacks._opened import Opened, opened_sums
+from audits.steps import Case
+
+__all__ = ["ALL_ROUNDS", "ATTACK", "COHORT", "ONE_ROUND", "SINGLETONS"]
+
+COHORT = "cohort: is a client in a sum of too few?"
+ONE_ROUND = "one round: do its sums isolate a client?"
+ALL_ROUNDS = "all rounds, if updates hardly change: WARNING LEVEL"
+SINGLETONS = "singletons: is an entry of a sum one client's?"
+
+_PLANTED = 32  # violations planted to test the attack itself; fewer where each takes long
+_NOISED_ALONE, _NOISED = "P02", "P06"
+_BY_DESIGN = (
+    "each upload leaves by itself and is protected by noise of its own, not by a sum; A10 asks "
+    "whether that noise is what is claimed"
+)
+_BLURRED = "; what comes out keeps the noise of the sums it is made of"
+
+Flags = npt.NDArray[np.bool_]
+Cohorts = tuple[frozenset[str], ...]
+"""Distinct cohorts whose sums may be combined, in the order in which they were opened."""
+
+
+@dataclass(frozen=True)
+class _Question:
+    """What is asked of one client at a time.
+
+    Attributes:
+        what: for the report.
+        seen, null: client -> whether it is singled out; by the run, by the null control.
+        raw: whether every planted violation was found, and nothing was left untried.
+        note: for the report.
+    """
+
+    what: str
+    seen: Mapping[str, bool]
+    raw: bool
+    null: Mapping[str, bool]
+    note: str = ""
+
+
+class _Record:
+    """The sums of one kind of payload, and who is singled out by which of them.
+
+    Args:
+        sums: of one payload.
+        colluders: as the policy assumes.
+        rng: draws the prime, and which violations are planted.
+    """
+
+    def __init__(self, sums: Sequence[Opened], colluders: int, rng: np.random.Generator) -> None:
+        self.sums, self.colluders, self.rng = sums, colluders, rng
+        self.clients = sorted(frozenset().union(*(one.clients for one in sums)))
+        self.prime, self.complete = draw_prime(rng), True
+        self._place = {name: place for place, name in enumerate(self.clients)}
+        self._known: dict[Cohorts, Flags] = {}
+
+    def groups(self, key: Callable[[Opened], object]) -> list[Cohorts]:
+        """Return the distinct cohorts of every group of sums that may be combined."""
+        found: dict[object, dict[frozenset[str], None]] = defaultdict(dict)
+        for one in self.sums:
+            found[key(one)][one.clients] = None
+        return list(dict.fromkeys(map(tuple, found.values())))
+
+    def alone(self, cohorts: Cohorts) -> Flags:
+        """Tell for each client whether these sums single it out, (n,)."""
+        if cohorts not in self._known:
+            self._known[cohorts] = self._isolated(self._matrix(cohorts)).found
+        return self._known[cohorts]
+
+    def any_alone(self, groups: Sequence[Cohorts]) -> dict[str, bool]:
+        """Tell for each client whether any group singles it out."""
+        return self._named([self.alone(cohorts) for cohorts in groups])
+
+    def doubled(self, groups: Sequence[Cohorts]) -> dict[str, bool]:
+        """Tell the same of a record in which every client has too many doubles to strike out."""
+        return self._named([self._doubled(cohorts) for cohorts in groups])
+
+    def planted(self, groups: Sequence[Cohorts]) -> bool:
+        """Tell whether a second sum without one client is found, for each client that is drawn."""
+        count = min(max(4, _PLANTED // (1 + self.colluders)), len(self.clients))
+        return all(
+            self._planted(groups, self.clients[place])
+            for place in self.rng.choice(len(self.clients), size=count, replace=False)
+        )
+
+    def _named(self, found: Sequence[Flags]) -> dict[str, bool]:
+        worst = np.any(np.stack(found), axis=0)
+        return {name: bool(worst[place]) for name, place in self._place.items()}
+
+    def _matrix(self, cohorts: Cohorts) -> Flags:
+        rows = np.zeros((len(cohorts), len(self.clients)), dtype=np.bool_)
+        for row, cohort in zip(rows, cohorts, strict=True):
+            row[[self._place[name] for name in cohort]] = True
+        return rows
+
+    def _isolated(self, rows: Flags) -> Isolation:
+        found = isolable(rows, self.colluders, self.prime)
+        self.complete &= found.complete
+        return found
+
+    def _doubled(self, cohorts: Cohorts) -> Flags:
+        count = len(self.clients)
+        copies = min(self.colluders, count) + 2
+        order = self.rng.permutation(count * copies)
+        found = np.empty(count * copies, dtype=np.bool_)
+        found[order] = self._isolated(np.tile(self._matrix(cohorts), copies)[:, order]).found
+        worst: Flags = np.any(found.reshape(copies, count), axis=0)
+        return worst
+
+    def _planted(self, groups: Sequence[Cohorts], client: str) -> bool:
+        cohorts = next(c for c in groups if any(client in cohort for cohort in c))
+        cohort = next(c for c in cohorts if client in c)
+        spoilt = self._matrix((*cohorts, cohort - {client}))
+        return bool(self._isolated(spoilt).found[self._place[client]])
+
+
+def _combined(record: _Record, what: str, key: Callable[[Opened], object]) -> _Question:
+    groups = record.groups(key)
+    seen = record.any_alone(groups)
+    raw, null = record.planted(groups), record.doubled(groups)
+    note = f"{_names(seen)}; {record.colluders} clients may collude"
+    if not record.complete:
+        note += "; there are too many sets of colluders to try all of them, so there may be more"
+        raw = raw and any(seen.values())  # who has not tried everything must not say PASS
+    return _Question(what, seen, raw, null, note)
+
+
+def _cohorts(record: _Record, smallest: int) -> _Question:
+    """Ask for sums of fewer clients than the policy wants (O10)."""
+
+    def few(sizes: Mapping[str, int]) -> dict[str, bool]:
+        return {name: size < smallest for name, size in sizes.items()}
+
+    sizes = {n: min(len(s.clients) for s in record.sums if n in s.clients) for n in record.clients}
+    least = min(sizes.values())
+    honest = max(0, least - record.colluders)
+    return _Question(
+        what=COHORT,
+        seen=few(sizes),
+        raw=all(few(dict.fromkeys(sizes, smallest - 1)).values()),
+        null=few(dict.fromkeys(sizes, smallest)),
+        note=f"the smallest sum is over {least} clients, {honest} of them without the colluders; "
+        f"the policy asks for {smallest}",
+    )
+
+
+def _names(seen: Mapping[str, bool]) -> str:
+    found = [name for name, alone in seen.items() if alone]
+    if not found:
+        return f"none of {len(seen)} clients is singled out"
+    return f"{len(found)} of {len(seen)} clients can be singled out, {found[0][:40]} among them"
+
+
+def _samples(payload: str, record: _Record, asked: _Question) -> Samples:
+    exposed = np.array([asked.seen[name] for name in record.clients], dtype=np.float64)
+    return Samples(
+        payload=payload,
+        what=asked.what,
+        units=tuple(record.clients),
+        chance=0.0,
+        prior=np.zeros(exposed.size),  # without the sums nobody is singled out
+        raw=np.full(exposed.size, float(asked.raw)),
+        null=np.array([asked.null[name] for name in record.clients], dtype=np.float64),
+        protected=exposed,
+        positives=int(exposed.sum()),
+        negatives=int(exposed.size - exposed.sum()),
+        note=asked.note + (_BLURRED if payload == _NOISED else ""),
+        exact=True,
+    )
+
+
+def _single(case: Case) -> NotApplicable:
+    """Say what the plan declares of entries with one contributor (O12)."""
+    vectors = {
+        item.id: sum(prod(f.shape) for m in item.messages for f in m.fields if f.shape)
+        for item in case.plan.items
+        if item.id.endswith(SUM_UP) and item.noise is None
+    }
+    declared = [f"{name} ({count} entries)" for name, count in vectors.items() if count]
+    said = (
+        f"the plan cannot exclude it for {', '.join(declared)}"
+        if declared
+        else "no sum without noise holds a vector"
+    )
+    return NotApplicable(
+        reason=f"which entries have a single contributor stands in no ledger; {said[:300]} (O12)",
+        what=SINGLETONS,
+    )
+
+
+@dataclass(frozen=True)
+class Structure:
+    """Attack A09; see the head of this file."""
+
+    id: str = "A09"
+    name: str = "secagg-structure"
+    question: str = "Do the sums that were opened single out one client?"
+    payloads: tuple[str, ...] = ("P01", "P05", "P06", "P07", "P13")
+    metric: str = "1 if a client can be singled out"
+    margin: float = 0.0
+    gate: float = 1.0  # every planted violation has to be found
+    needs_capture: bool = False
+
+    def run(self, material: Material, rng: np.random.Generator, profile: str) -> Findings:
+        """Ask the three questions of every kind of payload that was opened.
+
+        Raises:
+            EvidenceError: see :func:`opened_sums`.
+        """
+        case = material.case
+        kinds: dict[str, list[Opened]] = defaultdict(list)
+        for one in opened_sums(case):
+            kinds[one.payload].append(one)
+        if not kinds:
+            return Findings((NotApplicable("no sum was opened in this run"),))
+        rows: list[Samples | NotApplicable] = []
+        for payload, sums in sorted(kinds.items()):
+            if payload == _NOISED_ALONE:
+                rows.append(NotApplicable(_BY_DESIGN, payload=payload))
+                continue
+            record = _Record(sums, case.policy.colluders, rng)
+            smallest = max(case.policy.smallest_cohort, case.plan.smallest_cohort)
+            for asked in (
+                _cohorts(record, smallest),
+                _combined(record, ONE_ROUND, _by_round),
+                _combined(record, ALL_ROUNDS, _by_kind),
+            ):
+                rows.append(_samples(payload, record, asked))
+        return Findings((*rows, _single(case)))
+
+
+def _by_round(one: Opened) -> object:
+    return one.message, one.round
+
+
+def _by_kind(one: Opened) -> object:
+    return one.message
+
+
+ATTACK = Structure()

@@ -1,0 +1,132 @@
+"""A run's files to a bundle's files: a pure function of them, the environment, a key and a day."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+
+from audits.account import account_of
+from audits.bundle.keys import keys_text
+from audits.bundle.manifest import ATTESTATIONS, MANIFEST, manifest, read_manifest, signed
+from audits.bundle.reading import digests_text
+from audits.bundle.statements import PREDICATES, predicates, statement, subjects
+from audits.evidence import EVIDENCE
+from audits.formats import FORMATS, render
+from audits.models import Report
+from audits.report import report_of
+from audits.steps import Case, Status, Step, Verification, run_checks
+from audits.verify import CHECKS
+from audits.view import RunView, fail, read_result
+from crypto.signatures import SigningKey
+
+__all__ = ["accounting_text", "make", "portable"]
+
+_OURS = ("run_dir", "peak_mb", "protect_s", "wall_s")
+_BY_HAND = Path(__file__).with_name("VERIFY.md")
+
+
+def make(
+    view: RunView, *, environment: Mapping[str, bytes], day: str, signer: SigningKey | None = None
+) -> dict[str, bytes]:
+    """Return the files of a bundle, ``manifest.json`` among them; the same input, the same bytes.
+
+    No model is in it, only its digest; no configuration, whose paths say where a site keeps its
+    data; nothing of ``private/`` or ``captured/``. Ledger lines stay as they are, with their times
+    in seconds, because heads are signed over them; what a bundle says itself holds a day (O29).
+
+    Args:
+        view: the run as it lies in its folder.
+        environment: ``env/versions.json`` and ``env/sbom.cdx.json``.
+        day: ``YYYY-MM-DD``, UTC, for the signed statement of what passed.
+        signer: the auditor's key; None leaves the bundle unsigned, and ``audit verify`` says so.
+
+    Raises:
+        EvidenceError: the run's papers cannot be read, its report was edited, or the auditor's key
+            is a party's own. A run whose evidence fails elsewhere gets its bundle, whose report and
+            statements say so.
+    """
+    if view.reports:
+        _unedited(view)
+    bare = portable(view)
+    case = Case(bare)
+    report = report_of(case)
+    files = {
+        **environment,
+        **_run(bare),
+        **{f"report/{name}": data for name, data in render(report, FORMATS).items()},
+        "VERIFY.md": _BY_HAND.read_bytes(),
+        "accounting.json": accounting_text(case, report),
+    }
+    auditor = signer.public if signer is not None else None
+    files["keys/trust.json"] = keys_text(case.roster_file.run, case.roster, auditor)
+    if signer is not None:
+        files |= _attested(files, report, day, signer)
+    files[MANIFEST] = manifest(files)
+    read_manifest(files)  # what a verifier would refuse is not handed out
+    return files
+
+
+def portable(view: RunView) -> RunView:
+    """Return the run without what ``result.json`` says about the machine it ran on.
+
+    These are the run folder's path, times and memory; the report is made anew, as it holds that
+    file's digest. Raises EvidenceError at step ``files`` if the file cannot be read.
+    """
+    result = read_result(view.result_text)
+    if not set(_OURS) & set(result):
+        return replace(view, reports={})
+    kept = {name: value for name, value in result.items() if name not in _OURS}
+    text = json.dumps(kept, indent=2, sort_keys=True) + "\n"
+    return replace(view, result_text=text.encode(), reports={})
+
+
+def accounting_text(case: Case, report: Report) -> bytes:
+    """Return ``accounting.json``: the account of a run whose report was made from the same files.
+
+    The evidence was checked for the report, so it is not checked again.
+    """
+    names = {check.name for check in EVIDENCE}
+    steps = (Step(s.name, Status(s.status), s.detail) for s in report.integrity.steps)
+    evidence = Verification(tuple(step for step in steps if step.name in names))
+    found = account_of(case.folder_only(), evidence)
+    return (found.model_dump_json(indent=2) + "\n").encode()
+
+
+def _unedited(view: RunView) -> None:
+    for step in run_checks(Case(view), CHECKS).steps:
+        if step.name == "report" and step.status is Status.FAIL:
+            fail("report", f"{step.detail}; a bundle would pass the edit on")
+
+
+def _run(view: RunView) -> dict[str, bytes]:
+    papers = {
+        "attacks.json": view.attacks_text,
+        "baseline.json": view.baseline_text,
+        "metrics.jsonl": view.metrics_text,
+        "result.json": view.result_text,
+        "waivers.json": view.waivers_text,
+    }
+    return {
+        "checkpoints.json": digests_text(view.weights),
+        "plan.json": view.plan_text,
+        "policy.json": view.policy_text,
+        "roster.json": view.roster_text,
+        **{name: data for name, data in papers.items() if data},
+        **{f"ledger/{party}.jsonl": data for party, data in view.ledgers.items()},
+        **{f"heads/{party}.checkpoint": n.encode() for party, n in view.checkpoints.items()},
+    }
+
+
+def _attested(
+    files: Mapping[str, bytes], report: Report, day: str, signer: SigningKey
+) -> dict[str, bytes]:
+    listed = signed(read_manifest({**files, MANIFEST: manifest(files)}))
+    about = subjects(listed)
+    return {
+        f"{ATTESTATIONS}{PREDICATES[kind]}.dsse.json": statement(
+            kind, predicate, about, signers=[signer]
+        )
+        for kind, predicate in predicates(report, listed, day).items()
+    }

@@ -1,0 +1,65 @@
+"""A bundle's files as the auditors read a run: nothing is unpacked to a disk."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from audits.view import RunView, json_object, read_json
+from crypto.canonical import canonical
+
+__all__ = ["digests_text", "view_of"]
+
+_DIGESTS_LIMIT = 1 << 16  # bytes
+
+
+def digests_text(weights: Mapping[str, str]) -> bytes:
+    """Return ``checkpoints.json``: the digests of the models, which stay outside of bundles."""
+    return canonical(dict(weights))
+
+
+def view_of(
+    files: Mapping[str, bytes],
+    *,
+    heads: Mapping[str, str] | None = None,
+    expect_plan: str | None = None,
+) -> RunView:
+    """Return the run that a bundle holds.
+
+    Args:
+        files: by path, as ``archive.unpack`` gives them.
+        heads: signed heads that other parties hold, by party.
+        expect_plan: digest (hex) of the plan that was approved.
+
+    Raises:
+        EvidenceError: at step ``files``: ``checkpoints.json`` is no list of digests.
+    """
+    weights = read_json(
+        files.get("checkpoints.json", b"{}"), limit=_DIGESTS_LIMIT, what="checkpoints.json"
+    )
+    weights = json_object(weights, "checkpoints.json")
+    notes = _folder(files, "heads", ".checkpoint")
+    return RunView(
+        plan_text=files.get("plan.json", b""),
+        policy_text=files.get("policy.json", b""),
+        roster_text=files.get("roster.json", b""),
+        result_text=files.get("result.json", b""),
+        metrics_text=files.get("metrics.jsonl", b""),
+        weights={name: str(digest) for name, digest in weights.items()},
+        ledgers=_folder(files, "ledger", ".jsonl"),
+        checkpoints={party: note.decode("utf-8", "replace") for party, note in notes.items()},
+        attacks_text=files.get("attacks.json", b""),
+        baseline_text=files.get("baseline.json", b""),
+        waivers_text=files.get("waivers.json", b""),
+        reports=_folder(files, "report", ""),
+        held_heads=heads,
+        expected_plan=expect_plan,
+    )
+
+
+def _folder(files: Mapping[str, bytes], folder: str, end: str) -> dict[str, bytes]:
+    start = f"{folder}/"
+    return {
+        path[len(start) : len(path) - len(end)]: data
+        for path, data in files.items()
+        if path.startswith(start) and path.endswith(end)
+    }

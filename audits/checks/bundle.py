@@ -1,0 +1,216 @@
+"""The steps that only a bundle has: manifest, attestations, accounting, statements, trust.
+
+manifest -> attestations -> the steps of every run -> accounting -> statements -> trust
+"""
+
+from __future__ import annotations
+
+import hmac
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from audits.bundle.archive import unpack
+from audits.bundle.keys import AUDITOR, Keys, read_keys
+from audits.bundle.making import accounting_text
+from audits.bundle.manifest import ATTESTATIONS, Listed, read_manifest, signed
+from audits.bundle.reading import view_of
+from audits.bundle.statements import (
+    PAYLOAD_TYPE,
+    PREDICATES,
+    Statement,
+    open_statement,
+    predicates,
+    subjects,
+)
+from audits.models import Report
+from audits.steps import Case, Check, NotChecked, Verification, run_checks
+from audits.verify import CHECKS
+from audits.view import RunView, fail
+from audits.words import plural
+from crypto.errors import CryptoError
+from protocols.errors import EvidenceError
+
+__all__ = ["trust", "verify_bundle", "verify_run"]
+
+
+def verify_bundle(
+    data: bytes,
+    *,
+    heads: Mapping[str, str] | None = None,
+    expect_plan: str | None = None,
+    trusted: Mapping[str, str] | None = None,
+) -> Verification:
+    """Run every step on a ``bundle.zip``. Never raises for what it holds.
+
+    Args:
+        data: the bytes of the file.
+        heads: signed heads that other parties hold, by party.
+        expect_plan: digest (hex) of the plan that was approved.
+        trusted: public signing keys (hex) known from elsewhere, by name; names that are not on the
+            roster are auditors.
+    """
+    found = _Opened({}, (), None)
+    try:
+        files = unpack(data)
+        found = _Opened(files, read_manifest(files), None)
+        view = view_of(files, heads=heads, expect_plan=expect_plan)
+    except EvidenceError as error:
+        found, view = replace(found, broken=error), RunView(b"", b"", b"")
+    # Nothing is said about files that are not those of the manifest.
+    own = [replace(check, needs=("manifest", *check.needs)) for check in CHECKS]
+    first = (_check("manifest", found.manifest), _check("attestations", found.attested, "manifest"))
+    last = (
+        _check("accounting", found.accounted, "report"),
+        _check("statements", found.stated, "attestations", "report"),
+        trust(trusted, found, ("manifest", "roster")),
+    )
+    return run_checks(Case(view), (*first, *own, *last))
+
+
+def verify_run(view: RunView, *, trusted: Mapping[str, str] | None = None) -> Verification:
+    """Run every step on a run folder, and compare its keys with those known from elsewhere."""
+    return run_checks(Case(view), (*CHECKS, trust(trusted)))
+
+
+def _check(name: str, run: Callable[[Case], str], *needs: str) -> Check:
+    return Check(name, needs, run)
+
+
+@dataclass(frozen=True, repr=False)
+class _Opened:
+    """A bundle in memory.
+
+    Attributes:
+        files: by path.
+        listed: its manifest.
+        broken: why it could not be opened; then the others may be empty.
+    """
+
+    files: Mapping[str, bytes]
+    listed: Sequence[Listed]
+    broken: EvidenceError | None
+
+    def manifest(self, case: Case) -> str:
+        """The archive holds exactly the files of its manifest, and not a byte more."""
+        if self.broken is not None:
+            fail("manifest", self.broken.what)
+        return f"{len(self.listed)} files, each as manifest.json lists it, and nothing else"
+
+    @property
+    def keys(self) -> Keys:
+        """Who may sign."""
+        return read_keys(self.files["keys/trust.json"])
+
+    @property
+    def about(self) -> tuple[Listed, ...]:
+        """The files that statements are about."""
+        return signed(tuple(self.listed))
+
+    def statements(self) -> list[Statement]:
+        """Return every statement; raises NotCanonical."""
+        paths = sorted(path for path in self.files if path.startswith(ATTESTATIONS))
+        return [open_statement(self.files[path]) for path in paths]
+
+    def attested(self, case: Case) -> str:
+        """Each statement is signed by a key of this run, over exactly these files."""
+        keys, subject = self.keys, subjects(self.about)
+        try:
+            found = self.statements()
+        except CryptoError:
+            raise EvidenceError("attestations", "a statement is not in its one form") from None
+        by: dict[str, set[str]] = {kind: set() for kind in PREDICATES}
+        for one in found:
+            try:
+                signers = one.envelope.verify(PAYLOAD_TYPE, keys.by_id())
+            except CryptoError:
+                raise EvidenceError(
+                    "attestations",
+                    f"the statement {PREDICATES[one.predicate_type]} is not signed by a key that "
+                    "is valid for this run",
+                ) from None
+            if list(one.subjects) != subject:
+                fail(
+                    "attestations",
+                    f"the statement {PREDICATES[one.predicate_type]} was signed over other files "
+                    "than these",
+                )
+            by[one.predicate_type] |= {keys.owner(key).role for key in signers}
+        if not any(AUDITOR in roles for roles in by.values()):
+            raise NotChecked("no auditor signed this bundle: whoever passed it on could remake it")
+        if missing := sorted(PREDICATES[k] for k, roles in by.items() if AUDITOR not in roles):
+            fail("attestations", f"the auditor's statement {missing[0]} was taken out")
+        return f"{plural(len(found), 'statement')} over exactly these files, signed by an auditor"
+
+    def accounted(self, case: Case) -> str:
+        """accounting.json is what the ledgers give."""
+        fresh = accounting_text(case, self.report)
+        if not hmac.compare_digest(fresh, self.files["accounting.json"]):
+            fail("accounting", "accounting.json is not what these ledgers give")
+        return "accounting.json is what these ledgers give"
+
+    @property
+    def report(self) -> Report:
+        """The report as it lies in the bundle; the step ``report`` made it anew and compared."""
+        return Report.model_validate_json(self.files["report/report.json"])
+
+    def stated(self, case: Case) -> str:
+        """What was signed is what these files give: a signature makes nothing true."""
+        found, report = self.statements(), self.report
+        for one in found:
+            said = one.predicate.get("timeCreated")  # of svr: a day that only its signer knows
+            day = said[:10] if isinstance(said, str) else "1970-01-01"
+            try:
+                fresh = predicates(report, self.about, day)[one.predicate_type]
+            except ValueError:
+                raise EvidenceError("statements", "a statement names no day") from None
+            if dict(one.predicate) != fresh:
+                name = PREDICATES[one.predicate_type]
+                fail("statements", f"the statement {name} says something else than these files")
+        return f"{plural(len(found), 'statement')} say what these files give"
+
+
+def trust(
+    trusted: Mapping[str, str] | None,
+    found: _Opened | None = None,
+    needs: tuple[str, ...] = ("roster",),
+) -> Check:
+    """Return the step that compares keys with those known from elsewhere.
+
+    Args:
+        trusted: public key (hex) by name; None if the verifier brought none.
+        found: the bundle, None for a run folder.
+        needs: the steps it stands on.
+    """
+
+    def run(case: Case) -> str:
+        roster = {p["name"]: p["verify"] for p in case.roster.document()}
+        auditors = _listed(case, found.keys) if found is not None else {}
+        if not trusted:
+            raise NotChecked(
+                "no keys known from elsewhere were given (--trust); these files vouch for their "
+                "own keys"
+            )
+        agreed = 0
+        for name in sorted(set(roster) & set(trusted)):
+            agreed += 1
+            if not hmac.compare_digest(roster[name].encode(), trusted[name].encode()):
+                fail("trust", f"{name} has another key than the one known from elsewhere")
+        known = {key for name, key in trusted.items() if name not in roster}
+        for key in auditors.values():
+            if known and key not in known:
+                fail("trust", "the statements are signed by an auditor who is not among --trust")
+        lacking = len(set(roster) - set(trusted)) + (0 if known else len(auditors))
+        if lacking:
+            raise NotChecked(f"keys of {agreed} parties agree; {lacking} others were not given")
+        signer = " and their auditor" if auditors else "; no auditor signed"
+        return f"the keys of all {agreed} parties{signer} are those known from elsewhere"
+
+    return Check("trust", needs, run)
+
+
+def _listed(case: Case, keys: Keys) -> dict[str, str]:
+    """Return the auditors' keys; the parties' must be those of the roster."""
+    wanted = {p["name"]: (p["role"], p["verify"]) for p in case.roster.document()}
+    if keys.parties != wanted or keys.run != case.roster_file.run:
+        fail("trust", "keys/trust.json lists other keys, or another run, than roster.json")
+    return {known.name: known.key.raw.hex() for known in keys.known if known.role == AUDITOR}

@@ -1,0 +1,95 @@
+"""Clients as witnesses: does every client's ledger hold the same heads of all the others?"""
+
+from __future__ import annotations
+
+import hmac
+from collections.abc import Mapping
+
+from audits.book import LEAVING
+from audits.steps import Case, Check
+from audits.view import fail
+from audits.words import plural
+from protocols.heads import SILENT, Line, heard, tree
+from protocols.ledger import Entry
+
+
+def witnesses(case: Case) -> str:
+    """Recompute each root over all clients' heads, and find it in every ledger that got it."""
+    roots, lines = _told(case)
+    signed, asked = _noted(case, roots, lines), 0
+    for sent in case.book.releases():
+        if sent.party != case.asks.aggregator or not sent.item.endswith(".down"):
+            continue
+        if case.book.receipt(sent, sent.recipient) is None or sent.item.startswith("pair."):
+            continue
+        asked += 1
+        if (sent.recipient, sent.exchange) not in signed and not case.book.in_cut(sent):
+            fail(
+                "witnesses",
+                f"{sent.recipient} wrote down no heads of the others in exchange {sent.exchange}",
+            )
+    last = max(roots, default=0)
+    left = any(s.item.startswith(LEAVING) for s in case.book.releases_of(last))
+    said = f"{plural(len(roots), 'root')} over all clients' heads, in {asked} places"
+    missing = sum(signed.values())
+    said += f"; {plural(missing, 'receipt')} say that something was lost" if missing else ""
+    return said if left else f"{said}; the run ended before the last heads were told"
+
+
+def _told(case: Case) -> tuple[dict[int, bytes], dict[int, dict[str, Line]]]:
+    """Return each root that the aggregator gave out, recomputed, and the lines under it."""
+    clients = case.roster.clients
+    lines: dict[str, Line] = {}
+    roots: dict[int, bytes] = {}
+    under: dict[int, dict[str, Line]] = {}
+    for entry in case.book.entries[case.asks.aggregator]:
+        if entry["kind"] == "receipt" and entry["sender"] in clients:
+            before = lines.get(entry["sender"], SILENT)
+            facts = entry["exchange"], entry["commitment"], entry["sender_head"]
+            lines[entry["sender"]] = heard(before, *facts)
+        if entry["kind"] != "heads":
+            continue
+        number, (root, _) = entry["exchange"], tree(clients, lines)
+        if number in roots:
+            fail("witnesses", f"the aggregator gave out two roots in exchange {number}")
+        if not hmac.compare_digest(root.hex(), entry["root"]):
+            fail(
+                "witnesses",
+                f"the root of exchange {number} is not over the heads that these ledgers hold",
+            )
+        roots[number], under[number] = root, dict(lines)
+    return roots, under
+
+
+def _noted(
+    case: Case, roots: Mapping[int, bytes], lines: Mapping[int, Mapping[str, Line]]
+) -> dict[tuple[str, int], int]:
+    """Return (client, exchange) -> whether a receipt was missing, for every note of a root."""
+    noted: dict[tuple[str, int], int] = {}
+    for party, entry in case.book.of_kind("heads"):
+        if party == case.asks.aggregator:
+            continue
+        place = party, entry["exchange"]
+        if place in noted:
+            fail("witnesses", f"{party} wrote down two roots in exchange {place[1]}")
+        root = roots.get(place[1])
+        if root is None or not hmac.compare_digest(root.hex(), entry["root"]):
+            fail(
+                "witnesses",
+                f"{party} holds another root over all heads of exchange {place[1]} "
+                "than these ledgers give",
+            )
+        _same_line(party, entry, lines[place[1]].get(party, SILENT))
+        noted[place] = entry["missing"]
+    return noted
+
+
+def _same_line(party: str, entry: Entry, line: Line) -> None:
+    """Fail unless a client was told what the aggregator had received from it."""
+    if not {"heard", "missing", "number"} <= set(entry):
+        fail("witnesses", f"entry {entry['seq']} of {party} does not say which receipt it checked")
+    if (entry["heard"], entry["number"]) != line[:2]:
+        fail("witnesses", f"{party} was told of another receipt than the aggregator recorded")
+
+
+WITNESSES = Check("witnesses", ("files", "plan", "roster", "chain", "receipts"), witnesses)

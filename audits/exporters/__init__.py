@@ -1,0 +1,49 @@
+"""Drafts for other people's forms, one file each, found by folder.
+
+An exporter is a module with ``NAME``, ``FILE`` (a file name to suggest) and ``export(report) ->
+bytes``. It fills in what the record of a run shows and leaves empty what only people can know:
+purposes, legal bases, gravity, likelihood, opinions. Equal reports, equal bytes. A draft is no
+statement that anything complies with anything.
+"""
+
+from __future__ import annotations
+
+import pkgutil
+from importlib import import_module
+from types import ModuleType
+
+from audits.models import Report
+
+_MODULES: dict[str, ModuleType] = {
+    module.NAME: module
+    for module in (
+        import_module(f"{__name__}.{found.name}")
+        for found in pkgutil.iter_modules(__path__)
+        if not found.name.startswith("_")
+    )
+}
+EXPORTERS: tuple[str, ...] = tuple(sorted(_MODULES))
+
+
+def _module(name: str) -> ModuleType:
+    if name not in _MODULES:
+        raise ValueError(f"no exporter is called {name[:20]!r}; known: {', '.join(EXPORTERS)}")
+    return _MODULES[name]
+
+
+def file_name(name: str) -> str:
+    """Return the file name that an exporter suggests; raises ValueError for an unknown one."""
+    return str(_module(name).FILE)
+
+
+def export(report: Report, name: str) -> bytes:
+    """Return a report as a draft in another form.
+
+    Args:
+        report: from :func:`audits.report.build_report`; its evidence should hold.
+        name: of :data:`EXPORTERS`.
+
+    Raises:
+        ValueError: an unknown name.
+    """
+    return bytes(_module(name).export(report))

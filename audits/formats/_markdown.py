@@ -1,0 +1,83 @@
+"""Markdown tables and escaping, and the two sections on attacks."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+
+from audits.attacks._payloads import PAYLOADS
+from audits.attacks.models import Value
+from audits.models import Report
+
+_SPECIAL = re.compile(r"([\\`*_{}\[\]<>()#+!|~])")
+
+
+def table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """Return a table; its cells are escaped already."""
+    lines = [header, ["---"] * len(header), *rows]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+def plain(text: str) -> str:
+    """Escape what Markdown or HTML would read as markup; one line only."""
+    return _SPECIAL.sub(r"\\\1", " ".join(text.split())).replace("://", ":&#47;&#47;")
+
+
+def code(text: str) -> str:
+    """Return a text for use between back-ticks."""
+    return text.replace("`", "'")
+
+
+def attacks(report: Report) -> str:
+    """Return section 5."""
+    parts = [plain(report.tried.state)]
+    rows = (
+        (
+            plain(f"{row.id} {row.name}"),
+            plain(f"{row.payload} {row.what}"),
+            f"**{row.verdict.replace('_', ' ')}**",
+            plain(row.metric),
+            row.chance,
+            *map(_value, (row.prior, row.null, row.protected, row.raw, row.gap)),
+            row.margin,
+            str(row.n_clients),
+            plain(row.reason),
+        )
+        for row in report.attacks
+    )
+    header = ("attack", "payload", "verdict", "metric", "chance", "prior", "null", "protected",
+              "raw", "gain", "margin", "clients", "why")  # fmt: skip
+    if report.attacks:
+        parts.append(table(header, rows))
+    untested = (
+        (row.payload, plain(PAYLOADS[row.payload]), "**NOT TESTED**", plain(row.why))
+        for row in report.not_tested
+    )
+    if report.not_tested:
+        parts.append(table(("payload", "what it is", "state", "why"), untested))
+    return "\n\n".join(parts)
+
+
+def _value(found: Value | None) -> str:
+    return f"{found.value} ({found.low} to {found.high})" if found is not None else ""
+
+
+def claims(report: Report) -> str:
+    """Return section 6."""
+    if not report.claims:
+        return "No claim was held against evidence in this run."
+    rows = (
+        (
+            plain(row.text),
+            f"**{row.status.replace('_', ' ')}**",
+            plain(row.unit),
+            row.epsilon_claim,
+            row.epsilon_lb,
+            row.ceiling,
+            row.confidence,
+            str(row.trials),
+        )
+        for row in report.claims
+    )
+    header = ("claim", "state", "unit", "claimed ε", "at least", "ceiling", "confidence", "trials")
+    return table(header, rows)

@@ -1,0 +1,46 @@
+"""What it costs to keep every party's state: the same run with and without, in turns.
+
+    python benchmarks/bench_resume.py [--config examples/banks.yaml] [--rounds 20] [--repeats 3]
+
+Prints one JSON object: per policy the smallest seconds of all rounds either way, and their ratio.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import tempfile
+from pathlib import Path
+
+
+def main() -> None:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
+    parser.add_argument("--config", default="examples/banks.yaml")
+    parser.add_argument("--rounds", type=int, default=20)
+    parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--policies", nargs="*", default=["masks", "he"])
+    parser.add_argument("--set", dest="settings", action="append", default=[])
+    options = parser.parse_args()
+    from secure_fgl.config import Config
+    from secure_fgl.federation import Federation
+
+    common = [f"algorithm.rounds={options.rounds}", "evaluation.references=[]", *options.settings]
+    found = {}
+    for policy in options.policies:
+        seconds: dict[bool, list[float]] = {True: [], False: []}
+        for turn in range(2 * options.repeats):
+            kept = turn % 2 == 0
+            settings = [*common, f"policy={policy}", f"resume={str(kept).lower()}"]
+            with tempfile.TemporaryDirectory() as folder:
+                federation = Federation.from_config(Config.load(options.config, settings))
+                run = federation.run(Path(folder) / "run")
+                seconds[kept].append(run.result["wall_s"])
+        best = {kept: min(values) for kept, values in seconds.items()}
+        ratio = round(best[True] / best[False], 3)
+        found[policy] = {"kept_s": best[True], "bare_s": best[False], "ratio": ratio}
+    print(json.dumps(found, indent=2))
+
+
+if __name__ == "__main__":
+    main()

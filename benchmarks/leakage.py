@@ -1,0 +1,127 @@
+"""The tables of docs/results/leakage.md: what the messages of every algorithm still reveal.
+
+    python benchmarks/leakage.py run TABLE --data DIR --out FILE [--rounds 3] [--seed 1]
+    python benchmarks/leakage.py show FILE
+
+`run` appends one JSON line a run, and skips what FILE holds already; `show` prints Markdown.
+Tables: algorithms (every algorithm under every policy), cohorts (sums over more and more clients).
+Cora, `metis_disjoint`; the attacks look at all captured rounds (``default``).
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+ALGORITHMS = ("local", "fed_avg", "fed_prox", "fed_per", "apfl", "fed_gate", "apfl_gate")
+POLICIES = ("unsafe_plaintext", "pilot", "strict")
+COHORTS = (3, 4, 5, 10, 20, 50)
+GRAVITY = ("FAIL", "INVALID", "ERROR", "INCONCLUSIVE", "PASS", "NOT_APPLICABLE")
+Settings = dict[str, Any]
+MODEL: Settings = {"hidden": 64, "lr": 0.1, "optimiser": "sgd", "dropout": 0.0}
+
+
+def rows(table: str) -> Iterator[tuple[str, Settings]]:
+    """Yield label, and what differs from the common settings."""
+    if table == "algorithms":
+        for name in ALGORITHMS:
+            for policy in POLICIES:
+                yield f"{name} / {policy}", {"algorithm": name, "policy": policy, "clients": 20}
+    else:
+        for clients in COHORTS:
+            for policy in ("unsafe_plaintext", "masks"):
+                chosen = {"algorithm": "fed_avg", "policy": policy, "clients": clients}
+                yield f"{clients} clients / {policy}", chosen
+
+
+def measure(chosen: Settings, data: str, rounds: int, seed: int) -> Settings:
+    """Run one row and attack it; a run that is refused says why."""
+    from audits.attacks import attack
+    from protocols.errors import SecureFglError
+    from secure_fgl.auditing import material
+    from secure_fgl.config import Config
+    from secure_fgl.federation import Federation
+
+    partition = {"name": "metis_disjoint", "clients": chosen["clients"]}
+    document = {
+        "algorithm": {"name": chosen["algorithm"], "rounds": rounds},
+        "model": MODEL,
+        "data": {"name": "cora", "root": data, "partition": partition},
+        "evaluation": {"references": []},
+        "policy": chosen["policy"],
+        "resume": False,
+        "seed": seed,
+    }
+    with tempfile.TemporaryDirectory() as folder:
+        try:
+            run = Federation.from_config(Config.parse(document)).run(Path(folder) / "run")
+        except SecureFglError as error:
+            return {"refused": error.what}
+        found = attack(material(run, profile="default"), profile="quick")
+    return {"rows": [row.model_dump(mode="json") for row in found.rows]}
+
+
+def run(options: argparse.Namespace) -> None:
+    """Run what FILE does not hold yet."""
+    out, done = Path(options.out), set()
+    if out.exists():
+        lines = (json.loads(line) for line in out.read_text("utf-8").splitlines())
+        done = {(line["table"], line["label"]) for line in lines}
+    for label, chosen in rows(options.table):
+        if (options.table, label) in done:
+            continue
+        found = measure(chosen, options.data, options.rounds, options.seed)
+        with out.open("a", encoding="utf-8") as file:
+            line = {"table": options.table, "label": label, **found}
+            file.write(json.dumps(line, sort_keys=True) + "\n")
+        print(label, file=sys.stderr)
+
+
+def show(options: argparse.Namespace) -> None:
+    """Print every table of FILE as Markdown: the gravest row of each attack and question."""
+    lines = [json.loads(line) for line in Path(options.file).read_text("utf-8").splitlines()]
+    for table in dict.fromkeys(line["table"] for line in lines):
+        print(f"\n{table}\n\n| run | attack | prior | raw | null | left | verdict |")
+        print("|---|---|---|---|---|---|---|")
+        for line in (line for line in lines if line["table"] == table):
+            for row in _worst(line):
+                print(f"| {line['label']} | {' | '.join(row)} |")
+
+
+def _worst(line: dict[str, Any]) -> Iterator[tuple[str, ...]]:
+    if "refused" in line:
+        yield ("–", "–", "–", "–", "–", f"refused: {line['refused']}")
+        return
+    for id in sorted({row["id"] for row in line["rows"]}):
+        mine = [row for row in line["rows"] if row["id"] == id]
+        row = min(mine, key=lambda found: GRAVITY.index(found["verdict"]))
+        values = (row[name] for name in ("prior", "raw", "null", "protected"))
+        cells = (f"{v['value']} ({v['low']} to {v['high']})" if v else "–" for v in values)
+        yield (f"{id} {row['what']}", *cells, row["verdict"].replace("_", " "))
+
+
+def main() -> None:
+    """Read the command line."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
+    verbs = parser.add_subparsers(required=True)
+    runs = verbs.add_parser("run")
+    runs.add_argument("table", choices=("algorithms", "cohorts"))
+    runs.add_argument("--data", required=True)
+    runs.add_argument("--out", required=True)
+    runs.add_argument("--rounds", type=int, default=3)
+    runs.add_argument("--seed", type=int, default=1)
+    runs.set_defaults(do=run)
+    shows = verbs.add_parser("show")
+    shows.add_argument("file")
+    shows.set_defaults(do=show)
+    options = parser.parse_args()
+    options.do(options)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,56 @@
+"""Captured rounds: what a party keeps of its own, locked, so that it can be audited later.
+
+The owner of the data can only show what its messages still reveal if it can look at them again. So
+in the rounds that the policy names each client keeps what it was given, its site's memory and draws
+as they were before it answered, and the very bytes that left; the aggregator keeps what the Ask
+brought back. What a client computed before protection is never kept: an audit computes it again.
+
+Who sees what: nobody without the party's own key, which lies elsewhere and is destroyed when the
+days are over. Whoever has it sees what the party itself saw in these rounds. Nothing of a capture
+leaves the party.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal
+
+from pydantic import Field
+
+from protocols.strict import Strict
+
+__all__ = ["Capture", "captured_rounds", "of_piece", "piece"]
+
+
+class Capture(Strict):
+    """What a party keeps for audits.
+
+    Attributes:
+        rounds: ``sampled``: the first, the middle and the last; ``all``.
+        days: after which it can no longer be read.
+    """
+
+    rounds: Literal["sampled", "all"] = "sampled"
+    days: int = Field(default=30, ge=1, le=3650, strict=True)
+
+
+def captured_rounds(capture: Capture | None, rounds: int) -> Sequence[int]:
+    """Return which of the rounds 1..`rounds` are captured."""
+    if capture is None or rounds < 1:
+        return ()
+    if capture.rounds == "all":
+        return range(1, rounds + 1)
+    return sorted({1, (rounds + 1) // 2, rounds})
+
+
+def piece(name: str, round: int, exchange: int) -> str:
+    """Return the name of a piece; raises ValueError for a name that is no exchange's."""
+    if not name.isidentifier():
+        raise ValueError("an exchange's name is a word")
+    return f"{name}-{round}-{exchange}"
+
+
+def of_piece(text: str) -> tuple[str, int, int]:
+    """Return exchange name, round and exchange number of a piece; raises ValueError."""
+    name, round, exchange = text.split("-")
+    return name, int(round), int(exchange)

@@ -1,0 +1,96 @@
+"""Writes captured rounds into a party's own safe, and reads them again; see `protocols.capture`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from protocols.capture import captured_rounds, of_piece, piece
+from protocols.errors import LedgerError
+from protocols.forms import Exchange, Form
+from protocols.messages import Message
+from protocols.papers import Papers, Where
+from protocols.rounds import Reply
+from protocols.sessions.codec import StateCodec
+from protocols.sessions.keeping import LockedSafe, Safe, state_codec
+
+
+@dataclass(frozen=True)
+class Captured:
+    """One answer of a client, as far as it is kept.
+
+    Attributes:
+        exchange: name of the Ask; its round and number.
+        given: what the client was given.
+        memory, draws: of its site before it answered.
+        sent: the envelopes that left.
+    """
+
+    exchange: str
+    round: int
+    number: int
+    given: tuple[Message, ...] = field(repr=False)
+    memory: dict[str, Any] = field(repr=False)
+    draws: dict[str, int] = field(repr=False)
+    sent: tuple[bytes, ...] = field(repr=False)
+
+
+class Recorder:
+    """Keeps what one session says, or is told, in the rounds that the policy names.
+
+    Args:
+        safe: the party's, for captures only.
+        papers: of the session.
+        form: the admitted form.
+        site: at a client.
+    """
+
+    def __init__(self, safe: Safe, papers: Papers, form: Form[Any] | None, site: Any) -> None:
+        self._safe = LockedSafe(safe, papers.run, papers.me.party.name)
+        self._papers, self._form, self._site = papers, form, site
+        self._rounds = set(captured_rounds(papers.policy.capture, papers.plan.rounds))
+
+    @property
+    def _codec(self) -> StateCodec:
+        return state_codec(self._papers, self._form, self._site, None, self._safe.key)
+
+    def wants(self, exchange: Exchange, round: int) -> bool:
+        """Tell whether this answer is captured; what lies outside the rounds never is."""
+        return bool(exchange.per_round) and round in self._rounds
+
+    def before(self, given: Sequence[Message]) -> bytes:
+        """Return what an answer will rest on; to be called before the site changes."""
+        held = {"draws": self._site.draws, "given": tuple(given), "memory": self._site.memory}
+        return self._codec.pack(held)
+
+    def sent(self, name: str, where: Where, before: bytes, envelopes: Sequence[bytes]) -> None:
+        """Keep an answer; raises LedgerError if it cannot be written, then nothing may leave."""
+        content = {"before": before, "sent": tuple(envelopes)}
+        self._safe.put(piece(name, where.round, where.exchange), self._codec.pack(content))
+
+    def came(self, name: str, where: Where, reply: Reply) -> None:
+        """Keep what an Ask brought back; raises LedgerError if it cannot be written."""
+        self._safe.put(piece(name, where.round, where.exchange), self._codec.pack(reply))
+
+    def answers(self) -> list[Captured]:
+        """Return a client's captured answers, oldest first; raises LedgerError if one is spoilt."""
+        found = []
+        for name, round, number in self._pieces():
+            content = self._read(name, round, number)
+            held = self._codec.unpack(content["before"])
+            found.append(Captured(name, round, number, **held, sent=content["sent"]))
+        return found
+
+    def replies(self) -> dict[int, Reply]:
+        """Return what the captured Asks brought back, by exchange number."""
+        return {number: self._read(n, r, number) for n, r, number in self._pieces()}
+
+    def _pieces(self) -> list[tuple[str, int, int]]:
+        try:
+            return sorted((of_piece(name) for name in self._safe.names()), key=lambda p: p[2])
+        except ValueError as error:
+            raise LedgerError("A captured round has a name that none can have.") from error
+
+    def _read(self, name: str, round: int, number: int) -> Any:
+        return self._codec.unpack(self._safe.get(piece(name, round, number)))

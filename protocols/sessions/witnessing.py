@@ -1,0 +1,79 @@
+"""The aggregator's session where it makes all clients witnesses of each other's ledgers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from crypto.samplers import entropy
+from protocols.control import Farewell, Place
+from protocols.errors import WrongStage
+from protocols.gateway import commitment, given_digest
+from protocols.heads import SILENT, Line, heard, tree
+from protocols.inbox import Letter
+from protocols.ledger import Ledger
+from protocols.papers import Papers, Where
+from protocols.roster import Role
+from protocols.sessions.base import Parcel
+from protocols.sessions.opening import OpeningSession
+from protocols.sessions.table import Event, State
+
+
+class WitnessingSession(OpeningSession):
+    """What the aggregator tells all clients about what it heard; see `protocols.heads`."""
+
+    def __init__(self, papers: Papers, ledger: Ledger, rounding: bytes) -> None:
+        super().__init__(papers, ledger, rounding)
+        self._heard: dict[str, Line] = {}
+
+    def _hear(self, letter: Letter) -> None:
+        """Note an envelope of a client; its receipt stands in the ledger."""
+        header = letter.header
+        if letter.item.sender == str(Role.CLIENT):
+            before, said = self._heard.get(header.sender, SILENT), commitment(letter.envelope)
+            self._heard[header.sender] = heard(before, header.exchange, said, header.head)
+
+    def _present(self, cohort: Sequence[str], round: int) -> tuple[str, ...]:
+        """Return who of a cohort has this epoch's keys and did not vanish in this round."""
+        if self._planned("pair.call"):
+            ready = self._agreed.ready
+            cohort = [member for member in cohort if member in ready]
+        return tuple(member for member in cohort if member not in self._gone(round))
+
+    def _places(self) -> tuple[bytes, dict[str, Place]]:
+        """Return the root over all clients' heads, and each client's place under it."""
+        root, proofs = tree(self.papers.roster.clients, self._heard)
+        lines = {client: self._heard.get(client, SILENT) for client in proofs}
+        return root, {
+            client: Place(exchange=lines[client][0], number=lines[client][1], proof=proof)
+            for client, proof in proofs.items()
+        }
+
+    def _tell_heads(self, root: bytes, where: Where) -> None:
+        facts = {"exchange": where.exchange, "root": root.hex(), "round": where.round}
+        self.ledger.record("heads", facts)
+
+    def farewell(self) -> list[Parcel]:
+        """After the last Ask: give all clients that are there the heads at the end of the run."""
+        self.alive()
+        try:
+            return self._farewell()
+        except Exception as error:
+            self.die(error)
+            raise
+
+    def _farewell(self) -> list[Parcel]:
+        round = self.papers.plan.rounds
+        self.move(Event.PART)
+        self._exchange_number += 1
+        root, places = self._places()
+        message = Farewell(nonce=entropy(16), heads=root)
+        item = self.papers.plan.item("heads.down")
+        given = given_digest([message], self.papers.dims(item))
+        where = Where(round, self._exchange_number, (), given)
+        there = self._present(self.papers.roster.clients, round)
+        self._tell_heads(root, where)
+        return self._out([self.send(item.id, [message, places[c]], c, where) for c in there])
+
+    def _take_ack(self, letter: Letter) -> None:
+        if self.state is not State.PARTING or letter.header.exchange != self._exchange_number:
+            raise WrongStage("A client took leave while nobody was leaving.")

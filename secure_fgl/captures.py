@@ -1,0 +1,137 @@
+"""Where a run's captured rounds lie, and until when they can be read.
+
+::
+
+    RUN/captured/<party>/<piece>                         locked; never part of a bundle
+    $SECURE_FGL_STATE/captures/<run>/<party>.key         the key to them, 0600
+    $SECURE_FGL_STATE/captures/<run>/until               the day after which the keys are destroyed
+
+In a simulation all parties' keys lie in one place. When the days of the policy are over, the next
+command that starts or audits a run destroys the keys: what is left of the pieces, in backups too,
+can then be read by nobody. Nothing destroys them while no command runs.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Sequence
+from datetime import UTC, date, datetime, timedelta
+from pathlib import Path
+
+from crypto.rest import new_key
+from protocols.roster import Role
+from protocols.sessions.base import Session
+from secure_fgl.errors import UsageError
+from secure_fgl.parties import Making
+from secure_fgl.safes import VARIABLE, FileSafe, default_folder
+
+__all__ = ["Captures", "record"]
+
+
+def record(sessions: Sequence[Session], making: Making, folder: Path) -> None:
+    """Let clients and aggregator keep the rounds that the policy wants captured.
+
+    Args:
+        sessions: of one run, in this process.
+        making: what they were made of.
+        folder: the run folder.
+
+    Raises:
+        UsageError: the keys cannot be written.
+    """
+    capture = making.policy.capture
+    for number, session in enumerate(sessions):
+        captures = Captures(session.papers.run, folder)
+        if not number:
+            captures.sweep()
+        if capture is not None and session.role is not Role.KEY_AUTHORITY:
+            captures.begin(capture.days)
+            session.recorder = making.recorder(session.papers, captures.safe(session.name))
+
+
+def today() -> date:
+    """Return the day (UTC)."""
+    return datetime.now(UTC).date()
+
+
+class Captures:
+    """The captured rounds of one run.
+
+    Args:
+        run: the run's name.
+        folder: the run folder.
+        keys: folder of all runs' keys; the default one if None.
+    """
+
+    def __init__(self, run: str, folder: Path, keys: Path | None = None) -> None:
+        self._all = (keys or default_folder()) / "captures"
+        self._keys, self._folder = self._all / run, folder / "captured"
+
+    def begin(self, days: int) -> None:
+        """Note until when captures may be read; once a run, so that no resumption prolongs it.
+
+        Raises:
+            UsageError: that cannot be written.
+        """
+        try:
+            self._keys.mkdir(parents=True, exist_ok=True, mode=0o700)
+            with (self._keys / "until").open("x", encoding="ascii") as file:
+                file.write((today() + timedelta(days=days)).isoformat())
+        except FileExistsError:
+            return
+        except OSError as error:
+            raise self._unwritable(error) from error
+
+    def safe(self, party: str) -> FileSafe:
+        """Return a party's safe to write to, under its key, which is made when it is first needed.
+
+        Raises:
+            UsageError: the key cannot be written.
+        """
+        path = self._keys / f"{party}.key"
+        try:
+            flags = os.O_CREAT | os.O_EXCL | os.O_WRONLY
+            with open(os.open(path, flags, 0o600), "wb") as file:
+                file.write(new_key())
+        except FileExistsError:
+            pass  # of a run that goes on after a kill
+        except OSError as error:
+            raise self._unwritable(error) from error
+        return FileSafe(self._folder / party, path.read_bytes())
+
+    def open(self, party: str) -> FileSafe:
+        """Return a party's safe to read from.
+
+        Raises:
+            UsageError: the keys are not here, or their days are over; then they are destroyed.
+        """
+        self.sweep()
+        try:
+            key = (self._keys / f"{party}.key").read_bytes()
+        except OSError as error:
+            raise UsageError(
+                "The captured rounds of this run cannot be read: their keys are not here.",
+                why="their days are over, the policy forbids capture, or the run was made by "
+                "another user or on another machine",
+                fix=f"look whether {VARIABLE} is set as it was; else only what needs no capture "
+                "can be audited",
+            ) from error
+        return FileSafe(self._folder / party, key)
+
+    def sweep(self) -> None:
+        """Destroy the keys of all runs whose days are over, or whose day cannot be read."""
+        for run in self._all.iterdir() if self._all.is_dir() else ():
+            try:
+                over = date.fromisoformat((run / "until").read_text("ascii")) < today()
+            except (OSError, ValueError):
+                over = True
+            if over:
+                shutil.rmtree(run, ignore_errors=True)
+
+    def _unwritable(self, error: OSError) -> UsageError:
+        return UsageError(
+            f"The keys of captured rounds cannot be written ({error.strerror}).",
+            why=f"they go to {self._all}, and never into the run folder",
+            fix=f"set {VARIABLE} to a folder of your own, or capture: null in the policy",
+        )

@@ -1,0 +1,127 @@
+"""What ``audit report`` keeps in a run folder: the baseline and the waivers it was given.
+
+A report is a pure function of a run's files, so that ``audit verify`` can render it again. What a
+reader brings along is therefore first taken over into the run, with the day on which expiry was
+judged.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from audits.models import Report
+    from audits.snapshot import Snapshot
+    from audits.view import RunView
+
+BASELINE, WAIVERS = "baseline.json", "waivers.json"
+
+
+def load_snapshot(path: Path) -> Snapshot:
+    """Return what is compared of a run folder (its report is made anew) or of a ``report.json``.
+
+    Raises:
+        UsageError: it is neither.
+        EvidenceError: the papers of the run cannot be read.
+    """
+    from audits.report import build_report
+    from audits.snapshot import REPORT_LIMIT, excerpt
+    from protocols.errors import EvidenceError
+    from secure_fgl.errors import UsageError
+    from secure_fgl.runs import Run
+
+    if path.is_dir():
+        return excerpt(build_report(Run(path).view()))
+    try:
+        return excerpt(read_bytes(path, "report", REPORT_LIMIT))
+    except EvidenceError as error:
+        raise UsageError(
+            f"{path} is no report of this program.",
+            why=error.what,
+            fix="give a run folder, or the report.json of one",
+        ) from error
+
+
+def read_bytes(path: Path, what: str, limit: int) -> bytes:
+    """Return a file's content; raises UsageError if it cannot be read or is too large."""
+    from secure_fgl.errors import UsageError
+
+    try:
+        if path.stat().st_size > limit:
+            raise UsageError(f"{path} is too large to be a {what}.", fix="check the path")
+        return path.read_bytes()
+    except OSError as error:
+        raise UsageError(
+            f"The {what} {path} cannot be read ({error.strerror}).", fix="check the path"
+        ) from error
+
+
+def with_baseline(view: RunView, given: Path | None, *, drop: bool) -> RunView:
+    """Return the view with the baseline that is in force now."""
+    from audits.snapshot import text
+
+    if given is not None:
+        return replace(view, baseline_text=text(load_snapshot(given)))
+    return replace(view, baseline_text=b"") if drop else view
+
+
+def with_waivers(view: RunView, given: Path | None, *, drop: bool) -> RunView:
+    """Return the view with the waivers that are in force now, judged today (UTC)."""
+    from audits.waivers import judged_again, taken
+    from protocols.errors import EvidenceError
+
+    today = datetime.now(UTC).date()
+    if given is not None:
+        return replace(view, waivers_text=taken(read_bytes(given, "waivers file", 1 << 20), today))
+    if drop or not view.waivers_text:
+        return replace(view, waivers_text=b"")
+    try:
+        return replace(view, waivers_text=judged_again(view.waivers_text, today))
+    except EvidenceError:
+        return view  # spoilt: none is in force, and the report has a finding that says so
+
+
+def tell_kept(report: Report, view: RunView, *, given: Mapping[str, bool]) -> None:
+    """Say on stderr what is in force although nobody gave it this time."""
+    from secure_fgl.cli._output import say
+
+    if view.baseline_text and not given[BASELINE]:
+        run = report.changes.baseline_run if report.changes else "unreadable"
+        say(f"Baseline: {BASELINE} of an earlier report stays in force (run {run}; --no-baseline).")
+    if view.waivers_text and not given[WAIVERS]:
+        say(f"Waivers: {WAIVERS} of an earlier report stays in force (--no-waivers).")
+    for finding in report.findings:
+        if finding.waiver is not None:
+            owner, until = finding.waiver.owner, finding.waiver.until
+            say(f"WAIVED {finding.id} {finding.rule} by {owner} until {until}.")
+
+
+def keep(run: Path, view: RunView) -> None:
+    """Write the two files, or remove them; each as a whole or not at all."""
+    for name, content in ((BASELINE, view.baseline_text), (WAIVERS, view.waivers_text)):
+        if content:
+            write(run, {name: content})
+        else:
+            (run / name).unlink(missing_ok=True)
+
+
+def write(folder: Path, files: Mapping[str, bytes]) -> list[Path]:
+    """Write files and return their paths; raises UsageError if that is not possible."""
+    from secure_fgl.errors import UsageError
+
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        for name, content in files.items():
+            fresh = folder / f"{name}.new"
+            fresh.write_bytes(content)
+            fresh.replace(folder / name)
+    except OSError as error:
+        raise UsageError(
+            f"The report cannot be written to {folder} ({error.strerror}).",
+            fix="choose another folder with --out",
+        ) from error
+    return [folder / name for name in files]

@@ -1,0 +1,127 @@
+"""``secure-fgl audit attack``: what the messages of a finished run still reveal."""
+
+from __future__ import annotations
+
+import re
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from secure_fgl.cli._gate import FailOn
+from secure_fgl.cli._verb import Format, FormatOption, verb
+
+if TYPE_CHECKING:
+    from audits.attacks import AttackReport
+
+_UNITS = {"s": 1, "m": 60, "h": 3600}
+
+
+class Profile(StrEnum):
+    """How much work."""
+
+    quick = "quick"
+    default = "default"
+
+
+@verb
+def attack(  # noqa: PLR0913, PLR0917 - one per option; the command line gives them by name
+    run: Annotated[Path, typer.Argument(metavar="RUN", help="A run folder.")],
+    profile: Annotated[
+        Profile, typer.Option(help="quick: the first captured round. default: all of them.")
+    ] = Profile.quick,
+    attacks: Annotated[
+        str, typer.Option(metavar="LIST", help="Ids or names, separated by commas. All, if empty.")
+    ] = "",
+    time_budget: Annotated[
+        str, typer.Option(metavar="TIME", help="Begin no further attack after it: 90s, 12m, 1h.")
+    ] = "",
+    data: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="The data folder, if it lies elsewhere now.")
+    ] = None,
+    seed: Annotated[int, typer.Option(min=0, help="Mixed into the chance that ledgers give.")] = 0,
+    fail_on: Annotated[
+        FailOn, typer.Option(help="Exit 3 from this severity on. Hides none of 5, 6 and 7.")
+    ] = FailOn.high,
+    strict: Annotated[
+        bool, typer.Option("--strict", help="Exit 4 where an attack was inconclusive or not run.")
+    ] = False,
+    format: FormatOption = Format.table,
+) -> int:
+    """Attack what left, as each receiver saw it, and write the verdicts into the report.
+
+    Runs where the data lie; what each client said before protection is computed again and never
+    stored. Every score stands beside chance, the best guess without the message, the same attack
+    without protection and on somebody else's message. A verdict is FAIL, PASS, INCONCLUSIVE (the
+    attack was too weak, or the clients too few), INVALID, NOT_APPLICABLE or ERROR. All chance comes
+    from the run's own ledgers.
+
+    Writes RUN/attacks.json and the report anew. Exit code, the first that applies: 5 evidence
+    broken, 6 not planned, 7 a privacy claim falsified, 3 findings, 4 with --strict, 0.
+    """
+    from audits.attacks import attack as run_attacks
+    from audits.report import build_report
+    from secure_fgl.auditing import material
+    from secure_fgl.cli._gate import codes_of, tell_codes
+    from secure_fgl.cli._output import print_json
+    from secure_fgl.errors import UsageError
+    from secure_fgl.runs import FORMATS, Run
+
+    finished, budget = Run(run), _seconds(time_budget)
+    finished.check_report()  # an edited report is evidence; it is not overwritten
+    ids = [word for word in re.split(r"[,\s]+", attacks) if word]
+    found_material = material(finished, profile=profile.value, data=data)
+    try:
+        found = run_attacks(
+            found_material, ids, profile=profile.value, seed=seed, time_budget=budget
+        )
+    except ValueError as error:
+        raise UsageError(str(error)) from error
+    finished.keep("attacks.json", found.text())
+    finished.report(FORMATS)
+    if format is Format.json:
+        print_json(found.text())
+    else:
+        _print(found, found_material.missing)
+    codes = codes_of(build_report(finished.view()), fail_on, strict=strict)
+    tell_codes(codes)
+    return codes[0]
+
+
+def _seconds(text: str) -> float | None:
+    """Return a time in seconds; raises UsageError for what is none."""
+    from secure_fgl.errors import UsageError
+
+    if not text:
+        return None
+    found = re.fullmatch(r"(\d+(?:\.\d+)?)([smh]?)", text)
+    if found is None:
+        raise UsageError(
+            f"--time-budget {text[:20]!r} is no time.", fix="write 90s, 12m or 1h, for example"
+        )
+    return float(found[1]) * _UNITS[found[2] or "s"]
+
+
+def _print(found: AttackReport, missing: str) -> None:
+    from secure_fgl.cli._output import WORDS, cell, console, grid, say
+
+    table = grid(["Attack", "Prior", "Raw", "Null", "Left", "Verdict"])
+    for row in found.rows:
+        values = [row.prior, row.raw, row.null, row.protected]
+        figures = [cell(value.value if value is not None else "-") for value in values]
+        verdict = cell(row.verdict.replace("_", " "), WORDS.get(row.verdict, ""))
+        name = f"{row.id} {row.payload} {row.what or row.name}"
+        table.add_row(cell(name), *figures, verdict)
+    out = console(stderr=False)
+    out.print(table)
+    for row in found.rows:
+        if row.verdict != "PASS":
+            say(f"{row.id} {row.verdict.replace('_', ' ')}: {row.reason}", stderr=False)
+    for claim in found.claims:
+        say(f"Claim {claim.status.replace('_', ' ')}: {claim.text}", stderr=False)
+    for gap in found.not_tested:
+        say(f"Not tested: {gap.payload}: {gap.why}", stderr=False)
+    if missing:
+        say(f"Nothing captured was looked at: {missing}", style="yellow")
+    say("Left: what the receiver learnt. Raw: the same attack without protection.", stderr=False)

@@ -1,0 +1,82 @@
+"""``secure-fgl audit export``: drafts for other people's forms."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from secure_fgl.cli._verb import verb
+
+
+@verb
+def export(
+    run: Annotated[Path, typer.Argument(metavar="RUN", help="A run folder.")],
+    to: Annotated[
+        str,
+        typer.Option(
+            "--to", metavar="FORM", help="cnil-pia (JSON), or art30-csv (GDPR, Article 30)."
+        ),
+    ],
+    out: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="File to write; by default stdout.")
+    ] = None,
+) -> int:
+    """Write a draft for an impact assessment or a record of processing.
+
+    It fills in what the record of the run shows, and leaves purposes, legal
+    bases, gravity, likelihood and opinions to people. It is no legal advice.
+
+    Exit code, the first that applies:
+
+    5: the evidence is broken, and no draft is made of it.
+
+    6: something left that was not planned; the draft says so.
+
+    0: none of these.
+    """
+    from audits.exporters import EXPORTERS
+    from audits.exporters import export as draft
+    from audits.report import build_report
+    from protocols.errors import EvidenceError
+    from secure_fgl.cli._gate import FailOn, codes_of, tell_codes
+    from secure_fgl.cli._inputs import choose
+    from secure_fgl.cli._output import say
+    from secure_fgl.errors import BROKEN, DRIFT, OK
+    from secure_fgl.runs import Run
+
+    form = choose("form", to, EXPORTERS)
+    made = build_report(Run(run).view())
+    codes = codes_of(made, FailOn.never, strict=False)
+    if codes[0] == BROKEN:
+        failed = [s for s in made.integrity.steps if s.status == "FAIL"]
+        raise EvidenceError(failed[0].name, f"{failed[0].detail}; no draft is made of it")
+    content = draft(made, form)
+    if out is None:
+        sys.stdout.write(content.decode("utf-8"))
+    else:
+        _save(out, content)
+        typer.echo(str(out))
+    say("A draft: people fill in the rest, check it and sign it.")
+    applies = [code for code in codes if code == DRIFT] or [OK]
+    tell_codes(applies)
+    return applies[0]
+
+
+def _save(path: Path, content: bytes) -> None:
+    from secure_fgl.errors import UsageError
+
+    if path.exists():
+        raise UsageError(
+            f"{path} exists already.",
+            why="a draft that people have worked on is not overwritten",
+            fix="choose another --out",
+        )
+    try:
+        path.write_bytes(content)
+    except OSError as error:
+        raise UsageError(
+            f"The draft cannot be written to {path} ({error.strerror}).", fix="choose another --out"
+        ) from error

@@ -1,0 +1,171 @@
+"""``secure-fgl audit report``: the report's files, what is accepted in it, and its exit code."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from secure_fgl.cli._gate import FailOn
+from secure_fgl.cli._verb import verb
+
+if TYPE_CHECKING:
+    from audits.models import Report
+    from audits.view import RunView
+
+BaselineOption = Annotated[
+    Path | None,
+    typer.Option(metavar="RUN|FILE", help="An earlier run or report.json to compare with."),
+]
+WaiversOption = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="FILE",
+        help="YAML or JSON: a list of {fingerprint or rule, owner, reason, until: YYYY-MM-DD}.",
+    ),
+]
+FailOnOption = Annotated[
+    FailOn, typer.Option(help="Exit 3 from this severity on. Hides none of 5, 6 and 7.")
+]
+
+
+@verb
+def report(  # noqa: PLR0913, PLR0917 - one per option; the command line gives them by name
+    run: Annotated[Path, typer.Argument(metavar="RUN", help="A run folder.")],
+    format: Annotated[
+        str, typer.Option(metavar="LIST", help="Of html, json, md, csv; separated by commas.")
+    ] = "html,json,md,csv",
+    out: Annotated[
+        Path | None, typer.Option(help="Folder of the files; by default RUN/report.")
+    ] = None,
+    baseline: BaselineOption = None,
+    no_baseline: Annotated[
+        bool, typer.Option("--no-baseline", help="Forget the baseline that the run keeps.")
+    ] = False,
+    waivers: WaiversOption = None,
+    no_waivers: Annotated[
+        bool, typer.Option("--no-waivers", help="Forget the waivers that the run keeps.")
+    ] = False,
+    fail_on: FailOnOption = FailOn.high,
+    strict: Annotated[
+        bool, typer.Option("--strict", help="Exit 4 where an attack was inconclusive or not run.")
+    ] = False,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print one JSON document in place of the paths.")
+    ] = False,
+) -> int:
+    """Write the leakage report and print the paths of its files.
+
+    Baseline and waivers are copied into the run, so that the report can be
+    checked against its files later, and stay in force until they are replaced.
+    Expiry is judged today.
+
+    Exit code, the first that applies; all are listed on stderr:
+
+    5: the evidence is broken, so the report cannot be relied on.
+
+    6: something left that was not planned, whatever --fail-on says.
+
+    7: more privacy was spent than planned, or a claim is falsified.
+
+    3: there is a finding at or above --fail-on that nobody accepted.
+
+    4: with --strict, an attack was inconclusive or a payload was not tested.
+
+    0: none of these.
+    """
+    from secure_fgl.cli._gate import codes_of
+    from secure_fgl.cli._inputs import choose
+    from secure_fgl.cli._keeping import BASELINE, WAIVERS, tell_kept, with_baseline, with_waivers
+    from secure_fgl.runs import FORMATS, Run
+
+    _exclude("baseline", baseline, no_baseline)
+    _exclude("waivers", waivers, no_waivers)
+    formats = [choose("report format", name.strip(), FORMATS) for name in format.split(",")]
+    finished = Run(run)
+    before = finished.view()
+    view = with_baseline(before, baseline, drop=no_baseline)
+    view = with_waivers(view, waivers, drop=no_waivers)
+    kept = (view.baseline_text, view.waivers_text)
+    moved = kept != (before.baseline_text, before.waivers_text)
+    if out is None or moved:
+        finished.check_report()  # an edited report is evidence; it is not overwritten
+    made, paths = _write(run, view, formats, out, moved=moved)
+    tell_kept(made, view, given={BASELINE: baseline is not None, WAIVERS: waivers is not None})
+    codes = codes_of(made, fail_on, strict=strict)
+    _print(made, paths, codes, fail_on, as_json=as_json)
+    _tell(made, codes, fail_on, strict=strict)
+    return codes[0]
+
+
+def _exclude(name: str, given: Path | None, dropped: bool) -> None:
+    from secure_fgl.errors import UsageError
+
+    if given is not None and dropped:
+        raise UsageError(f"--{name} and --no-{name} contradict each other.", fix="give one of them")
+
+
+def _write(
+    run: Path, view: RunView, formats: Sequence[str], out: Path | None, *, moved: bool
+) -> tuple[Report, list[Path]]:
+    """Render first, then write what the run keeps and all files that follow from it."""
+    from audits.formats import file_names, render
+    from audits.report import build_report
+    from secure_fgl.cli._keeping import keep, write
+    from secure_fgl.runs import FORMATS
+
+    made = build_report(view)
+    # Other formats lie there from an earlier report; they would no longer fit what is kept.
+    stale = [f for f in FORMATS if moved and set(file_names(f)) & set(view.reports)]
+    files = render(made, list(dict.fromkeys([*formats, *stale])))
+    asked = {name: files[name] for f in formats for name in file_names(f)}
+    if moved:
+        keep(run, view)
+        if view.reports:
+            there = {name for f in stale for name in file_names(f)}
+            write(run / "report", {name: files[name] for name in sorted(there)})
+    return made, write(out or run / "report", asked)
+
+
+def _print(
+    made: Report, paths: list[Path], codes: list[int], fail_on: FailOn, *, as_json: bool
+) -> None:
+    from secure_fgl.cli._gate import failing, undecided
+    from secure_fgl.cli._output import print_json
+
+    if not as_json:
+        for path in paths:
+            typer.echo(str(path))
+        return
+    document: dict[str, Any] = {
+        "files": [str(path) for path in paths],
+        "exit_code": codes[0],
+        "exit_codes": codes,
+        "evidence": made.integrity.verdict,
+        "failing": [f.model_dump(mode="json") for f in failing(made, fail_on)],
+        "waived": [f.model_dump(mode="json") for f in made.findings if f.waiver is not None],
+        "undecided": list(undecided(made)),
+    }
+    print_json(document)
+
+
+def _tell(made: Report, codes: list[int], fail_on: FailOn, *, strict: bool) -> None:
+    """Say on stderr what was found and which exit codes apply."""
+    from secure_fgl.cli._gate import failing, tell_codes, undecided
+    from secure_fgl.cli._output import say
+
+    severities = [finding.severity for finding in made.findings]
+    counts = [f"{severities.count(s)} {s}" for s in dict.fromkeys(severities)]
+    say(f"Findings: {', '.join(counts) or 'none'}. Evidence: {made.integrity.verdict}.")
+    for finding in failing(made, fail_on):
+        say(f"{finding.severity.upper()} {finding.id} {finding.rule}: {finding.message}")
+    unplanned = made.plan_diff.unplanned
+    for entry in unplanned[:1]:
+        rest = f"; {len(unplanned)} releases in all" if len(unplanned) > 1 else ""
+        say(f"NOT PLANNED: release {entry.entry} of {entry.party} {entry.what}{rest}.")
+    if strict:
+        for what in undecided(made):
+            say(f"UNDECIDED {what}")
+    tell_codes(codes)

@@ -1,0 +1,147 @@
+"""A05 on planted leaks, on noise, and weakened on purpose."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from audits.attacks import Layers, NotApplicable, Truth
+from audits.attacks._span import Span
+from audits.attacks._statistics import auc
+from audits.attacks.grad_span import ATTACK
+from tests.audits.attacks.planted import F, H, exposures, judged, material, weakened
+
+
+def test_a_plain_step_gives_every_member_away(clear, leak):
+    (row, found), *_ = judged(ATTACK, material(clear, leak))
+    assert row.payload == "P01"
+    assert row.raw.min() > 0.98
+    assert found.verdict == "FAIL"
+
+
+def test_signs_of_adamw_steps_give_members_away_too(clear):
+    (row, found), *_ = judged(ATTACK, material(clear, exposures(12, optimiser="adamw", steps=3)))
+    assert row.raw.mean() > 0.95
+    assert found.verdict == "FAIL"
+
+
+def test_on_the_null_it_sits_at_chance(clear, leak):
+    (_, found), *_ = judged(ATTACK, material(clear, leak))
+    null = found.values["null"]
+    assert null.low <= 0.5 <= null.high
+    assert null.high - null.low < 0.15
+
+
+def test_noise_passes_with_enough_clients(clear, noise):
+    found = judged(ATTACK, material(clear, noise))
+    assert [row.metric for row, _ in found] == [None, "TPR at 1 % FPR"]
+    for row, judgement in found:
+        assert judgement.verdict == "PASS", judgement.reason
+        assert row.raw.mean() > 0.9
+
+
+def test_noise_with_few_clients_is_inconclusive(clear, noise):
+    (_, found), *_ = judged(ATTACK, material(clear, noise[:6]))
+    assert found.verdict == "INCONCLUSIVE"
+    assert found.reason.startswith("sample")
+    assert found.needed is None or found.needed > 6
+
+
+def test_weakened_it_is_inconclusive_and_never_pass(clear, leak):
+    for _, found in judged(ATTACK, material(clear, weakened(leak, 50.0))):
+        assert found.verdict == "INCONCLUSIVE"
+        assert "weak attack" in found.reason
+
+
+def test_a_null_of_the_victims_own_message_is_invalid(clear, leak, monkeypatch):
+    """A split that is biased towards members shows in the null."""
+    from audits.attacks import grad_span
+
+    def own(self, victim, spans, seen, pool):
+        made(self, victim, spans, seen, pool)
+        self.null = self.raw
+
+    made = grad_span._Trial.__init__
+    monkeypatch.setattr(grad_span._Trial, "__init__", own)
+    (_, found), *_ = judged(ATTACK, material(clear, leak))
+    assert found.verdict == "INVALID"
+
+
+def test_a_total_of_twelve_still_leaks_and_of_sixty_less(masked):
+    few = judged(ATTACK, material(masked, exposures(12, total=True)))[0]
+    many = judged(ATTACK, material(masked, exposures(60, total=True)))[0]
+    assert few[0].payload == "P05"
+    assert few[1].verdict == "FAIL"
+    assert few[0].protected.mean() > many[0].protected.mean() + 0.1
+
+
+def test_members_of_anybody_are_no_outsiders_of_a_total(masked):
+    """Outsiders that are another client's members would hide the leak."""
+    found = exposures(12, total=True)
+    mixed = tuple(
+        replace(
+            one,
+            truth=replace(
+                one.truth,
+                outsiders=np.concatenate([one.truth.outsiders, found[n - 1].truth.members]),
+            ),
+        )
+        for n, one in enumerate(found)
+    )
+    plain, told = (judged(ATTACK, material(masked, e))[0][0] for e in (found, mixed))
+    assert np.allclose(plain.protected, told.protected, atol=1e-9)
+    assert plain.negatives == told.negatives
+
+
+def test_a_client_without_a_true_outsider_is_left_out(masked):
+    """All that it calls outsiders are another client's members, so the total holds them."""
+    first, second, *rest = exposures(12, total=True)
+    none = replace(first, truth=replace(first.truth, outsiders=second.truth.members))
+    (row, _), *_ = judged(ATTACK, material(masked, (none, second, *rest)))
+    assert set(row.units) == {one.client for one in (second, *rest)}
+
+
+def test_few_outsiders_leave_the_low_rate_out(clear, leak):
+    *_, low = ATTACK.run(material(clear, leak), np.random.default_rng(0), "quick").rows
+    assert isinstance(low, NotApplicable)
+    assert "1000 are needed" in low.reason
+
+
+def test_without_a_first_layer_it_says_so(clear, leak):
+    (row,) = ATTACK.run(material(clear, leak, Layers()), np.random.default_rng(0), "quick").rows
+    assert isinstance(row, NotApplicable)
+
+
+@pytest.mark.parametrize("truth", [Truth(), Truth(members=np.zeros((0, F), np.float32))])
+def test_clients_without_candidates_are_left_out(clear, leak, truth):
+    (row, _), *_ = judged(ATTACK, material(clear, (replace(leak[0], truth=truth), *leak[1:])))
+    assert leak[0].client not in row.units
+
+
+def test_a_message_that_says_no_change_ranks_nobody(clear, leak):
+    silent = tuple(replace(one, seen={"count": np.array(1.0)}) for one in leak)
+    (row, _), *_ = judged(ATTACK, material(clear, silent))
+    assert np.array_equal(row.protected, np.full(len(leak), 0.5))
+
+
+def test_weight_decay_is_taken_out():
+    """Decay alone moves every weight; what is left over is the span of the members."""
+    rng = np.random.default_rng(0)
+    given = rng.normal(size=(F, H))
+    members = (rng.random((6, F)) < 0.1).astype(np.float64)
+    moved = members.T @ rng.normal(size=(6, H)) * 1e-4
+    strangers = (rng.random((40, F)) < 0.1).astype(np.float64)
+    span = Span(moved - 1e-3 * given, given, optimiser="sgd")
+    assert auc(span.scores(members), span.scores(strangers)) == 1.0
+    bare = Span(-1e-3 * given, given, optimiser="sgd")
+    assert 0.3 < auc(bare.scores(members), bare.scores(strangers)) < 0.7
+
+
+def test_more_hidden_units_than_features_still_rank():
+    rng = np.random.default_rng(0)
+    members, strangers = rng.normal(size=(4, 20)), rng.normal(size=(200, 20))
+    moved = members.T @ rng.normal(size=(4, 64))
+    span = Span(moved, rng.normal(size=(20, 64)) * 1e-9, optimiser="sgd")
+    assert auc(span.scores(members), span.scores(strangers)) > 0.99

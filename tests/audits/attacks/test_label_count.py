@@ -1,0 +1,123 @@
+"""A04 on planted leaks, on noise, and weakened on purpose."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from audits.attacks import Layers, NotApplicable, Truth
+from audits.attacks.label_count import ATTACK, Last, _Round, estimate, overlap
+from tests.audits.attacks.planted import LAYERS, C, exposures, judged, material, weakened
+
+
+def test_one_plain_step_gives_the_class_mix_away(clear, leak):
+    (row, found), *_ = judged(ATTACK, material(clear, leak))
+    assert row.payload == "P01"
+    assert row.raw.min() > 0.9 > 0.5 > found.values["prior"].value
+    assert np.array_equal(row.raw, row.protected)
+    assert found.verdict == "FAIL"
+
+
+def test_signs_of_adamw_steps_give_it_away_too(clear):
+    (row, found), *_ = judged(ATTACK, material(clear, exposures(12, optimiser="adamw", steps=3)))
+    assert row.raw.mean() > 0.75
+    assert found.verdict == "FAIL"
+
+
+@pytest.mark.parametrize(("optimiser", "noise"), [("sgd", 50.0), ("adamw", 5.0)])
+def test_noise_leaves_the_attacker_with_his_prior(clear, optimiser, noise):
+    found = judged(ATTACK, material(clear, exposures(60, optimiser=optimiser, noise=noise)))
+    for row, judgement in found:
+        assert judgement.verdict == "PASS", judgement.reason
+        assert abs(judgement.values["gap"].value) < 0.02
+        assert row.null.mean() <= row.prior.mean()
+
+
+def test_null_is_no_better_than_guessing(clear, leak):
+    (row, found), *_ = judged(ATTACK, material(clear, leak), "default")
+    assert row.null.mean() <= row.prior.mean() < row.raw.mean() - 0.3
+    assert found.verdict != "INVALID"
+
+
+def test_an_attack_that_sees_the_truth_is_invalid(clear, leak, monkeypatch):
+    """The null is where an attack that cheats shows: it knows the victim from any message."""
+    from audits.attacks import label_count
+
+    monkeypatch.setattr(
+        label_count._Round, "read", lambda self, place, moved: self.truth[place], raising=True
+    )
+    (_, found), *_ = judged(ATTACK, material(clear, leak))
+    assert found.verdict == "INVALID"
+
+
+def test_weakened_it_is_inconclusive_and_never_pass(clear, leak):
+    for _, found in judged(ATTACK, material(clear, weakened(leak, 50.0))):
+        assert found.verdict == "INCONCLUSIVE"
+        assert "weak attack" in found.reason
+
+
+def test_a_total_is_read_as_a_total(masked):
+    (row, found), *_ = judged(ATTACK, material(masked, exposures(60, total=True)))
+    assert row.payload == "P05"
+    assert row.raw.mean() > 0.9
+    assert row.protected.mean() < row.prior.mean() + 0.05
+    assert found.verdict == "PASS"
+
+
+def test_without_a_last_layer_it_says_so(clear, leak):
+    (row,) = ATTACK.run(material(clear, leak, Layers()), np.random.default_rng(0), "quick").rows
+    assert isinstance(row, NotApplicable)
+    assert "last layer" in row.reason
+
+
+def test_the_prior_knows_the_others_and_not_the_victim(leak):
+    found = _Round(leak, LAYERS)
+    others = np.sum([one.truth.labels for one in leak[1:]], axis=0)
+    assert np.allclose(found.pooled(0), others / others.sum())
+    assert not any(np.allclose(guess, found.truth[0]) for guess in found.guesses(0))
+
+
+def test_one_client_has_no_others_to_compare_with(clear, leak):
+    (row,) = ATTACK.run(material(clear, leak[:1]), np.random.default_rng(0), "quick").rows
+    assert isinstance(row, NotApplicable)
+
+
+def test_clients_without_labels_are_left_out(clear, leak):
+    blank = replace(leak[0], truth=Truth())
+    (row, _), *_ = judged(ATTACK, material(clear, (blank, *leak[1:])))
+    assert leak[0].client not in row.units
+    assert len(row.units) == len(leak) - 1
+
+
+def test_another_models_layout_is_refused(clear, leak):
+    wrong = replace(LAYERS, last_weight=(LAYERS.last_weight[0], LAYERS.last_weight[1][::-1]))
+    with pytest.raises(ValueError, match=r"\(hidden, classes\)"):
+        ATTACK.run(material(clear, leak, wrong), np.random.default_rng(0), "quick")
+
+
+def test_one_step_of_an_empty_change_tells_nothing():
+    prior = np.array([0.1, 0.2, 0.3, 0.4])
+    last = Last(np.ones((3, C)), np.zeros(C), np.zeros((3, C)), np.zeros(C))
+    for optimiser in ("sgd", "adamw", ""):
+        found = estimate(last, prior, lr=0.1, steps=1, optimiser=optimiser)
+        assert np.allclose(found, prior, atol=5e-3)
+
+
+def test_known_answer_of_one_plain_step():
+    """Four records 3:1:0:0 under equal activations: the closed form is exact."""
+    activation = np.array([0.5, 1.0, 0.25])
+    share = np.array([0.75, 0.25, 0.0, 0.0])
+    gradient = share - 0.25  # zero weights predict all classes alike
+    moved = np.outer(activation, gradient) * 1e-3
+    last = Last(np.zeros((3, C)), np.zeros(C), moved, gradient * 1e-3)
+    found = estimate(last, np.full(C, 0.25), lr=1e-3, steps=1, optimiser="sgd")
+    assert overlap(found, share) > 0.998
+    told = estimate(last, np.full(C, 0.25), lr=1e-3, steps=1, optimiser="")
+    assert np.array_equal(found, told)
+
+
+def test_overlap_of_class_mixes():
+    assert overlap(np.array([1.0, 0.0]), np.array([0.0, 1.0])) == 0.0
+    assert overlap(np.array([0.5, 0.5]), np.array([0.75, 0.25])) == 0.75

@@ -1,0 +1,192 @@
+"""Sections 5 and 6: what attacks found, and what becomes of a file that cannot be believed."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from dataclasses import replace
+
+import jsonschema
+import pytest
+
+from audits.formats import FORMATS, render
+from audits.formats.json import schema
+from audits.models import Report
+from audits.report import build_report
+from audits.verify import verify
+from tests.audits.attack_tools import BLANK, LEAK, attacked, claim, row
+from tests.audits.report_tools import FORMULA, HOSTILE, Page
+
+SENT = {"P03", "P04", "P05", "P17", "P18", "P19"}
+
+
+def rules(report: Report) -> dict[str, str]:
+    return {f.rule: f.severity for f in report.findings}
+
+
+def test_without_attacks_every_payload_that_left_is_listed_as_not_tested(report, page):
+    assert report.tried.state == "No attack was run on what left."
+    assert {one.payload for one in report.not_tested} <= SENT
+    assert {"P05", "P19"} <= {one.payload for one in report.not_tested}
+    missing = {f.payload: f.severity for f in report.findings if f.rule == "NOT_TESTED"}
+    assert set(missing) == {one.payload for one in report.not_tested}
+    assert missing["P05"] == "low" and missing["P18"] == "info"
+    assert report.verdict_strip[2].state == "NOT TESTED"
+    assert report.limits[0].startswith("No attack was run")
+    assert all(one.payload in page for one in report.not_tested)
+
+
+def test_only_what_did_leave_can_be_untested(toy, report):
+    left = {payload for row in report.egress for payload in row.payloads}
+    assert {one.payload for one in report.not_tested} == left
+    attacked_too = build_report(attacked(toy.view(), row())).not_tested
+    assert {one.payload for one in attacked_too} == left - {"P05"}
+    assert "P20" not in left  # refusals were planned as possible, and none left
+
+
+def test_rows_of_attacks_stand_in_every_format_and_the_schema_holds(toy):
+    view = attacked(toy.view(), row(), claims=(claim(),))
+    report = build_report(view)
+    files = render(report, FORMATS)
+    jsonschema.Draft202012Validator(schema()).validate(json.loads(files["report.json"]))
+    for name in ("report.html", "report.md"):
+        text = files[name].decode()
+        for said in ("grad", "0.511", "0.529", "0.998", "3.69", "PASS", "no evidence above"):
+            assert said in text
+    (found,) = csv.DictReader(io.StringIO(files["attacks.csv"].decode()))
+    assert (found["id"], found["verdict"], found["protected_high"]) == ("A05", "PASS", "0.529")
+    assert found["gap_low"] == "-0.012"  # a number, not a formula
+    assert render(build_report(view), FORMATS) == files
+
+
+def test_a_pass_says_within_which_margin_and_what_stays_untested(toy):
+    report = build_report(attacked(toy.view(), row()))
+    line = report.verdict_strip[2]
+    assert "no evidence above prior within ±0.05" in line.answer
+    assert line.state == "ATTENTION" and "Not tested: " in line.answer
+    assert "P05" not in {one.payload for one in report.not_tested}
+    assert "ATTACK_A05" not in rules(report)
+    assert "attacks.json is in no ledger" in report.limits[0]
+
+
+@pytest.mark.parametrize(
+    ("attack", "severity"),
+    [("A01", "high"), ("A04", "medium"), ("A05", "high"), ("A09", "high"), ("A10", "critical")],
+)
+def test_an_attack_that_succeeds_is_a_finding_of_its_gravity(toy, attack, severity):
+    report = build_report(attacked(toy.view(), row(), row(**LEAK, id=attack, what="other")))
+    (finding,) = [f for f in report.findings if f.rule == f"ATTACK_{attack}"]
+    assert (finding.severity, finding.payload) == (severity, "P05")
+    assert "0.93 (0.9 to 0.95), 0.502 without the message, 0.998 on the raw one" in finding.message
+    line = report.verdict_strip[2]
+    assert line.state == "FAIL" and f"{attack} grad-span succeeds" in line.answer
+    assert "no evidence" not in line.answer  # the worst row of a payload speaks for it
+
+
+def test_a_falsified_claim_is_critical_and_one_that_stands_is_no_finding(toy):
+    good = build_report(attacked(toy.view(), row(), claims=(claim(),)))
+    assert "CLAIM_FALSIFIED" not in rules(good)
+    bad = claim(status="falsified", epsilon_claim="1")
+    report = build_report(attacked(toy.view(), row(), claims=(bad,)))
+    assert rules(report)["CLAIM_FALSIFIED"] == "critical"
+    assert report.verdict_strip[2].state == "FAIL"
+
+
+@pytest.mark.parametrize("verdict", ["INCONCLUSIVE", "INVALID", "ERROR"])
+def test_what_decides_nothing_never_reads_as_a_pass(toy, verdict):
+    facts = BLANK | {"payload": "P05"} if verdict == "ERROR" else {}
+    report = build_report(attacked(toy.view(), row(**facts, verdict=verdict, reason="why not")))
+    assert rules(report)[f"{verdict}_A05"] == "info"
+    line = report.verdict_strip[2]
+    assert line.state == "ATTENTION" and f"{verdict}, why not" in line.answer
+    untested = {one.payload for one in report.not_tested}
+    assert ("P05" in untested) is (verdict == "ERROR")
+
+
+def test_an_attack_that_does_not_apply_leaves_its_payload_untested(toy):
+    blank = row(**BLANK, verdict="NOT_APPLICABLE", reason="no noise, no claim")
+    report = build_report(attacked(toy.view(), blank))
+    assert report.verdict_strip[2].state == "NOT TESTED"
+    assert "P05" in {one.payload for one in report.not_tested}
+    assert "no noise, no claim" in render(report, ["html"])["report.html"].decode()
+
+
+def _edited(view, **changes):
+    document = json.loads(view.attacks_text)
+    document.update(changes)
+    return json.dumps(document, indent=2, sort_keys=True).encode() + b"\n"
+
+
+def _row_edited(view, **changes):
+    rows = json.loads(view.attacks_text)["rows"]
+    rows[0].update(changes)
+    return _edited(view, rows=rows)
+
+
+HOSTILE_FILES = {
+    "another run's": lambda v: _edited(v, run="00" * 16),
+    "another plan's": lambda v: _edited(v, plan_digest="00" * 32),
+    "other ledgers'": lambda v: _edited(v, heads_digest="00" * 32),
+    "an extra key": lambda v: _edited(v, more=1),
+    "an extra key in a row": lambda v: _row_edited(v, more=1),
+    "NaN": lambda v: v.attacks_text.replace(b'"seed": 0', b'"seed": NaN'),
+    "a number as text that is none": lambda v: _row_edited(v, chance="nan"),
+    "a large number": lambda v: _edited(v, seed=10**400),
+    "a larger number": lambda v: v.attacks_text.replace(b'"seed": 0', b'"seed": 1' + b"0" * 9999),
+    "a count without end": lambda v: _row_edited(v, n_neg=10**30),
+    "no JSON": lambda v: b"\xff\xfe{",
+    "deep": lambda v: b"[" * 100_000,
+    "a list": lambda v: b"[]",
+    "another spelling": lambda v: v.attacks_text.replace(b"  ", b" "),
+    "huge": lambda v: b" " * (5 << 20),
+    "a repeated key": lambda v: v.attacks_text.replace(b'"seed": 0', b'"seed": 0,\n"seed": 0'),
+    "half a character": lambda v: _row_edited(v, what="\ud800"),
+    "a line break": lambda v: _row_edited(v, reason="one\ntwo"),
+    "a turn of writing": lambda v: _row_edited(v, reason="\u202egnorw"),
+    "a better verdict": lambda v: _row_edited(v, verdict="PASS", protected=None),
+    "a PASS of a leak": lambda v: _row_edited(
+        v, protected={"value": "0.9", "low": "0.8", "high": "0.95", "n": 20}
+    ),
+    "a PASS of a weak attack": lambda v: _row_edited(
+        v, raw_gap={"value": "0.2", "low": "0.1", "high": "0.3", "n": 20}
+    ),
+    "a PASS with a wide gap": lambda v: _row_edited(
+        v, gap={"value": "0.01", "low": "0", "high": "0.2", "n": 20}
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", HOSTILE_FILES)
+def test_a_file_that_cannot_be_believed_is_refused_whole_and_said(toy, report, kind):
+    honest = attacked(toy.view(), row())
+    assert build_report(honest).tried.used
+    view = replace(honest, attacks_text=HOSTILE_FILES[kind](honest))
+    made = build_report(view)
+    assert rules(made)["ATTACKS_REFUSED"] == "high"
+    assert not made.tried.used and made.attacks == () and made.claims == ()
+    assert made.tried.state.startswith("attacks.json was not used: ")
+    assert made.verdict_strip[2].state == "NOT TESTED"
+    assert made.not_tested == report.not_tested
+    page = render(made, FORMATS)["report.html"].decode()
+    assert "attacks.json was not used" in page
+
+
+def test_names_and_words_of_attacks_are_text_everywhere(toy):
+    planted = row(**{**LEAK, "reason": HOSTILE}, name=HOSTILE[:40], what=FORMULA, question=HOSTILE)
+    view = attacked(toy.view(), planted, claims=(claim(text=HOSTILE),))
+    files = {n: data.decode() for n, data in render(build_report(view), FORMATS).items()}
+    assert HOSTILE not in files["report.html"] and HOSTILE not in files["report.md"]
+    assert "script" not in Page(files["report.html"]).tags
+    assert f"'{FORMULA}" in files["attacks.csv"]
+    cells = [c for line in csv.reader(io.StringIO(files["attacks.csv"])) for c in line]
+    assert not any(cell.startswith(("=", "+", "@")) for cell in cells)
+
+
+def test_a_report_with_attacks_is_verified_byte_for_byte(toy):
+    view = attacked(toy.view(reports=False), row(**LEAK))
+    whole = replace(view, reports=render(build_report(view), FORMATS))
+    steps = {step.name: step.status for step in verify(whole).steps}
+    assert steps["report"] == "OK"
+    without = replace(whole, attacks_text=b"")
+    assert {s.name: s.status for s in verify(without).steps}["report"] == "FAIL"

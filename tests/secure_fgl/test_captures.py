@@ -1,0 +1,242 @@
+"""Captured rounds: locked at their own party, readable for some days, and nothing raw in them."""
+
+from __future__ import annotations
+
+import json
+from datetime import timedelta
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from audits.attacks import Material
+from protocols.capture import Capture, captured_rounds, of_piece, piece
+from protocols.errors import EvidenceError, LedgerError
+from protocols.policy import PRESETS, PrivacyPolicy
+from secure_fgl import captures
+from secure_fgl.auditing import layers_of, material
+from secure_fgl.captures import Captures
+from secure_fgl.config import Config
+from secure_fgl.errors import UsageError
+from secure_fgl.federation import Federation
+from secure_fgl.runs import Run
+from tests.secure_fgl.cli_tools import config, invoke
+
+SMALL = {
+    "algorithm": {"name": "fed_avg", "rounds": 5},
+    "model": {"hidden": 8},
+    "data": {"name": "synthetic_banks", "partition": {"clients": 5}},
+    "evaluation": {"references": []},
+}
+
+
+def play(folder: Path, policy: str = "masks", **algorithm: object) -> Run:
+    document = {**SMALL, "algorithm": {**SMALL["algorithm"], **algorithm}, "policy": policy}
+    return Federation.from_config(Config.parse(document)).run(folder)
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Run]:
+    folder = tmp_path_factory.mktemp("captured")
+    return {p: play(folder / p, p) for p in ("masks", "unsafe_plaintext", "strict")}
+
+
+@pytest.mark.parametrize(
+    ("rounds", "expected"), [(1, [1]), (2, [1, 2]), (3, [1, 2, 3]), (50, [1, 25, 50]), (0, [])]
+)
+def test_first_middle_and_last_round_are_captured(rounds, expected):
+    assert list(captured_rounds(Capture(), rounds)) == expected
+    assert list(captured_rounds(Capture(rounds="all"), rounds)) == list(range(1, rounds + 1))
+    assert list(captured_rounds(None, rounds)) == []
+
+
+def test_strict_forbids_capture_and_a_policy_of_ones_own_captures_nothing_unasked():
+    assert PRESETS["strict"].capture is None
+    assert PRESETS["pilot"].capture == Capture(rounds="sampled", days=30)
+    assert PrivacyPolicy(name="own", rules=PRESETS["pilot"].rules).capture is None
+
+
+def test_names_of_pieces_are_closed():
+    assert of_piece(piece("train", 3, 7)) == ("train", 3, 7)
+    with pytest.raises(ValueError, match="word"):
+        piece("../train", 1, 1)
+
+
+def test_only_the_rounds_that_the_policy_names_are_kept_and_locked(runs):
+    run = runs["masks"]
+    parties = sorted(p.name for p in (run.path / "captured").iterdir())
+    assert parties == ["aggregator", *(f"client-{n}" for n in range(1, 6))]
+    for party in parties:
+        names = [of_piece(f.name) for f in (run.path / "captured" / party).iterdir()]
+        assert sorted(round for _, round, _ in names) == [1, 3, 5]
+    raw = b"".join(f.read_bytes() for f in (run.path / "captured").rglob("*") if f.is_file())
+    assert b"memory" not in raw and b"delta" not in raw and b"weights" not in raw
+    assert not (runs["strict"].path / "captured").exists()
+    assert not list(run.path.rglob("*.key"))  # O26
+
+
+def same(material: Material) -> list[float]:
+    return [
+        float(np.abs(e.raw["delta"] - e.seen["delta"]).max())
+        for e in material.exposures
+        if e.seen is not None and e.cohort == 1
+    ]
+
+
+def test_what_was_said_is_computed_again_exactly(runs):
+    """In clear the bytes hold the recomputed update, rounded to the grid of the policy."""
+    found = material(runs["unsafe_plaintext"], profile="default")
+    assert [e.round for e in found.exposures if e.client == "client-1"] == [1, 3, 5]
+    bound = max(float(e.raw["count"]) for e in found.exposures) * 0.5 / 2**8
+    assert len(same(found)) == 15 and max(same(found)) < bound
+    assert all(e.raw["count"] == e.seen["count"] for e in found.exposures)
+
+
+def test_under_masks_a_receiver_saw_the_total_only(runs):
+    found = material(runs["masks"], profile="default")
+    assert {e.cohort for e in found.exposures} == {5}
+    for number in (1, 3, 5):
+        mine = [e for e in found.exposures if e.round == number]
+        total = np.sum([e.raw["delta"] for e in mine], axis=0)
+        seen = mine[0].seen["delta"]
+        assert np.abs(total - seen).max() < 1.0 and np.corrcoef(total, seen)[0, 1] > 0.999
+        assert sum(e.raw["count"] for e in mine) == mine[0].seen["count"]
+
+
+def test_quick_looks_at_the_first_captured_round(runs):
+    assert {e.round for e in material(runs["masks"]).exposures} == {1}
+
+
+def test_without_capture_the_reason_is_said(runs):
+    found = material(runs["strict"])
+    assert not found.exposures and found.missing == "policy 'strict' forbids capture"
+
+
+def test_the_layout_finds_first_and_last_layer(runs):
+    layers = material(runs["masks"]).layers
+    assert layers.first[1][1] == layers.last_weight[1][0] == 8
+    assert layers.last_bias[0].stop == layers.last_weight[0].stop + layers.last_bias[1][0]
+    parts = (("w", (4, 8)), ("b", (8,)), ("v", (8, 3)), ("c", (3,)))
+
+    class Spec:
+        features, classes = 4, 3
+
+    shared = layers_of(parts, Spec, 40)  # FedPer: the head stays at the client
+    assert shared.first is not None and shared.last_weight is None and shared.last_bias is None
+
+
+def tampered(run: Run, folder: Path) -> Run:
+    import shutil
+
+    shutil.copytree(run.path, folder)
+    return Run(folder)
+
+
+def test_a_changed_capture_does_not_open(runs, tmp_path):
+    run = tampered(runs["masks"], tmp_path / "run")
+    (target,) = [f for f in (run.path / "captured/client-1").iterdir() if "-1-" in f.name]
+    data = bytearray(target.read_bytes())
+    data[-1] ^= 1
+    target.write_bytes(bytes(data))
+    assert "does not open" in material(run).missing
+
+
+def test_another_clients_or_rounds_capture_does_not_open(runs, tmp_path):
+    run = tampered(runs["masks"], tmp_path / "run")
+    folder = run.path / "captured"
+    first, last = sorted((folder / "client-1").iterdir())[:2]
+    first.write_bytes(last.read_bytes())
+    assert "does not open" in material(run, profile="default").missing
+
+
+def test_captured_bytes_must_be_those_of_the_ledger(runs, tmp_path):
+    run = tampered(runs["unsafe_plaintext"], tmp_path / "run")
+    ledger = run.path / "ledger" / "client-2.jsonl"
+    text = ledger.read_text()
+    entry = next(json.loads(line) for line in text.splitlines() if '"train.up.SUM"' in line)
+    ledger.write_text(text.replace(entry["commitment"], "0" * 64))
+    with pytest.raises(EvidenceError):
+        material(run)
+
+
+def test_when_the_days_are_over_the_keys_are_destroyed(tmp_path, monkeypatch):
+    mine = Captures("ab" * 16, tmp_path / "run", tmp_path / "keys")
+    mine.begin(30)
+    mine.safe("client-1").put("train-1-1", b"locked")
+    assert mine.open("client-1").get("train-1-1") == b"locked"
+    now = captures.today()
+    monkeypatch.setattr(captures, "today", lambda: now + timedelta(days=30))
+    mine.begin(30)  # a resumption does not prolong it
+    assert mine.open("client-1")
+    monkeypatch.setattr(captures, "today", lambda: now + timedelta(days=31))
+    with pytest.raises(UsageError, match="keys are not here"):
+        mine.open("client-1")
+    assert not list((tmp_path / "keys" / "captures").iterdir())
+
+
+def test_keys_whose_day_cannot_be_read_are_destroyed(tmp_path):
+    mine = Captures("ab" * 16, tmp_path / "run", tmp_path / "keys")
+    mine.begin(30)
+    mine.safe("client-1")
+    (tmp_path / "keys" / "captures" / ("ab" * 16) / "until").write_text("some day")
+    mine.sweep()
+    with pytest.raises(UsageError):
+        mine.open("client-1")
+
+
+def test_a_capture_that_cannot_be_written_ends_the_run(tmp_path, monkeypatch):
+    from secure_fgl.safes import FileSafe
+
+    def full(self: FileSafe, name: str, data: bytes) -> None:
+        if name.startswith("train-"):
+            raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(FileSafe, "put", full)
+    with pytest.raises(LedgerError, match="cannot be kept"):
+        play(tmp_path / "run")
+
+
+@pytest.mark.parametrize("name", ["fed_prox", "fed_per", "apfl", "fed_gate", "apfl_gate"])
+def test_every_algorithm_is_computed_again_with_its_memory(tmp_path, name):
+    run = play(tmp_path / "run", "unsafe_plaintext", name=name)
+    found = material(run, profile="default")
+    assert len(found.exposures) == 15 and not found.missing
+    scale = max(float(np.abs(e.raw["delta"]).max()) for e in found.exposures)
+    assert max(same(found)) < 0.05 * scale + 1e-2
+
+
+def test_local_training_says_no_update(tmp_path):
+    found = material(play(tmp_path / "run", "masks", name="local"))
+    assert not found.exposures and "no captured message holds" in found.missing
+
+
+def test_audit_attack_writes_its_verdicts_into_the_report(tmp_path):
+    words = ("--set", "algorithm.rounds=3", "--set", "policy=masks")
+    assert invoke("run", config(tmp_path), "--out", tmp_path / "run", *words).exit_code == 0
+    shown = invoke("audit", "attack", tmp_path / "run", "--format", "json")
+    assert shown.exit_code in (0, 3), shown.stderr
+    found = json.loads(shown.stdout)
+    assert {row["id"] for row in found["rows"]} >= {"A04", "A05", "A09", "A10"}
+    assert (tmp_path / "run" / "attacks.json").read_text() == shown.stdout
+    assert invoke("audit", "verify", tmp_path / "run").exit_code == 0
+    report = json.loads((tmp_path / "run" / "report" / "report.json").read_text())
+    assert [row["id"] for row in report["attacks"]] == [row["id"] for row in found["rows"]]
+    again = invoke("audit", "attack", tmp_path / "run", "--format", "json")
+    assert again.stdout == shown.stdout
+
+
+@pytest.mark.parametrize(
+    ("words", "text"),
+    [
+        (("--attacks", "A99"), "no attack 'A99'"),
+        (("--time-budget", "soon"), "is no time"),
+        (("--data", "/nowhere"), None),
+    ],
+)
+def test_bad_words_are_refused(tmp_path, words, text):
+    run = play(tmp_path / "run", "strict")
+    shown = invoke("audit", "attack", run.path, *words)
+    if text is None:
+        assert shown.exit_code in (0, 3)  # the generated data need no folder
+    else:
+        assert shown.exit_code == 2 and text in shown.stderr
