@@ -1,7 +1,8 @@
 """Sections 5 and 6: what ``attacks.json`` says, if it is about this run, and what follows from it.
 
 The file is data from outside: no ledger covers it. It is read strictly, and none of it is used if
-it belongs to another run, to another state of the ledgers, or contradicts itself.
+it belongs to another run, to another state of the ledgers, or says anything that its own figures do
+not give (`audits.attacks._reading`). Of another version's attacks no PASS counts.
 """
 
 from __future__ import annotations
@@ -9,8 +10,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence, Set
 from dataclasses import dataclass
 
-from audits.attacks import heads_digest
+from audits import words
+from audits.attack_words import named, sentence, untested, warning
+from audits.attacks import attacks, code_digest, heads_digest, seed_of
 from audits.attacks._payloads import PAYLOADS, not_tested
+from audits.attacks._reading import report_doubt
 from audits.attacks.models import AttackReport, AttackRow, Claim, NotTested
 from audits.findings import made
 from audits.models import Egress, Finding, Line, Severity, State
@@ -21,6 +25,10 @@ from protocols.errors import EvidenceError
 QUESTION = "Can a person be singled out?"
 NO_FILE = "No attack was run on what left."
 RUN = "These attacks were run on this run, with its ledgers as they are."
+FOREIGN = (
+    "These attacks were run on this run, with its ledgers as they are, by another version of the "
+    "program: no PASS of theirs is counted."
+)
 SEVERITY: dict[str, Severity] = {
     "A04": "medium",
     "A07": "medium",
@@ -29,10 +37,14 @@ SEVERITY: dict[str, Severity] = {
     "A11": "critical",
 }
 """Of an attack that succeeds: labels, links and properties are medium, a falsified claim is
-critical; what is not listed (members, interactions, single clients) is high."""
+critical; what is not listed (members, interactions, single clients) is high. A row that only warns
+is medium: see :func:`severity`."""
 QUIET = {"P03", "P04", "P17", "P18", "P20"}  # control plane, metadata, what nobody can read
-_GRAVEST = ("FAIL", "ERROR", "INVALID", "INCONCLUSIVE", "PASS", "NOT_APPLICABLE")
-_SLACK = 1e-3  # figures are rounded to four places, intervals outwards
+_UNDECIDED = ("ERROR", "INVALID", "INCONCLUSIVE", "NOT_TESTED")
+_SAID = ("FAIL", *_UNDECIDED, "PASS")  # in the strip, the gravest first
+_SILENT = ("NOT_APPLICABLE", "NOT_TESTED", "ERROR")  # verdicts of rows that looked at nothing
+_FOREIGN = "Another version of these attacks says PASS, which is not counted: "
+_LONGEST = 600  # of a reason
 
 
 @dataclass(frozen=True)
@@ -78,14 +90,41 @@ def outcome(case: Case, egress: Sequence[Egress]) -> Outcome:
             "Run secure-fgl audit attack on this run again, and find out where the file came from.",
         )
         return _none(sent, why, refused)
+    foreign = found.code_digest != code_digest()
     about = Tried(
-        state=RUN,
+        state=FOREIGN if foreign else RUN,
         used=True,
         profile=found.profile,
         seed=str(found.seed),
         code_digest=found.code_digest,
     )
-    return Outcome(about, found.rows, tuple(_overlooked(case, found, sent)), found.claims)
+    overlooked = tuple(_overlooked(case, found, sent))
+    if not foreign:
+        return Outcome(about, found.rows, overlooked, found.claims)
+    rows, claims = map(_uncounted, found.rows), map(_unproved, found.claims)
+    return Outcome(about, tuple(rows), overlooked, tuple(claims), (_other_version(found),))
+
+
+def _other_version(found: AttackReport) -> Finding:
+    return made(
+        "ATTACKS_OTHER_VERSION",
+        "medium",
+        f"The attacks were run by another version of the program (code {found.code_digest[:12]}, "
+        f"here {code_digest()[:12]}). Their rows are shown, and no PASS among them counts.",
+        "Run secure-fgl audit attack on this run again, with this version.",
+    )
+
+
+def _uncounted(row: AttackRow) -> AttackRow:
+    if row.verdict != "PASS":
+        return row
+    reason = f"{_FOREIGN}{row.reason}"[:_LONGEST]
+    return row.model_copy(update={"verdict": "INCONCLUSIVE", "reason": reason})
+
+
+def _unproved(claim: Claim) -> Claim:
+    stands = claim.status == "not_falsified"
+    return claim.model_copy(update={"status": "untested"}) if stands else claim
 
 
 def _none(sent: Set[str], state: str, *refused: Finding) -> Outcome:
@@ -96,15 +135,18 @@ def _none(sent: Set[str], state: str, *refused: Finding) -> Outcome:
 
 def _read(case: Case) -> AttackReport:
     found = AttackReport.parse(case.view.attacks_text)
+    heads = heads_digest(case.book)
     for wrong, what in (
         (found.run != case.roster_file.run, "it is about another run"),
         (found.plan_digest != case.plan_digest, "it is about another plan"),
-        (found.heads_digest != heads_digest(case.book), "the ledgers have changed since"),
+        (found.heads_digest != heads, "the ledgers have changed since"),
         (not _plain(found.model_dump()), "it holds text or numbers that nobody can read"),
-        (not all(map(_passes, found.rows)), "a verdict in it is not what its figures give"),
     ):
         if wrong:
             raise EvidenceError("files", what)
+    doubt = report_doubt(found, attacks(), lambda id: seed_of(heads, id, found.seed))
+    if doubt:
+        raise EvidenceError("files", doubt)
     return found
 
 
@@ -119,26 +161,10 @@ def _plain(value: object) -> bool:
     return not isinstance(value, int) or value < 1 << 63
 
 
-def _passes(row: AttackRow) -> bool:
-    """Tell whether a PASS is borne out by its own figures; other verdicts promise nothing."""
-    if row.verdict != "PASS":
-        return True
-    prior, seen, lead, gap = row.prior, row.protected, row.raw_gap, row.gap
-    if prior is None or seen is None or lead is None or gap is None:
-        return False
-    return (
-        float(lead.low) >= float(row.gate) - _SLACK
-        and float(gap.high) <= float(row.margin) + _SLACK
-        and float(gap.value) >= float(seen.value) - float(prior.value) - _SLACK
-    )
-
-
 def _overlooked(case: Case, found: AttackReport, sent: Set[str]) -> Iterator[NotTested]:
     """Yield what was sent and no row looked at, whatever the file itself counts as tested."""
     looked = {
-        row.payload
-        for row in found.rows
-        if row.verdict not in ("NOT_APPLICABLE", "ERROR") and row.prior is not None
+        row.payload for row in found.rows if row.verdict not in _SILENT and row.prior is not None
     }
     said = {one.payload: one.why for one in found.not_tested}
     for one in not_tested(case.plan, case.policy, looked, said):
@@ -151,8 +177,8 @@ def _succeeded(found: Outcome) -> Iterator[Finding]:
         if row.verdict == "FAIL":
             yield made(
                 f"ATTACK_{row.id}",
-                SEVERITY.get(row.id, "high"),
-                f"{_named(row)} succeeds on {row.payload}, {row.what}: {figures(row)}.",
+                severity(row),
+                f"{_named(row)} succeeds on {named(row.payload)}, {row.what}: {figures(row)}.",
                 "Protect this payload better (larger cohorts, noise, fewer rounds), or do not let "
                 f"it leave; secure-fgl audit explain {row.id} tells what the figure means.",
                 item=row.what,
@@ -172,12 +198,12 @@ def _succeeded(found: Outcome) -> Iterator[Finding]:
 
 def _undecided(found: Outcome) -> Iterator[Finding]:
     for row in found.rows:
-        if row.verdict in ("INCONCLUSIVE", "INVALID", "ERROR"):
+        if row.verdict in _UNDECIDED:
             about = f"{row.payload or 'this run'}{f', {row.what}' if row.what else ''}"
             yield made(
                 f"{row.verdict}_{row.id}",
                 "info",
-                f"{_named(row)} on {about}, decides nothing: {row.reason.rstrip('.')}.",
+                f"{_named(row)} on {about}, {_open(row)}: {row.reason.rstrip('.')}.",
                 "Read it as not tested. The reason says what would be needed.",
                 item=row.what,
                 payload=row.payload,
@@ -211,47 +237,64 @@ def figures(row: AttackRow) -> str:
     )
 
 
+def severity(row: AttackRow) -> Severity:
+    """Return how grave it is that a row's attack succeeds; a warning is no proof of recovery."""
+    return "medium" if warning(row) else SEVERITY.get(row.id, "high")
+
+
+def _open(row: AttackRow) -> str:
+    return "was not tested" if row.verdict == "NOT_TESTED" else "decides nothing"
+
+
 def worst(rows: Iterable[AttackRow]) -> list[AttackRow]:
-    """Return the worst row of each payload, by verdict and then by what it gains, by payload."""
-    found: dict[str, AttackRow] = {}
-    for row in sorted(rows, key=_gravity):
-        found.setdefault(row.payload, row)
-    return [found[payload] for payload in sorted(found)]
+    """Return the worst row of every attack on every payload, the gravest first.
+
+    By verdict; of those that fail, a warning comes last; then by what is gained.
+    """
+    found: dict[tuple[str, str], AttackRow] = {}
+    for row in sorted((row for row in rows if row.verdict in _SAID), key=_gravity):
+        found.setdefault((row.id, row.payload), row)
+    return list(found.values())
 
 
-def _gravity(row: AttackRow) -> tuple[int, float]:
-    return _GRAVEST.index(row.verdict), -float(row.gap.value) if row.gap is not None else 0.0
+def _gravity(row: AttackRow) -> tuple[int, bool, float]:
+    gained = float(row.gap.value) if row.gap is not None else 0.0
+    return _SAID.index(row.verdict), warning(row), -gained
 
 
 def singled_out(found: Outcome, egress: Sequence[Egress], *, noised: bool) -> Line:
     """Return the third line of the verdict strip: the worst attack per payload."""
-    rows = [row for row in worst(found.rows) if row.verdict != "NOT_APPLICABLE"]
-    left = ", ".join(one.payload for one in found.not_tested)
-    if not rows:
+    rows = worst(found.rows)
+    left = untested([one.payload for one in found.not_tested])
+    if all(row.verdict == "NOT_TESTED" for row in rows):
         how = "with their noise" if noised else "as they are"
         known = f"the totals of each cohort are disclosed {how}"
         if any(row.unsafe for row in egress):
             known = "what left in clear can be read in full by whoever received it"
-        answer = f"Not tested. {found.tried.state} Known without a test: {known}."
+        why = "".join(f" {sentence(row)}." for row in rows)
+        answer = f"Not tested. {found.tried.state}{why} Known without a test: {known}."
         return Line(question=QUESTION, answer=answer, state="NOT TESTED")
     broken = any(claim.status == "falsified" for claim in found.claims)
-    said = [_sentence(row) for row in rows]
+    lost = {row.payload for row in rows if row.verdict == "FAIL"}
+    said = [sentence(row) for row in rows if row.verdict != "PASS" or row.payload not in lost]
     if broken:
-        said.insert(0, "A claimed epsilon is falsified")
+        said.insert(0, "A claim of privacy is falsified: more is disclosed than was counted")
     if left:
-        said.append(f"Not tested: {left}")
+        said.append(f"No attack looked at {left}")
     state: State = "OK"
     if left or any(row.verdict != "PASS" for row in rows):
         state = "ATTENTION"
-    if broken or any(row.verdict == "FAIL" for row in rows):
+    if broken or any(row.verdict == "FAIL" and not warning(row) for row in rows):
         state = "FAIL"
     return Line(question=QUESTION, answer=f"{'. '.join(said)}.", state=state)
 
 
-def _sentence(row: AttackRow) -> str:
-    about = f"{row.payload or 'The run'}: {_named(row)}"
-    if row.verdict == "FAIL":
-        return f"{about} succeeds: {figures(row)}"
-    if row.verdict == "PASS":
-        return f"{about}: no evidence above prior within \u00b1{row.margin}, {figures(row)}"
-    return f"{about}: {row.verdict}, {row.reason.rstrip('.')}"
+def tally(found: Outcome) -> str:
+    """Return how many attacks there are, and in how many rows: ``4 attacks in 9 rows``."""
+    count = len({row.id for row in found.rows})
+    return f"{words.plural(count, 'attack')} in {words.plural(len(found.rows), 'row')}"
+
+
+def undecided(found: Outcome) -> list[str]:
+    """Return the ids of the attacks that decided nothing in at least one row."""
+    return sorted({row.id for row in found.rows if row.verdict in _UNDECIDED})

@@ -78,7 +78,7 @@ _FACTS: dict[str, dict[str, type]] = {
 _OPTIONAL: dict[str, dict[str, type]] = {
     "key": {"scheme": str},
     "budget": {"unit": str},
-    "heads": {"heard": int, "missing": int, "number": int},
+    "heads": {"heard": int, "items": int, "missing": int},
     "refusal": {"detail": str},
     "close": {"result": dict},
 }

@@ -6,6 +6,9 @@ How grave a change is: a finding has its severity, and so has an attack that fai
 is critical if it is about a claim, medium if it reads labels, links or attributes, else high. A
 larger epsilon, a new item, field or recipient and a lost guard are high (critical in clear); a new
 item that is nothing but control plane, a value that moved without failing and more bytes are low.
+
+What an attack found is fixed only if it ran again and no longer finds it. A FAIL behind which no
+attack ran again is "no longer measured", as grave as it was, and counts like one that is new.
 """
 
 from __future__ import annotations
@@ -20,7 +23,7 @@ from audits.models import Report, Severity
 from audits.sections import Change, Changes, Move
 from audits.snapshot import Measured, Noted, Sent, Snapshot, Spent, excerpt, read_snapshot
 
-__all__ = ["STILL", "changes", "since"]
+__all__ = ["STILL", "changes", "lost", "since"]
 
 Kind = Literal["finding", "attack", "epsilon", "egress"]
 T = TypeVar("T")
@@ -29,6 +32,11 @@ _LADDER: tuple[Severity, ...] = ("critical", "high", "medium", "low", "info")
 _MOVES: tuple[Move, ...] = ("new", "worse", "no longer measured", "better", "fixed")
 _CLAIMS, _MILD = ("A10", "A11"), ("A04", "A07", "A08")
 _MEASURED = ("PASS", "FAIL")
+_RAN = (*_MEASURED, "INCONCLUSIVE", "INVALID")
+_DECIDED = "ATTACK_"
+_UNDECIDED = ("INCONCLUSIVE_", "INVALID_", "ERROR_", "NOT_TESTED_")
+_CLAIM = "CLAIM_FALSIFIED"
+_FILE = ("ATTACKS_REFUSED", "ATTACKS_OTHER_VERSION")
 _UNSAFE = "unsafe_clear"
 _CONTROL = {"P18", "P20"}  # keys, rosters, refusals: derived from nobody's data
 
@@ -60,6 +68,18 @@ def changes(old: Snapshot, new: Snapshot) -> Changes:
         same=len(there - {change.fingerprint for change in found}),
         changes=tuple(found),
     )
+
+
+def lost(change: Change) -> bool:
+    """Tell whether an attack succeeded before and was not run again: nobody knows that it is gone.
+
+    The earlier report's waivers do not count here: whether they still hold is not in a baseline.
+    """
+    if change.move != "no longer measured":
+        return False
+    if change.kind == "attack":
+        return change.old.startswith("FAIL")
+    return change.kind == "finding" and change.what.startswith((_DECIDED, _CLAIM))
 
 
 def _notes(old: Snapshot, new: Snapshot) -> Iterator[str]:
@@ -107,7 +127,6 @@ def _findings(old: Snapshot, new: Snapshot) -> Iterator[Change]:
     def gravest(rows: Sequence[Noted]) -> list[Noted]:
         return sorted(rows, key=lambda f: _LADDER.index(f.severity))
 
-    tried = {_finding_of(row) for row in new.attacks if row.verdict in _MEASURED}
     pairs = _pairs(gravest(old.findings), gravest(new.findings), lambda f: f.fingerprint)
     for mark, was, now in pairs:
         move: Move | None = None
@@ -115,7 +134,7 @@ def _findings(old: Snapshot, new: Snapshot) -> Iterator[Change]:
         if was is None:
             move = "new"
         elif now is None:
-            move = "no longer measured" if _untried(was, tried) else "fixed"
+            move = "no longer measured" if _untried(was, new) else "fixed"
         elif was.severity != now.severity:
             graver = _LADDER.index(now.severity) < _LADDER.index(was.severity)
             move = "worse" if graver else "better"
@@ -137,16 +156,29 @@ def _finding_of(row: Measured) -> tuple[str, str, str]:
     return f"ATTACK_{row.id}", row.payload, row.what
 
 
-def _untried(finding: Noted, tried: set[tuple[str, str, str]]) -> bool:
-    """Tell whether a finding is gone only because the attack behind it was not run again."""
-    about = (finding.rule, finding.payload, finding.item)
-    return finding.rule.startswith("ATTACK_") and about not in tried
+def _untried(finding: Noted, new: Snapshot) -> bool:
+    """Tell whether a finding is gone only because no attack looked again at what it is about."""
+    rule, about = finding.rule, (finding.payload, finding.item)
+    if rule == "NOT_TESTED":  # a kind of payload, or an attack on one
+        leaves = any(finding.payload in route.payloads for route in new.sent)
+        rows = [row for row in new.attacks if row.payload == finding.payload]
+        rows = [row for row in rows if finding.item in ("", row.what)]
+        return leaves and not any(row.verdict in _RAN for row in rows)
+    if rule in _FILE:
+        return not any(row.verdict in _RAN for row in new.attacks)
+    if rule == _CLAIM:
+        return not any(row.id in _CLAIMS and row.verdict in _MEASURED for row in new.attacks)
+    family = next((start for start in (_DECIDED, *_UNDECIDED) if rule.startswith(start)), "")
+    enough = _MEASURED if family == _DECIDED else _RAN
+    tried = {(row.id, row.payload, row.what) for row in new.attacks if row.verdict in enough}
+    return bool(family) and (rule.removeprefix(family), *about) not in tried
 
 
 def _attacks(old: Snapshot, new: Snapshot) -> Iterator[Change]:
     told = {(f.rule, f.payload, f.item): f for f in (*old.findings, *new.findings)}
     for mark, was, now in _pairs(old.attacks, new.attacks, _of_attack):
-        one, move = now or was, _attack(was, now)
+        move = _attack(was, now)
+        one = was if move == "no longer measured" else now or was
         if move is not None and one is not None:
             finding = told.get(_finding_of(one))
             yield Change(
@@ -156,7 +188,7 @@ def _attacks(old: Snapshot, new: Snapshot) -> Iterator[Change]:
                 severity=_gravity(one, finding),
                 old=_shown(was),
                 new=_shown(now),
-                waived=now is not None and finding is not None and finding.waived,
+                waived=one is now and finding is not None and finding.waived,
                 fingerprint=mark,
             )
 

@@ -23,7 +23,7 @@ _ATTACKED = (
     "An attack is run four times: on what the receiver learnt, on the message before protection "
     "(raw control), on another client's message or on noise (null control), and without any "
     "message (prior). All values are means over clients with 95 % intervals from a bootstrap over "
-    "clients, drawn from the heads of the ledgers."
+    "clients, drawn from the heads of the ledgers; facts (A09) and proved bounds (A10) have none."
 )
 _JUDGED = (
     "PASS needs an attack that succeeds on the raw message, a null control at chance, and an "

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from audits import words
-from audits.attack_rows import Outcome
+from audits.attack_rows import Outcome, tally
 from audits.models import Account, Egress, Finding, PlanDiff
 from audits.sections import Obligation
 from audits.steps import Verification
@@ -108,7 +108,7 @@ def _there(
     evidence: Verification,
     limits: Sequence[str],
 ) -> Mapping[str, str]:
-    tested = f"{words.plural(len(tried.rows), 'attack row')}, {len(tried.not_tested)} not tested"
+    tested = f"{tally(tried)}, {words.plural(len(tried.not_tested), 'payload')} not tested"
     waived = sum(finding.waiver is not None for finding in found)
     return {
         "scope": "1 Scope: who sent what to whom",

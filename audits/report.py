@@ -19,7 +19,7 @@ from audits.method import method
 from audits.models import Finding, Head, Integrity, Report, StepFacts, Subject
 from audits.obligations import obligations
 from audits.roles import role_views
-from audits.scope import rounds, scope
+from audits.scope import rounds, scope, smallest_opened
 from audits.sections import Fact
 from audits.snapshot import read_snapshot
 from audits.steps import Case, Verification, run_checks
@@ -63,6 +63,7 @@ def report_of(case: Case) -> Report:
     releases, simulated = case.book.releases(), case.roster_file.simulated
     diff, egress = plan_diff(case.book, releases, yardstick), roll_up(releases, yardstick)
     gone, spent, tried = dropouts(case), accounts(case), outcome(case, egress)
+    smallest = smallest_opened(case.book)
     cautions = limits(case.plan, case.policy, simulated=simulated, attacked=tried.tried.used)
     known = findings(
         case.plan, diff, egress, gone, spent[0], evidence, case.result, simulated=simulated
@@ -72,11 +73,11 @@ def report_of(case: Case) -> Report:
         subject=_subject(case),
         transport=case.roster_file.transport,
         notes=notes(case.plan, egress, evidence, simulated=simulated),
-        summary=summary(case.plan, case.policy, diff, egress, gone),
+        summary=summary(case.plan, case.policy, diff, egress, gone, smallest),
         verdict_strip=strip(
             diff, egress, found, evidence, spent, tried, len(cautions), simulated=simulated
         ),
-        scope=scope(case.plan, egress),
+        scope=scope(case.plan, egress, smallest),
         parties=parties(case.book, yardstick),
         plan_diff=diff,
         rounds=rounds(case.plan, releases, yardstick),

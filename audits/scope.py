@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 
 from audits import words
-from audits.book import Sent
+from audits.book import Book, Sent
 from audits.drift import Yardstick
 from audits.models import Egress
 from audits.sections import Fact, Flow, RoundBytes, RoundPart, Scope
@@ -22,12 +22,13 @@ MOST_ROUNDS = 10_000  # of a plan, listed one by one; beyond, those in which som
 _Route = tuple[str, str]
 
 
-def scope(plan: Plan, egress: Sequence[Egress]) -> Scope:
+def scope(plan: Plan, egress: Sequence[Egress], smallest: int | None) -> Scope:
     """Return section 1 of a report.
 
     Args:
         plan: of the run.
         egress: its roll-up, from :func:`audits.inventory.roll_up`.
+        smallest: from :func:`smallest_opened`.
     """
     data = plan.data
     return Scope(
@@ -39,10 +40,23 @@ def scope(plan: Plan, egress: Sequence[Egress]) -> Scope:
             Fact(name="Input features of a record", value=words.number(data.features)),
             Fact(name="Classes", value=words.number(data.classes)),
             Fact(name="Training records of one site, at most", value=words.number(data.records)),
+            Fact(
+                name="Smallest cohort allowed by the policy",
+                value=words.plural(plan.smallest_cohort, "client"),
+            ),
+            Fact(
+                name="Smallest cohort that was opened",
+                value="none was" if smallest is None else words.plural(smallest, "client"),
+            ),
         ),
         flows=tuple(_flows(egress)),
         unknown=UNKNOWN,
     )
+
+
+def smallest_opened(book: Book) -> int | None:
+    """Return over how few clients a total was opened, by the ledgers; None if none was opened."""
+    return min((entry["survivors"] for _, entry in book.of_kind("open")), default=None)
 
 
 def _flows(egress: Sequence[Egress]) -> list[Flow]:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from audits import words
-from audits.attack_rows import NO_FILE, Outcome, singled_out
+from audits.attack_rows import NO_FILE, Outcome, singled_out, undecided
+from audits.attack_words import untested
 from audits.findings import SEVERITIES
 from audits.models import Account, Dropouts, Egress, Finding, Line, PlanDiff, State
 from audits.steps import Verification
@@ -22,7 +23,9 @@ BROKEN = "EVIDENCE BROKEN: do not rely on this report"
 _MOST_NAMED = 3  # waivers in the strip; all stand under the findings
 _ATTACKED = (
     "An attack that fails shows that this attack failed, not that none succeeds. attacks.json is "
-    "in no ledger: whoever doubts a figure runs the attack again, with the same seed."
+    "in no ledger: its verdicts are made again from its figures, but made-up figures that agree "
+    "with each other can only be found by running the attack again (secure-fgl audit attack, with "
+    "the same seed and version, gives equal bytes)."
 )
 
 
@@ -40,9 +43,24 @@ def notes(
 
 
 def summary(
-    plan: Plan, policy: PrivacyPolicy, diff: PlanDiff, egress: Sequence[Egress], gone: Dropouts
+    plan: Plan,
+    policy: PrivacyPolicy,
+    diff: PlanDiff,
+    egress: Sequence[Egress],
+    gone: Dropouts,
+    smallest: int | None,
 ) -> str:
-    """Return the first paragraph: who trained what together, and what left the clients."""
+    """Return the first paragraph: who trained what together, and what left the clients.
+
+    Args:
+        plan: of the run, like `policy`.
+        policy: see there.
+        diff: planned against seen.
+        egress: what left, rolled up.
+        gone: who vanished.
+        smallest: clients in the smallest total that was opened, from
+            :func:`audits.scope.smallest_opened`.
+    """
     up = _up(egress)
     unsafe = sum(row.count for row in up if row.unsafe)
     sums = [row for row in up if row.disclosure == Disclosure.SUM and not row.unsafe]
@@ -58,8 +76,13 @@ def summary(
     if sums:
         sentences.append(
             f"{words.plural(sum(r.count for r in sums), 'envelope')} of these carried what the "
-            f"clients computed ({words.protection(sums[0].protection)}), and only totals over at "
-            f"least {words.plural(plan.smallest_cohort, 'client')} were opened."
+            f"clients computed ({words.protection(sums[0].protection)}); "
+            + (
+                f"the smallest total that was opened is over {words.plural(smallest, 'client')} "
+                f"(the policy asks for at least {words.number(plan.smallest_cohort)})."
+                if smallest is not None
+                else "no total of them was opened."
+            )
         )
     if gone.vanished:
         count = len({v.client for v in gone.vanished})
@@ -184,11 +207,13 @@ def _remains(found: Sequence[Finding], tried: Outcome, limit_count: int) -> Line
     counts = {s: sum(f.severity == s and f.waiver is None for f in found) for s in SEVERITIES}
     listed = ", ".join(f"{count} {name}" for name, count in counts.items() if count)
     waivers = [(f.id, f.waiver) for f in found if f.waiver is not None]
-    open_rows = sum(row.verdict in ("INCONCLUSIVE", "INVALID", "ERROR") for row in tried.rows)
-    left = ", ".join(one.payload for one in tried.not_tested)
+    unsure, left = undecided(tried), untested([one.payload for one in tried.not_tested])
     said = [f"Not tested: {left}" if left else "Every kind of payload that left was tested"]
-    if open_rows:
-        said.append(f"{words.plural(open_rows, 'attack')} decided nothing")
+    if unsure:
+        said.append(
+            f"{words.plural(len(unsure), 'attack')} decided nothing, or not all that was asked "
+            f"({', '.join(unsure)})"
+        )
     said.append(
         f"{words.plural(len(found) - len(waivers), 'open finding')} ({listed or 'none'}) and "
         f"{words.plural(limit_count, 'stated limit')}, all listed below"

@@ -6,8 +6,9 @@ cannot be waived, and neither can exit codes 5, 6 and 7, which are not read from
 
 ``audit report`` takes a file over into the run as ``waivers.json`` and writes the day of judgement
 into it. Expiry is judged against that day and no clock, so that ``audit verify`` renders the same
-report later. The file is not signed by the parties: who accepts is a matter between people, and the
-report shows the name.
+report later. No waiver holds for more than `LONGEST` days from it: nobody accepts for ever. The
+file is not signed by the parties: who accepts is a matter between people, and the report shows the
+name.
 """
 
 from __future__ import annotations
@@ -30,15 +31,29 @@ from crypto.errors import CryptoError
 from protocols.errors import EvidenceError, PolicyError
 from protocols.strict import Strict, problems, read_yaml
 
-__all__ = ["UNWAIVABLE", "Kept", "Waiver", "apply", "judged_again", "read_kept", "taken", "waived"]
+__all__ = [
+    "LONGEST",
+    "UNWAIVABLE",
+    "Kept",
+    "Waiver",
+    "apply",
+    "judged_again",
+    "read_kept",
+    "taken",
+    "waived",
+]
 
 UNWAIVABLE = ("EVIDENCE_BROKEN", "UNPLANNED")
 """Rules that no waiver covers, besides every critical finding."""
 
+LONGEST = 366
+"""Days from the day of judgement to a waiver's last day, at most."""
+
 _LIMIT = 1 << 20  # bytes; a waiver takes about 300
 _FIX = (
     "write a list of entries {fingerprint: 64 hex digits, or rule: NAME (with payload: or item: if "
-    "wanted), owner: NAME, reason: TEXT, until: YYYY-MM-DD}; findings.csv has the fingerprints"
+    "wanted), owner: NAME, reason: TEXT, until: YYYY-MM-DD, at most 366 days from "
+    "today}; findings.csv has the fingerprints"
 )
 
 
@@ -113,6 +128,17 @@ class Kept(Strict):
     judged: Day
     waivers: tuple[Waiver, ...] = Setting(max_length=1000)
 
+    @model_validator(mode="after")
+    def _not_for_ever(self) -> Kept:
+        last = date.fromisoformat(self.judged).toordinal() + LONGEST
+        for place, waiver in enumerate(self.waivers):
+            if date.fromisoformat(waiver.until).toordinal() > last:
+                raise ValueError(
+                    f"waivers.{place}.until: lies more than {LONGEST} days after {self.judged}, "
+                    "the day on which it is judged"
+                )
+        return self
+
     def text(self) -> bytes:
         """Return the canonical JSON in which it is kept."""
         return canonical(self.model_dump(mode="json"))
@@ -126,7 +152,8 @@ def taken(data: bytes, day: date) -> bytes:
         day: of judgement.
 
     Raises:
-        PolicyError: not such a list; an owner, a reason or an expiry is missing.
+        PolicyError: not such a list; an owner, a reason or an expiry is missing, or the expiry lies
+            more than `LONGEST` days ahead.
     """
     try:
         found = read_yaml(data.decode("utf-8"))

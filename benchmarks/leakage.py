@@ -21,7 +21,7 @@ from typing import Any
 ALGORITHMS = ("local", "fed_avg", "fed_prox", "fed_per", "apfl", "fed_gate", "apfl_gate")
 POLICIES = ("unsafe_plaintext", "pilot", "strict")
 COHORTS = (3, 4, 5, 10, 20, 50)
-GRAVITY = ("FAIL", "INVALID", "ERROR", "INCONCLUSIVE", "PASS", "NOT_APPLICABLE")
+GRAVITY = ("FAIL", "INVALID", "ERROR", "INCONCLUSIVE", "PASS", "NOT_TESTED", "NOT_APPLICABLE")
 Settings = dict[str, Any]
 MODEL: Settings = {"hidden": 64, "lr": 0.1, "optimiser": "sgd", "dropout": 0.0}
 
@@ -83,26 +83,41 @@ def run(options: argparse.Namespace) -> None:
 
 
 def show(options: argparse.Namespace) -> None:
-    """Print every table of FILE as Markdown: the gravest row of each attack and question."""
+    """Print every table of FILE as Markdown: the gravest row of each attack, then its controls."""
     lines = [json.loads(line) for line in Path(options.file).read_text("utf-8").splitlines()]
     for table in dict.fromkeys(line["table"] for line in lines):
-        print(f"\n{table}\n\n| run | attack | prior | raw | null | left | verdict |")
-        print("|---|---|---|---|---|---|---|")
-        for line in (line for line in lines if line["table"] == table):
-            for row in _worst(line):
-                print(f"| {line['label']} | {' | '.join(row)} |")
+        mine = [line for line in lines if line["table"] == table]
+        ids = sorted({row["id"] for line in mine for row in line.get("rows", ())})
+        print(f"\n{table}\n\n| run | {' | '.join(ids)} |\n|{'---|' * (len(ids) + 1)}")
+        for line in mine:
+            if "refused" in line:
+                print(f"| {line['label']} | refused: {line['refused']} |{' |' * (len(ids) - 1)}")
+                continue
+            cells = (_left(_worst(line, id)) for id in ids)
+            print(f"| {line['label']} | {' | '.join(cells)} |")
+        print("\n| run | attack | prior | raw | null | left |\n|---|---|---|---|---|---|")
+        for line in mine:
+            for id in ids if "rows" in line else ():
+                row = _worst(line, id)
+                if row["prior"] is not None and id in ("A04", "A05"):
+                    values = (row[name] for name in ("prior", "raw", "null", "protected"))
+                    figures = " | ".join(
+                        f"{v['value']} ({v['low']} to {v['high']})" for v in values
+                    )
+                    print(f"| {line['label']} | {id} {row['what']} | {figures} |")
 
 
-def _worst(line: dict[str, Any]) -> Iterator[tuple[str, ...]]:
-    if "refused" in line:
-        yield ("–", "–", "–", "–", "–", f"refused: {line['refused']}")
-        return
-    for id in sorted({row["id"] for row in line["rows"]}):
-        mine = [row for row in line["rows"] if row["id"] == id]
-        row = min(mine, key=lambda found: GRAVITY.index(found["verdict"]))
-        values = (row[name] for name in ("prior", "raw", "null", "protected"))
-        cells = (f"{v['value']} ({v['low']} to {v['high']})" if v else "–" for v in values)
-        yield (f"{id} {row['what']}", *cells, row["verdict"].replace("_", " "))
+def _worst(line: Settings, id: str) -> Settings:
+    mine = [row for row in line["rows"] if row["id"] == id]
+    found: Settings = min(mine, key=lambda row: GRAVITY.index(row["verdict"]))
+    return found
+
+
+def _left(row: Settings) -> str:
+    seen, verdict = row["protected"], str(row["verdict"]).replace("_", " ")
+    if seen is None:
+        return verdict.lower()
+    return f"**{verdict}** {seen['value']} ({seen['low']} to {seen['high']})"
 
 
 def main() -> None:

@@ -36,7 +36,7 @@ class Place(SealedMessage):
     """
 
     exchange: int = count(unit="exchange", meaning="the last in which the client was heard")
-    number: int = count(unit="envelope", meaning="how many of that exchange are here")
+    items: int = count(unit="bit", meaning="bit i: its envelope of the i-th client item is here")
     proof: bytes = blob(
         "heads_proof", unit="byte", meaning="path from the client's line to the root"
     )

@@ -1,8 +1,8 @@
 """Clients as witnesses of each other's ledgers: one root over all clients' heads with every Ask.
 
-The aggregator keeps a line for each client: the last exchange in which it heard the client, how
-many envelopes of it came, and a digest over those envelopes' commitments and over the heads of the
-client's ledger that they were signed with. With every Ask, and once more after the last, it gives
+The aggregator keeps a line for each client: the last exchange in which it heard the client, and of
+each envelope that came its item, its commitment and the head of the client's ledger that it was
+signed with. With every Ask, and once more after the last, it gives
 all clients the Merkle root over these lines (RFC 9162, padded to a power of two), and each client
 its own line with the path to the root. The client
 
@@ -13,39 +13,52 @@ its own line with the path to the root. The client
 So from then on every client's signature covers every other client's ledger. Whoever wants to change
 an entry afterwards has to change the ledgers of all clients that answered a later Ask.
 
-Who sees what: a client sees digests over 32 random-looking bytes each, and how many of its own
+Who sees what: a client sees digests over commitments that nobody can guess, and which of its own
 envelopes arrived. What breaks it: all clients and the aggregator rewriting together; heads that
 somebody else holds show that too. A receipt that the aggregator leaves out is recorded by the
-client (`missing`), and told from a lost envelope by nobody.
+client (`missing`), and told from a lost envelope by nobody; so a lost envelope never ends a run.
 """
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from crypto.errors import CryptoError
 from crypto.merkle import HASH_BYTES, leaf_hash, perfect_tree, verify_inclusion
-from protocols.envelope import NONE
 from protocols.errors import BadEnvelope
+from protocols.plan import Item
+from protocols.roster import Role
 
-Line = tuple[int, int, str]
-"""Last exchange heard, envelopes of it, digest (hex) over them; SILENT before the first."""
-SILENT: Line = (0, 0, NONE)
+Said = dict[str, tuple[str, str]]
+"""Envelopes of one exchange: item -> its commitment and the ledger head in its header (hex)."""
+Line = tuple[int, Said]
+"""The last exchange in which a client was heard, and what of it came."""
+SILENT: Line = (0, {})
+MOST_ITEMS = 53  # that clients send; a place names them in one exact number
 
 
-def heard(line: Line, exchange: int, commitment: str, head: str) -> Line:
+def heard(line: Line, exchange: int, item: str, commitment: str, head: str) -> Line:
     """Return a client's line after one more envelope.
 
     Args:
         line: before it.
         exchange: the envelope's.
+        item: the envelope's plan item, of which there is one in an exchange.
         commitment: to its bytes (hex).
         head: of the client's ledger, as its header says (hex).
     """
-    _, number, digest = line if line[0] == exchange else (exchange, 0, NONE)
-    content = f"secure-fgl/heard\0{digest}\0{commitment}\0{head}".encode()
-    return exchange, number + 1, hashlib.sha256(content).hexdigest()
+    said = line[1] if line[0] == exchange else {}
+    return exchange, {**said, item: (commitment, head)}
+
+
+def client_items(items: Iterable[Item]) -> tuple[str, ...]:
+    """Return what clients send, in the plan's order: what the bits of a place stand for."""
+    return tuple(item.id for item in items if item.sender == str(Role.CLIENT))
+
+
+def word_of(said: Iterable[str], items: Sequence[str]) -> int:
+    """Return the word whose bit i says that item i is there."""
+    return sum(1 << items.index(item) for item in said)
 
 
 def proof_bytes(clients: int) -> int:
@@ -79,39 +92,40 @@ def check_place(client: str, clients: Sequence[str], line: Line, proof: bytes, r
 
 
 def _leaf(client: str, line: Line) -> bytes:
-    exchange, number, digest = line
-    return leaf_hash(f"secure-fgl/heads\0{client}\0{exchange}\0{number}\0{digest}".encode())
+    exchange, said = line
+    rows = "".join(f"\0{item}\0{said[item][0]}\0{said[item][1]}" for item in sorted(said))
+    return leaf_hash(f"secure-fgl/heads\0{client}\0{exchange}{rows}".encode())
 
 
 class Spoken:
-    """A client's own lines over what it sent lately, to compare a receipt with."""
+    """What a client sent since the last exchange that a receipt was for, to compare the next with.
 
-    KEPT = 8  # exchanges; a receipt is for the one before the Ask that brings it
+    Args:
+        items: what clients send, see :func:`client_items`.
+    """
 
-    def __init__(self) -> None:
-        self._lines: dict[int, list[Line]] = {}
+    def __init__(self, items: Sequence[str]) -> None:
+        self._items, self._said = tuple(items), dict[int, Said]()
 
-    def add(self, exchange: int, commitment: str, head: str) -> None:
+    def add(self, exchange: int, item: str, commitment: str, head: str) -> None:
         """Note an envelope that leaves for the aggregator."""
-        lines = self._lines.setdefault(exchange, [])
-        lines.append(heard(lines[-1] if lines else SILENT, exchange, commitment, head))
-        for old in sorted(self._lines)[: -self.KEPT]:
-            del self._lines[old]
+        self._said.setdefault(exchange, {})[item] = commitment, head
 
-    def line(self, exchange: int, number: int) -> tuple[Line, bool]:
-        """Return the line that a receipt is for, and whether later envelopes are missing in it.
+    def line(self, exchange: int, word: int) -> tuple[Line, bool]:
+        """Return the line that a receipt is for, and whether anything sent is missing in it.
+
+        What is older than that is forgotten: no later receipt may be for it.
 
         Raises:
-            BadEnvelope: there never was such an envelope, or too long ago.
+            BadEnvelope: there never was such an envelope, or a later one was acknowledged.
         """
-        if not self._lines:
-            if (exchange, number) != (0, 0):
-                raise BadEnvelope("A receipt is for what this client never sent.")
-            return SILENT, False
-        latest = max(self._lines)
-        if (exchange, number) == (0, 0):
-            return SILENT, True
-        lines = self._lines.get(exchange, [])
-        if not 1 <= number <= len(lines):
-            raise BadEnvelope("A receipt is for what this client never sent.")
-        return lines[number - 1], exchange != latest or number != len(lines)
+        if (exchange, word) == (0, 0):
+            return SILENT, bool(self._said)
+        mine = self._said.get(exchange, {})
+        named = {item for bit, item in enumerate(self._items) if word >> bit & 1}
+        if not named or word >> len(self._items) or not named <= set(mine):
+            raise BadEnvelope("A receipt is for what this client never sent, or is an old one.")
+        missing = exchange != max(self._said) or len(named) != len(mine)
+        for old in [number for number in self._said if number < exchange]:
+            del self._said[old]
+        return (exchange, {item: mine[item] for item in named}), missing

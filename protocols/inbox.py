@@ -12,7 +12,7 @@ from crypto.errors import CryptoError
 from protocols.codec import decode
 from protocols.disclosures import Disclosure
 from protocols.envelope import Envelope, Header
-from protocols.errors import BadEnvelope, NotInPlan, Replay
+from protocols.errors import BadEnvelope, NotInPlan, Replay, WrongStage
 from protocols.gateway import commitment, route
 from protocols.guards import find
 from protocols.ledger import Ledger
@@ -48,16 +48,19 @@ class Inbox:
         self._limit = max((i.bytes for i in papers.plan.items if i.recipient in mine), default=0)
         self._seen: set[tuple[str, str, int, int]] = set()
 
-    def open(self, data: bytes, *, again: bool = False) -> Letter:
+    def open(self, data: bytes, *, again: bool = False, exchange: int | None = None) -> Letter:
         """Check and open an envelope, and record its receipt.
 
         Args:
             data: the envelope's bytes.
             again: these very bytes were accepted before, and their answer was cut short by a kill:
                 their receipt stands in the ledger.
+            exchange: the only one that an envelope may be for, where the caller knows it: a peer
+                must not choose how much is remembered of it.
 
         Raises:
             BadEnvelope: malformed, unsigned, for another run, or not openable with our key.
+            WrongStage: it is for another exchange; nothing of it is remembered.
             Replay: the same sender, item and exchange was accepted before.
         """
         if len(data) > self._limit:
@@ -69,6 +72,8 @@ class Inbox:
         label = (header.sender, header.item, header.exchange, header.attempt)
         if (label in self._seen) is not again:
             raise Replay("This envelope, or another one for the same exchange, came before.")
+        if exchange not in (None, header.exchange):
+            raise WrongStage("An envelope is for another exchange than the one under way.")
         body = self._unseal(envelope, item)
         if again:
             return Letter(header, item, body, envelope)

@@ -44,6 +44,7 @@ from protocols.guards import (
     encryption,
     find,
 )
+from protocols.heads import MOST_ITEMS, client_items
 from protocols.learns import learns
 from protocols.messages import Message
 from protocols.pairs import pair_box_bytes, row_bytes
@@ -317,3 +318,9 @@ class Planner:
             route = (role, _AGGREGATOR)
             self.add(f"refusal.{role}", route, (Refusal,), Disclosure.SEALED, (0, 1), said=said)
         self.items += planned
+        if len(client_items(self.items)) > MOST_ITEMS:
+            raise PolicyError(
+                f"Clients would send more than {MOST_ITEMS} kinds of envelopes.",
+                why="the receipts of a run name them in one number",
+                fix="merge messages of one disclosure into one Ask",
+            )

@@ -7,7 +7,7 @@ the same code and the same draws; it is never stored. The bytes are held against
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,13 +15,15 @@ from typing import Any
 import numpy as np
 
 from algorithms.site import Site
+from audits.asks import SUM_UP
 from audits.attacks import Exposure, Layers, Material, Truth
 from audits.steps import Case
 from crypto.masks import container
 from crypto.samplers import entropy
+from protocols.capture import captured_rounds
 from protocols.disclosures import Disclosure
 from protocols.envelope import Envelope
-from protocols.errors import EvidenceError, SecureFglError
+from protocols.errors import EvidenceError, LedgerError, SecureFglError
 from protocols.forms import Exchange, Form
 from protocols.gateway import commitment
 from protocols.guards import find
@@ -31,6 +33,8 @@ from protocols.planner import AGGREGATOR_NAME, sum_layout, sum_ring
 from protocols.roster import Identity, Role
 from protocols.rounds import Reply
 from protocols.sessions.recording import Captured, Recorder
+from protocols.sums import SumLayout
+from secure_fgl.agreement import agree, rounded
 from secure_fgl.captures import Captures
 from secure_fgl.config import Config
 from secure_fgl.driving import one_thread_and_deterministic
@@ -59,15 +63,19 @@ def material(run: Run, *, profile: str = "quick", data: Path | None = None) -> M
     simulated = case.roster_file.simulated
     if case.policy.capture is None:
         why = f"policy {case.policy.name!r} forbids capture"
-        return Material(case=case, missing=why, simulated=simulated)
+        return Material(case=case, missing=why, unread=_says_updates(case), simulated=simulated)
     try:
         with one_thread_and_deterministic():
             replay = _Replay.of(run, case, data)
             found = tuple(replay.exposures(first_only=profile == "quick"))
+    except LedgerError as error:  # a piece is spoilt: nobody may switch attacks off that way
+        raise EvidenceError("captured", error.what) from error
     except EvidenceError:
         raise
     except SecureFglError as error:  # no keys, no data: what needs no capture is still audited
-        return Material(case=case, missing=error.what, simulated=simulated)
+        if data is not None:
+            raise
+        return Material(case=case, missing=error.what, unread=True, simulated=simulated)
     missing = "" if found else "no captured message holds a model update"
     return Material(
         case=case,
@@ -76,6 +84,17 @@ def material(run: Run, *, profile: str = "quick", data: Path | None = None) -> M
         missing=missing,
         simulated=simulated,
     )
+
+
+@dataclass(frozen=True, repr=False)
+class _Said:
+    """What a client said in one Ask, computed again, and what is true of it."""
+
+    client: str
+    truth: Truth
+    answer: Captured
+    exchange: Exchange
+    messages: tuple[Message, ...]
 
 
 @dataclass(frozen=True, repr=False)
@@ -109,49 +128,114 @@ class _Replay:
         form = case.policy.admit(prepared.algorithm)
         return cls(case, config, form, prepared.task, sites, captures)
 
-    def exposures(self, *, first_only: bool) -> Iterator[Exposure]:
-        """Yield every client's captured updates."""
+    def exposures(self, *, first_only: bool) -> list[Exposure]:
+        """Return every client's captured updates; what was computed again is what left."""
         replies = self._recorder(AGGREGATOR_NAME, Role.AGGREGATOR, None).replies()
+        self._check_whole(AGGREGATOR_NAME, set(replies), self._opened())
+        asks: dict[int, list[_Said]] = {}
         for client, site in self.sites.items():
-            truth = truth_of(site, self.task.spec, self.config.model.layers)
             answers = self._recorder(client, Role.CLIENT, site).answers()
+            self._check_whole(client, {a.number for a in answers}, self._said(client))
             rounds = sorted({a.round for a in answers})
-            wanted = set(rounds[:1] if first_only else rounds)
             for answer in answers:
                 exchange = next(e for e in self.form.exchanges if e.name == answer.exchange)
-                if answer.round in wanted and _updates(exchange):
-                    yield self._exposure(client, site, truth, answer, exchange, replies)
+                if answer.round in (rounds[:1] if first_only else rounds) and _updates(exchange):
+                    said = self._computed(client, site, answer, exchange)
+                    asks.setdefault(answer.number, []).append(said)
+        found = [
+            exposure
+            for number, said in sorted(asks.items())
+            for exposure in self._exposed(said, replies.get(number))
+        ]
+        return sorted(found, key=lambda exposure: (exposure.client, exposure.round))
 
-    def _exposure(
-        self,
-        client: str,
-        site: Site,
-        truth: Truth,
-        answer: Captured,
-        exchange: Exchange,
-        replies: Mapping[int, Reply],
-    ) -> Exposure:
+    def _computed(self, client: str, site: Site, answer: Captured, exchange: Exchange) -> _Said:
+        """Let a client answer once more."""
         self._check_sent(client, answer)
+        truth = truth_of(site, self.task.spec, self.config.model.layers)
         site.memory, site.draws = dict(answer.memory), dict(answer.draws)
         said = exchange.answer(site, *answer.given)
         messages = said if isinstance(said, tuple) else (said,)
+        return _Said(client, truth, answer, exchange, tuple(m for m in messages if m is not None))
+
+    def _exposed(self, ask: Sequence[_Said], reply: Reply | None) -> Iterator[Exposure]:
+        """Yield what the receiver saw of one Ask, held against what its clients said."""
+        case, exchange = self.case, ask[0].exchange
         (update,) = _updates(exchange)
-        raw = next(m for m in messages if type(m) is update)
-        seen, cohort = self._seen(client, answer, exchange, replies)
+        layout = self._layout(exchange)
+        rounds = {one.client: _fields(rounded(layout, one.messages, update)) for one in ask}
+        clear = find(case.policy.chain(Disclosure.SUM), "unsafe_clear") is not None
+        arrived = case.asks.all[ask[0].answer.number].arrived
+        total = None if clear or reply is None else _fields(reply.total(update))
+        # Noise comes from the operating system: nobody can compute it again.
+        noised = any(item.noise is not None for item in case.plan.items)
+        exact = not noised and case.plan.training is None
+        if total is not None and exact:
+            agree(layout, [rounds[c] for c in sorted(arrived)], total, update)
+        for one in ask:
+            seen = self._clear(one.answer, exchange, update) if clear else total
+            if clear and seen is not None and exact:
+                agree(layout, [rounds[one.client]], seen, update)
+            counted = clear or one.client in arrived
+            cohort = 1 if clear else len(arrived)
+            yield self._exposure(one, update, seen if counted else None, cohort)
+
+    def _exposure(
+        self, one: _Said, update: type[Message], seen: Arrays | None, cohort: int
+    ) -> Exposure:
         model, options = self.config.model, self.config.algorithm
         steps = options.options.get(options.name, {}).get("steps", 1)
         return Exposure(
-            client=client,
-            round=answer.round,
-            known=_fields(*answer.given),
-            raw=_fields(raw),
+            client=one.client,
+            round=one.answer.round,
+            known=_fields(*one.answer.given),
+            raw=_fields(next(m for m in one.messages if type(m) is update)),
             seen=seen,
-            cohort=cohort,
-            truth=truth,
+            cohort=cohort if seen is not None else 0,
+            truth=one.truth,
             lr=model.lr,
             steps=options.epochs * int(steps),
             optimiser=model.optimiser,
         )
+
+    def _layout(self, exchange: Exchange) -> SumLayout:
+        case = self.case
+        item = case.plan.item(f"{exchange.name}.up.{Disclosure.SUM}")
+        kinds = [k for k in exchange.back if k.disclosure is Disclosure.SUM]
+        dims = {**case.plan.dims, **item.dims}
+        return sum_layout(kinds, case.policy.chain(Disclosure.SUM), dims)
+
+    def _captured(self, exchange: str, round: int) -> bool:
+        """Tell whether an Ask was to be captured."""
+        found = [e for e in self.form.exchanges if e.name == exchange and e.per_round]
+        rounds = captured_rounds(self.case.policy.capture, self.case.plan.rounds)
+        return bool(found) and round in rounds
+
+    def _said(self, client: str) -> set[int]:
+        """Return the exchanges in which a client sent a sum that was to be captured."""
+        return {
+            sent.exchange
+            for sent in self.case.book.releases()
+            if sent.party == client
+            and sent.item.endswith(SUM_UP)
+            and self._captured(sent.item.removesuffix(SUM_UP), sent.round)
+        }
+
+    def _opened(self) -> set[int]:
+        """Return the Asks whose totals the aggregator was to capture."""
+        smallest = self.case.plan.smallest_cohort
+        return {
+            ask.number
+            for ask in self.case.asks.all.values()
+            if ask.summed and not ask.lost(smallest) and self._captured(ask.name, ask.round)
+        }
+
+    def _check_whole(self, party: str, found: set[int], wanted: set[int]) -> None:
+        """Nobody may choose what is attacked by taking captured rounds away."""
+        if gone := sorted(wanted - found):
+            raise EvidenceError(
+                "captured", f"{party} lacks {len(gone)} captured rounds that its ledger says it had"
+            )
 
     def _check_sent(self, client: str, answer: Captured) -> None:
         """Hold the captured bytes against the ledger."""
@@ -166,24 +250,10 @@ class _Replay:
                     "captured", f"a captured envelope of {client} is not what its ledger says left"
                 )
 
-    def _seen(
-        self, client: str, answer: Captured, exchange: Exchange, replies: Mapping[int, Reply]
-    ) -> tuple[Arrays | None, int]:
-        """Return what the aggregator learnt: the upload itself if it is clear, else the total."""
-        case, (update,) = self.case, _updates(exchange)
-        if find(case.policy.chain(Disclosure.SUM), "unsafe_clear"):
-            return self._clear(answer, exchange, update), 1
-        asked, reply = case.asks.all[answer.number], replies.get(answer.number)
-        if reply is None or client not in asked.arrived:
-            return None, 0
-        return _fields(reply.total(update)), reply.answers
-
     def _clear(self, answer: Captured, exchange: Exchange, update: type[Message]) -> Arrays:
         case, id = self.case, f"{exchange.name}.up.{Disclosure.SUM}"
-        item = case.plan.item(id)
-        kinds = [k for k in exchange.back if k.disclosure is Disclosure.SUM]
+        item, layout = case.plan.item(id), self._layout(exchange)
         chain = case.policy.chain(Disclosure.SUM)
-        layout = sum_layout(kinds, chain, {**case.plan.dims, **item.dims})
         ring = sum_ring(layout, chain, len(case.plan.clients), None, item.noise)
         sent = (Envelope.decode(data) for data in answer.sent)
         body = next(envelope.body for envelope in sent if envelope.header.item == id)
@@ -201,6 +271,12 @@ class _Replay:
     def layers(self) -> Layers:
         """Where the parts of the model lie in what is said of it."""
         return layers_of(self.task.layout(), self.task.spec, self.case.plan.dims.get("d", 0))
+
+
+def _says_updates(case: Case) -> bool:
+    """Tell whether any planned message holds a change of the model."""
+    fields = (f for item in case.plan.items for m in item.messages for f in m.fields)
+    return any(field.name == "delta" for field in fields)
 
 
 def layers_of(layout: Any, spec: Any, size: int) -> Layers:

@@ -34,6 +34,7 @@ from secure_fgl.runs import Run
 __all__ = [
     "environment",
     "load_key",
+    "looks_packed",
     "result_statement",
     "today",
     "verify_path",
@@ -41,6 +42,8 @@ __all__ = [
 ]
 
 _US = "secure-fgl"
+_ZIP_FIRST, _ZIP_LAST = b"PK\x03\x04", b"PK\x05\x06"
+_ZIP_TAIL = 22 + 0xFFFF  # bytes; the last record of a ZIP file with its longest comment
 _KEY_LIMIT = 4096  # bytes; a PEM of Ed25519 has 119
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 _MAKE_KEY = "make one with: openssl genpkey -algorithm ed25519 -out auditor.pem"
@@ -96,14 +99,32 @@ def verify_path(
     """
     place = Path(path)
     if not place.is_file():
+        if not (place / "plan.json").is_file():
+            raise _neither(place, "no plan.json in it" if place.is_dir() else "no such file")
         if svr is not None:
             raise UsageError("Only of a bundle can be signed what passed.", fix="give bundle.zip")
         return verify_run(Run(place).view(heads=heads, expect_plan=expect_plan), trusted=trusted)
     data = _read(place)
+    if not looks_packed(data):
+        raise _neither(place, "it is a file of another kind, or most of it is gone")
     outcome = verify_bundle(data, heads=heads, expect_plan=expect_plan, trusted=trusted)
     if svr is not None and outcome.ok:
         _write(svr[0], result_statement(data, outcome, svr[1], name=place.name, day=today()))
     return outcome
+
+
+def _neither(path: Path, why: str) -> UsageError:
+    fix = "give a bundle.zip (secure-fgl audit bundle RUN makes one), or a run folder"
+    return UsageError(f"{path} is neither a bundle nor a run folder.", why=why, fix=fix)
+
+
+def looks_packed(data: bytes) -> bool:
+    """Tell whether bytes begin or end as a ZIP file does.
+
+    One of the two is enough: a bundle that was spoilt at one end is broken evidence, and not some
+    other file that was given by mistake.
+    """
+    return data.startswith(_ZIP_FIRST) or _ZIP_LAST in data[-_ZIP_TAIL:]
 
 
 def result_statement(

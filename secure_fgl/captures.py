@@ -7,8 +7,8 @@
     $SECURE_FGL_STATE/captures/<run>/until               the day after which the keys are destroyed
 
 In a simulation all parties' keys lie in one place. When the days of the policy are over, the next
-command that starts or audits a run destroys the keys: what is left of the pieces, in backups too,
-can then be read by nobody. Nothing destroys them while no command runs.
+command that starts a run or opens a run folder destroys the keys: what is left of the pieces, in
+backups too, can then be read by nobody. Nothing destroys them while no command runs.
 """
 
 from __future__ import annotations
@@ -18,15 +18,18 @@ import shutil
 from collections.abc import Sequence
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from crypto.rest import new_key
 from protocols.roster import Role
-from protocols.sessions.base import Session
 from secure_fgl.errors import UsageError
-from secure_fgl.parties import Making
 from secure_fgl.safes import VARIABLE, FileSafe, default_folder
 
-__all__ = ["Captures", "record"]
+if TYPE_CHECKING:
+    from protocols.sessions.base import Session
+    from secure_fgl.parties import Making
+
+__all__ = ["Captures", "record", "sweep"]
 
 
 def record(sessions: Sequence[Session], making: Making, folder: Path) -> None:
@@ -44,7 +47,7 @@ def record(sessions: Sequence[Session], making: Making, folder: Path) -> None:
     for number, session in enumerate(sessions):
         captures = Captures(session.papers.run, folder)
         if not number:
-            captures.sweep()
+            sweep()
         if capture is not None and session.role is not Role.KEY_AUTHORITY:
             captures.begin(capture.days)
             session.recorder = making.recorder(session.papers, captures.safe(session.name))
@@ -53,6 +56,22 @@ def record(sessions: Sequence[Session], making: Making, folder: Path) -> None:
 def today() -> date:
     """Return the day (UTC)."""
     return datetime.now(UTC).date()
+
+
+def sweep(captures: Path | None = None) -> None:
+    """Destroy the keys of all runs whose days are over, or whose day cannot be read.
+
+    Args:
+        captures: the folder of all runs' keys to captures; the default one if None.
+    """
+    folder = default_folder() / "captures" if captures is None else captures
+    for run in folder.iterdir() if folder.is_dir() else ():
+        try:
+            over = date.fromisoformat((run / "until").read_text("ascii")) < today()
+        except (OSError, ValueError):
+            over = True
+        if over:
+            shutil.rmtree(run, ignore_errors=True)
 
 
 class Captures:
@@ -106,7 +125,7 @@ class Captures:
         Raises:
             UsageError: the keys are not here, or their days are over; then they are destroyed.
         """
-        self.sweep()
+        sweep(self._all)
         try:
             key = (self._keys / f"{party}.key").read_bytes()
         except OSError as error:
@@ -118,16 +137,6 @@ class Captures:
                 "can be audited",
             ) from error
         return FileSafe(self._folder / party, key)
-
-    def sweep(self) -> None:
-        """Destroy the keys of all runs whose days are over, or whose day cannot be read."""
-        for run in self._all.iterdir() if self._all.is_dir() else ():
-            try:
-                over = date.fromisoformat((run / "until").read_text("ascii")) < today()
-            except (OSError, ValueError):
-                over = True
-            if over:
-                shutil.rmtree(run, ignore_errors=True)
 
     def _unwritable(self, error: OSError) -> UsageError:
         return UsageError(

@@ -27,6 +27,7 @@ from audits.verify import Verification, verify
 from audits.view import UNREADABLE, RunView, json_object, read_result
 from protocols.errors import EvidenceError
 from protocols.messages import Array
+from secure_fgl.captures import sweep
 from secure_fgl.errors import UsageError
 from secure_fgl.safes import Safes
 from secure_fgl.weights import weights_digest
@@ -194,6 +195,7 @@ class Run:
 
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path)
+        sweep()  # whoever looks at a run ends captures whose days are over
         if not (self.path / "plan.json").is_file():
             raise UsageError(
                 f"{self.path} is not a run folder: it holds no plan.json.",

@@ -29,8 +29,9 @@ from audits.attacks._material import (
     Samples,
     Truth,
 )
-from audits.attacks.models import AttackReport, AttackRow, Claim, NotTested, Profile, Value
+from audits.attacks.models import AttackReport, AttackRow, Claim, NotTested, Profile, Value, bucket
 from audits.book import Book
+from audits.steps import Case
 from crypto.canonical import canonical
 from crypto.merkle import root
 
@@ -53,9 +54,11 @@ __all__ = [
     "chosen",
     "code_digest",
     "heads_digest",
+    "seed_of",
 ]
 
 _LOOKED = ("PASS", "FAIL", "INCONCLUSIVE", "INVALID")
+_UNASKED = "it was not asked for"
 _LATE = "the time budget was used up before this attack began"
 
 
@@ -74,13 +77,15 @@ def chosen(ids: Sequence[str]) -> tuple[Attack, ...]:
     Raises:
         ValueError: there is no such attack; names the nearest.
     """
-    known = {key: a for a in attacks() for key in (a.id.lower(), a.name.lower())}
-    for word in ids:
-        if word.lower() not in known:
-            near = difflib.get_close_matches(word.lower(), known, n=1)
-            hint = f"did you mean {near[0]!r}?" if near else f"known: {', '.join(sorted(known))}"
-            raise ValueError(f"there is no attack {word[:40]!r}; {hint}")
-    wanted = {known[word.lower()].id for word in ids}
+    known = {key.lower(): (key, a) for a in attacks() for key in (a.id, a.name)}
+    words = [word.lower().replace("_", "-") for word in ids]
+    for word, given in zip(words, ids, strict=True):
+        if word not in known:
+            near = difflib.get_close_matches(word, known, n=1)
+            names = ", ".join(sorted(key for key, _ in known.values()))
+            hint = f"did you mean {known[near[0]][0]!r}?" if near else f"known: {names}"
+            raise ValueError(f"there is no attack {given[:40]!r}; {hint}")
+    wanted = {known[word][1].id for word in words}
     return tuple(a for a in attacks() if not wanted or a.id in wanted)
 
 
@@ -110,6 +115,7 @@ def attack(
     *,
     profile: Profile = "quick",
     seed: int = 0,
+    earlier: AttackReport | None = None,
     time_budget: float | None = None,
     clock: Callable[[], float] = time.monotonic,
 ) -> AttackReport:
@@ -120,8 +126,11 @@ def attack(
         ids: attacks by id or name; all, if empty.
         profile: how much work; ``quick`` or ``default``.
         seed: mixed into the chance that the ledger heads give; it stands in the report.
+        earlier: what was found before. Where it is about the same ledgers, code and seed, its rows
+            stay for attacks that are not asked for now, or that can no longer be run: no verdict
+            goes away because less is looked at.
         time_budget: seconds after which no further attack begins; what was not begun is
-            INCONCLUSIVE and listed. None: no limit. A report cut short depends on the machine.
+            NOT_TESTED and listed. None: no limit. A report cut short depends on the machine.
         clock: tells seconds.
 
     Returns:
@@ -138,10 +147,18 @@ def attack(
     until = None if time_budget is None else clock() + time_budget
     rows: list[AttackRow] = []
     claims: list[Claim] = []
-    for one in wanted:
-        row = _Rows(one, material, profile, _seed(heads, one.id, seed))
-        late = until is not None and clock() >= until
-        found, held = row.cut(_LATE) if late else row.made()
+    before = earlier if earlier is not None and _same(earlier, case, heads, seed) else None
+    for one in attacks():
+        row = _Rows(one, material, profile, seed_of(heads, one.id, seed))
+        if one not in wanted:
+            found, held = row.cut(_UNASKED)
+        elif until is not None and clock() >= until:
+            found, held = row.cut(_LATE)
+        else:
+            found, held = row.made()
+        kept = [old for old in before.rows if old.id == one.id] if before is not None else []
+        if before is not None and _silent(found) and not _silent(kept):
+            found, held = kept, before.claims if _claims(kept) else ()
         rows += found
         claims += held
     tried = {row.payload for row in rows if row.verdict in _LOOKED and row.prior is not None}
@@ -159,8 +176,31 @@ def attack(
     )
 
 
-def _seed(heads: str, id: str, seed: int) -> str:
-    """Return the seed of one attack (hex): its chance does not depend on which others ran."""
+def _same(earlier: AttackReport, case: Case, heads: str, seed: int) -> bool:
+    """Tell whether an earlier report is about this run as it is now."""
+    mine = (case.roster_file.run, case.plan_digest, heads, seed, code_digest())
+    said = (earlier.run, earlier.plan_digest, earlier.heads_digest)
+    return (*said, earlier.seed, earlier.code_digest) == mine
+
+
+def _silent(rows: Sequence[AttackRow]) -> bool:
+    return all(row.verdict == "NOT_TESTED" for row in rows)
+
+
+def _claims(rows: Sequence[AttackRow]) -> bool:
+    """Tell whether claims belong to these rows: one attack holds claims against evidence."""
+    known = {one.id: one for one in attacks()}
+    return any(rule.claims for row in rows for rule in known[row.id].rules)
+
+
+def seed_of(heads: str, id: str, seed: int) -> str:
+    """Return the seed of one attack (hex): its chance does not depend on which others ran.
+
+    Args:
+        heads: from :func:`heads_digest`.
+        id: of the attack.
+        seed: as asked for.
+    """
     return hashlib.sha256(f"secure-fgl/attack\0{heads}\0{id}\0{seed}".encode()).hexdigest()
 
 
@@ -185,7 +225,10 @@ class _Rows:
         one, material = self._attack, self._material
         if one.needs_capture and not material.exposures:
             why = material.missing or "no message was captured in this run"
-            return [self._blank("NOT_APPLICABLE", why)], ()
+            # Whoever takes keys or data away must not make an attack look superfluous.
+            return [self._blank("NOT_TESTED" if material.unread else "NOT_APPLICABLE", why)], ()
+        if one.needs_capture and any(map(_unreadable, material.exposures)):
+            return [self._blank("ERROR", "what the receiver saw cannot be read")], ()
         try:
             found = one.run(material, self._generator(0), self._profile)
             rows = [self._row(n, row) for n, row in enumerate(found.rows, 1)]
@@ -197,7 +240,7 @@ class _Rows:
 
     def cut(self, why: str) -> tuple[list[AttackRow], tuple[Claim, ...]]:
         """Return the row of an attack that did not begin."""
-        return [self._blank("INCONCLUSIVE", why)], ()
+        return [self._blank("NOT_TESTED", why)], ()
 
     def _generator(self, number: int) -> np.random.Generator:
         return np.random.default_rng([number, *bytes.fromhex(self._seed)])
@@ -214,6 +257,8 @@ class _Rows:
                 "chance": "",
                 "margin": _decimal(one.margin),
                 "gate": _decimal(one.gate),
+                "null_side": one.rules[0].null_side,
+                "exact": one.rules[0].exact,
                 "verdict": verdict,
                 "reason": reason[:600],
             }
@@ -232,30 +277,47 @@ class _Rows:
         }
 
     def _row(self, number: int, found: Samples | NotApplicable) -> AttackRow:
-        from audits.attacks._verdicts import judge, value
+        from audits.attacks._reading import row_doubt
+        from audits.attacks._verdicts import judge
 
         if isinstance(found, NotApplicable):
-            return self._blank("NOT_APPLICABLE", found.reason, found.payload, found.what)
+            verdict = "NOT_TESTED" if found.arises else "NOT_APPLICABLE"
+            return self._blank(verdict, found.reason, found.payload, found.what)
         one = self._attack
         margin = one.margin if found.margin is None else found.margin
         gate = one.gate if found.gate is None else found.gate
         judged = judge(found, self._generator(number), margin=margin, gate=gate)
         reason = f"{judged.reason}. {found.note}" if found.note else f"{judged.reason}."
-        return AttackRow(
+        row = AttackRow(
             **self._names(found.payload, found.what),  # type: ignore[arg-type]
             rounds=tuple(sorted(set(found.rounds))),
             n_clients=len(set(found.units)) if found.client_clusters else 0,
-            n_pos=found.positives,
-            n_neg=found.negatives,
+            n_pos=bucket(found.positives),
+            n_neg=bucket(found.negatives),
             metric=found.metric or one.metric,
-            chance=_decimal(found.chance),
-            **{name: value(interval) for name, interval in judged.values.items()},  # type: ignore[arg-type]
+            chance=judged.chance,
+            **judged.saved,  # type: ignore[arg-type]
             margin=_decimal(margin),
             gate=_decimal(gate),
+            null_side=found.null_side,
+            exact=found.exact,
             verdict=judged.verdict,
             reason=reason[:600],
             needed_n=judged.needed,
         )
+        if doubt := row_doubt(row, one, self._seed):  # a reader would refuse it
+            raise ValueError(f"an attack gave a row that cannot be its own: {doubt}")
+        return row
+
+
+def _unreadable(exposure: Exposure) -> bool:
+    """Tell whether a field that was sent is missing in what was seen, or is no number."""
+    seen = exposure.seen
+    if seen is None:
+        return False
+    return bool(set(exposure.raw) - set(seen)) or not all(
+        np.isfinite(values).all() for values in seen.values()
+    )
 
 
 def _decimal(number: float) -> str:

@@ -162,12 +162,13 @@ def claim(text: str, epsilon: float, unit: str, bound: Bound, *, able: bool) -> 
         able: whether the planted violation was proved; otherwise the claim stays untested, since
             an attack that proves nothing of it has tested nothing.
     """
-    refuted = bound.epsilon > epsilon
+    claimed, proved = _decimal(epsilon, up=True), _decimal(bound.epsilon, up=False)
+    refuted = float(proved) > float(claimed)  # as written down, so that a reader finds the same
     return Claim(
         text=text[:400],
-        epsilon_claim=_decimal(epsilon, up=True),
+        epsilon_claim=claimed,
         unit=unit,
-        epsilon_lb=_decimal(bound.epsilon, up=False),
+        epsilon_lb=proved,
         ceiling=_decimal(bound.ceiling, up=False),
         confidence=f"{CONFIDENCE:g}",
         trials=bound.trials,

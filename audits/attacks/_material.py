@@ -9,11 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal, Protocol
+from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
 
+from audits.attacks._rules import NullSide, Rule
 from audits.attacks.models import Claim
 from audits.steps import Case
 
@@ -134,6 +135,7 @@ class Material:
         layers: the model's layout; None if it has none that is known.
         exposures: captured rounds; empty when the policy forbids capture.
         missing: why there are none; empty if there are.
+        unread: updates left, and none of them could be looked at.
         simulated: whether all roles ran in one process.
     """
 
@@ -141,6 +143,7 @@ class Material:
     layers: Layers | None = None
     exposures: tuple[Exposure, ...] = ()
     missing: str = ""
+    unread: bool = False
     simulated: bool = False
 
 
@@ -186,7 +189,7 @@ class Samples:
     margin: float | None = None
     gate: float | None = None
     exact: bool = False
-    null_side: Literal["both", "above"] = "both"
+    null_side: NullSide = "both"
     bounds: tuple[float, float] = (0.0, 1.0)
     client_clusters: bool = True
 
@@ -199,15 +202,19 @@ class Samples:
                     "computed belongs into NotApplicable with its reason"
                 )
             object.__setattr__(self, name, found)
+        if self.exact and np.ptp(self.prior) > 0:
+            raise ValueError("facts are held against one prior; ask one question for each prior")
         if not self.units:
             raise ValueError("an attack gave samples of nobody; say NotApplicable and why")
 
 
 @dataclass(frozen=True)
 class NotApplicable:
-    """An attack, or one of its questions, that makes no sense here, with the reason in words.
+    """An attack, or one of its questions, that has no answer here, with the reason in words.
 
     Attributes:
+        arises: False: nothing of that kind leaves. True: the question does arise, and was not
+            looked at: the verdict is NOT_TESTED.
         reason: one sentence; never empty.
         payload: of which kind; empty: of all that the attack is about.
         what: which message or variant.
@@ -216,6 +223,7 @@ class NotApplicable:
     reason: str
     payload: str = ""
     what: str = ""
+    arises: bool = False
 
     def __post_init__(self) -> None:
         if not self.reason.strip():
@@ -241,6 +249,8 @@ class Attack(Protocol):
         metric: name of its score; larger is worse.
         margin: how far above the prior a protected payload may be (an equivalence margin).
         gate: how far above the prior the raw control must be, or the attack is too weak to tell.
+        rules: by which its scores are judged, and no others; the first has its metric, margin and
+            gate.
         needs_capture: whether it needs captured rounds.
     """
 
@@ -258,6 +268,8 @@ class Attack(Protocol):
     def margin(self) -> float: ...
     @property
     def gate(self) -> float: ...
+    @property
+    def rules(self) -> tuple[Rule, ...]: ...
     @property
     def needs_capture(self) -> bool: ...
 

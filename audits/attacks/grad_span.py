@@ -52,6 +52,7 @@ from audits.attacks._material import (
     change,
 )
 from audits.attacks._payloads import exposed
+from audits.attacks._rules import Rule
 from audits.attacks._span import Pair, Rows, Span, rows_of, standard
 from audits.attacks._statistics import auc, best_known, shares_above
 
@@ -60,6 +61,8 @@ __all__ = ["ATTACK", "GradSpan"]
 FPR = 0.01
 NEGATIVES = 1000
 """Outsiders, all clients together, below which a rate of 1 % is not measured."""
+AUC = Rule("AUC of members against outsiders", margin=0.05, gate=0.15, chance=0.5)
+TPR = Rule("TPR at 1 % FPR", margin=0.02, gate=0.15, chance=FPR)
 _OTHERS = 3
 _ENOUGH = 30
 _MOST = {"quick": 1000, "default": 4000}  # candidates on either side, per client and round
@@ -76,9 +79,10 @@ class GradSpan:
     name: str = "grad-span"
     question: str = "Was this node in a client's training data?"
     payloads: tuple[str, ...] = ("P01", "P02", "P05", "P06")
-    metric: str = "AUC of members against outsiders"
-    margin: float = 0.05
-    gate: float = 0.15
+    metric: str = AUC.metric
+    margin: float = AUC.margin
+    gate: float = AUC.gate
+    rules: tuple[Rule, ...] = (AUC, TPR)
     needs_capture: bool = True
 
     def run(self, material: Material, rng: np.random.Generator, profile: str) -> Findings:
@@ -88,7 +92,8 @@ class GradSpan:
             return Findings((NotApplicable(why),))
         found = exposed(material)
         if not found:
-            return Findings((NotApplicable("the receiver learnt nothing in the captured rounds"),))
+            why = "the receiver learnt nothing in the captured rounds"
+            return Findings((NotApplicable(why, arises=True),))
         rows: list[Samples | NotApplicable] = []
         for payload, exposures in found.items():
             most = _MOST.get(profile, _MOST["quick"])
@@ -99,7 +104,7 @@ class GradSpan:
     def _rows(self, payload: str, trials: Sequence[_Trial]) -> list[Samples | NotApplicable]:
         if not trials:
             why = "members and outsiders of two clients in one round are needed"
-            return [NotApplicable(why, payload)]
+            return [NotApplicable(why, payload, arises=True)]
         seen = "its own message" if payload in ("P01", "P02") else "a total over the cohort"
         what = f"training nodes of a client, from {seen}"
         common = {
@@ -113,8 +118,8 @@ class GradSpan:
         low = f"{what}, at one false alarm in a hundred"
         fewest = min(sum(p[1].size for p in kind) for kind in _pairs(trials))
         if fewest < NEGATIVES:
-            why = f"{fewest} outsiders; {NEGATIVES} are needed for a false positive rate of 1 %"
-            return [*rows, NotApplicable(why, payload, low)]
+            why = f"too few outsiders; {NEGATIVES} are needed for a false positive rate of 1 %"
+            return [*rows, NotApplicable(why, payload, low, arises=True)]
         return [*rows, _found(trials, low, common)]
 
 
@@ -268,11 +273,11 @@ def _ranked(trials: Sequence[_Trial], what: str, common: Mapping[str, Any]) -> S
     known = np.array([[auc(*pair) for pair in t.known] for t in trials]).T
     return Samples(
         what=what,
-        chance=0.5,
         prior=best_known(known, common["units"], guess=0),
         raw=np.array(raw),
         null=np.array(null),
         protected=np.array(seen),
+        **AUC.given(),
         **common,
     )
 
@@ -282,13 +287,11 @@ def _found(trials: Sequence[_Trial], what: str, common: Mapping[str, Any]) -> Sa
     known = np.array([_shares(kind) for kind in zip(*(t.known for t in trials), strict=True)])
     return Samples(
         what=what,
-        chance=FPR,
         prior=best_known(known, common["units"], guess=0),
         raw=raw,
         null=null,
         protected=seen,
-        metric="TPR at 1 % FPR",
-        margin=0.02,
+        **TPR.given(),
         **common,
     )
 

@@ -51,7 +51,17 @@ from audits.attacks._material import (
     change,
 )
 from audits.attacks._payloads import exposed
+from audits.attacks._rules import Rule
 from audits.attacks._statistics import auc, best_known
+
+MIX = Rule("overlap with the client's class mix", margin=0.05, gate=0.15, null_side="above")
+HELD = Rule(
+    "AUC of classes held against classes lacked",
+    margin=0.05,
+    gate=0.15,
+    chance=0.5,
+    null_side="above",
+)
 
 __all__ = ["ATTACK", "LabelCount", "Last", "estimate", "overlap"]
 
@@ -198,9 +208,10 @@ class LabelCount:
     name: str = "label-count"
     question: str = "Which classes, and how many of each, does a client hold?"
     payloads: tuple[str, ...] = ("P01", "P02", "P05", "P06")
-    metric: str = "overlap with the client's class mix"
-    margin: float = 0.05
-    gate: float = 0.15
+    metric: str = MIX.metric
+    margin: float = MIX.margin
+    gate: float = MIX.gate
+    rules: tuple[Rule, ...] = (MIX, HELD)
     needs_capture: bool = True
 
     def run(self, material: Material, rng: np.random.Generator, profile: str) -> Findings:
@@ -211,7 +222,8 @@ class LabelCount:
             return Findings((NotApplicable(why),))
         found = exposed(material)
         if not found:
-            return Findings((NotApplicable("the receiver learnt nothing in the captured rounds"),))
+            why = "the receiver learnt nothing in the captured rounds"
+            return Findings((NotApplicable(why, arises=True),))
         rows: list[Samples | NotApplicable] = []
         for payload, exposures in found.items():
             rows += self._rows(payload, exposures, layers, rng, _OTHERS.get(profile, 4))
@@ -228,19 +240,18 @@ class LabelCount:
         rounds = _rounds(exposures, layers)
         if not rounds:
             why = "class counts of two clients in one round are needed, the victim's and another's"
-            return [NotApplicable(why, payload)]
+            return [NotApplicable(why, payload, arises=True)]
         seen = "their own message" if payload in ("P01", "P02") else "a total over the cohort"
         counted = [_Trial(r, place, rng, others) for r in rounds for place in range(len(r.victims))]
         rows: list[Samples | NotApplicable] = [
-            _samples(counted, overlap, payload, f"class mix of single clients, from {seen}")
+            _samples(counted, overlap, payload, f"class mix of single clients, from {seen}", MIX)
         ]
         lacking = [t for t in counted if 0 < np.count_nonzero(t.truth) < t.truth.size]
         what = f"which classes single clients hold, from {seen}"
         if len({t.client for t in lacking}) < 2:
             why = "fewer than two clients lack any class, so there is nothing to tell apart"
-            return [*rows, NotApplicable(why, payload, what)]
-        metric = "AUC of classes held against classes lacked"
-        return [*rows, _samples(lacking, _ranked, payload, what, chance=0.5, metric=metric)]
+            return [*rows, NotApplicable(why, payload, what, arises=True)]
+        return [*rows, _samples(lacking, _ranked, payload, what, HELD)]
 
 
 def _rounds(exposures: Sequence[Exposure], layers: Layers) -> list[_Round]:
@@ -276,9 +287,7 @@ def _samples(
     score: Score,
     payload: str,
     what: str,
-    *,
-    chance: float | None = None,
-    metric: str | None = None,
+    rule: Rule,
 ) -> Samples:
     units = tuple(t.client for t in trials)
     guesses = np.array([[score(g, t.truth) for g in t.guesses] for t in trials]).T
@@ -287,15 +296,13 @@ def _samples(
         payload=payload,
         what=what,
         units=units,
-        chance=equal if chance is None else chance,
+        **{"chance": equal, **rule.given()},
         prior=best_known(guesses, units, guess=-1),
         raw=np.array([score(t.raw, t.truth) for t in trials]),
         null=np.array([np.mean([score(found, t.truth) for found in t.null]) for t in trials]),
         protected=np.array([score(t.seen, t.truth) for t in trials]),
         rounds=tuple(sorted({t.round for t in trials})),
         positives=sum(t.records for t in trials),
-        null_side="above",
-        metric=metric,
     )
 
 

@@ -45,12 +45,32 @@ from audits.attacks import _noise_code
 from audits.attacks._lower_bound import Bound, Reading, claim, lower_bound, untested
 from audits.attacks._material import Findings, Material, NotApplicable, Samples
 from audits.attacks._releases import PLANTED, Release, releases
+from audits.attacks._rules import Rule
 from audits.attacks.models import Claim
 from audits.steps import Case
 from crypto.samplers import KEY_BYTES, Stream
 
 __all__ = ["ATTACK", "TRIALS"]
 
+PROVED = Rule(
+    "epsilon that is proved (lower bound)",
+    margin=0.0,
+    gate=0.15,
+    chance=0.0,
+    exact=True,
+    clients=False,
+    claims=True,
+    also=("P17",),
+)
+CODE = Rule(
+    "share of values that break the rule",
+    margin=0.0,
+    gate=0.5,
+    chance=0.0,
+    exact=True,
+    clients=False,
+    also=("P17",),
+)
 TRIALS = {"quick": 20_000, "default": 200_000}
 """Runs of the mechanism with the record, and as many without it."""
 _DRAWS = {"quick": 4_000_000, "default": 16_000_000}  # of noise, at most, for each set of runs
@@ -113,7 +133,6 @@ def _samples(release: Release, found: _Outcome) -> Samples:
         payload=release.payload,
         what=f"{release.unit}: {found.what}",
         units=(release.mechanism,),
-        chance=0.0,
         prior=np.array([release.epsilon]),
         raw=np.array([found.raw.epsilon]),
         null=np.array([found.null.epsilon]),
@@ -121,9 +140,8 @@ def _samples(release: Release, found: _Outcome) -> Samples:
         positives=found.seen.trials,
         negatives=found.seen.trials,
         note=note,
-        exact=True,
         bounds=(0.0, np.inf),
-        client_clusters=False,
+        **PROVED.given(),
     )
 
 
@@ -132,16 +150,12 @@ def _code(payload: str, name: str, checks: Sequence[_noise_code.Check]) -> Sampl
         payload=payload,
         what=f"code of {name}: on the grid, within the sensitivity",
         units=tuple(check.name for check in checks),
-        chance=0.0,
         prior=np.zeros(len(checks)),
         raw=np.array([check.raw for check in checks]),
         null=np.array([check.null for check in checks]),
         protected=np.array([check.found for check in checks]),
         note="; ".join(f"{check.name}: {check.says}" for check in checks),
-        metric="share of values that break the rule",
-        gate=0.5,
-        exact=True,
-        client_clusters=False,
+        **CODE.given(),
     )
 
 
@@ -176,9 +190,10 @@ class Mechanism:
     name: str = "dp-function"
     question: str = "Does the noise deliver the epsilon that is claimed for it?"
     payloads: tuple[str, ...] = ("P02", "P06")
-    metric: str = "epsilon that is proved (lower bound)"
-    margin: float = 0.0
-    gate: float = 0.15
+    metric: str = PROVED.metric
+    margin: float = PROVED.margin
+    gate: float = PROVED.gate
+    rules: tuple[Rule, ...] = (PROVED, CODE)
     needs_capture: bool = False
 
     def run(self, material: Material, rng: np.random.Generator, profile: str) -> Findings:

@@ -10,8 +10,9 @@ import json
 from typing import Literal
 
 from pydantic import Field as Setting
-from pydantic import ValidationError, model_validator
+from pydantic import ValidationError, field_validator, model_validator
 
+from audits.attacks._rules import NullSide
 from audits.view import read_json
 from protocols.errors import EvidenceError
 from protocols.strict import Strict
@@ -26,16 +27,24 @@ __all__ = [
     "Profile",
     "Value",
     "Verdict",
+    "bucket",
 ]
 
 ATTACKS_VERSION: Literal[1] = 1
 ATTACKS_LIMIT = 4 << 20  # bytes; a row takes about 1 kB
-Verdict = Literal["PASS", "FAIL", "INCONCLUSIVE", "INVALID", "NOT_APPLICABLE", "ERROR"]
+Verdict = Literal[
+    "PASS", "FAIL", "INCONCLUSIVE", "INVALID", "NOT_APPLICABLE", "NOT_TESTED", "ERROR"
+]
 Profile = Literal["quick", "default"]
 _DECIMAL = r"^-?\d{1,12}(\.\d{1,12})?$"
 _PAYLOAD = r"^(P(0[1-9]|1\d|20))?$"
 _DIGEST = r"^[0-9a-f]{64}$"
 _ATTACK = r"^[AX]\d{1,2}$"
+
+
+def bucket(count: int) -> int:
+    """Return the largest power of two that is at most `count`; 0 for none."""
+    return 1 << (count.bit_length() - 1) if count > 0 else 0
 
 
 class Value(Strict):
@@ -61,14 +70,17 @@ class AttackRow(Strict):
         payload: ``P01`` to ``P20``; empty if it was not applicable to any.
         what: which message or variant of the question.
         rounds: looked at; empty: the whole run.
-        n_clients, n_pos, n_neg: clients, and records or trials behind the scores.
+        n_clients: clients behind the scores.
+        n_pos, n_neg: records or trials behind the scores, the next power of two below, "at least
+            so many" (0: none): two reports must not give one client's exact count (O28).
         seed: of the attack's chance (hex), made from the ledger heads.
         metric: name of the score; larger is worse.
         chance: of a random guess; empty where nothing was measured.
         prior, raw, null, protected: the four reference points of AUDITS.md A.2.
         raw_gap, gap: raw and protected minus prior, client by client; what `gate` and `margin`
             are held against.
-        margin, gate: of the rules.
+        margin, gate, null_side, exact: of the rule that the attack declares for this score; see
+            :class:`audits.attacks._rules.Rule`.
         reason: why this verdict, in words.
         needed_n: about how many clients would decide it; None if no number would, or none is
             needed.
@@ -95,9 +107,18 @@ class AttackRow(Strict):
     gap: Value | None = None
     margin: str = Setting(pattern=_DECIMAL)
     gate: str = Setting(pattern=_DECIMAL)
+    null_side: NullSide = "both"
+    exact: bool = False
     verdict: Verdict
     reason: str = Setting(min_length=1, max_length=600)
     needed_n: int | None = Setting(default=None, ge=1)
+
+    @field_validator("n_pos", "n_neg")
+    @classmethod
+    def _in_buckets(cls, count: int) -> int:
+        if count != bucket(count):
+            raise ValueError("counts of records are powers of two; exact ones stay with the data")
+        return count
 
     @model_validator(mode="after")
     def _measured(self) -> AttackRow:

@@ -46,7 +46,9 @@ from audits.asks import SUM_UP
 from audits.attacks._isolation import Isolation, draw_prime, isolable
 from audits.attacks._material import Findings, Material, NotApplicable, Samples
 from audits.attacks._opened import Opened, opened_sums
+from audits.attacks._rules import Rule
 from audits.steps import Case
+from audits.words import plural
 
 __all__ = ["ALL_ROUNDS", "ATTACK", "COHORT", "ONE_ROUND", "SINGLETONS"]
 
@@ -55,6 +57,14 @@ ONE_ROUND = "one round: do its sums isolate a client?"
 ALL_ROUNDS = "all rounds, if updates hardly change: WARNING LEVEL"
 SINGLETONS = "singletons: is an entry of a sum one client's?"
 
+RULE = Rule(
+    "1 if a client can be singled out",
+    margin=0.0,
+    gate=1.0,  # every planted violation has to be found
+    chance=0.0,
+    exact=True,
+    also=("P08", "P10", "P15", "P17", "P18"),  # of one client, where they leave in clear
+)
 _PLANTED = 32  # violations planted to test the attack itself; fewer where each takes long
 _NOISED_ALONE, _NOISED = "P02", "P06"
 _BY_DESIGN = (
@@ -187,8 +197,8 @@ def _cohorts(record: _Record, smallest: int) -> _Question:
         seen=few(sizes),
         raw=all(few(dict.fromkeys(sizes, smallest - 1)).values()),
         null=few(dict.fromkeys(sizes, smallest)),
-        note=f"the smallest sum is over {least} clients, {honest} of them without the colluders; "
-        f"the policy asks for {smallest}",
+        note=f"the smallest sum is over {plural(least, 'client')}, {honest} of them without the "
+        f"colluders; the policy asks for {smallest}",
     )
 
 
@@ -205,7 +215,6 @@ def _samples(payload: str, record: _Record, asked: _Question) -> Samples:
         payload=payload,
         what=asked.what,
         units=tuple(record.clients),
-        chance=0.0,
         prior=np.zeros(exposed.size),  # without the sums nobody is singled out
         raw=np.full(exposed.size, float(asked.raw)),
         null=np.array([asked.null[name] for name in record.clients], dtype=np.float64),
@@ -213,7 +222,7 @@ def _samples(payload: str, record: _Record, asked: _Question) -> Samples:
         positives=int(exposed.sum()),
         negatives=int(exposed.size - exposed.sum()),
         note=asked.note + (_BLURRED if payload == _NOISED else ""),
-        exact=True,
+        **RULE.given(),
     )
 
 
@@ -233,6 +242,7 @@ def _single(case: Case) -> NotApplicable:
     return NotApplicable(
         reason=f"which entries have a single contributor stands in no ledger; {said[:300]} (O12)",
         what=SINGLETONS,
+        arises=bool(declared),
     )
 
 
@@ -244,9 +254,10 @@ class Structure:
     name: str = "secagg-structure"
     question: str = "Do the sums that were opened single out one client?"
     payloads: tuple[str, ...] = ("P01", "P05", "P06", "P07", "P13")
-    metric: str = "1 if a client can be singled out"
-    margin: float = 0.0
-    gate: float = 1.0  # every planted violation has to be found
+    metric: str = RULE.metric
+    margin: float = RULE.margin
+    gate: float = RULE.gate
+    rules: tuple[Rule, ...] = (RULE,)
     needs_capture: bool = False
 
     def run(self, material: Material, rng: np.random.Generator, profile: str) -> Findings:

@@ -99,9 +99,13 @@ def read_manifest(files: Mapping[str, bytes]) -> tuple[Listed, ...]:
         raise EvidenceError("manifest", "manifest.json is not canonical JSON") from None
     if not isinstance(found, dict) or set(found) != {"files", "version"}:
         fail("manifest", "manifest.json does not hold exactly files and version")
-    if found["version"] != _VERSION or not isinstance(found["files"], list):
+    version, named = found["version"], found["files"]
+    if type(version) is not int or version != _VERSION or not isinstance(named, list):
         fail("manifest", "manifest.json is of another version of this program")
-    claimed = {f["path"]: f for f in found["files"] if isinstance(f, dict) and "path" in f}
+    rows = [f for f in found["files"] if isinstance(f, dict) and isinstance(f.get("path"), str)]
+    if len(rows) != len(found["files"]):
+        fail("manifest", "manifest.json lists something that is no file")
+    claimed = {row["path"]: row for row in rows}
     listed = _list(files)
     if missing := sorted(set(map(str, claimed)) - set(files)):
         fail("manifest", f"{len(missing)} files that manifest.json lists are missing")

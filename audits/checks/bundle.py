@@ -111,6 +111,22 @@ class _Opened:
         paths = sorted(path for path in self.files if path.startswith(ATTESTATIONS))
         return [open_statement(self.files[path]) for path in paths]
 
+    def auditors(self) -> set[str]:
+        """Return the keys (hex) of the auditors who signed every statement over these files.
+
+        Raises:
+            EvidenceError, CryptoError: a statement is not what its signer signed.
+        """
+        keys, by = self.keys, dict[str, set[str]]()
+        for one in self.statements():
+            signers = one.envelope.verify(PAYLOAD_TYPE, keys.by_id())
+            if list(one.subjects) == subjects(self.about):
+                owners = (keys.owner(key) for key in signers)
+                found = {owner.key.raw.hex() for owner in owners if owner.role == AUDITOR}
+                by[one.predicate_type] = by.get(one.predicate_type, found) & found
+        complete = [by.get(kind, set()) for kind in PREDICATES]
+        return set.intersection(*complete) if complete else set()
+
     def attested(self, case: Case) -> str:
         """Each statement is signed by a key of this run, over exactly these files."""
         keys, subject = self.keys, subjects(self.about)
@@ -196,13 +212,18 @@ def trust(
             if not hmac.compare_digest(roster[name].encode(), trusted[name].encode()):
                 fail("trust", f"{name} has another key than the one known from elsewhere")
         known = {key for name, key in trusted.items() if name not in roster}
-        for key in auditors.values():
-            if known and key not in known:
-                fail("trust", "the statements are signed by an auditor who is not among --trust")
+        signed_by = found.auditors() if found is not None else set()
+        # What the bundle says of its auditors counts for nothing: only who really signed does.
+        if known and found is not None and not known & signed_by:
+            fail("trust", "no auditor of --trust signed these statements")
         lacking = len(set(roster) - set(trusted)) + (0 if known else len(auditors))
+        if known and found is None:
+            raise NotChecked(
+                f"keys of {agreed} parties agree; a run folder is signed by no auditor"
+            )
         if lacking:
             raise NotChecked(f"keys of {agreed} parties agree; {lacking} others were not given")
-        signer = " and their auditor" if auditors else "; no auditor signed"
+        signer = " and of the auditor who signed" if known else "; no auditor signed"
         return f"the keys of all {agreed} parties{signer} are those known from elsewhere"
 
     return Check("trust", needs, run)

@@ -9,7 +9,7 @@ from audits.book import LEAVING
 from audits.steps import Case, Check
 from audits.view import fail
 from audits.words import plural
-from protocols.heads import SILENT, Line, heard, tree
+from protocols.heads import SILENT, Line, client_items, heard, tree, word_of
 from protocols.ledger import Entry
 
 
@@ -17,11 +17,14 @@ def witnesses(case: Case) -> str:
     """Recompute each root over all clients' heads, and find it in every ledger that got it."""
     roots, lines = _told(case)
     signed, asked = _noted(case, roots, lines), 0
+    refused = {party: entry["exchange"] for party, entry in case.book.of_kind("refusal")}
     for sent in case.book.releases():
         if sent.party != case.asks.aggregator or not sent.item.endswith(".down"):
             continue
         if case.book.receipt(sent, sent.recipient) is None or sent.item.startswith("pair."):
             continue
+        if sent.exchange >= refused.get(sent.recipient, sent.exchange + 1):
+            continue  # it refused in this exchange or before, and its session was over
         asked += 1
         if (sent.recipient, sent.exchange) not in signed and not case.book.in_cut(sent):
             fail(
@@ -29,11 +32,14 @@ def witnesses(case: Case) -> str:
                 f"{sent.recipient} wrote down no heads of the others in exchange {sent.exchange}",
             )
     last = max(roots, default=0)
-    left = any(s.item.startswith(LEAVING) for s in case.book.releases_of(last))
+    ends = [s for s in case.book.releases_of(last) if s.item == f"{LEAVING}down"]
+    left = sum(case.book.receipt(s, s.recipient) is not None for s in ends)
     said = f"{plural(len(roots), 'root')} over all clients' heads, in {asked} places"
     missing = sum(signed.values())
     said += f"; {plural(missing, 'receipt')} say that something was lost" if missing else ""
-    return said if left else f"{said}; the run ended before the last heads were told"
+    if not left:
+        return f"{said}; nobody was told the last heads"
+    return said if left == len(ends) else f"{said}; {left} of {len(ends)} were told the last heads"
 
 
 def _told(case: Case) -> tuple[dict[int, bytes], dict[int, dict[str, Line]]]:
@@ -45,7 +51,7 @@ def _told(case: Case) -> tuple[dict[int, bytes], dict[int, dict[str, Line]]]:
     for entry in case.book.entries[case.asks.aggregator]:
         if entry["kind"] == "receipt" and entry["sender"] in clients:
             before = lines.get(entry["sender"], SILENT)
-            facts = entry["exchange"], entry["commitment"], entry["sender_head"]
+            facts = entry["exchange"], entry["item"], entry["commitment"], entry["sender_head"]
             lines[entry["sender"]] = heard(before, *facts)
         if entry["kind"] != "heads":
             continue
@@ -79,16 +85,17 @@ def _noted(
                 f"{party} holds another root over all heads of exchange {place[1]} "
                 "than these ledgers give",
             )
-        _same_line(party, entry, lines[place[1]].get(party, SILENT))
+        _same_line(case, party, entry, lines[place[1]].get(party, SILENT))
         noted[place] = entry["missing"]
     return noted
 
 
-def _same_line(party: str, entry: Entry, line: Line) -> None:
+def _same_line(case: Case, party: str, entry: Entry, line: Line) -> None:
     """Fail unless a client was told what the aggregator had received from it."""
-    if not {"heard", "missing", "number"} <= set(entry):
+    if not {"heard", "items", "missing"} <= set(entry):
         fail("witnesses", f"entry {entry['seq']} of {party} does not say which receipt it checked")
-    if (entry["heard"], entry["number"]) != line[:2]:
+    word = word_of(line[1], client_items(case.plan.items))
+    if (entry["heard"], entry["items"]) != (line[0], word):
         fail("witnesses", f"{party} was told of another receipt than the aggregator recorded")
 
 

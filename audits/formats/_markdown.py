@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 
+from audits.attack_words import reading, show, verdict
 from audits.attacks._payloads import PAYLOADS
 from audits.attacks.models import Value
 from audits.models import Report
@@ -35,20 +36,22 @@ def attacks(report: Report) -> str:
         (
             plain(f"{row.id} {row.name}"),
             plain(f"{row.payload} {row.what}"),
-            f"**{row.verdict.replace('_', ' ')}**",
-            plain(row.metric),
+            f"**{verdict(row)}**",
+            plain(row.metric) if row.protected is not None else "",
             row.chance,
             *map(_value, (row.prior, row.null, row.protected, row.raw, row.gap)),
-            row.margin,
-            str(row.n_clients),
+            row.margin if row.protected is not None else "",
+            str(row.n_clients) if row.n_clients else "",
+            f"{show(row.n_pos)}; {show(row.n_neg)}" if row.n_pos or row.n_neg else "",
             plain(row.reason),
         )
         for row in report.attacks
     )
     header = ("attack", "payload", "verdict", "metric", "chance", "prior", "null", "protected",
-              "raw", "gain", "margin", "clients", "why")  # fmt: skip
+              "raw", "gain", "margin", "clients", "records", "why")  # fmt: skip
     if report.attacks:
         parts.append(table(header, rows))
+        parts.append(_reading(report))
     untested = (
         (row.payload, plain(PAYLOADS[row.payload]), "**NOT TESTED**", plain(row.why))
         for row in report.not_tested
@@ -56,6 +59,12 @@ def attacks(report: Report) -> str:
     if report.not_tested:
         parts.append(table(("payload", "what it is", "state", "why"), untested))
     return "\n\n".join(parts)
+
+
+def _reading(report: Report) -> str:
+    known = {row.id: row.name for row in report.attacks}
+    lines = (f"- {plain(f'{id} {name}: {reading(id)}')}" for id, name in known.items())
+    return "How to read a row:\n\n" + "\n".join(lines)
 
 
 def _value(found: Value | None) -> str:

@@ -55,6 +55,7 @@ _ATTACKS = (
     *_LAST,
 )
 _NUMBER = re.compile(r"-\d+(\.\d+)?", re.ASCII)
+_MEASURED = ("metric", "margin", "gate")  # empty where nothing was measured: no rule was applied
 _FORMULA = ("=", "+", "-", "@", "\t", "\r")
 
 
@@ -84,11 +85,12 @@ def _finding(finding: Finding) -> list[object]:
 
 
 def _attack(row: AttackRow) -> list[object]:
-    cells: list[object] = [getattr(row, name) for name in _PLAIN]
+    bare = _MEASURED if row.protected is None else ()
+    cells: list[object] = ["" if name in bare else getattr(row, name) for name in _PLAIN]
     for name in _VALUES:
         value = getattr(row, name)
         cells += (value.value, value.low, value.high) if value else ("", "", "")
-    last = [getattr(row, name) for name in _LAST]
+    last = ["" if name in bare else getattr(row, name) for name in _LAST]
     return cells + ["" if cell is None else cell for cell in last]
 
 

@@ -10,7 +10,7 @@ from typing import Any
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
-from audits import svg, words
+from audits import attack_words, svg, words
 from audits.attacks._payloads import PAYLOADS
 from audits.models import Egress, Report
 from audits.plots import course, dots, flows, stacks
@@ -55,6 +55,9 @@ def _environment() -> Environment:
         role=words.role,
         protection=words.protection,
         mark=svg.mark,
+        verdict=attack_words.verdict,
+        reading=attack_words.reading,
+        atleast=attack_words.show,
         slug=lambda text: "".join(c if c.isalnum() else "-" for c in text.lower()),
         part=_part,
         shared=_shared,

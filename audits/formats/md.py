@@ -139,6 +139,7 @@ def _egress(report: Report) -> str:
     rows = (
         (
             _(f"{words.role(row.sender_role)} → {words.role(row.recipient_role)}"),
+            _(row.item),
             _("+".join(message.name for message in row.messages)),
             _(words.protection(row.protection)),
             str(row.count),
@@ -147,7 +148,7 @@ def _egress(report: Report) -> str:
         )
         for row in report.egress
     )
-    return _table(("route", "messages", "protection", "envelopes", "size", "rounds"), rows)
+    return _table(("route", "item", "messages", "protection", "envelopes", "size", "rounds"), rows)
 
 
 def _plan(report: Report) -> str:

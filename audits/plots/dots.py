@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from markupsafe import Markup
 
+from audits.attack_words import verdict
 from audits.attacks.models import AttackRow, Claim, Value
-from audits.svg import at, cut, figure, line, text
+from audits.svg import at, figure, line, text
 
 MOST = 40  # rows of one chart; the table has all
-_TEXT, _STEP, _LEGEND = 44, 13, 22  # pixels: two lines of text, one mark, one line of the legend
-_TITLE = 46  # characters
+_LINE, _STEP, _LEGEND = 19, 13, 22  # pixels: a line of text, one mark, one line of the legend
+_WIDE = 46  # characters of a line on a narrow screen; nothing is cut, a longer text takes more
 
 _SHAPES = {
     "chance": '<path class="chance" d="M0-6V6"/>',
@@ -26,7 +28,7 @@ _SHAPES = {
     "ceiling": '<circle class="null" r="4.5"/>',
 }
 _ATTACKS = (
-    ("chance", "chance: a random guess"),
+    ("chance", "chance: a guess that knows nothing"),
     ("prior", "prior: the attacker without the message"),
     ("null", "null: with another client's message, or noise"),
     ("protected", "protected: with what the receiver learnt"),
@@ -62,13 +64,13 @@ def attacks(rows: Sequence[AttackRow]) -> Markup:
     blocks = [
         _Block(
             title=f"{row.id} {row.name}, {row.payload}: {row.what}",
-            detail=f"{row.verdict.replace('_', ' ')}; {row.metric}",
+            detail=f"{verdict(row)}; {row.metric}",
             marks=tuple(_marks(row)),
             limit=float(row.prior.value) + float(row.margin) if row.prior is not None else None,
         )
         for row in shown
     ]
-    verdicts = [row.verdict for row in shown]
+    verdicts = [verdict(row) for row in shown]
     counted = ", ".join(f"{verdicts.count(v)} {v}" for v in dict.fromkeys(verdicts))
     title = "Attacks: five reference points each, with 95 % intervals"
     description = f"Larger is worse. Verdicts: {counted or 'none'}. All numbers: next table."
@@ -116,13 +118,27 @@ def _chart(
         parts.append(at(0, _LEGEND * number + 15, said))
         parts.append(at(0, _LEGEND * number + 10, Markup('<g transform="translate(11)">')
                         + Markup(_SHAPES[kind]) + Markup("</g>")))  # noqa: S704 # fmt: skip
-    tall = _TEXT + _STEP * count + 34
     top = _LEGEND * len(legend) + 10
-    parts += [_block(block, top + number * tall, count) for number, block in enumerate(blocks)]
-    return figure("dots", name, title, description, top + tall * max(1, len(blocks)), parts)
+    for block in blocks:
+        parts.append(_block(block, top, count))
+        top += _words_height(block) + _STEP * count + 34
+    return figure("dots", name, title, description, top, parts)
 
 
-def _block(block: _Block, top: float, count: int) -> Markup:
+def _said(block: _Block) -> list[tuple[str, str]]:
+    """Return the lines of text above the marks, each with its class."""
+    return [
+        (said, kind)
+        for words, kind in ((block.title, "value"), (block.detail, "soft"))
+        for said in textwrap.wrap(words, _WIDE)
+    ]
+
+
+def _words_height(block: _Block) -> int:
+    return _LINE * len(_said(block)) + 6
+
+
+def _block(block: _Block, top: int, count: int) -> Markup:
     ends = [x for m in block.marks for x in (m.low, m.high)] + [0.0, block.limit or 0.0]
     low, high = min(ends), max([*ends, 1.0])
     high = high if high == 1.0 else high + 0.05 * (high - low)
@@ -130,11 +146,10 @@ def _block(block: _Block, top: float, count: int) -> Markup:
     def x(value: float) -> float:
         return 3 + 94 * (value - low) / (high - low)
 
-    first = top + _TEXT + 8
+    first = top + _words_height(block) + 8
     floor = first + _STEP * count
     parts = [
-        text(0, top + 16, cut(block.title, _TITLE), "value"),
-        text(0, top + 35, cut(block.detail, _TITLE), "soft"),
+        *(text(0, top + 16 + _LINE * n, *said) for n, said in enumerate(_said(block))),
         line(3, floor, 97, floor, "axis"),
     ]
     for share in (0.0, 0.5, 1.0):

@@ -161,7 +161,10 @@ class AggregatorSession(WitnessingSession):
             RemoteProtocolError: not authentic (nothing changes), or not acceptable now.
         """
         self.alive()
-        letter = self._inbox.open(data)  # its receipt is made durable by the next advance()
+        if self.state is State.PARTING:
+            return self._take_leave(data)
+        # Its receipt is made durable by the next advance().
+        letter = self._inbox.open(data, exchange=self._exchange_number)
         item, header = letter.item.id, letter.header
         self._hear(letter)
         if item.startswith("refusal."):
@@ -171,9 +174,7 @@ class AggregatorSession(WitnessingSession):
             self.die(error)
             self._out([])  # the refusal that ends the run stands in the ledger
             raise error
-        if item == "heads.ack":
-            self._take_ack(letter)
-        elif item == "key.offer":
+        if item == "key.offer":
             self._take_key(letter, data)
         elif item in ("pair.boxes", "pair.rows"):
             self._take_pairs(letter)

@@ -13,7 +13,7 @@ from protocols.envelope import Envelope
 from protocols.errors import BadEnvelope, LedgerError, LocalProtocolError, Replay, UnfitMessage
 from protocols.forms import Exchange, Form
 from protocols.gateway import SHARED, commitment, given_digest
-from protocols.heads import Spoken, check_place
+from protocols.heads import Spoken, check_place, client_items
 from protocols.inbox import Letter
 from protocols.ledger import Ledger
 from protocols.messages import Message
@@ -40,7 +40,7 @@ class ClientSession(HoldingSession):
         super().__init__(papers, ledger, rounding)
         self._site, self._exchanges = site, {e.name: e for e in form.exchanges}
         self._repeat: tuple[bytes, list[Parcel]] = (b"", [])  # digest of the last, its answer
-        self._spoken = Spoken()
+        self._spoken = Spoken(client_items(papers.plan.items))
         self.learnt = 0  # how often the site may have changed
         # What this client sealed for others, until the others' boxes come back in the same round.
         self._boxed: dict[type[Message], tuple[int, tuple[str, int, str]]] = {}
@@ -90,7 +90,7 @@ class ClientSession(HoldingSession):
     def _said(self, envelope: Envelope) -> None:
         """Note what leaves, to compare the aggregator's receipt with."""
         header = envelope.header
-        self._spoken.add(header.exchange, commitment(envelope), header.head)
+        self._spoken.add(header.exchange, header.item, commitment(envelope), header.head)
 
     def _refuse(self, error: Exception, letter: Letter) -> Parcel:
         header = letter.header
@@ -168,13 +168,13 @@ class ClientSession(HoldingSession):
         """Check the receipt of what this client said last; write down the root it stands under."""
         if not isinstance(shared, (Call, Farewell)) or not isinstance(place, Place):
             raise BadEnvelope("A receipt is missing.")
-        line, missing = self._spoken.line(place.exchange, place.number)
+        line, missing = self._spoken.line(place.exchange, place.items)
         check_place(self.name, self.papers.roster.clients, line, place.proof, shared.heads)
         facts = {
             "exchange": where.exchange,
             "heard": place.exchange,
+            "items": place.items,
             "missing": int(missing),
-            "number": place.number,
             "root": shared.heads.hex(),
             "round": where.round,
         }

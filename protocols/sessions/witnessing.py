@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Sequence
 
 from crypto.samplers import entropy
 from protocols.control import Farewell, Place
-from protocols.errors import WrongStage
+from protocols.errors import RemoteProtocolError
 from protocols.gateway import commitment, given_digest
-from protocols.heads import SILENT, Line, heard, tree
+from protocols.heads import SILENT, Line, client_items, heard, tree, word_of
 from protocols.inbox import Letter
 from protocols.ledger import Ledger
 from protocols.papers import Papers, Where
 from protocols.roster import Role
 from protocols.sessions.base import Parcel
 from protocols.sessions.opening import OpeningSession
-from protocols.sessions.table import Event, State
+from protocols.sessions.table import Event
 
 
 class WitnessingSession(OpeningSession):
@@ -30,7 +31,8 @@ class WitnessingSession(OpeningSession):
         header = letter.header
         if letter.item.sender == str(Role.CLIENT):
             before, said = self._heard.get(header.sender, SILENT), commitment(letter.envelope)
-            self._heard[header.sender] = heard(before, header.exchange, said, header.head)
+            facts = header.exchange, header.item, said, header.head
+            self._heard[header.sender] = heard(before, *facts)
 
     def _present(self, cohort: Sequence[str], round: int) -> tuple[str, ...]:
         """Return who of a cohort has this epoch's keys and did not vanish in this round."""
@@ -43,8 +45,11 @@ class WitnessingSession(OpeningSession):
         """Return the root over all clients' heads, and each client's place under it."""
         root, proofs = tree(self.papers.roster.clients, self._heard)
         lines = {client: self._heard.get(client, SILENT) for client in proofs}
+        items = client_items(self.papers.plan.items)
         return root, {
-            client: Place(exchange=lines[client][0], number=lines[client][1], proof=proof)
+            client: Place(
+                exchange=lines[client][0], items=word_of(lines[client][1], items), proof=proof
+            )
             for client, proof in proofs.items()
         }
 
@@ -74,6 +79,10 @@ class WitnessingSession(OpeningSession):
         self._tell_heads(root, where)
         return self._out([self.send(item.id, [message, places[c]], c, where) for c in there])
 
-    def _take_ack(self, letter: Letter) -> None:
-        if self.state is not State.PARTING or letter.header.exchange != self._exchange_number:
-            raise WrongStage("A client took leave while nobody was leaving.")
+    def _take_leave(self, data: bytes) -> None:
+        """Take what a client says to the farewell. Whatever it is, all rounds are done.
+
+        Only what is authentic is recorded; a refusal and an acknowledgement end alike.
+        """
+        with contextlib.suppress(RemoteProtocolError):
+            self._hear(self._inbox.open(data, exchange=self._exchange_number))

@@ -50,7 +50,7 @@ def load_heads(path: Path) -> dict[str, str]:
         path: a JSON file ``{party: text}``, or a folder of ``<party>.checkpoint`` files.
 
     Raises:
-        UsageError: neither of the two, or without a single head.
+        UsageError: neither of the two, without a single head, or one is not in the form of one.
     """
     from secure_fgl.errors import UsageError
 
@@ -66,7 +66,32 @@ def load_heads(path: Path) -> dict[str, str]:
     texts = isinstance(heads, dict) and all(isinstance(text, str) for text in heads.values())
     if not heads or not texts:
         raise UsageError(f"{path} holds no heads.", fix=fix)
+    spoilt = sum(not _is_head(text) for text in heads.values())
+    if spoilt:
+        raise UsageError(
+            f"{path} holds no heads: {spoilt} of {len(heads)} texts are no checkpoint.",
+            why="it is another file, such as one of keys for --trust, or was cut or edited by hand",
+            fix=fix,
+        )
     return dict(heads)
+
+
+def _is_head(text: str) -> bool:
+    """Tell whether a text has the form of a signed checkpoint; whose it is the steps check."""
+    from crypto.checkpoint import read
+    from crypto.errors import CryptoError, InvalidSignature
+    from crypto.signatures import SigningKey
+
+    lines = text.split("\n")
+    signer = lines[4].split(" ")[1:2] if len(lines) > 4 else []
+    try:
+        # No party has this key, so a text in the right form is refused for its signature only.
+        read(text, name="".join(signer), key=SigningKey.generate().public)
+    except InvalidSignature:
+        return lines[1].isdecimal()
+    except CryptoError:
+        return False
+    return True
 
 
 def choose(what: str, name: str, known: Iterable[str]) -> str:

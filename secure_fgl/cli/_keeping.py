@@ -7,7 +7,8 @@ judged.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -17,8 +18,30 @@ if TYPE_CHECKING:
     from audits.models import Report
     from audits.snapshot import Snapshot
     from audits.view import RunView
+    from secure_fgl.runs import Run
 
 BASELINE, WAIVERS = "baseline.json", "waivers.json"
+
+_GIVE = "give a run folder, or the report.json of one"
+_ADVICE = {
+    "report": "the ledgers are another matter (secure-fgl audit verify tells about them): move the "
+    "folder report/ away, find out who changed it, waivers.json, baseline.json or attacks.json, "
+    "and make it anew with: secure-fgl audit report RUN",
+    "waivers": "give the waivers again with --waivers, or take waivers.json away with --no-waivers",
+    "baseline": "give the earlier report again with --baseline, or take it away with --no-baseline",
+}
+
+
+@contextmanager
+def advice() -> Iterator[None]:
+    """Tell of a spoilt report, waivers or baseline what helps; no party's ledger does."""
+    from protocols.errors import EvidenceError
+
+    try:
+        yield
+    except EvidenceError as error:
+        error.fix = _ADVICE.get(error.step, error.fix)
+        raise
 
 
 def load_snapshot(path: Path) -> Snapshot:
@@ -31,19 +54,23 @@ def load_snapshot(path: Path) -> Snapshot:
     from audits.report import build_report
     from audits.snapshot import REPORT_LIMIT, excerpt
     from protocols.errors import EvidenceError
+    from secure_fgl.bundles import looks_packed
     from secure_fgl.errors import UsageError
     from secure_fgl.runs import Run
 
     if path.is_dir():
         return excerpt(build_report(Run(path).view()))
-    try:
-        return excerpt(read_bytes(path, "report", REPORT_LIMIT))
-    except EvidenceError as error:
+    data = read_bytes(path, "run or report", REPORT_LIMIT)
+    if looks_packed(data):
         raise UsageError(
-            f"{path} is no report of this program.",
-            why=error.what,
-            fix="give a run folder, or the report.json of one",
-        ) from error
+            f"{path} is packed, as a bundle is; what it holds is not compared.",
+            fix=f"{_GIVE}; a bundle's report: unzip -p BUNDLE report/report.json > report.json",
+        )
+    try:
+        return excerpt(data)
+    except EvidenceError as error:
+        why = error.what
+        raise UsageError(f"{path} is no report of this program.", why=why, fix=_GIVE) from error
 
 
 def read_bytes(path: Path, what: str, limit: int) -> bytes:
@@ -85,8 +112,25 @@ def with_waivers(view: RunView, given: Path | None, *, drop: bool) -> RunView:
         return view  # spoilt: none is in force, and the report has a finding that says so
 
 
+def judge_again(run: Run) -> None:
+    """Judge today whether the waivers that a run keeps are still in force; render what changes.
+
+    Raises:
+        EvidenceError: its report is not what its files give, so it is not overwritten.
+    """
+    from secure_fgl.runs import FORMATS
+
+    before = run.view()
+    view = with_waivers(before, None, drop=False)
+    if view.waivers_text != before.waivers_text:
+        with advice():
+            run.check_report()
+        keep(run.path, view)
+        run.report(FORMATS)
+
+
 def tell_kept(report: Report, view: RunView, *, given: Mapping[str, bool]) -> None:
-    """Say on stderr what is in force although nobody gave it this time."""
+    """Say on stderr what is in force although nobody gave it, and which waivers are not."""
     from secure_fgl.cli._output import say
 
     if view.baseline_text and not given[BASELINE]:
@@ -98,6 +142,8 @@ def tell_kept(report: Report, view: RunView, *, given: Mapping[str, bool]) -> No
         if finding.waiver is not None:
             owner, until = finding.waiver.owner, finding.waiver.until
             say(f"WAIVED {finding.id} {finding.rule} by {owner} until {until}.")
+        if finding.rule.startswith("WAIVER_"):
+            say(f"{finding.rule.replace('_', ' ')}: {finding.message}", style="yellow")
 
 
 def keep(run: Path, view: RunView) -> None:

@@ -25,6 +25,7 @@ WORDS = {
     "FAIL": "bold red",
     "NOT CHECKED": "yellow",
     "INCONCLUSIVE": "yellow",
+    "NOT_TESTED": "yellow",
     "INVALID": "yellow",
     "ERROR": "bold red",
 }

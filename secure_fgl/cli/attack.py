@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -13,7 +14,8 @@ from secure_fgl.cli._gate import FailOn
 from secure_fgl.cli._verb import Format, FormatOption, verb
 
 if TYPE_CHECKING:
-    from audits.attacks import AttackReport
+    from audits.attacks import AttackReport, NotTested, Value
+    from secure_fgl.runs import Run
 
 _UNITS = {"s": 1, "m": 60, "h": 3600}
 
@@ -26,7 +28,7 @@ class Profile(StrEnum):
 
 
 @verb
-def attack(  # noqa: PLR0913, PLR0917 - one per option; the command line gives them by name
+def attack(
     run: Annotated[Path, typer.Argument(metavar="RUN", help="A run folder.")],
     profile: Annotated[
         Profile, typer.Option(help="quick: the first captured round. default: all of them.")
@@ -40,7 +42,6 @@ def attack(  # noqa: PLR0913, PLR0917 - one per option; the command line gives t
     data: Annotated[
         Path | None, typer.Option(metavar="DIR", help="The data folder, if it lies elsewhere now.")
     ] = None,
-    seed: Annotated[int, typer.Option(min=0, help="Mixed into the chance that ledgers give.")] = 0,
     fail_on: Annotated[
         FailOn, typer.Option(help="Exit 3 from this severity on. Hides none of 5, 6 and 7.")
     ] = FailOn.high,
@@ -54,8 +55,9 @@ def attack(  # noqa: PLR0913, PLR0917 - one per option; the command line gives t
     Runs where the data lie; what each client said before protection is computed again and never
     stored. Every score stands beside chance, the best guess without the message, the same attack
     without protection and on somebody else's message. A verdict is FAIL, PASS, INCONCLUSIVE (the
-    attack was too weak, or the clients too few), INVALID, NOT_APPLICABLE or ERROR. All chance comes
-    from the run's own ledgers.
+    attack was too weak, or the clients too few), INVALID, NOT_APPLICABLE, NOT_TESTED or ERROR. All
+    chance comes from the run's own ledgers. What was found before stays for attacks that are not
+    asked for now.
 
     Writes RUN/attacks.json and the report anew. Exit code, the first that applies: 5 evidence
     broken, 6 not planned, 7 a privacy claim falsified, 3 findings, 4 with --strict, 0.
@@ -64,29 +66,50 @@ def attack(  # noqa: PLR0913, PLR0917 - one per option; the command line gives t
     from audits.report import build_report
     from secure_fgl.auditing import material
     from secure_fgl.cli._gate import codes_of, tell_codes
-    from secure_fgl.cli._output import print_json
+    from secure_fgl.cli._keeping import advice, judge_again
+    from secure_fgl.cli._output import print_json, say
     from secure_fgl.errors import UsageError
     from secure_fgl.runs import FORMATS, Run
 
     finished, budget = Run(run), _seconds(time_budget)
-    finished.check_report()  # an edited report is evidence; it is not overwritten
+    with advice():
+        finished.check_report()  # an edited report is evidence; it is not overwritten
+        judge_again(finished)
     ids = [word for word in re.split(r"[,\s]+", attacks) if word]
     found_material = material(finished, profile=profile.value, data=data)
     try:
         found = run_attacks(
-            found_material, ids, profile=profile.value, seed=seed, time_budget=budget
+            found_material,
+            ids,
+            profile=profile.value,
+            earlier=_earlier(finished),
+            time_budget=budget,
         )
     except ValueError as error:
         raise UsageError(str(error)) from error
     finished.keep("attacks.json", found.text())
     finished.report(FORMATS)
+    report = build_report(finished.view())
     if format is Format.json:
         print_json(found.text())
     else:
-        _print(found, found_material.missing)
-    codes = codes_of(build_report(finished.view()), fail_on, strict=strict)
+        _print(found, report.not_tested, found_material.missing)
+        say(f"Report: {run / 'report' / 'report.html'}", stderr=False)
+    codes = codes_of(report, fail_on, strict=strict)
     tell_codes(codes)
     return codes[0]
+
+
+def _earlier(run: Run) -> AttackReport | None:
+    """Return what attacks on this run found before; None if there is nothing to rely on."""
+    from audits.attacks import AttackReport
+    from protocols.errors import EvidenceError
+
+    try:
+        text = run.view().attacks_text
+        return AttackReport.parse(text) if text else None
+    except EvidenceError:  # spoilt; the report has a finding that says so until now
+        return None
 
 
 def _seconds(text: str) -> float | None:
@@ -95,33 +118,43 @@ def _seconds(text: str) -> float | None:
 
     if not text:
         return None
-    found = re.fullmatch(r"(\d+(?:\.\d+)?)([smh]?)", text)
+    found = re.fullmatch(r"(\d+(?:\.\d+)?)([smh])", text)
     if found is None:
         raise UsageError(
             f"--time-budget {text[:20]!r} is no time.", fix="write 90s, 12m or 1h, for example"
         )
-    return float(found[1]) * _UNITS[found[2] or "s"]
+    return float(found[1]) * _UNITS[found[2]]
 
 
-def _print(found: AttackReport, missing: str) -> None:
+def _print(found: AttackReport, untested: Iterable[NotTested], missing: str) -> None:
+    from audits.attack_words import verdict as shown
     from secure_fgl.cli._output import WORDS, cell, console, grid, say
 
-    table = grid(["Attack", "Prior", "Raw", "Null", "Left", "Verdict"])
+    table = grid(["Attack", "Chance", "Prior", "Raw", "Null", "Left (95 %)", "Verdict"])
     for row in found.rows:
-        values = [row.prior, row.raw, row.null, row.protected]
+        values = [row.prior, row.raw, row.null]
         figures = [cell(value.value if value is not None else "-") for value in values]
-        verdict = cell(row.verdict.replace("_", " "), WORDS.get(row.verdict, ""))
-        name = f"{row.id} {row.payload} {row.what or row.name}"
-        table.add_row(cell(name), *figures, verdict)
+        verdict = cell(shown(row), WORDS.get(row.verdict, ""))
+        name = " ".join(filter(None, (row.id, row.payload, row.what or row.name)))
+        left = cell(_interval(row.protected))
+        table.add_row(cell(name), cell(row.chance or "-"), *figures, left, verdict)
     out = console(stderr=False)
     out.print(table)
     for row in found.rows:
         if row.verdict != "PASS":
-            say(f"{row.id} {row.verdict.replace('_', ' ')}: {row.reason}", stderr=False)
+            say(f"{row.id} {shown(row)}: {row.reason}", stderr=False)
     for claim in found.claims:
         say(f"Claim {claim.status.replace('_', ' ')}: {claim.text}", stderr=False)
-    for gap in found.not_tested:
+    for gap in untested:
         say(f"Not tested: {gap.payload}: {gap.why}", stderr=False)
     if missing:
         say(f"Nothing captured was looked at: {missing}", style="yellow")
     say("Left: what the receiver learnt. Raw: the same attack without protection.", stderr=False)
+
+
+def _interval(found: Value | None) -> str:
+    """Return a value and below it its interval; a fact has none."""
+    if found is None:
+        return "-"
+    ends = "" if found.low == found.high else f"\n{found.low} to {found.high}"
+    return f"{found.value}{ends}"

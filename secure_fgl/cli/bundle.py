@@ -43,11 +43,15 @@ def bundle(
     Exits 5 if the evidence is broken; the bundle is written and says so.
     """
     from secure_fgl.bundles import load_key, verify_path, write_bundle
+    from secure_fgl.cli._keeping import advice, judge_again
     from secure_fgl.cli._output import say
     from secure_fgl.errors import BROKEN, OK
+    from secure_fgl.runs import Run
 
     signer = load_key(key) if key is not None else None
-    path = write_bundle(run, out, key=signer)
+    judge_again(Run(run))
+    with advice():
+        path = write_bundle(run, out, key=signer)
     typer.echo(str(path))
     if signer is None:
         say("Not signed: give an auditor's --key.", style="yellow")
@@ -84,8 +88,14 @@ def load_trust(path: Path) -> dict[str, str]:
 
     fix = "give a JSON file {name: Ed25519 public key, 64 lower-case hexadecimal digits}"
     found = _document(path, "list of keys", fix)
-    if not isinstance(found, dict) or not found or not all(map(_is_key, found.values())):
+    if not isinstance(found, dict) or not found:
         raise UsageError(f"{path} is no list of keys.", fix=fix)
+    wrong = [value for value in found.values() if not _is_key(value)]
+    if wrong:
+        upper = all(isinstance(value, str) and _is_key(value.lower()) for value in wrong)
+        why = "they are written in upper case" if upper else "they are texts of another kind"
+        what = f"{path} is no list of keys: {len(wrong)} of {len(found)} are no public key."
+        raise UsageError(what, why=why, fix=fix)
     return dict(found)
 
 

@@ -23,7 +23,11 @@ def diff(
     new: Annotated[Path, typer.Argument(metavar="NEW", help=_WHERE)],
     format: FormatOption = Format.table,
     fail_on: Annotated[
-        FailOn, typer.Option(help="Exit 3 for what is new or worse from this severity on.")
+        FailOn,
+        typer.Option(
+            help="Exit 3 from this severity on for what is new or worse, or failed and was not "
+            "measured again."
+        ),
     ] = FailOn.high,
     strict: Annotated[
         bool, typer.Option("--strict", help="Exit 4 if something is no longer measured.")
@@ -41,7 +45,8 @@ def diff(
 
     6: in NEW something left that was not planned.
 
-    3: something is new or worse at or above --fail-on, and nobody accepted it.
+    3: something at or above --fail-on is new or worse and nobody accepted it,
+    or an attack that succeeded was not run again.
 
     4: with --strict, something is no longer measured.
 
@@ -74,6 +79,10 @@ def diff(
 
 
 def _fails(change: Change, fail_on: FailOn) -> bool:
+    from audits.changes import lost
+
+    if lost(change):
+        return fail_on.reached(change.severity)
     grave = change.move in ("new", "worse") and fail_on.reached(change.severity)
     return grave and not change.waived
 

@@ -15,6 +15,12 @@ if TYPE_CHECKING:
     from audits.models import Finding, Report
 
 
+_KNOWN = (
+    "give A01 to A12 or an attack's name, P01 to P20, a finding's rule, a verdict, a step of audit "
+    "verify, a column of a table such as prior, or: exit codes"
+)
+
+
 @verb
 def explain(
     word: Annotated[
@@ -22,7 +28,7 @@ def explain(
         typer.Argument(
             metavar="WORD",
             help="An attack (A05), payload (P12), finding (F03 with --run, or its rule), verdict, "
-            "exit code (3), or: exit codes.",
+            "step (witnesses), exit code (3), or any word that a table or report prints.",
         ),
     ],
     run: Annotated[
@@ -78,14 +84,11 @@ def _finding(word: str, made: Report | None) -> Finding | None:
 
 
 def _unknown(word: str) -> None:
-    from audits.explain import words
-    from protocols.strict import nearest
+    from audits.explain import suggested
     from secure_fgl.errors import UsageError
 
-    known = [*words(), "exit codes"]
-    fix = nearest(word.upper() if word.islower() else word, known)
-    if fix.startswith("known"):
-        fix = "give A01 to A12, P01 to P20, a finding's rule, a verdict, or: exit codes"
+    near = suggested(word)
+    fix = f"did you mean {near!r}?" if near else _KNOWN
     raise UsageError(f"There is nothing to explain under {word[:40]!r}.", fix=fix)
 
 
@@ -99,7 +102,7 @@ def _here(word: str, made: Report, pages: tuple[Page, ...], finding: Finding | N
     else:
         lines = [_told(f) for f in made.findings if _about(f, names)]
         lines += [
-            f"{a.id} on {a.payload}, {a.what}: {a.verdict}. {a.reason}"
+            f"{_tried(a.id, a.payload, a.what)}: {a.verdict.replace('_', ' ')}. {a.reason}"
             for a in made.attacks
             if names & {a.id, a.payload, a.verdict}
         ]
@@ -116,6 +119,12 @@ def _here(word: str, made: Report, pages: tuple[Page, ...], finding: Finding | N
     ]
     head = f"In run {made.subject.run}"
     return "\n".join([head, *(wrapped or ["  Nothing."])])
+
+
+def _tried(attack: str, payload: str, what: str) -> str:
+    """Name a row; of an attack that met nothing of its kind only its id is known."""
+    about = ", ".join(filter(None, (payload, what)))
+    return f"{attack} on {about}" if about else attack
 
 
 def _told(finding: Finding) -> str:

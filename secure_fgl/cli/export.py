@@ -43,6 +43,7 @@ def export(
     from protocols.errors import EvidenceError
     from secure_fgl.cli._gate import FailOn, codes_of, tell_codes
     from secure_fgl.cli._inputs import choose
+    from secure_fgl.cli._keeping import advice
     from secure_fgl.cli._output import say
     from secure_fgl.errors import BROKEN, DRIFT, OK
     from secure_fgl.runs import Run
@@ -52,7 +53,8 @@ def export(
     codes = codes_of(made, FailOn.never, strict=False)
     if codes[0] == BROKEN:
         failed = [s for s in made.integrity.steps if s.status == "FAIL"]
-        raise EvidenceError(failed[0].name, f"{failed[0].detail}; no draft is made of it")
+        with advice():
+            raise EvidenceError(failed[0].name, f"{failed[0].detail}; no draft is made of it")
     content = draft(made, form)
     if out is None:
         sys.stdout.write(content.decode("utf-8"))

@@ -70,15 +70,15 @@ def report(  # noqa: PLR0913, PLR0917 - one per option; the command line gives t
 
     7: more privacy was spent than planned, or a claim is falsified.
 
-    3: there is a finding at or above --fail-on that nobody accepted.
+    3: there is a finding at or above --fail-on that nobody accepted, or an
+    attack of that severity succeeded in the baseline and was not run again.
 
     4: with --strict, an attack was inconclusive or a payload was not tested.
 
     0: none of these.
     """
-    from secure_fgl.cli._gate import codes_of
+    from secure_fgl.cli import _keeping as keeping
     from secure_fgl.cli._inputs import choose
-    from secure_fgl.cli._keeping import BASELINE, WAIVERS, tell_kept, with_baseline, with_waivers
     from secure_fgl.runs import FORMATS, Run
 
     _exclude("baseline", baseline, no_baseline)
@@ -86,18 +86,35 @@ def report(  # noqa: PLR0913, PLR0917 - one per option; the command line gives t
     formats = [choose("report format", name.strip(), FORMATS) for name in format.split(",")]
     finished = Run(run)
     before = finished.view()
-    view = with_baseline(before, baseline, drop=no_baseline)
-    view = with_waivers(view, waivers, drop=no_waivers)
+    view = keeping.with_baseline(before, baseline, drop=no_baseline)
+    view = keeping.with_waivers(view, waivers, drop=no_waivers)
     kept = (view.baseline_text, view.waivers_text)
     moved = kept != (before.baseline_text, before.waivers_text)
     if out is None or moved:
-        finished.check_report()  # an edited report is evidence; it is not overwritten
+        with keeping.advice():
+            finished.check_report()  # an edited report is evidence; it is not overwritten
     made, paths = _write(run, view, formats, out, moved=moved)
-    tell_kept(made, view, given={BASELINE: baseline is not None, WAIVERS: waivers is not None})
-    codes = codes_of(made, fail_on, strict=strict)
+    given = {keeping.BASELINE: baseline is not None, keeping.WAIVERS: waivers is not None}
+    keeping.tell_kept(made, view, given=given)
+    codes = _codes(made, fail_on, strict=strict)
     _print(made, paths, codes, fail_on, as_json=as_json)
     _tell(made, codes, fail_on, strict=strict)
     return codes[0]
+
+
+def _codes(made: Report, fail_on: FailOn, *, strict: bool) -> list[int]:
+    """Return the exit codes of a report and of what its baseline had and nobody measured again."""
+    from audits.changes import lost
+    from secure_fgl.cli._gate import codes_of, ordered
+    from secure_fgl.cli._output import say
+    from secure_fgl.errors import FINDINGS
+
+    codes = codes_of(made, fail_on, strict=strict)
+    moves = made.changes.changes if made.changes is not None else ()
+    gone = [change for change in moves if lost(change) and fail_on.reached(change.severity)]
+    for change in gone:
+        say(f"NO LONGER MEASURED {change.severity}: {change.what}")
+    return ordered({*codes, FINDINGS}) if gone else codes
 
 
 def _exclude(name: str, given: Path | None, dropped: bool) -> None:

@@ -5,16 +5,18 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from audits.attacks import heads_digest
+from audits.attacks import attacks, code_digest, heads_digest, seed_of
+from audits.attacks._verdicts import decimal
 from audits.attacks.models import AttackReport, AttackRow, Claim, Value
 from audits.steps import Case
 from audits.view import RunView
 
+ANY_SEED = "ab" * 32
 _FACTS: dict[str, Any] = {
-    "id": "A05", "name": "grad-span", "question": "Was this node in the training batch?",
+    "id": "A05",
     "payload": "P05", "what": "Answer.delta", "profile": "quick", "rounds": (1, 2),
-    "n_clients": 20, "n_pos": 800, "n_neg": 4000, "seed": "ab" * 32, "metric": "ROC-AUC",
-    "chance": "0.5", "margin": "0.05", "gate": "0.15", "verdict": "PASS",
+    "n_clients": 20, "n_pos": 512, "n_neg": 2048, "seed": ANY_SEED, "chance": "0.5",
+    "verdict": "PASS",
     "reason": "no evidence above the attacker without the message, within +0.031.",
     "prior": "0.502 0.49 0.514", "null": "0.498 0.481 0.515", "protected": "0.511 0.493 0.529",
     "raw": "0.998 0.995 1", "raw_gap": "0.496 0.48 0.51",
@@ -24,6 +26,18 @@ LEAK = {
     "verdict": "FAIL", "protected": "0.93 0.9 0.95", "gap": "0.428 0.39 0.45",
     "reason": "0.930 (0.900 to 0.950) is above 0.552.",
 }  # fmt: skip
+UNSURE = {
+    "verdict": "INCONCLUSIVE", "protected": "0.55 0.5 0.6", "gap": "0.048 0 0.1",
+    "reason": "sample: more clients would be needed.",
+}  # fmt: skip
+BIASED = {
+    "verdict": "INVALID", "null": "0.6 0.58 0.62", "reason": "the null control reads 0.600.",
+}  # fmt: skip
+SINGLED: dict[str, Any] = {
+    "verdict": "FAIL", "chance": "0", "prior": "0 0 0", "null": "0 0 0", "protected": "1 1 1",
+    "raw": "1 1 1", "raw_gap": "1 1 1", "gap": "1 1 1", "reason": "1.000 is above 0.",
+}  # fmt: skip
+"""Of an attack whose scores are facts: somebody is singled out, or a rule of the code is broken."""
 BLANK: dict[str, Any] = {
     **dict.fromkeys(("prior", "null", "protected", "raw", "raw_gap", "gap")),
     "chance": "", "n_clients": 0,
@@ -37,12 +51,23 @@ HELD: dict[str, Any] = {
 
 
 def row(**changes: Any) -> AttackRow:
-    """Return a row; by default one that passes. Values are ``value low high``."""
-    facts = {**_FACTS, **changes}
+    """Return a row; by default one that passes. Values are ``value low high``.
+
+    Name, question and rule are those of the attack; of A05, if there is none of that id.
+    """
+    known = {one.id: one for one in attacks()}
+    one = known.get(changes.get("id", "A05"), known["A05"])
+    rule = next((r for r in one.rules if r.metric == changes.get("metric")), one.rules[0])
+    named = {
+        "name": one.name, "question": one.question, "metric": rule.metric,
+        "margin": decimal(rule.margin), "gate": decimal(rule.gate),
+        "null_side": rule.null_side, "exact": rule.exact,
+    }  # fmt: skip
+    facts = {**_FACTS, **named, **changes}
     for name in ("prior", "null", "protected", "raw", "raw_gap", "gap"):
         if facts[name] is not None:
             value, low, high = facts[name].split()
-            facts[name] = Value(value=value, low=low, high=high, n=facts["n_clients"])
+            facts[name] = Value(value=value, low=low, high=high, n=facts["n_clients"] or 1)
     return AttackRow(**facts)
 
 
@@ -52,12 +77,17 @@ def claim(**changes: Any) -> Claim:
 
 
 def attacked(view: RunView, *rows: AttackRow, **changes: Any) -> RunView:
-    """Return a run with the attacks.json that these rows make."""
+    """Return a run with the attacks.json that these rows make, with the seeds of that run."""
     case = Case(view)
+    heads, seed = heads_digest(case.book), changes.get("seed", 0)
+    seeded = tuple(
+        r.model_copy(update={"seed": seed_of(heads, r.id, seed)}) if r.seed == ANY_SEED else r
+        for r in rows
+    )
     facts: dict[str, Any] = {
         "run": case.roster_file.run, "plan_digest": case.plan_digest,
-        "heads_digest": heads_digest(case.book), "profile": "quick", "seed": 0,
-        "code_digest": "cd" * 32, "simulated": True, "rows": rows,
+        "heads_digest": heads, "profile": "quick", "seed": 0,
+        "code_digest": code_digest(), "simulated": True, "rows": seeded,
     }  # fmt: skip
     report = AttackReport(**{**facts, **changes})
     return replace(view, attacks_text=report.text().encode())

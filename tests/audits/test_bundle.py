@@ -33,6 +33,7 @@ from audits.checks.bundle import verify_bundle, verify_run
 from audits.report import build_report
 from audits.steps import SELF_CONSISTENT, WITNESSED, Status
 from audits.verify import CHECKS
+from crypto.canonical import canonical
 from crypto.signatures import SigningKey
 from protocols.errors import EvidenceError
 from tests.audits.bundle_tools import (
@@ -44,6 +45,8 @@ from tests.audits.bundle_tools import (
     STATEMENTS,
     TOY,
     UNSIGNED,
+    fails_at,
+    listed,
     made,
     roster_keys,
     status,
@@ -237,13 +240,33 @@ def test_trust_compares_every_key_and_says_what_is_missing():
     for some in ({CLIENTS[0]: TRUSTED[CLIENTS[0]]}, roster_keys(TOY), {}):
         found = verify_bundle(DATA, trusted=some)
         assert status(found, "trust") is Status.NOT_CHECKED
-    assert status(verify_bundle(pack(UNSIGNED), trusted=TRUSTED), "trust") is Status.OK
+    assert status(verify_bundle(pack(UNSIGNED), trusted=roster_keys(TOY)), "trust") is Status.OK
+
+
+def test_a_named_auditor_must_really_have_signed():
+    """keys/trust.json is a file of whoever made the bundle: what it lists proves nothing."""
+    fails_at("trust", pack(UNSIGNED), "no auditor of --trust signed", trusted=TRUSTED)
+    stripped = {path: data for path, data in FILES.items() if path not in STATEMENTS}
+    assert b"auditor" in stripped["keys/trust.json"]
+    fails_at("trust", listed(stripped), "no auditor of --trust signed", trusted=TRUSTED)
+    one = {path: data for path, data in FILES.items() if path != STATEMENTS[0]}
+    fails_at("attestations", listed(one), "was taken out", trusted=TRUSTED)
+
+
+@pytest.mark.parametrize("path", [[], {}, None, 1, True])
+def test_a_manifest_that_lists_no_path_fails_and_does_not_crash(path):
+    rows = [{"path": path}, *json.loads(FILES[MANIFEST])["files"]]
+    forged = {**FILES, MANIFEST: canonical({"files": rows, "version": 1})}
+    fails_at("manifest", pack(forged), "lists something that is no file")
+    forged[MANIFEST] = canonical({"files": rows[1:], "version": True})
+    fails_at("manifest", pack(forged), "another version")
 
 
 def test_trust_works_on_a_run_folder_too():
     view = TOY.view()
     assert status(verify_run(view), "trust") is Status.NOT_CHECKED
     assert status(verify_run(view, trusted=roster_keys(TOY)), "trust") is Status.OK
+    assert status(verify_run(view, trusted=TRUSTED), "trust") is Status.NOT_CHECKED
     stolen = {**roster_keys(TOY), CLIENTS[0]: "ab" * 32}
     assert verify_run(view, trusted=stolen).failed.name == "trust"
 

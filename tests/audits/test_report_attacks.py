@@ -10,12 +10,24 @@ from dataclasses import replace
 import jsonschema
 import pytest
 
+from audits import attack_rows
+from audits.attacks import attacks
+from audits.attacks.grad_span import GradSpan
 from audits.formats import FORMATS, render
 from audits.formats.json import schema
 from audits.models import Report
 from audits.report import build_report
 from audits.verify import verify
-from tests.audits.attack_tools import BLANK, LEAK, attacked, claim, row
+from tests.audits.attack_tools import (
+    BIASED,
+    BLANK,
+    LEAK,
+    SINGLED,
+    UNSURE,
+    attacked,
+    claim,
+    row,
+)
 from tests.audits.report_tools import FORMULA, HOSTILE, Page
 
 SENT = {"P03", "P04", "P05", "P17", "P18", "P19"}
@@ -63,24 +75,53 @@ def test_rows_of_attacks_stand_in_every_format_and_the_schema_holds(toy):
 def test_a_pass_says_within_which_margin_and_what_stays_untested(toy):
     report = build_report(attacked(toy.view(), row()))
     line = report.verdict_strip[2]
-    assert "no evidence above prior within ±0.05" in line.answer
-    assert line.state == "ATTENTION" and "Not tested: " in line.answer
+    assert "found no evidence of it; that does not prove that none can (A05)" in line.answer
+    assert line.state == "ATTENTION" and "No attack looked at " in line.answer
     assert "P05" not in {one.payload for one in report.not_tested}
     assert "ATTACK_A05" not in rules(report)
     assert "attacks.json is in no ledger" in report.limits[0]
 
 
+@pytest.fixture
+def registered(monkeypatch):
+    """Put one more attack into the registry, with the rules of A05."""
+
+    def put(**facts):
+        known = (*attacks(), GradSpan(**facts))
+        monkeypatch.setattr(attack_rows, "attacks", lambda: known)
+
+    return put
+
+
+MEASURED = "0.93 (0.9 to 0.95), 0.502 without the message, 0.998 on the raw one"
+FACT = "1 (1 to 1), 0 without the message, 1 on the raw one"
+CODE = {**SINGLED, "metric": "share of values that break the rule", "n_clients": 0}
+
+
 @pytest.mark.parametrize(
-    ("attack", "severity"),
-    [("A01", "high"), ("A04", "medium"), ("A05", "high"), ("A09", "high"), ("A10", "critical")],
+    ("attack", "name", "severity", "payload", "facts", "said"),
+    [
+        ("A01", "grad-span", "high", "P05", LEAK, MEASURED),
+        ("A04", "label-count", "medium", "P05", LEAK, MEASURED),
+        ("A05", "grad-span", "high", "P05", LEAK, MEASURED),
+        ("A09", "secagg-structure", "high", "P05", SINGLED, FACT),
+        ("A10", "dp-function", "critical", "P06", CODE, FACT),
+    ],
 )
-def test_an_attack_that_succeeds_is_a_finding_of_its_gravity(toy, attack, severity):
-    report = build_report(attacked(toy.view(), row(), row(**LEAK, id=attack, what="other")))
+def test_an_attack_that_succeeds_is_a_finding_of_its_gravity(
+    toy, registered, attack, name, severity, payload, facts, said
+):
+    registered(id="A01")
+    bad = row(**{**facts, "id": attack, "payload": payload, "what": "other"})
+    report = build_report(attacked(toy.view(), row(), bad))
     (finding,) = [f for f in report.findings if f.rule == f"ATTACK_{attack}"]
-    assert (finding.severity, finding.payload) == (severity, "P05")
-    assert "0.93 (0.9 to 0.95), 0.502 without the message, 0.998 on the raw one" in finding.message
+    assert (finding.severity, finding.payload) == (severity, payload)
+    assert said in finding.message
     line = report.verdict_strip[2]
-    assert line.state == "FAIL" and f"{attack} grad-span succeeds" in line.answer
+    assert line.state == "FAIL" and f"({attack})" in line.answer
+    assert f"{attack} {name} succeeds" in finding.message
+    if payload != "P05":
+        return
     assert "no evidence" not in line.answer  # the worst row of a payload speaks for it
 
 
@@ -93,15 +134,22 @@ def test_a_falsified_claim_is_critical_and_one_that_stands_is_no_finding(toy):
     assert report.verdict_strip[2].state == "FAIL"
 
 
-@pytest.mark.parametrize("verdict", ["INCONCLUSIVE", "INVALID", "ERROR"])
+@pytest.mark.parametrize("verdict", ["INCONCLUSIVE", "INVALID", "ERROR", "NOT_TESTED"])
 def test_what_decides_nothing_never_reads_as_a_pass(toy, verdict):
-    facts = BLANK | {"payload": "P05"} if verdict == "ERROR" else {}
-    report = build_report(attacked(toy.view(), row(**facts, verdict=verdict, reason="why not")))
+    figures = {"INCONCLUSIVE": UNSURE, "INVALID": BIASED, "ERROR": BLANK | {"payload": "P05"}}
+    figures["NOT_TESTED"] = figures["ERROR"]
+    given = row(**{**figures[verdict], "verdict": verdict, "reason": "why not"})
+    report = build_report(attacked(toy.view(), given))
     assert rules(report)[f"{verdict}_A05"] == "info"
     line = report.verdict_strip[2]
-    assert line.state == "ATTENTION" and f"{verdict}, why not" in line.answer
-    untested = {one.payload for one in report.not_tested}
-    assert ("P05" in untested) is (verdict == "ERROR")
+    untested = verdict == "NOT_TESTED"
+    assert line.state == ("NOT TESTED" if untested else "ATTENTION")
+    said = "It was not tested whether" if untested else "It is undecided whether"
+    assert said in line.answer and "(A05" in line.answer
+    assert verdict.replace("_", " ") in render(report, ["html"])["report.html"].decode()
+    assert ("P05" in {one.payload for one in report.not_tested}) is (
+        verdict in ("ERROR", "NOT_TESTED")
+    )
 
 
 def test_an_attack_that_does_not_apply_leaves_its_payload_untested(toy):
@@ -172,8 +220,10 @@ def test_a_file_that_cannot_be_believed_is_refused_whole_and_said(toy, report, k
     assert "attacks.json was not used" in page
 
 
-def test_names_and_words_of_attacks_are_text_everywhere(toy):
-    planted = row(**{**LEAK, "reason": HOSTILE}, name=HOSTILE[:40], what=FORMULA, question=HOSTILE)
+def test_names_and_words_of_attacks_are_text_everywhere(toy, registered):
+    named = {"id": "A01", "name": HOSTILE[:40], "question": HOSTILE}
+    registered(**named)
+    planted = row(**{**LEAK, "reason": HOSTILE}, **named, what=FORMULA)
     view = attacked(toy.view(), planted, claims=(claim(text=HOSTILE),))
     files = {n: data.decode() for n, data in render(build_report(view), FORMATS).items()}
     assert HOSTILE not in files["report.html"] and HOSTILE not in files["report.md"]

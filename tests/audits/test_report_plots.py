@@ -136,7 +136,16 @@ def test_an_attack_has_five_marks_of_five_shapes_and_its_limit():
     assert body.count('class="limit"') == 1
     assert body.count('class="interval') == 4  # chance has none
     assert len({str(shape) for kind, shape in dots._SHAPES.items() if kind in body}) >= 5
-    assert "PASS; ROC-AUC" in body
+    assert f"PASS; {row().metric}" in body
+
+
+def test_titles_and_scores_of_attacks_are_not_cut():
+    what = "training nodes of a client, from a total over the cohort, at one false alarm in 100"
+    drawn = str(dots.attacks([row(what=what), row()]))
+    words = " ".join(re.findall(r"<text[^>]*>([^<]*)</text>", drawn))
+    assert f"A05 grad-span, P05: {what} PASS; {row().metric}" in words and "…" not in drawn
+    tops = [float(y) for y in re.findall(r'y="([\d.]+)" text-anchor="start" class="value"', drawn)]
+    assert len(tops) == len(set(tops)) == 4  # three lines of the first title, one of the second
 
 
 def test_a_mark_stands_where_its_value_is():

@@ -12,7 +12,16 @@ from audits.findings import made
 from audits.formats import FORMATS, render
 from audits.report import build_report
 from audits.verify import verify
-from audits.waivers import Kept, Waiver, apply, judged_again, read_kept, taken, waived
+from audits.waivers import (
+    LONGEST,
+    Kept,
+    Waiver,
+    apply,
+    judged_again,
+    read_kept,
+    taken,
+    waived,
+)
 from protocols.errors import EvidenceError, PolicyError
 
 DAY = date(2026, 11, 21)
@@ -148,6 +157,23 @@ def test_an_error_names_the_place_and_not_the_value():
     with pytest.raises(PolicyError) as caught:
         taken(json.dumps([entry]).encode(), DAY)
     assert "until" in caught.value.why and "secret-value" not in caught.value.diagnostics()
+
+
+@pytest.mark.parametrize(
+    ("until", "fits"), [("2027-11-22", True), ("2027-11-23", False), ("9999-12-31", False)]
+)
+def test_a_waiver_runs_for_a_year_at_most_from_the_day_of_judgement(until, fits):
+    assert (date(2027, 11, 22) - DAY).days == LONGEST == 366
+    written = (GOOD + GOOD.replace("2026-12-31", until)).encode()
+    if fits:
+        assert len(read_kept(taken(written, DAY)).waivers) == 2
+        return
+    with pytest.raises(PolicyError) as caught:
+        taken(written, DAY)
+    assert "waivers.1.until" in caught.value.why and "366 days" in caught.value.fix
+    spoilt = taken(GOOD.encode(), DAY).replace(b"2026-12-31", until.encode())
+    with pytest.raises(EvidenceError):  # edited by hand where it is kept
+        read_kept(spoilt)
 
 
 def test_only_the_kept_spelling_is_read():

@@ -28,7 +28,7 @@ from protocols.envelope import NONE, Envelope, Header
 from protocols.errors import RoundLost
 from protocols.forms import Algorithm, Form
 from protocols.guards import SCHEMES, encryption
-from protocols.heads import SILENT, Line, heard, tree
+from protocols.heads import SILENT, Line, client_items, heard, tree, word_of
 from protocols.ledger import Entry, Ledger, MemoryStore, head_of, origin_of, read_lines
 from protocols.messages import ReleasedMessage, SumMessage, Vector, count, real
 from protocols.papers import Papers
@@ -430,13 +430,14 @@ class _Heads:
 
     def __init__(self, toy_run: Toy) -> None:
         self._clients = toy_run.roster.clients
+        self._items = client_items(toy_run.plan.items)
         self._lines: dict[str, Line] = {}
         self._roots: dict[int, tuple[str, dict[str, Line]]] = {}
 
     def hear(self, entry: Entry) -> None:
         sender = entry["sender"]
         if sender in self._clients:
-            facts = entry["exchange"], entry["commitment"], entry["sender_head"]
+            facts = entry["exchange"], entry["item"], entry["commitment"], entry["sender_head"]
             self._lines[sender] = heard(self._lines.get(sender, SILENT), *facts)
 
     def again(self, party: str, entry: Entry) -> Entry:
@@ -448,8 +449,8 @@ class _Heads:
         if number not in self._roots:
             return entry
         root, lines = self._roots[number]
-        exchange, count, _ = lines.get(party, SILENT)
-        return {**entry, "root": root, "heard": exchange, "number": count}
+        exchange, said = lines.get(party, SILENT)
+        return {**entry, "root": root, "heard": exchange, "items": word_of(said, self._items)}
 
 
 def rewrite(toy_run: Toy, view: RunView, change: Change, honest: Collection[str] = ()) -> RunView:

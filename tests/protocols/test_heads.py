@@ -12,10 +12,12 @@ from protocols.envelope import Envelope
 from protocols.errors import BadEnvelope, Refused, WrongStage
 from protocols.heads import SILENT, Spoken, check_place, heard, proof_bytes, tree
 from protocols.sessions.table import State
+from tests.protocols.toys import changed_policy
 from tests.protocols.wire import World
 
 NAMES = tuple(f"client-{number}" for number in range(1, 8))
-LINE = heard(SILENT, 3, "ab" * 32, "cd" * 32)
+ITEMS = ("pair.rows", "train.up.SUM", "train.vote", "train.shares")
+LINE = heard(SILENT, 3, "train.vote", "ab" * 32, "cd" * 32)
 
 
 def test_a_perfect_tree_is_the_tree_of_the_rfc():
@@ -41,7 +43,10 @@ def test_every_line_stands_under_the_root(clients):
 def test_no_other_line_place_or_path_stands_under_it(name, bit):
     found, proofs = tree(NAMES, dict.fromkeys(NAMES, LINE))
     path = proofs[name]
-    for other in ((4, 1, LINE[2]), (3, 2, LINE[2]), (3, 1, "00" * 32), SILENT):
+    said = ("ab" * 32, "cd" * 32)
+    others = [{"train.up.SUM": said}, {"train.vote": ("cd" * 32, "ab" * 32)}, {}]
+    both = {"train.vote": said, "train.shares": said}
+    for other in ((4, LINE[1]), SILENT, *((3, found) for found in (*others, both))):
         with pytest.raises(BadEnvelope):
             check_place(name, NAMES, other, path, found)
     spoilt = bytes([path[0] ^ (1 << bit)]) + path[1:]
@@ -53,23 +58,30 @@ def test_no_other_line_place_or_path_stands_under_it(name, bit):
 
 
 def test_a_receipt_is_for_what_was_sent():
-    spoken = Spoken()
+    spoken = Spoken(ITEMS)
     assert spoken.line(0, 0) == (SILENT, False)
-    for exchange, number in ((1, 1), (1, 0), (0, 1)):
+    for exchange, word in ((1, 1), (1, 0), (0, 1)):
         with pytest.raises(BadEnvelope):
-            spoken.line(exchange, number)
-    for commitment in ("aa", "bb"):
-        spoken.add(1, commitment, "head")
-    first = heard(SILENT, 1, "aa", "head")
-    assert spoken.line(1, 1) == (first, True)  # the second is missing
-    assert spoken.line(1, 2) == (heard(first, 1, "bb", "head"), False)
+            spoken.line(exchange, word)
+    for item in ITEMS[1:]:
+        spoken.add(1, item, item, "head")
+    assert spoken.line(1, 0b1110) == ((1, {i: (i, "head") for i in ITEMS[1:]}), False)
+    assert spoken.line(1, 0b1010) == ((1, {i: (i, "head") for i in ITEMS[1::2]}), True)  # a gap
     assert spoken.line(0, 0) == (SILENT, True)
+    for word in (0b1111, 0b0001, 0b11110):
+        with pytest.raises(BadEnvelope):
+            spoken.line(1, word)
+
+
+def test_however_long_a_client_is_not_heard_no_receipt_is_too_old():
+    spoken = Spoken(ITEMS)
+    for exchange in range(1, 30):
+        spoken.add(exchange, ITEMS[1], f"{exchange}", "head")
+    assert spoken.line(1, 2) == ((1, {ITEMS[1]: ("1", "head")}), True)
+    assert spoken.line(20, 2)[1]
     with pytest.raises(BadEnvelope):
-        spoken.line(1, 3)
-    for exchange in range(2, 2 + Spoken.KEPT):
-        spoken.add(exchange, "cc", "head")
-    with pytest.raises(BadEnvelope):
-        spoken.line(1, 2)  # too long ago to vouch for
+        spoken.line(19, 2)  # a later one was acknowledged: this is an old story
+    assert spoken.line(29, 2) == ((29, {ITEMS[1]: ("29", "head")}), False)
 
 
 def told(world: World, party: str) -> list[dict]:
@@ -102,21 +114,54 @@ def test_a_root_covers_the_heads_before_the_last_answers():
     assert all(heads[n] != before[n] for n in before)  # an answer's head holds the root's entry
 
 
-@pytest.mark.parametrize("lie", ["another digest", "an envelope that never was", "a stale one"])
+@pytest.mark.parametrize(
+    "lie",
+    ["another commitment", "another head", "an envelope that never was", "another exchange"],
+)
 def test_a_client_refuses_a_receipt_for_what_it_did_not_send(lie):
     world = World(policy="masks").start()
     world.round(1)
     victim, heard_of = world.names[1], world.aggregator._heard
-    exchange, number, digest = heard_of[victim]
-    if lie == "another digest":
-        heard_of[victim] = (exchange, number, "0" * 64)
-    elif lie == "an envelope that never was":
-        heard_of[victim] = (exchange, number + 1, digest)
-    else:
-        heard_of[victim] = (exchange - 1 or 7, number, digest)
+    exchange, said = heard_of[victim]
+    item, (commitment, head) = next(iter(said.items()))
+    changed = {
+        "another commitment": (exchange, {**said, item: ("0" * 64, head)}),
+        "another head": (exchange, {**said, item: (commitment, "0" * 64)}),
+        "an envelope that never was": (exchange, {**said, "heads.ack": (commitment, head)}),
+        "another exchange": (7, said),
+    }
+    heard_of[victim] = changed[lie]
     with pytest.raises(Refused) as caught:
         world.round(2)
     assert caught.value.sender == victim
+
+
+def test_a_stale_receipt_is_refused():
+    world = World(policy="unsafe_plaintext", rounds=4).start()
+    world.round(1)
+    stale = dict(world.aggregator._heard)
+    world.round(2)
+    world.round(3)
+    world.aggregator._heard = stale
+    with pytest.raises(Refused):
+        world.round(4)
+
+
+def test_o7_lost_shares_before_the_next_epochs_keys_end_no_run():
+    """Keys of an epoch carry the number of the Ask before them, so what is lost leaves a gap."""
+    policy = changed_policy("masks", rekey_rounds=1)
+    world = World(policy=policy, rounds=3, clients=6).start()
+    victim = world.names[1]
+    outgoing = world.pump(world.ask(1), until=".votes")
+    for parcel in outgoing:
+        (answer,) = world.deliver(parcel)
+        if parcel.to != victim:
+            world.aggregator.receive(answer.data)
+    world.pump(world.aggregator.advance())
+    world.round(2)
+    assert [e["missing"] for e in told(world, victim)] == [0, 1]
+    world.round(3)
+    assert [e["missing"] for e in told(world, victim)] == [0, 1, 0]
 
 
 def test_a_receipt_that_is_left_out_is_written_down():
@@ -141,3 +186,19 @@ def test_who_vanished_in_the_last_round_gets_no_farewell():
     world.aggregator._vanished = (1, frozenset({world.names[0]}))
     asked = [parcel.to for parcel in world.aggregator.farewell()]
     assert asked == list(world.names[1:])
+
+
+@pytest.mark.parametrize("answer", ["nothing", "a refusal", "rubbish"])
+def test_whatever_a_client_says_to_the_farewell_the_run_is_done(answer):
+    world = World(policy="masks").start()
+    world.round(1)
+    one = world.names[0]
+    if answer == "a refusal":
+        world.aggregator._heard[one] = (9, {})
+    for parcel in world.aggregator.farewell():
+        (reply,) = world.deliver(parcel)
+        data = b"rubbish" if answer == "rubbish" else reply.data
+        if parcel.to != one or answer != "nothing":
+            world.aggregator.receive(data)
+    assert world.aggregator.advance() == [] and world.aggregator.state is State.PARTED
+    assert told(world, one)[-1]["exchange"] == (1 if answer == "a refusal" else 2)

@@ -254,7 +254,7 @@ class World:
     def silence(self, client: str) -> tuple[bytes, Place]:
         """Return heads and place of an aggregator that says it never heard anybody."""
         root, proofs = tree(self.roster.clients, {})
-        return root, Place(exchange=0, number=0, proof=proofs[client])
+        return root, Place(exchange=0, items=0, proof=proofs[client])
 
     def evil_open(
         self, headers: bytes, where: Where, total: bytes | None = None, mask: bytes | None = None

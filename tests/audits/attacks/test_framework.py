@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import pytest
 
 import audits.attacks as framework
 from audits.attacks import Findings, Material, NotApplicable, Samples, attack, attacks, chosen
+from audits.attacks._rules import Rule
 from audits.attacks.models import AttackReport, AttackRow, Claim
 from audits.steps import Case
 from protocols.errors import EvidenceError
 from tests.audits.attacks.made_up import CLIENTS, samples
-from tests.audits.attacks.planted import material
+from tests.audits.attacks.planted import exposures, material
 from tests.audits.toy_run import run_toy
 
 # --- running ------------------------------------------------------------------------------------
@@ -32,6 +33,10 @@ class Made:
     margin: float = 0.05
     gate: float = 0.15
     needs_capture: bool = False
+    rules: tuple[Rule, ...] = (
+        Rule("AUC", margin=0.05, gate=0.15, chance=0.5),
+        Rule("AUC", margin=0.05, gate=0.15, chance=0.5, clients=False),
+    )
     rows: tuple[Samples | NotApplicable, ...] = ()
     claims: tuple[Claim, ...] = ()
     crash: bool = False
@@ -75,6 +80,14 @@ def test_a_crash_is_an_error_that_hides_nothing_and_says_no_value(clear, only):
     assert attack(material(clear, ())).rows[0].verdict == "ERROR"
 
 
+def test_samples_by_a_rule_that_the_attack_does_not_declare_are_an_error(clear, only):
+    for other in ({"margin": 0.9}, {"gate": -1.0}, {"metric": "mine"}, {"chance": 0.4}):
+        only(Made(rows=(samples(payload="P01", **other),)))
+        assert [r.verdict for r in attack(material(clear, ())).rows] == ["ERROR"]
+    only(Made(rows=(samples(payload="P19"),)))
+    assert [r.verdict for r in attack(material(clear, ())).rows] == ["ERROR"]
+
+
 def test_rows_count_clients_and_not_other_units(clear, only):
     only(Made(rows=(samples(payload="P01"), samples(payload="P01", client_clusters=False))))
     assert [r.n_clients for r in attack(material(clear, ())).rows] == [len(CLIENTS), 0]
@@ -105,8 +118,11 @@ def test_what_no_attack_looked_at_is_listed_with_its_reason(clear, masked, only)
 
 def test_without_capture_an_attack_says_why(clear):
     why = "the policy forbids capture"
-    report = attack(Material(case=clear, missing=why), ["A04", "A05"])
-    assert [(r.verdict, r.reason) for r in report.rows] == [("NOT_APPLICABLE", why)] * 2
+    for unread, verdict in ((False, "NOT_APPLICABLE"), (True, "NOT_TESTED")):
+        report = attack(Material(case=clear, missing=why, unread=unread), ["A04", "A05"])
+        found = {r.id: (r.verdict, r.reason) for r in report.rows}
+        assert found["A04"] == found["A05"] == (verdict, why)
+        assert found["A09"] == found["A10"] == ("NOT_TESTED", "it was not asked for")
     assert "P01" in {n.payload for n in report.not_tested}
 
 
@@ -115,7 +131,7 @@ def test_time_budget_leaves_attacks_out_and_says_so(clear, only):
     only(first, second)
     times = iter([0.0, 1.0, 11.0])
     report = attack(material(clear, ()), time_budget=10.0, clock=lambda: next(times))
-    assert [r.verdict for r in report.rows] == ["PASS", "INCONCLUSIVE"]
+    assert [r.verdict for r in report.rows] == ["PASS", "NOT_TESTED"]
     assert "time budget" in report.rows[1].reason
     assert not second.drawn
 
@@ -245,3 +261,12 @@ def test_payloads_of_a_plan(policy, wanted):
     assert found["step.down"] == ("P19",)
     assert framework._payloads.payload_of(case.plan.item("step.up.SUM"), case.policy) in wanted
     assert wanted | {"P18", "P19", "P20"} >= set(framework._payloads.sent(case.plan, case.policy))
+
+
+@pytest.mark.parametrize("seen", [{}, {"delta": np.array([np.nan])}, {"delta": np.array([np.inf])}])
+def test_what_cannot_be_read_is_an_error_and_no_pass(clear, only, seen):
+    only(Made(rows=(samples(payload="P01"),), needs_capture=True))
+    good = exposures(8)
+    spoilt = replace(good[0], seen=seen)
+    report = attack(material(clear, (*good, spoilt)))
+    assert [row.verdict for row in report.rows] == ["ERROR"]

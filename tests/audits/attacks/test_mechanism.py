@@ -13,7 +13,7 @@ import numpy.typing as npt
 import pytest
 
 from audits import attacks
-from audits.attacks import AttackReport, AttackRow, Material, _noise_code, _releases, attack
+from audits.attacks import AttackReport, AttackRow, Material, _noise_code, _releases
 from audits.attacks._lower_bound import ceiling
 from audits.attacks._releases import Release, releases
 from audits.steps import Case
@@ -25,6 +25,7 @@ from protocols.policy import PrivacyPolicy
 from protocols.private_steps import PrivateSteps, on_grid
 from protocols.sums import SumLayout
 from protocols.training import Training, plan_training
+from tests.audits.attacks.made_up import attack_only as attack
 from tests.audits.noised_run import NoisedRun
 from tests.audits.toy_run import run_toy
 

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from audits.attacks import AttackReport, AttackRow, Material, _isolation, attack, structure
+from audits.attacks import AttackReport, AttackRow, Material, _isolation, structure
 from audits.attacks._isolation import Isolation, draw_prime
 from audits.attacks._material import NotApplicable, Samples
 from audits.attacks._opened import Opened, opened_sums
@@ -25,6 +25,7 @@ from protocols.errors import EvidenceError
 from protocols.plan import MessagePlan
 from protocols.policy import PrivacyPolicy
 from protocols.training import Training
+from tests.audits.attacks.made_up import attack_only as attack
 from tests.audits.noised_run import NoisedRun, message
 from tests.audits.toy_run import CLIENTS, FIVE, lose, run_toy, two_sums
 
@@ -185,7 +186,7 @@ def test_o12_a_real_run_passes_and_says_what_of_single_entries_is_not_known() ->
     found = rows_of(run_toy("pilot").view())
     assert [found[w].verdict for w in (COHORT, ONE_ROUND, ALL_ROUNDS)] == ["PASS"] * 3
     assert (found[COHORT].payload, found[COHORT].n_clients) == ("P05", len(CLIENTS))
-    assert found[SINGLETONS].verdict == "NOT_APPLICABLE"
+    assert found[SINGLETONS].verdict == "NOT_TESTED"
     assert "step.up.SUM (8 entries) (O12)" in found[SINGLETONS].reason
 
 

@@ -1,0 +1,21 @@
+"""What ``audit attack`` prints: five figures, an interval, a verdict, single blanks."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+from audits.attacks import NotTested
+from secure_fgl.cli.attack import _print
+from tests.audits.attack_tools import BLANK, LEAK, row
+
+
+def test_the_table_has_five_figures_and_the_interval_of_what_is_left(capsys) -> None:
+    blank = row(**{**BLANK, "id": "A09", "what": "singletons"}, verdict="NOT_TESTED", reason="no")
+    found = SimpleNamespace(rows=(row(**LEAK), blank), claims=())
+    _print(found, [NotTested(payload="P19", why="none yet")], "")  # type: ignore[arg-type]
+    said = capsys.readouterr().out
+    for word in ("Chance", "0.5", "0.502", "0.998", "0.498", "0.93", "0.9 to 0.95", "FAIL"):
+        assert word in said
+    assert "A09 singletons" in said and "NOT TESTED" in said
+    assert "Not tested: P19: none yet" in said
+    assert max(map(len, said.splitlines())) <= 80
