@@ -216,12 +216,13 @@ def test_what_is_absent_from_the_plan_is_refused_at_run_time(
         path = tmp_path / item.id
         with patch.object(face, "drift", return_value=[]):
             recording = record(chosen, path, plan=TAMPERS[tamper](plan, item), fails=True)
-        assert blamed(recording.error), (item.id, recording.error)
+        done = item.id == "heads.ack"  # its clients refuse, but all rounds are done by then
+        assert done or blamed(recording.error), (item.id, recording.error)
         travelled = [e for e in recording.envelopes().values() if e.header.item == item.id]
         routes = {(e.header.sender, e.header.recipient) for e in travelled}
         most = item.times - 1 if tamper == "fewer_times" else 0
         assert len(travelled) <= most * max(len(routes), 1), item.id
-        assert recording.run is None
+        assert (recording.run is None) is not done
 
 
 @pytest.mark.parametrize("policy", POLICIES)
