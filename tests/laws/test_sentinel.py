@@ -41,9 +41,12 @@ def places(recording: Recording, *texts: str) -> list[str]:
     everything = {"wire": recording.wire(), **recording.files()}
     everything.update({f"text {i}": text.encode() for i, text in enumerate(texts)})
     for place, data in everything.items():
-        if TEXT.search(data if place != "wire" else b""):
+        # Captured rounds are locked: megabytes of random bytes, in which four given ones turn up
+        # once by chance. A leak would repeat them: the value stands in every third row.
+        least = 2 if place.startswith("captured/") else 1
+        if place != "wire" and len(TEXT.findall(data)) >= least:
             seen.append(f"{place}: text")
-        seen += [f"{place}: bytes" for needle in BYTES if needle in data]
+        seen += [f"{place}: bytes" for needle in BYTES if data.count(needle) >= least]
     return seen
 
 
