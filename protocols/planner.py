@@ -9,13 +9,20 @@ from crypto.he import Scheme
 from crypto.hpke import SEAL_OVERHEAD
 from crypto.signatures import SIGNATURE_BYTES
 from protocols.boxes import box_bytes, by_peers
+from protocols.ciphers import (
+    cosine_ring,
+    key_kinds,
+    keyed,
+    shape_of,
+    weigh_ring,
+    witness_count,
+)
 from protocols.codec import bundle_bytes
 from protocols.control import (
     Acknowledgement,
     Boxes,
     Call,
     Farewell,
-    Key,
     KeyCall,
     Opened,
     OpenRequest,
@@ -25,6 +32,7 @@ from protocols.control import (
     PairRows,
     Place,
     Refusal,
+    Row,
     Shares,
     Survivors,
     Vote,
@@ -42,26 +50,41 @@ from protocols.guards import (
     UnsafeClear,
     describe,
     encryption,
+    evaluated,
     find,
 )
 from protocols.learns import learns
 from protocols.messages import Message
 from protocols.pairs import pair_box_bytes, row_bytes
 from protocols.plan import Item, NoisePlan
+from protocols.planner_results import plan_cosines, plan_rows, plan_upload, witness_name
 from protocols.policy import PrivacyPolicy
 from protocols.ring import Ring
 from protocols.roster import EVERYONE, Role
 from protocols.schema import message_plan
 from protocols.sums import SumLayout
 
+_KEY_SAID = "the public key of this epoch"
 AGGREGATOR_NAME = "aggregator"
 AUTHORITY_NAME = "key-authority"
 _CLIENT, _AGGREGATOR, _AUTHORITY = str(Role.CLIENT), str(Role.AGGREGATOR), str(Role.KEY_AUTHORITY)
+_WITNESS = str(Role.WITNESS)
 
 
-def wire_kinds(kinds: Sequence[type[Message]]) -> tuple[type[Message], ...]:
-    """Return what a downward bundle holds on the wire: rows sealed by peers travel as Boxes."""
-    return tuple(Boxes if by_peers(kind) else kind for kind in kinds)
+def wire_kinds(
+    kinds: Sequence[type[Message]], policy: PrivacyPolicy
+) -> tuple[type[Message], ...]:
+    """Return what a downward bundle holds on the wire.
+
+    Rows sealed by peers travel as Boxes, combinations that were opened blind as Row.
+    """
+    found: list[type[Message]] = []
+    for kind in kinds:
+        weighed = kind.disclosure is Disclosure.WEIGHTED_SUM and evaluated(
+            policy.chain(kind.disclosure)
+        )
+        found.append(Boxes if by_peers(kind) else Row if weighed else kind)
+    return tuple(found)
 
 
 def sum_layout(
@@ -102,7 +125,9 @@ class Planner:
         dims: dict[str, int],
         scheme: Scheme | None,
         rounds: int,
+        exchanges: Sequence[Exchange] = (),
     ) -> None:
+        self.exchanges = exchanges  # all of the form
         self.policy, self.clients, self.dims, self.scheme = policy, clients, dims, scheme
         self.rounds = rounds
         self.items: list[Item] = []
@@ -112,6 +137,7 @@ class Planner:
     def name(self, role: str) -> str:
         """Return the longest name of a party in this role."""
         names = {_CLIENT: self.longest, _AGGREGATOR: AGGREGATOR_NAME, _AUTHORITY: AUTHORITY_NAME}
+        names[_WITNESS] = witness_name(9)
         return names.get(role, EVERYONE)
 
     def add(  # noqa: PLR0913 - an item has that many facts
@@ -149,7 +175,7 @@ class Planner:
                 per_round=times[0],
                 times=times[1],
                 dims=extra,
-                noise=self.noise if layout is not None else None,
+                noise=self.noise if disclosure is Disclosure.SUM and layout else None,
                 learns=dict(said) if said is not None else known,
             )
         )
@@ -157,15 +183,21 @@ class Planner:
     def exchange(self, exchange: Exchange) -> None:
         """Add everything that one kind of Ask makes travel."""
         times = (exchange.per_round, exchange.times(self.rounds))
-        down = wire_kinds(exchange.given)
-        boxes = sum(box_bytes(k, self.dims) for k in exchange.given if by_peers(k))
+        down, sizes = wire_kinds(exchange.given, self.policy), {}
+        if boxes := sum(box_bytes(k, self.dims) for k in exchange.given if by_peers(k)):
+            sizes["boxes"] = boxes * len(self.clients)
+        if Row in down:
+            weighed = exchange.given[down.index(Row)]
+            sizes["row_box"] = shape_of((weighed,), self.policy, self.dims).row_bytes
+            sources = [e.name for e in self.exchanges if weighed in e.back]
+            plan_rows(self, exchange.name, weighed, sources, times)
         self.add(
             f"{exchange.name}.down",
             (_AGGREGATOR, _CLIENT),
             (Call, Place, *down),
             exchange.given_disclosure,
             times,
-            dims={"boxes": boxes * len(self.clients)} if boxes else None,
+            dims=sizes or None,
         )
         for disclosure in dict.fromkeys(kind.disclosure for kind in exchange.back):
             kinds = tuple(kind for kind in exchange.back if kind.disclosure is disclosure)
@@ -206,6 +238,10 @@ class Planner:
                 self._sharing(name, times)
             if encryption(chain):
                 self._opening(name, ring, size, times)
+        elif evaluated(chain) is not None:
+            shape = plan_upload(self, id, kinds, times)
+            if disclosure is Disclosure.SIMILARITY:
+                plan_cosines(self, name, shape, times)
         else:
             self.add(id, route, kinds, disclosure, times)
 
@@ -300,12 +336,18 @@ class Planner:
         self.items = []
         chain = self.policy.rules.get(Disclosure.SUM, ())
         often, public = epochs(self.rounds, self.policy), Disclosure.PUBLIC
-        encrypted = encryption(chain) is not None
-        if encrypted:
+        secret = keyed(planned, self.policy)
+        if secret:
             times = (0, often)
             self.add("key.call", (_AGGREGATOR, _AUTHORITY), (KeyCall,), public, times, said={})
-            said = {"everyone": "the public key of this epoch"}
-            self.add("key.offer", (_AUTHORITY, EVERYONE), (Key,), public, times, said=said)
+            said = {"everyone": "the public keys of this epoch" if secret[1:] else _KEY_SAID}
+            sizes = {}
+            if Disclosure.SIMILARITY in secret:
+                sizes["cosine_public_key"] = cosine_ring().public_key_bytes
+            if Disclosure.WEIGHTED_SUM in secret:
+                sizes["weigh_public_key"] = weigh_ring().public_key_bytes
+            route, kinds = (_AUTHORITY, EVERYONE), key_kinds(secret)
+            self.add("key.offer", route, kinds, public, times, dims=sizes, said=said)
         if find(chain, "mask") and places:
             self._pairs(often, places)
         route, said = (_AGGREGATOR, _CLIENT), {"client": "digests of what all clients recorded"}
@@ -313,7 +355,8 @@ class Planner:
         route, said = (_CLIENT, _AGGREGATOR), {"aggregator": "that the heads arrived"}
         self.add("heads.ack", route, (Acknowledgement,), Disclosure.SEALED, (0, 1), said=said)
         said = {"aggregator": "one code of a closed list"}
-        for role in (_CLIENT, _AUTHORITY) if encrypted else (_CLIENT,):
+        witnesses = witness_count(planned, self.policy)
+        for role in (_CLIENT, *([_AUTHORITY] if secret else []), *([_WITNESS] if witnesses else [])):
             route = (role, _AGGREGATOR)
             self.add(f"refusal.{role}", route, (Refusal,), Disclosure.SEALED, (0, 1), said=said)
         self.items += planned
