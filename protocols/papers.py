@@ -8,7 +8,7 @@ from typing import Protocol
 
 from crypto.he import PublicKey, Scheme
 from protocols.budget import Reserve
-from protocols.ciphers import ring_of
+from protocols.ciphers import ring_of, witness_count
 from protocols.disclosures import Disclosure
 from protocols.envelope import NONE
 from protocols.errors import LocalProtocolError, NotInPlan
@@ -96,6 +96,11 @@ class Papers:
             raise NotInPlan("The plan names other clients than the roster.")
         if self.plan.smallest_cohort != self.policy.smallest_cohort:
             raise NotInPlan("The plan states another smallest cohort than the policy.")
+        if len(self.roster.names(Role.WITNESS)) < witness_count(self.plan.items, self.policy):
+            raise NotInPlan(
+                "The roster holds fewer witnesses than the policy asks for (O4).",
+                fix="name a witness that belongs to neither aggregator nor key authority",
+            )
         for item in self.plan.items:
             chain = self.policy.chain(item.disclosure)
             if item.guards != tuple(describe(guard) for guard in chain):

@@ -129,6 +129,40 @@ def test_a_cluster_below_the_minimum_cohort_is_not_opened() -> None:
         play(similarity(d=6), sites(*data[:4], *two_camps()[4:6], data[0], data[0]))
 
 
+# --- the same under encryption ------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("policy", ["pilot", "masks", "ckks"])
+def test_personal_models_under_encryption_are_those_in_clear(policy: str) -> None:
+    pull = RNG.normal(size=3)  # all alike enough that no row of weights is flattened
+    data = [
+        {
+            "weights": RNG.normal(size=7),
+            "bias": float(RNG.normal()),
+            "outputs": pull + RNG.normal(0, 0.4, size=3),
+        }
+        for _ in range(8)
+    ]
+    bare, protected = (
+        memories(play(weighted_sum(d=7, p=3, tau=2.0), sites(*data), name, rounds=2), "personal")
+        for name in ("unsafe_plaintext", policy)
+    )
+    # The grid's step, and 8 weights that are rounded to 1/128 of models within 3.
+    for (one, first), (other, second) in zip(bare, protected, strict=True):
+        np.testing.assert_allclose(one, other, atol=8 * 3 / 256)
+        np.testing.assert_allclose(first, second, atol=8 * 3 / 256)
+
+
+def test_the_same_clusters_are_found_under_encryption() -> None:
+    data = two_camps()
+    bare, protected = (
+        play(similarity(d=6), sites(*data), name, rounds=2).state
+        for name in ("unsafe_plaintext", "pilot")
+    )
+    for one, other in zip(bare, protected, strict=True):
+        np.testing.assert_allclose(one.weights, other.weights, atol=0.5 / (2**15 - 1))
+
+
 # --- MATCH --------------------------------------------------------------------------------------
 
 
