@@ -39,8 +39,8 @@ class Asked:
         summed: a SUM was asked back.
         masked, protected: the SUM carried masks; it could not be read without an opening.
         compared: cosines of its answers had to be opened.
-        results: disclosure of every result of it that was opened: its cosines, or the rows that it
-            hands out.
+        results: disclosure of every result of it that was opened and came back: its cosines, or
+            the rows that it hands out.
         rows: it was to hand out rows, which are opened before it goes out.
         by: the aggregator.
         cut: the run ended here, before the Ask was through.
@@ -106,10 +106,6 @@ class Asks:
         self._steps = sorted(s.seq for s in book.releases() if s.party == self.aggregator)
         self._items = {item.id: item for item in plan.items}
         self._opens, self._lists = book.by_exchange("open"), book.by_exchange("survivors")
-        self._results: dict[int, list[str]] = {}
-        for _, entry in book.of_kind("open"):
-            if "disclosure" in entry:
-                self._results.setdefault(entry["exchange"], []).append(entry["disclosure"])
         self._keying: dict[tuple[str, int], list[Sent]] = {}
         for sent in book.releases():
             if sent.keying:
@@ -148,7 +144,11 @@ class Asks:
             masked=masked,
             protected=summed and (masked or f"{name}.open" in self._items),
             compared=f"{name}.open.{Disclosure.SIMILARITY}" in self._items,
-            results=frozenset(self._results.get(number, ())),
+            results=frozenset(
+                s.item.rpartition(".")[2]
+                for s in sents
+                if ".opened." in s.item and book.receipt(s, self.aggregator) is not None
+            ),
             rows=f"{name}.open.{Disclosure.WEIGHTED_SUM}" in self._items,
             by=self.aggregator,
             cut=book.in_cut(sents[0]),

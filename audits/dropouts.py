@@ -58,8 +58,10 @@ class Losses:
         if part == "opened":  # it was opened, and nobody learnt it
             return other if ask is not None and ask.unused(said) else None
         mine = [s for s in ask.sents if s.party == other] if ask is not None else []
-        on = any(s.item == f"{name}.{after}.{said}" for s in mine) if part == "witness" else (
-            f"{name}.{after}.{said}" in items
+        on = (
+            any(s.item == f"{name}.{after}.{said}" for s in mine)
+            if part == "witness"
+            else (f"{name}.{after}.{said}" in items)
         )
         return None if on else other
 

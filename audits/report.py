@@ -67,7 +67,10 @@ def report_of(case: Case) -> Report:
     known = findings(
         case.plan, diff, egress, gone, spent[0], evidence, case.result, simulated=simulated
     )
-    found = _judged(case.view, ranked((*known, *flattened(case.book), *tried.findings, *_baseline_refused(case.view))))
+    found = _judged(
+        case.view,
+        ranked((*known, *flattened(case.book), *tried.findings, *_baseline_refused(case.view))),
+    )
     report = Report(
         subject=_subject(case),
         transport=case.roster_file.transport,

@@ -51,9 +51,10 @@ def _collusions(case: Case) -> Iterator[RoleView]:
     masked, keyed = "pair.call" in items, any(i.endswith(".open") for i in items)
     unsafe = any(item.unsafe for item in case.plan.items)
     if any(i.partition(".open.")[2] for i in items):
-        who = ["aggregator"] + (["witness"] if case.roster.names(Role.WITNESS) else [])
-        for one in who:
-            seen = "EVERY single message that is compared or weighed: witnesses see ciphertexts, too"
+        for one in ("aggregator", *(["witness"] if case.roster.names(Role.WITNESS) else ())):
+            seen = (
+                "EVERY single message that is compared or weighed: witnesses see ciphertexts, too"
+            )
             yield RoleView(viewer=f"{one} and key authority", received=None, sees=(seen,))
     if keyed:
         seen = (

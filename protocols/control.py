@@ -136,7 +136,9 @@ class Reveal(SealedMessage):
 class Cosines(SealedMessage):
     """Key authority to aggregator: one rounded cosine per pair of uploads, and nothing else."""
 
-    cosines: Vector = count("pairs", unit="2^-14", meaning="1 + cosine, row by row from i to j >= i")
+    cosines: Vector = count(
+        "pairs", unit="2^-14", meaning="1 + cosine, row by row from i to j >= i"
+    )
 
 
 class RowBoxes(SealedMessage):

@@ -14,7 +14,7 @@ from crypto.errors import OutOfRange
 from crypto.masks import masked
 from crypto.samplers import Stream, derive, entropy
 from protocols.boxes import close_boxes
-from protocols.ciphers import enciphered, shape_of, signed_upload
+from protocols.ciphers import shape_of
 from protocols.codec import encode
 from protocols.control import CONTROL
 from protocols.disclosures import Disclosure
@@ -31,6 +31,7 @@ from protocols.planner import sum_layout, sum_ring
 from protocols.ring import Ring, Words
 from protocols.roster import EVERYONE
 from protocols.schema import check_schema
+from protocols.uploads import enciphered, signed_upload
 
 
 class Gateway:

@@ -199,7 +199,18 @@ class UnsafeClear(Strict):
 
 
 Guard = Annotated[
-    Clip | Quantise | Noise | Mask | He | Ckks | Normalise | Cosine | Weigh | Seal | Sign | UnsafeClear,
+    Clip
+    | Quantise
+    | Noise
+    | Mask
+    | He
+    | Ckks
+    | Normalise
+    | Cosine
+    | Weigh
+    | Seal
+    | Sign
+    | UnsafeClear,
     Field(discriminator="guard"),
 ]
 

@@ -36,9 +36,7 @@ def witness_name(number: int) -> str:
     return f"witness-{number}"
 
 
-def plan_upload(
-    planner: Planner, id: str, kinds: Sequence[type[Message]], times: Times
-) -> Shape:
+def plan_upload(planner: Planner, id: str, kinds: Sequence[type[Message]], times: Times) -> Shape:
     """Add the upload of one evaluated message: a signature and ciphertexts."""
     disclosure = kinds[0].disclosure
     shape = shape_of(kinds, planner.policy, planner.dims)

@@ -95,7 +95,7 @@ class WeighedView(_View):
 
     verb = "weighted"
 
-    def __init__(  # noqa: PLR0913 - that many facts decide what may be weighed
+    def __init__(
         self,
         kind: type[Message],
         source: int,
@@ -107,11 +107,11 @@ class WeighedView(_View):
         self._kind, self._source, self._size = kind, source, size
         self._others, self._total, self._top = others, total, top
 
-    def _answer(self, alpha: Array) -> Sealed:
+    def _answer(self, **options: Any) -> Sealed:
         """Return the nearest admissible integer weights (O10), to be handed out once."""
         from crypto.weights import flatten
 
-        weights = np.asarray(alpha, dtype=np.float64)
+        weights = np.asarray(options["alpha"], dtype=np.float64)
         if weights.shape != (self._size, self._size):
             raise ValueError(f"weights must be ({self._size}, {self._size})")
         try:

@@ -11,11 +11,11 @@ from typing import Any, Protocol, TypeVar
 from crypto.he import Scheme
 from crypto.samplers import derive, entropy
 from protocols.budget import Reserve
+from protocols.ciphers import witness_count
 from protocols.disclosures import Disclosure
 from protocols.forms import Form
 from protocols.guards import find
 from protocols.ledger import Ledger, Store
-from protocols.ciphers import witness_count
 from protocols.papers import Papers, Zeros
 from protocols.plan import Plan
 from protocols.planner import AGGREGATOR_NAME, AUTHORITY_NAME

@@ -71,9 +71,7 @@ def _made(case: Case) -> dict[int, dict[str, str]]:
     return found
 
 
-def _next(
-    case: Case, entry: Entry, live: dict[str, str], found: dict[int, dict[str, str]]
-) -> None:
+def _next(case: Case, entry: Entry, live: dict[str, str], found: dict[int, dict[str, str]]) -> None:
     """Follow an entry of the authority: which keys are alive after it, and of which epoch."""
     kind = entry["kind"]
     if kind == "key" and entry["event"] == "made":
@@ -97,9 +95,7 @@ def _next(
         fail("keys", "the run ended before its key was destroyed (O9)")
 
 
-def _new(
-    case: Case, entry: Entry, live: dict[str, str], found: dict[int, dict[str, str]]
-) -> None:
+def _new(case: Case, entry: Entry, live: dict[str, str], found: dict[int, dict[str, str]]) -> None:
     scheme, used = entry.get("scheme", ""), {k for keys in found.values() for k in keys.values()}
     if scheme in live or any(live.get(s) == k for keys in found.values() for s, k in keys.items()):
         fail("keys", "a key was made before the one before it was destroyed (O9)")

@@ -58,7 +58,8 @@ def _known(case: Case, asks: list[Asked]) -> None:
 def _said(case: Case, asks: list[Asked]) -> str:
     count = sum(len(ask.opens) for ask in asks)
     said = f"{len(asks)} cohorts are large enough"
-    if lost := sorted({a.round for a in asks if a.lost(case.plan.smallest_cohort)}):
+    everything = case.asks.all.values()
+    if lost := sorted({a.round for a in everything if a.lost(case.plan.smallest_cohort)}):
         said += f"; {plural(len(lost), 'round')} skipped, the first: round {lost[0]}"
     if not count:
         return f"nothing was opened; {said}"

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from protocols.boxes import by_peers, open_box, open_boxes
-from protocols.ciphers import opened_message, row_info, shape_of
+from protocols.ciphers import shape_of
 from protocols.control import Acknowledgement, Boxes, Call, Farewell, Place, Row
 from protocols.disclosures import Disclosure
 from protocols.envelope import Envelope
@@ -24,6 +24,7 @@ from protocols.roster import Role, cohort_digest
 from protocols.sessions.base import Parcel
 from protocols.sessions.holding import HoldingSession
 from protocols.sessions.table import Event
+from protocols.uploads import opened_message, row_info
 
 
 class ClientSession(HoldingSession):
@@ -244,7 +245,9 @@ class ClientSession(HoldingSession):
         """Open this client's own row and take off its blind (O1)."""
         papers = self.papers
         if self._weighed != where.round:
-            raise BadEnvelope("A row arrived in a round in which this client gave nothing to weigh.")
+            raise BadEnvelope(
+                "A row arrived in a round in which this client gave nothing to weigh."
+            )
         self._weighed = -1  # rows of one upload are handed out once
         info = row_info(papers.run, where.exchange, name, self.name)
         opened = open_box(row.box, papers.me, papers.roster.one(Role.KEY_AUTHORITY), info)

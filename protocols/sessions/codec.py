@@ -22,7 +22,7 @@ import numpy as np
 
 from crypto.bfv_parts import PublicKey, SecretKey
 from crypto.he import Scheme
-from protocols.ciphers import EVALUATED, Upload, ring_of
+from protocols.ciphers import EVALUATED, ring_of
 from protocols.disclosures import Disclosure
 from protocols.errors import LocalProtocolError
 from protocols.gateway import Gateway
@@ -40,6 +40,7 @@ from protocols.sessions.evaluating import Evaluation, Held, Uploads
 from protocols.sessions.setup import Phase, Setup
 from protocols.sessions.table import State
 from protocols.unmasking import Unmasking
+from protocols.uploads import Upload
 from protocols.views import (
     ClearView,
     CosinesView,

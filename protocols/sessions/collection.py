@@ -11,7 +11,6 @@ from crypto.masks import MaskSum, container, masked
 from crypto.samplers import entropy
 from protocols.ballots import EVIDENCE_BYTES, evidence_of
 from protocols.boxes import box_bytes
-from protocols.ciphers import Upload, check_upload, split_upload
 from protocols.codec import decode
 from protocols.disclosures import Disclosure
 from protocols.envelope import signed_header
@@ -26,6 +25,7 @@ from protocols.ring import Ring
 from protocols.rounds import Reply, View
 from protocols.sums import SumLayout
 from protocols.unmasking import Keys
+from protocols.uploads import Upload, check_upload, split_upload
 from protocols.views import ClearView, CosinesView, HandedView, TotalView, WeighedView
 
 

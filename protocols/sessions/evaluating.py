@@ -17,15 +17,7 @@ import numpy as np
 from crypto.errors import CryptoError
 from crypto.samplers import entropy
 from crypto.signatures import SIGNATURE_BYTES
-from protocols.ciphers import (
-    COSINE_LEVELS,
-    Upload,
-    pairs_of,
-    products,
-    rows,
-    statement,
-    witnesses_of,
-)
+from protocols.ciphers import COSINE_LEVELS, witnesses_of
 from protocols.control import (
     Cosines,
     CosineSeed,
@@ -49,6 +41,7 @@ from protocols.sessions.base import Parcel
 from protocols.sessions.table import Event, State
 from protocols.sessions.witnessing import WitnessingSession
 from protocols.shown import place_of_result
+from protocols.uploads import Upload, pairs_of, products, rows, statement
 from protocols.views import Mixture
 
 
@@ -195,7 +188,7 @@ class EvaluatingSession(WitnessingSession):
 
     # --- both -------------------------------------------------------------------------------
 
-    def _examine(  # noqa: PLR0913 - a result has that many facts
+    def _examine(
         self,
         kept: Uploads,
         disclosure: Disclosure,
@@ -236,9 +229,7 @@ class EvaluatingSession(WitnessingSession):
         return [self.send(item.id, [request, *secrets], one, where) for one in witnesses]
 
     def _witnesses(self, disclosure: Disclosure) -> list[str]:
-        return witnesses_of(
-            self.papers.policy, disclosure, self.papers.roster.names(Role.WITNESS)
-        )
+        return witnesses_of(self.papers.policy, disclosure, self.papers.roster.names(Role.WITNESS))
 
     def _take_witnessed(self, letter: Letter) -> None:
         """Take a witness's signature; one over anything else would end the key authority."""

@@ -1,8 +1,9 @@
 """The key authority's session: makes the run's keys, opens what is blinded, and nothing else.
 
 It sees uniform noise (O1) and, where directions are compared, one cosine per pair (O3); and the
-signed headers of all uploads of a round: who took part, when, and which ciphertext sizes. It opens only for cohorts that every member signed, each exchange once,
-and overlapping cohorts of one round never (O5, O8).
+signed headers of all uploads of a round: who took part, when, and which ciphertext sizes. It opens
+only for cohorts that every member signed, each exchange once, and overlapping cohorts of one round
+never (O5, O8).
 """
 
 from __future__ import annotations

@@ -15,15 +15,7 @@ import numpy as np
 from crypto.errors import CryptoError
 from crypto.he import SecretKey
 from protocols.boxes import close_box
-from protocols.ciphers import (
-    COSINE_LEVELS,
-    cosine_ring,
-    pairs_of,
-    row_info,
-    statement,
-    weigh_ring,
-    witnesses_of,
-)
+from protocols.ciphers import COSINE_LEVELS, cosine_ring, weigh_ring, witnesses_of
 from protocols.control import Cosines, Reveal, RowBoxes
 from protocols.disclosures import Disclosure
 from protocols.envelope import Header
@@ -36,6 +28,7 @@ from protocols.roster import Role
 from protocols.sessions.base import Parcel, Session
 from protocols.sessions.table import Event
 from protocols.shown import Shown, shown_uploads
+from protocols.uploads import pairs_of, row_info, statement
 
 _Opening = tuple[str, int, int, frozenset[str], frozenset[str]]
 
@@ -97,9 +90,7 @@ class RevealingSession(Session):
                 raise BadEnvelope("A result is not what its witness signed (O4).") from error
         return hashlib.sha256(said).hexdigest()
 
-    def _results(
-        self, request: Reveal, shown: Shown, disclosure: Disclosure, name: str
-    ) -> Message:
+    def _results(self, request: Reveal, shown: Shown, disclosure: Disclosure, name: str) -> Message:
         size = shown.shape.result_bytes
         count = shown.shape.results(len(shown.names))
         data = memoryview(request.results)
@@ -144,7 +135,7 @@ class RevealingSession(Session):
         if (str(disclosure), header.exchange) not in {(d, e) for d, e, *_ in opened}:
             raise BadEnvelope("An opening is taken up that was never recorded.")
 
-    def _once(  # noqa: PLR0913 - an opening has that many facts
+    def _once(
         self,
         header: Header,
         members: tuple[str, ...],
@@ -184,5 +175,3 @@ class RevealingSession(Session):
             del self._secrets[disclosure]
             with contextlib.suppress(LedgerError):  # it must go even if nothing can be written
                 self.ledger.record("key", {"event": "destroyed", "key": secret.key_id})
-
-

@@ -14,7 +14,6 @@ import hashlib
 import numpy as np
 
 from crypto.errors import CryptoError
-from protocols.ciphers import check_upload, products, rows, statement
 from protocols.control import CosineSeed, Examine, RowSeeds, Witnessed
 from protocols.disclosures import Disclosure
 from protocols.errors import BadEnvelope, LedgerError, LocalProtocolError, Replay
@@ -27,6 +26,7 @@ from protocols.roster import Role
 from protocols.sessions.base import Parcel, Session
 from protocols.sessions.table import Event
 from protocols.shown import Shown, shown_uploads
+from protocols.uploads import check_upload, products, rows, statement
 
 
 class WitnessSession(Session):

@@ -7,7 +7,6 @@ import pytest
 
 from crypto.weighted import WeightedBfv
 from crypto.weights import Weights, flatten
-from protocols.ciphers import row_info
 from protocols.disclosures import Disclosure
 from protocols.envelope import Envelope
 from protocols.errors import BadEnvelope, NotAdmitted, Refused, RoundLost
@@ -19,6 +18,7 @@ from protocols.policy import PRESETS, PrivacyPolicy
 from protocols.rounds import Ask, Cohort
 from protocols.sessions import evaluating
 from protocols.sessions.table import State
+from protocols.uploads import row_info
 from tests.protocols.pub import (
     GRID,
     PUB,

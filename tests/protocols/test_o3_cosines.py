@@ -7,13 +7,14 @@ import pytest
 
 from crypto.similarity import Similarity
 from crypto.vectors import SKETCH_ABOVE
-from protocols.ciphers import cosine_ring, pairs_of
+from protocols.ciphers import cosine_ring
 from protocols.disclosures import Disclosure
 from protocols.envelope import Envelope
 from protocols.errors import PolicyError, Refused, RoundLost
 from protocols.guards import UnsafeClear
 from protocols.learns import COSINES, SKETCHED
 from protocols.policy import PRESETS, PrivacyPolicy
+from protocols.uploads import pairs_of
 from tests.protocols.pub import (
     COUNTED,
     STEP,
@@ -202,7 +203,12 @@ def test_o16_a_policy_with_a_budget_refuses_both():
         [{"guard": "normalise"}, {"guard": "seal"}],
         [{"guard": "normalise"}, {"guard": "cosine"}],
         [{"guard": "clip"}, {"guard": "cosine"}, {"guard": "seal"}],
-        [{"guard": "clip"}, {"guard": "quantise", "bits": 15}, {"guard": "weigh"}, {"guard": "seal"}],
+        [
+            {"guard": "clip"},
+            {"guard": "quantise", "bits": 15},
+            {"guard": "weigh"},
+            {"guard": "seal"},
+        ],
     ],
 )
 def test_no_other_chain_protects_directions(chain):

@@ -11,9 +11,9 @@ import pytest
 
 from crypto.he import SecretKey
 from protocols.boxes import open_box
-from protocols.ciphers import cosine_ring, row_info, weigh_ring
-from protocols.control import Examine, RowBoxes
+from protocols.ciphers import cosine_ring, weigh_ring
 from protocols.codec import decode
+from protocols.control import Examine, RowBoxes
 from protocols.disclosures import Disclosure
 from protocols.envelope import Envelope
 from protocols.errors import BadEnvelope, LedgerError, Refused
@@ -21,6 +21,7 @@ from protocols.learns import ACTIVE_AGGREGATOR
 from protocols.rounds import Ask, Cohort
 from protocols.sessions import evaluating, witness
 from protocols.sessions.table import State
+from protocols.uploads import row_info
 from tests.protocols.pub import (
     TWICE,
     Go,
@@ -47,7 +48,8 @@ def only_the_victim(key, uploads, table, seeds, policy):
     for seed in seeds:
         words = ring.parse(uploads[VICTIM])
         blind = ring.blind(seed, len(words) * ring.degree).reshape(len(words), 1, -1)
-        rows.append(b"".join(ring.to_wire(ring.shifted(w[None], b)) for w, b in zip(words, blind)))
+        parts = zip(words, blind, strict=True)
+        rows.append(b"".join(ring.to_wire(ring.shifted(w[None], b)) for w, b in parts))
     return rows
 
 
@@ -254,7 +256,10 @@ def test_o4_what_witness_and_authority_wrote_down_is_the_same():
     hand_out(world, trained(world).weighted(Model, even(6)))
     facts = [
         [
-            {k: e[k] for k in ("digest", "disclosure", "exchange", "uploads", "cohort", "survivors")}
+            {
+                k: e[k]
+                for k in ("digest", "disclosure", "exchange", "uploads", "cohort", "survivors")
+            }
             for e in world.entries(name)
             if e["kind"] == kind
         ]
@@ -273,8 +278,10 @@ def test_a_witness_holds_no_secret_key_and_learns_no_value():
             return True
         if isinstance(thing, dict):
             return any(holds(v, depth - 1) for v in thing.values())
-        return depth > 0 and hasattr(thing, "__dict__") and any(
-            holds(v, depth - 1) for v in vars(thing).values()
+        return (
+            depth > 0
+            and hasattr(thing, "__dict__")
+            and any(holds(v, depth - 1) for v in vars(thing).values())
         )
 
     assert not holds(witness_session) and not holds(world.aggregator) and holds(world.authority)

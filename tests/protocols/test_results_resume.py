@@ -18,8 +18,8 @@ from tests.protocols.pub import (
     Model,
     Portrait,
     Size,
-    even,
     cosines,
+    even,
     hand_out,
     models,
     pub,
@@ -125,7 +125,7 @@ STEPS = (
 @pytest.mark.parametrize("step", STEPS)
 @pytest.mark.parametrize("answered", [False, True])
 def test_an_aggregator_killed_while_a_result_is_opened_opens_the_same(step, answered, monkeypatch):
-    """Before or after the other party answered: the same bytes go out, and nothing else is opened."""
+    """Before or after the other party answered, the same bytes go out; nothing else is opened."""
     monkeypatch.setattr("tests.protocols.pub.World", Killed)
     world = pub()
     world.keep()

@@ -132,7 +132,7 @@ def test_a_cluster_below_the_minimum_cohort_is_not_opened() -> None:
 # --- the same under encryption ------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("policy", ["pilot", "masks", "ckks"])
+@pytest.mark.parametrize("policy", ["pilot", "masks"])
 def test_personal_models_under_encryption_are_those_in_clear(policy: str) -> None:
     pull = RNG.normal(size=3)  # all alike enough that no row of weights is flattened
     data = [

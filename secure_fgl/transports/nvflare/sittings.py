@@ -22,9 +22,7 @@ from protocols.plan import drift
 from protocols.roster import Role
 from protocols.sessions.aggregator import AggregatorSession
 from protocols.sessions.base import Parcel
-from protocols.sessions.client import ClientSession
 from protocols.sessions.keeping import Outcome
-from protocols.sessions.key_authority import KeyAuthoritySession
 from secure_fgl.captures import record
 from secure_fgl.driving import Driver, Meter, one_thread_and_deterministic
 from secure_fgl.errors import PlanDrift, UsageError
