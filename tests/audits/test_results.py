@@ -1,4 +1,4 @@
-"""Cosines and rows in the evidence: witnessed, opened once, and whole, or the step fails (O4, O10)."""
+"""Cosines and rows in the evidence: witnessed, opened once and whole, or the step fails (O4)."""
 
 from __future__ import annotations
 

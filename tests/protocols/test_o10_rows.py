@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 from crypto.weighted import WeightedBfv
 from crypto.weights import Weights, flatten
 from protocols.disclosures import Disclosure
-from protocols.envelope import Envelope
+from protocols.envelope import Envelope, read_signed_header
 from protocols.errors import BadEnvelope, NotAdmitted, Refused, RoundLost
 from protocols.forms import Exchange, Form
 from protocols.guards import UnsafeClear
@@ -16,7 +18,8 @@ from protocols.learns import ROWS
 from protocols.messages import WeightedSumMessage, count
 from protocols.policy import PRESETS, PrivacyPolicy
 from protocols.rounds import Ask, Cohort
-from protocols.sessions import evaluating
+from protocols.sessions import evaluating, revealing
+from protocols.sessions.client import ClientSession
 from protocols.sessions.table import State
 from protocols.uploads import row_info
 from tests.protocols.pub import (
@@ -106,12 +109,13 @@ def test_o10_control_in_clear_the_pair_reads_each_other():
     assert np.abs(found - models(protected)[1]).max() > 0.3
 
 
-def test_o10_a_witness_refuses_weights_that_rest_on_too_few():
-    """An aggregator that skips its own check finds the witness's."""
+@pytest.mark.parametrize("row", [[64, 64, 0, 0, 0, 0], [0, 64, 64, 0, 0, 0]])
+def test_o10_a_witness_refuses_weights_that_rest_on_too_few(row):
+    """An aggregator that skips its own check finds the witness's: one other, or two alike."""
     world = pub()
     mixture = trained(world).weighted(Model, even(6))
-    mixture._table = np.rint(128 * pair_of()).astype(np.int64)
-    mixture._table[2:] = flatten(even(6), 3).table[2:]
+    mixture._table = flatten(even(6), 3).table.copy()
+    mixture._table[0] = row
 
     def unchecked(key, uploads, table, seeds, policy):
         return [RING.encrypt(key, np.zeros(4096, np.uint64)) for _ in seeds]
@@ -264,11 +268,18 @@ def test_o5_rows_that_are_not_opened_lose_the_round(part):
     assert np.abs(received(world) - flatten(even(6), 3).table / 128 @ models(world)).max() < GRID
 
 
-def test_o5_a_client_that_vanished_in_between_is_weighed_and_gets_nothing():
-    world = pub()
-    reply = trained(world)
+def test_o5_a_client_that_vanished_in_between_is_weighed_and_gets_nothing(monkeypatch):
+    world, sealed = pub(), []
+    reply, real = trained(world), revealing.close_box
+
+    def close_box(content, me, addressee, info):
+        sealed.append(addressee.name)
+        return real(content, me, addressee, info)
+
+    monkeypatch.setattr(revealing, "close_box", close_box)
     left = [n for n in world.names if n != "client-4"]
     hand_out(world, reply.weighted(Model, even(6)), members=left)
+    assert sealed == left  # its row is not even opened
     assert not world.sites["client-4"].got and len(world.sites["client-1"].got) == 1
     (answer,) = sent(world, "receive.opened.WEIGHTED_SUM")
     assert len(answer.encode()) == world.plan.item("receive.opened.WEIGHTED_SUM").bytes
@@ -354,14 +365,75 @@ def test_o9_keys_of_one_epoch_serve_that_epoch_only():
     assert world.authority._secrets == {}
 
 
-def test_o9_an_ask_under_the_keys_of_another_epoch_is_refused():
+@pytest.mark.parametrize(
+    ("refuser", "check"), [("client-1", None), ("witness-1", lambda session, where: None)]
+)
+def test_o9_an_ask_under_the_keys_of_another_epoch_is_refused(refuser, check):
     world = pub(changed(rekey_rounds=1), rounds=3)
     session = world.aggregator
     trained(world, 1)
     with (
         swapped(session, "_there", lambda cohort, round: tuple(cohort)),
-        pytest.raises(Refused, match="refused"),
+        swapped(ClientSession, "_check_key", check or ClientSession._check_key),
+        pytest.raises(Refused, match=f"{refuser} refused"),
     ):
         back = PUB.exchanges[0].back
         world.pump(session.ask(Ask(Cohort(world.names), Go(step=2), back), 2))
     assert session.state is State.DEAD
+
+
+def test_a_row_for_what_was_not_given_is_refused_by_its_receiver():
+    world = pub()
+    reply = trained(world)
+    world.clients["client-2"]._weighed = -1
+    with pytest.raises(Refused, match="client-2 refused"):
+        hand_out(world, reply.weighted(Model, even(6)))
+    assert not world.sites["client-2"].got
+
+
+def reordered(world, change):
+    """Return a request to open whose upload headers were changed."""
+    real = evaluating.Reveal
+
+    def lying(**facts):
+        data, cut = facts["headers"], []
+        while any(data[:2]):
+            _, _, size = read_signed_header(data)
+            cut.append(data[:size])
+            data = data[size:]
+        headers = b"".join(change(cut)).ljust(len(facts["headers"]), b"\0")
+        return real(**{**facts, "headers": headers})
+
+    return lying
+
+
+@pytest.mark.parametrize(
+    ("change", "what"),
+    [
+        (lambda cut: [cut[1], cut[0], *cut[2:]], "not shown in their order"),
+        (lambda cut: cut[:-1], "gave nothing"),
+        (lambda cut: [*cut[:-1], cut[0]], "there twice"),
+    ],
+)
+def test_o4_the_authority_opens_rows_of_the_uploads_that_are_shown(change, what):
+    world = pub(changed(witnesses=0))
+    reply = trained(world)
+    with (
+        swapped(evaluating, "Reveal", reordered(world, change)),
+        pytest.raises(Refused, match="key-authority refused"),
+    ):
+        hand_out(world, reply.weighted(Model, even(6)))
+    assert what in world.authority.last_error.what
+
+
+@pytest.mark.parametrize("witnesses", [0, 1])
+def test_uploads_of_another_round_are_not_weighed(witnesses):
+    world = pub(changed(witnesses=witnesses))
+    reply, kept = trained(world), world.aggregator._uploads
+    kept.where = replace(kept.where, round=2)
+    world.aggregator._vanished = (2, frozenset())
+    refuser = "witness-1" if witnesses else "key-authority"
+    with pytest.raises(Refused, match=f"{refuser} refused"):
+        hand_out(world, reply.weighted(Model, even(6)), 2)
+    session = world.witnesses["witness-1"] if witnesses else world.authority
+    assert "in the round that brought them" in session.last_error.what

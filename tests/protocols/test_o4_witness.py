@@ -205,6 +205,10 @@ def test_o9_uploads_are_dropped_in_the_next_round_whether_or_not_they_were_weigh
     world = pub()
     reply = trained(world)
     assert world.aggregator._uploads is not None
+    world.ask(2, given=Go(step=2), back=world.form.exchanges[0].back)
+    assert world.aggregator._uploads is None
+    world = pub()
+    reply = trained(world)
     trained(world, 2)
     assert world.aggregator._uploads.where.round == 2
     with pytest.raises(Exception, match="weighed before"):
