@@ -76,6 +76,7 @@ _FACTS: dict[str, dict[str, type]] = {
     "weights": {
         "exchange": int,
         "flattened": list,
+        "rank": int,
         "receivers": int,
         "round": int,
         "uploads": int,

@@ -239,6 +239,24 @@ def _gone(make: _Maker, gone: Dropouts) -> None:
         )
 
 
+def ranks(book: Book, clients: int) -> tuple[Finding, ...]:
+    """Return the finding that some receiver's rows together cover all others (O10), if they do."""
+    told = [(entry["rank"], entry["round"]) for _, entry in book.of_kind("weights")]
+    full = [round for rank, round in told if rank >= clients - 1]
+    if not full:
+        return ()
+    message = (
+        f"From round {min(full)} on, some client holds as many independent combinations as there "
+        f"are others ({clients - 1}). Would models stand still, it could solve for every single "
+        "one; the more they change between rounds, the less it learns."
+    )
+    remedy = (
+        "Hand out combinations in fewer rounds, let the policy's guard 'weigh' keep only the "
+        "heaviest others (top), or stop training when models no longer change."
+    )
+    return (made("ROWS_RANK", "medium", message, remedy, role="client"),)
+
+
 def flattened(book: Book) -> tuple[Finding, ...]:
     """Return the finding that weights were brought to the nearest admissible ones (O10), if any."""
     told = [entry for _, entry in book.of_kind("weights")]
@@ -276,4 +294,4 @@ def _labels(make: _Maker, plan: Plan, simulated: bool) -> None:
         )
 
 
-__all__ = ["SEVERITIES", "findings", "flattened", "made", "ranked"]
+__all__ = ["SEVERITIES", "findings", "flattened", "made", "ranked", "ranks"]

@@ -13,7 +13,7 @@ from audits.course import spending
 from audits.drift import Yardstick
 from audits.dropouts import dropouts
 from audits.evidence import EVIDENCE, HEADS
-from audits.findings import findings, flattened, made, ranked
+from audits.findings import findings, flattened, made, ranked, ranks
 from audits.inventory import inventory, parties, plan_diff, roll_up
 from audits.method import method
 from audits.models import Finding, Head, Integrity, Report, StepFacts, Subject
@@ -69,7 +69,15 @@ def report_of(case: Case) -> Report:
     )
     found = _judged(
         case.view,
-        ranked((*known, *flattened(case.book), *tried.findings, *_baseline_refused(case.view))),
+        ranked(
+            (
+                *known,
+                *flattened(case.book),
+                *ranks(case.book, len(case.plan.clients)),
+                *tried.findings,
+                *_baseline_refused(case.view),
+            )
+        ),
     )
     report = Report(
         subject=_subject(case),

@@ -170,6 +170,22 @@ def rows(
     return weigh_ring().combine(key, uploads, Weights(table, total, policy.others), seeds)
 
 
+def rank(tables: Sequence[Vector]) -> int:
+    """Return how many independent combinations of others one receiver was handed at most (O10).
+
+    A receiver that was handed as many as there are others could solve for every one of them, were
+    it not that what is weighed changes from round to round.
+
+    Args:
+        tables: of all rounds so far, (K, K) each, over the whole roster.
+    """
+    stacked = np.stack(tables, axis=1).astype(np.float64)  # receiver, round, client
+    others = 1.0 - np.eye(len(stacked))
+    return max(
+        int(np.linalg.matrix_rank(rows * mask)) for rows, mask in zip(stacked, others, strict=True)
+    )
+
+
 def statement(place: Sequence[str], headers: bytes, results: bytes) -> bytes:
     """Return what a witness signs: where a result belongs, and digests of origin and result.
 

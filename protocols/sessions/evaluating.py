@@ -41,7 +41,7 @@ from protocols.sessions.base import Parcel
 from protocols.sessions.table import Event, State
 from protocols.sessions.witnessing import WitnessingSession
 from protocols.shown import place_of_result
-from protocols.uploads import Upload, pairs_of, products, rows, statement
+from protocols.uploads import Upload, pairs_of, products, rank, rows, statement
 from protocols.views import Mixture
 
 
@@ -107,6 +107,7 @@ class EvaluatingSession(WitnessingSession):
         self._evaluation: Evaluation | None = None
         self._uploads: Uploads | None = None  # that may still be weighed, in their round
         self._held: Held | None = None
+        self._tables: list[Vector] = []  # of all rounds, for what they tell together (O10)
 
     @property
     def _evaluated(self) -> Evaluation:
@@ -160,19 +161,24 @@ class EvaluatingSession(WitnessingSession):
         where = Where(held.round, self._exchange_number, held.members)
         key, policy = self.papers.key_of(disclosure), self.papers.policy
         results = rows(key, bodies, mixture._table, seeds, policy)
+        clients = self.papers.roster.clients
+        places = np.array([clients.index(name) for name in names])
+        whole = np.zeros((len(clients), len(clients)), dtype=np.uint8)  # a row's total is 128
+        whole[np.ix_(places, places)] = mixture._table
+        self._tables.append(whole)
         facts = {
             "exchange": where.exchange,
             "flattened": [names[row] for row in mixture._flattened],
+            "rank": rank(self._tables),
             "receivers": len(names),
             "round": held.round,
             "uploads": kept.where.exchange,
         }
         self.ledger.record("weights", facts)
-        clients = len(self.papers.plan.clients)
-        table = np.zeros((clients, clients), dtype=np.int64)
+        table = np.zeros(whole.shape, dtype=np.int64)
         table[: len(names), : len(names)] = mixture._table
-        padded = np.frombuffer(b"".join(seeds).ljust(clients * 32, b"\0"), dtype=np.uint8)
-        secret = RowSeeds(weights=table, seeds=padded.reshape(clients, 32))
+        padded = np.frombuffer(b"".join(seeds).ljust(len(table) * 32, b"\0"), dtype=np.uint8)
+        secret = RowSeeds(weights=table, seeds=padded.reshape(-1, 32))
         name = held.exchange.name
         parcels = self._examine(kept, disclosure, name, where, results, [secret])
         self._evaluated.seeds = seeds

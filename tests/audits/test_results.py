@@ -13,7 +13,7 @@ from audits.report import build_report
 from audits.verify import verify
 from protocols.disclosures import Disclosure
 from protocols.policy import PrivacyPolicy
-from tests.audits.toy_run import Bus, Lose, Toy, edit_last, forge, lose, run_toy
+from tests.audits.toy_run import Bus, Lose, Toy, edit_last, entries_of, forge, lose, run_toy
 from tests.toys.weighted_sum import weighted_sum
 
 SIX = tuple(f"client-{i}" for i in range(1, 7))
@@ -60,6 +60,21 @@ def test_o10_the_report_says_that_weights_were_flattened(honest: Toy) -> None:
     assert len(found) == 1 and "of 12 rows" in found[0].message and found[0].severity == "info"
     data = honest.stores["aggregator"].lines
     assert b'"flattened":["client-' in data
+
+
+def test_o10_the_report_says_when_rows_together_cover_everybody() -> None:
+    few, many = run(rounds=4), run(rounds=6)
+    found = [
+        [f for f in build_report(toy.view()).findings if f.rule == "ROWS_RANK"]
+        for toy in (few, many)
+    ]
+    # The toy's weights stay what they are, so one round tells as much as six.
+    assert found == [[], []]
+    ranks = [e["rank"] for e in entries_of(many.stores["aggregator"].lines) if "rank" in e]
+    assert ranks == [1] * 6
+    view = forge(many, many.view(reports=False), "aggregator", edit_last("weights", rank=5))
+    (told,) = [f for f in build_report(view).findings if f.rule == "ROWS_RANK"]
+    assert "From round 6 on" in told.message and told.severity == "medium"
 
 
 def test_o30_every_role_has_its_view(honest: Toy) -> None:

@@ -21,7 +21,7 @@ from protocols.rounds import Ask, Cohort
 from protocols.sessions import evaluating, revealing
 from protocols.sessions.client import ClientSession
 from protocols.sessions.table import State
-from protocols.uploads import row_info
+from protocols.uploads import rank, row_info
 from tests.protocols.pub import (
     GRID,
     PUB,
@@ -155,6 +155,23 @@ def test_top_k_keeps_the_heaviest_others():
     assert np.abs(received(world) - mixture._table / 128 @ models(world)).max() < GRID
     with pytest.raises(ValueError, match="top"):
         changed(top=4, minimum_cohort=4)
+
+
+def test_o10_the_ledger_says_how_much_rows_of_all_rounds_cover():
+    """Five receivers' rows that change each time: after five rounds one client could solve."""
+    world, rng, tables = pub(rounds=6), np.random.default_rng(3), []
+    for number in range(1, 7):
+        mixture = trained(world, number).weighted(Model, softmax(rng.normal(size=(6, 6)), 0.5))
+        tables.append(mixture._table)
+        hand_out(world, mixture, number)
+    told = [e["rank"] for e in world.entries("aggregator") if e["kind"] == "weights"]
+    assert told == [1, 2, 3, 4, 5, 5]
+    # Had the models stood still, client 1 would have them all from its first five rows.
+    rows = np.stack([table[0] for table in tables[:5]]) / 128
+    handed = np.array([[*m.weights, m.bias] for m in world.sites["client-1"].got[:5]])
+    found = np.linalg.solve(rows[:, 1:], handed - rows[:, :1] * models(world)[0])
+    assert np.abs(found - models(world)[1:]).max() < 200 * GRID
+    assert rank([np.eye(3, dtype=np.uint8)] * 4) == 0
 
 
 def rows_seen(world) -> list[bytes]:
