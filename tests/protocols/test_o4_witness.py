@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from crypto.he import SecretKey
+from protocols import gateway
 from protocols.boxes import open_box
 from protocols.ciphers import cosine_ring, weigh_ring
 from protocols.codec import decode
@@ -310,3 +311,26 @@ def test_a_client_s_upload_cannot_be_shown_in_another_s_name():
     forged = world.forge("client-2", "train.up.SIMILARITY", "aggregator", inner, where)
     with pytest.raises(BadEnvelope, match="did not sign the ciphertexts"):
         world.aggregator.receive(forged)
+
+
+def test_the_limit_a_crafted_upload_brings_the_key_out(monkeypatch):
+    """A client and the aggregator together: what LIMITATIONS.md says a witness does not prevent."""
+    world, ring = pub(), weigh_ring()
+    real = gateway.enciphered
+
+    def crafted(message, shape, *facts):
+        body, clipped = real(message, shape, *facts)
+        if isinstance(message, Model) and message.bias == world.sites["client-1"].index / 4:
+            words = np.zeros((1, 2, ring.degree), dtype=np.uint64)
+            words[0, 1, 0] = ring.prime // ring.plain_modulus  # opens as the secret key
+            return ring.to_wire(words), clipped
+        return body, clipped
+
+    monkeypatch.setattr(gateway, "enciphered", crafted)
+    mixture = trained(world).weighted(Model, even(6))
+    with pytest.raises(Refused, match="client-1 refused"):  # honest code sees the padding
+        hand_out(world, mixture)
+    found = opened_for(world, "client-1").astype(np.int64)
+    found[found > ring.plain_modulus // 2] -= ring.plain_modulus
+    key = found[8:] // mixture._table[0, 0]
+    assert set(key.tolist()) == {-1, 0, 1}  # all but the eight coefficients that hold values
