@@ -18,6 +18,7 @@ from protocols.policy import PrivacyPolicy
 from protocols.roster import Role, Roster
 
 SUM_UP = f".up.{Disclosure.SUM}"
+_ROWS = tuple(f".{part}.{Disclosure.WEIGHTED_SUM}" for part in ("witness", "witnessed", "open"))
 
 
 @dataclass(frozen=True, eq=False)
@@ -37,6 +38,11 @@ class Asked:
             that went to it, and its shares; empty for sums without masks.
         summed: a SUM was asked back.
         masked, protected: the SUM carried masks; it could not be read without an opening.
+        compared: cosines of its answers had to be opened.
+        results: disclosure of every result of it that was opened and came back: its cosines, or
+            the rows that it hands out.
+        rows: it was to hand out rows, which are opened before it goes out.
+        by: the aggregator.
         cut: the run ended here, before the Ask was through.
     """
 
@@ -54,6 +60,10 @@ class Asked:
     summed: bool
     masked: bool
     protected: bool
+    compared: bool
+    results: frozenset[str]
+    rows: bool
+    by: str
     cut: bool
 
     @property
@@ -66,9 +76,17 @@ class Asked:
         """Who was asked and whose answer does not count."""
         return self.members - self.arrived
 
+    def unused(self, disclosure: str) -> bool:
+        """Tell whether the aggregator did nothing after it asked for a result to be opened."""
+        asked = [s.seq for s in self.sents if s.item.endswith(f".open.{disclosure}")]
+        mine = [s.seq for s in self.sents if s.party == self.by]
+        return bool(asked) and max(mine) <= max(asked)
+
     def lost(self, smallest: int) -> bool:
         """Tell whether it came to nothing, because too few clients were left."""
         unopened = self.protected and not self.opens
+        unopened = unopened or (self.compared and str(Disclosure.SIMILARITY) not in self.results)
+        unopened = unopened or (self.rows and not self.downs)
         return not self.cut and (unopened or len(self.arrived) < smallest)
 
 
@@ -103,7 +121,10 @@ class Asks:
     def _read(self, number: int) -> Asked:
         book, sents = self._book, self._sents(number)
         downs = [s for s in sents if s.item.endswith(".down")]
-        name = (downs or sents)[0].item.rpartition(".down")[0] if downs else ""
+        name = downs[0].item.rpartition(".down")[0] if downs else ""
+        weighed = [s for s in sents if s.item.endswith(_ROWS)]
+        if weighed and not downs:
+            name = weighed[0].item.partition(".")[0]
         answers = {id for id in self._items if id.startswith(f"{name}.up.")} or {f"{name}.ack"}
         summed = f"{name}{SUM_UP}" in answers
         masked = f"{name}.survivors" in self._items
@@ -122,6 +143,14 @@ class Asks:
             summed=summed,
             masked=masked,
             protected=summed and (masked or f"{name}.open" in self._items),
+            compared=f"{name}.open.{Disclosure.SIMILARITY}" in self._items,
+            results=frozenset(
+                s.item.rpartition(".")[2]
+                for s in sents
+                if ".opened." in s.item and book.receipt(s, self.aggregator) is not None
+            ),
+            rows=f"{name}.open.{Disclosure.WEIGHTED_SUM}" in self._items,
+            by=self.aggregator,
             cut=book.in_cut(sents[0]),
         )
 

@@ -46,6 +46,7 @@ _SUM: dict[str, type] = {
     "round": int,
     "survivors": int,
 }
+_RESULT: dict[str, type] = {"digest": str, "disclosure": str, "uploads": int}
 _FACTS: dict[str, dict[str, type]] = {
     "plan": {"plan": str, "policy": str, "role": str, "roster": str, "transport": str},
     "key": {"event": str, "key": str},
@@ -72,12 +73,22 @@ _FACTS: dict[str, dict[str, type]] = {
     },
     "survivors": {**_SUM, "list": str},
     "open": _SUM,
+    "weights": {
+        "exchange": int,
+        "flattened": list,
+        "rank": int,
+        "receivers": int,
+        "round": int,
+        "uploads": int,
+    },
+    "witness": {**_SUM, **_RESULT},
     "heads": {"exchange": int, "root": str, "round": int},
     "close": {"state": str},
 }
 _OPTIONAL: dict[str, dict[str, type]] = {
     "key": {"scheme": str},
     "budget": {"unit": str},
+    "open": _RESULT,
     "heads": {"heard": int, "items": int, "missing": int},
     "refusal": {"detail": str},
     "close": {"result": dict},
@@ -183,10 +194,19 @@ class Book:
                 if entry["kind"] == kind:
                     yield party, entry
 
+    def totals(self) -> Iterator[tuple[str, Entry]]:
+        """Yield (party, entry) for every opened sum; cosines and rows are opened otherwise."""
+        for party, entry in self.of_kind("open"):
+            if "disclosure" not in entry:
+                yield party, entry
+
     def by_exchange(self, kind: str) -> dict[int, list[tuple[str, Entry]]]:
-        """Return (party, entry) of a kind whose entries name an exchange, by that exchange."""
+        """Return (party, entry) of a kind whose entries name an exchange, by that exchange.
+
+        Of ``open`` only sums.
+        """
         found: dict[int, list[tuple[str, Entry]]] = {}
-        for party, entry in self.of_kind(kind):
+        for party, entry in self.totals() if kind == "open" else self.of_kind(kind):
             found.setdefault(entry["exchange"], []).append((party, entry))
         return found
 
@@ -249,10 +269,16 @@ class Book:
         answers = [s for s in sents if s.item.endswith(".ack") or ".up." in s.item]
         opens = [sum(s.item.endswith(end) for s in sents) for end in (".open", ".opened")]
         guards = {g.partition("(")[0] for s in answers for g in s.facts["protection"]}
+        cosines = [
+            sum(s.item.endswith(f"{end}.{Disclosure.SIMILARITY}") for s in sents)
+            for end in (".open", ".opened")
+        ]
+        if "cosine" in guards and not 0 < cosines[0] == cosines[1]:
+            return False
         if guards & {"he", "ckks"}:
             return 0 < opens[0] == opens[1]
         if "mask" in guards:
-            return any(entry["exchange"] == last for _, entry in self.of_kind("open"))
+            return any(entry["exchange"] == last for _, entry in self.totals())
         return bool(asked) and asked <= {s.party for s in answers} and not self._died()
 
     def _died(self) -> bool:
@@ -273,6 +299,10 @@ def _check_facts(number: int, entry: Entry) -> None:
             raise EvidenceError("chain", f"entry {number} holds a fact of the wrong type")
     if kind == "refusal" and entry["code"] not in REFUSALS:
         raise EvidenceError("chain", f"entry {number} refuses with a code outside the closed list")
+    if kind == "open" and 0 < len(set(_RESULT) & set(entry)) < len(_RESULT):
+        raise EvidenceError("chain", f"entry {number} does not hold exactly the facts of its kind")
+    if kind == "weights" and not all(isinstance(name, str) for name in entry["flattened"]):
+        raise EvidenceError("chain", f"entry {number} holds a fact of the wrong type")
     if kind == "release":
         if not all(isinstance(guard, str) for guard in entry["protection"]):
             raise EvidenceError("chain", f"entry {number} holds a fact of the wrong type")

@@ -31,11 +31,12 @@ class Losses:
     def explained(self, sent: Sent, party: str) -> str | None:
         """Return the client whose absence explains that `party` has no receipt, or None.
 
-        What passes between aggregator and key authority is never explained this way.
+        What passes between aggregator and key authority for a sum is never explained this way; a
+        result that a witness or the authority did not answer for loses its round.
         """
         client = sent.party if sent.party in self._clients else party
         if client not in self._clients:
-            return None
+            return self._unanswered(sent, party)
         if sent.keying:
             return client if self._left_keys(sent, client) else None
         if sent.item == f"refusal.{Role.CLIENT}":
@@ -44,6 +45,25 @@ class Losses:
             return client if self._left_silently(sent, client) else None
         ask = self._asks.all.get(sent.exchange)
         return client if ask is not None and self._left(sent, client, ask) else None
+
+    def _unanswered(self, sent: Sent, party: str) -> str | None:
+        """Return who did not answer for a result, if nothing of it went any further."""
+        part, _, said = sent.item.partition(".")[2].partition(".")
+        after = {"witness": "witnessed", "witnessed": "open", "open": "opened"}.get(part, "")
+        if part not in ("witness", "witnessed", "open", "opened") or not said:
+            return None
+        name, ask = sent.item.partition(".")[0], self._asks.all.get(sent.exchange)
+        items = {s.item for s in ask.sents} if ask is not None else set()
+        other = party if party != self._asks.aggregator else sent.party
+        if part == "opened":  # it was opened, and nobody learnt it
+            return other if ask is not None and ask.unused(said) else None
+        mine = [s for s in ask.sents if s.party == other] if ask is not None else []
+        on = (
+            any(s.item == f"{name}.{after}.{said}" for s in mine)
+            if part == "witness"
+            else (f"{name}.{after}.{said}" in items)
+        )
+        return None if on else other
 
     def _left_keys(self, sent: Sent, client: str) -> bool:
         """Tell whether a client came no further in an epoch's keys than this envelope."""

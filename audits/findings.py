@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from audits import words
+from audits.book import Book
 from audits.models import Account, Dropouts, Egress, Finding, PlanDiff, Severity
 from audits.steps import Verification
 from protocols.learns import ACTIVE_AGGREGATOR
@@ -238,6 +239,43 @@ def _gone(make: _Maker, gone: Dropouts) -> None:
         )
 
 
+def ranks(book: Book, clients: int) -> tuple[Finding, ...]:
+    """Return the finding that some receiver's rows together cover all others (O10), if they do."""
+    told = [(entry["rank"], entry["round"]) for _, entry in book.of_kind("weights")]
+    full = [round for rank, round in told if rank >= clients - 1]
+    if not full:
+        return ()
+    message = (
+        f"From round {min(full)} on, some client holds as many independent combinations as there "
+        f"are others ({clients - 1}). Would models stand still, it could solve for every single "
+        "one; the more they change between rounds, the less it learns."
+    )
+    remedy = (
+        "Hand out combinations in fewer rounds, let the policy's guard 'weigh' keep only the "
+        "heaviest others (top), or stop training when models no longer change."
+    )
+    return (made("ROWS_RANK", "medium", message, remedy, role="client"),)
+
+
+def flattened(book: Book) -> tuple[Finding, ...]:
+    """Return the finding that weights were brought to the nearest admissible ones (O10), if any."""
+    told = [entry for _, entry in book.of_kind("weights")]
+    rows, changed = sum(e["receivers"] for e in told), sum(len(e["flattened"]) for e in told)
+    if not changed:
+        return ()
+    rounds = len({entry["round"] for entry in told if entry["flattened"]})
+    message = (
+        f"{changed} of {words.plural(rows, 'row')} of weights, in {words.plural(rounds, 'round')}, "
+        "rested on fewer others in effect than the policy allows, and were brought to the nearest "
+        "weights that do not."
+    )
+    remedy = (
+        "Nothing needs to be done. If models suffer, small groups of alike clients are cut off "
+        "from weighing each other alone: more clients help, a smaller minimum_cohort exposes them."
+    )
+    return (made("WEIGHTS_FLATTENED", "info", message, remedy, role="client"),)
+
+
 def _labels(make: _Maker, plan: Plan, simulated: bool) -> None:
     if simulated:
         make.add(
@@ -256,4 +294,4 @@ def _labels(make: _Maker, plan: Plan, simulated: bool) -> None:
         )
 
 
-__all__ = ["SEVERITIES", "findings", "made", "ranked"]
+__all__ = ["SEVERITIES", "findings", "flattened", "made", "ranked", "ranks"]

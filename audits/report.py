@@ -13,7 +13,7 @@ from audits.course import spending
 from audits.drift import Yardstick
 from audits.dropouts import dropouts
 from audits.evidence import EVIDENCE, HEADS
-from audits.findings import findings, made, ranked
+from audits.findings import findings, flattened, made, ranked, ranks
 from audits.inventory import inventory, parties, plan_diff, roll_up
 from audits.method import method
 from audits.models import Finding, Head, Integrity, Report, StepFacts, Subject
@@ -68,7 +68,18 @@ def report_of(case: Case) -> Report:
     known = findings(
         case.plan, diff, egress, gone, spent[0], evidence, case.result, simulated=simulated
     )
-    found = _judged(case.view, ranked((*known, *tried.findings, *_baseline_refused(case.view))))
+    found = _judged(
+        case.view,
+        ranked(
+            (
+                *known,
+                *flattened(case.book),
+                *ranks(case.book, len(case.plan.clients)),
+                *tried.findings,
+                *_baseline_refused(case.view),
+            )
+        ),
+    )
     report = Report(
         subject=_subject(case),
         transport=case.roster_file.transport,

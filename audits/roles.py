@@ -48,8 +48,14 @@ def _sees(case: Case, role: Role) -> Iterator[str]:
 
 def _collusions(case: Case) -> Iterator[RoleView]:
     items = {item.id for item in case.plan.items}
-    masked, keyed = "pair.call" in items, "key.call" in items
+    masked, keyed = "pair.call" in items, any(i.endswith(".open") for i in items)
     unsafe = any(item.unsafe for item in case.plan.items)
+    if any(i.partition(".open.")[2] for i in items):
+        for one in ("aggregator", *(["witness"] if case.roster.names(Role.WITNESS) else ())):
+            seen = (
+                "EVERY single message that is compared or weighed: witnesses see ciphertexts, too"
+            )
+            yield RoleView(viewer=f"{one} and key authority", received=None, sees=(seen,))
     if keyed:
         seen = (
             "no more than the aggregator alone: masks stay on single uploads"

@@ -53,6 +53,10 @@ def protection(guards: tuple[str, ...]) -> str:
     if kinds:
         first, last = ", ".join(kinds[:-1]), kinds[-1]
         return f"{first} and {last} sum, sealed" if first else f"{last} sum, sealed"
+    if "cosine" in names:
+        return "encrypted, only cosines opened, sealed"
+    if "weigh" in names:
+        return "encrypted, only weighted rows opened, sealed"
     if "seal" in names:
         return "sealed to the recipient"
     return "signed, public" if "sign" in names else "unknown"

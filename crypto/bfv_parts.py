@@ -60,6 +60,11 @@ class PublicKey:
         """Hash of parameters and key, 32 hex digits: safe to compare and to sign."""
         return hashlib.sha256(self._raw).hexdigest()[:_KEY_ID_CHARACTERS]
 
+    @property
+    def scheme(self) -> str:
+        """The name of the scheme that it was made for."""
+        return self._scheme
+
     def use(self, scheme: str) -> Any:
         """Return the library object for `scheme`; raises InvalidKey if made for another one."""
         if self._scheme != scheme:
@@ -89,6 +94,11 @@ class SecretKey(Mute):
     def key_id(self) -> str:
         """The id of the public key to which this one belongs."""
         return self._key_id
+
+    @property
+    def scheme(self) -> str:
+        """The name of the scheme that it was made for."""
+        return self._scheme
 
     def use(self, scheme: str) -> Any:
         """Return the library object for `scheme`; raises InvalidKey if foreign or destroyed."""

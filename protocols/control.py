@@ -2,7 +2,16 @@
 
 from __future__ import annotations
 
-from protocols.messages import PublicMessage, ReleasedMessage, SealedMessage, Vector, blob, count
+from protocols.messages import (
+    Matrix,
+    PublicMessage,
+    ReleasedMessage,
+    SealedMessage,
+    Vector,
+    WeightedSumMessage,
+    blob,
+    count,
+)
 
 # Outgoing refusals say one of these and nothing else (O27); the reason stays in the local ledger.
 REFUSALS = ("policy", "plan", "cohort", "unfit", "stage", "internal")
@@ -16,6 +25,18 @@ class Key(PublicMessage):
     """Key authority to everyone: the public key under which sums are encrypted."""
 
     public_key: bytes = blob("he_public_key", unit="byte", meaning="public key and parameters")
+
+
+class CosineKey(PublicMessage):
+    """Key authority to everyone: the public key under which directions are compared."""
+
+    cosine_key: bytes = blob("cosine_public_key", unit="byte", meaning="public key and parameters")
+
+
+class WeighKey(PublicMessage):
+    """Key authority to everyone: the public key under which messages are weighed."""
+
+    weigh_key: bytes = blob("weigh_public_key", unit="byte", meaning="public key and parameters")
 
 
 class Call(ReleasedMessage):
@@ -71,6 +92,69 @@ class Opened(SealedMessage):
     """Key authority to aggregator: the decrypted, still blinded coefficients."""
 
     total: bytes = blob("he_opened", unit="byte", meaning="coefficients mod t, uniform noise")
+
+
+class Examine(SealedMessage):
+    """Aggregator to witness: what a result was computed from, as the clients signed it (O4)."""
+
+    members: bytes = blob("roster_mask", unit="bit", meaning="bit i: roster client i was asked")
+    cohort: bytes = blob("roster_mask", unit="bit", meaning="bit i: it takes part in this Ask")
+    headers: bytes = blob("upload_headers", unit="byte", meaning="the uploads' signed headers")
+    signatures: Vector = blob("cohort", 64, unit="byte", meaning="row i: over the i-th upload")
+    uploads: bytes = blob("uploads", unit="byte", meaning="the ciphertexts, one after the other")
+
+
+class CosineSeed(SealedMessage):
+    """Aggregator to witness: from this all masks and zeros of one matrix of cosines follow (O3)."""
+
+    seed: bytes = blob(32, unit="byte", meaning="secret; never shown to the key authority")
+
+
+class RowSeeds(SealedMessage):
+    """Aggregator to witness: the integer weights, and the blind of every receiver's row (O1)."""
+
+    weights: Matrix = count("cohort", "cohort", unit="share", meaning="row i: receiver i's weights")
+    seeds: Matrix = blob("cohort", 32, unit="byte", meaning="row i: seed of the i-th blind")
+
+
+class Witnessed(SealedMessage):
+    """Witness to aggregator: I computed the very same bytes."""
+
+    signature: bytes = blob(64, unit="byte", meaning="Ed25519 over the result and its origin")
+
+
+class Reveal(SealedMessage):
+    """Aggregator to key authority: open these results, which the witnesses signed."""
+
+    members: bytes = blob("roster_mask", unit="bit", meaning="bit i: roster client i was asked")
+    cohort: bytes = blob("roster_mask", unit="bit", meaning="bit i: it takes part in this Ask")
+    headers: bytes = blob("upload_headers", unit="byte", meaning="the uploads' signed headers")
+    results: bytes = blob("results", unit="byte", meaning="masked ciphertexts, one after the other")
+    signatures: Vector = blob("witnesses", 64, unit="byte", meaning="row i: the i-th witness's")
+
+
+class Cosines(SealedMessage):
+    """Key authority to aggregator: one rounded cosine per pair of uploads, and nothing else."""
+
+    cosines: Vector = count(
+        "pairs", unit="2^-14", meaning="1 + cosine, row by row from i to j >= i"
+    )
+
+
+class RowBoxes(SealedMessage):
+    """Key authority to aggregator: opened rows, still blinded, each sealed to its receiver."""
+
+    boxes: bytes = blob("row_boxes", unit="byte", meaning="one HPKE box per receiver")
+
+
+class Row(WeightedSumMessage):
+    """Aggregator to client: its own combination, opened under a blind, and the blind's seed.
+
+    The aggregator cannot open the box, and the authority never saw the seed.
+    """
+
+    box: bytes = blob("row_box", unit="byte", meaning="HPKE box of the key authority")
+    seed: bytes = blob(32, unit="byte", meaning="of the blind")
 
 
 class Boxes(SealedMessage):
@@ -147,6 +231,8 @@ class Shares(SealedMessage):
 CONTROL = (
     KeyCall,
     Key,
+    CosineKey,
+    WeighKey,
     Call,
     Place,
     Farewell,
@@ -154,6 +240,14 @@ CONTROL = (
     Refusal,
     OpenRequest,
     Opened,
+    Examine,
+    CosineSeed,
+    RowSeeds,
+    Witnessed,
+    Reveal,
+    Cosines,
+    RowBoxes,
+    Row,
     Boxes,
     PairCall,
     PairBoxes,

@@ -14,6 +14,7 @@ from crypto.errors import OutOfRange
 from crypto.masks import masked
 from crypto.samplers import Stream, derive, entropy
 from protocols.boxes import close_boxes
+from protocols.ciphers import shape_of
 from protocols.codec import encode
 from protocols.control import CONTROL
 from protocols.disclosures import Disclosure
@@ -30,6 +31,7 @@ from protocols.planner import sum_layout, sum_ring
 from protocols.ring import Ring, Words
 from protocols.roster import EVERYONE
 from protocols.schema import check_schema
+from protocols.uploads import enciphered, signed_upload
 
 
 class Gateway:
@@ -114,6 +116,8 @@ class Gateway:
         if item.disclosure is Disclosure.SUM:
             layout = sum_layout(kinds, self._papers.policy.chain(item.disclosure), dims)
             check_noise(item, layout, self._papers.plan, self._papers.policy)
+        elif self._papers.enciphers(item):
+            layout = shape_of(kinds, self._papers.policy, dims).layout
         for kind, planned in zip(kinds, item.messages, strict=True):
             check_schema(kind, planned, dims, layout)
         self._checked.add((item.id, tuple(kinds)))
@@ -129,9 +133,7 @@ class Gateway:
     def _header(self, item: Item, recipient: str, where: Where) -> Header:
         papers, key = self._papers, "0" * 16
         if recipient != EVERYONE:
-            key = papers.roster.party(recipient).seal.key_id
-        if item.disclosure is Disclosure.SUM:
-            key = papers.sum_key(recipient)
+            key = papers.body_key(item, recipient)
         return Header(
             run=papers.run,
             plan=papers.plan_digest,
@@ -167,6 +169,8 @@ class Gateway:
         clipped = False
         if item.disclosure is Disclosure.SUM:
             body, clipped = self._sum(item, messages, where, header)
+        elif self._papers.enciphers(item):
+            body, clipped = self._enciphered(item, messages, header)
         elif item.disclosure is Disclosure.SEALED and item.id.endswith(f".up.{Disclosure.SEALED}"):
             return self._boxes(item, messages, header), False
         else:
@@ -207,6 +211,18 @@ class Gateway:
         if papers.zeros is not None and papers.scheme.offline:
             zeros = papers.zeros.take(papers.he_key, count)
         return papers.scheme.encrypt(papers.he_key, residues.astype("u8"), zeros), clipped
+
+    def _enciphered(
+        self, item: Item, messages: list[Message], header: Header
+    ) -> tuple[bytes, bool]:
+        """Encrypt what is computed on while encrypted, and sign it for the witnesses (O4)."""
+        papers, dims = self._papers, self._papers.dims(item)
+        shape = shape_of([type(message) for message in messages], papers.policy, dims)
+        labels = (header.sender, f"{header.exchange}", item.id)
+        stream = Stream(derive(self._rounding, "rounding", *labels))
+        key = papers.key_of(item.disclosure)
+        body, clipped = enciphered(messages[0], shape, key, papers.run, dims, stream)
+        return signed_upload(body, header, papers.me.signing.sign), clipped
 
     def _masked(
         self, residues: Words, ring: Ring, item: Item, where: Where, header: Header

@@ -6,6 +6,11 @@ does not construct::
     VALUE --clip--> BOUNDED --quantise--> INTEGER (--noise--> NOISED) (--mask--> MASKED)
     (--he or ckks--> CIPHERTEXT) --seal--> ENVELOPE
 
+and for what is computed on ciphertexts, witnessed and opened::
+
+    VALUE --normalise--> UNIT --cosine--> CIPHERTEXT --seal--> ENVELOPE
+    VALUE --clip--> BOUNDED --quantise--> INTEGER --weigh--> CIPHERTEXT --seal--> ENVELOPE
+
 A guard is data (what the policy asks for); applying it is the gateway's business.
 """
 
@@ -30,6 +35,7 @@ class Stage(IntEnum):
     MASKED = 4
     CIPHERTEXT = 5
     ENVELOPE = 6
+    UNIT = 7
 
 
 class Clip(Strict):
@@ -116,6 +122,53 @@ class Ckks(Strict):
     guard: Literal["ckks"] = "ckks"
 
 
+class Normalise(Strict):
+    """Bring a vector to length 1: its direction is compared, and its length stays here."""
+
+    takes: ClassVar[tuple[Stage, ...]] = (Stage.VALUE,)
+    gives: ClassVar[Stage] = Stage.UNIT
+    guard: Literal["normalise"] = "normalise"
+
+
+class Cosine(Strict):
+    """Encrypt a unit vector with CKKS; pairs are multiplied encrypted, and one number is read (O3).
+
+    Attributes:
+        scheme: of `crypto.similarity`.
+        opener: who holds the secret key, and reads one rounded number a pair.
+        witnesses: how many parties recompute the products before anything is opened (O4). With 0
+            an active aggregator can have a single upload opened; the plan says so.
+    """
+
+    takes: ClassVar[tuple[Stage, ...]] = (Stage.UNIT,)
+    gives: ClassVar[Stage] = Stage.CIPHERTEXT
+    guard: Literal["cosine"] = "cosine"
+    scheme: Literal["ckks-cosine"] = "ckks-cosine"
+    opener: Literal["key_authority"] = "key_authority"
+    witnesses: int = Field(default=1, ge=0, le=9, strict=True)
+
+
+class Weigh(Strict):
+    """Encrypt the integers with BFV; each receiver gets one combination, opened blind (O1, O10).
+
+    Attributes:
+        scheme: of `crypto.weighted`.
+        opener: who holds the secret key, and opens every combination under a blind.
+        witnesses: as in :class:`Cosine`.
+        total: what the integer weights of every receiver add up to.
+        top: how many others at most enter one combination, the heaviest; None: all.
+    """
+
+    takes: ClassVar[tuple[Stage, ...]] = (Stage.INTEGER,)
+    gives: ClassVar[Stage] = Stage.CIPHERTEXT
+    guard: Literal["weigh"] = "weigh"
+    scheme: Literal["bfv-weighted"] = "bfv-weighted"
+    opener: Literal["key_authority"] = "key_authority"
+    witnesses: int = Field(default=1, ge=0, le=9, strict=True)
+    total: Literal[64, 128] = 128
+    top: int | None = Field(default=None, ge=4, le=1024, strict=True)
+
+
 class Seal(Strict):
     """HPKE to the one recipient, inside a signed envelope."""
 
@@ -146,18 +199,28 @@ class UnsafeClear(Strict):
 
 
 Guard = Annotated[
-    Clip | Quantise | Noise | Mask | He | Ckks | Seal | Sign | UnsafeClear,
+    Clip
+    | Quantise
+    | Noise
+    | Mask
+    | He
+    | Ckks
+    | Normalise
+    | Cosine
+    | Weigh
+    | Seal
+    | Sign
+    | UnsafeClear,
     Field(discriminator="guard"),
 ]
 
-# What must stand in a chain before the receiver is kept to the disclosure. WEIGHTED_SUM,
-# SIMILARITY, MATCH, MIXED and NOISED have no protecting guard yet: a policy can name them only
-# with the unsafe one.
+# What must stand in a chain before the receiver is kept to the disclosure. MATCH, MIXED and NOISED
+# have no protecting guard yet: a policy can name them only with the unsafe one.
 _UNSAFE_ONLY = frozenset({"unsafe_clear"})
 PROTECTING: dict[Disclosure, frozenset[str]] = {
     Disclosure.SUM: frozenset({"he", "ckks", "mask", "unsafe_clear"}),
-    Disclosure.WEIGHTED_SUM: _UNSAFE_ONLY,
-    Disclosure.SIMILARITY: _UNSAFE_ONLY,
+    Disclosure.WEIGHTED_SUM: frozenset({"weigh", "unsafe_clear"}),
+    Disclosure.SIMILARITY: frozenset({"cosine", "unsafe_clear"}),
     Disclosure.MATCH: _UNSAFE_ONLY,
     Disclosure.MIXED: _UNSAFE_ONLY,
     Disclosure.NOISED: _UNSAFE_ONLY,
@@ -195,12 +258,35 @@ def check_chain(disclosure: Disclosure, chain: tuple[Guard, ...]) -> None:
     clip = find(chain, "clip")
     if "noise" in present and not (isinstance(clip, Clip) and clip.norm == "l2"):
         raise ValueError(f"{disclosure}: 'noise' needs 'clip' with norm l2 before it (O14)")
-    if disclosure is not Disclosure.SUM and len(chain) != 1:
+    if evaluated(chain) is not None:
+        _check_evaluated(disclosure, chain)
+    elif disclosure is not Disclosure.SUM and len(chain) != 1:
         raise ValueError(
             f"{disclosure}: '{chain[0].guard}' would not be applied to it; "
             f"give exactly one guard, one of {', '.join(sorted(PROTECTING[disclosure]))}"
         )
 
+
+_EVALUATED = {
+    Disclosure.SIMILARITY: ("normalise", "cosine", "seal"),
+    Disclosure.WEIGHTED_SUM: ("clip", "quantise", "weigh", "seal"),
+}
+
+
+def _check_evaluated(disclosure: Disclosure, chain: tuple[Guard, ...]) -> None:
+    """Hold what is computed on ciphertexts to its one chain; raises ValueError."""
+    wanted = _EVALUATED.get(disclosure, ())
+    if tuple(guard.guard for guard in chain) != wanted:
+        raise ValueError(f"{disclosure}: needed are exactly {', '.join(wanted) or 'other guards'}")
+    quantise = find(chain, "quantise")
+    if isinstance(quantise, Quantise) and quantise.bits > _WEIGHED_BITS:
+        raise ValueError(
+            f"{disclosure}: 'quantise' takes at most {_WEIGHED_BITS} bits where integers are "
+            "weighed: a coefficient must hold a whole row of weights times the largest of them"
+        )
+
+
+_WEIGHED_BITS = 15  # two values a coefficient; more would double what every party sends
 
 SCHEMES = {"bfv": None, "bfv48": "bfv48-sealapi", "ckks": "ckks-sealapi"}
 """What `crypto.he.scheme` calls each of them; None is the preferred road to BFV."""
@@ -210,6 +296,12 @@ def encryption(chain: tuple[Guard, ...]) -> str | None:
     """Return which encryption a chain asks for: ``bfv``, ``bfv48``, ``ckks``, or None."""
     found = find(chain, "he") or find(chain, "ckks")
     return found.scheme if isinstance(found, He) else "ckks" if found else None
+
+
+def evaluated(chain: tuple[Guard, ...]) -> Cosine | Weigh | None:
+    """Return the guard under which results are computed on ciphertexts, witnessed and opened."""
+    found = find(chain, "cosine") or find(chain, "weigh")
+    return found if isinstance(found, Cosine | Weigh) else None
 
 
 def find(chain: tuple[Guard, ...], name: str) -> Guard | None:

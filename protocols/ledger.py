@@ -35,6 +35,8 @@ KINDS = (
     "training",
     "survivors",
     "open",
+    "weights",
+    "witness",
     "heads",
     "close",
 )

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
 from crypto.he import PublicKey, Scheme
 from protocols.budget import Reserve
+from protocols.ciphers import ring_of, witness_count
+from protocols.disclosures import Disclosure
 from protocols.envelope import NONE
-from protocols.errors import NotInPlan
-from protocols.guards import UnsafeClear, describe
+from protocols.errors import LocalProtocolError, NotInPlan
+from protocols.guards import UnsafeClear, describe, evaluated
 from protocols.pairs import Pairs
 from protocols.plan import Item, Plan
 from protocols.policy import PrivacyPolicy
@@ -52,6 +55,7 @@ class Papers:
     Attributes:
         me, roster, plan, policy, run: identity, who takes part, what was approved, the run's name.
         scheme, he_key: encryption of sums, and the public key of the epoch.
+        keys: the epoch's public keys of what is computed on ciphertexts.
         transport: its name.
         pairs: at a client, what it agreed on with others for the epoch.
         zeros: at a client, encryptions of zero made ahead.
@@ -67,6 +71,7 @@ class Papers:
     scheme: Scheme | None = None
     he_key: PublicKey | None = None
     transport: str = "memory"
+    keys: Mapping[Disclosure, PublicKey] = field(default_factory=dict)
     pairs: Pairs | None = field(default=None, repr=False)
     zeros: Zeros | None = field(default=None, repr=False)
     reserve: Reserve | None = field(default=None, repr=False)
@@ -91,6 +96,11 @@ class Papers:
             raise NotInPlan("The plan names other clients than the roster.")
         if self.plan.smallest_cohort != self.policy.smallest_cohort:
             raise NotInPlan("The plan states another smallest cohort than the policy.")
+        if len(self.roster.names(Role.WITNESS)) < witness_count(self.plan.items, self.policy):
+            raise NotInPlan(
+                "The roster holds fewer witnesses than the policy asks for (O4).",
+                fix="name a witness that belongs to neither aggregator nor key authority",
+            )
         for item in self.plan.items:
             chain = self.policy.chain(item.disclosure)
             if item.guards != tuple(describe(guard) for guard in chain):
@@ -105,6 +115,41 @@ class Papers:
     def dims(self, item: Item) -> dict[str, int]:
         """Return all named sizes that apply to an item."""
         return {**self.plan.dims, **item.dims}
+
+    def enciphers(self, item: Item) -> bool:
+        """Tell whether an item is an upload whose results are computed on ciphertexts."""
+        protected = evaluated(self.policy.chain(item.disclosure)) is not None
+        return protected and item.id.endswith(f".up.{item.disclosure}")
+
+    def key_of(self, disclosure: Disclosure) -> PublicKey:
+        """Return this epoch's public key of a disclosure.
+
+        Raises:
+            LocalProtocolError: it is not here.
+        """
+        key = self.he_key if disclosure is Disclosure.SUM else self.keys.get(disclosure)
+        if key is None:
+            raise LocalProtocolError("The key authority's public key is not here yet.")
+        return key
+
+    def take_key(self, disclosure: Disclosure, raw: bytes) -> PublicKey:
+        """Check and keep this epoch's public key of a disclosure; raises CryptoError."""
+        if disclosure is not Disclosure.SUM:
+            key = ring_of(disclosure).load_public(raw)
+            self.keys = {**self.keys, disclosure: key}  # never changed in place: papers are copied
+            return key
+        if self.scheme is None:
+            raise LocalProtocolError("This party has no encryption scheme for the offered key.")
+        self.he_key = self.scheme.load_public(raw)
+        return self.he_key
+
+    def body_key(self, item: Item, recipient: str) -> str:
+        """Return the id of the key that protects an item's body on its way."""
+        if item.disclosure is Disclosure.SUM:
+            return self.sum_key(recipient)
+        if self.enciphers(item):
+            return self.key_of(item.disclosure).key_id[:16]
+        return self.roster.party(recipient).seal.key_id
 
     def sum_key(self, recipient: str) -> str:
         """Return the id of the key that protects a sum on its way to `recipient`."""

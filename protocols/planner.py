@@ -7,34 +7,24 @@ from collections.abc import Mapping, Sequence
 from crypto.errors import OutOfRange
 from crypto.he import Scheme
 from crypto.hpke import SEAL_OVERHEAD
-from crypto.signatures import SIGNATURE_BYTES
 from protocols.boxes import box_bytes, by_peers
+from protocols.ciphers import cosine_ring, key_kinds, keyed, shape_of, weigh_ring, witness_count
 from protocols.codec import bundle_bytes
 from protocols.control import (
     Acknowledgement,
     Boxes,
     Call,
     Farewell,
-    Key,
     KeyCall,
-    Opened,
-    OpenRequest,
-    PairBoxes,
-    PairCall,
-    PairDown,
-    PairRows,
     Place,
     Refusal,
-    Shares,
-    Survivors,
-    Vote,
-    Votes,
+    Row,
 )
 from protocols.disclosures import Disclosure
 from protocols.envelope import envelope_bytes, header_bytes
 from protocols.errors import PolicyError
 from protocols.forms import Exchange
-from protocols.groups import epochs, planned_degree, slots
+from protocols.groups import epochs, slots
 from protocols.guards import (
     Clip,
     Guard,
@@ -42,27 +32,40 @@ from protocols.guards import (
     UnsafeClear,
     describe,
     encryption,
+    evaluated,
     find,
 )
 from protocols.heads import MOST_ITEMS, client_items
 from protocols.learns import learns
 from protocols.messages import Message
-from protocols.pairs import pair_box_bytes, row_bytes
 from protocols.plan import Item, NoisePlan
+from protocols.planner_results import plan_cosines, plan_rows, plan_upload, witness_name
+from protocols.planner_sums import plan_opening, plan_pairs, plan_sharing
 from protocols.policy import PrivacyPolicy
 from protocols.ring import Ring
 from protocols.roster import EVERYONE, Role
 from protocols.schema import message_plan
 from protocols.sums import SumLayout
 
+_KEY_SAID = "the public key of this epoch"
 AGGREGATOR_NAME = "aggregator"
 AUTHORITY_NAME = "key-authority"
 _CLIENT, _AGGREGATOR, _AUTHORITY = str(Role.CLIENT), str(Role.AGGREGATOR), str(Role.KEY_AUTHORITY)
+_WITNESS = str(Role.WITNESS)
 
 
-def wire_kinds(kinds: Sequence[type[Message]]) -> tuple[type[Message], ...]:
-    """Return what a downward bundle holds on the wire: rows sealed by peers travel as Boxes."""
-    return tuple(Boxes if by_peers(kind) else kind for kind in kinds)
+def wire_kinds(kinds: Sequence[type[Message]], policy: PrivacyPolicy) -> tuple[type[Message], ...]:
+    """Return what a downward bundle holds on the wire.
+
+    Rows sealed by peers travel as Boxes, combinations that were opened blind as Row.
+    """
+    found: list[type[Message]] = []
+    for kind in kinds:
+        weighed = kind.disclosure is Disclosure.WEIGHTED_SUM and evaluated(
+            policy.chain(kind.disclosure)
+        )
+        found.append(Boxes if by_peers(kind) else Row if weighed else kind)
+    return tuple(found)
 
 
 def sum_layout(
@@ -103,7 +106,9 @@ class Planner:
         dims: dict[str, int],
         scheme: Scheme | None,
         rounds: int,
+        exchanges: Sequence[Exchange] = (),
     ) -> None:
+        self.exchanges = exchanges  # all of the form
         self.policy, self.clients, self.dims, self.scheme = policy, clients, dims, scheme
         self.rounds = rounds
         self.items: list[Item] = []
@@ -113,6 +118,7 @@ class Planner:
     def name(self, role: str) -> str:
         """Return the longest name of a party in this role."""
         names = {_CLIENT: self.longest, _AGGREGATOR: AGGREGATOR_NAME, _AUTHORITY: AUTHORITY_NAME}
+        names[_WITNESS] = witness_name(9)
         return names.get(role, EVERYONE)
 
     def add(  # noqa: PLR0913 - an item has that many facts
@@ -150,7 +156,7 @@ class Planner:
                 per_round=times[0],
                 times=times[1],
                 dims=extra,
-                noise=self.noise if layout is not None else None,
+                noise=self.noise if disclosure is Disclosure.SUM and layout else None,
                 learns=dict(said) if said is not None else known,
             )
         )
@@ -158,15 +164,21 @@ class Planner:
     def exchange(self, exchange: Exchange) -> None:
         """Add everything that one kind of Ask makes travel."""
         times = (exchange.per_round, exchange.times(self.rounds))
-        down = wire_kinds(exchange.given)
-        boxes = sum(box_bytes(k, self.dims) for k in exchange.given if by_peers(k))
+        down, sizes = wire_kinds(exchange.given, self.policy), {}
+        if boxes := sum(box_bytes(k, self.dims) for k in exchange.given if by_peers(k)):
+            sizes["boxes"] = boxes * len(self.clients)
+        if Row in down:
+            weighed = exchange.given[down.index(Row)]
+            sizes["row_box"] = shape_of((weighed,), self.policy, self.dims).row_bytes
+            sources = [e.name for e in self.exchanges if weighed in e.back]
+            plan_rows(self, exchange.name, weighed, sources, times)
         self.add(
             f"{exchange.name}.down",
             (_AGGREGATOR, _CLIENT),
             (Call, Place, *down),
             exchange.given_disclosure,
             times,
-            dims={"boxes": boxes * len(self.clients)} if boxes else None,
+            dims=sizes or None,
         )
         for disclosure in dict.fromkeys(kind.disclosure for kind in exchange.back):
             kinds = tuple(kind for kind in exchange.back if kind.disclosure is disclosure)
@@ -204,9 +216,13 @@ class Planner:
                 size = ring.size // self._he.degree * self._he.ciphertext_bytes
             self.add(id, route, kinds, disclosure, times, body=size, layout=layout)
             if find(chain, "mask"):
-                self._sharing(name, times)
+                plan_sharing(self, name, times)
             if encryption(chain):
-                self._opening(name, ring, size, times)
+                plan_opening(self, name, ring, size, times)
+        elif evaluated(chain) is not None:
+            shape = plan_upload(self, id, kinds, times)
+            if disclosure is Disclosure.SIMILARITY:
+                plan_cosines(self, name, shape, times)
         else:
             self.add(id, route, kinds, disclosure, times)
 
@@ -226,95 +242,37 @@ class Planner:
                 fix="use fewer bits in 'quantise', fewer clients, or another scheme",
             ) from error
 
-    def _sharing(self, name: str, times: tuple[int, int]) -> None:
-        """Plan the survivor list and the shares that take the masks off one sum."""
-        # With disjoint clusters, a holder is asked for each of them.
-        groups = max(1, len(self.clients) // self.policy.smallest_cohort)
-        often = (times[0] * groups, times[1] * groups)
-        holders = {"holders": planned_degree(len(self.clients), self.policy) + 1}
-        self.add(
-            f"{name}.survivors",
-            (_AGGREGATOR, _CLIENT),
-            (Survivors,),
-            Disclosure.RELEASED,
-            often,
-            dims=holders,
-            said={"client": "whose uploads are there", "network": "sender, recipient, time"},
-        )
-        up, down, sealed = (_CLIENT, _AGGREGATOR), (_AGGREGATOR, _CLIENT), Disclosure.SEALED
-        said = {"aggregator": "that this client saw the list"}
-        self.add(f"{name}.vote", up, (Vote,), sealed, often, said=said)
-        said = {"client": "who saw the same list"}
-        self.add(f"{name}.votes", down, (Votes,), sealed, often, said=said)
-        self.add(
-            f"{name}.shares",
-            (_CLIENT, _AGGREGATOR),
-            (Shares,),
-            Disclosure.SEALED,
-            often,
-            dims=holders,
-            said={"aggregator": "shares of the masks of this one sum"},
-        )
-
-    def _opening(self, name: str, ring: Ring, total: int, times: tuple[int, int]) -> None:
-        # Disjoint clusters may be opened one by one, each at least the smallest cohort.
-        groups = max(1, len(self.clients) // self.policy.smallest_cohort)
-        often = (times[0] * groups, times[1] * groups)
-        sender = header_bytes(f"{name}.up.{Disclosure.SUM}", self.longest, AGGREGATOR_NAME)
-        headers = len(self.clients) * (2 + sender + SIGNATURE_BYTES)
-        opened = ring.size * 8
-        self.add(
-            f"{name}.open",
-            (_AGGREGATOR, _AUTHORITY),
-            (OpenRequest,),
-            Disclosure.SEALED,
-            often,
-            dims={"he_total": total, "he_headers": headers},
-            said={"key_authority": "uniform noise, and who took part when"},
-        )
-        self.add(
-            f"{name}.opened",
-            (_AUTHORITY, _AGGREGATOR),
-            (Opened,),
-            Disclosure.SEALED,
-            often,
-            dims={"he_opened": opened},
-            said={"aggregator": "only the cohort's total"},
-        )
-
-    def _pairs(self, often: int, places: int) -> None:
-        degree = planned_degree(len(self.clients), self.policy)
-        boxes = {"pair_boxes": degree * pair_box_bytes(places)}
-        rows = {"pair_rows": places * row_bytes(degree)}
-        up, down, times = (_CLIENT, _AGGREGATOR), (_AGGREGATOR, _CLIENT), (0, often)
-        sealed = Disclosure.SEALED
-        self.add("pair.call", down, (PairCall,), Disclosure.PUBLIC, times, said={})
-        said = {"aggregator": "size only", "addressee": "half of a secret, and shares of seeds"}
-        self.add("pair.boxes", up, (PairBoxes,), sealed, times, dims=boxes, said=said)
-        self.add("pair.down", down, (PairDown,), sealed, times, dims=boxes, said=said)
-        said = {"aggregator": "nothing, until enough holders say that this client vanished"}
-        self.add("pair.rows", up, (PairRows,), sealed, times, dims=rows, said=said)
-
     def control(self) -> None:
         """Plan the layer's own messages; they stand first in the plan."""
         places, planned = len(slots(self.items, self.rounds, self.policy, 0)), self.items
         self.items = []
         chain = self.policy.rules.get(Disclosure.SUM, ())
         often, public = epochs(self.rounds, self.policy), Disclosure.PUBLIC
-        encrypted = encryption(chain) is not None
-        if encrypted:
+        secret = keyed(planned, self.policy)
+        if secret:
             times = (0, often)
             self.add("key.call", (_AGGREGATOR, _AUTHORITY), (KeyCall,), public, times, said={})
-            said = {"everyone": "the public key of this epoch"}
-            self.add("key.offer", (_AUTHORITY, EVERYONE), (Key,), public, times, said=said)
+            said = {"everyone": "the public keys of this epoch" if secret[1:] else _KEY_SAID}
+            sizes = {}
+            if Disclosure.SIMILARITY in secret:
+                sizes["cosine_public_key"] = cosine_ring().public_key_bytes
+            if Disclosure.WEIGHTED_SUM in secret:
+                sizes["weigh_public_key"] = weigh_ring().public_key_bytes
+            route, kinds = (_AUTHORITY, EVERYONE), key_kinds(secret)
+            self.add("key.offer", route, kinds, public, times, dims=sizes, said=said)
         if find(chain, "mask") and places:
-            self._pairs(often, places)
+            plan_pairs(self, often, places)
         route, said = (_AGGREGATOR, _CLIENT), {"client": "digests of what all clients recorded"}
         self.add("heads.down", route, (Farewell, Place), Disclosure.RELEASED, (0, 1), said=said)
         route, said = (_CLIENT, _AGGREGATOR), {"aggregator": "that the heads arrived"}
         self.add("heads.ack", route, (Acknowledgement,), Disclosure.SEALED, (0, 1), said=said)
         said = {"aggregator": "one code of a closed list"}
-        for role in (_CLIENT, _AUTHORITY) if encrypted else (_CLIENT,):
+        witnesses = witness_count(planned, self.policy)
+        for role in (
+            _CLIENT,
+            *([_AUTHORITY] if secret else []),
+            *([_WITNESS] if witnesses else []),
+        ):
             route = (role, _AGGREGATOR)
             self.add(f"refusal.{role}", route, (Refusal,), Disclosure.SEALED, (0, 1), said=said)
         self.items += planned

@@ -93,7 +93,7 @@ def make_plan(
             fix="choose the policy 'masks', which adds any number, or split the federation",
         )
     dims = _dims(algorithm, data, clients, scheme)
-    planner = Planner(policy, clients, dims, scheme, rounds)
+    planner = Planner(policy, clients, dims, scheme, rounds, form.exchanges)
     planner.noise = _noise(form, policy, dims, rounds, len(clients))
     for exchange in form.exchanges:
         planner.exchange(exchange)

@@ -18,17 +18,22 @@ from protocols.forms import Algorithm, Form
 from protocols.guards import (
     Ckks,
     Clip,
+    Cosine,
     Guard,
     He,
     Mask,
     Noise,
+    Normalise,
     Quantise,
     Seal,
     Sign,
     UnsafeClear,
+    Weigh,
     check_chain,
+    evaluated,
     find,
 )
+from protocols.messages import Message
 from protocols.strict import Strict, nearest, problems, read_yaml
 from protocols.training import Training
 
@@ -68,6 +73,12 @@ class PrivacyPolicy(Strict):
             check_chain(disclosure, chain)
         if self.budget is None and find(self.rules.get(Disclosure.SUM, ()), "noise"):
             raise ValueError("noise needs a budget: what all runs together may spend (O20)")
+        for disclosure, chain in self.rules.items():
+            guard = evaluated(chain)
+            if guard is not None and self.budget is not None:
+                raise ValueError(f"{disclosure} cannot be noised, and there is a budget (O16)")
+            if isinstance(guard, Weigh) and guard.top is not None and guard.top <= self.others:
+                raise ValueError(f"top: more than the {self.others} others of minimum_cohort")
         return self
 
     @classmethod
@@ -137,9 +148,14 @@ class PrivacyPolicy(Strict):
         )
 
     @property
+    def others(self) -> int:
+        """Clients beside the receiver that a result must rest on, in numbers or in effect (O10)."""
+        return self.minimum_cohort + self.colluders
+
+    @property
     def smallest_cohort(self) -> int:
         """Clients that must take part, the receiver itself included."""
-        return self.minimum_cohort + self.colluders + 1
+        return self.others + 1
 
     def chain(self, disclosure: Disclosure) -> tuple[Guard, ...]:
         """Return the guards for `disclosure`; raises NotAdmitted if the policy names none."""
@@ -168,9 +184,19 @@ class PrivacyPolicy(Strict):
                     return f"message {kind.__name__} needs {disclosure}, which it does not name"
             if self.messages is not None and kind.__name__ not in self.messages:
                 return f"message {kind.__name__} is not among its allowed messages"
-            noised = find(self.rules.get(kind.disclosure, ()), "noise")
+            chain = self.rules.get(kind.disclosure, ())
+            if evaluated(chain) is not None and (objection := _not_real(kind)):
+                return objection
+            noised = find(chain, "noise")
             if noised and any(field.wire == "u8" for field in kind.fields):
                 return f"message {kind.__name__} holds exact counts, which its noise cannot cover"
+        for exchange in form.exchanges:
+            for kinds in (exchange.back, exchange.given):
+                said = [kind.disclosure for kind in kinds]
+                for disclosure in dict.fromkeys(said):
+                    protected = evaluated(self.rules.get(disclosure, ())) is not None
+                    if protected and said.count(disclosure) > 1:
+                        return f"{exchange.name} holds two {disclosure} messages; one is possible"
         return self._not_private(form) if self.training is not None else None
 
     def _not_private(self, form: Form[Any]) -> str | None:
@@ -205,6 +231,15 @@ class PrivacyPolicy(Strict):
         )
 
 
+def _not_real(kind: type[Message]) -> str | None:
+    """Say why a message cannot be computed with while it is encrypted; None if it can."""
+    if any(field.wire not in ("f4", "f8") for field in kind.fields):
+        return f"message {kind.__name__} holds counts, which cannot be weighed or compared"
+    if kind.disclosure is Disclosure.SIMILARITY and len(kind.fields) != 1:
+        return f"message {kind.__name__} holds more than the one vector that is compared"
+    return None
+
+
 _CONTROL: dict[Disclosure, tuple[Guard, ...]] = {
     Disclosure.SEALED: (Seal(),),
     Disclosure.RELEASED: (Seal(),),
@@ -222,8 +257,16 @@ _NOISED: tuple[Guard, ...] = (
 _CLEAR: tuple[Guard, ...] = (UnsafeClear(),)
 
 
+_EVALUATED: dict[Disclosure, tuple[Guard, ...]] = {
+    # Models, not their changes: a weight beyond 4 is cut off, and the ledger says so.
+    Disclosure.WEIGHTED_SUM: (Clip(bound=4.0), Quantise(bits=15), Weigh(), Seal()),
+    Disclosure.SIMILARITY: (Normalise(), Cosine(), Seal()),
+}
+
+
 def _preset(name: str, chain: tuple[Guard, ...], **more: Any) -> PrivacyPolicy:
-    rules = {Disclosure.SUM: chain, **_CONTROL}
+    noised = find(chain, "noise") is not None  # cosines and combinations have no noise (O16)
+    rules = {Disclosure.SUM: chain, **({} if noised else _EVALUATED), **_CONTROL}
     return PrivacyPolicy(name=name, rules=rules, **{"capture": Capture(), **more})
 
 

@@ -20,11 +20,12 @@ EVERYONE = "roster"  # recipient of what is public to all parties
 
 
 class Role(StrEnum):
-    """What a party does. Witness, tag servers, matcher and relay come with their protocols."""
+    """What a party does. Tag servers, matcher and relay come with their protocols."""
 
     CLIENT = "client"
     AGGREGATOR = "aggregator"
     KEY_AUTHORITY = "key_authority"
+    WITNESS = "witness"
 
 
 @dataclass(frozen=True)

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from crypto.errors import OutOfRange
 from protocols.codec import encode
 from protocols.disclosures import Disclosure
 from protocols.errors import UnfitMessage
@@ -57,6 +58,67 @@ class HandedView(_View):
             cut = slice(row * self._size, (row + 1) * self._size)
             parcels[name] = b"".join(self._boxes[sender][cut] for sender in roster)
         return Sealed(self._kind, parcels)
+
+
+class CosinesView(_View):
+    """SIMILARITY, protected: one rounded cosine per pair, sorted by client."""
+
+    verb = "similarity"
+
+    def __init__(self, cosines: Array) -> None:
+        self._cosines = cosines
+
+    def _answer(self, **options: Any) -> Array:
+        return self._cosines.copy()
+
+
+class Mixture(Sealed):
+    """Integer weights over encrypted messages; the rows are computed when an Ask hands them out."""
+
+    def __init__(
+        self, kind: type[Message], source: int, table: Array, flattened: tuple[int, ...]
+    ) -> None:
+        super().__init__(kind, {})
+        self._source, self._table, self._flattened = source, table, flattened
+
+
+class WeighedView(_View):
+    """WEIGHTED_SUM, protected: weights can be put on messages that nobody here can open.
+
+    Args:
+        kind: the message type.
+        source: number of the exchange that brought the messages.
+        size: how many.
+        others: the smallest effective group of others (O10).
+        total, top: of the policy's guard.
+    """
+
+    verb = "weighted"
+
+    def __init__(
+        self,
+        kind: type[Message],
+        source: int,
+        size: int,
+        others: int,
+        total: int,
+        top: int | None,
+    ) -> None:
+        self._kind, self._source, self._size = kind, source, size
+        self._others, self._total, self._top = others, total, top
+
+    def _answer(self, **options: Any) -> Sealed:
+        """Return the nearest admissible integer weights (O10), to be handed out once."""
+        from crypto.weights import flatten
+
+        weights = np.asarray(options["alpha"], dtype=np.float64)
+        if weights.shape != (self._size, self._size):
+            raise ValueError(f"weights must be ({self._size}, {self._size})")
+        try:
+            chosen = flatten(weights, self._others, total=self._total, top=self._top)
+        except OutOfRange as error:
+            raise ValueError("weights must be rows of shares that sum to one") from error
+        return Mixture(self._kind, self._source, chosen.table, chosen.flattened)
 
 
 class ClearView(_View):
@@ -151,4 +213,12 @@ _VERBS = {
     Disclosure.MATCH: "matched",
 }
 
-__all__ = ["ClearView", "HandedView", "TotalView", "View"]
+__all__ = [
+    "ClearView",
+    "CosinesView",
+    "HandedView",
+    "Mixture",
+    "TotalView",
+    "View",
+    "WeighedView",
+]

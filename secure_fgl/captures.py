@@ -48,7 +48,7 @@ def record(sessions: Sequence[Session], making: Making, folder: Path) -> None:
         captures = Captures(session.papers.run, folder)
         if not number:
             sweep()
-        if capture is not None and session.role is not Role.KEY_AUTHORITY:
+        if capture is not None and session.role in (Role.CLIENT, Role.AGGREGATOR):
             captures.begin(capture.days)
             session.recorder = making.recorder(session.papers, captures.safe(session.name))
 

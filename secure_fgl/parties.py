@@ -11,6 +11,7 @@ from typing import Any, Protocol, TypeVar
 from crypto.he import Scheme
 from crypto.samplers import derive, entropy
 from protocols.budget import Reserve
+from protocols.ciphers import witness_count
 from protocols.disclosures import Disclosure
 from protocols.forms import Form
 from protocols.guards import find
@@ -18,6 +19,7 @@ from protocols.ledger import Ledger, Store
 from protocols.papers import Papers, Zeros
 from protocols.plan import Plan
 from protocols.planner import AGGREGATOR_NAME, AUTHORITY_NAME
+from protocols.planner_results import witness_name
 from protocols.policy import PrivacyPolicy
 from protocols.private_steps import PrivateSteps
 from protocols.roster import Identity, Role, Roster, run_id
@@ -27,6 +29,7 @@ from protocols.sessions.client import ClientSession
 from protocols.sessions.keeping import LockedSafe, Outcome, StateKeeper
 from protocols.sessions.key_authority import KeyAuthoritySession
 from protocols.sessions.recording import Recorder
+from protocols.sessions.witness import WitnessSession
 from secure_fgl.errors import UsageError
 from secure_fgl.safes import FileSafe, Safes
 
@@ -56,6 +59,16 @@ def learning_seed(seed: int, *labels: str) -> int:
 
 
 SessionT = TypeVar("SessionT", bound=Session)
+AnySession = AggregatorSession | ClientSession | KeyAuthoritySession | WitnessSession
+SESSIONS: dict[Role, type[Any]] = {
+    Role.AGGREGATOR: AggregatorSession,
+    Role.CLIENT: ClientSession,
+    Role.KEY_AUTHORITY: KeyAuthoritySession,
+    Role.WITNESS: WitnessSession,
+}
+"""Every role's session."""
+_LEARNING = (Role.CLIENT, Role.AGGREGATOR)  # who is told what the algorithm says
+
 SEED = "identity"  # the piece in a party's safe from which its keys are made
 CONFIG = "config"  # the piece that binds a run to its configuration
 
@@ -76,10 +89,10 @@ class Parties:
     roster: Roster
     identities: Mapping[str, Identity]
     aggregator: AggregatorSession
-    others: Mapping[str, ClientSession | KeyAuthoritySession]
+    others: Mapping[str, ClientSession | KeyAuthoritySession | WitnessSession]
     outcomes: Sequence[Outcome] = ()
 
-    def sessions(self) -> list[AggregatorSession | ClientSession | KeyAuthoritySession]:
+    def sessions(self) -> list[AnySession]:
         """Return all sessions."""
         return [self.aggregator, *self.others.values()]
 
@@ -131,7 +144,8 @@ class Making:
         roles = {AGGREGATOR_NAME: Role.AGGREGATOR, **dict.fromkeys(self.plan.clients, Role.CLIENT)}
         if any(item.id == "key.call" for item in self.plan.items):
             roles[AUTHORITY_NAME] = Role.KEY_AUTHORITY
-        return roles
+        witnesses = witness_count(self.plan.items, self.policy)
+        return {**roles, **{witness_name(1 + i): Role.WITNESS for i in range(witnesses)}}
 
     @property
     def rounding(self) -> bytes:
@@ -155,7 +169,7 @@ class Making:
                 self.site(me.party.name).training = held.training
         return held
 
-    def session(self, papers: Papers) -> AggregatorSession | ClientSession | KeyAuthoritySession:
+    def session(self, papers: Papers) -> AnySession:
         """Return one party's session at the beginning of a run."""
         name = papers.me.party.name
         ledger = Ledger(name, papers.run, self.store(name), clock)
@@ -164,23 +178,17 @@ class Making:
             return ClientSession(papers, ledger, self.rounding, site=site, form=self.form)
         if papers.me.party.role is Role.AGGREGATOR:
             return AggregatorSession(papers, ledger, self.rounding, self.form)
-        return KeyAuthoritySession(papers, ledger, self.rounding)
+        made: AnySession = SESSIONS[papers.me.party.role](papers, ledger, self.rounding)
+        return made
 
     def keeper(self, papers: Papers, safe: FileSafe) -> StateKeeper:
         """Return what keeps a party's state."""
-        form = None if papers.me.party.role is Role.KEY_AUTHORITY else self.form
+        form = self.form if papers.me.party.role in _LEARNING else None
         return StateKeeper(safe, papers, form, self.site(papers.me.party.name))
 
     def recorder(self, papers: Papers, safe: FileSafe) -> Recorder:
         """Return what keeps a party's captured rounds."""
         return Recorder(safe, papers, self.form, self.site(papers.me.party.name))
-
-
-_KINDS: dict[Role, type[AggregatorSession | ClientSession | KeyAuthoritySession]] = {
-    Role.AGGREGATOR: AggregatorSession,
-    Role.CLIENT: ClientSession,
-    Role.KEY_AUTHORITY: KeyAuthoritySession,
-}
 
 
 def set_up(making: Making, safes: Callable[[str], Safes] | None = None) -> Parties:
@@ -255,7 +263,7 @@ def take_up(
             store = making.store(name)
             return Ledger.take_up(name, run, store, clock, found=data, facts=facts)
 
-        sessions[name] = keeper.restore(_KINDS[me.party.role], reopen)
+        sessions[name] = keeper.restore(SESSIONS[me.party.role], reopen)
         if me.party.role is Role.AGGREGATOR:
             outcomes = tuple(keeper.outcomes())
     return _parties(run, nonce, roster, identities, sessions, outcomes)

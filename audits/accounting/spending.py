@@ -47,7 +47,7 @@ class Openings:
     def __init__(self, book: Book) -> None:
         times: dict[_Sum, Counter[str]] = defaultdict(Counter)
         fewest: dict[_Sum, int] = {}
-        for party, entry in book.of_kind("open"):
+        for party, entry in book.totals():
             key = (entry["exchange"], entry["cohort"])
             times[key][party] += 1  # authority and aggregator may both record one opening
             told: int = entry["survivors"]

@@ -45,7 +45,7 @@ def opened_sums(case: Case) -> list[Opened]:
     if missing := [name for name in case.roster.clients if name not in case.book.entries]:
         fail("chain", f"the ledger of {missing[0]} cannot be read, so cohorts are not known")
     asks, found = case.asks.all, list[Opened]()
-    for _, entry in case.book.of_kind("open"):
+    for _, entry in case.book.totals():
         if entry["exchange"] not in asks:
             fail("opened", f"exchange {entry['exchange']} was opened and nothing was sent in it")
     for ask in asks.values():

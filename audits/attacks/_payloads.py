@@ -48,7 +48,7 @@ _WHY = {
     "P20": "no attack is written for it; refusals say one code of a closed list",
 }
 _NONE_YET = "no attack is written for it yet"
-_SECRET = {"mask": "P03", "he": "P04", "ckks": "P04"}
+_SECRET = {"mask": "P03", "he": "P04", "ckks": "P04", "cosine": "P04", "weigh": "P04"}
 _OTHERS = {
     Disclosure.WEIGHTED_SUM: "P05",
     Disclosure.SIMILARITY: "P15",

@@ -7,11 +7,13 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from audits.accounting.models import rounded_up
-from audits.asks import SUM_UP
 from audits.steps import Case, Check
 from audits.view import fail
 from audits.words import plural
 from protocols.budget import Budget, Unit, budget_key
+from protocols.ciphers import keyed
+from protocols.disclosures import Disclosure
+from protocols.guards import evaluated
 from protocols.ledger import Entry
 from protocols.roster import Role
 
@@ -22,76 +24,100 @@ _NUMBER = re.compile(r"\d{1,20}(\.\d{1,20})?([eE][+-]?\d{1,3})?")
 def keys(case: Case) -> str:
     """Each epoch's key was made once, used in it only, and destroyed before the next (O9)."""
     made = _made(case)
-    received = {party: _received(case, party, made) for party in case.roster.clients}
-    encrypted, uploads = "key.call" in {item.id for item in case.plan.items}, 0
-    for sent in case.book.releases() if encrypted else ():
-        if sent.item.endswith(SUM_UP):
+    takers = (*case.roster.clients, *case.roster.names(Role.WITNESS))
+    received = {party: _received(case, party, made) for party in takers}
+    secret, uploads = _schemes(case), 0
+    for sent in case.book.releases():
+        disclosure = sent.item.rpartition(".up.")[2] if ".up." in sent.item else ""
+        if disclosure in secret:
             uploads += 1
             epoch = case.asks.epoch(sent.round)
-            if sent.facts["key"] != made.get(epoch, "")[:16]:
+            key = made.get(epoch, {}).get(secret[disclosure], "")
+            if sent.facts["key"] != key[:16]:
                 fail("keys", f"release {sent.seq} of {sent.party} is not under its epoch's key")
             if received.get(sent.party, {}).get(epoch, sent.seq) >= sent.seq:
                 fail("keys", f"release {sent.seq} of {sent.party} is under a key it never took")
-    if not encrypted:
+    if not secret:
         return "no sum is encrypted, and there was no key"
-    kept = f"{plural(len(made), 'key')}, each made and destroyed once"
+    kept = f"{plural(sum(map(len, made.values())), 'key')}, each made and destroyed once"
     return f"{kept}; {plural(uploads, 'upload')} under the key of their epoch"
 
 
-def _made(case: Case) -> dict[int, str]:
-    """Return epoch -> key, as the key authority's own ledger tells their lives."""
+def _schemes(case: Case) -> dict[str, str]:
+    """Return disclosure -> scheme, of what is encrypted under a key of the authority."""
+    found = {}
+    for disclosure in keyed(case.plan.items, case.policy):
+        guard = evaluated(case.policy.chain(disclosure))
+        found[str(disclosure)] = guard.scheme if guard is not None else case.plan.scheme
+    return found
+
+
+def _made(case: Case) -> dict[int, dict[str, str]]:
+    """Return epoch -> scheme -> key, as the key authority's own ledger tells their lives."""
     authorities = case.roster.names(Role.KEY_AUTHORITY)
     for party, entry in case.book.of_kind("key"):
         role = case.roster.party(party).role
-        wanted = ("received",) if role is Role.CLIENT else ("made", "destroyed")
+        takes = role in (Role.CLIENT, Role.WITNESS)
+        wanted = ("received",) if takes else ("made", "destroyed")
         if role is Role.AGGREGATOR or entry["event"] not in wanted:
             fail("keys", f"entry {entry['seq']} of {party} is of a key that is not its own")
-    found: dict[int, str] = {}
+    found: dict[int, dict[str, str]] = {}
     for party in authorities:
-        live = ""
+        live: dict[str, str] = {}
         for entry in case.book.entries.get(party, []):
-            live = _next(case, entry, live, found)
+            _next(case, entry, live, found)
         if live:
             fail("keys", f"the last key of {party} was not destroyed (O9)")
     return found
 
 
-def _next(case: Case, entry: Entry, live: str, found: dict[int, str]) -> str:
-    """Return the key that is alive after an entry of the authority; note its epoch."""
+def _next(case: Case, entry: Entry, live: dict[str, str], found: dict[int, dict[str, str]]) -> None:
+    """Follow an entry of the authority: which keys are alive after it, and of which epoch."""
     kind = entry["kind"]
     if kind == "key" and entry["event"] == "made":
-        if live:
-            fail("keys", "a key was made before the one before it was destroyed (O9)")
-        if entry["key"] in found.values() or entry.get("scheme") != case.plan.scheme:
-            fail("keys", "a key was made twice, or of another scheme than planned")
-        return str(entry["key"])
-    if kind == "key":
-        if not live or entry["key"] != live:
+        _new(case, entry, live, found)
+    elif kind == "key":
+        dead = [scheme for scheme, key in live.items() if key == entry["key"]]
+        if not dead:
             fail("keys", "a key was destroyed that was not alive")
-        return ""
-    if kind == "release" and entry["item"] == "key.offer":
+        del live[dead[0]]
+    elif kind == "release" and entry["item"] == "key.offer":
         epoch = case.asks.epoch(entry["round"])
-        if not live or epoch in found:
+        if set(live) != set(_schemes(case).values()) or epoch in found:
             fail("keys", "a second key was offered in one epoch (O9)")
-        found[epoch] = live
-    elif kind == "open" and found.get(case.asks.epoch(entry["round"])) != live:
-        fail("keys", f"exchange {entry['exchange']} was opened with another epoch's key (O9)")
+        found[epoch] = dict(live)
+    elif kind == "open":
+        scheme = _schemes(case).get(entry.get("disclosure", str(Disclosure.SUM)), "")
+        offered = found.get(case.asks.epoch(entry["round"]), {})
+        if scheme not in live or offered.get(scheme) != live[scheme]:
+            fail("keys", f"exchange {entry['exchange']} was opened with another epoch's key (O9)")
     elif kind == "close" and live:
         fail("keys", "the run ended before its key was destroyed (O9)")
-    return live
 
 
-def _received(case: Case, party: str, made: dict[int, str]) -> dict[int, int]:
-    """Return epoch -> the entry with which a client took that epoch's key."""
+def _new(case: Case, entry: Entry, live: dict[str, str], found: dict[int, dict[str, str]]) -> None:
+    scheme, used = entry.get("scheme", ""), {k for keys in found.values() for k in keys.values()}
+    if scheme in live or any(live.get(s) == k for keys in found.values() for s, k in keys.items()):
+        fail("keys", "a key was made before the one before it was destroyed (O9)")
+    if entry["key"] in used | set(live.values()) or scheme not in _schemes(case).values():
+        fail("keys", "a key was made twice, or of another scheme than planned")
+    live[scheme] = entry["key"]
+
+
+def _received(case: Case, party: str, made: dict[int, dict[str, str]]) -> dict[int, int]:
+    """Return epoch -> the entry with which a client took the last of that epoch's keys."""
     found: dict[int, int] = {}
-    epoch = -1
+    epoch, left = -1, list[str]()
     for entry in case.book.entries.get(party, []):
         if entry["kind"] == "receipt" and entry["item"] == "key.offer":
             epoch = case.asks.epoch(entry["round"])
+            left = list(made.get(epoch, {}).values()) if epoch not in found else []
         elif entry["kind"] == "key":
-            if entry["key"] != made.get(epoch) or epoch in found:
+            if entry["key"] not in left:
                 fail("keys", f"entry {entry['seq']} of {party} is of a key that nobody offered")
-            found[epoch] = entry["seq"]
+            left.remove(entry["key"])
+            if not left:
+                found[epoch] = entry["seq"]
     return found
 
 

@@ -7,6 +7,7 @@ from functools import lru_cache
 
 from audits.asks import Asked, facts_of
 from audits.book import Sent
+from audits.checks.results import results
 from audits.checks.sharing import sharing
 from audits.steps import Case, Check
 from audits.view import fail
@@ -40,13 +41,16 @@ def opened(case: Case) -> str:
             _one_set(ask, rounds[ask.round])
             rounds[ask.round].append((ask, ask.arrived))
     _returned(case, asks)
-    return _said(case, asks)
+    more = results(case)
+    said = _said(case, asks)
+    return said.replace("nothing was opened", "no total was opened") + more if more else said
 
 
 def _known(case: Case, asks: list[Asked]) -> None:
     summed, masked = {a.number for a in asks}, {a.number for a in asks if a.masked}
-    for kind, numbers in (("open", summed), ("survivors", masked)):
-        for party, entry in case.book.of_kind(kind):
+    told = ((case.book.totals(), summed), (case.book.of_kind("survivors"), masked))
+    for entries, numbers in told:
+        for party, entry in entries:
             if entry["exchange"] not in numbers:
                 fail("opened", f"entry {entry['seq']} of {party} is of no such exchange")
 
@@ -54,7 +58,8 @@ def _known(case: Case, asks: list[Asked]) -> None:
 def _said(case: Case, asks: list[Asked]) -> str:
     count = sum(len(ask.opens) for ask in asks)
     said = f"{len(asks)} cohorts are large enough"
-    if lost := sorted({a.round for a in asks if a.lost(case.plan.smallest_cohort)}):
+    everything = case.asks.all.values()
+    if lost := sorted({a.round for a in everything if a.lost(case.plan.smallest_cohort)}):
         said += f"; {plural(len(lost), 'round')} skipped, the first: round {lost[0]}"
     if not count:
         return f"nothing was opened; {said}"
@@ -68,6 +73,8 @@ def _large_enough(case: Case, count: int, what: str) -> None:
 
 def _cohort(case: Case, ask: Asked) -> bool:
     """Check who was asked: every entry names exactly that cohort. False: the Ask never got out."""
+    if not ask.downs and ask.rows:
+        return False  # its rows were not opened, so it never went out
     digest = _digest(case, ask.sents[0], ask.members)
     if ask.cut and ask.sents[0].facts["cohort"] != digest:
         return False  # the run stopped while this was being handed out; nothing was opened of it
@@ -95,7 +102,7 @@ def _cohort_digest(run: str, plan: str, round: int, attempt: int, members: froze
 
 def _opener(case: Case, party: str) -> None:
     """Check that who opened is who may: the key authority, or without one the aggregator."""
-    keyed = any(item.id == "key.call" for item in case.plan.items)
+    keyed = any(item.id.endswith(".open") for item in case.plan.items)
     masked = any(item.id == "pair.call" for item in case.plan.items)
     may = Role.KEY_AUTHORITY if keyed else Role.AGGREGATOR if masked else None
     if case.roster.party(party).role is not may:

@@ -27,6 +27,17 @@ MEASURES = {
     "noise": ("Noise in the sum", "Each client adds its share of noise before its part leaves."),
     "mask": ("Masked sums", "Each part is hidden by masks that cancel only in the total."),
     "he": ("Encrypted sums", "Parts are added up encrypted; only totals are opened."),
+    "normalise": ("Directions only", "Vectors are brought to length 1 before they are compared."),
+    "cosine": (
+        "Encrypted comparison",
+        "Vectors are compared encrypted; one rounded cosine per pair is opened, after witnesses "
+        "have computed it again.",
+    ),
+    "weigh": (
+        "Encrypted weighting",
+        "Models are weighed encrypted; each client opens its own combination alone, and every "
+        "combination rests on enough others.",
+    ),
     "ckks": ("Encrypted sums", "Parts are added up encrypted; only totals are opened."),
     "seal": ("Sealed envelopes", "Each message is encrypted to the one party that it is for."),
     "sign": ("Signed envelopes", "Each message is signed by its sender and bound to run and plan."),

@@ -5,7 +5,7 @@ It never holds a secret key. Per round it keeps uploads only until the total is 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
 from crypto.errors import CryptoError
@@ -15,6 +15,7 @@ from protocols.control import (
     Boxes,
     Call,
     Refusal,
+    Row,
 )
 from protocols.disclosures import Disclosure
 from protocols.errors import (
@@ -36,12 +37,13 @@ from protocols.papers import Papers, Where
 from protocols.rounds import Ask, Reply, Sealed
 from protocols.sessions.base import Parcel
 from protocols.sessions.collection import Collection
+from protocols.sessions.evaluating import EvaluatingSession, Held, Uploads
 from protocols.sessions.setup import Phase
 from protocols.sessions.table import Event, State
-from protocols.sessions.witnessing import WitnessingSession
+from protocols.views import Mixture
 
 
-class AggregatorSession(WitnessingSession):
+class AggregatorSession(EvaluatingSession):
     """AGGREGATOR: drives the run. ``outgoing = ask(...)``, then receive and advance until empty.
 
     Args:
@@ -88,27 +90,35 @@ class AggregatorSession(WitnessingSession):
         self.asking = exchange.name
         self.papers.policy.check_cohort(ask.cohort.size)
         members = self._there(ask.cohort._members, round)
-        self.move(Event.ASK)
+        held = Held(exchange, round, members, ask.handed)
         self._exchange_number += 1
+        self._asking, self._reply = True, None
+        self._forget(round)
+        for given in ask.handed:
+            if isinstance(given, Mixture):
+                return self._out(self._weigh(held, given))
+        return self._out(self._hand_out(held, None))
+
+    def _hand_out(self, held: Held, rows: Mapping[str, Row] | None) -> list[Parcel]:
+        """Return an Ask's envelopes, with the rows that were opened for it."""
+        exchange, round, members = held.exchange, held.round, held.members
+        self.move(Event.ASK)
         item = self.papers.plan.item(f"{exchange.name}.down")
         slot = self._next_slot(exchange, round, members)
         root, places = self._places()
         mask = self.papers.roster.mask(members)
         call = Call(members=mask, slot=slot, nonce=entropy(16), heads=root)
-        messages = [given for given in ask.handed if isinstance(given, Message)]
+        messages = [given for given in held.handed if isinstance(given, Message)]
         shared = [call, *(message for message in messages if message.disclosure in SHARED)]
         given = given_digest(shared, self.papers.dims(item))
         where = Where(round, self._exchange_number, members, given, slot=slot)
         pairs = self._rests_on(exchange, where)
         self._collection, self._reply = Collection(self.papers, exchange, where, pairs), None
-        self._asking = True
         self._tell_heads(root, where)
-        return self._out(
-            [
-                self.send(item.id, [call, places[m], *self._parts(ask.handed, m)], m, where)
-                for m in members
-            ]
-        )
+        return [
+            self.send(item.id, [call, places[m], *self._parts(held.handed, m, rows)], m, where)
+            for m in members
+        ]
 
     def _rests_on(self, exchange: Exchange, where: Where) -> str | None:
         """Return what the masks of this Ask's sum rest on; None without masks."""
@@ -146,9 +156,14 @@ class AggregatorSession(WitnessingSession):
         self._summed.update({(item.id, place, member): slot + 1 for member in members})
         return slot
 
-    def _parts(self, handed: Sequence[Message | Sealed], member: str) -> list[Message]:
+    def _parts(
+        self, handed: Sequence[Message | Sealed], member: str, rows: Mapping[str, Row] | None
+    ) -> list[Message]:
         parts: list[Message] = []
         for given in handed:
+            if isinstance(given, Mixture):
+                parts.append((rows or {})[member])
+                continue
             part = given._parcels[member] if isinstance(given, Sealed) else given
             parts.append(Boxes(boxes=part) if isinstance(part, bytes) else part)
         return parts
@@ -180,6 +195,10 @@ class AggregatorSession(WitnessingSession):
             self._take_pairs(letter)
         elif item.endswith((".vote", ".shares")):
             self._take_share(letter)
+        elif ".witnessed." in item:
+            self._take_witnessed(letter)
+        elif ".opened." in item:
+            self._take_revealed(letter)
         elif item.endswith(".opened"):
             self._take_opened(letter)
         else:
@@ -207,6 +226,7 @@ class AggregatorSession(WitnessingSession):
         except RoundLost:
             self.move(Event.LOST)
             self._collection = self._unmasking = None
+            self._forget(None)
             self._settle(None)
             self._out([])
             raise
@@ -264,14 +284,34 @@ class AggregatorSession(WitnessingSession):
             return self._show_votes()
         if self.state is State.SHARING:
             return self._unmask()
+        if self.state is State.WITNESSING:
+            return [self._request_reveal()]
+        if self.state is State.REVEALING:
+            return self._go_on()
         if self.state is not State.ASKED:
             return []
         asked = self._asked
         self._note_vanished(asked.fix_survivors())
         self._check_left(asked.survivors)
-        if asked.masked:
-            return self._list_survivors()
-        return self._finish(([], []))
+        return self._compare() if asked.compared else self._add_up()
+
+    def _add_up(self) -> list[Parcel]:
+        """Go on to the sum of an Ask's answers, if there is one, and else to its end."""
+        asked = self._asked
+        if asked.weighed:
+            self._uploads = Uploads(asked.where, asked.taken(Disclosure.WEIGHTED_SUM))
+        return self._list_survivors() if asked.masked else self._finish(([], []))
+
+    def _go_on(self) -> list[Parcel]:
+        """Go on with what the key authority opened."""
+        evaluation, opened = self._revealed()
+        if evaluation.disclosure is Disclosure.SIMILARITY:
+            self._asked.cosines = self._cosines(evaluation, opened)
+            return self._add_up()
+        held, self._held = self._held, None
+        if held is None:
+            raise LocalProtocolError("Rows were opened that nobody asked to hand out.")
+        return self._hand_out(held, self._rows(evaluation, opened))
 
     def _note_vanished(self, gone: Sequence[str]) -> None:
         """Remember who vanished; once a sum of the round was opened, its survivors are fixed."""

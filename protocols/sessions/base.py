@@ -6,9 +6,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+from crypto.errors import CryptoError
+from protocols.ciphers import key_kinds, keyed, raw_key
 from protocols.control import REFUSALS, Refusal
 from protocols.envelope import Envelope
 from protocols.errors import (
+    BadEnvelope,
     CohortTooSmall,
     LocalProtocolError,
     NotInPlan,
@@ -19,7 +22,7 @@ from protocols.errors import (
 from protocols.errors import PolicyError as _PolicyError
 from protocols.forms import Exchange
 from protocols.gateway import Gateway
-from protocols.inbox import Inbox
+from protocols.inbox import Inbox, Letter
 from protocols.ledger import Ledger
 from protocols.messages import Message
 from protocols.papers import Papers, Where
@@ -108,6 +111,21 @@ class Session:
 
     def _said(self, envelope: Envelope) -> None:
         """Note what is about to leave; nothing to note by default."""
+
+    def _keep_keys(self, letter: Letter) -> None:
+        """Check the epoch's public keys, keep them and write down which they are.
+
+        Raises:
+            BadEnvelope: one of them is not usable.
+        """
+        secret = keyed(self.papers.plan.items, self.papers.policy)
+        messages = self._inbox.read(letter, key_kinds(secret))
+        for disclosure, message in zip(secret, messages, strict=True):
+            try:
+                key = self.papers.take_key(disclosure, raw_key(disclosure, message))
+            except CryptoError as error:
+                raise BadEnvelope("The offered public key is not usable.") from error
+            self.ledger.record("key", {"event": "received", "key": key.key_id})
 
     def refusal(self, error: Exception, recipient: str, where: Where) -> Parcel:
         """Record why, and return the fixed-size refusal that says only a code (O27)."""

@@ -6,8 +6,9 @@ import hashlib
 from collections.abc import Mapping
 from typing import Any
 
-from protocols.boxes import by_peers, open_boxes
-from protocols.control import Acknowledgement, Boxes, Call, Farewell, Place
+from protocols.boxes import by_peers, open_box, open_boxes
+from protocols.ciphers import shape_of
+from protocols.control import Acknowledgement, Boxes, Call, Farewell, Place, Row
 from protocols.disclosures import Disclosure
 from protocols.envelope import Envelope
 from protocols.errors import BadEnvelope, LedgerError, LocalProtocolError, Replay, UnfitMessage
@@ -23,6 +24,7 @@ from protocols.roster import Role, cohort_digest
 from protocols.sessions.base import Parcel
 from protocols.sessions.holding import HoldingSession
 from protocols.sessions.table import Event
+from protocols.uploads import opened_message, row_info
 
 
 class ClientSession(HoldingSession):
@@ -41,6 +43,7 @@ class ClientSession(HoldingSession):
         self._site, self._exchanges = site, {e.name: e for e in form.exchanges}
         self._repeat: tuple[bytes, list[Parcel]] = (b"", [])  # digest of the last, its answer
         self._spoken = Spoken(client_items(papers.plan.items))
+        self._weighed = -1  # round of the last message that may come back weighed
         self.learnt = 0  # how often the site may have changed
         # What this client sealed for others, until the others' boxes come back in the same round.
         self._boxed: dict[type[Message], tuple[int, tuple[str, int, str]]] = {}
@@ -114,14 +117,20 @@ class ClientSession(HoldingSession):
         return self._answer(letter, self._exchanges[name])
 
     def _answer(self, letter: Letter, exchange: Exchange) -> list[Parcel]:
-        kinds: tuple[type[Message], ...] = (Call, Place, *wire_kinds(exchange.given))
+        kinds: tuple[type[Message], ...] = (
+            Call,
+            Place,
+            *wire_kinds(exchange.given, self.papers.policy),
+        )
         call, place, *given = self._inbox.read(letter, kinds)
         where = self._where(letter, call, given)
         self._witness(call, place, where)
         if any(kind.disclosure is Disclosure.SUM for kind in exchange.back):
             self._check_sum(exchange.name, where)
+        if self._enciphers(exchange):
+            self._check_key(where)
         arguments = [
-            self._unbox(kind, message.boxes, where) if isinstance(message, Boxes) else message
+            self._argument(kind, message, exchange.name, where)
             for kind, message in zip(exchange.given, given, strict=True)
         ]
         self.learnt += 1
@@ -188,6 +197,9 @@ class ClientSession(HoldingSession):
             group = [message for message in messages if message.disclosure is disclosure]
             item = f"{name}.up.{disclosure}"
             parcels.append(self.send(item, group, to, where))
+            if self.papers.enciphers(self.papers.plan.item(item)):
+                weighed = disclosure is Disclosure.WEIGHTED_SUM
+                self._weighed = where.round if weighed else self._weighed
             if disclosure is Disclosure.SEALED:
                 place = (where.round, (self.papers.run, where.exchange, item))
                 self._boxed.update({type(message): place for message in group})
@@ -217,6 +229,30 @@ class ClientSession(HoldingSession):
         self._latest = (header.exchange, header.round)
         slot = call.slot if isinstance(call, Call) else 0
         return Where(header.round, header.exchange, members, header.given, header.attempt, slot)
+
+    def _enciphers(self, exchange: Exchange) -> bool:
+        """Tell whether an answer is computed on while it is encrypted."""
+        items = {f"{exchange.name}.up.{kind.disclosure}" for kind in exchange.back}
+        return any(i.id in items and self.papers.enciphers(i) for i in self.papers.plan.items)
+
+    def _argument(self, kind: type[Message], message: Message, name: str, where: Where) -> Message:
+        """Return what a message is to the algorithm's answer: opened, if it came in a box."""
+        if isinstance(message, Boxes):
+            return self._unbox(kind, message.boxes, where)
+        return self._combined(kind, message, name, where) if isinstance(message, Row) else message
+
+    def _combined(self, kind: type[Message], row: Row, name: str, where: Where) -> Message:
+        """Open this client's own row and take off its blind (O1)."""
+        papers = self.papers
+        if self._weighed != where.round:
+            raise BadEnvelope(
+                "A row arrived in a round in which this client gave nothing to weigh."
+            )
+        self._weighed = -1  # rows of one upload are handed out once
+        info = row_info(papers.run, where.exchange, name, self.name)
+        opened = open_box(row.box, papers.me, papers.roster.one(Role.KEY_AUTHORITY), info)
+        shape = shape_of((kind,), papers.policy, papers.plan.dims)
+        return opened_message(kind, shape, opened, row.seed)
 
     def _unbox(self, kind: type[Message], boxes: bytes, where: Where) -> Message:
         filled = self._boxed.pop(kind, None)  # boxes are handed on once

@@ -22,6 +22,7 @@ import numpy as np
 
 from crypto.bfv_parts import PublicKey, SecretKey
 from crypto.he import Scheme
+from protocols.ciphers import EVALUATED, ring_of
 from protocols.disclosures import Disclosure
 from protocols.errors import LocalProtocolError
 from protocols.gateway import Gateway
@@ -32,19 +33,29 @@ from protocols.messages import Message
 from protocols.pairs import Pairs
 from protocols.papers import Where
 from protocols.roster import Identity, Role, Roster
-from protocols.rounds import Reply
+from protocols.rounds import Reply, Sealed
 from protocols.sessions.base import Parcel
 from protocols.sessions.collection import Collection, Kept
+from protocols.sessions.evaluating import Evaluation, Held, Uploads
 from protocols.sessions.setup import Phase, Setup
 from protocols.sessions.table import State
 from protocols.unmasking import Unmasking
-from protocols.views import ClearView, HandedView, TotalView
+from protocols.uploads import Upload
+from protocols.views import (
+    ClearView,
+    CosinesView,
+    HandedView,
+    Mixture,
+    TotalView,
+    WeighedView,
+)
 
 _OBJECTS: dict[str, type[Any]] = {
     kind.__name__: kind
     for kind in (
-        *(ClearView, Collection, Gateway, Group, HandedView, Inbox, Kept, Parcel, Reply),
-        *(Setup, Slot, Spoken, TotalView, Unmasking, Where),
+        *(ClearView, Collection, CosinesView, Evaluation, Gateway, Group, HandedView, Held),
+        *(Inbox, Kept, Mixture, Parcel, Reply, Sealed, Setup, Slot, Spoken, TotalView),
+        *(Unmasking, Upload, Uploads, WeighedView, Where),
     )
 }
 _ENUMS: dict[str, type[Enum]] = {kind.__name__: kind for kind in (Disclosure, Phase, Role, State)}
@@ -163,13 +174,17 @@ class StateCodec:
         return name
 
     def _secret(self, key: SecretKey, blobs: list[bytes]) -> Any:
-        locked = self._needed().lock_secret(key, self._under)
-        return {"secret": self._blob(locked, blobs)}
+        locked = self._needed(key.scheme).lock_secret(key, self._under)
+        return {"secret": [key.scheme, self._blob(locked, blobs)]}
 
-    def _needed(self) -> Scheme:
-        if self._scheme is None:
-            raise LocalProtocolError("A key is kept, and this party has no encryption scheme.")
-        return self._scheme
+    def _needed(self, name: str) -> Scheme:
+        """Return the scheme of a key."""
+        if self._scheme is not None and self._scheme.name == name:
+            return self._scheme
+        for disclosure in EVALUATED:
+            if (ring := ring_of(disclosure)).name == name:
+                return ring
+        raise LocalProtocolError("A key is kept, and this party has no encryption scheme.")
 
     def _read(self, tree: Any, blobs: list[bytes]) -> Any:
         if not isinstance(tree, dict):
@@ -201,10 +216,11 @@ class StateCodec:
         return Pairs.of_kept(me, roster, self._read(content, blobs))
 
     def _read_secret(self, content: Any, blobs: list[bytes]) -> SecretKey:
-        public = self._shared.get("he_key")
-        if not isinstance(public, PublicKey):
-            raise LocalProtocolError("A secret key was kept without its public half.")
-        return self._needed().unlock_secret(blobs[content], public, self._under)
+        name, place = content
+        for public in self._shared.values():
+            if isinstance(public, PublicKey) and public.scheme == name:
+                return self._needed(name).unlock_secret(blobs[place], public, self._under)
+        raise LocalProtocolError("A secret key was kept without its public half.")
 
 
 def _attributes(value: Any) -> dict[str, Any]:
@@ -240,7 +256,7 @@ _WRITERS: tuple[tuple[Any, _Writer], ...] = (
     (Message, StateCodec._message),
     (type, lambda c, v, b: {"type": c._kind(v)}),
     (Pairs, lambda c, v, b: {"pairs": c._write(v.kept(), b)}),
-    (PublicKey, lambda c, v, b: {"public": c._blob(v.raw, b)}),
+    (PublicKey, lambda c, v, b: {"public": [v.scheme, c._blob(v.raw, b)]}),
     (SecretKey, StateCodec._secret),
 )
 _OPEN = (Enum, Message, np.generic, type)
@@ -257,7 +273,7 @@ _READERS: dict[str, _Writer] = {
     "message": StateCodec._read_message,
     "object": StateCodec._read_object,
     "pairs": StateCodec._read_pairs,
-    "public": lambda c, v, b: c._needed().load_public(b[v]),
+    "public": lambda c, v, b: c._needed(v[0]).load_public(b[v[1]]),
     "scalar": lambda c, v, b: c._read(v, b)[()],
     "secret": StateCodec._read_secret,
     "set": lambda c, v, b: {c._read(item, b) for item in v},

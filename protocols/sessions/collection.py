@@ -16,7 +16,7 @@ from protocols.disclosures import Disclosure
 from protocols.envelope import signed_header
 from protocols.errors import BadEnvelope, LocalProtocolError, WrongStage
 from protocols.forms import Exchange
-from protocols.guards import encryption, find
+from protocols.guards import Weigh, encryption, evaluated, find
 from protocols.inbox import Letter
 from protocols.messages import Message, Vector
 from protocols.papers import Papers, Where
@@ -25,7 +25,8 @@ from protocols.ring import Ring
 from protocols.rounds import Reply, View
 from protocols.sums import SumLayout
 from protocols.unmasking import Keys
-from protocols.views import ClearView, HandedView, TotalView
+from protocols.uploads import Upload, check_upload, split_upload
+from protocols.views import ClearView, CosinesView, HandedView, TotalView, WeighedView
 
 
 @dataclass(frozen=True)
@@ -55,6 +56,7 @@ class Collection:
         self.survivors: tuple[str, ...] = ()
         self._letters: dict[tuple[str, str], Kept] = {}
         self._blind: Vector | None = None
+        self.cosines: Vector | None = None  # of every pair, once they were opened
         kinds = dict.fromkeys(kind.disclosure for kind in exchange.back)
         self._expected = [self._item(d) for d in kinds] or [f"{exchange.name}.ack"]
 
@@ -80,9 +82,15 @@ class Collection:
             raise BadEnvelope("An answer is not from this cohort.")
         if header.given != where.given:
             raise BadEnvelope("A client was given something else than the others (O8).")
-        key = self._papers.he_key
+        key, papers = self._papers.he_key, self._papers
         if letter.item.disclosure is Disclosure.SUM and key and header.key != key.key_id[:16]:
             raise BadEnvelope("An upload was made under another key.")
+        if papers.enciphers(letter.item):
+            # Shown to a witness, these would make it refuse.
+            if header.key != papers.body_key(letter.item, papers.me.party.name):
+                raise BadEnvelope("An upload was made under another key.")
+            verify = papers.roster.party(header.sender).verify
+            check_upload(header, *split_upload(letter.body), verify)
         if letter.item.disclosure is Disclosure.SUM and self._pairs not in (None, header.pairs):
             # Handed on as evidence, it would make every holder refuse.
             raise BadEnvelope("A client's masks rest on other keys than were agreed on.")
@@ -129,6 +137,29 @@ class Collection:
     def masked(self) -> bool:
         """Whether a SUM came back that carries masks."""
         return self.sums and bool(find(self._papers.policy.chain(Disclosure.SUM), "mask"))
+
+    def _protected(self, disclosure: Disclosure) -> bool:
+        item = self._item(disclosure)
+        return item in self._expected and self._papers.enciphers(self._papers.plan.item(item))
+
+    @property
+    def compared(self) -> bool:
+        """Whether cosines are still to be opened."""
+        return self._protected(Disclosure.SIMILARITY) and self.cosines is None
+
+    @property
+    def weighed(self) -> bool:
+        """Whether messages came back that can be weighed while they are encrypted."""
+        return self._protected(Disclosure.WEIGHTED_SUM)
+
+    def taken(self, disclosure: Disclosure) -> dict[str, Upload]:
+        """Return an evaluated message's uploads by client, sorted, and forget them (O9)."""
+        found, item = {}, self._item(disclosure)
+        for member in self.survivors:
+            kept = self._letters.pop((member, item))
+            signature, body = split_upload(kept.body)
+            found[member] = Upload(kept.header, signature, body)
+        return found
 
     def label(self, pairs: str) -> tuple[str, ...]:
         """Return what the masks of this sum are bound to (O6)."""
@@ -239,12 +270,25 @@ class Collection:
 
     def _view(self, kind: type[Message]) -> View:
         kinds = tuple(k for k in self.exchange.back if k.disclosure is kind.disclosure)
+        if self._protected(kind.disclosure):
+            return self._evaluated(kind)
         bodies, dims = self._bodies(kind.disclosure), self.dims(self._item(kind.disclosure))
         if kind.disclosure is Disclosure.SEALED:
             return self._handed(kind, kinds, bodies, dims)
         place = kinds.index(kind)
         sent = {member: decode(kinds, body, dims)[place] for member, body in bodies.items()}
         return ClearView(kind, sent, dims)
+
+    def _evaluated(self, kind: type[Message]) -> View:
+        """Return the view of what is computed on ciphertexts."""
+        policy = self._papers.policy
+        guard = evaluated(policy.chain(kind.disclosure))
+        if isinstance(guard, Weigh):
+            size, source = len(self.survivors), self.where.exchange
+            return WeighedView(kind, source, size, policy.others, guard.total, guard.top)
+        if self.cosines is None:
+            raise LocalProtocolError("The cosines were not opened yet.")
+        return CosinesView(self.cosines)
 
     def _handed(
         self,

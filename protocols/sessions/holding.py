@@ -18,7 +18,6 @@ from crypto.errors import CryptoError
 from protocols.ballots import ballot_of, check_evidence
 from protocols.budget import Budget, Unit, budget_key
 from protocols.control import (
-    Key,
     PairBoxes,
     PairCall,
     PairDown,
@@ -127,17 +126,9 @@ class HoldingSession(Session):
         return epoch
 
     def _take_key(self, letter: Letter) -> list[Parcel]:
-        (key,) = self._inbox.read(letter, (Key,))
-        if not isinstance(key, Key) or self.papers.scheme is None:
-            raise LocalProtocolError("This client has no encryption scheme for the offered key.")
         self._key_epoch = self._new_epoch(letter, self._key_epoch)
         self.move(Event.KEY)
-        try:
-            self.papers.he_key = self.papers.scheme.load_public(key.public_key)
-        except CryptoError as error:
-            raise BadEnvelope("The offered public key is not usable.") from error
-        facts = {"event": "received", "key": self.papers.he_key.key_id}
-        self.ledger.record("key", facts)
+        self._keep_keys(letter)
         return []
 
     def _take_call(self, letter: Letter) -> list[Parcel]:
@@ -182,8 +173,8 @@ class HoldingSession(Session):
         """Check, before anything is computed, that a sum's keys and cohort are as they must be."""
         papers = self.papers
         chain, epoch = papers.policy.chain(Disclosure.SUM), epoch_of(where.round, papers.policy)
-        if encryption(chain) and self._key_epoch != epoch:
-            raise BadEnvelope("A sum is asked for under the key of another epoch (O9).")
+        if encryption(chain):
+            self._check_key(where)
         if find(chain, "mask"):
             if papers.pairs is None or self._pair_epoch != epoch:
                 raise BadEnvelope("A sum is asked for without the pair secrets of its epoch.")
@@ -191,6 +182,11 @@ class HoldingSession(Session):
         if find(chain, "unsafe_clear") is None:
             self._one_cohort(where)
         self._uploads[name, where.exchange] = where
+
+    def _check_key(self, where: Where) -> None:
+        """Refuse, before anything is computed, an Ask under the keys of another epoch."""
+        if self._key_epoch != epoch_of(where.round, self.papers.policy):
+            raise BadEnvelope("A sum is asked for under the key of another epoch (O9).")
 
     def _one_cohort(self, where: Where) -> None:
         """Answer sums of one round for one cohort only: two would be subtracted (O5).

@@ -29,6 +29,7 @@ from typing import Any, Protocol, TypeVar
 from crypto.errors import CryptoError
 from crypto.rest import lock_at_rest, unlock_at_rest
 from protocols.control import CONTROL
+from protocols.disclosures import Disclosure
 from protocols.errors import LedgerError
 from protocols.forms import Form
 from protocols.ledger import Ledger
@@ -126,6 +127,7 @@ def state_codec(
         "plan": papers.plan,
         "policy": papers.policy,
         "he_key": papers.he_key,
+        **{f"key {disclosure}": key for disclosure, key in papers.keys.items()},
         "form": form,
         "site": site,
         **exchanges,
@@ -166,6 +168,7 @@ class StateKeeper:
             self._safe.put(_reply(answered), codec.pack(ended))
         root = {
             "he_key": papers.he_key.raw if papers.he_key is not None else None,
+            "keys": {str(disclosure): key.raw for disclosure, key in papers.keys.items()},
             "ledger": session.ledger.facts(),
             "pairs": papers.pairs,
             "training": papers.training.standing if papers.training is not None else None,
@@ -191,9 +194,11 @@ class StateKeeper:
         papers, data = self._papers, self._safe.get("session")
         head = self._codec(None)
         # Two readings: the ledger and the public key must be known before the rest is read.
-        root = head.unpack(data, only=("ledger", "he_key"))
+        root = head.unpack(data, only=("ledger", "he_key", "keys"))
         if root["he_key"] is not None and papers.scheme is not None:
             papers.he_key = papers.scheme.load_public(root["he_key"])
+        for disclosure, raw in root["keys"].items():
+            papers.take_key(Disclosure(disclosure), raw)
         ledger = reopen(root["ledger"])
         root = self._codec(ledger).unpack(data)
         papers.pairs = root["pairs"]

@@ -1,41 +1,34 @@
-"""The key authority's session: makes the run's key, opens blinded totals, and nothing else.
+"""The key authority's session: makes the run's keys, opens what is blinded, and nothing else.
 
-It sees uniform noise (O1), and the signed headers of all uploads of a round: who took part, when,
-and which ciphertext sizes. It opens only for cohorts that every member signed, each exchange once,
-and overlapping cohorts of one round never (O5, O8).
+It sees uniform noise (O1) and, where directions are compared, one cosine per pair (O3); and the
+signed headers of all uploads of a round: who took part, when, and which ciphertext sizes. It opens
+only for cohorts that every member signed, each exchange once, and overlapping cohorts of one round
+never (O5, O8).
 """
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 from collections.abc import Mapping
 
 from crypto.errors import CryptoError
-from crypto.he import SecretKey
-from protocols.control import Key, Opened, OpenRequest
+from protocols.ciphers import key_message, keyed, ring_of
+from protocols.control import Opened, OpenRequest
 from protocols.disclosures import Disclosure
-from protocols.envelope import Header, read_signed_header
-from protocols.errors import BadEnvelope, LedgerError, LocalProtocolError, Replay
+from protocols.errors import BadEnvelope, LedgerError, LocalProtocolError
 from protocols.groups import epoch_of
-from protocols.inbox import Letter, check_run, check_signature
-from protocols.ledger import Ledger
-from protocols.papers import Papers, Where
-from protocols.roster import EVERYONE, Role, cohort_digest
-from protocols.sessions.base import Parcel, Session
+from protocols.inbox import Letter
+from protocols.messages import Message
+from protocols.papers import Where
+from protocols.roster import EVERYONE
+from protocols.sessions.base import Parcel
+from protocols.sessions.revealing import RevealingSession
 from protocols.sessions.table import Event
+from protocols.vouching import Wanted, place_of, vouched
 
 
-class KeyAuthoritySession(Session):
-    """KEY_AUTHORITY: the only holder of the secret key, which lives in memory for one run."""
-
-    def __init__(self, papers: Papers, ledger: Ledger, rounding: bytes) -> None:
-        super().__init__(papers, ledger, rounding)
-        self._secret: SecretKey | None = None
-        self._epoch = -1
-        # Digest of the last envelope, and its answer: None while it is being opened.
-        self._repeat: tuple[bytes, list[Parcel] | None] = (b"", [])
-        self._opened: dict[int, list[tuple[int, frozenset[str], frozenset[str]]]] = {}
+class KeyAuthoritySession(RevealingSession):
+    """KEY_AUTHORITY: the only holder of the secret keys, which live in memory for one epoch."""
 
     def receive(self, data: bytes) -> list[Parcel]:
         """Take one envelope, return what leaves in answer.
@@ -72,35 +65,47 @@ class KeyAuthoritySession(Session):
     def _answer(self, letter: Letter, digest: bytes, again: bool) -> Parcel:
         if letter.item.id == "key.call":
             return self._make_key(letter)
-        return self._open(letter, digest, again)
+        if letter.item.id.endswith(".open"):
+            return self._open(letter, digest, again)
+        return self._reveal(letter, digest, again)
 
     def _make_key(self, letter: Letter) -> Parcel:
         """Make the key of an epoch; the one before it is destroyed first (O9)."""
-        if self.papers.scheme is None:
-            raise LocalProtocolError("This key authority has no encryption scheme.")
-        header = letter.header
-        epoch = epoch_of(header.round, self.papers.policy)
+        header, papers = letter.header, self.papers
+        epoch = epoch_of(header.round, papers.policy)
         if epoch <= self._epoch:
             raise BadEnvelope("A second key is called for in one epoch (O9).")
         self.move(Event.KEY)
         self._destroy()
         self._epoch = epoch
-        public, self._secret = self.papers.scheme.keygen()
-        self.papers.he_key = public
-        facts = {"event": "made", "key": public.key_id, "scheme": self.papers.scheme.name}
-        self.ledger.record("key", facts)
+        messages = [self._new_key(d) for d in keyed(papers.plan.items, papers.policy)]
         where = Where(round=header.round, exchange=header.exchange)
-        return self.send("key.offer", [Key(public_key=public.raw)], EVERYONE, where)
+        return self.send("key.offer", messages, EVERYONE, where)
+
+    def _new_key(self, disclosure: Disclosure) -> Message:
+        """Make one key of an epoch; return its public half."""
+        papers = self.papers
+        scheme = papers.scheme if disclosure is Disclosure.SUM else ring_of(disclosure)
+        if scheme is None:
+            raise LocalProtocolError("This key authority has no encryption scheme.")
+        public, self._secrets[disclosure] = scheme.keygen()
+        if disclosure is Disclosure.SUM:
+            papers.he_key = public
+        else:
+            papers.keys = {**papers.keys, disclosure: public}
+        facts = {"event": "made", "key": public.key_id, "scheme": scheme.name}
+        self.ledger.record("key", facts)
+        return key_message(disclosure, public.raw)
 
     def _open(self, letter: Letter, digest: bytes, again: bool) -> Parcel:
         self.move(Event.OPEN)
         (request,) = self._inbox.read(letter, (OpenRequest,))
-        if not isinstance(request, OpenRequest) or self._secret is None:
-            raise LocalProtocolError("This key authority holds no key.")
+        if not isinstance(request, OpenRequest):
+            raise LocalProtocolError("This is no request to open a total.")
+        secret = self._held(Disclosure.SUM)
         header, members = letter.header, self.papers.roster.unmask(request.members)
         if again:  # only what was vouched for and recorded before
-            if header.exchange not in {e for e, _, _ in self._opened.get(header.round, [])}:
-                raise BadEnvelope("An opening is taken up that was never recorded.")
+            self._recorded(header, Disclosure.SUM)
         else:
             survivors = self._vouched(request.headers, letter, members)
             self._once(header, members, survivors)
@@ -111,7 +116,7 @@ class KeyAuthoritySession(Session):
         if scheme is None:
             raise LocalProtocolError("This key authority has no encryption scheme.")
         try:
-            values = scheme.decrypt(self._secret, request.total)
+            values = scheme.decrypt(secret, request.total)
         except CryptoError as error:
             raise BadEnvelope("The total is not a ciphertext under this run's key.") from error
         where = Where(header.round, header.exchange, members, header.given, header.attempt)
@@ -128,64 +133,19 @@ class KeyAuthoritySession(Session):
             BadEnvelope: unsigned, foreign, contradictory or repeated headers.
             CohortTooSmall: fewer clients than the policy's minimum.
         """
-        headers: list[Header] = []
-        while any(data[:2]):  # a length of zero begins the padding
-            header, signature, size = read_signed_header(data)
-            check_signature(header, signature, self.papers.roster)
-            headers.append(header)
-            data = data[size:]
-        if any(data):
-            raise BadEnvelope("There are bytes behind the upload headers.")
-        survivors = tuple(sorted(header.sender for header in headers))
-        self.papers.policy.check_cohort(len(survivors))
-        if len(set(survivors)) != len(survivors) or not set(survivors) <= set(members):
-            raise BadEnvelope("An upload is there twice, or is not from the cohort.")
-        for header in headers:
-            self._check(header, letter, members, headers[0].given)
-        return survivors
-
-    def _check(self, header: Header, letter: Letter, members: tuple[str, ...], given: str) -> None:
-        asked, papers = letter.header, self.papers
-        check_run(header, papers)
-        name = letter.item.id.removesuffix(".open")
-        if header.item != f"{name}.up.{Disclosure.SUM}" or header.recipient != asked.sender:
-            raise BadEnvelope("An upload header is of another item than the total.")
-        if papers.roster.party(header.sender).role is not Role.CLIENT:
-            raise BadEnvelope("An upload header is not from a client.")
-        places = [(h.round, h.exchange, h.attempt) for h in (header, asked)]
-        if places[0] != places[1]:
-            raise BadEnvelope("An upload header is of another round than the total.")
-        if header.given != given or asked.given != given:
-            raise BadEnvelope("Not all clients were given the same model (O8).")
-        digest = cohort_digest(
-            papers.run, papers.plan_digest, header.round, header.attempt, members
+        asked, name = letter.header, letter.item.id.removesuffix(".open")
+        wanted = Wanted(
+            item=frozenset((f"{name}.up.{Disclosure.SUM}",)),
+            members=members,
+            key=self.papers.key_of(Disclosure.SUM).key_id[:16],
+            recipient=asked.sender,
+            place=place_of(asked),
+            given=asked.given,
         )
-        if header.cohort != digest or asked.cohort != digest:
+        found = vouched(data, wanted, self.papers)
+        if asked.cohort != found[0][0].cohort:
             raise BadEnvelope("The cohort is not the one that its members signed.")
-        if papers.he_key is None or header.key != papers.he_key.key_id[:16]:
-            raise BadEnvelope("An upload was made under another key.")
-
-    def _once(self, header: Header, members: tuple[str, ...], survivors: tuple[str, ...]) -> None:
-        """Open every exchange once, and hold a round to one set of survivors (O5)."""
-        asked, left = frozenset(members), frozenset(survivors)
-        for exchange, others, stayed in self._opened.get(header.round, []):
-            if exchange == header.exchange:
-                raise Replay("This exchange was already opened.")
-            if left & stayed and left != stayed:
-                raise BadEnvelope("Two different overlapping cohorts in one round (O5).")
-            if asked & others and left & others != stayed & asked:
-                raise BadEnvelope("A client vanished and came back within one round (O5).")
-        self._opened.setdefault(header.round, []).append((header.exchange, asked, left))
-        self.ledger.record(
-            "open",
-            {
-                "cohort": header.cohort,
-                "exchange": header.exchange,
-                "members": len(members),
-                "round": header.round,
-                "survivors": len(survivors),
-            },
-        )
+        return tuple(sorted(header.sender for header, _ in found))
 
     def die(self, error: BaseException) -> None:
         """End the session for good and destroy the secret key (O9)."""
@@ -198,12 +158,3 @@ class KeyAuthoritySession(Session):
         self._repeat = (b"", [])
         self._destroy()
         super().close(result)
-
-    def _destroy(self) -> None:
-        if self._secret is None or self.papers.he_key is None:
-            return
-        self._secret.destroy()
-        self._secret = None
-        with contextlib.suppress(LedgerError):  # the key must go even if nothing can be written
-            facts = {"event": "destroyed", "key": self.papers.he_key.key_id}
-            self.ledger.record("key", facts)

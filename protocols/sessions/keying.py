@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from crypto.errors import CryptoError
-from protocols.control import Key, KeyCall, PairBoxes, PairCall, PairDown, PairRows
+from protocols.ciphers import key_kinds, keyed, raw_key
+from protocols.control import KeyCall, PairBoxes, PairCall, PairDown, PairRows
 from protocols.errors import BadEnvelope, LocalProtocolError, RemoteProtocolError, WrongStage
 from protocols.groups import epoch_of
 from protocols.inbox import Letter
@@ -80,7 +81,8 @@ class KeyingSession(Session):
                     "The key authority sent no key.", fix="start the run again when it is there"
                 )
             setup.phase = Phase.CALL
-            return [Parcel(client, data) for client in self.papers.roster.clients]
+            witnesses = sorted(self.papers.roster.names(Role.WITNESS))
+            return [Parcel(name, data) for name in (*self.papers.roster.clients, *witnesses)]
         if setup.phase in (Phase.KEY, Phase.CALL) and self._planned("pair.call"):
             setup.phase = Phase.BOXES
             call = PairCall(members=self.papers.roster.mask(setup.group.called))
@@ -146,12 +148,12 @@ class KeyingSession(Session):
             setup.take_rows(sender, message.rows)
 
     def _take_key(self, letter: Letter, data: bytes) -> None:
-        (key,) = self._inbox.read(letter, (Key,))
-        if not isinstance(key, Key) or self.papers.scheme is None:
-            raise LocalProtocolError("This aggregator has no encryption scheme for the key.")
+        secret = keyed(self.papers.plan.items, self.papers.policy)
+        messages = self._inbox.read(letter, key_kinds(secret))
         self._keyed(letter, Event.KEY)
         try:
-            self.papers.he_key = self.papers.scheme.load_public(key.public_key)
+            for disclosure, message in zip(secret, messages, strict=True):
+                self.papers.take_key(disclosure, raw_key(disclosure, message))
         except CryptoError as error:  # SecretKeyRefused among them: fail closed, for good
             self.die(error)
             raise BadEnvelope(f"The offered public key is not usable: {error}") from error

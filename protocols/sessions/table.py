@@ -22,6 +22,8 @@ class State(StrEnum):
     ASKED = "ASKED"  # aggregator: answers are on their way
     VOTING = "VOTING"  # aggregator: votes for the survivor list are on their way
     SHARING = "SHARING"  # aggregator: shares of the masks' seeds are on their way
+    WITNESSING = "WITNESSING"  # aggregator: witnesses are computing a result again
+    REVEALING = "REVEALING"  # aggregator: the key authority is opening a witnessed result
     PARTING = "PARTING"  # aggregator: all clients were given the last heads
     PARTED = "PARTED"  # aggregator: the run is over
     OPENING = "OPENING"  # aggregator: the key authority is opening the blinded total
@@ -43,6 +45,8 @@ class Event(StrEnum):
     ANSWERED = "ANSWERED"  # aggregator: the reply is complete
     COLLECTED = "COLLECTED"  # aggregator: the total goes to be opened
     OPEN = "OPEN"  # authority: an open request arrived; aggregator: the opened total arrived
+    WITNESS = "WITNESS"  # aggregator: a result goes to the witnesses; witness: it arrived
+    REVEAL = "REVEAL"  # aggregator: a witnessed result goes to be opened
     LOST = "LOST"  # aggregator: too few clients are left; the round is skipped
     PART = "PART"  # aggregator: the last heads go out
     CLOSE = "CLOSE"
@@ -78,11 +82,24 @@ TRANSITIONS: dict[Role, dict[State, dict[Event, State]]] = {
             Event.SETUP: State.KEYING,
             Event.ASK: State.ASKED,
             Event.PART: State.PARTING,
+            Event.WITNESS: State.WITNESSING,
+            Event.REVEAL: State.REVEALING,
             **_CLOSES,
         },
         State.PARTING: {Event.ANSWERED: State.PARTED, **_CLOSES},
         State.PARTED: _CLOSES,
         State.ASKED: {
+            Event.ANSWERED: State.READY,
+            Event.UNMASK: State.VOTING,
+            Event.COLLECTED: State.OPENING,
+            Event.WITNESS: State.WITNESSING,
+            Event.REVEAL: State.REVEALING,
+            Event.LOST: State.READY,
+            **_CLOSES,
+        },
+        State.WITNESSING: {Event.REVEAL: State.REVEALING, Event.LOST: State.READY, **_CLOSES},
+        State.REVEALING: {
+            Event.ASK: State.ASKED,
             Event.ANSWERED: State.READY,
             Event.UNMASK: State.VOTING,
             Event.COLLECTED: State.OPENING,
@@ -101,6 +118,10 @@ TRANSITIONS: dict[Role, dict[State, dict[Event, State]]] = {
     Role.KEY_AUTHORITY: {
         State.NEW: {Event.KEY: State.READY, **_CLOSES},
         State.READY: {Event.KEY: State.READY, Event.OPEN: State.READY, **_CLOSES},
+    },
+    Role.WITNESS: {
+        State.NEW: {Event.KEY: State.READY, **_CLOSES},
+        State.READY: {Event.KEY: State.READY, Event.WITNESS: State.READY, **_CLOSES},
     },
 }
 

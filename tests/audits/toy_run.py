@@ -23,6 +23,7 @@ from crypto.checkpoint import Checkpoint
 from crypto.he import Scheme, scheme
 from crypto.merkle import Tree
 from crypto.signatures import SigningKey
+from protocols.ciphers import witness_count
 from protocols.disclosures import Disclosure
 from protocols.envelope import NONE, Envelope, Header
 from protocols.errors import RoundLost
@@ -34,6 +35,7 @@ from protocols.messages import ReleasedMessage, SumMessage, Vector, count, real
 from protocols.papers import Papers
 from protocols.plan import DataPlan, Plan
 from protocols.planner import AGGREGATOR_NAME, AUTHORITY_NAME
+from protocols.planner_results import witness_name
 from protocols.planning import make_plan
 from protocols.policy import PrivacyPolicy
 from protocols.roster import Identity, Role, Roster, run_id
@@ -43,6 +45,7 @@ from protocols.sessions.base import Parcel
 from protocols.sessions.client import ClientSession
 from protocols.sessions.key_authority import KeyAuthoritySession
 from protocols.sessions.table import State
+from protocols.sessions.witness import WitnessSession
 
 ROUNDING = bytes(32)
 METRICS = (
@@ -282,8 +285,10 @@ class Bus:
         )
         plan = make_plan(algorithm, policy, data=data, clients=clients, rounds=rounds, scheme=he)
         roles = {AGGREGATOR_NAME: Role.AGGREGATOR, **dict.fromkeys(clients, Role.CLIENT)}
-        if he is not None:
+        if any(item.id == "key.call" for item in plan.items):
             roles[AUTHORITY_NAME] = Role.KEY_AUTHORITY
+        watching = [witness_name(1 + i) for i in range(witness_count(plan.items, policy))]
+        roles |= dict.fromkeys(watching, Role.WITNESS)
         people = {name: Identity.generate(name, role) for name, role in roles.items()}
         roster, nonce = Roster(p.party for p in people.values()), bytes(range(16))
         run = run_id(nonce, roster, plan.digest, policy.digest)
@@ -297,10 +302,11 @@ class Bus:
             mine = Papers(people[name], roster, plan, policy, run, he, reserve=reserve)
             return mine, ledger, ROUNDING
 
-        self.others: dict[str, ClientSession | KeyAuthoritySession] = {
+        self.others: dict[str, Any] = {
             name: ClientSession(*tools(name), site=site(name), form=self.form) for name in clients
         }
-        if he is not None:
+        self.others |= {name: WitnessSession(*tools(name)) for name in watching}
+        if AUTHORITY_NAME in roles:
             self.others[AUTHORITY_NAME] = KeyAuthoritySession(*tools(AUTHORITY_NAME))
         self.aggregator = AggregatorSession(*tools(AGGREGATOR_NAME), self.form)
 

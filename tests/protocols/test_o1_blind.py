@@ -112,7 +112,9 @@ def test_only_the_authority_ever_holds_a_secret_key():
     def holds(thing, depth=4):
         if isinstance(thing, SecretKey):
             return True
-        if depth == 0 or not hasattr(thing, "__dict__"):
+        if isinstance(thing, dict) and depth > 0:
+            return any(holds(v, depth - 1) for v in thing.values())
+        if depth <= 0 or not hasattr(thing, "__dict__"):
             return False
         return any(holds(v, depth - 1) for v in vars(thing).values())
 

@@ -15,6 +15,7 @@ import numpy as np
 
 from crypto.he import scheme
 from crypto.samplers import derive, entropy
+from protocols.ciphers import witness_count
 from protocols.codec import encode
 from protocols.control import Call, OpenRequest, Place
 from protocols.disclosures import Disclosure
@@ -27,6 +28,7 @@ from protocols.heads import tree
 from protocols.ledger import Ledger, MemoryStore, read_lines
 from protocols.papers import Papers, Where
 from protocols.planner import AGGREGATOR_NAME, AUTHORITY_NAME
+from protocols.planner_results import witness_name
 from protocols.policy import PrivacyPolicy
 from protocols.roster import EVERYONE, Identity, Role, Roster, cohort_digest, run_id
 from protocols.rounds import Ask, Cohort, Reply
@@ -34,6 +36,7 @@ from protocols.sessions.aggregator import AggregatorSession
 from protocols.sessions.base import Parcel
 from protocols.sessions.client import ClientSession
 from protocols.sessions.key_authority import KeyAuthoritySession
+from protocols.sessions.witness import WitnessSession
 from tests.protocols.toys import (
     TRAIN,
     D,
@@ -76,8 +79,12 @@ class World:
         self.reserve, self.d = reserve, d
         self._papers: Papers | None = None
         roles = {AGGREGATOR_NAME: Role.AGGREGATOR, **dict.fromkeys(self.names, Role.CLIENT)}
-        if self.scheme is not None:
+        if any(item.id == "key.call" for item in self.plan.items):
             roles[AUTHORITY_NAME] = Role.KEY_AUTHORITY
+        witnesses = [
+            witness_name(i + 1) for i in range(witness_count(self.plan.items, self.policy))
+        ]
+        roles |= dict.fromkeys(witnesses, Role.WITNESS)
         self.identities = identities or {n: Identity.generate(n, r) for n, r in roles.items()}
         self.roster = Roster(identity.party for identity in self.identities.values())
         self.run = run_id(entropy(16), self.roster, self.plan.digest, self.policy.digest)
@@ -92,7 +99,8 @@ class World:
             n: ClientSession(*self._common(n), site=self.sites[n], form=form) for n in self.names
         }
         self.aggregator = AggregatorSession(*self._common(AGGREGATOR_NAME), form)
-        if self.scheme is not None:
+        self.witnesses = {n: WitnessSession(*self._common(n)) for n in witnesses}
+        if AUTHORITY_NAME in roles:
             self.authority = KeyAuthoritySession(*self._common(AUTHORITY_NAME))
         self.wire: list[bytes] = []  # every envelope that travelled, in order
         # What the wire loses: lost(item, sender, recipient) of each envelope.
@@ -112,6 +120,8 @@ class World:
     def session(self, name: str) -> Any:
         if name == AGGREGATOR_NAME:
             return self.aggregator
+        if name in self.witnesses:
+            return self.witnesses[name]
         return self.clients[name] if name != AUTHORITY_NAME else self.authority
 
     def deliver(self, parcel: Parcel) -> list[Parcel]:
@@ -195,7 +205,7 @@ class World:
     ) -> bytes:
         """Return an envelope over any body, signed by `by`; `changes` overwrite the header."""
         papers, planned = self.papers(by), self.plan.item(item)
-        key = "0" * 16 if recipient == EVERYONE else self.roster.party(recipient).seal.key_id
+        key = "0" * 16 if recipient == EVERYONE else papers.body_key(planned, recipient)
         if planned.disclosure.value == "SUM" and papers.he_key is not None:
             key = papers.he_key.key_id[:16]
         pairs = NONE

@@ -13,6 +13,7 @@ from algorithms.site import Site
 from crypto.errors import CryptoError
 from crypto.hpke import SEAL_OVERHEAD
 from protocols.boxes import _info, box_bytes
+from protocols.disclosures import Disclosure
 from protocols.envelope import Envelope
 from protocols.errors import NotAdmitted
 from protocols.forms import Algorithm, Form
@@ -126,6 +127,40 @@ def test_a_cluster_below_the_minimum_cohort_is_not_opened() -> None:
         lonely["change"] = data[0]["change"]  # six against two
     with pytest.raises(Exception, match="cohort of 2 is too small"):
         play(similarity(d=6), sites(*data[:4], *two_camps()[4:6], data[0], data[0]))
+
+
+# --- the same under encryption ------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("policy", ["pilot", "masks"])
+def test_personal_models_under_encryption_are_those_in_clear(policy: str) -> None:
+    pull = RNG.normal(size=3)  # all alike enough that no row of weights is flattened
+    data = [
+        {
+            "weights": RNG.normal(size=7),
+            "bias": float(RNG.normal()),
+            "outputs": pull + RNG.normal(0, 0.4, size=3),
+        }
+        for _ in range(8)
+    ]
+    bare, protected = (
+        memories(play(weighted_sum(d=7, p=3, tau=2.0), sites(*data), name, rounds=2), "personal")
+        for name in ("unsafe_plaintext", policy)
+    )
+    # The grid's step, and 8 weights that are rounded to 1/128 of models within 3.
+    for (one, first), (other, second) in zip(bare, protected, strict=True):
+        np.testing.assert_allclose(one, other, atol=8 * 3 / 256)
+        np.testing.assert_allclose(first, second, atol=8 * 3 / 256)
+
+
+def test_the_same_clusters_are_found_under_encryption() -> None:
+    data = two_camps()
+    bare, protected = (
+        play(similarity(d=6), sites(*data), name, rounds=2).state
+        for name in ("unsafe_plaintext", "pilot")
+    )
+    for one, other in zip(bare, protected, strict=True):
+        np.testing.assert_allclose(one.weights, other.weights, atol=0.5 / (2**15 - 1))
 
 
 # --- MATCH --------------------------------------------------------------------------------------
@@ -264,8 +299,13 @@ def test_every_envelope_is_as_planned_and_stands_in_two_ledgers(name: str) -> No
 @pytest.mark.parametrize("name", sorted(set(everything()) - {"sealed"}))
 def test_a_policy_that_does_not_name_the_disclosure_refuses(name: str) -> None:
     algorithm, _ = everything()[name]
+    rules = {
+        disclosure: chain
+        for disclosure, chain in PrivacyPolicy.preset("pilot").rules.items()
+        if disclosure not in (Disclosure.WEIGHTED_SUM, Disclosure.SIMILARITY)
+    }
     with pytest.raises(NotAdmitted) as error:
-        plan_of(algorithm, PrivacyPolicy.preset("pilot"), 8, 1)
+        plan_of(algorithm, PrivacyPolicy(name="sums_only", rules=rules), 8, 1)
     assert "which it does not name" in error.value.why
 
 

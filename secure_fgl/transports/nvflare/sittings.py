@@ -22,30 +22,23 @@ from protocols.plan import drift
 from protocols.roster import Role
 from protocols.sessions.aggregator import AggregatorSession
 from protocols.sessions.base import Parcel
-from protocols.sessions.client import ClientSession
 from protocols.sessions.keeping import Outcome
-from protocols.sessions.key_authority import KeyAuthoritySession
 from secure_fgl.captures import record
 from secure_fgl.driving import Driver, Meter, one_thread_and_deterministic
 from secure_fgl.errors import PlanDrift, UsageError
 from secure_fgl.federation import Federation
-from secure_fgl.parties import Making, Parties, bare_backend, clock
+from secure_fgl.parties import SESSIONS, AnySession, Making, Parties, bare_backend, clock
 from secure_fgl.running import Preparation
 from secure_fgl.runs import FileStore, RunFolder
 from secure_fgl.safes import Safes
 from secure_fgl.transports import Transport
 from secure_fgl.transports.nvflare.party import PartyKit
 
-Session = AggregatorSession | ClientSession | KeyAuthoritySession
+Session = AnySession
 
 TRANSPORT = "nvflare"
 """The transport's name; every ledger begins with it."""
 
-_KINDS: dict[Role, type[Session]] = {
-    Role.AGGREGATOR: AggregatorSession,
-    Role.CLIENT: ClientSession,
-    Role.KEY_AUTHORITY: KeyAuthoritySession,
-}
 _LOCK_SECONDS = 30.0
 """How long a party waits for an earlier process of its own to end."""
 
@@ -207,7 +200,7 @@ def _taken_up(
         store = making.store(kit.name)
         return Ledger.take_up(kit.name, papers.run, store, clock, found=found, facts=facts)
 
-    session = keeper.restore(_KINDS[kit.me.party.role], reopen)
+    session = keeper.restore(SESSIONS[kit.me.party.role], reopen)
     record([session], making, folder.path)
     if not isinstance(session, AggregatorSession):
         return session, ()

@@ -1,0 +1,174 @@
+"""Cosines and weighted rows: witnessed as the policy asks, opened once, over what had arrived (O4).
+
+A witness and the key authority write down the same digest, over what a result was computed from and
+over its very bytes. So an opening without enough such entries is of something that no witness saw.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from typing import NoReturn
+
+from audits.asks import Asked, facts_of
+from audits.steps import Case
+from audits.view import fail
+from audits.words import plural
+from protocols.ciphers import EVALUATED
+from protocols.disclosures import Disclosure
+from protocols.guards import evaluated
+from protocols.ledger import Entry
+from protocols.roster import Role
+
+Told = tuple[str, Entry]
+"""Who recorded an entry, and the entry."""
+
+
+def results(case: Case) -> str:
+    """Every cosine matrix and every table of rows was witnessed, opened once, and is whole.
+
+    Part of the step ``opened``; returns a clause for its sentence, empty if nothing was computed.
+    """
+    opened = [told for told in case.book.of_kind("open") if "disclosure" in told[1]]
+    seen = _witnessed(case)
+    once: set[tuple[str, int]] = set()
+    rounds: dict[tuple[str, int], list[Asked]] = defaultdict(list)
+    for party, entry in opened:
+        said, number = entry["disclosure"], entry["exchange"]
+        if case.roster.party(party).role is not Role.KEY_AUTHORITY:
+            _fail(entry, f"was opened by {party}, which may not")
+        source = _source(case, entry)
+        if (said, source.number) in once:
+            _fail(entry, "is of uploads that were opened before (O4)")
+        once.add((said, source.number))
+        _counted(case, entry, source)
+        _signed(case, entry, seen)
+        _returned(case, (party, entry))
+        _one_set(entry, source, rounds[said, source.round])
+        if said == Disclosure.WEIGHTED_SUM and not _weights(case, number, source):
+            _fail(entry, "rests on weights that the aggregator did not record")
+    _stray(case, once)
+    if not opened:
+        return ""
+    flattened = [e for _, e in case.book.of_kind("weights") if e["flattened"]]
+    text = f"; {plural(len(opened), 'result')} of cosines or weights, each witnessed, opened once"
+    if flattened:
+        rows = sum(len(e["flattened"]) for e in flattened)
+        text += f"; {plural(rows, 'row')} of weights flattened, which rested on too few others"
+    return text
+
+
+def _fail(entry: Entry, what: str) -> NoReturn:
+    said, number = entry["disclosure"], entry["exchange"]
+    fail("opened", f"the {said} result of exchange {number} {what}")
+
+
+def _source(case: Case, entry: Entry) -> Asked:
+    """Return the Ask whose uploads were opened; raises for another one than the item's."""
+    said, ask = entry["disclosure"], case.asks.all.get(entry["exchange"])
+    source = case.asks.all.get(entry["uploads"])
+    if said not in {str(d) for d in EVALUATED} or ask is None or source is None:
+        _fail(entry, "is of no such exchange")
+    items = {sent.item for sent in ask.sents}
+    if f"{ask.name}.open.{said}" not in items:
+        _fail(entry, "was opened, and nobody asked for it")
+    ups = {sent.item for sent in source.sents}
+    cosines = said == Disclosure.SIMILARITY
+    fits = source is ask if cosines else source.number < ask.number and source.round == ask.round
+    if not fits or f"{source.name}.up.{said}" not in ups:
+        _fail(entry, "is of uploads from elsewhere")
+    return source
+
+
+def _counted(case: Case, entry: Entry, source: Asked) -> None:
+    """Check that a result counts just the uploads that the aggregator had received."""
+    ask = case.asks.all[entry["exchange"]]
+    if entry["survivors"] < case.plan.smallest_cohort:
+        _fail(entry, f"is over {entry['survivors']} clients")
+    cohort = ask.sents[0].facts["cohort"]
+    wanted = (ask.number, ask.round, cohort, len(source.members), len(source.arrived))
+    if facts_of(entry) != wanted:
+        _fail(entry, "is not over the uploads that had arrived")
+    if source is not ask and not ask.members <= source.arrived:
+        _fail(entry, "was handed to clients that gave nothing")
+
+
+def _witnessed(case: Case) -> dict[tuple[str, int], list[Told]]:
+    """Return what witnesses signed, by disclosure and exchange; each upload once a witness."""
+    found: dict[tuple[str, int], list[Told]] = defaultdict(list)
+    once: set[tuple[str, str, int]] = set()
+    for party, entry in case.book.of_kind("witness"):
+        if case.roster.party(party).role is not Role.WITNESS:
+            _fail(entry, f"was witnessed by {party}, which is no witness")
+        place = (party, entry["disclosure"], entry["uploads"])
+        if place in once:
+            _fail(entry, f"was witnessed twice by {party} (O4)")
+        once.add(place)
+        found[entry["disclosure"], entry["exchange"]].append((party, entry))
+    return found
+
+
+def _signed(case: Case, entry: Entry, seen: dict[tuple[str, int], list[Told]]) -> None:
+    """Check that as many witnesses as the policy asks for signed what was opened, before it."""
+    said, number = entry["disclosure"], entry["exchange"]
+    guard = evaluated(case.policy.chain(Disclosure(said)))
+    wanted = guard.witnesses if guard is not None else 0
+    same = ("digest", "cohort", "round", "members", "survivors", "uploads")
+    ask, good = case.asks.all[number], set()
+    for party, told in seen.get((said, number), []):
+        if all(told[name] == entry[name] for name in same):
+            item = f"{ask.name}.witnessed.{said}"
+            sent = [s for s in ask.sents if s.party == party and s.item == item]
+            if sent and sent[0].seq > told["seq"]:
+                good.add(party)
+    if len(good) < wanted:
+        _fail(entry, f"was witnessed by {len(good)} of the policy's {wanted} (O4)")
+
+
+def _returned(case: Case, told: Told) -> None:
+    """Every opened result that left the authority stands behind a durable entry."""
+    party, entry = told
+    ask = case.asks.all[entry["exchange"]]
+    item = f"{ask.name}.opened.{entry['disclosure']}"
+    sent = [s for s in ask.sents if s.party == party and s.item == item]
+    if any(s.seq < entry["seq"] for s in sent):
+        _fail(entry, "left before it was recorded")
+    if not sent and not ask.cut:
+        _fail(entry, "was opened and never returned")
+
+
+def _one_set(entry: Entry, source: Asked, before: list[Asked]) -> None:
+    """Hold a round to one set of survivors (O5)."""
+    for other in before:
+        if source.arrived & other.arrived and source.arrived != other.arrived:
+            _fail(entry, "overlaps another cohort of its round (O5)")
+    before.append(source)
+
+
+def _weights(case: Case, number: int, source: Asked) -> bool:
+    """Tell whether the aggregator wrote down whose weights were flattened (O10)."""
+    found = [t for t in case.book.of_kind("weights") if t[1]["exchange"] == number]
+    return len(found) == 1 and all(
+        party == case.asks.aggregator
+        and entry["uploads"] == source.number
+        and entry["receivers"] == len(source.arrived)
+        and set(entry["flattened"]) <= source.arrived
+        for party, entry in found
+    )
+
+
+def _stray(case: Case, once: set[tuple[str, int]]) -> None:
+    """Results that left the authority are those that it recorded; nothing else did."""
+    for sent in case.book.releases():
+        _, _, rest = sent.item.partition(".opened.")
+        if not rest:
+            continue
+        told = [
+            e
+            for party, e in case.book.of_kind("open")
+            if party == sent.party
+            and e["exchange"] == sent.exchange
+            and e.get("disclosure") == rest
+            and (rest, e["uploads"]) in once
+        ]
+        if len(told) != 1:
+            fail("opened", f"exchange {sent.exchange} left {sent.party} unrecorded")

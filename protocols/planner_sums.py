@@ -1,0 +1,106 @@
+"""The plan items of what takes masks off a sum, opens it, and lets clients agree on its secrets."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from crypto.signatures import SIGNATURE_BYTES
+from protocols.control import (
+    Opened,
+    OpenRequest,
+    PairBoxes,
+    PairCall,
+    PairDown,
+    PairRows,
+    Shares,
+    Survivors,
+    Vote,
+    Votes,
+)
+from protocols.disclosures import Disclosure
+from protocols.envelope import header_bytes
+from protocols.groups import planned_degree
+from protocols.pairs import pair_box_bytes, row_bytes
+from protocols.ring import Ring
+from protocols.roster import Role
+
+if TYPE_CHECKING:
+    from protocols.planner import Planner
+
+_CLIENT, _AGGREGATOR, _AUTHORITY = str(Role.CLIENT), str(Role.AGGREGATOR), str(Role.KEY_AUTHORITY)
+
+
+def plan_sharing(planner: Planner, name: str, times: tuple[int, int]) -> None:
+    """Plan the survivor list and the shares that take the masks off one sum."""
+    # With disjoint clusters, a holder is asked for each of them.
+    groups = max(1, len(planner.clients) // planner.policy.smallest_cohort)
+    often = (times[0] * groups, times[1] * groups)
+    holders = {"holders": planned_degree(len(planner.clients), planner.policy) + 1}
+    planner.add(
+        f"{name}.survivors",
+        (_AGGREGATOR, _CLIENT),
+        (Survivors,),
+        Disclosure.RELEASED,
+        often,
+        dims=holders,
+        said={"client": "whose uploads are there", "network": "sender, recipient, time"},
+    )
+    up, down, sealed = (_CLIENT, _AGGREGATOR), (_AGGREGATOR, _CLIENT), Disclosure.SEALED
+    said = {"aggregator": "that this client saw the list"}
+    planner.add(f"{name}.vote", up, (Vote,), sealed, often, said=said)
+    said = {"client": "who saw the same list"}
+    planner.add(f"{name}.votes", down, (Votes,), sealed, often, said=said)
+    planner.add(
+        f"{name}.shares",
+        (_CLIENT, _AGGREGATOR),
+        (Shares,),
+        Disclosure.SEALED,
+        often,
+        dims=holders,
+        said={"aggregator": "shares of the masks of this one sum"},
+    )
+
+
+def plan_opening(
+    planner: Planner, name: str, ring: Ring, total: int, times: tuple[int, int]
+) -> None:
+    """Plan the opening of one encrypted sum."""
+    # Disjoint clusters may be opened one by one, each at least the smallest cohort.
+    groups = max(1, len(planner.clients) // planner.policy.smallest_cohort)
+    often = (times[0] * groups, times[1] * groups)
+    sender = header_bytes(f"{name}.up.{Disclosure.SUM}", planner.longest, planner.name(_AGGREGATOR))
+    headers = len(planner.clients) * (2 + sender + SIGNATURE_BYTES)
+    opened = ring.size * 8
+    planner.add(
+        f"{name}.open",
+        (_AGGREGATOR, _AUTHORITY),
+        (OpenRequest,),
+        Disclosure.SEALED,
+        often,
+        dims={"he_total": total, "he_headers": headers},
+        said={"key_authority": "uniform noise, and who took part when"},
+    )
+    planner.add(
+        f"{name}.opened",
+        (_AUTHORITY, _AGGREGATOR),
+        (Opened,),
+        Disclosure.SEALED,
+        often,
+        dims={"he_opened": opened},
+        said={"aggregator": "only the cohort's total"},
+    )
+
+
+def plan_pairs(planner: Planner, often: int, places: int) -> None:
+    """Plan what clients agree on in every epoch, so that their masks cancel."""
+    degree = planned_degree(len(planner.clients), planner.policy)
+    boxes = {"pair_boxes": degree * pair_box_bytes(places)}
+    rows = {"pair_rows": places * row_bytes(degree)}
+    up, down, times = (_CLIENT, _AGGREGATOR), (_AGGREGATOR, _CLIENT), (0, often)
+    sealed = Disclosure.SEALED
+    planner.add("pair.call", down, (PairCall,), Disclosure.PUBLIC, times, said={})
+    said = {"aggregator": "size only", "addressee": "half of a secret, and shares of seeds"}
+    planner.add("pair.boxes", up, (PairBoxes,), sealed, times, dims=boxes, said=said)
+    planner.add("pair.down", down, (PairDown,), sealed, times, dims=boxes, said=said)
+    said = {"aggregator": "nothing, until enough holders say that this client vanished"}
+    planner.add("pair.rows", up, (PairRows,), sealed, times, dims=rows, said=said)

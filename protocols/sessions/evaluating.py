@@ -1,0 +1,316 @@
+"""The aggregator's session while a result is computed on ciphertexts, witnessed and opened.
+
+Two results come about this way. Cosines belong to the Ask that brought the uploads, and are opened
+before anything else of it. Rows belong to the Ask that hands them out, and are opened before it
+goes out. Uploads are dropped as soon as the witnesses' requests are made (O9). Where a witness or
+the key authority does not answer, the round is lost: no second result of the same uploads is ever
+shown to anybody.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from crypto.errors import CryptoError
+from crypto.samplers import entropy
+from crypto.signatures import SIGNATURE_BYTES
+from protocols.ciphers import COSINE_LEVELS, witnesses_of
+from protocols.control import (
+    Cosines,
+    CosineSeed,
+    Examine,
+    Reveal,
+    Row,
+    RowBoxes,
+    RowSeeds,
+    Witnessed,
+)
+from protocols.disclosures import Disclosure
+from protocols.errors import BadEnvelope, LocalProtocolError, Replay, RoundLost, WrongStage
+from protocols.forms import Exchange
+from protocols.inbox import Letter
+from protocols.ledger import Ledger
+from protocols.messages import Message, Vector
+from protocols.papers import Papers, Where
+from protocols.roster import Role
+from protocols.rounds import Given
+from protocols.sessions.base import Parcel
+from protocols.sessions.table import Event, State
+from protocols.sessions.witnessing import WitnessingSession
+from protocols.shown import place_of_result
+from protocols.uploads import Upload, pairs_of, products, rank, rows, statement
+from protocols.views import Mixture
+
+
+@dataclass
+class Uploads:
+    """What came back of one evaluated message, until it was used (O9).
+
+    Attributes:
+        where: of the Ask that brought it.
+        uploads: by client, sorted.
+    """
+
+    where: Where
+    uploads: dict[str, Upload] = field(repr=False)
+
+
+@dataclass
+class Evaluation:
+    """One result on its way to being opened.
+
+    Attributes:
+        disclosure: of the result.
+        name: of the Ask that it belongs to.
+        where: its place.
+        members: who was asked for the uploads.
+        names: whose uploads they are, sorted.
+        source: number of the exchange that brought them.
+        headers: their signed headers, padded.
+        results: masked, padded; dropped when they were sent to be opened.
+        seeds: of every receiver's blind; empty for cosines.
+        signatures: witness -> what it signed.
+        opened: what the key authority returned.
+    """
+
+    disclosure: Disclosure
+    name: str
+    where: Where
+    members: tuple[str, ...]
+    names: tuple[str, ...]
+    source: int
+    headers: bytes = field(repr=False)
+    results: bytes = field(repr=False)
+    seeds: list[bytes] = field(default_factory=list, repr=False)
+    signatures: dict[str, bytes] = field(default_factory=dict)
+    opened: Message | None = None
+
+
+@dataclass
+class Held:
+    """An Ask that goes out when the rows it hands out are opened."""
+
+    exchange: Exchange
+    round: int
+    members: tuple[str, ...]
+    handed: tuple[Given, ...]
+
+
+class EvaluatingSession(WitnessingSession):
+    """What the aggregator does with uploads that only their results may be opened of."""
+
+    def __init__(self, papers: Papers, ledger: Ledger, rounding: bytes) -> None:
+        super().__init__(papers, ledger, rounding)
+        self._evaluation: Evaluation | None = None
+        self._uploads: Uploads | None = None  # that may still be weighed, in their round
+        self._held: Held | None = None
+        self._tables: list[Vector] = []  # of all rounds, for what they tell together (O10)
+
+    @property
+    def _evaluated(self) -> Evaluation:
+        if self._evaluation is None:
+            raise LocalProtocolError("Nothing is being computed on ciphertexts.")
+        return self._evaluation
+
+    def _forget(self, round: int | None) -> None:
+        """Drop what was not opened, and uploads that nobody weighed in their round (O9)."""
+        self._evaluation = self._held = None
+        if self._uploads is not None and self._uploads.where.round != round:
+            self._uploads = None
+
+    # --- cosines ----------------------------------------------------------------------------
+
+    def _compare(self) -> list[Parcel]:
+        """Form every pair's masked product of an Ask's uploads (O3)."""
+        asked, disclosure = self._asked, Disclosure.SIMILARITY
+        uploads, secret = asked.taken(disclosure), entropy(32)
+        where, name = asked.where, asked.exchange.name
+        place = place_of_result(self.papers, name, disclosure, where, where.exchange)
+        bodies = {client: upload.body for client, upload in uploads.items()}
+        results = products(self.papers.key_of(disclosure), bodies, secret, place)
+        kept = Uploads(where, uploads)
+        return self._examine(kept, disclosure, name, where, results, [CosineSeed(seed=secret)])
+
+    def _cosines(self, evaluation: Evaluation, opened: Message) -> Vector:
+        """Return the matrix of cosines, (K, K), sorted by client."""
+        names = evaluation.names
+        matrix = np.zeros((len(names), len(names)))
+        levels = np.asarray(opened.cosines) if isinstance(opened, Cosines) else np.zeros(0)
+        for (one, other), level in zip(pairs_of(names), levels, strict=False):
+            if level > 2 * COSINE_LEVELS:
+                raise BadEnvelope("The key authority returned a number that is no cosine.")
+            i, j = names.index(one), names.index(other)
+            matrix[i, j] = matrix[j, i] = (int(level) - COSINE_LEVELS) / COSINE_LEVELS
+        return matrix
+
+    # --- rows -------------------------------------------------------------------------------
+
+    def _weigh(self, held: Held, mixture: Mixture) -> list[Parcel]:
+        """Combine the uploads of this round for every receiver, each under a blind (O1)."""
+        kept, disclosure = self._uploads, Disclosure.WEIGHTED_SUM
+        if kept is None or kept.where.exchange != mixture._source:
+            raise LocalProtocolError("What is to be handed out was weighed before, or is gone.")
+        if kept.where.round != held.round or not set(held.members) <= set(kept.uploads):
+            raise LocalProtocolError("Rows go to clients that gave something in the same round.")
+        self._held, self._uploads = held, None
+        seeds, names = [entropy(32) for _ in kept.uploads], list(kept.uploads)
+        bodies = [upload.body for upload in kept.uploads.values()]
+        where = Where(held.round, self._exchange_number, held.members)
+        key, policy = self.papers.key_of(disclosure), self.papers.policy
+        results = rows(key, bodies, mixture._table, seeds, policy)
+        clients = self.papers.roster.clients
+        places = np.array([clients.index(name) for name in names])
+        whole = np.zeros((len(clients), len(clients)), dtype=np.uint8)  # a row's total is 128
+        whole[np.ix_(places, places)] = mixture._table
+        self._tables.append(whole)
+        facts = {
+            "exchange": where.exchange,
+            "flattened": [names[row] for row in mixture._flattened],
+            "rank": rank(self._tables),
+            "receivers": len(names),
+            "round": held.round,
+            "uploads": kept.where.exchange,
+        }
+        self.ledger.record("weights", facts)
+        table = np.zeros(whole.shape, dtype=np.int64)
+        table[: len(names), : len(names)] = mixture._table
+        padded = np.frombuffer(b"".join(seeds).ljust(len(table) * 32, b"\0"), dtype=np.uint8)
+        secret = RowSeeds(weights=table, seeds=padded.reshape(-1, 32))
+        name = held.exchange.name
+        parcels = self._examine(kept, disclosure, name, where, results, [secret])
+        self._evaluated.seeds = seeds
+        return parcels
+
+    def _rows(self, evaluation: Evaluation, opened: Message) -> dict[str, Row]:
+        """Return what every receiver is handed: a box that it alone opens, and its blind's seed."""
+        boxes = opened.boxes if isinstance(opened, RowBoxes) else b""
+        size = len(boxes) // len(self.papers.plan.clients)
+        cut = [boxes[place * size : (place + 1) * size] for place in range(len(evaluation.names))]
+        triples = zip(evaluation.names, cut, evaluation.seeds, strict=True)
+        return {name: Row(box=box, seed=seed) for name, box, seed in triples}
+
+    # --- both -------------------------------------------------------------------------------
+
+    def _examine(
+        self,
+        kept: Uploads,
+        disclosure: Disclosure,
+        name: str,
+        where: Where,
+        results: Sequence[bytes],
+        secrets: list[Message],
+    ) -> list[Parcel]:
+        """Show the witnesses what a result was computed from; without witnesses have it opened."""
+        papers, uploads = self.papers, kept.uploads
+        dims = papers.plan.item(f"{name}.open.{disclosure}").dims
+        headers = b"".join(upload.header for upload in uploads.values())
+        self._evaluation = Evaluation(
+            disclosure=disclosure,
+            name=name,
+            where=where,
+            members=kept.where.members,
+            names=tuple(uploads),
+            source=kept.where.exchange,
+            headers=headers.ljust(dims["upload_headers"], b"\0"),
+            results=b"".join(results).ljust(dims["results"], b"\0"),
+        )
+        witnesses = self._witnesses(disclosure)
+        if not witnesses:
+            return [self._request_reveal()]
+        self.move(Event.WITNESS)
+        item = papers.plan.item(f"{name}.witness.{disclosure}")
+        signatures = b"".join(upload.signature for upload in uploads.values())
+        padded = signatures.ljust(len(papers.plan.clients) * SIGNATURE_BYTES, b"\0")
+        bodies = b"".join(upload.body for upload in uploads.values())
+        request = Examine(
+            members=papers.roster.mask(kept.where.members),
+            cohort=papers.roster.mask(where.members),
+            headers=self._evaluated.headers,
+            signatures=np.frombuffer(padded, dtype=np.uint8).reshape(-1, SIGNATURE_BYTES),
+            uploads=bodies.ljust(item.dims["uploads"], b"\0"),
+        )
+        return [self.send(item.id, [request, *secrets], one, where) for one in witnesses]
+
+    def _witnesses(self, disclosure: Disclosure) -> list[str]:
+        return witnesses_of(self.papers.policy, disclosure, self.papers.roster.names(Role.WITNESS))
+
+    def _take_witnessed(self, letter: Letter) -> None:
+        """Take a witness's signature; one over anything else would end the key authority."""
+        evaluation = self._evaluating(letter, State.WITNESSING)
+        (message,) = self._inbox.read(letter, (Witnessed,))
+        if not isinstance(message, Witnessed):
+            raise BadEnvelope("A witness's signature is of another type.")
+        sender = letter.header.sender
+        if sender in evaluation.signatures:
+            raise Replay("This witness signed already.")
+        key = self.papers.roster.party(sender).verify
+        try:
+            key.verify("witness", message.signature, self._statement(evaluation))
+        except CryptoError as error:
+            raise BadEnvelope(f"{sender} signed another result than it was shown.") from error
+        evaluation.signatures[sender] = message.signature
+
+    def _statement(self, evaluation: Evaluation) -> bytes:
+        name, where = evaluation.name, evaluation.where
+        facts = (name, evaluation.disclosure, where, evaluation.source)
+        place = place_of_result(self.papers, *facts)
+        return statement(place, evaluation.headers, evaluation.results)
+
+    def _evaluating(self, letter: Letter, state: State) -> Evaluation:
+        """Return what a letter is about; raises WrongStage if it is about nothing now."""
+        evaluation, header = self._evaluation, letter.header
+        name, _, said = letter.item.id.split(".")
+        if evaluation is None or self.state is not state:
+            raise WrongStage("A result arrived while none was asked for.")
+        if (name, said) != (evaluation.name, str(evaluation.disclosure)):
+            raise WrongStage("A result belongs to another Ask.")
+        where = evaluation.where
+        places = (header.round, header.exchange, header.attempt)
+        if places != (where.round, where.exchange, where.attempt):
+            raise WrongStage("A result belongs to another round than the one asked.")
+        if header.cohort != self.papers.cohort(where):
+            raise BadEnvelope("A result belongs to another cohort.")
+        return evaluation
+
+    def _request_reveal(self) -> Parcel:
+        """Ask the key authority to open what the witnesses signed."""
+        evaluation, papers = self._evaluated, self.papers
+        witnesses = self._witnesses(evaluation.disclosure)
+        if late := [name for name in witnesses if name not in evaluation.signatures]:
+            raise RoundLost(
+                f"{late[0]} did not witness a result, so nothing is opened. The round is skipped.",
+                why="it is not reachable, or ended its session",
+                fix="nothing was opened; the next round goes on when it is there",
+            )
+        self.move(Event.REVEAL)
+        signatures = b"".join(evaluation.signatures[name] for name in witnesses)
+        request = Reveal(
+            members=papers.roster.mask(evaluation.members),
+            cohort=papers.roster.mask(evaluation.where.members),
+            headers=evaluation.headers,
+            results=evaluation.results,
+            signatures=np.frombuffer(signatures, dtype=np.uint8).reshape(-1, SIGNATURE_BYTES),
+        )
+        evaluation.results = b""
+        item = f"{evaluation.name}.open.{evaluation.disclosure}"
+        authority = papers.roster.one(Role.KEY_AUTHORITY).name
+        return self.send(item, [request], authority, evaluation.where)
+
+    def _take_revealed(self, letter: Letter) -> None:
+        evaluation = self._evaluating(letter, State.REVEALING)
+        cosines = evaluation.disclosure is Disclosure.SIMILARITY
+        (evaluation.opened,) = self._inbox.read(letter, (Cosines if cosines else RowBoxes,))
+
+    def _revealed(self) -> tuple[Evaluation, Message]:
+        """Return what the authority opened; raises RoundLost if it did not answer."""
+        evaluation, self._evaluation = self._evaluated, None
+        if evaluation.opened is None:
+            raise RoundLost(
+                "The key authority did not open a result. The round is skipped.",
+                why="it is not reachable, or ended its session",
+                fix="the next round goes on when it is there; this result is never opened again",
+            )
+        return evaluation, evaluation.opened

@@ -1,0 +1,157 @@
+"""The witness's session: computes results again, byte for byte, and signs what it found (O4).
+
+It holds no secret key of any encryption. It is shown ciphertexts, the clients' signatures over
+them, the weights of every receiver and the seeds of masks and blinds, and learns no value. What it
+keeps an aggregator from is to have something else opened than cosines and combinations: a single
+client's upload, or a combination that rests on too few (O10). Together with the key authority it
+could read every upload, like the aggregator.
+"""
+
+from __future__ import annotations
+
+import hashlib
+
+import numpy as np
+
+from crypto.errors import CryptoError
+from protocols.control import CosineSeed, Examine, RowSeeds, Witnessed
+from protocols.disclosures import Disclosure
+from protocols.errors import BadEnvelope, LedgerError, LocalProtocolError, Replay
+from protocols.groups import epoch_of
+from protocols.inbox import Letter
+from protocols.ledger import Ledger
+from protocols.messages import Message
+from protocols.papers import Papers, Where
+from protocols.roster import Role
+from protocols.sessions.base import Parcel, Session
+from protocols.sessions.table import Event
+from protocols.shown import Shown, shown_uploads
+from protocols.uploads import check_upload, products, rows, statement
+
+
+class WitnessSession(Session):
+    """WITNESS: a second pair of eyes on every result that is opened."""
+
+    def __init__(self, papers: Papers, ledger: Ledger, rounding: bytes) -> None:
+        super().__init__(papers, ledger, rounding)
+        self._epoch = -1
+        self._repeat: tuple[bytes, list[Parcel]] = (b"", [])  # digest of the last, its answer
+        self._signed: set[tuple[str, int]] = set()  # disclosure, exchange of the uploads
+
+    def receive(self, data: bytes) -> list[Parcel]:
+        """Take one envelope, return what leaves in answer.
+
+        Raises:
+            RemoteProtocolError: not authentic, a replay, or for another run.
+            LedgerError: the record could not be written; nothing leaves.
+        """
+        digest = hashlib.sha256(data).digest()
+        if digest == self._repeat[0]:
+            return self._repeat[1]
+        self.alive()
+        letter = self._inbox.open(data)
+        try:
+            replies = self._answer(letter)
+        except LedgerError as error:
+            self.die(error)
+            raise
+        except Exception as error:
+            self.die(error)
+            where = Where(letter.header.round, letter.header.exchange)
+            aggregator = self.papers.roster.one(Role.AGGREGATOR).name
+            replies = [self.refusal(error, aggregator, where)]
+        self._repeat = (digest, replies)
+        try:
+            self.commit()
+        except BaseException as error:  # whatever failed: this answer never leaves
+            self._repeat = (b"", [])
+            self.die(error)
+            raise
+        return replies
+
+    def _answer(self, letter: Letter) -> list[Parcel]:
+        if letter.item.id == "key.offer":
+            return self._take_key(letter)
+        return [self._examine(letter)]
+
+    def _take_key(self, letter: Letter) -> list[Parcel]:
+        epoch = epoch_of(letter.header.round, self.papers.policy)
+        if epoch <= self._epoch:
+            raise BadEnvelope("Keys arrived for an epoch that has its keys already (O9).")
+        self._epoch = epoch
+        self.move(Event.KEY)
+        self._keep_keys(letter)
+        return []
+
+    def _examine(self, letter: Letter) -> Parcel:
+        """Compute one Ask's results again and sign them, once for every client's upload."""
+        self.move(Event.WITNESS)
+        header, (name, _, said) = letter.header, letter.item.id.split(".")
+        disclosure = Disclosure(said)
+        if epoch_of(header.round, self.papers.policy) != self._epoch:
+            raise BadEnvelope("A result is shown under the key of another epoch (O9).")
+        seeds = CosineSeed if disclosure is Disclosure.SIMILARITY else RowSeeds
+        request, secret = self._inbox.read(letter, (Examine, seeds))
+        if not isinstance(request, Examine):
+            raise LocalProtocolError("This is nothing to examine.")
+        shown = shown_uploads(request, letter, name, disclosure, self.papers)
+        if (said, shown.source) in self._signed:
+            raise Replay("These uploads were witnessed before; a second result would be compared.")
+        uploads = self._uploads(request, shown)
+        try:
+            results = self._computed(uploads, secret, shown)
+        except CryptoError as error:
+            raise BadEnvelope(
+                "What was shown cannot be computed.",
+                why="weights rest on too few others (O10), or an upload is no ciphertext",
+            ) from error
+        size = self.papers.plan.item(f"{name}.open.{said}").dims["results"]
+        digests = statement(shown.place, request.headers, b"".join(results).ljust(size, b"\0"))
+        self._signed.add((said, shown.source))
+        facts = {
+            "cohort": header.cohort,
+            "digest": hashlib.sha256(digests).hexdigest(),
+            "disclosure": said,
+            "exchange": header.exchange,
+            "members": len(shown.members),
+            "round": header.round,
+            "survivors": len(shown.names),
+            "uploads": shown.source,
+        }
+        self.ledger.record("witness", facts)
+        signature = self.papers.me.signing.sign("witness", digests)
+        item = f"{name}.witnessed.{said}"
+        return self.send(item, [Witnessed(signature=signature)], header.sender, shown.where)
+
+    def _uploads(self, request: Examine, shown: Shown) -> dict[str, bytes]:
+        """Return ciphertexts by client, each signed by it."""
+        size, found = shown.shape.upload_bytes, {}
+        data, roster = memoryview(request.uploads), self.papers.roster
+        if any(data[len(shown.names) * size :]):
+            raise BadEnvelope("There are bytes behind the uploads.")
+        rows = np.asarray(request.signatures)
+        for place, header in enumerate(shown.headers):
+            body = bytes(data[place * size : (place + 1) * size])
+            key = roster.party(header.sender).verify
+            check_upload(header, rows[place].tobytes(), body, key)
+            found[header.sender] = body
+        return found
+
+    def _computed(self, uploads: dict[str, bytes], secret: Message, shown: Shown) -> list[bytes]:
+        papers = self.papers
+        if isinstance(secret, CosineSeed):
+            key = papers.key_of(Disclosure.SIMILARITY)
+            return products(key, uploads, secret.seed, shown.place)
+        if not isinstance(secret, RowSeeds):
+            raise LocalProtocolError("Nothing was said of how to compute this.")
+        count, key = len(uploads), papers.key_of(Disclosure.WEIGHTED_SUM)
+        table = np.asarray(secret.weights).astype(np.int64)
+        seeds = [row.tobytes() for row in np.asarray(secret.seeds)[:count]]
+        if table[count:].any() or table[:, count:].any():
+            raise BadEnvelope("Weights are shown for clients whose uploads are not.")
+        return rows(key, list(uploads.values()), table[:count, :count], seeds, papers.policy)
+
+    def die(self, error: BaseException) -> None:
+        """End the session for good; nothing but its refusal is said again."""
+        super().die(error)
+        self._repeat = (b"", [])

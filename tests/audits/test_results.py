@@ -1,0 +1,217 @@
+"""Cosines and rows in the evidence: witnessed, opened once and whole, or the step fails (O4)."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from algorithms.site import Site
+from audits.report import build_report
+from audits.verify import verify
+from protocols.disclosures import Disclosure
+from protocols.policy import PrivacyPolicy
+from tests.audits.toy_run import Bus, Lose, Toy, edit_last, entries_of, forge, lose, run_toy
+from tests.toys.weighted_sum import weighted_sum
+
+SIX = tuple(f"client-{i}" for i in range(1, 7))
+
+
+def site(name: str) -> Any:
+    """Return a site whose model and portrait are its own."""
+    rng = np.random.default_rng(int(name[-1]))
+    facts = {"weights": rng.normal(size=7), "bias": 0.5, "outputs": rng.normal(size=3)}
+    return Site(SimpleNamespace(**facts), seed=1)
+
+
+def run(policy: str | PrivacyPolicy = "pilot", losing: Lose | None = None, rounds: int = 2) -> Toy:
+    toy = weighted_sum(d=7, p=3)
+    return run_toy(policy, rounds=rounds, clients=SIX, site=site, algorithm=toy, losing=losing)
+
+
+@pytest.fixture(scope="module")
+def honest() -> Toy:
+    return run()
+
+
+def detail(toy: Toy, name: str) -> str:
+    (step,) = [s for s in verify(toy.view()).steps if s.name == name]
+    return step.detail
+
+
+@pytest.mark.parametrize("policy", ["pilot", "masks", "ckks", "unsafe_plaintext"])
+def test_an_honest_run_verifies(policy: str) -> None:
+    toy = run(policy)
+    assert verify(toy.view()).ok
+    said = detail(toy, "opened")
+    if policy == "unsafe_plaintext":
+        assert "witnessed" not in said
+    else:
+        assert "4 results of cosines or weights, each witnessed, opened once" in said
+        wanted = {"pilot": 3, "masks": 2, "ckks": 3}[policy]
+        assert detail(toy, "keys").startswith(f"{wanted} keys, each made and destroyed once; 24")
+
+
+def test_o10_the_report_says_that_weights_were_flattened(honest: Toy) -> None:
+    assert "rows of weights flattened" in detail(honest, "opened")
+    found = [f for f in build_report(honest.view()).findings if f.rule == "WEIGHTS_FLATTENED"]
+    assert len(found) == 1 and "of 12 rows" in found[0].message and found[0].severity == "info"
+    data = honest.stores["aggregator"].lines
+    assert b'"flattened":["client-' in data
+
+
+def test_o10_the_report_says_when_rows_together_cover_everybody() -> None:
+    few, many = run(rounds=4), run(rounds=6)
+    found = [
+        [f for f in build_report(toy.view()).findings if f.rule == "ROWS_RANK"]
+        for toy in (few, many)
+    ]
+    # The toy's weights stay what they are, so one round tells as much as six.
+    assert found == [[], []]
+    ranks = [e["rank"] for e in entries_of(many.stores["aggregator"].lines) if "rank" in e]
+    assert ranks == [1] * 6
+    view = forge(many, many.view(reports=False), "aggregator", edit_last("weights", rank=5))
+    (told,) = [f for f in build_report(view).findings if f.rule == "ROWS_RANK"]
+    assert "From round 6 on" in told.message and told.severity == "medium"
+
+
+def test_o30_every_role_has_its_view(honest: Toy) -> None:
+    views = {view.viewer: view.sees for view in build_report(honest.view()).views}
+    assert any("that the matrix was computed" in seen for seen in views["witness"])
+    assert any("cosines" in seen for seen in views["key_authority"])
+    for pair in ("aggregator and key authority", "witness and key authority"):
+        assert any("EVERY single message" in seen for seen in views[pair])
+
+
+@pytest.mark.parametrize(
+    ("party", "item"),
+    [
+        ("witness-1", ".witness.SIMILARITY"),
+        ("witness-1", ".witnessed.SIMILARITY"),
+        ("key-authority", ".open.SIMILARITY"),
+        ("key-authority", ".opened.SIMILARITY"),
+        ("witness-1", ".witness.WEIGHTED_SUM"),
+        ("witness-1", ".witnessed.WEIGHTED_SUM"),
+        ("key-authority", ".open.WEIGHTED_SUM"),
+        ("key-authority", ".opened.WEIGHTED_SUM"),
+    ],
+)
+def test_a_lost_result_costs_its_round_and_the_evidence_explains_it(party: str, item: str) -> None:
+    toy = run(losing=lose(party, item, round=1))
+    assert toy.lost == [1] and verify(toy.view()).ok, verify(toy.view()).steps
+    assert f"1 envelope lost with clients that vanished: {party}" in detail(toy, "receipts")
+    assert "1 round skipped" in detail(toy, "opened")
+
+
+@pytest.mark.parametrize("item", [".up.SIMILARITY", "receive.down"])
+def test_a_client_that_vanishes_is_not_in_the_result(item: str) -> None:
+    toy = run(losing=lose("client-3", item, round=1))
+    assert toy.lost == [] and verify(toy.view()).ok, verify(toy.view()).steps
+
+
+@pytest.mark.parametrize(
+    "until",
+    [
+        "train.witness.SIMILARITY",
+        "train.open.SIMILARITY",
+        "receive.witness.WEIGHTED_SUM",
+        "receive.open.WEIGHTED_SUM",
+        "receive.down",
+    ],
+)
+@pytest.mark.parametrize("delivered", [False, True])
+def test_a_run_that_was_cut_short_verifies(until: str, delivered: bool) -> None:
+    class Cut(Exception):
+        pass
+
+    bus = Bus(PrivacyPolicy.preset("pilot"), 2, SIX, site, True, weighted_sum(d=7, p=3))
+
+    def cutting(header: Any, to: str) -> bool:
+        if header.item == until and header.round == 2 and not delivered:
+            raise Cut
+        if header.round == 2 and delivered and header.exchange == cutting.number:  # type: ignore
+            raise Cut
+        if header.item == until and header.round == 2:
+            cutting.number = header.exchange  # type: ignore[attr-defined]
+        return False
+
+    cutting.number = -1  # type: ignore[attr-defined]
+    bus.lose = cutting
+    with pytest.raises(Cut):
+        bus.play(2)
+    view = bus.finish(whole=False).view()
+    assert verify(view).ok, [s for s in verify(view).steps if s.status == "FAIL"]
+
+
+# --- forged ---------------------------------------------------------------------------------------
+
+
+def failed(view: Any) -> str:
+    step = verify(view).failed
+    assert step is not None
+    return f"{step.name}: {step.detail}"
+
+
+def without(kind: str, place: int = -1) -> Any:
+    def change(entries: list[Any]) -> list[Any]:
+        numbers = [n for n, entry in enumerate(entries) if entry["kind"] == kind]
+        return [entry for n, entry in enumerate(entries) if n != numbers[place]]
+
+    return change
+
+
+def again(kind: str) -> Any:
+    def change(entries: list[Any]) -> list[Any]:
+        (*_, last) = [entry for entry in entries if entry["kind"] == kind]
+        return [*entries[:-1], last, entries[-1]]
+
+    return change
+
+
+CASES = [
+    ("witness-1", without("witness"), "witnessed by 0 of the policy's 1"),
+    ("witness-1", edit_last("witness", digest="ab" * 32), "witnessed by 0 of the policy's 1"),
+    ("witness-1", again("witness"), "witnessed twice"),
+    ("key-authority", edit_last("open", digest="ab" * 32), "witnessed by 0 of the policy's 1"),
+    ("key-authority", edit_last("open", survivors=5), "not over the uploads that had arrived"),
+    ("key-authority", edit_last("open", survivors=3), "is over 3 clients"),
+    ("key-authority", edit_last("open", uploads=1), "uploads from elsewhere"),
+    ("key-authority", edit_last("open", uploads=99), "no such exchange"),
+    ("key-authority", edit_last("open", disclosure="SIMILARITY"), "nobody asked for it"),
+    ("key-authority", edit_last("open", disclosure="SUM"), "no such exchange"),
+    ("key-authority", again("open"), "opened before"),
+    ("key-authority", without("open"), "unrecorded"),
+    ("aggregator", without("weights"), "did not record"),
+    ("aggregator", edit_last("weights", flattened=["client-9"]), "did not record"),
+    ("aggregator", edit_last("weights", receivers=5), "did not record"),
+]
+
+
+@pytest.mark.parametrize(("party", "change", "what"), CASES)
+def test_o4_a_forged_record_of_a_result_is_found(
+    honest: Toy, party: str, change: Any, what: str
+) -> None:
+    view = forge(honest, honest.view(reports=False), party, change)
+    said = failed(view)
+    assert said.startswith(("opened: ", "receipts: ", "witnesses: ")), said
+    if said.startswith("opened: "):
+        assert what in said
+
+
+def test_o4_the_policy_decides_how_many_witnesses(honest: Toy) -> None:
+    """The step itself, on a case whose policy asked for two."""
+    from audits.checks.results import results
+    from audits.steps import Case
+    from protocols.errors import EvidenceError
+
+    case = Case(honest.view(reports=False))
+    document = case.policy.document()
+    for name in (Disclosure.SIMILARITY, Disclosure.WEIGHTED_SUM):
+        for guard in document["rules"][name]:
+            if "witnesses" in guard:
+                guard["witnesses"] = 2
+    case.__dict__["policy"] = PrivacyPolicy.model_validate(document)
+    with pytest.raises(EvidenceError, match="witnessed by 1 of the policy's 2"):
+        results(case)

@@ -1,0 +1,226 @@
+"""O3 in the sessions: the aggregator gets cosines, the authority sees them and nothing else."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from crypto.similarity import Similarity
+from crypto.vectors import SKETCH_ABOVE
+from protocols.ciphers import cosine_ring
+from protocols.disclosures import Disclosure
+from protocols.envelope import Envelope
+from protocols.errors import PolicyError, Refused, RoundLost
+from protocols.guards import UnsafeClear
+from protocols.learns import COSINES, SKETCHED
+from protocols.policy import PRESETS, PrivacyPolicy
+from protocols.uploads import pairs_of
+from tests.protocols.pub import (
+    COUNTED,
+    STEP,
+    Portrait,
+    Size,
+    changed,
+    cosines,
+    pub,
+    sent,
+    swapped,
+    trained,
+)
+from tests.protocols.unveiling import looks_uniform
+
+
+def clear() -> PrivacyPolicy:
+    rules = {**PRESETS["pilot"].rules, Disclosure.SIMILARITY: (UnsafeClear(),)}
+    return PRESETS["pilot"].model_copy(update={"name": "clear", "rules": rules})
+
+
+@pytest.mark.parametrize("policy", ["pilot", "he", "masks", "ckks", "strict"])
+def test_o3_encrypted_cosines_equal_those_in_clear(policy):
+    world = pub(policy, d=40)
+    found = trained(world).similarity(Portrait)
+    assert np.abs(found - cosines(world)).max() < 1e-4
+    assert np.array_equal(found, found.T) and np.array_equal(np.diag(found), np.ones(6))
+    assert np.ptp(found) > 0.3  # a matrix of ones would not pass for it
+    assert np.array_equal(found / STEP, np.rint(found / STEP))
+
+
+def test_the_same_numbers_as_in_clear():
+    protected, bare = pub(d=40), pub(clear(), d=40)
+    seen = trained(bare).similarity(Portrait)
+    assert np.abs(trained(protected).similarity(Portrait) - seen).max() < 1e-4
+    assert [i.id for i in bare.plan.items if "SIMILARITY" in i.id] == ["train.up.SIMILARITY"]
+
+
+def test_they_come_with_a_sum_in_one_ask():
+    world = pub(form=COUNTED)
+    reply = trained(world)
+    assert np.abs(reply.similarity(Portrait) - cosines(world)).max() < 1e-4
+    assert reply.total(Size).records == world.count()
+
+
+def all_coefficients(world, product: bytes) -> np.ndarray:
+    """Return every coefficient that the authority's key gives, not only the one it reads."""
+    ring, secret = cosine_ring(), world.authority._secrets[Disclosure.SIMILARITY]
+    words, found = ring._parsed(product), []
+    q = ring.prime
+    for place in range(64):  # X^-place times the product brings coefficient `place` to the front
+        turned = np.concatenate([words[:, place:], (q - words[:, :place]) % q], axis=1)
+        found.append(ring._constant(secret.use(ring.name).decryptor, turned))
+    return np.array(found, dtype=object)
+
+
+def products_seen(world) -> list[bytes]:
+    (request,) = sent(world, "train.open.SIMILARITY")
+    header = request.header.encode(without_body=True)
+    body = world.identities["key-authority"].opening.open(header, bytes(request.body))
+    item = world.plan.item("train.open.SIMILARITY")
+    size, pairs = 92_160, 21
+    start = 2 * world.plan.dims["roster_mask"] + item.dims["upload_headers"]
+    return [body[start + i * size : start + (i + 1) * size] for i in range(pairs)]
+
+
+def test_o3_the_authority_could_read_nothing_but_the_first_coefficient():
+    world = pub(d=40)
+    matrix, q = trained(world).similarity(Portrait), cosine_ring().prime
+    rest = []
+    for (one, other), product in zip(pairs_of(world.names), products_seen(world), strict=True):
+        found = all_coefficients(world, product)
+        i, j = world.names.index(one), world.names.index(other)
+        assert abs(int(found[0]) / 2**57 - matrix[i, j]) < STEP
+        rest += [int(value) % q for value in found[1:]]
+    assert looks_uniform(rest, q)
+
+
+def test_o3_control_without_the_mask_the_coefficients_tell_of_the_vectors():
+    def bare(ring, seed):
+        return np.zeros((3, 4096), dtype=np.uint64)
+
+    with swapped(Similarity, "_mask", bare):
+        world = pub(d=40)
+        trained(world)
+        found = all_coefficients(world, products_seen(world)[0])
+    assert not looks_uniform([int(value) % cosine_ring().prime for value in found[1:]], 2**60)
+    # A mask reaches up to 2^59; 63 masked ones below 2^57 would be one case in 2^126.
+    assert max(abs(int(value)) for value in found[1:]) < 2**57
+
+
+def test_o3_no_seed_serves_two_products(monkeypatch):
+    seeds, real = [], Similarity.product
+
+    def watched(ring, key, left, right, seed):
+        seeds.append(seed)
+        return real(ring, key, left, right, seed)
+
+    monkeypatch.setattr(Similarity, "product", watched)
+    world = pub()
+    trained(world, 1)
+    trained(world, 2)
+    assert len(seeds) == 2 * 2 * 21  # two rounds; aggregator and witness; pairs with oneself
+    assert len(set(seeds)) == 2 * 21
+
+
+def test_long_vectors_are_sketched_and_the_plan_says_so():
+    d = SKETCH_ABOVE + 1
+    world = pub(d=d, clients=4, rounds=1)
+    item = world.plan.item("train.up.SIMILARITY")
+    assert item.body == 64 + 32 * 61_440
+    assert SKETCHED in world.plan.warnings and SKETCHED not in pub().plan.warnings
+    assert np.abs(trained(world).similarity(Portrait) - cosines(world)).max() < 0.03
+
+
+def test_planned_bytes_are_sent_bytes():
+    world = pub(d=2049)
+    trained(world)
+    for data in world.wire:
+        header = Envelope.decode(data).header
+        assert len(data) <= world.plan.item(header.item).bytes
+        if header.recipient not in ("roster",) and "SIMILARITY" in header.item:
+            assert len(data) == world.plan.item(header.item).bytes, header.item
+    assert world.plan.item("train.up.SIMILARITY").body == 64 + 2 * 61_440
+
+
+def test_the_plan_says_who_learns_the_matrix():
+    plan = pub().plan
+    assert COSINES in plan.warnings
+    learns = plan.item("train.up.SIMILARITY").learns
+    assert "cosines" in learns["key_authority"] and "cosines" in learns["aggregator"]
+    assert learns["other clients"] == "nothing"
+
+
+def test_a_vector_without_a_direction_is_refused_and_nothing_of_it_leaves():
+    world = pub()
+    world.sites["client-2"].direction = np.zeros(world.d)
+    with pytest.raises(Refused, match=r"client-2 refused to answer \(unfit\)"):
+        trained(world)
+    assert "train.up.SIMILARITY" not in [e.get("item") for e in world.entries("client-2")]
+    assert "open" not in world.kinds("key-authority")
+
+
+def test_o5_cosines_are_over_those_whose_answers_arrived():
+    world = pub()
+    world.lost = lambda item, sender, to: (item, sender) == ("train.up.SIMILARITY", "client-3")
+    reply = trained(world)
+    left = [n for n in world.names if n != "client-3"]
+    assert reply.answers == 5
+    assert np.abs(reply.similarity(Portrait) - cosines(world, left)).max() < 1e-4
+
+
+@pytest.mark.parametrize("part", ["witness", "witnessed", "open", "opened"])
+def test_o5_a_round_without_its_cosines_is_lost_and_the_next_one_goes_on(part):
+    world = pub()
+    world.lost = lambda item, sender, to: item == f"train.{part}.SIMILARITY"
+    with pytest.raises(RoundLost):
+        trained(world)
+    assert world.aggregator._evaluation is None and world.aggregator._uploads is None
+    opened = [e["exchange"] for e in world.entries("key-authority") if e["kind"] == "open"]
+    assert opened == ([1] if part == "opened" else [])
+    world.lost = lambda *_: False
+    assert np.abs(trained(world, 2).similarity(Portrait) - cosines(world)).max() < 1e-4
+
+
+def test_o10_too_few_answers_are_never_compared():
+    world = pub(clients=4)
+    world.lost = lambda item, sender, to: (item, sender) == ("train.up.SIMILARITY", "client-3")
+    with pytest.raises(RoundLost):
+        trained(world)
+    assert not sent(world, "train.witness.SIMILARITY")
+
+
+def test_o16_a_policy_with_a_budget_refuses_both():
+    document = PRESETS["calibrated"].document()
+    assert not {"SIMILARITY", "WEIGHTED_SUM"} & set(document["rules"])
+    for name in ("SIMILARITY", "WEIGHTED_SUM"):
+        rules = {**document["rules"], name: PRESETS["pilot"].document()["rules"][name]}
+        with pytest.raises(ValueError, match="O16"):
+            PrivacyPolicy.model_validate({**document, "rules": rules})
+
+
+@pytest.mark.parametrize(
+    "chain",
+    [
+        [{"guard": "cosine"}, {"guard": "seal"}],
+        [{"guard": "normalise"}, {"guard": "seal"}],
+        [{"guard": "normalise"}, {"guard": "cosine"}],
+        [{"guard": "clip"}, {"guard": "cosine"}, {"guard": "seal"}],
+        [
+            {"guard": "clip"},
+            {"guard": "quantise", "bits": 15},
+            {"guard": "weigh"},
+            {"guard": "seal"},
+        ],
+    ],
+)
+def test_no_other_chain_protects_directions(chain):
+    document = PRESETS["pilot"].document()
+    with pytest.raises((ValueError, PolicyError)):
+        rules = {**document["rules"], "SIMILARITY": chain}
+        PrivacyPolicy.model_validate({**document, "rules": rules})
+
+
+def test_presets_ask_for_one_witness_and_a_policy_may_ask_for_more():
+    world = pub(changed(witnesses=2))
+    assert sorted(world.witnesses) == ["witness-1", "witness-2"]
+    assert np.abs(trained(world).similarity(Portrait) - cosines(world)).max() < 1e-4
+    assert len(sent(world, "train.witnessed.SIMILARITY")) == 2
+    assert sorted(pub().witnesses) == ["witness-1"]

@@ -1,0 +1,217 @@
+"""Cosines and rows across kills: every party is kept and taken up again after every delivery."""
+
+from __future__ import annotations
+
+from copy import copy
+
+import numpy as np
+import pytest
+
+from crypto.samplers import entropy
+from protocols.envelope import Envelope
+from protocols.ledger import Ledger
+from protocols.sessions.keeping import StateKeeper
+from protocols.sessions.revealing import RevealingSession
+from tests.protocols.pub import (
+    COUNTED,
+    GRID,
+    Model,
+    Portrait,
+    Size,
+    cosines,
+    even,
+    hand_out,
+    models,
+    pub,
+    received,
+    sent,
+    trained,
+)
+from tests.protocols.wire import World
+
+
+class Drawer:
+    """A safe in memory."""
+
+    def __init__(self) -> None:
+        self.key, self.pieces = entropy(32), {}
+
+    def put(self, name: str, data: bytes) -> None:
+        self.pieces[name] = data
+
+    def get(self, name: str) -> bytes | None:
+        return self.pieces.get(name)
+
+    def drop(self, name: str) -> None:
+        self.pieces.pop(name, None)
+
+    def names(self):
+        return list(self.pieces)
+
+
+class Killed(World):
+    """Everybody is killed after every delivery, and goes on from what was kept."""
+
+    kills = 0
+
+    def keep(self) -> None:
+        self.safes = {name: Drawer() for name in self.stores}
+        for name in self.stores:
+            session = self.session(name)
+            session.keeper = self.keeper(name, session.papers)
+            session.commit()
+
+    def keeper(self, name: str, papers) -> StateKeeper:
+        site = self.sites.get(name)
+        if site is not None:
+            site.memory, site.draws = {}, {}
+        learning = name in self.sites or name == "aggregator"
+        return StateKeeper(self.safes[name], papers, self.form if learning else None, site)
+
+    def deliver(self, parcel):
+        answers = super().deliver(parcel)
+        if hasattr(self, "safes") and self.session(parcel.to).state != "CLOSED":
+            self.kill(parcel.to)
+        return answers
+
+    def kill(self, name: str) -> None:
+        before = self.session(name)
+        papers = copy(before.papers)
+        papers.he_key = papers.pairs = None
+        papers.keys = {}
+        store, run = self.stores[name], self.run
+
+        def reopen(facts):
+            clock = lambda: "2026-01-01"  # noqa: E731
+            return Ledger.take_up(name, run, store, clock, found=store.lines, facts=facts)
+
+        taken = self.keeper(name, papers).restore(type(before), reopen)
+        self.kills += 1
+        if name in self.clients:
+            self.clients[name] = taken
+        elif name in self.witnesses:
+            self.witnesses[name] = taken
+        elif name == "aggregator":
+            self.aggregator = taken
+        else:
+            self.authority = taken
+
+
+@pytest.mark.parametrize("form", ["pub", "counted"])
+@pytest.mark.parametrize("policy", ["pilot", "masks"])
+def test_a_party_that_is_killed_after_every_delivery_goes_on(form, policy, monkeypatch):
+    monkeypatch.setattr("tests.protocols.pub.World", Killed)
+    facts = {"form": COUNTED} if form == "counted" else {}
+    world = pub(policy, **facts)
+    world.keep()
+    reply = trained(world)
+    assert np.abs(reply.similarity(Portrait) - cosines(world)).max() < 1e-4
+    if form == "counted":
+        assert reply.total(Size).records == world.count()
+    mixture = reply.weighted(Model, even(6))
+    hand_out(world, mixture)
+    assert np.abs(received(world) - mixture._table / 128 @ models(world)).max() < GRID
+    assert world.kills > 15 and set(world.authority._secrets)
+
+
+STEPS = (
+    "train.witness.SIMILARITY",
+    "train.open.SIMILARITY",
+    "receive.witness.WEIGHTED_SUM",
+    "receive.open.WEIGHTED_SUM",
+)
+
+
+@pytest.mark.parametrize("step", STEPS)
+@pytest.mark.parametrize("answered", [False, True])
+def test_an_aggregator_killed_while_a_result_is_opened_opens_the_same(step, answered, monkeypatch):
+    """Before or after the other party answered, the same bytes go out; nothing else is opened."""
+    monkeypatch.setattr("tests.protocols.pub.World", Killed)
+    world = pub()
+    world.keep()
+    done = []
+
+    def due(parcel) -> bool:
+        if Envelope.decode(parcel.data).header.item != step or done:
+            return False
+        done.append(True)
+        return True
+
+    def pump(self, outgoing, until=None):
+        """Go on as after a kill whenever an envelope of the step was about to leave."""
+        outgoing = list(outgoing)
+        while outgoing:
+            here = [p for p in outgoing if due(p)]
+            if here:
+                before = [p.data for p in outgoing]
+                if answered:
+                    for parcel in here:
+                        self.deliver(parcel)  # its answer is lost with the aggregator
+                self.kill("aggregator")
+                assert self.aggregator.under_way == "ask"
+                outgoing = self.aggregator.go_on()
+                assert [p.data for p in outgoing] == before
+                continue
+            for parcel in outgoing:
+                for answer in self.deliver(parcel):
+                    self.aggregator.receive(answer.data)
+            outgoing = self.aggregator.advance()
+        return []
+
+    monkeypatch.setattr(Killed, "pump", pump)
+    reply = trained(world)
+    matrix = reply.similarity(Portrait)
+    assert np.abs(matrix - cosines(world)).max() < 1e-4
+    mixture = reply.weighted(Model, even(6))
+    hand_out(world, mixture)
+    assert done and np.abs(received(world) - mixture._table / 128 @ models(world)).max() < GRID
+    opened = [e["disclosure"] for e in world.entries("key-authority") if e["kind"] == "open"]
+    assert opened == ["SIMILARITY", "WEIGHTED_SUM"]
+    assert len({e.encode() for e in sent(world, step)}) == 1
+
+
+def test_a_reply_that_was_kept_is_as_good_as_the_one_that_came(monkeypatch):
+    monkeypatch.setattr("tests.protocols.pub.World", Killed)
+    world = pub()
+    world.keep()
+    came = trained(world)
+    world.kill("aggregator")
+    ((name, kept),) = world.aggregator.keeper.outcomes()
+    assert name == "train" and kept.answers == 6
+    assert np.array_equal(kept.similarity(Portrait), came.similarity(Portrait))
+    mixture = kept.weighted(Model, even(6))
+    hand_out(world, mixture)
+    assert np.abs(received(world) - mixture._table / 128 @ models(world)).max() < GRID
+
+
+@pytest.mark.parametrize("disclosure", ["SIMILARITY", "WEIGHTED_SUM"])
+def test_an_authority_killed_after_its_record_opens_that_result_and_no_other(
+    disclosure, monkeypatch
+):
+    monkeypatch.setattr("tests.protocols.pub.World", Killed)
+    world = pub()
+    world.keep()
+    real, killed = RevealingSession._results, []
+
+    def results(session, request, shown, said, name):
+        if str(said) == disclosure and not killed:
+            killed.append(True)
+            raise KeyboardInterrupt
+        return real(session, request, shown, said, name)
+
+    def deliver(self, parcel):
+        try:
+            return Killed.deliver(self, parcel)
+        except KeyboardInterrupt:
+            self.kill("key-authority")
+            return Killed.deliver(self, parcel)
+
+    monkeypatch.setattr(RevealingSession, "_results", results)
+    world.deliver = deliver.__get__(world)
+    reply = trained(world)
+    assert np.abs(reply.similarity(Portrait) - cosines(world)).max() < 1e-4
+    mixture = reply.weighted(Model, even(6))
+    hand_out(world, mixture)
+    assert killed and np.abs(received(world) - mixture._table / 128 @ models(world)).max() < GRID
+    opened = [e["disclosure"] for e in world.entries("key-authority") if e["kind"] == "open"]
+    assert opened == ["SIMILARITY", "WEIGHTED_SUM"]
