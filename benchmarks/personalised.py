@@ -15,7 +15,7 @@ import json
 import os
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from pathlib import Path
 from typing import Any
@@ -142,16 +142,16 @@ def rows(table: str) -> dict[str, Settings]:
     return dict(tables[table]())
 
 
-def measure(table: str, label: str, seed: int, data: str, policy: str) -> dict[str, Any]:
-    """Run one row with one seed."""
+def measure(facts: Settings, settings: Settings, data: str) -> dict[str, Any]:
+    """Run one row with one seed; `facts` are its table, row, seed and policy."""
     os.environ["OMP_NUM_THREADS"] = "1"
     from protocols.errors import Refused
     from secure_fgl.config import Config
     from secure_fgl.federation import Federation
 
     document: dict[str, Any] = {}
-    changes = {**rows(table)[label], "data.root": data, "seed": seed, "policy": policy}
-    for key, value in {**changes, "resume": False}.items():
+    run = {"data.root": data, "seed": facts["seed"], "policy": facts["policy"], "resume": False}
+    for key, value in {**settings, **run}.items():
         *path, last = key.split(".")
         place = document
         for part in path:
@@ -159,21 +159,14 @@ def measure(table: str, label: str, seed: int, data: str, policy: str) -> dict[s
         place[last] = value
     with tempfile.TemporaryDirectory() as folder:
         try:
-            run = Federation.from_config(Config.parse(document)).run(Path(folder) / "run")
+            result = Federation.from_config(Config.parse(document)).run(Path(folder) / "run").result
         except Refused as refused:  # a client's numbers were no longer finite
-            facts = {"table": table, "row": label, "seed": seed, "policy": policy}
             return {**facts, "metrics": {}, "references": {}, "diverged": str(refused)}
-        kept = ("metrics", "references", "wall_s", "protect_s", "bytes_up", "model_sha256")
-        return {
-            "table": table,
-            "row": label,
-            "seed": seed,
-            "policy": policy,
-            **{name: run.result[name] for name in kept},
-        }
+    kept = ("metrics", "references", "wall_s", "protect_s", "bytes_up", "model_sha256")
+    return {**facts, **{name: result[name] for name in kept}}
 
 
-def run(options: argparse.Namespace) -> None:
+def run(options: argparse.Namespace, rows: Callable[[str], dict[str, Settings]]) -> None:
     """Run what FILE does not hold yet."""
     out, done = Path(options.out), set()
     if out.exists():
@@ -181,13 +174,13 @@ def run(options: argparse.Namespace) -> None:
             found = json.loads(line)
             done.add((found["table"], found["row"], found["seed"]))
     wanted = [
-        (options.table, label, seed)
-        for seed in range(1, options.seeds + 1)
-        for label in rows(options.table)
+        ({"table": options.table, "row": label, "seed": seed, "policy": options.policy}, settings)
+        for seed in range(options.first, options.first + options.seeds)
+        for label, settings in rows(options.table).items()
         if (options.table, label, seed) not in done and all(part in label for part in options.only)
     ]
     with ProcessPoolExecutor(options.jobs) as pool:
-        jobs = [pool.submit(measure, *job, options.data, options.policy) for job in wanted]
+        jobs = [pool.submit(measure, *job, options.data) for job in wanted]
         for number, job in enumerate(as_completed(jobs), 1):
             found = job.result()
             with out.open("a", encoding="utf-8") as file:
@@ -225,19 +218,26 @@ def _cell(values: list[Any], digits: int = 4) -> str:
     return f"{np.mean(numbers):.{digits}f} ± {spread:.{digits}f}{missing}"
 
 
-def main(arguments: Mapping[str, Any] | None = None) -> None:
-    """Read the command line."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
+def main(document: str, rows: Callable[[str], dict[str, Settings]], policy: str) -> None:
+    """Read the command line of a script with tables like these.
+
+    Args:
+        document: the script's docstring.
+        rows: from a table's name to its rows, label and settings.
+        policy: what is run under if nothing else is said.
+    """
+    parser = argparse.ArgumentParser(description=document.splitlines()[0])
     verbs = parser.add_subparsers(required=True)
     runs = verbs.add_parser("run")
     runs.add_argument("table")
     runs.add_argument("--data", required=True)
     runs.add_argument("--out", required=True)
     runs.add_argument("--seeds", type=int, default=5)
+    runs.add_argument("--first", type=int, default=1, help="the first of the seeds")
     runs.add_argument("--jobs", type=int, default=2)
-    runs.add_argument("--policy", default="masks")
+    runs.add_argument("--policy", default=policy)
     runs.add_argument("--only", nargs="*", default=[])
-    runs.set_defaults(do=run)
+    runs.set_defaults(do=lambda options: run(options, rows))
     shows = verbs.add_parser("show")
     shows.add_argument("file")
     shows.set_defaults(do=show)
@@ -246,4 +246,4 @@ def main(arguments: Mapping[str, Any] | None = None) -> None:
 
 
 if __name__ == "__main__":
-    main()
+    main(str(__doc__), rows, "masks")

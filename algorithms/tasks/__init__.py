@@ -6,9 +6,9 @@ classifiers and rating predictors. Frameworks (torch) live in the tasks' own fil
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol, get_args
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, get_args, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
@@ -19,7 +19,18 @@ from protocols.messages import SumMessage
 if TYPE_CHECKING:
     from algorithms.site import Site
 
-__all__ = ["Batch", "DataSpec", "Kind", "Mixed", "Predictions", "Split", "Task", "Weights"]
+__all__ = [
+    "Batch",
+    "DataSpec",
+    "Fitted",
+    "Kind",
+    "MaskedTask",
+    "Mixed",
+    "Predictions",
+    "Split",
+    "Task",
+    "Weights",
+]
 
 Weights = npt.NDArray[np.float32]
 """Parameters, shape (d,), in the task's documented order: the base first, then the head."""
@@ -201,3 +212,50 @@ class Task(Protocol):
 
     def score(self, predictions: Predictions, site: Site) -> SumMessage:
         """What `scoring` counts over the site's validation and test records."""
+
+
+class Fitted(NamedTuple):
+    """What masked training leaves at its client.
+
+    Attributes:
+        weights: w, shape (d,).
+        masks: m, shape (d,); entries of biases are as they were given.
+        moments: what the optimiser remembers, arrays by name; empty if it remembers nothing.
+    """
+
+    weights: Weights
+    masks: Weights
+    moments: dict[str, npt.NDArray[np.float32]]
+
+
+@runtime_checkable
+class MaskedTask(Task, Protocol):
+    """A task whose weight matrices can be masked and which embeds graphs, as FED-PUB needs it."""
+
+    @property
+    def width(self) -> int:
+        """Entries of an embedding, p."""
+
+    def fit_masked(
+        self,
+        weights: Weights,
+        masks: Weights,
+        site: Site,
+        *,
+        epochs: int,
+        l1: float = 0.0,
+        l2: float = 0.0,
+        moments: Mapping[str, npt.NDArray[np.float32]] | None = None,
+    ) -> Fitted:
+        """Weights w and masks m after `epochs` passes over the training records.
+
+        The loss is that of the model w * m, plus l1 |m|_1 + l2 |w - weights|_2^2; both are trained
+        alike. Biases have no mask. The optimiser goes on from `moments`, or starts anew. A site
+        without training records returns copies.
+        """
+
+    def embed(self, weights: Weights, graph: Any) -> Predictions:
+        """Hidden activations below the head, before their ReLU, for every node of a graph, (N, p).
+
+        `graph` is public; it lies at no site. A model of a single layer gives its outputs.
+        """

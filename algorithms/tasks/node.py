@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
@@ -15,7 +16,7 @@ from algorithms import nn
 from algorithms.nn._sparse import Features, Propagation, Sparse, propagation
 from algorithms.scores.accuracy import SCORING, Score
 from algorithms.site import Site
-from algorithms.tasks import DataSpec, Predictions, Split
+from algorithms.tasks import DataSpec, Fitted, Predictions, Split, Weights, _masked
 from algorithms.tasks._flat import FlatTask, Numbers, Optimiser
 
 __all__ = ["GraphLike", "NodeData", "NodeTask"]
@@ -182,6 +183,67 @@ class NodeTask(FlatTask):
                 "score what `predict` returned for the same site"
             )
         return SCORING.count(predictions, data.y.numpy(), data.val.numpy(), data.test.numpy())
+
+    @property
+    def width(self) -> int:
+        """Entries of an embedding: the hidden width, or the classes if there is no hidden layer."""
+        _, classes, hidden, _, _ = self._shape
+        module = self._build()
+        return classes if _masked.below(module) is module else hidden
+
+    def fit_masked(
+        self,
+        weights: Weights,
+        masks: Weights,
+        site: Site,
+        *,
+        epochs: int,
+        l1: float = 0.0,
+        l2: float = 0.0,
+        moments: Mapping[str, npt.NDArray[np.float32]] | None = None,
+    ) -> Fitted:
+        """Weights and masks after `epochs` passes, float32 (d,) each; see `MaskedTask`.
+
+        Weight decay acts on the weights, as in `fit`, and not on the masks.
+
+        Raises:
+            ValueError: `epochs` or a penalty is negative, or weights, masks or data do not fit.
+            FloatingPointError: training diverged to NaN or infinity.
+        """
+        if epochs < 0 or l1 < 0.0 or l2 < 0.0 or masks.shape != weights.shape:
+            raise ValueError(
+                "epochs, l1 and l2 must be 0 or more, and there is one mask for each weight"
+            )
+        if site.training is not None:
+            self.check_training(site.training.unit)  # refuses: neighbours share their records
+        model = _masked.Masked(self._load(weights, site), masks)
+        rng = site.generator("fit")
+        draws = torch.Generator().manual_seed(int(rng.integers(2**63)))
+        weighing, masking = list(model.inner.parameters()), list(model.masks)
+        steps = self._stepper(weighing)
+        steps.add_param_group({"params": masking, "weight_decay": 0.0})
+        if moments:
+            _masked.go_on(steps, moments)
+        for _ in range(epochs if site.count else 0):
+            for records in self._pass(site.data, rng):
+                steps.zero_grad()
+                outputs = self._outputs(model, site.data, records, draws, True)
+                loss = self._loss(outputs, site.data, records) + model.penalty(l1, l2)
+                loss.backward()  # type: ignore[no-untyped-call]
+                steps.step()
+        self._finite([*weighing, *masking])
+        return Fitted(*model.flat(), _masked.moments(steps))
+
+    def embed(self, weights: Weights, graph: GraphLike) -> Predictions:
+        """Hidden activations below the head, before their ReLU, float32 (N, p).
+
+        Raises:
+            ValueError: weights or graph do not fit the model.
+        """
+        data = NodeData.from_graph(graph)
+        module = _masked.below(self._load(weights, Site(data, seed=0)))
+        with torch.no_grad():
+            return self._numbers(self._outputs(module, data, None, torch.Generator(), False))
 
     def _build(self) -> nn.GraphModel:
         return self._file.build(*self._shape)
