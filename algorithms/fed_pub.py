@@ -20,7 +20,8 @@ Where this departs from the paper and from the authors' code:
   sinks by `lr` in each step, under any lambda1 above its slope. The pull of lambda2 is zero at
   theta'_i, where every round begins: with one full-batch step a round it does nothing.
 * As in the authors' code, masks below lambda1 count as zero wherever the model is used, and the
-  portrait is taken from there; and the optimiser remembers its moments from round to round.
+  portrait is taken from there. Their optimiser remembers its moments from round to round; here
+  that is the model's `keep_moments`.
 """
 
 from __future__ import annotations
@@ -152,7 +153,7 @@ def _check(tau: float, top: int | None, lambda1: float, lambda2: float) -> None:
 class Personal:
     """What one client does; the attributes are options of `fed_pub`.
 
-    A site's memory holds theta'_i as "received", theta_i as "trained", "masks" and "moments".
+    A site's memory holds theta'_i as "received", theta_i as "trained", and "masks".
     """
 
     task: MaskedTask
@@ -160,7 +161,6 @@ class Personal:
     lambda1: float
     l1: float
     l2: float
-    keep_moments: bool
 
     def start(self, site: Site, given: Message | None) -> Weights:
         """Return theta'_i, (d,); before anything was received, the starting weights of the seed."""
@@ -180,19 +180,16 @@ class Personal:
         return weights * np.where(np.abs(mu) < self.lambda1, np.float32(0), mu)
 
     def fit(self, site: Site, given: Go) -> Weights:
-        """Train, remember masks and moments, and return theta_i, (d,)."""
-        theta, mu, moments = self.task.fit_masked(
+        """Train, remember the masks, and return theta_i, (d,)."""
+        theta, mu = self.task.fit_masked(
             self.start(site, given),
             self.masks(site),
             site,
             epochs=self.epochs,
             l1=self.l1,
             l2=self.l2,
-            moments=site.memory.get("moments"),
         )
         site.memory.update(trained=theta, masks=mu)
-        if self.keep_moments:
-            site.memory["moments"] = moments
         return theta
 
     def portrait(self, site: Site, given: Go, weights: Weights) -> Array:
@@ -212,7 +209,6 @@ def fed_pub(
     lambda1: float = 0.0,
     lambda2: float = 0.001,
     official_quirk: bool = False,
-    keep_moments: bool = True,
 ) -> Algorithm[Go]:
     """Return FED-PUB for a task.
 
@@ -229,9 +225,6 @@ def fed_pub(
             is a single step.
         official_quirk: penalties without gradients, as in the authors' code; lambda1 is then only
             the size below which a mask counts as zero.
-        keep_moments: let each client's optimiser remember its moments from round to round, as in
-            the authors' code; they never leave. Otherwise it starts anew, as in the other
-            algorithms here.
 
     Raises:
         ValueError: an option is out of range, or the task knows no masks.
@@ -243,7 +236,7 @@ def fed_pub(
             f"of a random graph: it needs a node task, and this is a {task.spec.task} task"
         )
     l1, l2 = (0.0, 0.0) if official_quirk else (lambda1, lambda2)
-    client = Personal(task, epochs, lambda1, l1, l2, keep_moments)
+    client = Personal(task, epochs, lambda1, l1, l2)
 
     def init(rng: np.random.Generator) -> Go:
         return Go(step=0, seed=int(rng.integers(2**31)))

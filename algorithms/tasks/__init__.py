@@ -6,7 +6,7 @@ classifiers and rating predictors. Frameworks (torch) live in the tasks' own fil
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, get_args, runtime_checkable
 
@@ -220,12 +220,10 @@ class Fitted(NamedTuple):
     Attributes:
         weights: w, shape (d,).
         masks: m, shape (d,); entries of biases are as they were given.
-        moments: what the optimiser remembers, arrays by name; empty if it remembers nothing.
     """
 
     weights: Weights
     masks: Weights
-    moments: dict[str, npt.NDArray[np.float32]]
 
 
 @runtime_checkable
@@ -245,13 +243,11 @@ class MaskedTask(Task, Protocol):
         epochs: int,
         l1: float = 0.0,
         l2: float = 0.0,
-        moments: Mapping[str, npt.NDArray[np.float32]] | None = None,
     ) -> Fitted:
         """Weights w and masks m after `epochs` passes over the training records.
 
         The loss is that of the model w * m, plus l1 |m|_1 + l2 |w - weights|_2^2; both are trained
-        alike. Biases have no mask. The optimiser goes on from `moments`, or starts anew. A site
-        without training records returns copies.
+        alike. Biases have no mask. A site without training records returns copies.
         """
 
     def embed(self, weights: Weights, graph: Any) -> Predictions:

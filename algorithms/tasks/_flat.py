@@ -14,7 +14,7 @@ from torch.nn.utils import parameters_to_vector, vector_to_parameters
 
 from algorithms.private import COUPLED, UnsupportedTraining
 from algorithms.site import Site
-from algorithms.tasks import Batch, DataSpec, Mixed, Predictions, Weights, _private
+from algorithms.tasks import Batch, DataSpec, Mixed, Predictions, Weights, _moments, _private
 from protocols.messages import SumMessage
 
 __all__ = ["FlatTask", "Optimiser"]
@@ -26,9 +26,8 @@ Numbers = npt.NDArray[np.int64]
 class FlatTask(ABC):
     """A torch model and its training, behind flat float32 vectors.
 
-    The optimiser starts anew in every fit, so nothing of it survives a round or travels. The same
-    weights, site and draws give the same bits for one number of torch threads, which is the
-    caller's to set.
+    Nothing of the optimiser ever travels. The same weights, site and draws give the same bits for
+    one number of torch threads, which is the caller's to set.
 
     Args:
         spec: what is known of the data in public.
@@ -37,6 +36,9 @@ class FlatTask(ABC):
             Hutter, ICLR 2019), in the gradient under ``sgd``; at least 0.
         optimiser: what `fit` steps with. `gradient` and `mixed` are for plain gradient descent.
         batch: records in a batch; None takes all training records at once.
+        keep_moments: whether what an ``adamw`` optimiser remembers stays in the site's memory, as
+            "moments", from one fit to the next; otherwise it starts anew in every fit. In rounds of
+            a single step one that starts anew moves every weight by a full lr.
 
     Raises:
         ValueError: an option is out of range.
@@ -50,16 +52,14 @@ class FlatTask(ABC):
         weight_decay: float,
         optimiser: Optimiser = "adamw",
         batch: int | None = None,
+        keep_moments: bool = False,
     ) -> None:
         if lr <= 0.0 or weight_decay < 0.0 or (batch is not None and batch < 1):
-            raise ValueError(
-                "a training option is out of range; needed are lr > 0, weight_decay >= 0, "
-                "batch >= 1"
-            )
+            raise ValueError("out of range; needed are lr > 0, weight_decay >= 0, batch >= 1")
         if optimiser not in ("adamw", "sgd"):
             raise ValueError(f"no optimiser is called {optimiser!r}; known are adamw and sgd")
         self._spec, self._lr, self._weight_decay = spec, lr, weight_decay
-        self._optimiser, self._batch = optimiser, batch
+        self._optimiser, self._batch, self._keeps = optimiser, batch, keep_moments
         module = self._build()
         self._size = sum(p.numel() for p in module.parameters())
         self._base = self._size - sum(p.numel() for p in self._head(module))
@@ -172,13 +172,15 @@ class FlatTask(ABC):
         rng = site.generator("fit")
         draws = torch.Generator().manual_seed(int(rng.integers(2**63)))
         parameters = list(module.parameters())
+        steps = self._stepper(parameters)
+        if self._keeps:
+            _moments.recall(steps, site)
         if (noised := self._noised(module, site)) is not None:
-            _private.descend(noised, parameters, self._stepper(parameters), pull)
-            return self._finite(parameters)
+            _private.descend(noised, parameters, steps, pull)
+            return self._left(steps, parameters, site)
         if site.count == 0:
             return weights.copy()
         start = [parameter.detach().clone() for parameter in parameters] if pull else []
-        steps = self._stepper(parameters)
         for _ in range(epochs):
             for records in self._pass(site.data, rng):
                 steps.zero_grad()
@@ -188,6 +190,13 @@ class FlatTask(ABC):
                     if parameter.grad is not None:
                         parameter.grad.add_(parameter.detach() - before, alpha=pull)
                 steps.step()
+        return self._left(steps, parameters, site)
+
+    def _left(
+        self, steps: torch.optim.Optimizer, parameters: list[torch.nn.Parameter], site: Site
+    ) -> Weights:
+        if self._keeps:
+            _moments.remember(steps, site)
         return self._finite(parameters)
 
     def _finite(self, parameters: list[torch.nn.Parameter]) -> Weights:

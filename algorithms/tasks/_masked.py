@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -15,9 +14,7 @@ from torch.nn.utils import parameters_to_vector, vector_to_parameters
 from algorithms.nn._stack import Stack
 from algorithms.tasks import Weights
 
-__all__ = ["Masked", "below", "go_on", "matrices", "moments"]
-
-Moments = dict[str, npt.NDArray[np.float32]]
+__all__ = ["Masked", "below", "matrices"]
 
 
 def below(module: torch.nn.Module) -> torch.nn.Module:
@@ -76,22 +73,3 @@ class Masked(torch.nn.Module):
         masks = self._given.copy()
         masks[matrices(self.inner)] = parameters_to_vector(self.masks).detach().numpy()
         return weights, masks
-
-
-def moments(steps: torch.optim.Optimizer) -> Moments:
-    """Return what an optimiser remembers, arrays by place and name; SGD remembers nothing."""
-    return {
-        f"{place}.{name}": value.detach().numpy()
-        for place, facts in steps.state_dict()["state"].items()
-        for name, value in facts.items()
-        if isinstance(value, Tensor)
-    }
-
-
-def go_on(steps: torch.optim.Optimizer, kept: Mapping[str, npt.NDArray[np.float32]]) -> None:
-    """Let an optimiser remember what `moments` returned for one of the same parameters."""
-    state: dict[int, dict[str, Tensor]] = {}
-    for key, value in kept.items():
-        place, name = key.split(".")
-        state.setdefault(int(place), {})[name] = torch.tensor(value)
-    steps.load_state_dict({**steps.state_dict(), "state": state})

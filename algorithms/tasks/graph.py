@@ -196,7 +196,7 @@ class GraphTask(FlatTask):
         hidden: width of the hidden layers.
         layers: number of rounds of message passing.
         dropout: rate on hidden layers, in [0, 1).
-        lr, weight_decay, optimiser, batch: see `FlatTask`.
+        lr, weight_decay, optimiser, batch, keep_moments: see `FlatTask`.
 
     Raises:
         ValueError: the data is not a graph task, the model is unknown or an option is out of range.
@@ -214,6 +214,7 @@ class GraphTask(FlatTask):
         weight_decay: float = 5e-4,
         optimiser: Optimiser = "adamw",
         batch: int | None = 64,
+        keep_moments: bool = False,
     ) -> None:
         if spec.task != "graph":
             raise ValueError(f"GraphTask needs a graph task; {spec.name!r} is a {spec.task!r} task")
@@ -225,7 +226,14 @@ class GraphTask(FlatTask):
         self._file = nn.model(model, "graph")
         self._shape = (spec.features, spec.classes, hidden, layers, dropout)
         self._ranking = Ranking(spec.classes) if spec.multilabel else None
-        super().__init__(spec, lr=lr, weight_decay=weight_decay, optimiser=optimiser, batch=batch)
+        super().__init__(
+            spec,
+            lr=lr,
+            weight_decay=weight_decay,
+            optimiser=optimiser,
+            batch=batch,
+            keep_moments=keep_moments,
+        )
 
     @property
     def scoring(self) -> Scoring:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
@@ -16,7 +15,7 @@ from algorithms import nn
 from algorithms.nn._sparse import Features, Propagation, Sparse, propagation
 from algorithms.scores.accuracy import SCORING, Score
 from algorithms.site import Site
-from algorithms.tasks import DataSpec, Fitted, Predictions, Split, Weights, _masked
+from algorithms.tasks import DataSpec, Fitted, Predictions, Split, Weights, _masked, _moments
 from algorithms.tasks._flat import FlatTask, Numbers, Optimiser
 
 __all__ = ["GraphLike", "NodeData", "NodeTask"]
@@ -137,8 +136,8 @@ class NodeTask(FlatTask):
         hidden: width of the hidden layers.
         layers: number of layers (hops, for SGC).
         dropout: rate on hidden layers, in [0, 1).
-        lr, weight_decay, optimiser, batch: see `FlatTask`; 5e-4 as in Kipf and Welling (2017), who
-            apply it to the first layer.
+        lr, weight_decay, optimiser, batch, keep_moments: see `FlatTask`; 5e-4 as in Kipf and
+            Welling (2017), who apply it to the first layer.
 
     Raises:
         ValueError: the data is not a node task, the model is unknown or an option is out of range.
@@ -158,6 +157,7 @@ class NodeTask(FlatTask):
         weight_decay: float = 5e-4,
         optimiser: Optimiser = "adamw",
         batch: int | None = None,
+        keep_moments: bool = False,
     ) -> None:
         if spec.task != "node":
             raise ValueError(f"NodeTask needs a node task; {spec.name!r} is a {spec.task!r} task")
@@ -168,7 +168,14 @@ class NodeTask(FlatTask):
             )
         self._file = nn.model(model, "node")
         self._shape = (spec.features, spec.classes, hidden, layers, dropout)
-        super().__init__(spec, lr=lr, weight_decay=weight_decay, optimiser=optimiser, batch=batch)
+        super().__init__(
+            spec,
+            lr=lr,
+            weight_decay=weight_decay,
+            optimiser=optimiser,
+            batch=batch,
+            keep_moments=keep_moments,
+        )
 
     def score(self, predictions: Predictions, site: Site) -> Score:
         """Correct and all nodes of the validation and the test split.
@@ -200,7 +207,6 @@ class NodeTask(FlatTask):
         epochs: int,
         l1: float = 0.0,
         l2: float = 0.0,
-        moments: Mapping[str, npt.NDArray[np.float32]] | None = None,
     ) -> Fitted:
         """Weights and masks after `epochs` passes, float32 (d,) each; see `MaskedTask`.
 
@@ -222,8 +228,8 @@ class NodeTask(FlatTask):
         weighing, masking = list(model.inner.parameters()), list(model.masks)
         steps = self._stepper(weighing)
         steps.add_param_group({"params": masking, "weight_decay": 0.0})
-        if moments:
-            _masked.go_on(steps, moments)
+        if self._keeps:
+            _moments.recall(steps, site)
         for _ in range(epochs if site.count else 0):
             for records in self._pass(site.data, rng):
                 steps.zero_grad()
@@ -232,7 +238,9 @@ class NodeTask(FlatTask):
                 loss.backward()  # type: ignore[no-untyped-call]
                 steps.step()
         self._finite([*weighing, *masking])
-        return Fitted(*model.flat(), _masked.moments(steps))
+        if self._keeps:
+            _moments.remember(steps, site)
+        return Fitted(*model.flat())
 
     def embed(self, weights: Weights, graph: GraphLike) -> Predictions:
         """Hidden activations below the head, before their ReLU, float32 (N, p).

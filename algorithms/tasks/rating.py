@@ -38,7 +38,7 @@ class RatingTask(FlatTask):
         layers: number of graph layers, where the model has them.
         dropout: rate on hidden layers, in [0, 1), where the model has them.
         inputs: what a graph model is told of a node, see `algorithms.nn._ratings.Inputs`.
-        lr, weight_decay, optimiser, batch: see `FlatTask`.
+        lr, weight_decay, optimiser, batch, keep_moments: see `FlatTask`.
 
     Raises:
         ValueError: the data has no ratings, the model is unknown or an option is out of range.
@@ -56,6 +56,7 @@ class RatingTask(FlatTask):
         weight_decay: float = 5e-4,
         optimiser: Optimiser = "adamw",
         batch: int | None = None,
+        keep_moments: bool = False,
         inputs: Inputs = "degree",
     ) -> None:
         if spec.task != "rating":
@@ -80,6 +81,7 @@ class RatingTask(FlatTask):
             "weight_decay": weight_decay,
             "optimiser": optimiser,
             "batch": batch,
+            "keep_moments": keep_moments,
         }
         self._range = spec.highest - spec.lowest
         self._scoring = Errors(spec.lowest, spec.highest)
@@ -113,9 +115,15 @@ class RatingTask(FlatTask):
         """Weights after `epochs` passes, float32 (d,), see `FlatTask.fit`.
 
         Raises:
-            ValueError: `epochs` or `pull` is negative, or weights or data do not fit the model.
+            ValueError: `epochs` or `pull` is negative, weights or data do not fit the model, or
+                there is a pull and moments are kept.
             FloatingPointError: training diverged to NaN or infinity.
         """
+        if pull > 0.0 and self._keeps:
+            raise ValueError(
+                "a rating task keeps moments of its own rows only, and a pull moves all; turn off "
+                "keep_moments or the pull"
+            )
         near = self._near(site, weights)
         if near is None or site.count == 0:
             return super().fit(weights, site, epochs=epochs, pull=pull)

@@ -39,7 +39,7 @@ def memories(sites: list[Site], name: str) -> Any:
 
 def lively() -> Any:
     """Return a task whose clients have come apart after two rounds."""
-    return task(lr=0.1, optimiser="adamw")
+    return task(lr=0.1, optimiser="adamw", keep_moments=True)
 
 
 def rounds(number: int, sites: list[Site], model: Any = None, **options: Any) -> Played:
@@ -258,11 +258,11 @@ def test_live_penalties_make_masks_smaller_and_keep_weights_nearer() -> None:
     assert left(lambda1=0.0, lambda2=5.0)[1] < 0.5 * way
 
 
-def test_moments_stay_from_round_to_round_unless_they_are_not_wanted() -> None:
+def test_moments_stay_from_round_to_round_if_the_model_keeps_them() -> None:
     left = {}
     for keep in (True, False):
         sites = sites_of("node")
-        rounds(2, sites, model=task(optimiser="adamw"), tau=1e12, keep_moments=keep)
+        rounds(2, sites, model=task(optimiser="adamw", keep_moments=keep), tau=1e12)
         left[keep] = sites[0].memory["trained"]
         assert ("moments" in sites[0].memory) is keep
     assert not np.array_equal(left[True], left[False])

@@ -223,6 +223,24 @@ def test_no_pull_is_the_same_to_the_bit_and_pull_holds_back(kind, optimiser):
 
 
 @pytest.mark.parametrize("kind", KINDS)
+def test_kept_moments_make_two_fits_one_and_others_start_anew(kind):
+    def fitted(*epochs, **options):
+        task, site = made(kind, dropout=0.0, optimiser="adamw", batch=None, **options)
+        weights = drawn(task)
+        for number in epochs:
+            weights = task.fit(weights, site, epochs=number)
+        return weights, site.memory
+
+    whole, memory = fitted(3, keep_moments=True)
+    assert memory["moments"]
+    assert fitted(1, 2, keep_moments=True)[0].tobytes() == whole.tobytes()
+    assert fitted(3)[0].tobytes() == whole.tobytes()
+    anew, memory = fitted(1, 2)
+    assert "moments" not in memory
+    assert anew.tobytes() != whole.tobytes()
+
+
+@pytest.mark.parametrize("kind", KINDS)
 def test_pull_adds_its_gradient(kind):
     """Two steps of FedProx by hand: the first starts at the anchor and is not pulled."""
     task, site = made(kind, optimiser="sgd", batch=None, lr=0.1)

@@ -66,6 +66,13 @@ def test_a_site_trains_its_own_rows_as_if_it_trained_all(options, pull):
         assert not untouched.any()
 
 
+def test_kept_moments_of_a_sites_own_rows_know_no_pull():
+    task, site = RatingTask(SPEC, hidden=4, keep_moments=True), site_of(toy())
+    task.fit(begun(task), site, epochs=1)
+    with pytest.raises(ValueError, match="a pull moves all"):
+        task.fit(begun(task), site, epochs=1, pull=0.5)
+
+
 @pytest.mark.parametrize("decay", [0.0, 0.3])
 def test_a_site_steps_and_predicts_with_its_own_rows_as_with_all(decay):
     part = toy()
