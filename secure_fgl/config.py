@@ -37,8 +37,9 @@ class ModelConfig(Strict):
 
     Attributes:
         name: a model for the task's kind; None: gcn for nodes, gin for graphs, dot for ratings.
-        keep_moments: whether what ``adamw`` remembers stays at the client from round to round;
-            otherwise it starts anew in every round.
+        optimiser: ``adam`` has its weight decay in the gradient, ``adamw`` beside it.
+        keep_moments: whether what ``adam`` and ``adamw`` remember stays at the client from round
+            to round; otherwise they start anew in every round.
         batch: records in a training batch; None: all at once for nodes and ratings, 64 graphs.
         options: further options of the task, for example ``inputs`` of ratings.
     """
@@ -49,7 +50,7 @@ class ModelConfig(Strict):
     dropout: float = Field(default=0.5, ge=0.0, lt=1.0)
     lr: float = Field(default=0.01, gt=0.0, le=1e3)
     weight_decay: float = Field(default=5e-4, ge=0.0, le=1e3)
-    optimiser: Literal["adamw", "sgd"] = "adamw"
+    optimiser: Literal["adamw", "adam", "sgd"] = "adamw"
     keep_moments: bool = False
     batch: int | None = Field(default=None, ge=1, le=1 << 20)
     options: dict[str, Any] = Field(default_factory=dict)

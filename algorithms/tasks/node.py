@@ -15,7 +15,7 @@ from algorithms import nn
 from algorithms.nn._sparse import Features, Propagation, Sparse, propagation
 from algorithms.scores.accuracy import SCORING, Score
 from algorithms.site import Site
-from algorithms.tasks import DataSpec, Fitted, Predictions, Split, Weights, _masked, _moments
+from algorithms.tasks import DataSpec, Fitted, Predictions, Split, Weights, _masked, _optimisers
 from algorithms.tasks._flat import FlatTask, Numbers, Optimiser
 
 __all__ = ["GraphLike", "NodeData", "NodeTask"]
@@ -229,7 +229,7 @@ class NodeTask(FlatTask):
         steps = self._stepper(weighing)
         steps.add_param_group({"params": masking, "weight_decay": 0.0})
         if self._keeps:
-            _moments.recall(steps, site)
+            _optimisers.recall(steps, site)
         for _ in range(epochs if site.count else 0):
             for records in self._pass(site.data, rng):
                 steps.zero_grad()
@@ -239,7 +239,7 @@ class NodeTask(FlatTask):
                 steps.step()
         self._finite([*weighing, *masking])
         if self._keeps:
-            _moments.remember(steps, site)
+            _optimisers.remember(steps, site)
         return Fitted(*model.flat())
 
     def embed(self, weights: Weights, graph: GraphLike) -> Predictions:

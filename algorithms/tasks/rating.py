@@ -116,13 +116,14 @@ class RatingTask(FlatTask):
 
         Raises:
             ValueError: `epochs` or `pull` is negative, weights or data do not fit the model, or
-                there is a pull and moments are kept.
+                moments are kept and other rows than the site's own would need some.
             FloatingPointError: training diverged to NaN or infinity.
         """
-        if pull > 0.0 and self._keeps:
+        decays = self._optimiser == "adam" and self._weight_decay > 0.0
+        if self._keeps and (pull > 0.0 or decays):
             raise ValueError(
-                "a rating task keeps moments of its own rows only, and a pull moves all; turn off "
-                "keep_moments or the pull"
+                "a rating task keeps moments of its own rows only, and a pull or adam's decay "
+                "moves all; turn off keep_moments, the pull or the decay"
             )
         near = self._near(site, weights)
         if near is None or site.count == 0:
@@ -211,7 +212,8 @@ class RatingTask(FlatTask):
         decay = self._weight_decay
         if decay == 0.0:
             return weights.copy()
-        if pull == 0.0 or self._optimiser == "sgd":  # linear: every weight shrinks alike
+        alone = pull == 0.0 and self._optimiser == "adamw"
+        if alone or self._optimiser == "sgd":  # linear: every weight shrinks alike
             return weights * self._steps_alone(np.ones(1, np.float32), steps, pull)
         others = np.ones(len(weights), bool)
         others[rows] = False

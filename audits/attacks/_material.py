@@ -98,7 +98,7 @@ class Exposure:
         cohort: clients whose data `seen` holds; 1: its own upload.
         truth: of this client.
         lr, steps: step size and gradient steps of the round; public settings.
-        optimiser: ``sgd`` or ``adamw``, a public setting too; empty: unknown.
+        optimiser: ``sgd``, ``adamw`` or ``adam``, a public setting too; empty: unknown.
     """
 
     client: str

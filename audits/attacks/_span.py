@@ -28,8 +28,8 @@ class Span:
     Args:
         moved: change of the weight, (features, hidden).
         given: the weight that was given out, (features, hidden).
-        optimiser: ``sgd``, ``adamw`` or empty, for unknown. Steps of AdamW are nearly signs, so
-            which features moved says more than how much.
+        optimiser: ``sgd``, ``adamw``, ``adam`` or empty, for unknown. Adam's steps are nearly
+            signs, so which features moved says more than how much.
     """
 
     def __init__(self, moved: Array, given: Array, *, optimiser: str) -> None:

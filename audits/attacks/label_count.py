@@ -118,10 +118,10 @@ def estimate(last: Last, prior: Array, *, lr: float, steps: int, optimiser: str)
         prior: class shares of everyone else, (C,).
         lr: step size.
         steps: gradient steps in the round.
-        optimiser: ``sgd``, ``adamw``, or empty: told from the message.
+        optimiser: ``sgd``, ``adamw``, ``adam``, or empty: told from the message.
     """
     reach = lr * max(steps, 1)
-    if not (optimiser == "sgd" or (optimiser != "adamw" and _plain(last.moved_weight))):
+    if not (optimiser == "sgd" or (not optimiser and _plain(last.moved_weight))):
         return _tilted(last, prior, reach)
     gradient = last.moved_bias / reach  # h - p, averaged over the steps
     square = float(gradient @ gradient)

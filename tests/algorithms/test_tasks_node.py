@@ -198,7 +198,7 @@ def test_divergence_is_an_error_not_a_nan():
         ({"lr": 0.0}, "out of range"),
         ({"weight_decay": -1.0}, "out of range"),
         ({"batch": 0}, "out of range"),
-        ({"optimiser": "adam"}, "no optimiser"),
+        ({"optimiser": "adagrad"}, "no optimiser"),
         ({"model": "gcnn"}, "did you mean 'gcn'"),
         ({"model": "gin"}, "no model for node tasks"),
     ],

@@ -192,7 +192,7 @@ def test_scores_are_errors_of_either_split():
         ({"dropout": 1.0}, "out of range"),
         ({"lr": 0.0}, "out of range"),
         ({"batch": 0}, "out of range"),
-        ({"optimiser": "adam"}, "known are adamw and sgd"),
+        ({"optimiser": "adagrad"}, "known are adamw, adam, sgd"),
         ({"inputs": "degrees"}, "known are constant and degree"),
         ({"model": "gcn_dott"}, "did you mean 'gcn_dot'"),
         ({"model": "gcn"}, "no model for rating tasks"),

@@ -39,7 +39,7 @@ def wide_site(part, seed=1):
 
 SETTINGS = [
     {"optimiser": optimiser, "weight_decay": decay, "batch": batch}
-    for optimiser in ("sgd", "adamw")
+    for optimiser in ("sgd", "adamw", "adam")
     for decay in (0.0, 0.3)
     for batch in (None, 16)
 ]
@@ -66,11 +66,14 @@ def test_a_site_trains_its_own_rows_as_if_it_trained_all(options, pull):
         assert not untouched.any()
 
 
-def test_kept_moments_of_a_sites_own_rows_know_no_pull():
+def test_kept_moments_of_a_sites_own_rows_know_neither_pull_nor_adams_decay():
     task, site = RatingTask(SPEC, hidden=4, keep_moments=True), site_of(toy())
     task.fit(begun(task), site, epochs=1)
-    with pytest.raises(ValueError, match="a pull moves all"):
+    with pytest.raises(ValueError, match="moves all"):
         task.fit(begun(task), site, epochs=1, pull=0.5)
+    task = RatingTask(SPEC, hidden=4, keep_moments=True, optimiser="adam", weight_decay=0.1)
+    with pytest.raises(ValueError, match="moves all"):
+        task.fit(begun(task), site_of(toy()), epochs=1)
 
 
 @pytest.mark.parametrize("decay", [0.0, 0.3])

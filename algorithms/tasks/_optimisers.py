@@ -1,13 +1,36 @@
-"""What an optimiser remembers from one fit to the next, as plain arrays in a site's memory."""
+"""Optimisers of `FlatTask.fit`, and what they remember from one fit to the next."""
 
 from __future__ import annotations
+
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
 
 from algorithms.site import Site
 
-__all__ = ["recall", "remember"]
+__all__ = ["OPTIMISERS", "Optimiser", "optimiser", "recall", "remember"]
+
+Optimiser = Literal["adamw", "adam", "sgd"]
+
+OPTIMISERS: dict[str, Any] = {
+    "adamw": torch.optim.AdamW,
+    "adam": torch.optim.Adam,
+    "sgd": torch.optim.SGD,
+}
+
+
+def optimiser(
+    name: str, parameters: list[torch.nn.Parameter], lr: float, weight_decay: float
+) -> torch.optim.Optimizer:
+    """Return a new optimiser.
+
+    Decay is decoupled by default: with L2 inside the gradient, Adam's steps move every weight that
+    the loss does not touch (the rare words) by a full lr, however small the decay.
+    """
+    kind = OPTIMISERS[name]
+    found: torch.optim.Optimizer = kind(parameters, lr=lr, weight_decay=weight_decay, foreach=False)
+    return found
 
 
 def remember(steps: torch.optim.Optimizer, site: Site) -> None:
