@@ -10,11 +10,13 @@ import pytest
 from audits.report import build_report
 from protocols.envelope import Envelope
 from protocols.gateway import commitment
+from protocols.roster import Role
 from secure_fgl.catalogue import algorithm_names
 from tests.laws.conftest import Recorded
 from tests.laws.runs import POLICIES, PROTECTED, Recording, config, record
 
 NAMES = algorithm_names()
+COMPUTED = ("SIMILARITY", "WEIGHTED_SUM")  # on ciphertexts
 
 
 def recipients(recording: Recording, envelope: Envelope) -> list[str]:
@@ -22,7 +24,9 @@ def recipients(recording: Recording, envelope: Envelope) -> list[str]:
     if envelope.header.recipient != "roster":
         return [envelope.header.recipient]
     roster = recording.parties.roster
-    return sorted({"aggregator", *roster.clients} - {envelope.header.sender})
+    keys = envelope.header.item == "key.offer"  # to all that compute with them
+    witnesses = roster.names(Role.WITNESS) if keys else ()
+    return sorted({"aggregator", *roster.clients, *witnesses} - {envelope.header.sender})
 
 
 @pytest.mark.parametrize("policy", POLICIES)
@@ -74,7 +78,7 @@ def rest(envelope: Envelope) -> tuple[bytes, bytes]:
 @pytest.mark.parametrize("name", NAMES)
 def test_what_is_unsafe_is_called_unsafe_everywhere(name: str, recorded: Recorded) -> None:
     clear, protected = recorded(name, "unsafe_plaintext"), recorded(name, "he")
-    uploads = [i for i in clear.plan.items if i.disclosure == "SUM"]
+    uploads = [i for i in clear.plan.items if i.disclosure in ("SUM", *COMPUTED)]
     assert uploads and all(item.unsafe for item in uploads)
     assert any("UNSAFE" in warning for warning in clear.plan.warnings)
     flagged = [e for e in clear.entries() if e["kind"] == "release" and e["unsafe"]]
