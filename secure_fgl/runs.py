@@ -4,8 +4,11 @@
 
     RUN/  config.yaml  policy.json  plan.json  roster.json  result.json  metrics.jsonl
           ledger/<party>.jsonl  heads/<party>.checkpoint  checkpoints/{final,best}.npz
-          private/<party>/  (while it runs: locked states, see secure_fgl.safes)
-          report/{report.html,report.json,report.md,inventory.csv,findings.csv}
+          private/<party>/   (while it runs: locked states, see secure_fgl.safes)
+          captured/<party>/  (if the policy captures rounds: locked, see secure_fgl.captures)
+          report/{report.html,report.json,report.md,inventory.csv,findings.csv,attacks.csv}
+          attacks.json  (of audit attack)  {baseline,waivers}.json  (as audit report took them over)
+          bundle.zip    (of audit bundle, unless it was written elsewhere)
 
 No role's secret lies here (O26). Ledgers are written durably before anything is sent.
 """
