@@ -165,6 +165,13 @@ def test_nobody_can_choose_a_lucky_seed(clear, only):
     assert "seed" not in AttackReport.model_fields
 
 
+@pytest.mark.parametrize(("total", "said"), [(False, "own message"), (True, "a total over the")])
+def test_a_row_says_what_the_receiver_got(clear, total, said):
+    rows = attack(material(clear, exposures(8, total=total)), ["A04", "A05"]).rows
+    told = [row.what for row in rows if row.id in ("A04", "A05")]
+    assert len(told) >= 3 and all(said in what for what in told)
+
+
 def test_chance_comes_from_the_ledgers_and_not_from_who_else_is_asked(clear, masked, only):
     made = Made(rows=(samples(payload="P01"),))
     only(Made(id="A90", name="before", rows=made.rows), made)
