@@ -289,10 +289,18 @@ class Run:
             ) from error
 
     def check_report(self) -> None:
-        """Raise EvidenceError unless there is no report, or it is what the run's files give."""
-        for step in self.verify().steps if _files(self.path / "report", "") else ():
-            if step.name == "report" and step.status != "OK":
-                raise EvidenceError("report", f"{step.detail}; it was left as it is (see --out)")
+        """Raise EvidenceError unless there is no report, or it is what the run's files give.
+
+        It names the first step that failed: a report does not fit a record that broke since.
+        """
+        if not _files(self.path / "report", ""):
+            return
+        outcome = self.verify()
+        step = next(step for step in outcome.steps if step.name == "report")
+        if step.status != "OK":
+            first = outcome.failed or step
+            left = "it" if first is step else "the report, which does not follow from that,"
+            raise EvidenceError(first.name, f"{first.detail}; {left} was left as it is (see --out)")
 
     def verify(
         self, *, heads: Mapping[str, str] | None = None, expect_plan: str | None = None
