@@ -9,11 +9,8 @@ import pytest
 from audits.checks.papers import OTHER_PLAN
 from audits.steps import SELF_CONSISTENT, WITNESSED, Status
 from audits.verify import CHECKS, verify
-from tests.audits.toy_run import (
-    maskless,
-    run_toy,
-    sign,
-)
+from tests.audits.forging import sign
+from tests.audits.toy_run import maskless, run_toy
 from tests.audits.verify_tools import (
     CLIENT,
     fails_at,

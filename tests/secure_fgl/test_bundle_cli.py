@@ -24,18 +24,8 @@ from audits.bundle.statements import PAYLOAD_TYPE, SVR, open_statement
 from crypto.signatures import VerifyKey
 from secure_fgl.bundles import environment, load_key
 from secure_fgl.errors import UsageError
-from tests.audits.toy_run import (
-    AGGREGATOR,
-    RESULT,
-    Toy,
-    edit_last,
-    forge,
-    run_toy,
-    save,
-    stated,
-    text,
-    with_reports,
-)
+from tests.audits.forging import edit_last, forge
+from tests.audits.toy_run import AGGREGATOR, RESULT, Toy, run_toy, save, stated, text, with_reports
 from tests.secure_fgl.cli_tools import invoke
 
 PEM, PKCS8 = Encoding.PEM, PrivateFormat.PKCS8

@@ -15,7 +15,8 @@ from typer.testing import Result
 
 from protocols.errors import EvidenceError
 from secure_fgl.runs import Run
-from tests.audits.toy_run import RESULT, rewrite, run_toy, save, stated, text
+from tests.audits.forging import rewrite
+from tests.audits.toy_run import RESULT, run_toy, save, stated, text
 from tests.secure_fgl.cli_tools import config, invoke
 
 
