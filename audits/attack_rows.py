@@ -95,7 +95,6 @@ def outcome(case: Case, egress: Sequence[Egress]) -> Outcome:
         state=FOREIGN if foreign else RUN,
         used=True,
         profile=found.profile,
-        seed=str(found.seed),
         code_digest=found.code_digest,
     )
     overlooked = tuple(_overlooked(case, found, sent))
@@ -144,7 +143,7 @@ def _read(case: Case) -> AttackReport:
     ):
         if wrong:
             raise EvidenceError("files", what)
-    doubt = report_doubt(found, attacks(), lambda id: seed_of(heads, id, found.seed))
+    doubt = report_doubt(found, attacks(), lambda id: seed_of(heads, id))
     if doubt:
         raise EvidenceError("files", doubt)
     return found

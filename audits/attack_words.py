@@ -11,7 +11,17 @@ from collections.abc import Callable, Sequence
 from audits import words
 from audits.attacks.models import AttackRow
 
-__all__ = ["NAMES", "named", "reading", "sentence", "show", "untested", "verdict", "warning"]
+__all__ = [
+    "NAMES",
+    "lesson",
+    "named",
+    "reading",
+    "sentence",
+    "show",
+    "untested",
+    "verdict",
+    "warning",
+]
 
 NAMES = {
     "P01": "single model updates in clear",
@@ -43,7 +53,7 @@ _TOPICS = {
     "A09": "one client can be singled out by adding and subtracting totals",
     "A10": "the noise delivers the privacy that is claimed for it",
 }
-_READING = {
+_ESTIMATES = {
     "A04": "Overlap: the share of a client's records that the guess puts into the right class. "
     "AUC: of two classes, one held and one not, how often the right one is named. Chance is the "
     "guess that all classes are equally common, which is good where they are. Prior is the best "
@@ -52,20 +62,27 @@ _READING = {
     "A05": "AUC: of two records, one used for training and one not, how often the attack names the "
     "right one; 0.5 is a coin, 1 is always. TPR at 1 % FPR: the share of training records that are "
     "found while one other record in a hundred is accused. Prior: the same without the message.",
+}
+_FACTS = {
     "A09": "No estimates and no intervals: facts from the record. 1 if at least one client can be "
     "singled out, else 0. Raw is 1 if every violation that was planted as a test was found; null "
-    "and prior should be 0. The number of clients concerned stands in the reason. The row on all "
-    "rounds is a warning level: it takes for granted that updates hardly change.",
+    "(every client with a double) and prior should be 0. The number of clients concerned stands in "
+    "the reason. The row on all rounds is a warning level: it takes for granted that updates "
+    "hardly change.",
     "A10": "No intervals. Prior is the claimed epsilon. Protected (Left) is the epsilon that was "
     "proved, a lower bound. Raw is what was proved of noise made ten times too small as a test; it "
-    "has to break the claim. Null has to prove nothing. A bound below the claim does not confirm "
-    "it: the verdict then is NOT FALSIFIED. Rows on the code are shares of values that break a "
-    "rule.",
+    "has to break the claim. Null has the record in neither run and has to prove nothing. A bound "
+    "below the claim does not confirm it: the verdict then is NOT FALSIFIED. Rows on the code are "
+    "shares of values that break a rule.",
 }
 _ANY = (
-    "Larger is worse. Chance: a guess that knows nothing. Prior: the attacker without the message. "
-    "Null: with somebody else's message. Protected: with what the receiver learnt. Raw: with the "
-    "message before protection."
+    "Larger is worse. Five values stand beside each other. Chance is a blind guess. Prior is the "
+    "best guess without the message, from what is public anyway. Raw is the same attack on the "
+    "message before it was protected: it shows that the attack works at all. Null is the attack on "
+    "somebody else's message: it shows that the test is fair. Protected (Left) is what the "
+    "receiver learnt. Only protected against prior says something about the run, and only while "
+    "raw and null are as they should be. Each value has an interval over clients; a wide one means "
+    "that too few clients were looked at."
 )
 _BOUND = "epsilon"  # begins the metric of a row that holds a claim against a bound
 
@@ -82,7 +99,12 @@ def untested(payloads: Sequence[str]) -> str:
 
 def reading(attack: str) -> str:
     """Return how to read the rows of an attack, by its id."""
-    return _READING.get(attack, _ANY)
+    return {**_ESTIMATES, **_FACTS}.get(attack, _ANY)
+
+
+def lesson(attack: str) -> str:
+    """Return the same for readers with no report in hand: what the five values are comes first."""
+    return f"{_ANY} {_ESTIMATES[attack]}" if attack in _ESTIMATES else reading(attack)
 
 
 def verdict(row: AttackRow) -> str:

@@ -54,7 +54,6 @@ def method(result: Mapping[str, Any], tried: Outcome) -> Method:
     if about.used:
         facts += [
             Fact(name="Profile of the attacks", value=about.profile),
-            Fact(name="Seed of the attacks, beside the ledger heads", value=about.seed),
             Fact(name="Digest of the attacks' code", value=about.code_digest),
         ]
     how = (_COUNTED, _SPENT, *((_ATTACKED, _JUDGED) if about.used else ()), _SAME)

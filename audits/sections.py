@@ -115,13 +115,12 @@ class Tried(Strict):
     Attributes:
         state: what became of ``attacks.json``, in one sentence.
         used: it belongs to this run.
-        profile, seed, code_digest: of the attacks; empty if none is used.
+        profile, code_digest: of the attacks; empty if none is used.
     """
 
     state: str
     used: bool
     profile: str = ""
-    seed: str = ""
     code_digest: str = ""
 
 

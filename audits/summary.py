@@ -25,7 +25,7 @@ _ATTACKED = (
     "An attack that fails shows that this attack failed, not that none succeeds. attacks.json is "
     "in no ledger: its verdicts are made again from its figures, but made-up figures that agree "
     "with each other can only be found by running the attack again (secure-fgl audit attack, with "
-    "the same seed and version, gives equal bytes)."
+    "the same profile and version, gives equal bytes)."
 )
 
 

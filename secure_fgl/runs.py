@@ -4,8 +4,11 @@
 
     RUN/  config.yaml  policy.json  plan.json  roster.json  result.json  metrics.jsonl
           ledger/<party>.jsonl  heads/<party>.checkpoint  checkpoints/{final,best}.npz
-          private/<party>/  (while it runs: locked states, see secure_fgl.safes)
-          report/{report.html,report.json,report.md,inventory.csv,findings.csv}
+          private/<party>/   (while it runs: locked states, see secure_fgl.safes)
+          captured/<party>/  (if the policy captures rounds: locked, see secure_fgl.captures)
+          report/{report.html,report.json,report.md,inventory.csv,findings.csv,attacks.csv}
+          attacks.json  (of audit attack)  {baseline,waivers}.json  (as audit report took them over)
+          bundle.zip    (of audit bundle, unless it was written elsewhere)
 
 No role's secret lies here (O26). Ledgers are written durably before anything is sent.
 """
@@ -286,10 +289,18 @@ class Run:
             ) from error
 
     def check_report(self) -> None:
-        """Raise EvidenceError unless there is no report, or it is what the run's files give."""
-        for step in self.verify().steps if _files(self.path / "report", "") else ():
-            if step.name == "report" and step.status != "OK":
-                raise EvidenceError("report", f"{step.detail}; it was left as it is (see --out)")
+        """Raise EvidenceError unless there is no report, or it is what the run's files give.
+
+        It names the first step that failed: a report does not fit a record that broke since.
+        """
+        if not _files(self.path / "report", ""):
+            return
+        outcome = self.verify()
+        step = next(step for step in outcome.steps if step.name == "report")
+        if step.status != "OK":
+            first = outcome.failed or step
+            left = "it" if first is step else "the report, which does not follow from that,"
+            raise EvidenceError(first.name, f"{first.detail}; {left} was left as it is (see --out)")
 
     def verify(
         self, *, heads: Mapping[str, str] | None = None, expect_plan: str | None = None

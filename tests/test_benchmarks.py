@@ -1,9 +1,10 @@
-"""`benchmarks/aggregation.py`: it prints what it measured, and what it measured is the sum."""
+"""`benchmarks/`: each prints what its README names; what `aggregation.py` measured is the sum."""
 
 from __future__ import annotations
 
 import json
 import math
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -254,6 +255,33 @@ def test_bare_does_the_work_it_is_the_measure_of() -> None:
     words = least.client(vector)
     assert np.abs(least.unmasked(words) - vector).max() < STEP16
     assert len(np.unique(words >> np.uint32(24))) == 256  # the masks fill their words
+
+
+SMALL = {
+    "bench_he.py": "--parameters 70 --repeats 1 --ledgers memory --format json",
+    "bench_ledger.py": "--entries 20 --repeats 1 --format json",
+    "bench_resume.py": "--rounds 1 --repeats 1 --policies masks",
+    "bench_verify.py": "--entries 100 --clients 5 --repeats 1 --format json",
+}
+
+
+def keys(found: Any) -> set[str]:
+    inner = found.values() if isinstance(found, dict) else ()
+    return set(found if isinstance(found, dict) else ()).union(*map(keys, inner))
+
+
+@pytest.mark.parametrize("script", sorted(f.name for f in (ROOT / "benchmarks").glob("bench_*.py")))
+def test_a_script_prints_the_figures_that_its_row_names(script: str) -> None:
+    text = (ROOT / "benchmarks" / "README.md").read_text("utf-8")
+    rows = re.findall(rf"^\| `{script}` \|.*\|(.*)\|$", text, flags=re.M)
+    named = {name for row in rows for name in re.findall("`(.*?)`", row)}
+    command = [sys.executable, f"benchmarks/{script}", *SMALL[script].split()]
+    done = subprocess.run(
+        command, cwd=ROOT, capture_output=True, text=True, timeout=120, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert len(rows) == 1 and named
+    assert named <= keys(json.loads(done.stdout))
 
 
 LARGE = """

@@ -1,7 +1,8 @@
-"""The README is run: its Python block and its commands, in a folder of their own."""
+"""The README is run: its Python block and all its commands, in a folder of their own."""
 
 from __future__ import annotations
 
+import json
 import re
 import shlex
 import shutil
@@ -41,22 +42,68 @@ def test_the_python_block_plans_runs_and_audits(folder: Path) -> None:
     assert (folder / "runs/readme/report/report.html").is_file()
 
 
-def test_the_command_block_does_what_its_comments_say(folder: Path) -> None:
-    (commands,) = [block for block in blocks("sh") if "secure-fgl plan" in block]
+def lines_of_commands() -> list[str]:
+    return [line for block in blocks("sh") for line in block.strip().splitlines()]
+
+
+def invoke(line: str, folder: Path) -> subprocess.CompletedProcess[str]:
     program = str(Path(sys.executable).parent / "secure-fgl")
-    for line in commands.strip().splitlines():
-        words = shlex.split(line, comments=True)
-        assert words[0] == "secure-fgl"
-        done = subprocess.run(
-            [program, *words[1:]],
-            cwd=folder,
-            capture_output=True,
-            text=True,
-            timeout=300,
-            check=False,
-        )
+    return subprocess.run(
+        [program, *shlex.split(line, comments=True)[1:]],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+
+
+def test_the_command_blocks_do_what_their_comments_say(folder: Path) -> None:
+    """In the order in which they stand: later blocks audit what earlier ones ran."""
+    lines = [line for line in lines_of_commands() if line.startswith("secure-fgl ")]
+    verbs = {" ".join(line.split()[1:3]) for line in lines if " audit " in line}
+    asked = ("verify", "report", "account", "attack", "explain", "bundle", "diff", "export")
+    assert verbs == {f"audit {verb}" for verb in asked}
+    for line in lines:
+        done = invoke(line, folder)
         expected = 6 if "exit 6" in line else 0
         assert done.returncode == expected, (line, done.stderr)
+        if "audit bundle" in line:
+            assert "Not signed" in done.stdout + done.stderr
+    report = json.loads((folder / "runs/demo/report/report.json").read_text())
+    assert report["attacks"] and report["tried"]["used"]
+    assert (folder / "runs/demo.zip").is_file()
+    assert json.loads((folder / "runs/pia.json").read_text())
+
+
+def test_the_other_commands_are_targets_of_make(tmp_path: Path) -> None:
+    """They are looked at and not run: `make test` is what runs this test."""
+    others = [line for line in lines_of_commands() if not line.startswith("secure-fgl ")]
+    assert {line.split()[0] for line in others} == {"make"}
+    demo = re.search(r"`make demo` runs `(.*?)`", README)
+    assert demo is not None
+    for line in others:
+        words = shlex.split(line, comments=True)
+        done = subprocess.run(
+            [words[0], "-n", *words[1:]], cwd=ROOT, capture_output=True, text=True, check=False
+        )
+        assert done.returncode == 0, (line, done.stderr)
+        if words[1:] == ["demo"]:
+            assert done.stdout.rstrip().endswith(demo[1])
+
+
+def test_the_command_for_real_data_reads_the_folder_that_it_names(
+    folder: Path, data_root: Path
+) -> None:
+    found = re.search(
+        r"`(secure-fgl run \S+ --set data\.root=FOLDER)` reads `FOLDER/(.*?)`", README
+    )
+    assert found is not None and (data_root / found[2]).is_file()
+    short = "--set algorithm.rounds=1 --set algorithm.epochs=1 --set evaluation.references=[]"
+    for root, code in ((data_root, 0), (folder / "nothing", 2)):
+        line = found[1].replace("FOLDER", shlex.quote(str(root)))
+        done = invoke(f"{line} {short}", folder)
+        assert done.returncode == code, done.stderr
 
 
 def test_every_local_link_leads_somewhere() -> None:

@@ -2,7 +2,8 @@
 
 An attack is a module without a leading underscore that has ``ATTACK``. It measures and does not
 judge: the verdict is made here, the same way for all (`audits.attacks._verdicts`). All chance comes
-from the heads of the run's ledgers, so that nobody can try until a lucky draw comes up.
+from the heads of the run's ledgers and from nothing that a caller gives, so that nobody can try
+until a lucky draw comes up.
 """
 
 from __future__ import annotations
@@ -114,7 +115,6 @@ def attack(
     ids: Sequence[str] = (),
     *,
     profile: Profile = "quick",
-    seed: int = 0,
     earlier: AttackReport | None = None,
     time_budget: float | None = None,
     clock: Callable[[], float] = time.monotonic,
@@ -125,10 +125,9 @@ def attack(
         material: the run.
         ids: attacks by id or name; all, if empty.
         profile: how much work; ``quick`` or ``default``.
-        seed: mixed into the chance that the ledger heads give; it stands in the report.
-        earlier: what was found before. Where it is about the same ledgers, code and seed, its rows
-            stay for attacks that are not asked for now, or that can no longer be run: no verdict
-            goes away because less is looked at.
+        earlier: what was found before. Where it is about the same ledgers and code, its rows stay
+            for attacks that are not asked for now, or that can no longer be run: no verdict goes
+            away because less is looked at.
         time_budget: seconds after which no further attack begins; what was not begun is
             NOT_TESTED and listed. None: no limit. A report cut short depends on the machine.
         clock: tells seconds.
@@ -137,19 +136,17 @@ def attack(
         A row per question and payload. An attack that crashes is a row with the verdict ERROR.
 
     Raises:
-        ValueError: no such attack, or a negative seed.
+        ValueError: no such attack.
         EvidenceError: the run's plan, policy or roster cannot be read.
     """
     wanted = chosen(ids)
-    if seed < 0:
-        raise ValueError("the seed must be 0 or more")
     case, heads = material.case, heads_digest(material.case.book)
     until = None if time_budget is None else clock() + time_budget
     rows: list[AttackRow] = []
     claims: list[Claim] = []
-    before = earlier if earlier is not None and _same(earlier, case, heads, seed) else None
+    before = earlier if earlier is not None and _same(earlier, case, heads) else None
     for one in attacks():
-        row = _Rows(one, material, profile, seed_of(heads, one.id, seed))
+        row = _Rows(one, material, profile, seed_of(heads, one.id))
         if one not in wanted:
             found, held = row.cut(_UNASKED)
         elif until is not None and clock() >= until:
@@ -167,7 +164,6 @@ def attack(
         plan_digest=case.plan_digest,
         heads_digest=heads,
         profile=profile,
-        seed=seed,
         code_digest=code_digest(),
         simulated=material.simulated,
         rows=tuple(rows),
@@ -176,11 +172,11 @@ def attack(
     )
 
 
-def _same(earlier: AttackReport, case: Case, heads: str, seed: int) -> bool:
+def _same(earlier: AttackReport, case: Case, heads: str) -> bool:
     """Tell whether an earlier report is about this run as it is now."""
-    mine = (case.roster_file.run, case.plan_digest, heads, seed, code_digest())
-    said = (earlier.run, earlier.plan_digest, earlier.heads_digest)
-    return (*said, earlier.seed, earlier.code_digest) == mine
+    mine = (case.roster_file.run, case.plan_digest, heads, code_digest())
+    said = (earlier.run, earlier.plan_digest, earlier.heads_digest, earlier.code_digest)
+    return said == mine
 
 
 def _silent(rows: Sequence[AttackRow]) -> bool:
@@ -193,15 +189,14 @@ def _claims(rows: Sequence[AttackRow]) -> bool:
     return any(rule.claims for row in rows for rule in known[row.id].rules)
 
 
-def seed_of(heads: str, id: str, seed: int) -> str:
-    """Return the seed of one attack (hex): its chance does not depend on which others ran.
+def seed_of(heads: str, id: str) -> str:
+    """Return the seed of one attack (hex): nobody chooses it, and no other attack changes it.
 
     Args:
         heads: from :func:`heads_digest`.
         id: of the attack.
-        seed: as asked for.
     """
-    return hashlib.sha256(f"secure-fgl/attack\0{heads}\0{id}\0{seed}".encode()).hexdigest()
+    return hashlib.sha256(f"secure-fgl/attack\0{heads}\0{id}".encode()).hexdigest()
 
 
 def _reasons(wanted: Sequence[Attack], rows: Sequence[AttackRow]) -> dict[str, str]:

@@ -1,20 +1,31 @@
 """Which kind of payload an item is: the ids P01 to P20 of the audit's catalogue (AUDITS.md B).
 
 An envelope may be several at once: a sum under masks and encryption is a masked share and a
-ciphertext on its way, and discloses an aggregate; counts beside an update are metadata too.
+ciphertext on its way, and discloses an aggregate; counts beside an update are metadata too. Attacks
+on captured messages go over them by payload, and in there by round.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 
-from audits.attacks._material import Exposure, Material
+from audits.attacks._material import Exposure, Findings, Material, NotApplicable, Samples
 from audits.attacks.models import NotTested
 from protocols.disclosures import Disclosure
 from protocols.plan import Item, Plan
 from protocols.policy import PrivacyPolicy
 
-__all__ = ["PAYLOADS", "exposed", "not_tested", "payload_of", "payloads_of", "sent", "updates"]
+__all__ = [
+    "PAYLOADS",
+    "by_round",
+    "not_tested",
+    "over_payloads",
+    "payload_of",
+    "payloads_of",
+    "sent",
+    "single",
+    "updates",
+]
 
 PAYLOADS = {
     "P01": "model update in clear",
@@ -128,7 +139,7 @@ def updates(plan: Plan, policy: PrivacyPolicy) -> str:
     return ""
 
 
-def exposed(material: Material) -> dict[str, list[Exposure]]:
+def _exposed(material: Material) -> dict[str, list[Exposure]]:
     """Return payload id -> the exposures whose receiver learnt something, by round and client."""
     case, found = material.case, dict[str, list[Exposure]]()
     noised = updates(case.plan, case.policy) in ("P02", "P06")
@@ -138,6 +149,42 @@ def exposed(material: Material) -> dict[str, list[Exposure]]:
             payload = ("P02" if noised else "P01") if alone else ("P06" if noised else "P05")
             found.setdefault(payload, []).append(one)
     return dict(sorted(found.items()))
+
+
+def over_payloads(
+    material: Material,
+    rows: Callable[[str, Sequence[Exposure]], Sequence[Samples | NotApplicable]],
+) -> Findings:
+    """Return an attack's rows on every payload from which a receiver learnt something.
+
+    Args:
+        material: of the run.
+        rows: takes a payload and its exposures.
+    """
+    found = _exposed(material)
+    if not found:
+        why = "the receiver learnt nothing in the captured rounds"
+        return Findings((NotApplicable(why, arises=True),))
+    return Findings(tuple(row for payload, those in found.items() for row in rows(payload, those)))
+
+
+def by_round(
+    exposures: Iterable[Exposure], known: Callable[[Exposure], bool]
+) -> list[list[Exposure]]:
+    """Return the exposures of which the truth is `known`, by round, where two clients are there.
+
+    One alone has nobody whose message could be the null control.
+    """
+    found: dict[int, list[Exposure]] = {}
+    for one in exposures:
+        if known(one):
+            found.setdefault(one.round, []).append(one)
+    return [there for there in found.values() if len({one.client for one in there}) > 1]
+
+
+def single(payload: str) -> bool:
+    """Tell whether the receiver of a payload gets a client's own message, and no total."""
+    return payload in ("P01", "P02")
 
 
 def not_tested(

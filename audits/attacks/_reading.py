@@ -6,7 +6,7 @@ follow from the ledgers' heads, and every verdict from the figures beside it. Th
 each row before it is written, so that no honest report is refused.
 
 What this cannot find is a file of made-up figures that agree with each other. Only running the
-attack again can: the same run, program and seed give the same bytes.
+attack again can: the same run, program and profile give the same bytes.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def report_doubt(
     Args:
         found: as it was read.
         known: the registered attacks.
-        seed_of: attack id -> the seed that the ledgers' heads and the report's own seed give.
+        seed_of: attack id -> the seed that the ledgers' heads give.
     """
     attacks = {one.id: one for one in known}
     for row in found.rows:

@@ -51,7 +51,7 @@ from audits.attacks._material import (
     Samples,
     change,
 )
-from audits.attacks._payloads import exposed
+from audits.attacks._payloads import by_round, over_payloads, single
 from audits.attacks._rules import Rule
 from audits.attacks._span import Pair, Rows, Span, rows_of, standard
 from audits.attacks._statistics import auc, best_known, shares_above
@@ -87,25 +87,20 @@ class GradSpan:
 
     def run(self, material: Material, rng: np.random.Generator, profile: str) -> Findings:
         """Attack; see `audits.attacks.Attack`."""
-        if material.layers is None or material.layers.first is None:
+        layers = material.layers
+        if layers is None or layers.first is None:
             why = "no layer of the message takes the input features, so they are not in its span"
             return Findings((NotApplicable(why),))
-        found = exposed(material)
-        if not found:
-            why = "the receiver learnt nothing in the captured rounds"
-            return Findings((NotApplicable(why, arises=True),))
-        rows: list[Samples | NotApplicable] = []
-        for payload, exposures in found.items():
-            most = _MOST.get(profile, _MOST["quick"])
-            trials = _trials(exposures, material.layers, rng, most)
-            rows += self._rows(payload, trials)
-        return Findings(tuple(rows))
+        draw = _Draw(rng, _MOST.get(profile, _MOST["quick"]))
+        return over_payloads(
+            material, lambda payload, there: self._rows(payload, _trials(there, layers, draw))
+        )
 
     def _rows(self, payload: str, trials: Sequence[_Trial]) -> list[Samples | NotApplicable]:
         if not trials:
             why = "members and outsiders of two clients in one round are needed"
             return [NotApplicable(why, payload, arises=True)]
-        seen = "its own message" if payload in ("P01", "P02") else "a total over the cohort"
+        seen = "its own message" if single(payload) else "a total over the cohort"
         what = f"training nodes of a client, from {seen}"
         common = {
             "payload": payload,
@@ -221,19 +216,16 @@ class _Draw:
         return [names[n] for n in self.rng.permutation(len(names))[:_OTHERS]]
 
 
-def _trials(
-    exposures: Sequence[Exposure], layers: Layers, rng: np.random.Generator, most: int
-) -> list[_Trial]:
+def _trials(exposures: Sequence[Exposure], layers: Layers, draw: _Draw) -> list[_Trial]:
     """Return the trials of all clients of which members and outsiders are known, by round."""
-    rounds: dict[int, dict[str, Exposure]] = {}
-    for one in exposures:
-        if rows_of(one.truth.members) and rows_of(one.truth.outsiders):
-            rounds.setdefault(one.round, {})[one.client] = one
-    draw, made = _Draw(rng, most), list[_Trial]()
-    for victims in rounds.values():
-        if len(victims) > 1:
-            made += _round(victims, layers, draw)
+    made = list[_Trial]()
+    for victims in by_round(exposures, _listed):
+        made += _round({one.client: one for one in victims}, layers, draw)
     return [trial for trial in made if trial.whole]
+
+
+def _listed(victim: Exposure) -> bool:
+    return bool(rows_of(victim.truth.members) and rows_of(victim.truth.outsiders))
 
 
 def _round(victims: Mapping[str, Exposure], layers: Layers, draw: _Draw) -> list[_Trial]:

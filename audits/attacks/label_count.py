@@ -50,7 +50,7 @@ from audits.attacks._material import (
     Samples,
     change,
 )
-from audits.attacks._payloads import exposed
+from audits.attacks._payloads import by_round, over_payloads, single
 from audits.attacks._rules import Rule
 from audits.attacks._statistics import auc, best_known
 
@@ -220,14 +220,10 @@ class LabelCount:
         if layers is None or layers.last_weight is None or layers.last_bias is None:
             why = "no last layer with one output a class is in the message, so it says no counts"
             return Findings((NotApplicable(why),))
-        found = exposed(material)
-        if not found:
-            why = "the receiver learnt nothing in the captured rounds"
-            return Findings((NotApplicable(why, arises=True),))
-        rows: list[Samples | NotApplicable] = []
-        for payload, exposures in found.items():
-            rows += self._rows(payload, exposures, layers, rng, _OTHERS.get(profile, 4))
-        return Findings(tuple(rows))
+        others = _OTHERS.get(profile, _OTHERS["quick"])
+        return over_payloads(
+            material, lambda payload, there: self._rows(payload, there, layers, rng, others)
+        )
 
     def _rows(
         self,
@@ -237,11 +233,11 @@ class LabelCount:
         rng: np.random.Generator,
         others: int,
     ) -> list[Samples | NotApplicable]:
-        rounds = _rounds(exposures, layers)
+        rounds = [_Round(victims, layers) for victims in by_round(exposures, _counted)]
         if not rounds:
             why = "class counts of two clients in one round are needed, the victim's and another's"
             return [NotApplicable(why, payload, arises=True)]
-        seen = "their own message" if payload in ("P01", "P02") else "a total over the cohort"
+        seen = "their own message" if single(payload) else "a total over the cohort"
         counted = [_Trial(r, place, rng, others) for r in rounds for place in range(len(r.victims))]
         rows: list[Samples | NotApplicable] = [
             _samples(counted, overlap, payload, f"class mix of single clients, from {seen}", MIX)
@@ -254,13 +250,8 @@ class LabelCount:
         return [*rows, _samples(lacking, _ranked, payload, what, HELD)]
 
 
-def _rounds(exposures: Sequence[Exposure], layers: Layers) -> list[_Round]:
-    """Return the rounds of which two clients' counts are known."""
-    found: dict[int, list[Exposure]] = {}
-    for one in exposures:
-        if one.truth.labels is not None and np.sum(one.truth.labels) > 0:
-            found.setdefault(one.round, []).append(one)
-    return [_Round(victims, layers) for victims in found.values() if len(victims) > 1]
+def _counted(victim: Exposure) -> bool:
+    return victim.truth.labels is not None and bool(np.sum(victim.truth.labels) > 0)
 
 
 class _Trial:

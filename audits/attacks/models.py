@@ -166,7 +166,7 @@ class AttackReport(Strict):
     Attributes:
         run, plan_digest, heads_digest: which run, and the state of its ledgers; see
             :func:`audits.attacks.heads_digest`.
-        profile, seed: as asked for; a seed other than 0 is another draw of the same chance.
+        profile: as asked for. Nobody asks for a seed: each row holds the one that its run gives.
         code_digest: SHA-256 (hex) over the attacks' own source files.
         simulated: all roles ran in one process.
         rows: what was asked, in the order of the attacks.
@@ -179,7 +179,6 @@ class AttackReport(Strict):
     plan_digest: str = Setting(pattern=_DIGEST)
     heads_digest: str = Setting(pattern=_DIGEST)
     profile: Profile
-    seed: int = Setting(ge=0)
     code_digest: str = Setting(pattern=_DIGEST)
     simulated: bool
     rows: tuple[AttackRow, ...] = Setting(max_length=1000)

@@ -95,9 +95,15 @@ def accounting_text(case: Case, report: Report) -> bytes:
 
 
 def _unedited(view: RunView) -> None:
-    for step in run_checks(Case(view), CHECKS).steps:
-        if step.name == "report" and step.status is Status.FAIL:
-            fail("report", f"{step.detail}; a bundle would pass the edit on")
+    """Raise EvidenceError if the report does not follow from the files; names what failed first."""
+    failed = [step for step in run_checks(Case(view), CHECKS).steps if step.status is Status.FAIL]
+    if not any(step.name == "report" for step in failed):
+        return
+    first = failed[0]
+    why = "the report does not follow from that: move the folder report/ away to bundle the rest"
+    if first.name == "report":
+        why = "a bundle would pass the edit on"
+    fail(first.name, f"{first.detail}; {why}")
 
 
 def _run(view: RunView) -> dict[str, bytes]:

@@ -10,6 +10,9 @@ from audits.view import LEDGER_LIMIT, fail
 from protocols.ledger import Entry
 from protocols.roster import Role, run_id
 
+OTHER_PLAN = "the run's plan is not the plan that was expected"
+"""The detail of the step ``plan`` where only the plan that a verifier expects is another one."""
+
 
 def files(case: Case) -> str:
     """Everything that a run leaves is there and is read strictly."""
@@ -35,8 +38,6 @@ def files(case: Case) -> str:
 def plan(case: Case) -> str:
     """Plan and policy are those that every ledger names, from its first entry to its last."""
     wanted, digest, policy = case.view.expected_plan, case.plan_digest, case.policy.digest
-    if wanted is not None and not _same(wanted.strip().lower(), digest):
-        fail("plan", "the run's plan is not the plan that was expected")
     if not _same(case.plan.policy_digest, policy):
         fail("plan", "the plan was made for another policy than policy.json")
     if case.plan.policy != case.policy.name:
@@ -50,6 +51,8 @@ def plan(case: Case) -> str:
             fail("plan", f"entry {number} of {party} was made under another plan")
         if not _same(str(entry.get("policy")), policy):
             fail("plan", f"entry {number} of {party} was made under another policy")
+    if wanted is not None and not _same(wanted.strip().lower(), digest):
+        fail("plan", OTHER_PLAN)  # last: it says that nothing else is wrong with the plan
     expected = "" if wanted is None else ", and it is the expected one"
     return f"{seen} entries name this plan and policy{expected}"
 

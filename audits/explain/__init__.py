@@ -2,9 +2,9 @@
 
 The texts are data: one YAML file per kind (attacks, payloads, findings, verdicts, exit codes, steps
 and other words), one entry per word, the same sections for all entries of a kind. An entry may have
-other spellings (``also``) and a text of its own in place of one that its kind shares (``instead``).
-Where a text names an attack of the catalogue that the program does not have, it says so. Nothing
-here is legal advice.
+other spellings (``also``). How to read an attack's rows is told in the words of the report. Where a
+text names an attack of the catalogue that the program does not have, it says so. Nothing here is
+legal advice.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from functools import cache
 from importlib.resources import files
 from typing import Any
 
+from audits.attack_words import lesson
 from audits.attacks import attacks
 from protocols.strict import Strict, read_yaml
 
@@ -36,7 +37,8 @@ KINDS = {
 
 _FAMILIES = ("ATTACK", "INCONCLUSIVE", "INVALID", "ERROR", "NOT TESTED", "REFUSED")
 """Rules that go on with the id of an attack or the code of a refusal."""
-_OPTIONAL = {"also", "instead"}
+_OPTIONAL = {"also"}
+_READING = "How to read a row"
 _UNWRITTEN = "(not written yet)"
 _LIKE = 0.7  # of a misspelt word; less suggests words that have nothing in common with it
 
@@ -69,9 +71,10 @@ def _pages() -> dict[tuple[str, str], Page]:
         for word, entry in document["entries"].items():
             if set(entry) - _OPTIONAL != {"title", *headings}:
                 raise ValueError(f"{name}.yaml: the entry {word} lacks a section or has one more")
-            own = entry.get("instead", {})
             sections = [(heading, entry[key]) for key, heading in headings.items()]
-            sections += [(heading, own.get(heading, text)) for heading, text in after]
+            if kind == "attack":
+                sections.append((_READING, lesson(word)))
+            sections += [(heading, text) for heading, text in after]
             found[kind, str(word)] = _page(str(word), kind, entry, sections)
     return found
 

@@ -65,10 +65,17 @@ def bundle(
 
 def final_words(outcome: Verification) -> list[str]:
     """Return two sentences, integrity and completeness; only the first is what steps show."""
+    from audits.checks.papers import OTHER_PLAN
     from audits.steps import Status
 
+    failed = [step for step in outcome.steps if step.status is Status.FAIL]
     names = {status: [s.name for s in outcome.steps if s.status is status] for status in Status}
-    if outcome.failed is not None:
+    if [(step.name, step.detail) for step in failed] == [("plan", OTHER_PLAN)]:
+        said = (
+            "not checked; the plan of this run is another one than --expect-plan names. Compare "
+            "the digests with whoever approved it; without --expect-plan the record is checked."
+        )
+    elif failed:
         said = f"broken; FAILED at {', '.join(names[Status.FAIL])}."
     else:
         left = names[Status.NOT_CHECKED]

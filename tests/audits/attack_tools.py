@@ -79,14 +79,14 @@ def claim(**changes: Any) -> Claim:
 def attacked(view: RunView, *rows: AttackRow, **changes: Any) -> RunView:
     """Return a run with the attacks.json that these rows make, with the seeds of that run."""
     case = Case(view)
-    heads, seed = heads_digest(case.book), changes.get("seed", 0)
+    heads = heads_digest(case.book)
     seeded = tuple(
-        r.model_copy(update={"seed": seed_of(heads, r.id, seed)}) if r.seed == ANY_SEED else r
+        r.model_copy(update={"seed": seed_of(heads, r.id)}) if r.seed == ANY_SEED else r
         for r in rows
     )
     facts: dict[str, Any] = {
         "run": case.roster_file.run, "plan_digest": case.plan_digest,
-        "heads_digest": heads, "profile": "quick", "seed": 0,
+        "heads_digest": heads, "profile": "quick",
         "code_digest": code_digest(), "simulated": True, "rows": seeded,
     }  # fmt: skip
     report = AttackReport(**{**facts, **changes})

@@ -1,11 +1,11 @@
-"""Lies that all parties tell together: changes for :func:`tests.audits.toy_run.rewrite`."""
+"""Lies that all parties tell together: changes for :func:`tests.audits.forging.rewrite`."""
 
 from __future__ import annotations
 
 from audits.verify import verify
 from audits.view import RunView
 from protocols.ledger import Entry
-from tests.audits.toy_run import Change
+from tests.audits.forging import Change
 
 
 def finds(step: str, text: str, view: RunView) -> None:

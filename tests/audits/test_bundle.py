@@ -51,7 +51,8 @@ from tests.audits.bundle_tools import (
     roster_keys,
     status,
 )
-from tests.audits.toy_run import CLIENTS, RESULT, edit_last, forge, run_toy, text
+from tests.audits.forging import edit_last, forge
+from tests.audits.toy_run import CLIENTS, RESULT, run_toy, text
 from tests.audits.verify_tools import refused
 
 TRUSTED = {**roster_keys(TOY), "our auditor": AUDITOR.public.raw.hex()}

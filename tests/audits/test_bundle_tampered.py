@@ -43,8 +43,9 @@ from tests.audits.bundle_tools import (
     roster_keys,
     status,
 )
-from tests.audits.toy_run import CLIENTS, edit_last, forge, run_toy, write
-from tests.audits.toy_run import sign as sign_head
+from tests.audits.forging import edit_last, forge, write
+from tests.audits.forging import sign as sign_head
+from tests.audits.toy_run import CLIENTS, run_toy
 from tests.audits.verify_tools import _entries
 
 CLIENT = CLIENTS[1]

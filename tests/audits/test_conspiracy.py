@@ -18,15 +18,8 @@ from protocols.ledger import Entry
 from protocols.plan import Plan
 from protocols.policy import PrivacyPolicy
 from protocols.roster import cohort_digest, run_id
-from tests.audits.toy_run import (
-    AGGREGATOR,
-    CLIENTS,
-    Bus,
-    Change,
-    Toy,
-    rewrite,
-    run_toy,
-)
+from tests.audits.forging import Change, rewrite
+from tests.audits.toy_run import AGGREGATOR, CLIENTS, Bus, Toy, run_toy
 
 CLIENT = CLIENTS[1]
 COMMON = ("party", "prev", "run", "salt", "seq", "time")  # what every entry holds

@@ -12,6 +12,7 @@ import pytest
 
 import audits
 from audits import explain
+from audits.attack_words import reading
 from audits.attacks import attacks
 from audits.attacks.models import Verdict
 from audits.explain import _UNWRITTEN as UNWRITTEN
@@ -127,10 +128,17 @@ def test_what_was_not_tested_says_more_than_to_test_it():
         assert all(word in todo for word in ("--attacks", "--data", "captures")), page.kind
 
 
-def test_an_attack_of_facts_has_a_reading_of_its_own():
+def test_a_row_is_read_as_the_report_reads_it():
+    """One source: what the page adds is what the five values are, where they are estimates."""
     readings = {word: dict(find(word)[0].sections)["How to read a row"] for word in ATTACKS}
     assert "facts" in readings["A09"] and "claimed" in readings["A10"]
-    assert readings["A05"] == readings["A04"] != readings["A09"]
+    general = readings["A01"]
+    assert all(word in general for word in ("Chance", "Prior", "Raw", "Null", "Left", "interval"))
+    for word, text in readings.items():
+        told = explain._marked(reading(word), {attack.id for attack in attacks()})
+        estimates = word in ("A04", "A05")
+        assert text == (f"{general} {told}" if estimates else told)
+    assert len({readings[attack.id] for attack in attacks()} | {general}) == len(attacks()) + 1
 
 
 @pytest.mark.parametrize(

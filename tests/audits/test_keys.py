@@ -14,16 +14,8 @@ from audits.view import RunView
 from protocols.errors import EvidenceError
 from protocols.ledger import Entry
 from protocols.policy import Budget, PrivacyPolicy
-from tests.audits.toy_run import (
-    AUTHORITY,
-    CLIENTS,
-    Change,
-    Toy,
-    countless,
-    entries_of,
-    rewrite,
-    run_toy,
-)
+from tests.audits.forging import Change, entries_of, rewrite
+from tests.audits.toy_run import AUTHORITY, CLIENTS, Toy, countless, run_toy
 
 CLIENT = CLIENTS[1]
 COMMON = ("party", "prev", "run", "salt", "seq", "time")

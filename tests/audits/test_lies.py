@@ -15,6 +15,7 @@ from protocols.errors import EvidenceError
 from protocols.ledger import Entry
 from protocols.policy import PrivacyPolicy
 from protocols.rounds import Ask, Cohort
+from tests.audits.forging import Change, rewrite
 from tests.audits.lies import (
     after,
     both,
@@ -33,12 +34,10 @@ from tests.audits.toy_run import (
     FIVE,
     Answer,
     Bus,
-    Change,
     Given,
     Lose,
     Toy,
     lose,
-    rewrite,
     run_toy,
     told,
     two_sums,

@@ -177,18 +177,23 @@ HOSTILE_FILES = {
     "another plan's": lambda v: _edited(v, plan_digest="00" * 32),
     "other ledgers'": lambda v: _edited(v, heads_digest="00" * 32),
     "an extra key": lambda v: _edited(v, more=1),
+    "a seed of one's own": lambda v: _edited(v, seed=0),
     "an extra key in a row": lambda v: _row_edited(v, more=1),
-    "NaN": lambda v: v.attacks_text.replace(b'"seed": 0', b'"seed": NaN'),
+    "NaN": lambda v: v.attacks_text.replace(b'"n_pos": 512', b'"n_pos": NaN'),
     "a number as text that is none": lambda v: _row_edited(v, chance="nan"),
-    "a large number": lambda v: _edited(v, seed=10**400),
-    "a larger number": lambda v: v.attacks_text.replace(b'"seed": 0', b'"seed": 1' + b"0" * 9999),
+    "a large number": lambda v: _row_edited(v, n_pos=10**400),
+    "a larger number": lambda v: v.attacks_text.replace(
+        b'"n_pos": 512', b'"n_pos": 1' + b"0" * 9999
+    ),
     "a count without end": lambda v: _row_edited(v, n_neg=10**30),
     "no JSON": lambda v: b"\xff\xfe{",
     "deep": lambda v: b"[" * 100_000,
     "a list": lambda v: b"[]",
     "another spelling": lambda v: v.attacks_text.replace(b"  ", b" "),
     "huge": lambda v: b" " * (5 << 20),
-    "a repeated key": lambda v: v.attacks_text.replace(b'"seed": 0', b'"seed": 0,\n"seed": 0'),
+    "a repeated key": lambda v: v.attacks_text.replace(
+        b'"n_pos": 512', b'"n_pos": 512,\n"n_pos": 512'
+    ),
     "half a character": lambda v: _row_edited(v, what="\ud800"),
     "a line break": lambda v: _row_edited(v, reason="one\ntwo"),
     "a turn of writing": lambda v: _row_edited(v, reason="\u202egnorw"),

@@ -13,7 +13,8 @@ from audits.report import build_report
 from audits.verify import verify
 from protocols.disclosures import Disclosure
 from protocols.policy import PrivacyPolicy
-from tests.audits.toy_run import Bus, Lose, Toy, edit_last, entries_of, forge, lose, run_toy
+from tests.audits.forging import edit_last, entries_of, forge
+from tests.audits.toy_run import Bus, Lose, Toy, lose, run_toy
 from tests.toys.weighted_sum import weighted_sum
 
 SIX = tuple(f"client-{i}" for i in range(1, 7))

@@ -6,13 +6,11 @@ from dataclasses import replace
 
 import pytest
 
+from audits.checks.papers import OTHER_PLAN
 from audits.steps import SELF_CONSISTENT, WITNESSED, Status
 from audits.verify import CHECKS, verify
-from tests.audits.toy_run import (
-    maskless,
-    run_toy,
-    sign,
-)
+from tests.audits.forging import sign
+from tests.audits.toy_run import maskless, run_toy
 from tests.audits.verify_tools import (
     CLIENT,
     fails_at,
@@ -86,3 +84,7 @@ def test_the_expected_plan_is_compared(toy, view):
     fails_at("plan", replace(view, expected_plan="0" * 64))
     fails_at("plan", replace(view, expected_plan=""))
     fails_at("plan", replace(view, expected_plan="é"))
+    assert verify(replace(view, expected_plan="0" * 64)).failed.detail == OTHER_PLAN
+    other = view.policy_text.replace(b'"minimum_cohort": 3', b'"minimum_cohort": 4')
+    edited = replace(view, policy_text=other, expected_plan="0" * 64)
+    assert other != view.policy_text and verify(edited).failed.detail != OTHER_PLAN

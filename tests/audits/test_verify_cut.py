@@ -10,17 +10,9 @@ from audits.report import build_report
 from audits.verify import verify
 from protocols.policy import PrivacyPolicy
 from protocols.rounds import Ask, Cohort
+from tests.audits.forging import forge, rewrite
 from tests.audits.lies import drop
-from tests.audits.toy_run import (
-    AGGREGATOR,
-    CLIENTS,
-    Answer,
-    Bus,
-    Given,
-    forge,
-    rewrite,
-    run_toy,
-)
+from tests.audits.toy_run import AGGREGATOR, CLIENTS, Answer, Bus, Given, run_toy
 from tests.audits.verify_tools import (
     fails_at,
     refused,

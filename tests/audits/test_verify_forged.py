@@ -16,6 +16,7 @@ from protocols.ledger import Entry
 from protocols.policy import PrivacyPolicy
 from protocols.roster import cohort_digest
 from protocols.rounds import Ask, Cohort
+from tests.audits.forging import edit_last, forge, sign
 from tests.audits.toy_run import (
     AGGREGATOR,
     AUTHORITY,
@@ -25,10 +26,7 @@ from tests.audits.toy_run import (
     Answer,
     Bus,
     Given,
-    edit_last,
-    forge,
     run_toy,
-    sign,
     stated,
     text,
 )

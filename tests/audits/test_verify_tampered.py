@@ -11,19 +11,16 @@ from audits.verify import verify
 from audits.view import UNREADABLE
 from crypto.signatures import SigningKey
 from protocols.policy import PrivacyPolicy
+from tests.audits.forging import edit_last, forge, sign, write
 from tests.audits.toy_run import (
     AGGREGATOR,
     AUTHORITY,
     CLIENTS,
     RESULT,
     WEIGHTS,
-    edit_last,
-    forge,
     run_toy,
-    sign,
     stated,
     text,
-    write,
 )
 from tests.audits.verify_tools import (
     CLIENT,

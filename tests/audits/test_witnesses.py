@@ -6,8 +6,9 @@ import pytest
 
 from audits.steps import Status
 from audits.verify import verify
+from tests.audits.forging import rewrite
 from tests.audits.lies import both, drop, finds, setting
-from tests.audits.toy_run import rewrite, run_toy
+from tests.audits.toy_run import run_toy
 
 POLICIES = ["unsafe_plaintext", "masks", "he"]
 OWN = setting("client-1", {"kind": "plan"}, time="2001-01-01T00:00:00Z")

@@ -13,13 +13,8 @@ from audits.view import RunView
 from protocols.errors import RemoteProtocolError
 from protocols.ledger import Entry
 from protocols.policy import PrivacyPolicy
-from tests.audits.toy_run import (
-    CLIENTS,
-    Bus,
-    Toy,
-    entries_of,
-    run_toy,
-)
+from tests.audits.forging import entries_of
+from tests.audits.toy_run import CLIENTS, Bus, Toy, run_toy
 
 CLIENT = CLIENTS[1]
 

@@ -24,18 +24,8 @@ from audits.bundle.statements import PAYLOAD_TYPE, SVR, open_statement
 from crypto.signatures import VerifyKey
 from secure_fgl.bundles import environment, load_key
 from secure_fgl.errors import UsageError
-from tests.audits.toy_run import (
-    AGGREGATOR,
-    RESULT,
-    Toy,
-    edit_last,
-    forge,
-    run_toy,
-    save,
-    stated,
-    text,
-    with_reports,
-)
+from tests.audits.forging import edit_last, forge
+from tests.audits.toy_run import AGGREGATOR, RESULT, Toy, run_toy, save, stated, text, with_reports
 from tests.secure_fgl.cli_tools import invoke
 
 PEM, PKCS8 = Encoding.PEM, PrivateFormat.PKCS8
@@ -119,6 +109,10 @@ def test_integrity_and_completeness_are_told_apart(run: Path) -> None:
     code, told = verified(run)
     assert code == 5
     assert told["integrity"].startswith("Integrity: broken; FAILED at chain")
+    policy = run / "policy.json"  # another policy is not just another plan than was expected
+    policy.write_text(policy.read_text().replace('"minimum_cohort": 3', '"minimum_cohort": 4'))
+    for words in ((), ("--expect-plan", "0" * 64)):
+        assert verified(run, *words)[1]["integrity"] == "Integrity: broken; FAILED at plan."
 
 
 def _bundled(run: Path, *options: object) -> Path:
@@ -143,6 +137,9 @@ def test_a_changed_bundle_exits_5_and_names_the_step(run: Path) -> None:
 def test_a_broken_run_gets_a_bundle_and_exit_5(run: Path) -> None:
     ledger = run / "ledger" / "client-1.jsonl"
     ledger.write_bytes(b"".join(ledger.read_bytes().splitlines(keepends=True)[:-1]))
+    refused = invoke("audit", "bundle", run)  # the report was made before, and says otherwise
+    assert refused.exit_code == 5 and not (run / "bundle.zip").exists()
+    assert "FAILED at tree" in refused.stderr and "move the folder report/ away" in refused.stderr
     shutil.rmtree(run / "report")
     shown = invoke("audit", "bundle", run)
     assert shown.exit_code == 5

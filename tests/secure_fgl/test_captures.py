@@ -198,7 +198,8 @@ def test_no_verdict_goes_away_because_less_is_looked_at(runs, tmp_path, monkeypa
     run = tampered(runs["unsafe_plaintext"], tmp_path / "run")
     whole = attack(material(run))
     verdicts = {(row.id, row.what): row.verdict for row in whole.rows}
-    assert ("A09", verdicts) != ("A09", {})
+    looked = {id for (id, _), verdict in verdicts.items() if verdict != "NOT_TESTED"}
+    assert looked >= {"A04", "A05", "A09"} and "FAIL" in verdicts.values()  # this could go away
     less = attack(material(run), ["A10"], earlier=whole)
     assert {(row.id, row.what): row.verdict for row in less.rows} == verdicts
     monkeypatch.setenv("SECURE_FGL_STATE", str(tmp_path / "elsewhere"))

@@ -15,7 +15,8 @@ from typer.testing import Result
 
 from protocols.errors import EvidenceError
 from secure_fgl.runs import Run
-from tests.audits.toy_run import RESULT, rewrite, run_toy, save, stated, text
+from tests.audits.forging import rewrite
+from tests.audits.toy_run import RESULT, run_toy, save, stated, text
 from tests.secure_fgl.cli_tools import config, invoke
 
 
@@ -67,6 +68,8 @@ def test_verify_holds_the_run_to_an_expected_plan(trained: tuple[Path, Result]) 
     assert verified(trained[0], "--expect-plan", first["plan"])[0] == 0
     code, told = verified(trained[0], "--expect-plan", "0" * 64)
     assert (code, told["failed"]) == (5, "plan")
+    assert "the plan of this run is another one" in told["integrity"]
+    assert "broken" not in told["integrity"]
     assert invoke("audit", "verify", trained[0], "--expect-plan", "0" * 63).exit_code == 2
 
 
@@ -243,6 +246,20 @@ def test_a_report_on_broken_evidence_exits_5_before_3(copied: Path, tmp_path: Pa
         shown = invoke("audit", "report", copied, "--out", tmp_path / "r", "--fail-on", fail_on)
         assert shown.exit_code == 5
         assert "FAILED at chain" in shown.stderr
+
+
+@pytest.mark.parametrize(("spoil", "step"), [(_drop, "chain"), (_truncate, "tree")])
+def test_a_report_on_a_record_that_broke_since_names_what_broke(
+    copied: Path, spoil: Callable[[Path], None], step: str
+) -> None:
+    spoil(copied)
+    before = {f.name: f.read_bytes() for f in (copied / "report").iterdir()}
+    for verb in ("report", "attack"):
+        shown = invoke("audit", verb, copied)
+        assert shown.exit_code == 5
+        assert f"FAILED at {step}" in shown.stderr and "FAILED at report" not in shown.stderr
+        assert "ask each party" in shown.stderr and "left as it is" in shown.stderr
+    assert {f.name: f.read_bytes() for f in (copied / "report").iterdir()} == before
 
 
 def test_a_folder_that_is_no_run_is_a_usage_error(tmp_path: Path) -> None:

@@ -204,19 +204,13 @@ def test_the_limits_say_what_no_reading_of_the_file_can_find(toy):
 # --- honest files -------------------------------------------------------------------------------
 
 
-def _seed(heads: str, seed: int, id: str) -> str:
-    return seed_of(heads, id, seed)
-
-
 def test_no_row_of_the_attacks_that_there_are_is_refused(clear):
     for given in (exposures(8), exposures(8, total=True), exposures(1)):
-        for seed in (0, 3):
-            found = attack(material(clear, given), seed=seed)
-            heads = found.heads_digest
-            assert {r.id for r in found.rows} == {one.id for one in attacks()}
-            assert "ERROR" not in {r.verdict for r in found.rows}
-            assert report_doubt(found, attacks(), partial(_seed, heads, seed)) == ""
-    assert report_doubt(found, attacks(), partial(_seed, heads, 9)).startswith("a seed")
+        found = attack(material(clear, given))
+        assert {r.id for r in found.rows} == {one.id for one in attacks()}
+        assert "ERROR" not in {r.verdict for r in found.rows}
+        assert report_doubt(found, attacks(), partial(seed_of, found.heads_digest)) == ""
+    assert report_doubt(found, attacks(), partial(seed_of, "00" * 32)).startswith("a seed")
 
 
 def test_no_claim_of_the_attacks_that_there_are_is_refused():

@@ -199,10 +199,8 @@ def test_noise_that_cannot_be_counted_with_is_an_error() -> None:
 
 def test_one_run_gives_one_report() -> None:
     view = noised().view()
-    one, other, third = (
-        attack(Material(Case(view)), ["A10"], seed=seed).text() for seed in (0, 0, 1)
-    )
-    assert one == other != third
+    one, other = (attack(Material(Case(view)), ["A10"]).text() for _ in range(2))
+    assert one == other
 
 
 # --- releases ---------------------------------------------------------------------------------

@@ -1,0 +1,48 @@
+"""The run folder: what lies in it is what the head of `secure_fgl.runs` says, and nothing else."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from secure_fgl import runs
+from tests.secure_fgl.cli_tools import config, invoke
+from tests.secure_fgl.test_audit_cli import waivers
+
+
+def named() -> set[str]:
+    """Return the names that the docstring gives, braces spelt out."""
+    _, _, rest = (runs.__doc__ or "").partition("RUN/")
+    tree = re.sub(r"\(.*?\)", "", rest.partition("\n\n")[0], flags=re.S)
+    found = set()
+    for word in tree.split():
+        inner = re.search(r"\{(.*)\}", word)
+        for part in inner[1].split(",") if inner else [""]:
+            found.add(word.replace(inner[0], part) if inner else word)
+    return found
+
+
+def kind(path: Path) -> str:
+    """Return a file's place with its party left open."""
+    place = path.as_posix()
+    if path.parts[0] in ("captured", "private"):
+        return f"{path.parts[0]}/<party>/"
+    if path.parts[0] in ("ledger", "heads"):
+        return f"{path.parts[0]}/<party>{path.suffix}"
+    return place
+
+
+def test_every_file_of_a_run_and_its_audits_is_named_and_no_other(tmp_path: Path) -> None:
+    run, seen = tmp_path / "run", set()
+
+    def look(words: tuple[object, ...]) -> None:
+        shown = invoke(*words)
+        assert shown.exit_code in (0, 3), (words, shown.stderr)
+        seen.update(kind(f.relative_to(run)) for f in run.rglob("*") if f.is_file())
+
+    look(("run", config(tmp_path), "--set", "policy=masks", "--out", run))
+    accepted = waivers(tmp_path, {"rule": "SIMULATION"})
+    for words in (("attack",), ("report", "--baseline", run, "--waivers", accepted), ("bundle",)):
+        look(("audit", words[0], run, *words[1:]))
+    assert named() - seen == {"private/<party>/"}  # only while it runs
+    assert seen <= named()
