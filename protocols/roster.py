@@ -77,7 +77,7 @@ class Roster:
     """The pinned list of parties.
 
     Args:
-        parties: unique names; exactly one aggregator, at most one key authority.
+        parties: unique names and keys; exactly one aggregator, at most one key authority.
 
     Raises:
         BadEnvelope: these rules do not hold, or a name could be mistaken for an address.
@@ -89,6 +89,13 @@ class Roster:
         self.clients = tuple(sorted(self.names(Role.CLIENT)))
         if len(self._parties) != len(listed):
             raise BadEnvelope("The roster names a party twice.")
+        for keys in ([p.verify.raw for p in listed], [p.seal.raw for p in listed]):
+            if len(set(keys)) != len(keys):  # one party would be its own witness
+                raise BadEnvelope(
+                    "Two parties of the roster have the same key.",
+                    why="one of them stands there under two names",
+                    fix="every party makes its own keys; ask both for theirs",
+                )
         if len(self.names(Role.AGGREGATOR)) != 1 or len(self.names(Role.KEY_AUTHORITY)) > 1:
             raise BadEnvelope("A roster has one aggregator and at most one key authority.")
         for name in self._parties:

@@ -1,5 +1,7 @@
 """The pinned list of parties, and the digests that name a run and a cohort."""
 
+from dataclasses import replace
+
 import pytest
 
 from protocols.errors import BadEnvelope, SecureFglError
@@ -52,6 +54,18 @@ BROKEN = {
 def test_a_roster_that_is_not_what_it_says_is_refused(case):
     with pytest.raises((ValueError, SecureFglError)):
         Roster(BROKEN[case]())
+
+
+@pytest.mark.parametrize("half", ["verify", "seal"])
+@pytest.mark.parametrize("role", [Role.WITNESS, Role.KEY_AUTHORITY, Role.CLIENT])
+def test_o4_nobody_stands_in_the_roster_under_two_names(half, role):
+    """Whoever hands out the roster must not be its own witness, or its own key authority."""
+    known = parties(aggregator=Role.AGGREGATOR)
+    stranger = Identity.generate("second-name", role).party
+    assert Roster([*known, stranger]).names(role)
+    same = replace(stranger, **{half: getattr(known[-1], half)})
+    with pytest.raises(BadEnvelope, match="same key"):
+        Roster([*known, same])
 
 
 def test_the_digest_names_every_key(roster):
