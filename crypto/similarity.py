@@ -30,8 +30,13 @@ Who sees what. The aggregator and the witness see ciphertexts. The authority see
 that look uniform, and coefficient 0: one cosine per pair, below the grid also the noise of the two
 uploads. It returns multiples of 2^-14 (O2). It therefore learns the cosine matrix. What breaks it:
 the authority together with whoever holds uploads; an aggregator that shows the authority something
-else than a product, unless witnesses sign what may be opened (O4). A client may encrypt a vector
-that is not its own, or longer than 1: its product with itself then is refused.
+else than a product, unless witnesses sign what may be opened (O4).
+
+A client may encrypt whatever it likes. One that encrypts a unit vector with a single entry, and
+works with the aggregator or the authority, reads that coordinate of everybody's vector, one a
+round. That a product with itself opens as 1 stops accidents only: m -> coefficient 0 of m^2 is
+indefinite, so places that no honest vector uses can cancel any length, and the coordinate is then
+read below the grid.
 
 Exactness. With fresh noise of standard deviation s = 237 per coefficient (`crypto.bfv_sealapi`) an
 opened cosine errs by about s 2^-28 = 9e-7 before rounding, and rounding adds at most 2^-15, or

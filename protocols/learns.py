@@ -41,8 +41,13 @@ def learns(disclosure: Disclosure, chain: tuple[Guard, ...], up: bool) -> dict[s
         if encryption(chain) is None:
             del known["key_authority"]  # there is none
         return known
-    if evaluated(chain) is not None:
-        return {**_EVALUATED[disclosure], "other clients": "nothing", "network": network}
+    guard = evaluated(chain)
+    if guard is not None:
+        found = {**_EVALUATED[disclosure], "other clients": "nothing", "network": network}
+        if not guard.witnesses:  # nobody keeps the aggregator to what it should have opened
+            del found["witness"]
+            found["aggregator"] += ", if it is semi-honest"
+        return found
     if disclosure is Disclosure.SEALED:
         return {"aggregator": "size only", "addressee": "its own row", "network": _NETWORK}
     return {"aggregator": disclosure.meaning, "network": network}
@@ -164,7 +169,10 @@ def _single(item: Item) -> list[str]:
     return found
 
 
-COSINES = "the key authority and the aggregator learn how alike every two clients' vectors are"
+COSINES = (
+    "the key authority and the aggregator learn how alike every two clients' vectors are; a client "
+    "that chooses its vector and works with one of them reads one coordinate of everybody's a round"
+)
 ROWS = (
     "every client learns weighted combinations of others' messages, each resting on at least the "
     "smallest cohort in effect; combinations of many rounds together may tell more"

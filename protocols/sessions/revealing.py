@@ -111,7 +111,11 @@ class RevealingSession(Session):
         ):
             levels = round(ring.cosine(secret, result) * COSINE_LEVELS)
             if one == other and levels < COSINE_LEVELS - 1:
-                raise BadEnvelope("A client's vector is not of length 1.")
+                raise BadEnvelope(
+                    "A client's vector, multiplied with itself, does not give 1.",
+                    why="its software did not bring it to length 1; this stops accidents only: a "
+                    "client that crafts a ciphertext passes",
+                )
             found[place] = COSINE_LEVELS + levels
         return Cosines(cosines=found)
 
@@ -144,10 +148,15 @@ class RevealingSession(Session):
         source: int | None = None,
         digest: str = "",
     ) -> None:
-        """Open every exchange's uploads once, and hold a round to one set of survivors (O5)."""
+        """Open every exchange's uploads once, and hold a round to one set of survivors (O5).
+
+        What one Ask brought, sums, cosines or rows, is opened over the same clients.
+        """
         asked, left = frozenset(members), frozenset(survivors)
         uploads = header.exchange if source is None else source
         for kind, exchange, before, others, stayed in self._opened.get(header.round, []):
+            if before == uploads and (others, stayed) != (asked, left):
+                raise BadEnvelope("Answers to one Ask are opened over different survivors (O5).")
             if kind != str(disclosure):
                 continue
             if exchange == header.exchange or before == uploads:

@@ -7,6 +7,7 @@ import pytest
 
 from crypto.similarity import Similarity
 from crypto.vectors import SKETCH_ABOVE
+from protocols import gateway
 from protocols.ciphers import cosine_ring
 from protocols.disclosures import Disclosure
 from protocols.envelope import Envelope
@@ -26,6 +27,7 @@ from tests.protocols.pub import (
     sent,
     swapped,
     trained,
+    unwatched,
 )
 from tests.protocols.unveiling import looks_uniform
 
@@ -142,10 +144,77 @@ def test_planned_bytes_are_sent_bytes():
 
 def test_the_plan_says_who_learns_the_matrix():
     plan = pub().plan
-    assert COSINES in plan.warnings
+    assert COSINES in plan.warnings and "one coordinate" in COSINES
     learns = plan.item("train.up.SIMILARITY").learns
     assert "cosines" in learns["key_authority"] and "cosines" in learns["aggregator"]
     assert learns["other clients"] == "nothing"
+
+
+def one_entry(place: int, factor: float) -> np.ndarray:
+    """Return `factor` times a unit vector as a polynomial whose square still has constant 1.
+
+    An honest vector has m[N-k] = -m[k]. With the same sign, in a place that no honest one uses, the
+    square of an entry counts negatively: it cancels what is too long.
+    """
+    q, one = cosine_ring().prime, 1 << 28
+    plain = np.zeros(4096, dtype=object)
+    plain[place] = round(factor * one)
+    plain[4096 - place] = -plain[place]
+    if factor < 1:
+        return (plain % q).astype(np.uint64)
+    plain[2047] = plain[2049] = round(np.sqrt(factor**2 - 1) * one)
+    return (plain % q).astype(np.uint64)
+
+
+def compared_by(world, words: np.ndarray, monkeypatch):
+    """Return the cosines of a round in which client 1 encrypts a polynomial of its own making."""
+    ring, real, own = cosine_ring(), gateway.enciphered, world.sites["client-1"].direction
+
+    def crafted(message, shape, key, *facts):
+        if not isinstance(message, Portrait) or not np.array_equal(message.outputs, own):
+            return real(message, shape, key, *facts)
+        blank = ring.parse(ring.zeros(key, 1)).astype(object)
+        blank[0, :4096] = (blank[0, :4096] + words) % ring.prime
+        return ring.to_wire(blank.astype(np.uint64)), False
+
+    monkeypatch.setattr(gateway, "enciphered", crafted)
+    return trained(world).similarity(Portrait)
+
+
+@pytest.mark.parametrize("factor", [1.0, 15.0])
+def test_the_limit_a_client_that_chooses_its_vector_reads_a_coordinate(factor, monkeypatch):
+    """What LIMITATIONS.md says a client can do that works with whoever learns the cosines."""
+    world, place = pub(d=40), 7
+    for site in world.sites.values():
+        site.direction[place] *= 1e-3
+    rows = np.stack([world.sites[n].direction for n in world.names])
+    wanted = rows[:, place] / np.linalg.norm(rows, axis=1)
+    found = compared_by(world, one_entry(place, factor), monkeypatch)
+    assert found[0, 0] >= 1 - STEP
+    assert np.abs(found[0, 1:] / factor - wanted[1:]).max() < STEP / factor
+    assert np.abs(wanted[1:]).max() > STEP / 15  # below what one step shows, and above what is read
+
+
+def test_control_a_vector_that_is_too_long_by_accident_is_refused(monkeypatch):
+    plain = one_entry(7, 1.0).astype(object)
+    lengthened = (plain * 3 * pow(2, -1, cosine_ring().prime)) % cosine_ring().prime
+    for words in (lengthened.astype(np.uint64), one_entry(7, 0.5)):
+        world = pub(d=40)
+        with pytest.raises(Refused, match="key-authority refused"):
+            compared_by(world, words, monkeypatch)
+        monkeypatch.undo()
+    assert "does not give 1" in world.authority.last_error.what
+    assert "accidents only" in world.authority.last_error.why
+
+
+def test_where_nobody_witnesses_the_plan_speaks_of_no_witness():
+    """And of what the aggregator learns only as long as it keeps to the protocol."""
+    for name in ("SIMILARITY", "WEIGHTED_SUM"):
+        watched, bare = (
+            world.plan.item(f"train.up.{name}").learns for world in (pub(), pub(unwatched()))
+        )
+        assert "witness" in watched and "witness" not in bare
+        assert bare["aggregator"] == watched["aggregator"] + ", if it is semi-honest"
 
 
 def test_a_vector_without_a_direction_is_refused_and_nothing_of_it_leaves():
