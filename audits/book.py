@@ -47,6 +47,7 @@ _SUM: dict[str, type] = {
     "survivors": int,
 }
 _RESULT: dict[str, type] = {"digest": str, "disclosure": str, "uploads": int}
+_TABLE: dict[str, type] = {"rank": int, "solved": int, "table": str}
 _FACTS: dict[str, dict[str, type]] = {
     "plan": {"plan": str, "policy": str, "role": str, "roster": str, "transport": str},
     "key": {"event": str, "key": str},
@@ -74,9 +75,9 @@ _FACTS: dict[str, dict[str, type]] = {
     "survivors": {**_SUM, "list": str},
     "open": _SUM,
     "weights": {
+        **_TABLE,
         "exchange": int,
         "flattened": list,
-        "rank": int,
         "receivers": int,
         "round": int,
         "uploads": int,
@@ -89,6 +90,7 @@ _OPTIONAL: dict[str, dict[str, type]] = {
     "key": {"scheme": str},
     "budget": {"unit": str},
     "open": _RESULT,
+    "witness": _TABLE,
     "heads": {"heard": int, "items": int, "missing": int},
     "refusal": {"detail": str},
     "close": {"result": dict},
@@ -301,6 +303,12 @@ def _check_facts(number: int, entry: Entry) -> None:
         raise EvidenceError("chain", f"entry {number} refuses with a code outside the closed list")
     if kind == "open" and 0 < len(set(_RESULT) & set(entry)) < len(_RESULT):
         raise EvidenceError("chain", f"entry {number} does not hold exactly the facts of its kind")
+    if kind == "witness":  # of rows it says what weights it was shown
+        rows = entry["disclosure"] == Disclosure.WEIGHTED_SUM
+        if set(_TABLE) & set(entry) != (set(_TABLE) if rows else set()):
+            raise EvidenceError(
+                "chain", f"entry {number} does not hold exactly the facts of its kind"
+            )
     if kind == "weights" and not all(isinstance(name, str) for name in entry["flattened"]):
         raise EvidenceError("chain", f"entry {number} holds a fact of the wrong type")
     if kind == "release":

@@ -239,16 +239,20 @@ def _gone(make: _Maker, gone: Dropouts) -> None:
         )
 
 
-def ranks(book: Book, clients: int) -> tuple[Finding, ...]:
-    """Return the finding that some receiver's rows together cover all others (O10), if they do."""
-    told = [(entry["rank"], entry["round"]) for _, entry in book.of_kind("weights")]
-    full = [round for rank, round in told if rank >= clients - 1]
-    if not full:
+def ranks(book: Book) -> tuple[Finding, ...]:
+    """Return the finding that some receiver's rows together tell single others (O10), if they do.
+
+    Aggregator and witnesses count; where they do not agree, the larger number stands.
+    """
+    entries = [entry for kind in ("weights", "witness") for _, entry in book.of_kind(kind)]
+    told = [(entry["round"], entry["solved"]) for entry in entries if entry.get("solved")]
+    if not told:
         return ()
     message = (
-        f"From round {min(full)} on, some client holds as many independent combinations as there "
-        f"are others ({clients - 1}). Would models stand still, it could solve for every single "
-        "one; the more they change between rounds, the less it learns."
+        f"From round {min(told)[0]} on, some client's combinations together single out others: by "
+        f"round {max(told)[0]} up to {max(solved for _, solved in told)} of them. Would models "
+        "stand still, it could solve for each of these; the more they change between rounds, the "
+        "less it learns."
     )
     remedy = (
         "Hand out combinations in fewer rounds, let the policy's guard 'weigh' keep only the "
@@ -267,7 +271,7 @@ def flattened(book: Book) -> tuple[Finding, ...]:
     message = (
         f"{changed} of {words.plural(rows, 'row')} of weights, in {words.plural(rounds, 'round')}, "
         "rested on fewer others in effect than the policy allows, and were brought to the nearest "
-        "weights that do not."
+        "weights that do not. This is as the aggregator states: nobody else saw what it wanted."
     )
     remedy = (
         "Nothing needs to be done. If models suffer, small groups of alike clients are cut off "

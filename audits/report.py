@@ -74,7 +74,7 @@ def report_of(case: Case) -> Report:
             (
                 *known,
                 *flattened(case.book),
-                *ranks(case.book, len(case.plan.clients)),
+                *ranks(case.book),
                 *tried.findings,
                 *_baseline_refused(case.view),
             )

@@ -170,20 +170,48 @@ def rows(
     return weigh_ring().combine(key, uploads, Weights(table, total, policy.others), seeds)
 
 
-def rank(tables: Sequence[Vector]) -> int:
-    """Return how many independent combinations of others one receiver was handed at most (O10).
+_SOLVED = 1 - 1e-6  # of a combination's squared weights in one other: all of them, but for rounding
 
-    A receiver that was handed as many as there are others could solve for every one of them, were
-    it not that what is weighed changes from round to round.
+
+def whole_table(table: Vector, names: Sequence[str], clients: Sequence[str]) -> Vector:
+    """Return weights of some clients as a table over the whole roster, (K, K), one byte each."""
+    places = np.array([clients.index(name) for name in names])
+    whole = np.zeros((len(clients), len(clients)), dtype=np.uint8)  # a row's total is 128
+    whole[np.ix_(places, places)] = table
+    return whole
+
+
+def facts_of_rows(tables: Sequence[Vector], seeds: Sequence[bytes]) -> dict[str, object]:
+    """Return what the ledgers of aggregator and witness say of the weights of a round (O10).
+
+    ``rank``: how many independent combinations of others one receiver was handed at most;
+    ``solved``: for how many single others one receiver could solve at most, did what is weighed not
+    change from round to round; ``table``: a digest of this round's weights. It covers the blinds'
+    seeds, which no reader of a ledger has, so that nobody finds the weights by trying.
 
     Args:
-        tables: of all rounds so far, (K, K) each, over the whole roster.
+        tables: of all rounds so far, (K, K) each, over the whole roster; the last is this round's.
+        seeds: of every receiver's blind in this round.
     """
     stacked = np.stack(tables, axis=1).astype(np.float64)  # receiver, round, client
     others = 1.0 - np.eye(len(stacked))
-    return max(
-        int(np.linalg.matrix_rank(rows * mask)) for rows, mask in zip(stacked, others, strict=True)
-    )
+    found = [_solved(rows * mask) for rows, mask in zip(stacked, others, strict=True)]
+    table = np.asarray(tables[-1], dtype=np.uint8).tobytes()
+    digest = hashlib.sha256(b"secure-fgl/weights\0" + b"".join(seeds) + table)
+    rank, solved = (max(column) for column in zip(*found, strict=True))
+    return {"rank": rank, "solved": solved, "table": digest.hexdigest()}
+
+
+def _solved(rows: Vector) -> tuple[int, int]:
+    """Return the rank of one receiver's rows, and how many unit vectors lie in their span.
+
+    The largest share that one other has in the squared weights of any combination of rows is its
+    diagonal entry of the projection onto their span.
+    """
+    _, sizes, directions = np.linalg.svd(rows, full_matrices=False)
+    bound = sizes.max(initial=0.0) * max(rows.shape) * np.finfo(np.float64).eps
+    directions = directions[sizes > bound]
+    return len(directions), int(((directions**2).sum(axis=0) > _SOLVED).sum())
 
 
 def statement(place: Sequence[str], headers: bytes, results: bytes) -> bytes:

@@ -46,15 +46,32 @@ def results(case: Case) -> str:
         _one_set(entry, source, rounds[said, source.round])
         if said == Disclosure.WEIGHTED_SUM and not _weights(case, number, source):
             _fail(entry, "rests on weights that the aggregator did not record")
+    _tables(case, seen)
     _stray(case, once)
     if not opened:
         return ""
     flattened = [e for _, e in case.book.of_kind("weights") if e["flattened"]]
-    text = f"; {plural(len(opened), 'result')} of cosines or weights, each witnessed, opened once"
+    how = _witnessing(case, {entry["disclosure"] for _, entry in opened})
+    text = f"; {plural(len(opened), 'result')} of cosines or weights, {how}, opened once"
     if flattened:
         rows = sum(len(e["flattened"]) for e in flattened)
-        text += f"; {plural(rows, 'row')} of weights flattened, which rested on too few others"
+        text += f"; {plural(rows, 'row')} of weights flattened, as the aggregator states"
     return text
+
+
+def _witnessing(case: Case, said: set[str]) -> str:
+    """Say which of these disclosures' results were witnessed: what the policy does not ask for."""
+    bare = sorted(name for name in said if not _wanted(case, name))
+    if not bare:
+        return "each witnessed"
+    which = "NOT witnessed" if set(bare) == said else f"{bare[0]} NOT witnessed"
+    return f"{which} (the policy asks for no witness)"
+
+
+def _wanted(case: Case, said: str) -> int:
+    """Return how many witnesses the policy asks for."""
+    guard = evaluated(case.policy.chain(Disclosure(said)))
+    return guard.witnesses if guard is not None else 0
 
 
 def _fail(entry: Entry, what: str) -> NoReturn:
@@ -110,8 +127,7 @@ def _witnessed(case: Case) -> dict[tuple[str, int], list[Told]]:
 def _signed(case: Case, entry: Entry, seen: dict[tuple[str, int], list[Told]]) -> None:
     """Check that as many witnesses as the policy asks for signed what was opened, before it."""
     said, number = entry["disclosure"], entry["exchange"]
-    guard = evaluated(case.policy.chain(Disclosure(said)))
-    wanted = guard.witnesses if guard is not None else 0
+    wanted = _wanted(case, said)
     same = ("digest", "cohort", "round", "members", "survivors", "uploads")
     ask, good = case.asks.all[number], set()
     for party, told in seen.get((said, number), []):
@@ -137,7 +153,11 @@ def _returned(case: Case, told: Told) -> None:
 
 
 def _one_set(entry: Entry, source: Asked, before: list[Asked]) -> None:
-    """Hold a round to one set of survivors (O5)."""
+    """Hold a round to one set of survivors (O5).
+
+    Results of one Ask's answers are over the same clients whatever they are: each, and its sum, is
+    over just those whose whole answers had arrived.
+    """
     for other in before:
         if source.arrived & other.arrived and source.arrived != other.arrived:
             _fail(entry, "overlaps another cohort of its round (O5)")
@@ -145,7 +165,10 @@ def _one_set(entry: Entry, source: Asked, before: list[Asked]) -> None:
 
 
 def _weights(case: Case, number: int, source: Asked) -> bool:
-    """Tell whether the aggregator wrote down whose weights were flattened (O10)."""
+    """Tell whether the aggregator wrote down whose weights were flattened (O10).
+
+    Real weights are known to it alone, so that a row was *not* flattened is its word.
+    """
     found = [t for t in case.book.of_kind("weights") if t[1]["exchange"] == number]
     return len(found) == 1 and all(
         party == case.asks.aggregator
@@ -154,6 +177,23 @@ def _weights(case: Case, number: int, source: Asked) -> bool:
         and set(entry["flattened"]) <= source.arrived
         for party, entry in found
     )
+
+
+def _tables(case: Case, seen: dict[tuple[str, int], list[Told]]) -> None:
+    """Hold the aggregator to what witnesses saw of its weights (O10).
+
+    It may count rows that no witness was shown, because they were lost on the way; never fewer.
+    """
+    told = {e["exchange"]: e for p, e in case.book.of_kind("weights") if p == case.asks.aggregator}
+    for (_, number), entries in seen.items():
+        for party, entry in entries:
+            if "table" not in entry:
+                continue
+            own = told.get(number)
+            if own is None or own["table"] != entry["table"]:
+                _fail(entry, f"rests on other weights than {party} was shown (O10)")
+            if own["rank"] < entry["rank"] or own["solved"] < entry["solved"]:
+                _fail(entry, f"tells more of single clients than recorded, {party} says (O10)")
 
 
 def _stray(case: Case, once: set[tuple[str, int]]) -> None:

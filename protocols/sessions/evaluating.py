@@ -41,7 +41,15 @@ from protocols.sessions.base import Parcel
 from protocols.sessions.table import Event, State
 from protocols.sessions.witnessing import WitnessingSession
 from protocols.shown import place_of_result
-from protocols.uploads import Upload, pairs_of, products, rank, rows, statement
+from protocols.uploads import (
+    Upload,
+    facts_of_rows,
+    pairs_of,
+    products,
+    rows,
+    statement,
+    whole_table,
+)
 from protocols.views import Mixture
 
 
@@ -161,15 +169,12 @@ class EvaluatingSession(WitnessingSession):
         where = Where(held.round, self._exchange_number, held.members)
         key, policy = self.papers.key_of(disclosure), self.papers.policy
         results = rows(key, bodies, mixture._table, seeds, policy)
-        clients = self.papers.roster.clients
-        places = np.array([clients.index(name) for name in names])
-        whole = np.zeros((len(clients), len(clients)), dtype=np.uint8)  # a row's total is 128
-        whole[np.ix_(places, places)] = mixture._table
+        whole = whole_table(mixture._table, names, self.papers.roster.clients)
         self._tables.append(whole)
         facts = {
+            **facts_of_rows(self._tables, seeds),
             "exchange": where.exchange,
             "flattened": [names[row] for row in mixture._flattened],
-            "rank": rank(self._tables),
             "receivers": len(names),
             "round": held.round,
             "uploads": kept.where.exchange,

@@ -21,13 +21,20 @@ from protocols.errors import BadEnvelope, LedgerError, LocalProtocolError, Repla
 from protocols.groups import epoch_of
 from protocols.inbox import Letter
 from protocols.ledger import Ledger
-from protocols.messages import Message
+from protocols.messages import Message, Vector
 from protocols.papers import Papers, Where
 from protocols.roster import Role
 from protocols.sessions.base import Parcel, Session
 from protocols.sessions.table import Event
 from protocols.shown import Shown, shown_uploads
-from protocols.uploads import check_upload, products, rows, statement
+from protocols.uploads import (
+    check_upload,
+    facts_of_rows,
+    products,
+    rows,
+    statement,
+    whole_table,
+)
 
 
 class WitnessSession(Session):
@@ -38,6 +45,7 @@ class WitnessSession(Session):
         self._epoch = -1
         self._repeat: tuple[bytes, list[Parcel]] = (b"", [])  # how the last began, its answer
         self._signed: set[tuple[str, int]] = set()  # disclosure, exchange of the uploads
+        self._tables: list[Vector] = []  # of all rounds, for what they tell together (O10)
 
     def receive(self, data: bytes) -> list[Parcel]:
         """Take one envelope, return what leaves in answer.
@@ -99,7 +107,7 @@ class WitnessSession(Session):
             raise Replay("These uploads were witnessed before; a second result would be compared.")
         uploads = self._uploads(request, shown)
         try:
-            results = self._computed(uploads, secret, shown)
+            results, told = self._computed(uploads, secret, shown)
         except CryptoError as error:
             raise BadEnvelope(
                 "What was shown cannot be computed.",
@@ -117,6 +125,7 @@ class WitnessSession(Session):
             "round": header.round,
             "survivors": len(shown.names),
             "uploads": shown.source,
+            **told,
         }
         self.ledger.record("witness", facts)
         signature = self.papers.me.signing.sign("witness", digests)
@@ -137,11 +146,14 @@ class WitnessSession(Session):
             found[header.sender] = body
         return found
 
-    def _computed(self, uploads: dict[str, bytes], secret: Message, shown: Shown) -> list[bytes]:
+    def _computed(
+        self, uploads: dict[str, bytes], secret: Message, shown: Shown
+    ) -> tuple[list[bytes], dict[str, object]]:
+        """Return the results, and what the ledger says of the weights, nothing for cosines."""
         papers = self.papers
         if isinstance(secret, CosineSeed):
             key = papers.key_of(Disclosure.SIMILARITY)
-            return products(key, uploads, secret.seed, shown.place)
+            return products(key, uploads, secret.seed, shown.place), {}
         if not isinstance(secret, RowSeeds):
             raise LocalProtocolError("Nothing was said of how to compute this.")
         count, key = len(uploads), papers.key_of(Disclosure.WEIGHTED_SUM)
@@ -149,7 +161,10 @@ class WitnessSession(Session):
         seeds = [row.tobytes() for row in np.asarray(secret.seeds)[:count]]
         if table[count:].any() or table[:, count:].any():
             raise BadEnvelope("Weights are shown for clients whose uploads are not.")
-        return rows(key, list(uploads.values()), table[:count, :count], seeds, papers.policy)
+        table = table[:count, :count]
+        found = rows(key, list(uploads.values()), table, seeds, papers.policy)
+        self._tables.append(whole_table(table, list(uploads), papers.roster.clients))
+        return found, facts_of_rows(self._tables, seeds)
 
     def die(self, error: BaseException) -> None:
         """End the session for good; nothing but its refusal is said again."""

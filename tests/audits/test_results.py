@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -11,8 +12,12 @@ import pytest
 from algorithms.site import Site
 from audits.report import build_report
 from audits.verify import verify
+from crypto.weights import flatten
+from protocols import views
 from protocols.disclosures import Disclosure
 from protocols.policy import PrivacyPolicy
+from protocols.sessions import evaluating
+from protocols.sessions.key_authority import KeyAuthoritySession
 from tests.audits.forging import edit_last, entries_of, forge
 from tests.audits.toy_run import Bus, Lose, Toy, lose, run_toy
 from tests.toys.weighted_sum import weighted_sum
@@ -71,11 +76,80 @@ def test_o10_the_report_says_when_rows_together_cover_everybody() -> None:
     ]
     # The toy's weights stay what they are, so one round tells as much as six.
     assert found == [[], []]
-    ranks = [e["rank"] for e in entries_of(many.stores["aggregator"].lines) if "rank" in e]
-    assert ranks == [1] * 6
-    view = forge(many, many.view(reports=False), "aggregator", edit_last("weights", rank=5))
-    (told,) = [f for f in build_report(view).findings if f.rule == "ROWS_RANK"]
-    assert "From round 6 on" in told.message and told.severity == "medium"
+    entries = entries_of(many.stores["aggregator"].lines)
+    assert [(e["rank"], e["solved"]) for e in entries if "rank" in e] == [(1, 0)] * 6
+    for party, kind in (("aggregator", "weights"), ("witness-1", "witness")):
+        view = forge(many, many.view(reports=False), party, edit_last(kind, rank=2, solved=1))
+        (told,) = [f for f in build_report(view).findings if f.rule == "ROWS_RANK"]
+        assert "From round 6 on" in told.message and told.severity == "medium"
+        assert "up to 1 of them" in told.message
+
+
+def test_o10_an_aggregator_cannot_keep_silent_about_what_rows_tell(monkeypatch):
+    """It says so at the time, so that no receipt shows it. The witness saw every table, too."""
+    real = evaluating.facts_of_rows
+    for lie in ({"rank": 0}, {"table": "ab" * 32}):
+        monkeypatch.setattr(evaluating, "facts_of_rows", lambda *a, lie=lie: {**real(*a), **lie})
+        said = failed(run().view(reports=False))
+        assert said.startswith("opened: ") and "(O10)" in said, said
+    monkeypatch.setattr(evaluating, "facts_of_rows", lambda *a: {**real(*a), "rank": 5})
+    assert verify(run().view()).ok  # more is no lie: rows may be lost before a witness sees them
+
+
+def test_o10_what_was_flattened_is_the_aggregators_word(monkeypatch):
+    real = views.Mixture.__init__
+
+    def silent(mixture, kind, source, table, flattened):
+        real(mixture, kind, source, table, ())
+
+    assert "flattened, as the aggregator states" in detail(run(), "opened")
+    (told,) = [f for f in build_report(run().view()).findings if f.rule == "WEIGHTS_FLATTENED"]
+    assert "as the aggregator states" in told.message
+    monkeypatch.setattr(views.Mixture, "__init__", silent)
+    toy = run()
+    assert verify(toy.view()).ok and "flattened" not in detail(toy, "opened")
+
+
+@pytest.mark.parametrize(
+    ("bare", "said"),
+    [
+        ((), "4 results of cosines or weights, each witnessed, opened once"),
+        (("SIMILARITY",), "SIMILARITY NOT witnessed (the policy asks for no witness), opened once"),
+        (("SIMILARITY", "WEIGHTED_SUM"), "weights, NOT witnessed (the policy asks for no witness)"),
+    ],
+)
+def test_o4_the_evidence_says_what_nobody_witnessed(bare: tuple[str, ...], said: str) -> None:
+    document = PrivacyPolicy.preset("pilot").document()
+    for name in bare:
+        for guard in document["rules"][name]:
+            if "witnesses" in guard:
+                guard["witnesses"] = 0
+    toy = run(PrivacyPolicy.model_validate({**document, "name": "bare"}))
+    assert verify(toy.view()).ok
+    assert said in detail(toy, "opened")
+    assert ("each witnessed" in detail(toy, "opened")) == (not bare)
+
+
+def test_o5_rows_over_fewer_than_the_cosines_of_the_same_answers_do_not_verify(monkeypatch):
+    """Whatever the authority did: what was opened is not over what had arrived."""
+    real, asked = evaluating.EvaluatingSession._weigh, KeyAuthoritySession._once
+    kept: dict[int, list[Any]] = {}
+
+    def less_one(session, held, mixture):
+        del session._uploads.uploads["client-6"]
+        done = flatten(np.full((5, 5), 0.2), 3)
+        fewer = views.Mixture(mixture.kind, mixture._source, done.table, done.flattened)
+        return real(session, replace(held, members=held.members[:5]), fewer)
+
+    def each_alone(session, *facts):
+        session._opened = kept
+        asked(session, *facts)
+        kept.clear()
+
+    monkeypatch.setattr(evaluating.EvaluatingSession, "_weigh", less_one)
+    monkeypatch.setattr(KeyAuthoritySession, "_once", each_alone)
+    said = failed(run(rounds=1).view(reports=False))
+    assert said.startswith("opened: ") and "had arrived" in said, said
 
 
 def test_o30_every_role_has_its_view(honest: Toy) -> None:
@@ -175,6 +249,11 @@ CASES = [
     ("witness-1", without("witness"), "witnessed by 0 of the policy's 1"),
     ("witness-1", edit_last("witness", digest="ab" * 32), "witnessed by 0 of the policy's 1"),
     ("witness-1", again("witness"), "witnessed twice"),
+    ("witness-1", edit_last("witness", table="ab" * 32), "other weights than witness-1"),
+    ("witness-1", edit_last("witness", rank=9), "more of single clients"),
+    ("witness-1", edit_last("witness", solved=9), "more of single clients"),
+    ("aggregator", edit_last("weights", table="ab" * 32), "other weights than witness-1"),
+    ("aggregator", edit_last("weights", rank=0), "more of single clients"),
     ("key-authority", edit_last("open", digest="ab" * 32), "witnessed by 0 of the policy's 1"),
     ("key-authority", edit_last("open", survivors=5), "not over the uploads that had arrived"),
     ("key-authority", edit_last("open", survivors=3), "is over 3 clients"),

@@ -21,7 +21,7 @@ from protocols.rounds import Ask, Cohort
 from protocols.sessions import evaluating, revealing
 from protocols.sessions.client import ClientSession
 from protocols.sessions.table import State
-from protocols.uploads import rank, row_info
+from protocols.uploads import facts_of_rows, row_info
 from tests.protocols.pub import (
     GRID,
     PUB,
@@ -164,14 +164,60 @@ def test_o10_the_ledger_says_how_much_rows_of_all_rounds_cover():
         mixture = trained(world, number).weighted(Model, softmax(rng.normal(size=(6, 6)), 0.5))
         tables.append(mixture._table)
         hand_out(world, mixture, number)
-    told = [e["rank"] for e in world.entries("aggregator") if e["kind"] == "weights"]
-    assert told == [1, 2, 3, 4, 5, 5]
+    mine, seen = (
+        [
+            (e["rank"], e["solved"], e["table"])
+            for e in world.entries(name)
+            if e["kind"] == kind and "table" in e
+        ]
+        for name, kind in (("aggregator", "weights"), ("witness-1", "witness"))
+    )
+    assert mine == seen and len({table for _, _, table in mine}) == 6
+    assert [rank for rank, _, _ in mine] == [1, 2, 3, 4, 5, 5]
+    assert [solved for _, solved, _ in mine] == [0, 0, 0, 0, 5, 5]
     # Had the models stood still, client 1 would have them all from its first five rows.
     rows = np.stack([table[0] for table in tables[:5]]) / 128
     handed = np.array([[*m.weights, m.bias] for m in world.sites["client-1"].got[:5]])
     found = np.linalg.solve(rows[:, 1:], handed - rows[:, :1] * models(world)[0])
     assert np.abs(found - models(world)[1:]).max() < 200 * GRID
-    assert rank([np.eye(3, dtype=np.uint8)] * 4) == 0
+
+
+def told(*tables: np.ndarray) -> tuple[object, object]:
+    """Return rank and number of clients who can be solved for, of tables of some rounds."""
+    facts = facts_of_rows(tables, [bytes(32)])
+    return facts["rank"], facts["solved"]
+
+
+def test_o10_a_row_on_oneself_alone_tells_nothing():
+    assert told(*[np.eye(3, dtype=np.uint8)] * 4) == (0, 0)
+
+
+def test_o10_a_client_that_was_never_there_hides_nothing():
+    """Seven on the roster, six that take part: after five rounds a row can be solved for all."""
+    rng, tables = np.random.default_rng(1), []
+    for _ in range(5):
+        table = np.zeros((7, 7), dtype=np.uint8)
+        table[:6, :6] = rng.integers(1, 40, (6, 6))
+        tables.append(table)
+    assert told(*tables[:4]) == (4, 0)
+    assert told(*tables) == (5, 5)
+
+
+def test_o10_two_rows_that_differ_in_one_other_single_it_out():
+    first = np.full((6, 6), 21, dtype=np.uint8)
+    second = first.copy()
+    second[0, :2] += np.array([255, 1], dtype=np.uint8)  # one from its own share to client 2
+    assert told(first, second) == (2, 1)
+    second[0, 2:4] += np.array([1, 255], dtype=np.uint8)  # two others and more: nobody is alone
+    assert told(first, second) == (2, 0)
+
+
+def test_o10_the_ledger_s_digest_cannot_be_guessed_from_the_weights():
+    """Without the seeds of the blinds, which no reader of a ledger has, trying tables is futile."""
+    table = np.full((4, 4), 32, dtype=np.uint8)
+    one, other = (facts_of_rows([table], [seed] * 4)["table"] for seed in (bytes(32), b"s" * 32))
+    assert one != other
+    assert one == facts_of_rows([table, table], [bytes(32)] * 4)["table"]  # of the last round
 
 
 def rows_seen(world) -> list[bytes]:
