@@ -15,6 +15,9 @@ are all real (`crypto.vectors`), so that the sum of the slots of a product is N/
 coefficient, and that coefficient is 2^57 <u, v>. Longer vectors take several ciphertexts, whose
 products are added.
 
+The second half of a public key follows from a seed (`crypto.seeded_keys`): a key authority that
+chose it with a trapdoor would read, in the parts of products that no mask covers, whole vectors.
+
 What is added before anything leaves the aggregator:
 
     zero     the public key times (u, v) plus noise, u and v ternary: a fresh encryption of zero in
@@ -53,11 +56,12 @@ import tenseal.sealapi as seal
 from numpy.typing import NDArray
 
 from crypto.bfv_parts import PublicKey, SecretKey
-from crypto.bfv_sealapi import DEGREE, PRIME, Parameters, SealRing
+from crypto.bfv_sealapi import DEGREE, PRIME, Parameters
 from crypto.errors import InvalidCiphertext, InvalidKey, OutOfRange, SelfTestFailed
 from crypto.samplers import Stream, derive, entropy
 from crypto.seal_files import Scratch
 from crypto.seal_sums import reduce_once
+from crypto.seeded_keys import SeededRing, binomial
 from crypto.vectors import polynomials, unit
 from crypto.words60 import PAIR_BYTES, pack60, unpack60
 
@@ -76,7 +80,6 @@ _SCALE_BITS: Final = 28
 _PRODUCT_BITS: Final = 2 * _SCALE_BITS + 1
 _SLOTS: Final = DEGREE // 2
 _PARTS: Final = 3
-_BINOMIAL_BITS: Final = 21  # as SEAL's own noise: variance 21/2, standard deviation 3.24
 
 
 class Operand:
@@ -99,15 +102,14 @@ class Operand:
         return list(zip(self._ciphertexts, other._ciphertexts, strict=True))
 
 
-class Similarity(SealRing):
-    """Encrypted cosines; keys, wire form and zeros made ahead are those of `SealRing`."""
+class Similarity(SeededRing):
+    """Encrypted cosines; keys, wire form and zeros made ahead are those of `SeededRing`."""
 
     ciphertext_bytes = DEGREE * PAIR_BYTES
 
     def __init__(self) -> None:
         """Build the SEAL context; raises SelfTestFailed if SEAL chooses other parameters."""
         super().__init__(COSINE, seal.EncryptionParameters(seal.SCHEME_TYPE.CKKS))
-        self._evaluator = seal.Evaluator(self._context)
         self._inverse = pow(DEGREE, -1, self.prime)
 
     def ciphertexts(self, values: int) -> int:
@@ -213,16 +215,6 @@ class Similarity(SealRing):
     def _settle(self, ciphertext: Any) -> None:
         self._evaluator.transform_from_ntt_inplace(ciphertext)
 
-    def _transformed(self, words: NDArray[np.uint64], scratch: Scratch) -> Any:
-        """Return two polynomials as a SEAL ciphertext in NTT form; raises InvalidCiphertext."""
-        ciphertext = seal.Ciphertext(self._context)
-        try:
-            ciphertext.load(self._context, scratch.put(self._heads.ciphertext, words))
-            self._evaluator.transform_to_ntt_inplace(ciphertext)
-        except Exception:  # the bindings raise several built-in kinds for one cause
-            raise InvalidCiphertext from None
-        return ciphertext
-
     def _blank(self, key: PublicKey, chance: Stream, scratch: Scratch) -> Any:
         """Return (b, a) times (u, v) in NTT form, three parts: zero but for its noise.
 
@@ -232,20 +224,14 @@ class Similarity(SealRing):
         reduce_once(ternary, self.prime)
         small = self._transformed(ternary, scratch)
         public, blank = seal.Ciphertext(self._context), seal.Ciphertext(self._context)
-        body = key.raw[len(self._key_head) :]
+        body = self._points(key.raw)
         public.load(self._context, scratch.put(self._heads.transformed, body))
         self._evaluator.multiply(public, small, blank)
         return blank
 
     def _noise(self, chance: Stream) -> NDArray[np.uint64]:
         """Return centred binomial noise mod q, shape (3, N): without it zero is no encryption."""
-        words = chance.words(_PARTS * DEGREE)
-        ones = np.uint64((1 << _BINOMIAL_BITS) - 1)
-        plus = np.bitwise_count(words & ones)
-        minus = np.bitwise_count(words >> np.uint64(_BINOMIAL_BITS) & ones)
-        noise: NDArray[np.uint64] = plus + np.uint64(self.prime) - minus
-        reduce_once(noise, self.prime)
-        return noise.reshape(_PARTS, DEGREE)
+        return binomial(chance, _PARTS * DEGREE, self.prime).reshape(_PARTS, DEGREE)
 
     def _mask(self, seed: bytes) -> NDArray[np.uint64]:
         """Return the plaintext mask, shape (3, N): uniform mod q on 1 … N-1 of the first part."""

@@ -225,7 +225,7 @@ def test_a_seed_used_twice_gives_the_difference_of_two_products_away():
 def test_o9_sizes_and_keys_are_fixed_and_no_key_serves_anything_else():
     upload = RING.upload(PUBLIC, np.ones(2049))
     assert len(upload) == 2 * RING.ciphertext_bytes == 122_880
-    assert len(PUBLIC.raw) == RING.public_key_bytes == 65_576
+    assert len(PUBLIC.raw) == RING.public_key_bytes == 40 + 32 + 32_768
     ready = RING.operand(upload)
     assert len(RING.product(PUBLIC, ready, ready, entropy(32))) == PRODUCT_BYTES == 92_160
     other = scheme("bfv-sealapi")
