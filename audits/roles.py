@@ -7,9 +7,16 @@ from collections.abc import Iterator
 
 from audits.models import RoleView
 from audits.steps import Case
+from protocols.disclosures import Disclosure
 from protocols.roster import EVERYONE, Role
 
-_COLLUDING = "the total less what the colluders sent themselves; nothing else of a single client"
+_COLLUDING = "the total less what the colluders sent themselves"
+_NOTHING_ELSE = "nothing else of a single client"
+_KEY = (
+    "the epoch's key of what is compared or weighed, which a crafted upload brings out, and with "
+    "it EVERY single message that is"
+)
+_COORDINATE = "one coordinate of every compared vector a round, which a vector of its choice reads"
 
 
 def role_views(case: Case) -> tuple[RoleView, ...]:
@@ -46,32 +53,48 @@ def _sees(case: Case, role: Role) -> Iterator[str]:
             yield f"{item.id}: {said}"
 
 
+def _with_the_authority(
+    case: Case, results: set[str], *, masked: bool, keyed: bool
+) -> Iterator[RoleView]:
+    """Say what the key authority sees with one other, and what a client brings out with whom."""
+    compared = str(Disclosure.SIMILARITY) in results
+    sums = (
+        "no more than the aggregator alone: masks stay on single uploads"
+        if masked
+        else "EVERY single upload: nothing but the key keeps them apart"
+    )
+    every = "EVERY single message that is compared or weighed"
+    seen = [every] if results else []
+    seen += [f"of sums {sums}" if results else sums] if keyed else []
+    if seen:
+        yield RoleView(viewer="aggregator and key authority", received=None, sees=tuple(seen))
+    watched = results and case.roster.names(Role.WITNESS)
+    if watched:
+        whole = (f"{every}: witnesses see ciphertexts, too",)
+        yield RoleView(viewer="witness and key authority", received=None, sees=whole)
+        yield RoleView(viewer="witness and one client", received=None, sees=(_KEY,))
+    if compared:
+        yield RoleView(viewer="key authority and one client", received=None, sees=(_COORDINATE,))
+
+
 def _collusions(case: Case) -> Iterator[RoleView]:
     items = {item.id for item in case.plan.items}
     masked, keyed = "pair.call" in items, any(i.endswith(".open") for i in items)
     unsafe = any(item.unsafe for item in case.plan.items)
-    if any(i.partition(".open.")[2] for i in items):
-        for one in ("aggregator", *(["witness"] if case.roster.names(Role.WITNESS) else ())):
-            seen = (
-                "EVERY single message that is compared or weighed: witnesses see ciphertexts, too"
-            )
-            yield RoleView(viewer=f"{one} and key authority", received=None, sees=(seen,))
-    if keyed:
-        seen = (
-            "no more than the aggregator alone: masks stay on single uploads"
-            if masked
-            else "EVERY single upload: nothing but the key keeps them apart"
-        )
-        yield RoleView(viewer="aggregator and key authority", received=None, sees=(seen,))
+    results = {i.partition(".open.")[2] for i in items} - {""}
+    yield from _with_the_authority(case, results, masked=masked, keyed=keyed)
     count = case.policy.colluders
     if unsafe:
         yield RoleView(
             viewer="aggregator alone", received=None, sees=("EVERY single message in clear",)
         )
-    elif masked:
+    elif masked or results:
         who = f"aggregator and {count} clients" if count else "aggregator and one client"
         rest = "" if count else "; the policy assumes that no client colludes"
-        yield RoleView(viewer=who, received=None, sees=(f"{_COLLUDING}{rest}",))
+        sums = _COLLUDING if results else f"{_COLLUDING}; {_NOTHING_ELSE}"
+        seen = [f"{sums}{rest}"] if masked else []
+        seen += [_KEY] if results else []
+        yield RoleView(viewer=who, received=None, sees=tuple(seen))
     group = case.asks.group(1) if masked else None
     if group is not None:
         others = "aggregator, key authority" if keyed else "aggregator"

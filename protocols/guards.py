@@ -135,7 +135,7 @@ class Cosine(Strict):
 
     Attributes:
         scheme: of `crypto.similarity`.
-        opener: who holds the secret key, and reads one rounded number a pair.
+        opener: who holds the secret key, reads one number a pair and returns it rounded.
         witnesses: how many parties recompute the products before anything is opened (O4). With 0
             an active aggregator can have a single upload opened; the plan says so.
     """
@@ -156,7 +156,8 @@ class Weigh(Strict):
         opener: who holds the secret key, and opens every combination under a blind.
         witnesses: as in :class:`Cosine`.
         total: what the integer weights of every receiver add up to.
-        top: how many others at most enter one combination, the heaviest; None: all.
+        top: how many others at most enter one combination of an honest aggregator, the heaviest;
+            None: all. Witnesses check the smallest group (O10), not this.
     """
 
     takes: ClassVar[tuple[Stage, ...]] = (Stage.INTEGER,)

@@ -60,13 +60,15 @@ def _noised(chain: tuple[Guard, ...]) -> str:
 _EVALUATED = {
     Disclosure.SIMILARITY: {
         "aggregator": "only the matrix of pairwise cosines, rounded to 2^-14",
-        "key_authority": "the same matrix of pairwise cosines, and who took part when",
-        "witness": "that the matrix was computed from these uploads, and no value",
+        "key_authority": "the same cosines to about 2^-20, before it rounds, and who took part when",
+        "witness": "that the matrix was computed from these uploads, who took part when, no value",
     },
     Disclosure.WEIGHTED_SUM: {
         "aggregator": "nothing: it chooses the weights and cannot open a row",
-        "key_authority": "uniform noise, how alike two receivers' weights are, and who took part",
-        "witness": "the weights, that every row rests on enough others, and no value",
+        "key_authority": "uniform noise, how alike two receivers' weights are, and who took part "
+        "when",
+        "witness": "the weights, that every row rests on enough others, who took part when, no "
+        "value",
         "addressee": "its own weighted combination",
     },
 }

@@ -120,7 +120,7 @@ _SHOWN = {
     Disclosure.WEIGHTED_SUM: "the weights of every receiver; ciphertexts, and no value in them",
 }
 _OPENER = {
-    Disclosure.SIMILARITY: "the matrix of pairwise cosines, and who took part when",
+    Disclosure.SIMILARITY: "the matrix of pairwise cosines to about 2^-20, and who took part when",
     Disclosure.WEIGHTED_SUM: "uniform noise, how alike two receivers' weights are, and who took "
     "part when",
 }

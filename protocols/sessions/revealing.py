@@ -102,7 +102,7 @@ class RevealingSession(Session):
         return self._rows(results, shown, name)
 
     def _cosines(self, results: list[bytes], shown: Shown, request: Reveal) -> Message:
-        """Read one rounded number a pair (O3); a number that is no cosine ends this session."""
+        """Read one number a pair, rounded (O3); a number that is no cosine ends this session."""
         ring, secret = cosine_ring(), self._held(Disclosure.SIMILARITY)
         item = self.papers.plan.item(f"{shown.exchange}.opened.{Disclosure.SIMILARITY}")
         found: Vector = np.zeros(item.dims["pairs"], dtype=np.int64)

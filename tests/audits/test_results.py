@@ -15,12 +15,15 @@ from audits.verify import verify
 from crypto.weights import flatten
 from protocols import views
 from protocols.disclosures import Disclosure
+from protocols.forms import Algorithm, Form
+from protocols.messages import SumMessage, count
 from protocols.policy import PrivacyPolicy
+from protocols.rounds import Ask, Cohort, Round
 from protocols.sessions import evaluating
 from protocols.sessions.key_authority import KeyAuthoritySession
 from tests.audits.forging import edit_last, entries_of, forge
 from tests.audits.toy_run import Bus, Lose, Toy, lose, run_toy
-from tests.toys.weighted_sum import weighted_sum
+from tests.toys.weighted_sum import Go, Model, Portrait, softmax, weighted_sum
 
 SIX = tuple(f"client-{i}" for i in range(1, 7))
 
@@ -153,11 +156,52 @@ def test_o5_rows_over_fewer_than_the_cosines_of_the_same_answers_do_not_verify(m
 
 
 def test_o30_every_role_has_its_view(honest: Toy) -> None:
-    views = {view.viewer: view.sees for view in build_report(honest.view()).views}
+    listed = build_report(honest.view()).views
+    views = {view.viewer: view.sees for view in listed}
+    assert len(views) == len(listed)
     assert any("that the matrix was computed" in seen for seen in views["witness"])
     assert any("cosines" in seen for seen in views["key_authority"])
     for pair in ("aggregator and key authority", "witness and key authority"):
         assert any("EVERY single message" in seen for seen in views[pair])
+
+
+class Size(SumMessage):
+    records: int = count(unit="record", meaning="records")
+
+
+def counted() -> Algorithm[Go]:
+    """Return the toy with a sum beside portraits and models."""
+    base = weighted_sum(d=7, p=3)
+    models, receive = (exchange.answer for exchange in base.forms[0].exchanges)
+
+    def train(site: Site, given: Go) -> tuple[Model, Portrait, Size]:
+        return *models(site, given), Size(records=5)
+
+    def round(state: Go, cohort: Cohort) -> Round[Go]:
+        reply = yield Ask(cohort, given=state, back=(Model, Portrait, Size))
+        assert reply.total(Size).records == 30
+        yield Ask(cohort, given=reply.weighted(Model, softmax(reply.similarity(Portrait))))
+        return Go(step=state.step + 1)
+
+    form = Form.of("personal", round, answers={Go: train, Model: receive})
+    return replace(base, forms=(form,))
+
+
+@pytest.mark.parametrize("policy", ["pilot", "masks"])
+def test_o30_the_report_does_not_say_two_things_of_those_who_collude(policy: str) -> None:
+    toy = run_toy(policy, rounds=1, clients=SIX, site=site, algorithm=counted())
+    assert verify(toy.view()).ok
+    listed = build_report(toy.view()).views
+    views = {view.viewer: view.sees for view in listed}
+    assert len(views) == len(listed)
+    both, client = views["aggregator and key authority"], views["aggregator and one client"]
+    assert both[0] == "EVERY single message that is compared or weighed"
+    assert (len(both) == 2) == (policy == "pilot")
+    assert all(seen.startswith("of sums no more than") for seen in both[1:])
+    assert "nothing else of a single client" not in "".join(client)
+    for pair in ("aggregator and one client", "witness and one client"):
+        assert any("epoch's key" in seen for seen in views[pair])
+    assert "one coordinate" in views["key authority and one client"][0]
 
 
 @pytest.mark.parametrize(

@@ -31,6 +31,7 @@ from tests.protocols.pub import (
     even,
     hand_out,
     integers,
+    packing,
     pub,
     sent,
     swapped,
@@ -334,3 +335,37 @@ def test_the_limit_a_crafted_upload_brings_the_key_out(monkeypatch):
     found[found > ring.plain_modulus // 2] -= ring.plain_modulus
     key = found[8:] // mixture._table[0, 0]
     assert set(key.tolist()) == {-1, 0, 1}  # all but the eight coefficients that hold values
+
+
+def test_the_limit_a_crafted_upload_without_unused_places_is_noticed_by_nobody(monkeypatch):
+    """The same in the first of two ciphertexts: nobody refuses, and the run goes on."""
+    world, ring = pub(d=9000), weigh_ring()
+    for site in world.sites.values():
+        site.model = np.clip(site.model, -0.05, 0.05)
+    chosen, length = packing(world)
+    assert chosen.coefficients(length) % ring.degree  # the last ciphertext has unused places
+    real, middle, factor = gateway.enciphered, 2**14 - 1, 2**13
+    levels = np.full((1, ring.degree), (middle << chosen.slot_bits) + middle, dtype=np.uint64)
+
+    def crafted(message, shape, *facts):
+        body, clipped = real(message, shape, *facts)
+        if isinstance(message, Model) and message.bias == world.sites["client-1"].index / 4:
+            words = np.zeros((1, 2, ring.degree), dtype=np.uint64)
+            words[0, 1, 0] = factor * (ring.prime // ring.plain_modulus)
+            words[0, 0] = ring.lifted(levels)[0]
+            return ring.to_wire(words) + body[ring.ciphertext_bytes :], clipped
+        return body, clipped
+
+    monkeypatch.setattr(gateway, "enciphered", crafted)
+    mixture = trained(world).weighted(Model, even(6))
+    hand_out(world, mixture)
+    assert all(len(site.got) == 1 for site in world.sites.values())
+    low = opened_for(world, "client-1")[: ring.degree] & np.uint64((1 << chosen.slot_bits) - 1)
+    share = int(mixture._table[0, 0]) * factor
+    found = np.rint((low.astype(float) - 128 * middle) / share)
+    secret = world.authority._secrets[Disclosure.WEIGHTED_SUM]
+    one = np.zeros((1, 2, ring.degree), dtype=np.uint64)
+    one[0, 1, 0] = ring.prime // ring.plain_modulus
+    key = ring.decrypt(secret, ring.to_wire(one)).astype(np.int64)
+    key[key > ring.plain_modulus // 2] -= ring.plain_modulus
+    assert np.array_equal(found, key)
