@@ -140,7 +140,8 @@ def _wrap(form: Form[S], score: Any, scoring: Scoring, at: At) -> Form[Tracked[S
             Exchange("evaluate", last, (kind,), only_score, 0, outside=1, held_out=(kind,))
         )
     exchanges.append(Exchange("close", (Keep,), (), last_word, per_round=0, outside=1))
-    return Form(form.name, _round(form, scoring, at), tuple(exchanges), form.by_gradients)
+    told = form.by_gradients, form.top
+    return Form(form.name, _round(form, scoring, at), tuple(exchanges), *told)
 
 
 def _unscored(form: Form[S]) -> Form[Tracked[S]]:
@@ -148,7 +149,8 @@ def _unscored(form: Form[S]) -> Form[Tracked[S]]:
         state = yield from form.round(tracked.state, cohort)
         return replace(tracked, state=state)
 
-    return Form(f"{form.name}_unscored", round, form.exchanges, form.by_gradients)
+    told = form.by_gradients, form.top
+    return Form(f"{form.name}_unscored", round, form.exchanges, *told)
 
 
 def _round(form: Form[S], scoring: Scoring, at: At) -> Any:

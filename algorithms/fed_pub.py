@@ -34,7 +34,7 @@ import numpy as np
 
 from algorithms.site import Site
 from algorithms.tasks import MaskedTask, Task, Weights
-from protocols.forms import Algorithm, Form
+from protocols.forms import Algorithm, Answer, Form
 from protocols.messages import (
     Array,
     Message,
@@ -132,9 +132,7 @@ def shares(alike: Array, tau: float, top: int | None = None) -> Array:
 
 def _check(tau: float, top: int | None, lambda1: float, lambda2: float) -> None:
     if not 0.0 <= tau < float("inf"):
-        raise ValueError(
-            f"tau = {tau} would favour clients that differ; choose a number at 0 or above"
-        )
+        raise ValueError(f"tau = {tau}: choose a finite number at 0, all alike, or above")
     if top is not None and top < 1:
         raise ValueError("top counts the others in a client's mixture; choose 1 or more, or none")
     if not 0.0 <= lambda1 < 1.0:
@@ -144,8 +142,8 @@ def _check(tau: float, top: int | None, lambda1: float, lambda2: float) -> None:
         )
     if not 0.0 <= lambda2 < float("inf"):
         raise ValueError(
-            f"lambda2 = {lambda2} would push a client away from what it received; choose it at 0 "
-            "or above"
+            f"lambda2 = {lambda2}: below 0 it would push a client away from what it received; "
+            "choose a finite number at 0 or above"
         )
 
 
@@ -192,6 +190,20 @@ class Personal:
         site.memory.update(trained=theta, masks=mu)
         return theta
 
+    def train(self, site: Site, given: Go) -> tuple[Model, Portrait]:
+        """Return what a client answers: its weights, and what they make of the random graph."""
+        theta = self.fit(site, given)
+        return Model(weights=theta), Portrait(embedding=self.portrait(site, given, theta))
+
+    def receive(self, site: Site, given: Model) -> None:
+        """Keep theta'_i, from where the next round begins."""
+        site.memory["received"] = np.asarray(given.weights, dtype=np.float32)
+
+    def predict(self, site: Site, given: Message | None) -> Array:
+        """Return the predictions of the model as it was received, or with None as trained."""
+        theta = self.start(site, given) if isinstance(given, Go) else site.memory["trained"]
+        return self.task.predict(self.in_use(site, theta), site)
+
     def portrait(self, site: Site, given: Go, weights: Weights) -> Array:
         """Return the mean embedding of the random graph by the model in use, (p,)."""
         graph = proxy(given.seed, self.task.spec.features)
@@ -217,8 +229,9 @@ def fed_pub(
         epochs: local epochs per round.
         tau: how much similar clients are favoured. The authors' scripts take 3 for 10 disjoint
             and 5 for 30 overlapping clients.
-        top: mix only so many others, the most similar; None mixes all. Protected sums want more of
-            them than the policy's minimum cohort.
+        top: mix only so many others, the most similar; None mixes all. Where rows are protected,
+            more than a row must rest on (O10); the smaller of this and of `top` of the policy's
+            guard `weigh` decides.
         lambda1: weight of the masks' L1 norm, in [0, 1). The defaults of both were chosen by
             validation on Cora, see docs/results/fed_pub.md.
         lambda2: weight of the squared distance to what was received; without effect where a round
@@ -241,16 +254,7 @@ def fed_pub(
     def init(rng: np.random.Generator) -> Go:
         return Go(step=0, seed=int(rng.integers(2**31)))
 
-    def train(site: Site, given: Go) -> tuple[Model, Portrait]:
-        theta = client.fit(site, given)
-        return Model(weights=theta), Portrait(embedding=client.portrait(site, given, theta))
-
-    def receive(site: Site, given: Model) -> None:
-        site.memory["received"] = np.asarray(given.weights, dtype=np.float32)
-
-    def predict(site: Site, given: Message | None) -> Array:
-        theta = client.start(site, given) if isinstance(given, Go) else site.memory["trained"]
-        return task.predict(client.in_use(site, theta), site)
+    answers: dict[type[Message], Answer] = {Go: client.train, Model: client.receive}
 
     def round(state: Go, cohort: Cohort) -> Round[Go]:
         reply = yield Ask(cohort, given=state, back=(Model, Portrait))
@@ -263,8 +267,8 @@ def fed_pub(
         name="fed_pub",
         citation="Baek et al., Personalized Subgraph Federated Learning, ICML 2023",
         init=init,
-        predict=predict,
-        forms=(Form.of("personal_mixtures", round, answers={Go: train, Model: receive}),),
+        predict=client.predict,
+        forms=(Form.of("personal_mixtures", round, answers, top=top),),
         dims={"d": task.size, "p": task.width},
     )
 

@@ -186,9 +186,7 @@ def shape_of(
         values = int(np.prod(field.sizes(dims), dtype=np.int64))
         width = WIDTH if values > SKETCH_ABOVE else values
         return Shape(kind.disclosure, cosine_ring().ciphertexts(width), values=values)
-    if not isinstance(guard, Weigh) or not isinstance(clip, Clip):
-        raise ValueError("what is weighed is clipped, quantised and weighed")
-    if not isinstance(quantise, Quantise):
+    if not (isinstance(guard, Weigh) and isinstance(clip, Clip) and isinstance(quantise, Quantise)):
         raise ValueError("what is weighed is clipped, quantised and weighed")
     layout, ring = SumLayout((kind,), clip, quantise, dims), weigh_ring()
     packing = Packing(layout.bits, guard.total, ring.plain_bits)

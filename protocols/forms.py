@@ -115,12 +115,14 @@ class Form(Generic[S]):
         by_gradients: all that a client sends is computed from what it was given and from what
             `fit`, `gradient` and `mixed` of its task return, and from nothing else of its site.
             Forms that do not say so are not admitted where training must be private.
+        top: how many others at most it weighs in one client's combination; None: any number.
     """
 
     name: str
     round: Callable[[S, Cohort], Round[S]]
     exchanges: tuple[Exchange, ...]
     by_gradients: bool = False
+    top: int | None = None
 
     @classmethod
     def of(
@@ -131,6 +133,7 @@ class Form(Generic[S]):
         per_round: Mapping[type[Message], int] | None = None,
         *,
         by_gradients: bool = False,
+        top: int | None = None,
     ) -> Form[S]:
         """Build a form from the answers, keyed by the message each of them answers.
 
@@ -140,13 +143,14 @@ class Form(Generic[S]):
             answers: what a client does with each message it is given.
             per_round: how often each is given in a round, where it is not once.
             by_gradients: see the class.
+            top: see the class.
         """
         often = per_round or {}
         exchanges = (
             replace(exchange_of(kind, answer), per_round=often.get(kind, 1))
             for kind, answer in answers.items()
         )
-        return cls(name, round, tuple(exchanges), by_gradients)
+        return cls(name, round, tuple(exchanges), by_gradients, top)
 
     def __post_init__(self) -> None:
         """Refuse two exchanges of one name: plan items are named after them."""

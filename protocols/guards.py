@@ -156,8 +156,9 @@ class Weigh(Strict):
         opener: who holds the secret key, and opens every combination under a blind.
         witnesses: as in :class:`Cosine`.
         total: what the integer weights of every receiver add up to.
-        top: how many others at most enter one combination of an honest aggregator, the heaviest;
-            None: all. Witnesses check the smallest group (O10), not this.
+        top: how many others at most enter one combination of an honest aggregator, the heaviest of
+            those that the algorithm weighs; None: all of them. Witnesses check the smallest group
+            (O10), not this.
     """
 
     takes: ClassVar[tuple[Stage, ...]] = (Stage.INTEGER,)

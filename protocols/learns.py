@@ -179,6 +179,10 @@ ROWS = (
     "every client learns weighted combinations of others' messages, each resting on at least the "
     "smallest cohort in effect; combinations of many rounds together may tell more"
 )
+EVEN = (
+    "there are no more other clients than a row must rest on, so every row weighs all others "
+    "alike, whatever the algorithm asks for"
+)
 CRAFTED = (
     "a client that sends a crafted ciphertext and works with the aggregator or a witness can bring "
     "the epoch's key out through what is opened, and so every message compared or weighed in it"
@@ -211,8 +215,17 @@ def _sketched(item: Item) -> bool:
     return math.prod(field.shape) > SKETCH_ABOVE
 
 
-def warnings(items: Sequence[Item], data: DataPlan, *, private: bool = False) -> list[str]:
-    """Return what a reader of the plan must know before approving it."""
+def warnings(
+    items: Sequence[Item], data: DataPlan, *, private: bool = False, fewest: bool = False
+) -> list[str]:
+    """Return what a reader of the plan must know before approving it.
+
+    Args:
+        items: of the plan.
+        data: of the plan.
+        private: training hides single records.
+        fewest: no more clients take part than the policy's smallest cohort.
+    """
     found = []
     if data.synthetic:
         found.append("the data are SYNTHETIC (generated)")
@@ -223,6 +236,8 @@ def warnings(items: Sequence[Item], data: DataPlan, *, private: bool = False) ->
     if any(item.id.endswith(".open") for item in items) and not masked:
         found += [ACTIVE_AGGREGATOR, KEY_THEFT]
     found += _results(items)
+    if fewest and ROWS in found:
+        found.append(EVEN)
     for item in items:
         if _vector_sum(item):
             found.append(

@@ -99,6 +99,8 @@ def make_plan(
         planner.exchange(exchange)
     planner.control()
     training = _training(form, policy, rounds)
+    fewest = len(clients) == policy.smallest_cohort
+    told = warnings(planner.items, data, private=training is not None, fewest=fewest)
     return Plan(
         algorithm=algorithm.name,
         form=form.name,
@@ -110,7 +112,7 @@ def make_plan(
         smallest_cohort=policy.smallest_cohort,
         scheme=scheme.name if scheme else "none",
         budget=budget(planner.items, policy, training),
-        warnings=tuple(warnings(planner.items, data, private=training is not None)),
+        warnings=tuple(told),
         dims=dims,
         items=tuple(planner.items),
         training=training,

@@ -185,7 +185,7 @@ class PrivacyPolicy(Strict):
             if self.messages is not None and kind.__name__ not in self.messages:
                 return f"message {kind.__name__} is not among its allowed messages"
             chain = self.rules.get(kind.disclosure, ())
-            if evaluated(chain) is not None and (objection := self._not_computed(kind)):
+            if evaluated(chain) is not None and (objection := self._not_computed(kind, form.top)):
                 return objection
             noised = find(chain, "noise")
             if noised and any(field.wire == "u8" for field in kind.fields):
@@ -199,15 +199,21 @@ class PrivacyPolicy(Strict):
                         return f"{exchange.name} holds two {disclosure} messages; one is possible"
         return self._not_private(form) if self.training is not None else None
 
-    def _not_computed(self, kind: type[Message]) -> str | None:
+    def _not_computed(self, kind: type[Message], top: int | None) -> str | None:
         """Say why a message cannot be computed with while it is encrypted; None if it can."""
         if any(field.wire not in ("f4", "f8") for field in kind.fields):
             return f"message {kind.__name__} holds counts, which cannot be weighed or compared"
         if kind.disclosure is Disclosure.SIMILARITY and len(kind.fields) != 1:
             return f"message {kind.__name__} holds more than the one vector that is compared"
-        if kind.disclosure is Disclosure.WEIGHTED_SUM and self.colluders:
+        weighed = kind.disclosure is Disclosure.WEIGHTED_SUM
+        if weighed and self.colluders:
             # Each row is checked alone, and two receivers can take one's row off the other's.
             return f"rows of message {kind.__name__} tell colluding receivers more than each alone"
+        if weighed and top is not None and top <= self.others:
+            return (
+                f"rows of message {kind.__name__} would weigh {top} others at most (top), and must "
+                f"rest on {self.others} in effect; give no top, or more than {self.others}"
+            )
         return None
 
     def _not_private(self, form: Form[Any]) -> str | None:

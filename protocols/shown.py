@@ -20,7 +20,7 @@ class Shown:
     """Uploads whose signed headers were checked.
 
     Attributes:
-        exchange: name of the Ask that the result belongs to.
+        name: of the Ask that the result belongs to.
         where: its place: the Ask whose uploads are compared, or which hands the rows out.
         members: who was asked for the uploads, sorted.
         names: whose uploads these are, in the order shown, which is sorted.
@@ -30,7 +30,7 @@ class Shown:
         place: what a witness signs beside the digests.
     """
 
-    exchange: str
+    name: str
     where: Where
     members: tuple[str, ...]
     names: tuple[str, ...]
@@ -85,17 +85,24 @@ def shown_uploads(
     names, first = tuple(upload.sender for upload in found), found[0]
     if list(names) != sorted(names):
         raise BadEnvelope("Uploads are not shown in their order.")
-    if cosines:
-        if asked != members:
-            raise BadEnvelope("The cohort is not the one that its members signed.")
-    elif first.round != header.round or first.exchange >= header.exchange:
-        raise BadEnvelope("Messages are weighed in the round that brought them, and afterwards.")
-    elif not set(asked) <= set(names):
-        raise BadEnvelope("A row is for a client that gave nothing.")
+    if cosines and asked != members:
+        raise BadEnvelope("The cohort is not the one that its members signed.")
+    if not cosines:
+        _check_rows(header, first, asked, names)
     size = papers.plan.item(first.item).body - SIGNATURE_BYTES
     shape = Shape(disclosure, size // ring_of(disclosure).ciphertext_bytes)
     place = place_of_result(papers, name, disclosure, where, first.exchange)
     return Shown(name, where, members, names, found, first.exchange, shape, place)
+
+
+def _check_rows(
+    header: Header, first: Header, asked: tuple[str, ...], names: tuple[str, ...]
+) -> None:
+    """Check that rows are of this round's uploads, which came before, and for who made them."""
+    if first.round != header.round or first.exchange >= header.exchange:
+        raise BadEnvelope("Messages are weighed in the round that brought them, and afterwards.")
+    if not set(asked) <= set(names):
+        raise BadEnvelope("A row is for a client that gave nothing.")
 
 
 def upload_items(papers: Papers, name: str, disclosure: Disclosure) -> list[str]:

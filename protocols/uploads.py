@@ -195,21 +195,21 @@ def facts_of_rows(tables: Sequence[Vector], seeds: Sequence[bytes]) -> dict[str,
     """
     stacked = np.stack(tables, axis=1).astype(np.float64)  # receiver, round, client
     others = 1.0 - np.eye(len(stacked))
-    found = [_solved(rows * mask) for rows, mask in zip(stacked, others, strict=True)]
+    found = [_solved(mine * mask) for mine, mask in zip(stacked, others, strict=True)]
     table = np.asarray(tables[-1], dtype=np.uint8).tobytes()
     digest = hashlib.sha256(b"secure-fgl/weights\0" + b"".join(seeds) + table)
     rank, solved = (max(column) for column in zip(*found, strict=True))
     return {"rank": rank, "solved": solved, "table": digest.hexdigest()}
 
 
-def _solved(rows: Vector) -> tuple[int, int]:
+def _solved(combined: Vector) -> tuple[int, int]:
     """Return the rank of one receiver's rows, and how many unit vectors lie in their span.
 
     The largest share that one other has in the squared weights of any combination of rows is its
     diagonal entry of the projection onto their span.
     """
-    _, sizes, directions = np.linalg.svd(rows, full_matrices=False)
-    bound = sizes.max(initial=0.0) * max(rows.shape) * np.finfo(np.float64).eps
+    _, sizes, directions = np.linalg.svd(combined, full_matrices=False)
+    bound = sizes.max(initial=0.0) * max(combined.shape) * np.finfo(np.float64).eps
     directions = directions[sizes > bound]
     return len(directions), int(((directions**2).sum(axis=0) > _SOLVED).sum())
 

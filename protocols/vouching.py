@@ -13,7 +13,7 @@ from protocols.envelope import Header, read_signed_header
 from protocols.errors import BadEnvelope
 from protocols.inbox import check_run, check_signature
 from protocols.papers import Papers
-from protocols.roster import Role, cohort_digest
+from protocols.roster import cohort_digest
 
 Place = tuple[int, int, int]
 """Round, exchange and attempt."""
@@ -25,7 +25,7 @@ class Wanted:
 
     Attributes:
         item: ids of the uploads' plan items that are possible.
-        members: who was asked, sorted.
+        members: the clients who were asked, sorted: nobody else's header is taken.
         key: id of the key under which the uploads are encrypted, as far as headers hold it.
         recipient: the aggregator's name.
         place: where in the run; None: wherever the first header says.
@@ -77,13 +77,11 @@ def place_of(header: Header) -> Place:
 def _check(header: Header, first: Header, wanted: Wanted, papers: Papers) -> None:
     check_run(header, papers)
     if header.item not in wanted.item or header.item != first.item:
-        raise BadEnvelope("An upload header is of another item than the total.")
+        raise BadEnvelope("An upload header is of another item than the result.")
     if header.recipient != wanted.recipient:
-        raise BadEnvelope("An upload header is of another item than the total.")
-    if papers.roster.party(header.sender).role is not Role.CLIENT:
-        raise BadEnvelope("An upload header is not from a client.")
+        raise BadEnvelope("An upload header is addressed to another party than who shows it.")
     if place_of(header) != (wanted.place or place_of(first)):
-        raise BadEnvelope("An upload header is of another round than the total.")
+        raise BadEnvelope("An upload header is of another place in the run than the result.")
     given = first.given if wanted.given is None else wanted.given
     if not header.given == given == first.given:
         raise BadEnvelope("Not all clients were given the same model (O8).")

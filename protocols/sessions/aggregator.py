@@ -37,7 +37,8 @@ from protocols.papers import Papers, Where
 from protocols.rounds import Ask, Reply, Sealed
 from protocols.sessions.base import Parcel
 from protocols.sessions.collection import Collection
-from protocols.sessions.evaluating import EvaluatingSession, Held, Uploads
+from protocols.sessions.evaluating import EvaluatingSession
+from protocols.sessions.evaluation import Held, Uploads
 from protocols.sessions.setup import Phase
 from protocols.sessions.table import Event, State
 from protocols.views import Mixture

@@ -36,7 +36,7 @@ from protocols.roster import Identity, Role, Roster
 from protocols.rounds import Reply, Sealed
 from protocols.sessions.base import Parcel
 from protocols.sessions.collection import Collection, Kept
-from protocols.sessions.evaluating import Evaluation, Held, Uploads
+from protocols.sessions.evaluation import Evaluation, Held, Uploads
 from protocols.sessions.setup import Phase, Setup
 from protocols.sessions.table import State
 from protocols.unmasking import Unmasking

@@ -10,7 +10,6 @@ shown to anybody.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -29,20 +28,18 @@ from protocols.control import (
     Witnessed,
 )
 from protocols.disclosures import Disclosure
-from protocols.errors import BadEnvelope, LocalProtocolError, Replay, RoundLost, WrongStage
-from protocols.forms import Exchange
+from protocols.errors import BadEnvelope, LocalProtocolError, RoundLost, WrongStage
 from protocols.inbox import Letter
 from protocols.ledger import Ledger
 from protocols.messages import Message, Vector
 from protocols.papers import Papers, Where
 from protocols.roster import Role
-from protocols.rounds import Given
 from protocols.sessions.base import Parcel
+from protocols.sessions.evaluation import Evaluation, Held, Uploads
 from protocols.sessions.table import Event, State
 from protocols.sessions.witnessing import WitnessingSession
 from protocols.shown import place_of_result
 from protocols.uploads import (
-    Upload,
     facts_of_rows,
     pairs_of,
     products,
@@ -51,60 +48,6 @@ from protocols.uploads import (
     whole_table,
 )
 from protocols.views import Mixture
-
-
-@dataclass
-class Uploads:
-    """What came back of one evaluated message, until it was used (O9).
-
-    Attributes:
-        where: of the Ask that brought it.
-        uploads: by client, sorted.
-    """
-
-    where: Where
-    uploads: dict[str, Upload] = field(repr=False)
-
-
-@dataclass
-class Evaluation:
-    """One result on its way to being opened.
-
-    Attributes:
-        disclosure: of the result.
-        name: of the Ask that it belongs to.
-        where: its place.
-        members: who was asked for the uploads.
-        names: whose uploads they are, sorted.
-        source: number of the exchange that brought them.
-        headers: their signed headers, padded.
-        results: masked, padded; dropped when they were sent to be opened.
-        seeds: of every receiver's blind; empty for cosines.
-        signatures: witness -> what it signed.
-        opened: what the key authority returned.
-    """
-
-    disclosure: Disclosure
-    name: str
-    where: Where
-    members: tuple[str, ...]
-    names: tuple[str, ...]
-    source: int
-    headers: bytes = field(repr=False)
-    results: bytes = field(repr=False)
-    seeds: list[bytes] = field(default_factory=list, repr=False)
-    signatures: dict[str, bytes] = field(default_factory=dict)
-    opened: Message | None = None
-
-
-@dataclass
-class Held:
-    """An Ask that goes out when the rows it hands out are opened."""
-
-    exchange: Exchange
-    round: int
-    members: tuple[str, ...]
-    handed: tuple[Given, ...]
 
 
 class EvaluatingSession(WitnessingSession):
@@ -144,10 +87,13 @@ class EvaluatingSession(WitnessingSession):
 
     def _cosines(self, evaluation: Evaluation, opened: Message) -> Vector:
         """Return the matrix of cosines, (K, K), sorted by client."""
-        names = evaluation.names
-        matrix = np.zeros((len(names), len(names)))
-        levels = np.asarray(opened.cosines) if isinstance(opened, Cosines) else np.zeros(0)
-        for (one, other), level in zip(pairs_of(names), levels, strict=False):
+        if not isinstance(opened, Cosines):
+            raise BadEnvelope("The key authority returned something that is no cosines.")
+        names, levels = evaluation.names, np.asarray(opened.cosines)
+        pairs, matrix = pairs_of(names), np.zeros((len(names), len(names)))
+        if levels[len(pairs) :].any():
+            raise BadEnvelope("There are numbers behind the cosines.")
+        for (one, other), level in zip(pairs, levels[: len(pairs)], strict=True):
             if level > 2 * COSINE_LEVELS:
                 raise BadEnvelope("The key authority returned a number that is no cosine.")
             i, j = names.index(one), names.index(other)
@@ -191,7 +137,9 @@ class EvaluatingSession(WitnessingSession):
 
     def _rows(self, evaluation: Evaluation, opened: Message) -> dict[str, Row]:
         """Return what every receiver is handed: a box that it alone opens, and its blind's seed."""
-        boxes = opened.boxes if isinstance(opened, RowBoxes) else b""
+        if not isinstance(opened, RowBoxes):
+            raise BadEnvelope("The key authority returned something that is no rows.")
+        boxes = opened.boxes
         size = len(boxes) // len(self.papers.plan.clients)
         cut = [boxes[place * size : (place + 1) * size] for place in range(len(evaluation.names))]
         triples = zip(evaluation.names, cut, evaluation.seeds, strict=True)
@@ -206,11 +154,11 @@ class EvaluatingSession(WitnessingSession):
         name: str,
         where: Where,
         results: Sequence[bytes],
-        secrets: list[Message],
+        secrets: Sequence[Message],
     ) -> list[Parcel]:
-        """Show the witnesses what a result was computed from; without witnesses have it opened."""
-        papers, uploads = self.papers, kept.uploads
-        dims = papers.plan.item(f"{name}.open.{disclosure}").dims
+        """Have a result witnessed; where the policy asks for no witness, have it opened."""
+        uploads = kept.uploads
+        dims = self.papers.plan.item(f"{name}.open.{disclosure}").dims
         headers = b"".join(upload.header for upload in uploads.values())
         self._evaluation = Evaluation(
             disclosure=disclosure,
@@ -222,21 +170,28 @@ class EvaluatingSession(WitnessingSession):
             headers=headers.ljust(dims["upload_headers"], b"\0"),
             results=b"".join(results).ljust(dims["results"], b"\0"),
         )
-        witnesses = self._witnesses(disclosure)
-        if not witnesses:
+        if not self._witnesses(disclosure):
             return [self._request_reveal()]
+        return self._show(kept, self._evaluation, secrets)
+
+    def _show(
+        self, kept: Uploads, evaluation: Evaluation, secrets: Sequence[Message]
+    ) -> list[Parcel]:
+        """Show every witness signed uploads, and what else the result follows from."""
         self.move(Event.WITNESS)
-        item = papers.plan.item(f"{name}.witness.{disclosure}")
+        papers, where, disclosure = self.papers, evaluation.where, evaluation.disclosure
+        item, uploads = papers.plan.item(f"{evaluation.name}.witness.{disclosure}"), kept.uploads
         signatures = b"".join(upload.signature for upload in uploads.values())
         padded = signatures.ljust(len(papers.plan.clients) * SIGNATURE_BYTES, b"\0")
         bodies = b"".join(upload.body for upload in uploads.values())
         request = Examine(
             members=papers.roster.mask(kept.where.members),
             cohort=papers.roster.mask(where.members),
-            headers=self._evaluated.headers,
+            headers=evaluation.headers,
             signatures=np.frombuffer(padded, dtype=np.uint8).reshape(-1, SIGNATURE_BYTES),
             uploads=bodies.ljust(item.dims["uploads"], b"\0"),
         )
+        witnesses = self._witnesses(disclosure)
         return [self.send(item.id, [request, *secrets], one, where) for one in witnesses]
 
     def _witnesses(self, disclosure: Disclosure) -> list[str]:
@@ -248,9 +203,7 @@ class EvaluatingSession(WitnessingSession):
         (message,) = self._inbox.read(letter, (Witnessed,))
         if not isinstance(message, Witnessed):
             raise BadEnvelope("A witness's signature is of another type.")
-        sender = letter.header.sender
-        if sender in evaluation.signatures:
-            raise Replay("This witness signed already.")
+        sender = letter.header.sender  # the inbox takes one letter of it an exchange
         key = self.papers.roster.party(sender).verify
         try:
             key.verify("witness", message.signature, self._statement(evaluation))

@@ -104,7 +104,7 @@ class RevealingSession(Session):
     def _cosines(self, results: list[bytes], shown: Shown, request: Reveal) -> Message:
         """Read one number a pair, rounded (O3); a number that is no cosine ends this session."""
         ring, secret = cosine_ring(), self._held(Disclosure.SIMILARITY)
-        item = self.papers.plan.item(f"{shown.exchange}.opened.{Disclosure.SIMILARITY}")
+        item = self.papers.plan.item(f"{shown.name}.opened.{Disclosure.SIMILARITY}")
         found: Vector = np.zeros(item.dims["pairs"], dtype=np.int64)
         for place, ((one, other), result) in enumerate(
             zip(pairs_of(shown.names), results, strict=True)

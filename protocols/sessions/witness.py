@@ -114,11 +114,16 @@ class WitnessSession(Session):
                 why="weights rest on too few others (O10), or an upload is no ciphertext",
             ) from error
         size = self.papers.plan.item(f"{name}.open.{said}").dims["results"]
-        digests = statement(shown.place, request.headers, b"".join(results).ljust(size, b"\0"))
+        found = statement(shown.place, request.headers, b"".join(results).ljust(size, b"\0"))
+        return self._sign(letter, shown, found, told)
+
+    def _sign(self, letter: Letter, shown: Shown, found: bytes, told: dict[str, object]) -> Parcel:
+        """Record what was found, and sign it for the aggregator."""
+        header, (name, _, said) = letter.header, letter.item.id.split(".")
         self._signed.add((said, shown.source))
         facts = {
             "cohort": header.cohort,
-            "digest": hashlib.sha256(digests).hexdigest(),
+            "digest": hashlib.sha256(found).hexdigest(),
             "disclosure": said,
             "exchange": header.exchange,
             "members": len(shown.members),
@@ -128,7 +133,7 @@ class WitnessSession(Session):
             **told,
         }
         self.ledger.record("witness", facts)
-        signature = self.papers.me.signing.sign("witness", digests)
+        signature = self.papers.me.signing.sign("witness", found)
         item = f"{name}.witnessed.{said}"
         return self.send(item, [Witnessed(signature=signature)], header.sender, shown.where)
 
@@ -138,11 +143,11 @@ class WitnessSession(Session):
         data, roster = memoryview(request.uploads), self.papers.roster
         if any(data[len(shown.names) * size :]):
             raise BadEnvelope("There are bytes behind the uploads.")
-        rows = np.asarray(request.signatures)
+        signatures = np.asarray(request.signatures)
         for place, header in enumerate(shown.headers):
             body = bytes(data[place * size : (place + 1) * size])
             key = roster.party(header.sender).verify
-            check_upload(header, rows[place].tobytes(), body, key)
+            check_upload(header, signatures[place].tobytes(), body, key)
             found[header.sender] = body
         return found
 
