@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from importlib import import_module
 from typing import Any, get_type_hints
 
-from pydantic import TypeAdapter, ValidationError
+from pydantic import ConfigDict, TypeAdapter, ValidationError
 
 import algorithms
 from algorithms.tasks import Task
@@ -75,14 +75,20 @@ def build_algorithm(
     return built
 
 
+def _finite(hint: Any) -> TypeAdapter[Any]:
+    """Return the check of a type; NaN and infinity are no numbers here."""
+    return TypeAdapter(hint, config=ConfigDict(allow_inf_nan=False))
+
+
 def _check_types(name: str, block: Mapping[str, Any]) -> None:
     hints = get_type_hints(_module(name).ALGORITHM)
     for option, value in block.items():
         try:
-            TypeAdapter(hints[option]).validate_python(value, strict=True)
+            _finite(hints[option]).validate_python(value, strict=True)
         except ValidationError as error:
             wanted = getattr(hints[option], "__name__", str(hints[option]))
+            kind = "a finite number" if hints[option] is float else f"of the type {wanted}"
             raise UsageError(
-                f"The option {option!r} of algorithm {name!r} must be of the type {wanted}.",
+                f"The option {option!r} of algorithm {name!r} must be {kind}.",
                 fix=f"see the options in algorithms/{name}.py",
             ) from error

@@ -127,6 +127,8 @@ def _summary(finished: Run) -> None:
     if result.get("lost_rounds"):
         lost = ", ".join(map(str, result["lost_rounds"]))
         pairs.append(("rounds lost", f"{lost}: too many clients vanished; they were skipped"))
+    if rows := _flattened(finished):
+        pairs.append(("weights", f"{rows}: not the ones that {result['algorithm']} asked for"))
     seconds = f"{result['wall_s']:.2f} s for all rounds"
     pairs += [
         ("sent", f"{size(result['bytes_up'])} up, {size(result['bytes_down'])} down"),
@@ -136,6 +138,17 @@ def _summary(finished: Run) -> None:
         ("report", str(finished.path / "report" / "report.html")),
     ]
     print_pairs(pairs, wrap=False)
+
+
+def _flattened(finished: Run) -> str:
+    """Say how many rows of weights were flattened (O10), as the aggregator's ledger states."""
+    from audits.words import plural
+    from protocols.ledger import read_lines
+
+    data = (finished.path / "ledger" / "aggregator.jsonl").read_bytes()
+    told = [entry for entry, _ in read_lines(data) if entry["kind"] == "weights"]
+    rows, changed = sum(e["receivers"] for e in told), sum(len(e["flattened"]) for e in told)
+    return f"{changed} of {plural(rows, 'row')} flattened" if changed else ""
 
 
 _TRAINED = "trained by the simulator as a reference"
@@ -158,10 +171,11 @@ def _quality(result: dict[str, Any], headline: str) -> str:
         label += f"; {UNDEFINED}"
     validation = headline.replace("test_", "val_", 1)
     binned = metrics.get(f"{headline}_error")
+    after = f"after round {metrics['best_round']}" if metrics["best_round"] else "before training"
     close = f" ± {binned:.4f} (bins)" if binned is not None else ""
     return (
         f"{_number(metrics[headline])} test{close}, {_number(metrics[validation])} validation, "
-        f"after round {metrics['best_round']}{label}"
+        f"{after}{label}"
     )
 
 

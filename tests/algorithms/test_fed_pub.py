@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from algorithms.evaluation import evaluated
+from algorithms.evaluation import evaluated, total
 from algorithms.fed_pub import Go, Model, Portrait, fed_pub, proxy, shares
 from algorithms.site import Site
 from algorithms.tasks._masked import matrices
@@ -234,6 +234,22 @@ def test_masks_below_lambda_1_count_as_zero_in_predictions_and_portraits() -> No
     np.testing.assert_array_equal(portrait.embedding, expected)
 
 
+def test_a_mask_of_exactly_lambda_1_counts() -> None:
+    model, site = task(), sites_of("node")[0]
+    weights = np.linspace(-1, 1, model.size, dtype=np.float32)
+    for mask, kept in ((0.25, 0.25), (-0.25, -0.25), (np.nextafter(np.float32(0.25), 0), 0.0)):
+        site.memory.update(received=weights, masks=np.full(model.size, mask, dtype=np.float32))
+        seen = fed_pub(model, lambda1=0.25).predict(site, Go(step=1, seed=0))
+        np.testing.assert_array_equal(seen, model.predict(weights * np.float32(kept), site))
+
+
+def test_every_form_says_how_many_others_it_weighs() -> None:
+    model = task()
+    for top in (None, 4):
+        scored = evaluated(fed_pub(model, top=top), model).forms
+        assert [form.top for form in scored] == [top, top]
+
+
 def test_penalties_are_live_and_the_official_quirk_has_none() -> None:
     def left(**options: Any) -> Any:
         algorithm, site = fed_pub(task(), epochs=3, **options), sites_of("node")[0]
@@ -281,10 +297,19 @@ def test_a_client_that_received_nothing_goes_on_from_what_it_received_last() -> 
 
 @pytest.mark.parametrize("at", ["trained", "downloaded"])
 def test_it_is_evaluated_like_any_other(at: Any) -> None:
-    model = task(lr=0.2)
+    """The third score is of what all trained in round 3, or received at the end of round 2."""
+    model = lively()
     played = play(evaluated(fed_pub(model), model, at=at), sites_of("node"), rounds=3)
-    scores = played.state.scores
-    assert len(scores) == 3 and all(score.val_count > 0 for score in scores)
+    assert len(played.state.scores) == 3
+    sites, algorithm = sites_of("node"), fed_pub(model)
+    state = rounds(3 if at == "trained" else 2, sites, model).state
+    own = [algorithm.predict(site, None if at == "trained" else state) for site in sites]
+    one = model.initial(np.random.default_rng(state.seed))
+    wanted, other = (
+        vars(total([model.score(seen, site) for seen, site in zip(found, sites, strict=True)]))
+        for found in (own, [model.predict(one, site) for site in sites])
+    )
+    assert vars(played.state.scores[2]) == wanted != other and wanted["val_count"] > 0
 
 
 # --- refusals -----------------------------------------------------------------------------------

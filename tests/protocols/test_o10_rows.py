@@ -7,11 +7,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from crypto.errors import InvalidSeal
 from crypto.weighted import WeightedBfv
 from crypto.weights import flatten
 from protocols.disclosures import Disclosure
 from protocols.envelope import Envelope, read_signed_header
-from protocols.errors import BadEnvelope, NotAdmitted, Refused, RoundLost
+from protocols.errors import BadEnvelope, LocalProtocolError, NotAdmitted, Refused, RoundLost
 from protocols.forms import Exchange, Form
 from protocols.guards import UnsafeClear
 from protocols.learns import ROWS
@@ -286,11 +287,11 @@ def test_o1_a_row_opens_for_its_receiver_and_for_nobody_else():
         box = body[-32 - world.plan.item("receive.down").dims["row_box"] : -32]
         for name, identity in world.identities.items():
             if name != to:
-                with pytest.raises(Exception, match="open"):
+                with pytest.raises(InvalidSeal):
                     identity.opening.open(header, bytes(envelope.body))
         info = row_info(world.run, envelope.header.exchange, "receive", to)
         world.identities[to].opening.open(info, box)
-        with pytest.raises(Exception, match="open"):
+        with pytest.raises(InvalidSeal):
             world.identities["aggregator"].opening.open(info, box)
 
 
@@ -359,7 +360,7 @@ def test_rows_go_to_clients_that_gave_something():
     world = pub()
     left = [n for n in world.names if n != "client-4"]
     reply = trained(world, members=left)
-    with pytest.raises(Exception, match="gave something"):
+    with pytest.raises(LocalProtocolError, match="gave something"):
         hand_out(world, reply.weighted(Model, even(5)))
 
 

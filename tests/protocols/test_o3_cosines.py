@@ -15,7 +15,7 @@ from protocols.errors import PolicyError, Refused, RoundLost
 from protocols.guards import UnsafeClear
 from protocols.learns import COSINES, SKETCHED
 from protocols.policy import PRESETS, PrivacyPolicy
-from protocols.uploads import pairs_of
+from protocols.uploads import pairs_of, products
 from tests.protocols.pub import (
     COUNTED,
     STEP,
@@ -120,6 +120,19 @@ def test_o3_no_seed_serves_two_products(monkeypatch):
     trained(world, 2)
     assert len(seeds) == 2 * 2 * 21  # two rounds; aggregator and witness; pairs with oneself
     assert len(set(seeds)) == 2 * 21
+
+
+def test_o3_no_two_evaluations_share_a_seed_even_with_one_secret():
+    """An aggregator whose randomness repeats still masks anew: every place in the run counts."""
+    ring = cosine_ring()
+    key = ring.keygen()[0]
+    bodies = {name: ring.upload(key, np.eye(2)[i]) for i, name in enumerate(("a", "b"))}
+    place = ("run", "plan", "train.SIMILARITY", "1", "1", "1", "cohort", "1")
+    first = products(key, bodies, bytes(32), place)
+    assert first == products(key, bodies, bytes(32), place)  # the control: a witness gets the same
+    for i in range(len(place)):
+        other = products(key, bodies, bytes(32), (*place[:i], "2!", *place[i + 1 :]))
+        assert not set(first) & set(other)
 
 
 def test_long_vectors_are_sketched_and_the_plan_says_so():

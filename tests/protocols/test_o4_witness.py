@@ -17,7 +17,7 @@ from protocols.codec import decode
 from protocols.control import Examine, RowBoxes
 from protocols.disclosures import Disclosure
 from protocols.envelope import Envelope
-from protocols.errors import BadEnvelope, LedgerError, Refused
+from protocols.errors import BadEnvelope, LedgerError, LocalProtocolError, Refused, RoundLost
 from protocols.learns import ACTIVE_AGGREGATOR
 from protocols.rounds import Ask, Cohort
 from protocols.sessions import evaluating, witness
@@ -199,7 +199,7 @@ def test_o9_an_aggregator_that_dropped_the_uploads_cannot_weigh_them_again():
     world = pub(form=TWICE)
     reply = trained(world)
     hand_out(world, reply.weighted(Model, even(6)))
-    with pytest.raises(Exception, match="weighed before"):
+    with pytest.raises(LocalProtocolError, match="weighed before"):
         hand_out(world, reply.weighted(Model, even(6)))
 
 
@@ -213,7 +213,7 @@ def test_o9_uploads_are_dropped_in_the_next_round_whether_or_not_they_were_weigh
     reply = trained(world)
     trained(world, 2)
     assert world.aggregator._uploads.where.round == 2
-    with pytest.raises(Exception, match="weighed before"):
+    with pytest.raises(LocalProtocolError, match="weighed before"):
         hand_out(world, reply.weighted(Model, even(6)), 2)
 
 
@@ -237,7 +237,7 @@ def test_o4_what_is_opened_stands_in_the_ledger_first(disclosure, monkeypatch):
 def test_o4_fewer_witnesses_than_the_policy_asks_for_open_nothing():
     world = pub(changed(witnesses=2))
     world.lost = lambda item, sender, to: sender == "witness-2" and "witnessed" in item
-    with pytest.raises(Exception, match="did not witness"):
+    with pytest.raises(RoundLost, match="did not witness"):
         trained(world)
     assert "open" not in world.kinds("key-authority")
 

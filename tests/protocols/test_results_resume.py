@@ -9,8 +9,10 @@ import pytest
 
 from crypto.samplers import entropy
 from protocols.envelope import Envelope
+from protocols.errors import Refused
 from protocols.ledger import Ledger
 from protocols.sessions.keeping import StateKeeper
+from protocols.sessions.key_authority import KeyAuthoritySession
 from protocols.sessions.revealing import RevealingSession
 from tests.protocols.pub import (
     COUNTED,
@@ -184,13 +186,8 @@ def test_a_reply_that_was_kept_is_as_good_as_the_one_that_came(monkeypatch):
     assert np.abs(received(world) - mixture._table / 128 @ models(world)).max() < GRID
 
 
-@pytest.mark.parametrize("disclosure", ["SIMILARITY", "WEIGHTED_SUM"])
-def test_an_authority_killed_after_its_record_opens_that_result_and_no_other(
-    disclosure, monkeypatch
-):
-    monkeypatch.setattr("tests.protocols.pub.World", Killed)
-    world = pub()
-    world.keep()
+def killed_while_opening(world: Killed, disclosure: str, monkeypatch, forgets=None) -> list[bool]:
+    """Kill the authority between its record and its answer; `forgets` drops some of its state."""
     real, killed = RevealingSession._results, []
 
     def results(session, request, shown, said, name):
@@ -204,10 +201,23 @@ def test_an_authority_killed_after_its_record_opens_that_result_and_no_other(
             return Killed.deliver(self, parcel)
         except KeyboardInterrupt:
             self.kill("key-authority")
+            if forgets:
+                forgets(self.authority)
             return Killed.deliver(self, parcel)
 
     monkeypatch.setattr(RevealingSession, "_results", results)
     world.deliver = deliver.__get__(world)
+    return killed
+
+
+@pytest.mark.parametrize("disclosure", ["SIMILARITY", "WEIGHTED_SUM"])
+def test_an_authority_killed_after_its_record_opens_that_result_and_no_other(
+    disclosure, monkeypatch
+):
+    monkeypatch.setattr("tests.protocols.pub.World", Killed)
+    world = pub()
+    world.keep()
+    killed = killed_while_opening(world, disclosure, monkeypatch)
     reply = trained(world)
     assert np.abs(reply.similarity(Portrait) - cosines(world)).max() < 1e-4
     mixture = reply.weighted(Model, even(6))
@@ -215,3 +225,26 @@ def test_an_authority_killed_after_its_record_opens_that_result_and_no_other(
     assert killed and np.abs(received(world) - mixture._table / 128 @ models(world)).max() < GRID
     opened = [e["disclosure"] for e in world.entries("key-authority") if e["kind"] == "open"]
     assert opened == ["SIMILARITY", "WEIGHTED_SUM"]
+
+
+@pytest.mark.parametrize("disclosure", ["SIMILARITY", "WEIGHTED_SUM"])
+def test_o5_nothing_is_taken_up_that_was_not_recorded(disclosure, monkeypatch):
+    """The letter is known and the record is not: another disclosure's record does not stand in."""
+
+    def forgets(authority) -> None:
+        authority._opened[1] = [e for e in authority._opened[1] if e[0] != disclosure]
+
+    ends, real = [], KeyAuthoritySession.die
+    monkeypatch.setattr(
+        KeyAuthoritySession, "die", lambda self, error: (ends.append(error), real(self, error))
+    )
+    monkeypatch.setattr("tests.protocols.pub.World", Killed)
+    world = pub()
+    world.keep()
+    killed = killed_while_opening(world, disclosure, monkeypatch, forgets)
+    with pytest.raises(Refused, match="key-authority refused"):
+        hand_out(world, trained(world).weighted(Model, even(6)))
+    assert killed and "never recorded" in ends[0].what
+    assert not sent(
+        world, f"{'train' if disclosure == 'SIMILARITY' else 'receive'}.opened.{disclosure}"
+    )
