@@ -15,6 +15,7 @@ from audits.dropouts import dropouts
 from audits.evidence import EVIDENCE, HEADS
 from audits.findings import findings, flattened, made, ranked, ranks
 from audits.inventory import inventory, parties, plan_diff, roll_up
+from audits.limits import limits
 from audits.method import method
 from audits.models import Finding, Head, Integrity, Report, StepFacts, Subject
 from audits.obligations import obligations
@@ -23,7 +24,7 @@ from audits.scope import rounds, scope, smallest_opened
 from audits.sections import Fact
 from audits.snapshot import read_snapshot
 from audits.steps import Case, Verification, run_checks
-from audits.summary import limits, notes, strip, summary
+from audits.summary import notes, strip, summary
 from audits.view import RunView
 from audits.waivers import waived
 from crypto.merkle import root

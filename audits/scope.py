@@ -45,7 +45,7 @@ def scope(plan: Plan, egress: Sequence[Egress], smallest: int | None) -> Scope:
                 value=words.plural(plan.smallest_cohort, "client"),
             ),
             Fact(
-                name="Smallest cohort that was opened",
+                name="Smallest cohort whose total was opened",
                 value="none was" if smallest is None else words.plural(smallest, "client"),
             ),
         ),
@@ -56,7 +56,7 @@ def scope(plan: Plan, egress: Sequence[Egress], smallest: int | None) -> Scope:
 
 def smallest_opened(book: Book) -> int | None:
     """Return over how few clients a total was opened, by the ledgers; None if none was opened."""
-    return min((entry["survivors"] for _, entry in book.of_kind("open")), default=None)
+    return min((entry["survivors"] for _, entry in book.totals()), default=None)
 
 
 def _flows(egress: Sequence[Egress]) -> list[Flow]:

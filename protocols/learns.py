@@ -177,27 +177,35 @@ COSINES = (
 )
 ROWS = (
     "every client learns weighted combinations of others' messages, each resting on at least the "
-    "smallest cohort in effect; combinations of many rounds together may tell more"
+    "policy's minimum_cohort of others in effect, or on its own message alone; combinations of "
+    "many rounds together may tell more"
 )
 CRAFTED = (
     "a client that sends a crafted ciphertext and works with the aggregator or a witness can bring "
     "the epoch's key out through what is opened, and so every message compared or weighed in it"
+)
+UNWITNESSED = (
+    "nobody witnesses what is compared or weighed, as the policy asks (witnesses: 0), so an active "
+    "aggregator can have a single upload opened"
 )
 SKETCHED = (
     "vectors of more than 100,000 values are compared by count-sketches of 65,536 places: cosines "
     "err by 0.004 to 0.006 (rms; 0.009 at most over 15 pairs of 1,000,000 values)"
 )
 
+RESULTS = (COSINES, ROWS, CRAFTED, UNWITNESSED, SKETCHED)
+"""What a plan warns of that compares or weighs; the report's limits say it again."""
+
 
 def _results(items: Sequence[Item]) -> list[str]:
-    """Say what cosines and rows tell, and what an aggregator can do where nobody witnesses."""
+    """Say what cosines and rows tell, and that nobody witnesses them where that is so."""
     found, ids = [], {item.id for item in items}
     for item in items:
         name, part, said = (*item.id.split("."), "", "")[:3]
         if part != "open" or not said:
             continue
         if f"{name}.witness.{said}" not in ids:
-            found.append(ACTIVE_AGGREGATOR)
+            found.append(UNWITNESSED)
         found.append(COSINES if said == Disclosure.SIMILARITY else ROWS)
     found += [CRAFTED] if found else []
     return list(dict.fromkeys(found + [SKETCHED for item in items if _sketched(item)]))
