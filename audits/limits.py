@@ -5,7 +5,7 @@ from __future__ import annotations
 from audits import words
 from audits.attack_rows import NO_FILE
 from protocols.disclosures import Disclosure
-from protocols.learns import ACTIVE_AGGREGATOR, KEY_THEFT, RESULTS
+from protocols.learns import ACTIVE_AGGREGATOR, KEY_THEFT, MANY, RESULTS
 from protocols.plan import Plan
 from protocols.policy import PrivacyPolicy
 
@@ -45,7 +45,7 @@ def limits(
         found.append(f"While sums are not masked inside the ciphertext, {ACTIVE_AGGREGATOR}.")
     if KEY_THEFT in plan.warnings:
         found.append(f"For the same reason, {KEY_THEFT}.")
-    told = [warning for warning in plan.warnings if warning in RESULTS]
+    told = [w for w in plan.warnings if w in RESULTS or w.startswith(MANY)]
     found += [f"{warning[0].upper()}{warning[1:]}." for warning in told]
     if simulated:
         found.append("All roles ran in one process, so no statement about separate roles is shown.")

@@ -16,6 +16,7 @@ from audits.sections import (
     Method,
     Obligation,
     RoundBytes,
+    Rows,
     Scope,
     Spending,
     Tried,
@@ -331,6 +332,7 @@ class Report(Strict):
     dropouts: Dropouts
     views: tuple[RoleView, ...]
     egress: tuple[Egress, ...]
+    rows: tuple[Rows, ...] = ()
     inventory: tuple[Row, ...]
     accounting: tuple[Account, ...]
     spending: tuple[Spending, ...]

@@ -20,7 +20,7 @@ from audits.method import method
 from audits.models import Finding, Head, Integrity, Report, StepFacts, Subject
 from audits.obligations import obligations
 from audits.roles import role_views
-from audits.scope import rounds, scope, smallest_opened
+from audits.scope import rounds, scope, smallest_opened, weighed
 from audits.sections import Fact
 from audits.snapshot import read_snapshot
 from audits.steps import Case, Verification, run_checks
@@ -96,6 +96,7 @@ def report_of(case: Case) -> Report:
         dropouts=gone,
         views=role_views(case),
         egress=egress,
+        rows=weighed(case.book, case.plan),
         inventory=inventory(releases, yardstick),
         accounting=spent,
         spending=spending(case),

@@ -10,24 +10,31 @@ from protocols.disclosures import Disclosure
 from protocols.guards import Guard, encryption, evaluated, find
 from protocols.plan import DataPlan, Item
 from protocols.policy import PrivacyPolicy
+from protocols.roster import Role
 from protocols.training import TrainingPlan
 
 _NETWORK = "sender, recipient, time and size"
 _CLEAR = "EVERYTHING: the message in clear"
 
 
-def learns(disclosure: Disclosure, chain: tuple[Guard, ...], up: bool) -> dict[str, str]:
+def learns(
+    disclosure: Disclosure, chain: tuple[Guard, ...], up: bool, *, model: bool = True
+) -> dict[str, str]:
     """Return, per role, what an item of this disclosure and protection tells it.
 
     Args:
         disclosure: of the item.
         chain: the policy's guards for it.
         up: True from client to aggregator, False from aggregator to client.
+        model: a released message holds numbers that were computed, and no mere counters and seeds.
     """
     clear = find(chain, "unsafe_clear") is not None
     network = _NETWORK if find(chain, "seal") else _CLEAR
     if not up:
-        return {"client": _DOWN.get(disclosure, disclosure.meaning), "network": network}
+        said = _DOWN.get(disclosure, disclosure.meaning)
+        if disclosure is Disclosure.RELEASED and not model:
+            said = _COUNTERS
+        return {"client": said, "network": network}
     if clear:
         return {"aggregator": _CLEAR, "network": _CLEAR}
     if disclosure is Disclosure.SUM:
@@ -60,7 +67,7 @@ def _noised(chain: tuple[Guard, ...]) -> str:
 _EVALUATED = {
     Disclosure.SIMILARITY: {
         "aggregator": "only the matrix of pairwise cosines, rounded to 2^-14",
-        "key_authority": "the same cosines to about 2^-20, before it rounds, and who took part when",
+        "key_authority": "the same to about 2^-20, before it rounds, and who took part when",
         "witness": "that the matrix was computed from these uploads, who took part when, no value",
     },
     Disclosure.WEIGHTED_SUM: {
@@ -80,6 +87,8 @@ _DOWN = {
     Disclosure.MATCH: "what others hold under its own keys",
     Disclosure.SEALED: "what other clients addressed to it",
 }
+
+_COUNTERS = "counters and public seeds; nothing that was computed from data"
 
 
 BUDGET_WITHOUT_NOISE = (
@@ -193,6 +202,7 @@ SKETCHED = (
     "err by 0.004 to 0.006 (rms; 0.009 at most over 15 pairs of 1,000,000 values)"
 )
 
+MANY = "from round "  # begins the warning on combinations of many rounds
 RESULTS = (COSINES, ROWS, CRAFTED, UNWITNESSED, SKETCHED)
 """What a plan warns of that compares or weighs; the report's limits say it again."""
 
@@ -211,6 +221,23 @@ def _results(items: Sequence[Item]) -> list[str]:
     return list(dict.fromkeys(found + [SKETCHED for item in items if _sketched(item)]))
 
 
+def _many(items: Sequence[Item], others: int) -> list[str]:
+    """Warn where rounds suffice to hand a client as many combinations as there are others."""
+    handed = (Disclosure.WEIGHTED_SUM, str(Role.CLIENT))
+    times = [
+        item.times
+        for item in items
+        if (item.disclosure, item.recipient) == handed and not item.unsafe
+    ]
+    if not others or max(times, default=0) < others:
+        return []
+    return [
+        f"{MANY}{others} on a client may hold as many independent combinations as there are "
+        f"others ({others}): told the weights by the aggregator or a witness, it could solve for "
+        "each, did models not change (O10)"
+    ]
+
+
 def _sketched(item: Item) -> bool:
     """Tell whether the vectors of an item are sketched: its ciphertexts hold fewer values."""
     if item.disclosure is not Disclosure.SIMILARITY or item.unsafe or ".up." not in item.id:
@@ -219,8 +246,28 @@ def _sketched(item: Item) -> bool:
     return math.prod(field.shape) > SKETCH_ABOVE
 
 
-def warnings(items: Sequence[Item], data: DataPlan, *, private: bool = False) -> list[str]:
-    """Return what a reader of the plan must know before approving it."""
+def schemes(items: Sequence[Item]) -> dict[str, str]:
+    """Return under which encryption messages are compared and weighed; empty if none are."""
+    found = {}
+    for item in items:
+        for name, said in (("cosine", "what is compared"), ("weigh", "what is weighed")):
+            for guard in item.guards:
+                if ".up." in item.id and guard.startswith(f"{name}(scheme="):
+                    found[said] = guard.split("=", 1)[1].partition(",")[0]
+    return found
+
+
+def warnings(
+    items: Sequence[Item], data: DataPlan, *, private: bool = False, others: int = 0
+) -> list[str]:
+    """Return what a reader of the plan must know before approving it.
+
+    Args:
+        items: of the plan.
+        data: of the plan.
+        private: training itself is.
+        others: clients beside a receiver; 0 if that is not known.
+    """
     found = []
     if data.synthetic:
         found.append("the data are SYNTHETIC (generated)")
@@ -230,7 +277,7 @@ def warnings(items: Sequence[Item], data: DataPlan, *, private: bool = False) ->
     masked = any(item.id == "pair.down" for item in items)
     if any(item.id.endswith(".open") for item in items) and not masked:
         found += [ACTIVE_AGGREGATOR, KEY_THEFT]
-    found += _results(items)
+    found += [*_results(items), *_many(items, others)]
     for item in items:
         if _vector_sum(item):
             found.append(

@@ -110,7 +110,9 @@ def make_plan(
         smallest_cohort=policy.smallest_cohort,
         scheme=scheme.name if scheme else "none",
         budget=budget(planner.items, policy, training),
-        warnings=tuple(warnings(planner.items, data, private=training is not None)),
+        warnings=tuple(
+            warnings(planner.items, data, private=training is not None, others=len(clients) - 1)
+        ),
         dims=dims,
         items=tuple(planner.items),
         training=training,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
@@ -13,15 +14,19 @@ from algorithms.site import Site
 from audits.attacks import attack
 from audits.attacks._material import Material
 from audits.attacks._payloads import payloads_of
+from audits.formats import render
 from audits.limits import limits
 from audits.models import Report
 from audits.report import build_report
 from audits.steps import Case
+from protocols.errors import NotAdmitted
 from protocols.forms import Algorithm, Form
 from protocols.learns import ACTIVE_AGGREGATOR, COSINES, CRAFTED, ROWS, UNWITNESSED
 from protocols.messages import ReleasedMessage, SumMessage, count
 from protocols.policy import PrivacyPolicy
 from protocols.rounds import Ask, Cohort, Round
+from protocols.uploads import facts_of_rows
+from secure_fgl.cli._plan_table import _head
 from tests.audits.toy_run import Toy, lose, run_toy
 from tests.protocols.pub import changed
 from tests.toys.weighted_sum import Go, Model, Portrait, softmax, weighted_sum
@@ -195,3 +200,99 @@ def test_what_left_in_clear_is_told_by_who_receives_it() -> None:
     assert "the aggregator can read every single message" in said["train.up.WEIGHTED_SUM"]
     assert "the network can read what each client was sent" in said["receive.down"]
     assert "every single message" not in said["receive.down"]
+
+
+def test_o10_every_rounds_rows_stand_in_the_report(honest: Toy, told: Report) -> None:
+    assert [row.round for row in told.rows] == [1, 2]
+    first, second = told.rows
+    assert (first.receivers, first.others, first.rank, first.solved) == (6, 5, 1, 0)
+    assert 3.0 <= float(first.group) <= 5.0 and first.group == second.group
+    assert sum(row.flattened for row in told.rows) > 0
+    page, text = (data.decode() for data in render(told, ["html", "md"]).values())
+    assert "Weighted rows, round by round" in page and f'<td class="num">{first.group}</td>' in page
+    assert "### Weighted rows" in text
+    assert f"| 1 | 6 | {first.flattened} | {first.group} | 1 of 5 | 0 |" in text
+    sums = render(build_report(run_toy("pilot", rounds=1).view(reports=False)), ["html", "md"])
+    assert not any(b"Weighted rows" in data for data in sums.values())
+
+
+def test_o10_the_smallest_group_is_what_a_witness_saw(honest: Toy) -> None:
+    book = Case(honest.view(reports=False)).book
+    told = [entry["group"] for _, entry in book.of_kind("weights")]
+    seen = [entry["group"] for _, entry in book.of_kind("witness") if "group" in entry]
+    assert told == seen and len(told) == 2 and all(group >= 3000 for group in told)
+
+
+@pytest.mark.parametrize(
+    ("rows", "group"),
+    [
+        ([[0, 64, 64, 0], [128, 0, 0, 0], [0, 0, 128, 0], [32, 32, 32, 32]], 1000),
+        ([[128, 0], [0, 128]], 0),
+        ([[32, 32, 32, 32], [32, 32, 32, 32], [32, 32, 32, 32], [32, 32, 32, 32]], 3000),
+        ([[64, 16, 48], [0, 128, 0], [0, 0, 128]], 1600),
+    ],
+)
+def test_o10_the_smallest_group_is_of_the_others_only(rows: list[list[int]], group: int) -> None:
+    assert facts_of_rows([np.array(rows)], [bytes(32)])["group"] == group
+
+
+def test_o10_the_plan_says_from_which_round_on_rows_may_tell_everybody() -> None:
+    few, many = run(rounds=4), run(rounds=5)
+    assert not any("from round" in warning for warning in few.plan.warnings)
+    (told,) = [warning for warning in many.plan.warnings if "from round" in warning]
+    assert told.startswith("from round 5 on") and "(5)" in told
+    assert any("from round 5 on" in text.lower() for text in limits_of(many))
+
+
+def limits_of(toy: Toy) -> tuple[str, ...]:
+    return limits(toy.plan, toy.policy, simulated=True)
+
+
+def test_a_step_and_a_seed_are_called_no_model(honest: Toy) -> None:
+    said = {item.id: item.learns.get("client", "") for item in honest.plan.items}
+    assert said["train.down"].startswith("counters and public seeds")
+    assert "global model" not in " ".join(said.values())
+    model = run_toy("pilot", rounds=1).plan.item("step.down").learns["client"]
+    assert "global model" in model
+
+
+def test_what_encrypts_cosines_and_rows_is_named(told: Report) -> None:
+    facts = {fact.name: fact.value for fact in told.scope.data}
+    assert facts["Encryption of what is compared"] == "ckks-cosine"
+    assert facts["Encryption of what is weighed"] == "bfv-weighted"
+    sums = build_report(run_toy("pilot", rounds=1).view(reports=False))
+    assert not any(fact.name.startswith("Encryption of") for fact in sums.scope.data)
+
+
+def test_the_plans_head_names_all_encryptions_and_who_else_takes_much(honest: Toy) -> None:
+    head = dict(_head(honest.plan))
+    assert head["policy"] == (
+        "pilot, sums under masks inside bfv-sealapi, what is weighed under bfv-weighted, what is "
+        "compared under ckks-cosine"
+    )
+    assert head["witness"].startswith("takes at most ") and "gives at most" in head["key authority"]
+    sums = dict(_head(run_toy("pilot", rounds=1).plan))
+    assert sums["policy"] == "pilot, sums under masks inside bfv-sealapi"
+    assert not {"witness", "key authority"} & set(sums)
+
+
+def test_a_refusal_names_all_that_is_missing_once_and_who_admits_it() -> None:
+    policy = PrivacyPolicy.preset("calibrated")
+    algorithm = mixing()
+    (form,) = algorithm.forms
+    twice = replace(algorithm, forms=(form, replace(form, name="impersonal")))
+    with pytest.raises(NotAdmitted) as error:
+        policy.admit(twice)
+    assert error.value.why == (
+        "forms 'personal', 'impersonal': message Model needs WEIGHTED_SUM and message Portrait "
+        "needs SIMILARITY, which it does not name"
+    )
+    assert "of the presets pilot, he, masks, strict, ckks do" in str(error.value.fix)
+
+
+def test_pictures_cut_no_item_and_no_protection(told: Report) -> None:
+    page = render(told, ["html"])["report.html"].decode()
+    assert ">receive.witness.WEIGHTED_SUM<" in page and "aggregator → witness, " in page
+    figure = page[page.index('aria-labelledby="flows-title') :].partition("</svg></figure>")[0]
+    lines = re.findall(r'class="soft">([^<]+)<', figure)
+    assert any("more" in line for line in lines) and not any("…" in line for line in lines)
