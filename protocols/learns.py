@@ -67,7 +67,7 @@ def _noised(chain: tuple[Guard, ...]) -> str:
 _EVALUATED = {
     Disclosure.SIMILARITY: {
         "aggregator": "only the matrix of pairwise cosines, rounded to 2^-14",
-        "key_authority": "the same to about 2^-20, before it rounds, and who took part when",
+        "key_authority": "the same cosines to about 2^-20, as it rounds, and who took part when",
         "witness": "that the matrix was computed from these uploads, who took part when, no value",
     },
     Disclosure.WEIGHTED_SUM: {

@@ -324,6 +324,27 @@ def test_o4_a_forged_record_of_a_result_is_found(
         assert what in said
 
 
+def test_o10_a_witness_says_what_weights_it_was_shown_and_of_cosines_nothing(honest: Toy) -> None:
+    def last(disclosure: str, **facts: object) -> Any:
+        def change(entries: list[Any]) -> list[Any]:
+            places = [n for n, e in enumerate(entries) if e.get("disclosure") == disclosure]
+            place = max(n for n in places if entries[n]["kind"] == "witness")
+            there = {**entries[place], **facts}
+            there = {name: value for name, value in there.items() if value is not None}
+            return [*entries[:place], there, *entries[place + 1 :]]
+
+        return change
+
+    told = {"rank": 1, "solved": 0, "table": "ab" * 32}
+    for change in (
+        *(last("WEIGHTED_SUM", **{name: None}) for name in told),
+        last("WEIGHTED_SUM", **dict.fromkeys(told)),
+        last("SIMILARITY", **told),
+    ):
+        said = failed(forge(honest, honest.view(reports=False), "witness-1", change))
+        assert said.startswith("chain: ") and "exactly the facts" in said, said
+
+
 def test_o4_the_policy_decides_how_many_witnesses(honest: Toy) -> None:
     """The step itself, on a case whose policy asked for two."""
     from audits.checks.results import results
