@@ -234,7 +234,7 @@ def _many(items: Sequence[Item], others: int) -> list[str]:
     return [
         f"{MANY}{others} on a client may hold as many independent combinations as there are "
         f"others ({others}): told the weights by the aggregator or a witness, it could solve for "
-        "each, did models not change (O10)"
+        "each, did models not change, and for single ones earlier (O10)"
     ]
 
 
