@@ -20,6 +20,7 @@ from audits.findings import made
 from audits.models import Egress, Finding, Line, Severity, State
 from audits.sections import Tried
 from audits.steps import Case
+from protocols.disclosures import Disclosure
 from protocols.errors import EvidenceError
 
 QUESTION = "Can a person be singled out?"
@@ -266,10 +267,7 @@ def singled_out(found: Outcome, egress: Sequence[Egress], *, noised: bool) -> Li
     rows = worst(found.rows)
     left = untested([one.payload for one in found.not_tested])
     if all(row.verdict == "NOT_TESTED" for row in rows):
-        how = "with their noise" if noised else "as they are"
-        known = f"the totals of each cohort are disclosed {how}"
-        if any(row.unsafe for row in egress):
-            known = "what left in clear can be read in full by whoever received it"
+        known = "; ".join(_known(egress, noised=noised))
         why = "".join(f" {sentence(row)}." for row in rows)
         answer = f"Not tested. {found.tried.state}{why} Known without a test: {known}."
         return Line(question=QUESTION, answer=answer, state="NOT TESTED")
@@ -286,6 +284,20 @@ def singled_out(found: Outcome, egress: Sequence[Egress], *, noised: bool) -> Li
     if broken or any(row.verdict == "FAIL" and not warning(row) for row in rows):
         state = "FAIL"
     return Line(question=QUESTION, answer=f"{'. '.join(said)}.", state=state)
+
+
+def _known(egress: Sequence[Egress], *, noised: bool) -> Iterator[str]:
+    """Say what is disclosed whatever an attack finds."""
+    kept = {row.disclosure for row in egress if ".up." in row.item and not row.unsafe}
+    if any(row.unsafe for row in egress):
+        yield "what left in clear can be read in full by whoever received it"
+    elif Disclosure.SUM in kept or not kept:
+        how = "with their noise" if noised else "as they are"
+        yield f"the totals of each cohort are disclosed {how}"
+    if Disclosure.WEIGHTED_SUM in kept:
+        yield "each client gets weighted combinations of others' messages"
+    if Disclosure.SIMILARITY in kept:
+        yield "the aggregator and the key authority get the cosine of every two clients"
 
 
 def tally(found: Outcome) -> str:

@@ -44,6 +44,7 @@ NAMES = {
     "P18": "keys, seeds and lists of parties",
     "P19": "the released model",
     "P20": "errors, logs and reports",
+    "P21": "weighted rows over a cohort",
 }
 """Payload id -> what it is, as part of a sentence."""
 

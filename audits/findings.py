@@ -11,8 +11,9 @@ from audits import words
 from audits.book import Book
 from audits.models import Account, Dropouts, Egress, Finding, PlanDiff, Severity
 from audits.steps import Verification
-from protocols.learns import ACTIVE_AGGREGATOR
+from protocols.learns import ACTIVE_AGGREGATOR, UNWITNESSED
 from protocols.plan import Plan
+from protocols.roster import Role
 
 SEVERITIES: tuple[Severity, ...] = ("critical", "high", "medium", "low", "info")
 
@@ -36,7 +37,7 @@ def made(
         remediation: what to do about it.
         item: plan item, or what else tells findings of one rule apart.
         role: who received it.
-        payload: P01 to P20, if it is about one.
+        payload: P01 to P21, if it is about one.
     """
     content = ["secure-fgl/finding", rule, item, role, *([payload] if payload else [])]
     return Finding(
@@ -110,6 +111,17 @@ def findings(
             "the protocol, or take a preset (pilot, he, masks), or add the guard 'mask'.",
             role="aggregator",
         )
+    if UNWITNESSED in plan.warnings:
+        make.add(
+            "UNWITNESSED",
+            "high",
+            "Nobody witnessed what was compared or weighed, as the policy asks (witnesses: 0): an "
+            "aggregator that breaks the protocol can have had a single client's message opened, "
+            "and no ledger would show it.",
+            "Ask for a witness in the policy's guards 'cosine' and 'weigh' (witnesses: 1), or take "
+            "a preset. A witness is one more organisation, which sees no value.",
+            role="aggregator",
+        )
     _gone(make, gone)
     for item in diff.missing:
         make.add(
@@ -181,8 +193,8 @@ def _egress(make: _Maker, egress: Sequence[Egress]) -> None:
             make.add(
                 "UNSAFE_CLEAR",
                 "critical",
-                f"{words.plural(row.count, 'envelope')} of {row.item} left in clear: the "
-                f"{words.role(row.recipient_role)} can read every single message.",
+                f"{words.plural(row.count, 'envelope')} of {row.item} left in clear: "
+                + _readable(row),
                 "Take a policy without an unsafe guard; keep this one for baselines on data that "
                 "may be seen.",
                 item=row.item,
@@ -199,6 +211,13 @@ def _egress(make: _Maker, egress: Sequence[Egress]) -> None:
                 item=row.item,
                 role=row.recipient_role,
             )
+
+
+def _readable(row: Egress) -> str:
+    """Say what can be read of what left in clear; what a client gets is addressed to it alone."""
+    if row.recipient_role == Role.CLIENT:
+        return "the network can read what each client was sent."
+    return f"the {words.role(row.recipient_role)} can read every single message."
 
 
 def _refused(make: _Maker, diff: PlanDiff) -> None:
@@ -251,12 +270,12 @@ def ranks(book: Book) -> tuple[Finding, ...]:
     message = (
         f"From round {min(told)[0]} on, some client's combinations together single out others: by "
         f"round {max(told)[0]} up to {max(solved for _, solved in told)} of them. Would models "
-        "stand still, it could solve for each of these; the more they change between rounds, the "
-        "less it learns."
+        "stand still, this client, told the weights by the aggregator or a witness, could solve "
+        "for each of these; the more they change between rounds, the less it learns."
     )
     remedy = (
-        "Hand out combinations in fewer rounds, let the policy's guard 'weigh' keep only the "
-        "heaviest others (top), or stop training when models no longer change."
+        "Train for fewer rounds (algorithm.rounds), with more clients, or stop when models no "
+        "longer change."
     )
     return (made("ROWS_RANK", "medium", message, remedy, role="client"),)
 

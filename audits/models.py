@@ -16,6 +16,7 @@ from audits.sections import (
     Method,
     Obligation,
     RoundBytes,
+    Rows,
     Scope,
     Spending,
     Tried,
@@ -205,7 +206,7 @@ class Egress(Strict):
     """What left on all routes of one item together: the roll-up by role.
 
     Attributes:
-        payloads: P01 to P20, what it discloses first, then the forms it takes on its way.
+        payloads: P01 to P21, what it discloses first, then the forms it takes on its way.
         senders: how many parties sent it.
         clipped: how many envelopes had a value cut at the clipping bound.
         learns: per role, in words.
@@ -276,7 +277,7 @@ class Finding(Strict):
     """Something a reader should know. The fingerprint survives re-runs: it holds no values.
 
     Attributes:
-        payload: P01 to P20, if it is about one; else empty.
+        payload: P01 to P21, if it is about one; else empty.
         waiver: who accepted it; it stays visible.
     """
 
@@ -331,6 +332,7 @@ class Report(Strict):
     dropouts: Dropouts
     views: tuple[RoleView, ...]
     egress: tuple[Egress, ...]
+    rows: tuple[Rows, ...] = ()
     inventory: tuple[Row, ...]
     accounting: tuple[Account, ...]
     spending: tuple[Spending, ...]

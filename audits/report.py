@@ -15,15 +15,16 @@ from audits.dropouts import dropouts
 from audits.evidence import EVIDENCE, HEADS
 from audits.findings import findings, flattened, made, ranked, ranks
 from audits.inventory import inventory, parties, plan_diff, roll_up
+from audits.limits import limits
 from audits.method import method
 from audits.models import Finding, Head, Integrity, Report, StepFacts, Subject
 from audits.obligations import obligations
 from audits.roles import role_views
-from audits.scope import rounds, scope, smallest_opened
+from audits.scope import rounds, scope, smallest_opened, weighed
 from audits.sections import Fact
 from audits.snapshot import read_snapshot
 from audits.steps import Case, Verification, run_checks
-from audits.summary import limits, notes, strip, summary
+from audits.summary import notes, strip, summary
 from audits.view import RunView
 from audits.waivers import waived
 from crypto.merkle import root
@@ -95,6 +96,7 @@ def report_of(case: Case) -> Report:
         dropouts=gone,
         views=role_views(case),
         egress=egress,
+        rows=weighed(case.book, case.plan),
         inventory=inventory(releases, yardstick),
         accounting=spent,
         spending=spending(case),

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from audits import words
 from audits.book import Book, Sent
 from audits.drift import Yardstick
 from audits.models import Egress
-from audits.sections import Fact, Flow, RoundBytes, RoundPart, Scope
+from audits.sections import Fact, Flow, RoundBytes, RoundPart, Rows, Scope
+from protocols.learns import schemes
 from protocols.plan import Plan, times_in_round
 
 UNKNOWN = (
@@ -45,18 +46,41 @@ def scope(plan: Plan, egress: Sequence[Egress], smallest: int | None) -> Scope:
                 value=words.plural(plan.smallest_cohort, "client"),
             ),
             Fact(
-                name="Smallest cohort that was opened",
+                name="Smallest cohort whose total was opened",
                 value="none was" if smallest is None else words.plural(smallest, "client"),
             ),
+            *_under(plan),
         ),
         flows=tuple(_flows(egress)),
         unknown=UNKNOWN,
     )
 
 
+def _under(plan: Plan) -> Iterator[Fact]:
+    """Yield what encrypts the messages that are compared or weighed, if any are."""
+    for name, scheme in schemes(plan.items).items():
+        yield Fact(name=f"Encryption of {name}", value=scheme)
+
+
 def smallest_opened(book: Book) -> int | None:
     """Return over how few clients a total was opened, by the ledgers; None if none was opened."""
-    return min((entry["survivors"] for _, entry in book.of_kind("open")), default=None)
+    return min((entry["survivors"] for _, entry in book.totals()), default=None)
+
+
+def weighed(book: Book, plan: Plan) -> tuple[Rows, ...]:
+    """Return what the aggregator recorded of each round's weights, in order."""
+    return tuple(
+        Rows(
+            round=entry["round"],
+            receivers=entry["receivers"],
+            flattened=len(entry["flattened"]),
+            group=f"{entry['group'] / 1000:.2f}" if entry["group"] else "none",
+            others=len(plan.clients) - 1,
+            rank=entry["rank"],
+            solved=entry["solved"],
+        )
+        for _, entry in book.of_kind("weights")
+    )
 
 
 def _flows(egress: Sequence[Egress]) -> list[Flow]:

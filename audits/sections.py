@@ -77,6 +77,29 @@ class RoundBytes(Strict):
     parts: tuple[RoundPart, ...]
 
 
+class Rows(Strict):
+    """The weighted rows of one round, as the aggregator and its witnesses recorded them (O10).
+
+    Attributes:
+        receivers: clients that were handed a row.
+        flattened: rows among them that were brought to the nearest admissible weights; the
+            aggregator's word.
+        group: on how many others in effect the row rests that rests on the fewest; decimal text,
+            ``none`` if no row rests on others.
+        others: clients beside a receiver.
+        rank: independent combinations of them that one receiver was handed at most, so far.
+        solved: how many of them one receiver could solve for at most, did nothing change.
+    """
+
+    round: int
+    receivers: int
+    flattened: int
+    group: str
+    others: int
+    rank: int
+    solved: int
+
+
 class SpentAt(Strict):
     """What was spent up to and including a round; the labels stand in :class:`Spending`."""
 

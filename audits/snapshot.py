@@ -62,7 +62,7 @@ class Spent(Strict):
 
 
 class Sent(Strict):
-    """What left on all routes of one item; `fields` are ``message.field``, payloads P01 to P20."""
+    """What left on all routes of one item; `fields` are ``message.field``, payloads P01 to P21."""
 
     item: str
     payloads: tuple[str, ...]

@@ -1,17 +1,16 @@
-"""The report in plain words: notes, summary, the six lines, and what it does not show."""
+"""The report in plain words: notes, summary and the six lines."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from audits import words
-from audits.attack_rows import NO_FILE, Outcome, singled_out, undecided
+from audits.attack_rows import Outcome, singled_out, undecided
 from audits.attack_words import untested
 from audits.findings import SEVERITIES
 from audits.models import Account, Dropouts, Egress, Finding, Line, PlanDiff, State
 from audits.steps import Verification
 from protocols.disclosures import Disclosure
-from protocols.learns import ACTIVE_AGGREGATOR, KEY_THEFT
 from protocols.plan import Plan
 from protocols.policy import PrivacyPolicy
 from protocols.roster import Role
@@ -21,12 +20,6 @@ SYNTHETIC = "SYNTHETIC DATA: generated, about nobody"
 UNSAFE = "UNSAFE: messages left in clear"
 BROKEN = "EVIDENCE BROKEN: do not rely on this report"
 _MOST_NAMED = 3  # waivers in the strip; all stand under the findings
-_ATTACKED = (
-    "An attack that fails shows that this attack failed, not that none succeeds. attacks.json is "
-    "in no ledger: its verdicts are made again from its figures, but made-up figures that agree "
-    "with each other can only be found by running the attack again (secure-fgl audit attack, with "
-    "the same profile and version, gives equal bytes)."
-)
 
 
 def notes(
@@ -63,7 +56,6 @@ def summary(
     """
     up = _up(egress)
     unsafe = sum(row.count for row in up if row.unsafe)
-    sums = [row for row in up if row.disclosure == Disclosure.SUM and not row.unsafe]
     sentences = [
         f"{words.plural(len(plan.clients), 'client')} trained {plan.algorithm} on "
         f"{plan.data.name} for up to {words.plural(plan.rounds, 'round')} under the policy "
@@ -73,17 +65,7 @@ def summary(
         if {row.recipient_role for row in up} <= {Role.AGGREGATOR}
         else f"{words.plural(sum(r.count for r in up), 'envelope')} left the clients.",
     ]
-    if sums:
-        sentences.append(
-            f"{words.plural(sum(r.count for r in sums), 'envelope')} of these carried what the "
-            f"clients computed ({words.protection(sums[0].protection)}); "
-            + (
-                f"the smallest total that was opened is over {words.plural(smallest, 'client')} "
-                f"(the policy asks for at least {words.number(plan.smallest_cohort)})."
-                if smallest is not None
-                else "no total of them was opened."
-            )
-        )
+    sentences += _computed(plan, policy, egress, smallest)
     if gone.vanished:
         count = len({v.client for v in gone.vanished})
         sentences.append(f"{words.plural(count, 'client')} vanished in the middle of a round.")
@@ -95,6 +77,49 @@ def summary(
     if diff.unplanned:
         sentences.append(f"{len(diff.unplanned)} releases were NOT as planned.")
     return " ".join(sentences)
+
+
+def _computed(
+    plan: Plan, policy: PrivacyPolicy, egress: Sequence[Egress], smallest: int | None
+) -> Iterator[str]:
+    """Say what of the clients' results left, a sentence for each thing that may be learnt of it."""
+    found: dict[str, list[Egress]] = {}
+    for row in _up(egress):
+        if ".up." in row.item and not row.unsafe:
+            found.setdefault(row.disclosure, []).append(row)
+    total = (
+        f"the smallest total that was opened is over {words.plural(smallest, 'client')} "
+        f"(the policy asks for at least {words.number(plan.smallest_cohort)})"
+        if smallest is not None
+        else "no total of them was opened"
+    )
+    for disclosure, rows in found.items():
+        names = ", ".join(dict.fromkeys(m.name for row in rows for m in row.messages))
+        told = {
+            Disclosure.SUM: total,
+            Disclosure.SIMILARITY: _compared(egress),
+            Disclosure.WEIGHTED_SUM: _weighed(egress, policy.others),
+        }.get(Disclosure(disclosure), Disclosure(disclosure).meaning)
+        yield (
+            f"{words.plural(sum(r.count for r in rows), 'envelope')} of these carried what the "
+            f"clients computed, {names} ({words.protection(rows[0].protection)}): {told}."
+        )
+
+
+def _compared(egress: Sequence[Egress]) -> str:
+    if any(row.item.endswith(f".opened.{Disclosure.SIMILARITY}") for row in egress):
+        return "a matrix of cosines a round went to the aggregator and the key authority"
+    return "no cosine of them was opened"
+
+
+def _weighed(egress: Sequence[Egress], others: int) -> str:
+    handed = (Disclosure.WEIGHTED_SUM, Role.CLIENT)
+    if any((row.disclosure, row.recipient_role) == handed for row in egress):
+        return (
+            "each client got one weighted combination of them a round, over at least "
+            f"{words.number(others)} others in effect, or of its own alone"
+        )
+    return "no combination of them was handed out"
 
 
 def _up(egress: Sequence[Egress]) -> list[Egress]:
@@ -238,73 +263,4 @@ def _intact(evidence: Verification) -> Line:
         answer="Self-consistent only: plan, ledgers, receipts and heads agree with one another. "
         "Compare them with the heads that others hold: secure-fgl audit verify.",
         state="ATTENTION",
-    )
-
-
-def limits(
-    plan: Plan, policy: PrivacyPolicy, *, simulated: bool, attacked: bool = False
-) -> tuple[str, ...]:
-    """Return what this report does not show, and what the protection does not cover."""
-    masked = any(item.id == "pair.call" for item in plan.items)
-    found = [
-        _ATTACKED if attacked else f"{NO_FILE} Absence of a finding is not evidence of absence.",
-        "The record shows that nothing was changed afterwards (integrity). That everything sent "
-        "was recorded (completeness) rests on the gateway being the only way out.",
-        *_of_totals(plan),
-        "Who took part when, and the sizes of all envelopes, are visible to the network.",
-        _trust(policy, masked=masked),
-        "Of result.json, the aggregator's ledger covers the metrics and the model's digest. Its "
-        "other values (bytes, seconds, references) are the run's own word.",
-        "A report made after all keys were stolen can be made to look like this one; only heads "
-        "held by others tell.",
-    ]
-    if any(item.unsafe for item in plan.items):
-        found.insert(0, "Some messages left in clear: nothing protects them from their receiver.")
-    if masked:
-        found.append(
-            "Ledgers cannot tell a client that vanished from one whose envelopes the aggregator "
-            "denies; they do show that its upload was in no total."
-        )
-    if ACTIVE_AGGREGATOR in plan.warnings:
-        found.append(f"While sums are not masked inside the ciphertext, {ACTIVE_AGGREGATOR}.")
-    if KEY_THEFT in plan.warnings:
-        found.append(f"For the same reason, {KEY_THEFT}.")
-    if simulated:
-        found.append("All roles ran in one process, so no statement about separate roles is shown.")
-    for warning in plan.warnings:
-        if "(O12)" in warning:
-            found.append(f"{warning[:400]}.")
-    return tuple(found)
-
-
-def _of_totals(plan: Plan) -> list[str]:
-    sums = [item for item in plan.items if item.id.endswith(f".up.{Disclosure.SUM}")]
-    noised = [item for item in sums if item.noise is not None]
-    if plan.training is not None:
-        return [
-            "Totals are of noised gradients: what they tell about one training record is bounded, "
-            "what they tell about a client as a whole is not."
-        ]
-    bare = (
-        "Totals over a cohort are disclosed and are not noised; what a total tells about its "
-        "members is not bounded."
-    )
-    bounded = (
-        "Noise bounds what totals tell about one client, under the assumptions that "
-        "'secure-fgl audit account' lists; that each client drew it as planned is its own word."
-    )
-    return [text for text, there in ((bare, len(noised) < len(sums)), (bounded, noised)) if there]
-
-
-def _trust(policy: PrivacyPolicy, *, masked: bool) -> str:
-    if masked:
-        count = policy.colluders
-        helpers = f"no more than {words.plural(count, 'client')}" if count else "no client"
-        return (
-            f"Masks hide a single upload while {helpers} helps the aggregator; who helps it also "
-            "knows its own part of every total. Nothing here shows that clients train honestly."
-        )
-    return (
-        "Parties are assumed to follow the protocol and to be curious; the aggregator and the key "
-        "authority are assumed not to collude."
     )

@@ -10,24 +10,31 @@ from protocols.disclosures import Disclosure
 from protocols.guards import Guard, encryption, evaluated, find
 from protocols.plan import DataPlan, Item
 from protocols.policy import PrivacyPolicy
+from protocols.roster import Role
 from protocols.training import TrainingPlan
 
 _NETWORK = "sender, recipient, time and size"
 _CLEAR = "EVERYTHING: the message in clear"
 
 
-def learns(disclosure: Disclosure, chain: tuple[Guard, ...], up: bool) -> dict[str, str]:
+def learns(
+    disclosure: Disclosure, chain: tuple[Guard, ...], up: bool, *, model: bool = True
+) -> dict[str, str]:
     """Return, per role, what an item of this disclosure and protection tells it.
 
     Args:
         disclosure: of the item.
         chain: the policy's guards for it.
         up: True from client to aggregator, False from aggregator to client.
+        model: a released message holds numbers that were computed, and no mere counters and seeds.
     """
     clear = find(chain, "unsafe_clear") is not None
     network = _NETWORK if find(chain, "seal") else _CLEAR
     if not up:
-        return {"client": _DOWN.get(disclosure, disclosure.meaning), "network": network}
+        said = _DOWN.get(disclosure, disclosure.meaning)
+        if disclosure is Disclosure.RELEASED and not model:
+            said = _COUNTERS
+        return {"client": said, "network": network}
     if clear:
         return {"aggregator": _CLEAR, "network": _CLEAR}
     if disclosure is Disclosure.SUM:
@@ -80,6 +87,8 @@ _DOWN = {
     Disclosure.MATCH: "what others hold under its own keys",
     Disclosure.SEALED: "what other clients addressed to it",
 }
+
+_COUNTERS = "counters and public seeds; nothing that was computed from data"
 
 
 BUDGET_WITHOUT_NOISE = (
@@ -177,7 +186,8 @@ COSINES = (
 )
 ROWS = (
     "every client learns weighted combinations of others' messages, each resting on at least the "
-    "smallest cohort in effect; combinations of many rounds together may tell more"
+    "policy's minimum_cohort of others in effect, or on its own message alone; combinations of "
+    "many rounds together may tell more"
 )
 EVEN = (
     "there are no more other clients than a row must rest on, so every row weighs all others "
@@ -187,24 +197,49 @@ CRAFTED = (
     "a client that sends a crafted ciphertext and works with the aggregator or a witness can bring "
     "the epoch's key out through what is opened, and so every message compared or weighed in it"
 )
+UNWITNESSED = (
+    "nobody witnesses what is compared or weighed, as the policy asks (witnesses: 0), so an active "
+    "aggregator can have a single upload opened"
+)
 SKETCHED = (
     "vectors of more than 100,000 values are compared by count-sketches of 65,536 places: cosines "
     "err by 0.004 to 0.006 (rms; 0.009 at most over 15 pairs of 1,000,000 values)"
 )
 
+MANY = "from round "  # begins the warning on combinations of many rounds
+RESULTS = (COSINES, ROWS, CRAFTED, UNWITNESSED, SKETCHED)
+"""What a plan warns of that compares or weighs; the report's limits say it again."""
+
 
 def _results(items: Sequence[Item]) -> list[str]:
-    """Say what cosines and rows tell, and what an aggregator can do where nobody witnesses."""
+    """Say what cosines and rows tell, and that nobody witnesses them where that is so."""
     found, ids = [], {item.id for item in items}
     for item in items:
         name, part, said = (*item.id.split("."), "", "")[:3]
         if part != "open" or not said:
             continue
         if f"{name}.witness.{said}" not in ids:
-            found.append(ACTIVE_AGGREGATOR)
+            found.append(UNWITNESSED)
         found.append(COSINES if said == Disclosure.SIMILARITY else ROWS)
     found += [CRAFTED] if found else []
     return list(dict.fromkeys(found + [SKETCHED for item in items if _sketched(item)]))
+
+
+def _many(items: Sequence[Item], others: int) -> list[str]:
+    """Warn where rounds suffice to hand a client as many combinations as there are others."""
+    handed = (Disclosure.WEIGHTED_SUM, str(Role.CLIENT))
+    times = [
+        item.times
+        for item in items
+        if (item.disclosure, item.recipient) == handed and not item.unsafe
+    ]
+    if not others or max(times, default=0) < others:
+        return []
+    return [
+        f"{MANY}{others} on a client may hold as many independent combinations as there are "
+        f"others ({others}): told the weights by the aggregator or a witness, it could solve for "
+        "each, did models not change, and for single ones earlier (O10)"
+    ]
 
 
 def _sketched(item: Item) -> bool:
@@ -215,8 +250,24 @@ def _sketched(item: Item) -> bool:
     return math.prod(field.shape) > SKETCH_ABOVE
 
 
+def schemes(items: Sequence[Item]) -> dict[str, str]:
+    """Return under which encryption messages are compared and weighed; empty if none are."""
+    found = {}
+    for item in items:
+        for name, said in (("cosine", "what is compared"), ("weigh", "what is weighed")):
+            for guard in item.guards:
+                if ".up." in item.id and guard.startswith(f"{name}(scheme="):
+                    found[said] = guard.split("=", 1)[1].partition(",")[0]
+    return found
+
+
 def warnings(
-    items: Sequence[Item], data: DataPlan, *, private: bool = False, fewest: bool = False
+    items: Sequence[Item],
+    data: DataPlan,
+    *,
+    private: bool = False,
+    fewest: bool = False,
+    others: int = 0,
 ) -> list[str]:
     """Return what a reader of the plan must know before approving it.
 
@@ -225,6 +276,7 @@ def warnings(
         data: of the plan.
         private: training hides single records.
         fewest: no more clients take part than the policy's smallest cohort.
+        others: clients beside a receiver; 0 if that is not known.
     """
     found = []
     if data.synthetic:
@@ -235,7 +287,7 @@ def warnings(
     masked = any(item.id == "pair.down" for item in items)
     if any(item.id.endswith(".open") for item in items) and not masked:
         found += [ACTIVE_AGGREGATOR, KEY_THEFT]
-    found += _results(items)
+    found += [*_results(items), *_many(items, others)]
     if fewest and ROWS in found:
         found.append(EVEN)
     for item in items:

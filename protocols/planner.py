@@ -141,7 +141,9 @@ class Planner:
         boxed = disclosure is Disclosure.SEALED and body is not None  # sealed inside, row by row
         sealed = SEAL_OVERHEAD if find(chain, "seal") and not boxed else 0
         header = header_bytes(id, self.name(route[0]), self.name(route[1]))
-        known = learns(disclosure, chain, up=route[0] == _CLIENT)
+        model = any(field.wire != "bytes" and field.shape for k in kinds for field in k.fields)
+        model = model or any(field.wire in ("f4", "f8") for k in kinds for field in k.fields)
+        known = learns(disclosure, chain, up=route[0] == _CLIENT, model=model)
         self.items.append(
             Item(
                 id=id,

@@ -110,7 +110,7 @@ def _results(planner: Planner, name: str, upload: str, shape: Shape, times: Time
     kinds: tuple[type[Message], ...] = (Cosines,) if cosines else (RowBoxes,)
     said = {"aggregator": disclosure.meaning if cosines else "size only"}
     if not cosines:
-        said["receiver"] = "its own row, still blinded"
+        said["addressee"] = "its own row, still blinded"
     route = (_AUTHORITY, _AGGREGATOR)
     add("opened", route, kinds, ("pairs",) if cosines else ("row_boxes",), said)
 

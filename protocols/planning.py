@@ -100,7 +100,8 @@ def make_plan(
     planner.control()
     training = _training(form, policy, rounds)
     fewest = len(clients) == policy.smallest_cohort
-    told = warnings(planner.items, data, private=training is not None, fewest=fewest)
+    private, others = training is not None, len(clients) - 1
+    told = warnings(planner.items, data, private=private, fewest=fewest, others=others)
     return Plan(
         algorithm=algorithm.name,
         form=form.name,

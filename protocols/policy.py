@@ -178,10 +178,15 @@ class PrivacyPolicy(Strict):
             )
 
     def _objection(self, form: Form[Any]) -> str | None:
+        unnamed = [
+            f"message {kind.__name__} needs {disclosure}"
+            for kind in form.messages()
+            for disclosure in form.disclosures(kind)
+            if disclosure not in self.rules
+        ]
+        if unnamed:
+            return f"{' and '.join(unnamed)}, which it does not name"
         for kind in form.messages():
-            for disclosure in form.disclosures(kind):
-                if disclosure not in self.rules:
-                    return f"message {kind.__name__} needs {disclosure}, which it does not name"
             if self.messages is not None and kind.__name__ not in self.messages:
                 return f"message {kind.__name__} is not among its allowed messages"
             chain = self.rules.get(kind.disclosure, ())
@@ -234,18 +239,27 @@ class PrivacyPolicy(Strict):
         Raises:
             NotAdmitted: no form fits; says for each form which message is in the way.
         """
-        objections = []
+        objections: dict[str, list[str]] = {}
         for form in algorithm.forms:
             objection = self._objection(form)
             if objection is None:
                 return form
-            objections.append(f"form {form.name!r}: {objection}")
+            objections.setdefault(objection, []).append(repr(form.name))
+        said = (
+            f"{'form' if len(names) == 1 else 'forms'} {', '.join(names)}: {objection}"
+            for objection, names in objections.items()
+        )
+        others = [name for name, policy in PRESETS.items() if policy._fits(algorithm)]
+        presets = f"; of the presets {', '.join(others)} do" if others else ""
         raise NotAdmitted(
             f"Policy {self.name!r} does not admit {algorithm.name!r}.",
-            why="; ".join(objections),
-            fix="choose a policy that allows these messages (secure-fgl list policies), "
-            "or another algorithm",
+            why="; ".join(said),
+            fix=f"choose a policy that allows these messages{presets}; or another algorithm",
         )
+
+    def _fits(self, algorithm: Algorithm[Any]) -> bool:
+        """Tell whether some form of an algorithm is admitted, with nothing left in clear."""
+        return not self.unsafe and any(self._objection(form) is None for form in algorithm.forms)
 
 
 _CONTROL: dict[Disclosure, tuple[Guard, ...]] = {

@@ -186,8 +186,10 @@ def facts_of_rows(tables: Sequence[Vector], seeds: Sequence[bytes]) -> dict[str,
 
     ``rank``: how many independent combinations of others one receiver was handed at most;
     ``solved``: for how many single others one receiver could solve at most, did what is weighed not
-    change from round to round; ``table``: a digest of this round's weights. It covers the blinds'
-    seeds, which no reader of a ledger has, so that nobody finds the weights by trying.
+    change from round to round; ``group``: on how many others in effect that row of this round rests
+    which rests on the fewest, in thousandths, 0 if none rests on others; ``table``: a digest of
+    this round's weights. It covers the blinds' seeds, which no reader of a ledger has, so that
+    nobody finds the weights by trying.
 
     Args:
         tables: of all rounds so far, (K, K) each, over the whole roster; the last is this round's.
@@ -199,7 +201,18 @@ def facts_of_rows(tables: Sequence[Vector], seeds: Sequence[bytes]) -> dict[str,
     table = np.asarray(tables[-1], dtype=np.uint8).tobytes()
     digest = hashlib.sha256(b"secure-fgl/weights\0" + b"".join(seeds) + table)
     rank, solved = (max(column) for column in zip(*found, strict=True))
-    return {"rank": rank, "solved": solved, "table": digest.hexdigest()}
+    group = _group(np.asarray(tables[-1], dtype=np.int64))
+    return {"group": group, "rank": rank, "solved": solved, "table": digest.hexdigest()}
+
+
+def _group(table: Vector) -> int:
+    """Return the fewest others in effect of any row with others, in thousandths (O10)."""
+    found = []
+    for place, row in enumerate(table):
+        others = np.delete(row, place)
+        if total := int(others.sum()):
+            found.append(1000 * total * total // int(others @ others))
+    return min(found, default=0)
 
 
 def _solved(combined: Vector) -> tuple[int, int]:

@@ -45,6 +45,8 @@ from secure_fgl.truths import truth_of
 
 __all__ = ["material"]
 
+_WEIGHED = "updates inside messages that are weighed cannot be computed again yet"
+
 Arrays = Mapping[str, np.ndarray[Any, np.dtype[np.float64]]]
 
 
@@ -76,12 +78,16 @@ def material(run: Run, *, profile: str = "quick", data: Path | None = None) -> M
         if data is not None:
             raise
         return Material(case=case, missing=error.what, unread=True, simulated=simulated)
-    missing = "" if found else "no captured message holds a model update"
+    missing, unread = "", False
+    if not found:
+        unread = _weighs(case)
+        missing = _WEIGHED if unread else "no captured message holds a model update"
     return Material(
         case=case,
         layers=replay.layers,
         exposures=found,
         missing=missing,
+        unread=unread,
         simulated=simulated,
     )
 
@@ -276,7 +282,18 @@ class _Replay:
 def _says_updates(case: Case) -> bool:
     """Tell whether any planned message holds a change of the model."""
     fields = (f for item in case.plan.items for m in item.messages for f in m.fields)
-    return any(field.name == "delta" for field in fields)
+    return any(field.name == "delta" for field in fields) or _weighs(case)
+
+
+def _weighs(case: Case) -> bool:
+    """Tell whether clients send vectors to be weighed: less what they were given, an update."""
+    return any(
+        field.shape and field.dtype in ("f4", "f8")
+        for item in case.plan.items
+        if item.disclosure is Disclosure.WEIGHTED_SUM and ".up." in item.id
+        for message in item.messages
+        for field in message.fields
+    )
 
 
 def layers_of(layout: Any, spec: Any, size: int) -> Layers:

@@ -152,7 +152,7 @@ class Samples:
     """What an attack measured on one kind of payload, one entry per unit (AUDITS.md A.2).
 
     Attributes:
-        payload: ``P01`` to ``P20``.
+        payload: ``P01`` to ``P21``.
         what: which message or variant of the question, short.
         units: the client of each entry; a client may stand in several (rounds).
         chance: the score of a random guess.

@@ -20,7 +20,7 @@ class Opened:
     """One sum that the aggregator learnt.
 
     Attributes:
-        payload: ``P01`` to ``P20``.
+        payload: ``P01`` to ``P21``.
         message: which kind of message was summed; sums of unlike messages cannot be combined.
         round: of the run.
         clients: whose data is in it; one, where an upload left in clear.

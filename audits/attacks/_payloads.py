@@ -1,4 +1,4 @@
-"""Which kind of payload an item is: the ids P01 to P20 of the audit's catalogue (AUDITS.md B).
+"""Which kind of payload an item is: the ids P01 to P21 of the audit's catalogue.
 
 An envelope may be several at once: a sum under masks and encryption is a masked share and a
 ciphertext on its way, and discloses an aggregate; counts beside an update are metadata too. Attacks
@@ -14,6 +14,7 @@ from audits.attacks.models import NotTested
 from protocols.disclosures import Disclosure
 from protocols.plan import Item, Plan
 from protocols.policy import PrivacyPolicy
+from protocols.roster import Role
 
 __all__ = [
     "PAYLOADS",
@@ -48,6 +49,7 @@ PAYLOADS = {
     "P18": "control plane: keys, seeds, rosters",
     "P19": "downloads: the model",
     "P20": "errors, logs and reports",
+    "P21": "weighted row over a cohort",
 }
 
 _WHY = {
@@ -57,11 +59,12 @@ _WHY = {
     "P18": "no attack is written for it; the inventory lists every field",
     "P19": "no attack on the released model is written yet",
     "P20": "no attack is written for it; refusals say one code of a closed list",
+    "P21": "no attack on rows is written yet",
 }
 _NONE_YET = "no attack is written for it yet"
 _SECRET = {"mask": "P03", "he": "P04", "ckks": "P04", "cosine": "P04", "weigh": "P04"}
 _OTHERS = {
-    Disclosure.WEIGHTED_SUM: "P05",
+    Disclosure.WEIGHTED_SUM: "P21",
     Disclosure.SIMILARITY: "P15",
     Disclosure.MATCH: "P08",
     Disclosure.MIXED: "P10",
@@ -69,6 +72,16 @@ _OTHERS = {
     Disclosure.SEALED: "P18",
     Disclosure.PUBLIC: "P18",
 }
+_ALONE = {"P15": "P14", "P21": "P01"}  # what a client's own message is that left in clear
+_RESULTS = {
+    f"open.{Disclosure.SIMILARITY}": ("P15", "P04"),
+    f"opened.{Disclosure.SIMILARITY}": ("P15",),
+    f"witness.{Disclosure.SIMILARITY}": ("P04",),
+    f"open.{Disclosure.WEIGHTED_SUM}": ("P04",),
+    f"opened.{Disclosure.WEIGHTED_SUM}": ("P04",),
+    f"witness.{Disclosure.WEIGHTED_SUM}": ("P15", "P04"),  # weights tell who is like whom
+}
+"""What travels to have a result witnessed and opened; all of it is sealed besides."""
 
 
 def payload_of(item: Item, policy: PrivacyPolicy) -> str:
@@ -92,10 +105,11 @@ def payloads_of(item: Item, policy: PrivacyPolicy) -> tuple[str, ...]:
         return _sum(item, policy)
     if item.disclosure is Disclosure.RELEASED:
         return ("P19",) if _real(item) else ("P18",)
+    if (part := item.id.partition(".")[2]) in _RESULTS:
+        return _RESULTS[part]
     found = _OTHERS[item.disclosure]
-    clear = not set(_guards(item)) & set(_SECRET)
-    if found == "P05" and clear:
-        found = "P01"
+    if item.sender == Role.CLIENT and not _forms(item):
+        found = _ALONE.get(found, found)
     return (found, *_forms(item))
 
 

@@ -38,7 +38,7 @@ class Release:
     """One noised vector and what is claimed of it.
 
     Attributes:
-        payload: ``P01`` to ``P20``.
+        payload: ``P01`` to ``P21``.
         text: the claim in words.
         unit: whose presence it is about.
         epsilon, delta: what the accountant says of one release.

@@ -37,7 +37,7 @@ Verdict = Literal[
 ]
 Profile = Literal["quick", "default"]
 _DECIMAL = r"^-?\d{1,12}(\.\d{1,12})?$"
-_PAYLOAD = r"^(P(0[1-9]|1\d|20))?$"
+_PAYLOAD = r"^(P(0[1-9]|1\d|2[01]))?$"
 _DIGEST = r"^[0-9a-f]{64}$"
 _ATTACK = r"^[AX]\d{1,2}$"
 
@@ -67,7 +67,7 @@ class AttackRow(Strict):
 
     Attributes:
         id, name, question: of the attack.
-        payload: ``P01`` to ``P20``; empty if it was not applicable to any.
+        payload: ``P01`` to ``P21``; empty if it was not applicable to any.
         what: which message or variant of the question.
         rounds: looked at; empty: the whole run.
         n_clients: clients behind the scores.

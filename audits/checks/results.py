@@ -190,7 +190,8 @@ def _tables(case: Case, seen: dict[tuple[str, int], list[Told]]) -> None:
             if "table" not in entry:
                 continue
             own = told.get(number)
-            if own is None or own["table"] != entry["table"]:
+            same = own is not None and all(own[n] == entry[n] for n in ("group", "table"))
+            if own is None or not same:
                 _fail(entry, f"rests on other weights than {party} was shown (O10)")
             if own["rank"] < entry["rank"] or own["solved"] < entry["solved"]:
                 _fail(entry, f"tells more of single clients than recorded, {party} says (O10)")

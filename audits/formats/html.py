@@ -130,10 +130,11 @@ def _bars(report: Report) -> Markup:
 
 
 def _label(row: Egress) -> str:
-    route = f"{words.role(row.sender_role)} → {words.role(row.recipient_role)}"
-    return f"{route}: {row.item}"
+    """Return the item; the route stands beside the size, so that neither is cut."""
+    return row.item
 
 
 def _value(row: Egress) -> str:
-    """Return the size; UNSAFE stands here, as a long label may be cut."""
-    return f"{words.size(row.bytes)}{' UNSAFE' if row.unsafe else ''}"
+    """Return route and size; UNSAFE stands here, as a long label may be cut."""
+    route = f"{words.role(row.sender_role)} → {words.role(row.recipient_role)}"
+    return f"{route}, {words.size(row.bytes)}{' UNSAFE' if row.unsafe else ''}"

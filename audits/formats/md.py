@@ -11,7 +11,7 @@ from audits.models import Finding, Report
 
 FORMAT = "md"
 FILES = ("report.md",)
-_MOST = 100  # rows of drop-outs; report.json has all
+_MOST = 100  # rows of drop-outs and weights; report.json has all
 
 
 def render(report: Report) -> dict[str, bytes]:
@@ -33,6 +33,7 @@ def render(report: Report) -> dict[str, bytes]:
         _gone(report),
         "## 3. What left, by role",
         _egress(report),
+        *_rows(report),
         "### Who could see what",
         "\n".join(
             f"- **{_(words.role(view.viewer))}**: {_('; '.join(view.sees)) or 'nothing'}"
@@ -149,6 +150,25 @@ def _egress(report: Report) -> str:
         for row in report.egress
     )
     return _table(("route", "item", "messages", "protection", "envelopes", "size", "rounds"), rows)
+
+
+def _rows(report: Report) -> list[str]:
+    """Return the table of weighted rows; nothing if no client was handed one."""
+    if not report.rows:
+        return []
+    rows = (
+        (
+            str(row.round),
+            str(row.receivers),
+            str(row.flattened),
+            row.group,
+            f"{row.rank} of {row.others}",
+            str(row.solved),
+        )
+        for row in report.rows[:_MOST]
+    )
+    header = ("round", "rows", "flattened", "fewest others in effect", "rank so far", "solved")
+    return ["### Weighted rows", _table(header, rows)]
 
 
 def _plan(report: Report) -> str:

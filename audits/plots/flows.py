@@ -56,9 +56,18 @@ def _amount(row: Flow) -> str:
     return f"{words.plural(row.count, 'envelope')}, {words.size(row.bytes)}"
 
 
+def _whole(kinds: Sequence[str]) -> str:
+    """Return as many kinds of protection as fit, none of them cut, and how many more there are."""
+    for count in range(len(kinds), 1, -1):
+        rest = f"; {len(kinds) - count} more" if count < len(kinds) else ""
+        if len(said := "; ".join(kinds[:count]) + rest) <= _PROTECTION:
+            return said
+    return "".join(kinds[:1]) + (f"; {len(kinds) - 1} more" if len(kinds) > 1 else "")
+
+
 def _flow(row: Flow, place: dict[str, float], top: int) -> Markup:
     route = f"{_plural(row.sender)} → {_plural(row.recipient)}: {_amount(row)}"
-    protection = f"UNSAFE: {'; '.join(row.protection)}" if row.unsafe else "; ".join(row.protection)
+    protection = f"UNSAFE: {_whole(row.protection)}" if row.unsafe else _whole(row.protection)
     kind = "flow unsafe" if row.unsafe else "flow"
     start = place.get(row.sender, 50.0)
     ends = [place[row.recipient]] if row.recipient in place else []

@@ -8,6 +8,8 @@ from audits.words import size
 from secure_fgl.cli._output import cell, console, grid, print_pairs
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from rich.table import Table
 
     from protocols.plan import Item, MessagePlan, Plan
@@ -38,14 +40,38 @@ def _head(plan: Plan) -> list[tuple[str, str]]:
             f"{data.features} features, {data.classes} classes, at most {data.records} training "
             "records at a client",
         ),
-        ("policy", f"{plan.policy}, sums under {_protection(plan)}"),
+        ("policy", ", ".join((plan.policy, *_protections(plan)))),
         ("policy digest", plan.policy_digest),
         ("plan digest", plan.digest),
         (
             "client sends",
             f"at most {size(plan.bytes_up())} in the whole run, control messages aside",
         ),
+        *_others(plan),
     ]
+
+
+def _protections(plan: Plan) -> list[str]:
+    """Say what protects sums, what is compared and what is weighed, as far as there is any."""
+    from protocols.disclosures import Disclosure
+    from protocols.learns import schemes
+
+    found = [f"{said} under {scheme}" for said, scheme in schemes(plan.items).items()]
+    if not found or any(item.disclosure is Disclosure.SUM for item in plan.items):
+        found.insert(0, f"sums under {_protection(plan)}")
+    return found
+
+
+def _others(plan: Plan) -> Iterator[tuple[str, str]]:
+    """Say what key authority and witness take and give, where it is not little."""
+    from protocols.learns import schemes
+
+    for role in ("key_authority", "witness") if schemes(plan.items) else ():
+        taken = sum(item.bytes * item.times for item in plan.items if item.recipient == role)
+        given = sum(item.bytes * item.times for item in plan.items if item.sender == role)
+        if taken:
+            text = f"takes at most {size(taken)} in the whole run, gives at most {size(given)}"
+            yield role.replace("_", " "), text
 
 
 def _protection(plan: Plan) -> str:

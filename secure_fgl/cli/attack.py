@@ -14,7 +14,7 @@ from secure_fgl.cli._gate import FailOn
 from secure_fgl.cli._verb import Format, FormatOption, verb
 
 if TYPE_CHECKING:
-    from audits.attacks import AttackReport, NotTested, Value
+    from audits.attacks import AttackReport, AttackRow, NotTested, Value
     from secure_fgl.runs import Run
 
 _UNITS = {"s": 1, "m": 60, "h": 3600}
@@ -135,14 +135,13 @@ def _print(found: AttackReport, untested: Iterable[NotTested], missing: str) -> 
         values = [row.prior, row.raw, row.null]
         figures = [cell(value.value if value is not None else "-") for value in values]
         verdict = cell(shown(row), WORDS.get(row.verdict, ""))
-        name = " ".join(filter(None, (row.id, row.payload, row.what or row.name)))
         left = cell(_interval(row.protected))
-        table.add_row(cell(name), cell(row.chance or "-"), *figures, left, verdict)
+        table.add_row(cell(_asked(row)), cell(row.chance or "-"), *figures, left, verdict)
     out = console(stderr=False)
     out.print(table)
     for row in found.rows:
         if row.verdict != "PASS":
-            say(f"{row.id} {shown(row)}: {row.reason}", stderr=False)
+            say(f"{_asked(row)} {shown(row)}: {row.reason}", stderr=False)
     for claim in found.claims:
         say(f"Claim {claim.status.replace('_', ' ')}: {claim.text}", stderr=False)
     for gap in untested:
@@ -150,6 +149,11 @@ def _print(found: AttackReport, untested: Iterable[NotTested], missing: str) -> 
     if missing:
         say(f"Nothing captured was looked at: {missing}", style="yellow")
     say("Left: what the receiver learnt. Raw: the same attack without protection.", stderr=False)
+
+
+def _asked(row: AttackRow) -> str:
+    """Name a row: the attack, the payload, and the question or else the attack's name."""
+    return " ".join(filter(None, (row.id, row.payload, row.what or row.name)))
 
 
 def _interval(found: Value | None) -> str:

@@ -131,9 +131,9 @@ def _summary(finished: Run) -> None:
         pairs.append(("weights", f"{rows}: not the ones that {result['algorithm']} asked for"))
     seconds = f"{result['wall_s']:.2f} s for all rounds"
     pairs += [
-        ("sent", f"{size(result['bytes_up'])} up, {size(result['bytes_down'])} down"),
+        ("clients sent", f"{size(result['bytes_up'])}, and got {size(result['bytes_down'])}"),
         ("time", f"{seconds}, {result['protect_s']:.2f} s of it outside learning (protection)"),
-        ("model sha256", result["model_sha256"] or "none: no model was shared"),
+        ("model sha256", result["model_sha256"] or "none: each client has its own"),
         ("evidence", str(result["verdict"])),
         ("report", str(finished.path / "report" / "report.html")),
     ]

@@ -164,7 +164,7 @@ def test_the_smallest_cohort_allowed_and_the_smallest_opened_are_two_facts(toy):
     report = build_report(toy.view())
     facts = {fact.name: fact.value for fact in report.scope.data}
     assert facts["Smallest cohort allowed by the policy"] == "4 clients"
-    assert facts["Smallest cohort that was opened"] == "4 clients"
+    assert facts["Smallest cohort whose total was opened"] == "4 clients"
     assert "the smallest total that was opened is over 4 clients" in report.summary
 
 
@@ -173,7 +173,7 @@ def test_the_smallest_opened_is_what_was_opened_and_not_what_was_allowed():
     report = build_report(run_toy(clients=names).view())
     facts = {fact.name: fact.value for fact in report.scope.data}
     assert facts["Smallest cohort allowed by the policy"] == "4 clients"
-    assert facts["Smallest cohort that was opened"] == "6 clients"
+    assert facts["Smallest cohort whose total was opened"] == "6 clients"
     assert "over 6 clients (the policy asks for at least 4)" in report.summary
 
 

@@ -20,10 +20,12 @@ from audits.explain import COLUMNS, KINDS, find, page_text, suggested, words
 from audits.steps import SELF_CONSISTENT, WITNESSED
 from audits.verify import CHECKS
 from protocols.control import REFUSALS
+from protocols.disclosures import Disclosure
+from protocols.roster import Role
 from secure_fgl import errors
 
 ATTACKS = [f"A{n:02d}" for n in range(1, 13)]
-PAYLOADS = [f"P{n:02d}" for n in range(1, 21)]
+PAYLOADS = [f"P{n:02d}" for n in range(1, 22)]
 EVERYTHING = [page for word in words() for page in find(word)]
 
 
@@ -73,6 +75,8 @@ def test_every_exit_code_and_verdict_is_explained():
         *("chance", "Prior", "raw", "null", "Left", "protected", "margin", "gain", "gate"),
         *("ATTENTION", "NOT CHECKED", "NOT TESTED", "NOT APPLICABLE", "NOT PLANNED", "WAIVED"),
         *("UNDECIDED", "not falsified", "self-consistent", SELF_CONSISTENT, WITNESSED),
+        *(str(one) for one in (*Disclosure, *Role)),
+        *("rank", "flattened", "cosine", "row", "key authority", "witness"),
         *("AUC", "TPR@1%", "no longer measured", "quick", "epsilon", "FAILED", "OK"),
     ],
 )
@@ -85,6 +89,14 @@ def test_every_step_of_the_verification_is_explained():
     steps = {page.word for page in EVERYTHING if page.kind == "step of audit verify"}
     bundles = {"manifest", "attestations", "accounting", "statements", "trust"}
     assert steps == names | bundles
+
+
+def test_the_role_witness_and_the_step_witnesses_are_told_apart():
+    (role,), (step,) = find("witness"), find("witnesses")
+    assert (role.kind, step.kind) == ("word", "step of audit verify")
+    assert "step witnesses" in page_text(role) and "role witness" in page_text(step)
+    opened = page_text(find("opened")[0])
+    assert "cosines" in opened and "witness" in opened
 
 
 def test_every_attack_is_found_by_the_name_that_attacks_takes():

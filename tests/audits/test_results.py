@@ -91,7 +91,7 @@ def test_o10_the_report_says_when_rows_together_cover_everybody() -> None:
 def test_o10_an_aggregator_cannot_keep_silent_about_what_rows_tell(monkeypatch):
     """It says so at the time, so that no receipt shows it. The witness saw every table, too."""
     real = evaluating.facts_of_rows
-    for lie in ({"rank": 0}, {"table": "ab" * 32}):
+    for lie in ({"rank": 0}, {"group": 5000}, {"table": "ab" * 32}):
         monkeypatch.setattr(evaluating, "facts_of_rows", lambda *a, lie=lie: {**real(*a), **lie})
         said = failed(run().view(reports=False))
         assert said.startswith("opened: ") and "(O10)" in said, said

@@ -18,7 +18,7 @@ from protocols.control import Examine, RowBoxes
 from protocols.disclosures import Disclosure
 from protocols.envelope import Envelope
 from protocols.errors import BadEnvelope, LedgerError, LocalProtocolError, Refused, RoundLost
-from protocols.learns import ACTIVE_AGGREGATOR
+from protocols.learns import ACTIVE_AGGREGATOR, UNWITNESSED
 from protocols.rounds import Ask, Cohort
 from protocols.sessions import evaluating, witness
 from protocols.sessions.table import State
@@ -89,7 +89,7 @@ def victims_integers(world) -> np.ndarray:
 
 def test_o4_control_without_a_witness_a_single_upload_is_opened():
     world = pub(unwatched())
-    assert ACTIVE_AGGREGATOR in world.plan.warnings and not world.witnesses
+    assert UNWITNESSED in world.plan.warnings and not world.witnesses
     reply = trained(world)
     wanted = victims_integers(world)
     with swapped(evaluating, "rows", only_the_victim):
@@ -106,7 +106,7 @@ def _second(world, reply):
 
 def test_o4_a_single_upload_is_not_opened_with_a_witness():
     world = pub()
-    assert ACTIVE_AGGREGATOR not in world.plan.warnings
+    assert not {ACTIVE_AGGREGATOR, UNWITNESSED} & set(world.plan.warnings)
     reply = trained(world)
     with (
         swapped(evaluating, "rows", only_the_victim),

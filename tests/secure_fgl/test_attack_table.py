@@ -19,3 +19,10 @@ def test_the_table_has_five_figures_and_the_interval_of_what_is_left(capsys) -> 
     assert "A09 singletons" in said and "NOT TESTED" in said
     assert "Not tested: P19: none yet" in said
     assert max(map(len, said.splitlines())) <= 80
+
+
+def test_a_line_below_the_table_names_its_payload_and_question(capsys) -> None:
+    found = SimpleNamespace(rows=(row(**LEAK),), claims=())
+    _print(found, [], "")  # type: ignore[arg-type]
+    (said,) = [x for x in capsys.readouterr().out.splitlines() if "FAIL:" in x]
+    assert said.startswith(f"{row(**LEAK).id} P05 Answer.delta FAIL:")

@@ -112,6 +112,18 @@ def test_without_capture_the_reason_is_said(runs):
     assert not found.exposures and found.missing == "policy 'strict' forbids capture"
 
 
+@pytest.mark.parametrize("policy", ["unsafe_plaintext", "strict"])
+def test_models_that_are_weighed_hold_updates_that_nobody_could_look_at(tmp_path, policy):
+    """What leaves, less the known start, is an update: NOT TESTED, and not "no such thing"."""
+    run = play(tmp_path / policy, policy, name="fed_pub", rounds=1)
+    found = material(run)
+    assert found.unread and not found.exposures
+    wanted = "forbids capture" if policy == "strict" else "cannot be computed again yet"
+    assert wanted in found.missing
+    rows = attack(found, ["A04", "A05"]).rows
+    assert {r.verdict for r in rows if r.id in ("A04", "A05")} == {"NOT_TESTED"}
+
+
 def test_the_layout_finds_first_and_last_layer(runs):
     layers = material(runs["masks"]).layers
     assert layers.first[1][1] == layers.last_weight[1][0] == 8
