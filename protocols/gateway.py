@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from typing import cast
 
 from crypto.errors import OutOfRange
 from crypto.masks import masked
@@ -24,13 +25,15 @@ from protocols.groups import slot_of
 from protocols.guards import encryption, find
 from protocols.ledger import Ledger
 from protocols.messages import Message, names
+from protocols.mix_layout import MixLayout
+from protocols.mixing import Mixer
 from protocols.noising import SAMPLERS, check_noise
 from protocols.papers import Papers, Where
 from protocols.plan import Item, times_in_round
 from protocols.planner import sum_layout, sum_ring
 from protocols.ring import Ring, Words
 from protocols.roster import EVERYONE
-from protocols.schema import check_schema
+from protocols.schema import Layout, check_schema
 from protocols.uploads import enciphered, signed_upload
 
 
@@ -49,6 +52,7 @@ class Gateway:
         self._sent: dict[tuple[str, str, int], int] = {}
         self._labels: set[tuple[str, str, int, int]] = set()
         self._checked: set[tuple[str, tuple[type[Message], ...]]] = set()
+        self._mixer = Mixer()
 
     def release(
         self, id: str, messages: Sequence[Message], recipient: str, where: Where
@@ -112,12 +116,14 @@ class Gateway:
         """Compare the classes with the plan's fields, not only their names; once per item."""
         if (item.id, tuple(kinds)) in self._checked:
             return
-        dims, layout = self._papers.dims(item), None
+        dims, layout = self._papers.dims(item), cast(Layout | None, None)
         if item.disclosure is Disclosure.SUM:
-            layout = sum_layout(kinds, self._papers.policy.chain(item.disclosure), dims)
-            check_noise(item, layout, self._papers.plan, self._papers.policy)
+            layout = summed = sum_layout(kinds, self._papers.policy.chain(item.disclosure), dims)
+            check_noise(item, summed, self._papers.plan, self._papers.policy)
         elif self._papers.enciphers(item):
             layout = shape_of(kinds, self._papers.policy, dims).layout
+        elif item.disclosure is Disclosure.MIXED:
+            layout = MixLayout(kinds[0], self._papers.policy.chain(item.disclosure), dims)
         for kind, planned in zip(kinds, item.messages, strict=True):
             check_schema(kind, planned, dims, layout)
         self._checked.add((item.id, tuple(kinds)))
@@ -171,6 +177,8 @@ class Gateway:
             body, clipped = self._sum(item, messages, where, header)
         elif self._papers.enciphers(item):
             body, clipped = self._enciphered(item, messages, header)
+        elif item.disclosure is Disclosure.MIXED:
+            body, clipped = self._mixed(item, messages[0], where, header)
         elif item.disclosure is Disclosure.SEALED and item.id.endswith(f".up.{Disclosure.SEALED}"):
             return self._boxes(item, messages, header), False
         else:
@@ -223,6 +231,19 @@ class Gateway:
         key = papers.key_of(item.disclosure)
         body, clipped = enciphered(messages[0], shape, key, papers.run, dims, stream)
         return signed_upload(body, header, papers.me.signing.sign), clipped
+
+    def _mixed(
+        self, item: Item, message: Message, where: Where, header: Header
+    ) -> tuple[bytes, bool]:
+        """Mix a client's records (O22); the ledger says that groups were drawn, and not which."""
+        chain, dims = self._papers.policy.chain(item.disclosure), self._papers.dims(item)
+        seed = derive(self._rounding, "mixing", header.sender, f"{header.exchange}", item.id)
+        layout = MixLayout(type(message), chain, dims)
+        body, clipped, told = self._mixer.mixed(message, layout, seed)
+        if told is not None and layout.mix is not None:
+            place = {"exchange": where.exchange, "floor": layout.mix.floor, "round": where.round}
+            self._ledger.record("mix", {**place, **told, "item": item.id})
+        return body, clipped
 
     def _masked(
         self, residues: Words, ring: Ring, item: Item, where: Where, header: Header
