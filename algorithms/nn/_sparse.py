@@ -42,7 +42,7 @@ Features = Tensor | Sparse
 Propagation = Sparse
 """Message-passing matrix P, shape (N, N): row i weighs what node i receives."""
 
-Weighing = Literal["symmetric", "mean", "sum"]
+Weighing = Literal["symmetric", "mean", "mean_or_self", "sum"]
 """How neighbours are weighed, see `propagation`."""
 
 
@@ -103,7 +103,9 @@ def propagation(edges: Tensor, nodes: int, kind: Weighing) -> Propagation:
         nodes: N.
         kind: "symmetric" is D^-1/2 (A + I) D^-1/2 with D the degrees of A + I (Kipf and Welling,
             ICLR 2017, eq. 2); "mean" is D^-1 A, zero rows for isolated nodes (Hamilton et al.,
-            NeurIPS 2017, the mean aggregator); "sum" is A (Xu et al., ICLR 2019, GIN).
+            NeurIPS 2017, the mean aggregator); "mean_or_self" is the same with a one on the
+            diagonal for isolated nodes, which so hear themselves; "sum" is A (Xu et al., ICLR 2019,
+            GIN).
     """
     # Imported here: torch_geometric costs more than a second and a plan does not need it.
     from torch_geometric.nn.conv.gcn_conv import gcn_norm
@@ -112,8 +114,12 @@ def propagation(edges: Tensor, nodes: int, kind: Weighing) -> Propagation:
     both = to_undirected(edges, num_nodes=nodes)
     if kind == "symmetric":
         both, weight = gcn_norm(both, num_nodes=nodes, dtype=torch.float32)
-    elif kind == "mean":
-        weight = 1.0 / degree(both[0], nodes, dtype=torch.float32)[both[0]]
+    elif kind in ("mean", "mean_or_self"):
+        degrees = degree(both[0], nodes, dtype=torch.float32)
+        if kind == "mean_or_self":
+            alone = torch.nonzero(degrees == 0).T
+            both, degrees = torch.cat([both, alone.repeat(2, 1)], dim=1), degrees.clamp(min=1.0)
+        weight = 1.0 / degrees[both[0]]
     else:
         weight = torch.ones(both.shape[1])
     rows, columns = both.numpy()
