@@ -98,10 +98,18 @@ class EgoNet(GraphModel):
         """Hops of the ego-graphs that the personalisation layers read: one for each `Sage`."""
         return sum(isinstance(layer, Sage) for layer in self.personal)
 
+    @property
+    def alone(self) -> bool:
+        """Whether a node's reduction embedding depends on its own features only."""
+        return all(isinstance(layer, Dense) for layer in self.reduction)
+
     def reduce(
-        self, x: Features, propagation: Propagation, generator: torch.Generator, training: bool
+        self, x: Features, propagation: Propagation | None, generator: torch.Generator, training: bool
     ) -> Tensor:
-        """Return the reduction embedding of every node, (N, D), without dropout on it."""
+        """Return the reduction embedding of every node, (N, D), without dropout on it.
+
+        Nothing is propagated where `alone`.
+        """
         first, *others = self.reduction
         hidden = torch.relu(first(x, propagation))
         for layer in others:
@@ -125,15 +133,13 @@ class EgoNet(GraphModel):
         """Logits of the centres of ego-graphs, (B, C).
 
         Args:
-            egos: reduction embeddings at all positions, (B, positions, D).
+            egos: reduction embeddings at all positions, (B, positions, D), dropped out already.
             fan_out: children of a position, n.
             generator: feeds dropout; untouched unless `training`.
             training: whether there is dropout.
         """
         sizes = levels(self.hops, fan_out)
-        hidden = list(
-            torch.split(dropout(egos, self.rate, generator, training), list(sizes), dim=1)
-        )
+        hidden = list(torch.split(egos, list(sizes), dim=1))
         for last, layer in self._layers():
             if isinstance(layer, Sage):
                 pairs = pairwise(hidden)

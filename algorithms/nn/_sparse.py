@@ -11,11 +11,21 @@ import warnings
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 import scipy.sparse as sp
 import torch
 from torch import Tensor
 
-__all__ = ["Features", "Propagation", "Sparse", "Weighing", "dropout", "product", "propagation"]
+__all__ = [
+    "Features",
+    "Propagation",
+    "Sparse",
+    "Weighing",
+    "dropout",
+    "product",
+    "propagation",
+    "rows",
+]
 
 
 class Sparse(NamedTuple):
@@ -72,6 +82,17 @@ class _Product(torch.autograd.Function):
     def backward(ctx: Any, *grads: Any) -> Any:
         (transpose,) = ctx.saved_tensors
         return None, None, transpose @ grads[0]
+
+
+def rows(features: Features, wanted: npt.NDArray[np.int64]) -> Features:
+    """Return some rows of the features, (n, F), in the order they are asked for."""
+    if not isinstance(features, Sparse):
+        return features[torch.from_numpy(wanted)]
+    parts = (features.matrix.values(), features.matrix.col_indices())
+    values, columns = (part.numpy() for part in parts)
+    starts = features.matrix.crow_indices().numpy()
+    whole = sp.csr_array((values, columns, starts), shape=tuple(features.matrix.shape))
+    return Sparse.of(whole[wanted])
 
 
 def product(left: Features, right: Tensor) -> Tensor:

@@ -16,6 +16,7 @@ from torch.nn.utils import parameters_to_vector, vector_to_parameters
 
 from algorithms import nn
 from algorithms.nn._egos import EgoNet, levels
+from algorithms.nn._sparse import dropout, rows
 from algorithms.site import Site
 from algorithms.tasks import DataSpec, Predictions, Weights, _optimisers
 from algorithms.tasks._egos import Neighbours, sample
@@ -131,6 +132,10 @@ class EgoTask(NodeTask):
     def _ready(self, site: Site) -> None:
         self.egos(site)
 
+    def _stepper(self, parameters: list[torch.nn.Parameter]) -> torch.optim.Optimizer:
+        rates = self._lr, self._weight_decay
+        return _optimisers.optimiser(self._optimiser, parameters, *rates, fused=True)
+
     def _build(self) -> EgoNet:
         return cast(EgoNet, self._file.build(*self._shape))
 
@@ -150,9 +155,14 @@ class EgoTask(NodeTask):
         if records is None or not isinstance(module, EgoNet):
             return self._on_graph(module, data, records, draws, training)
         egos: Egos = data.kept["egos"]
-        rows = np.searchsorted(egos.places[:, 0], records)
-        index = torch.from_numpy(egos.places[rows])
-        reduced = self._reduced(module, data, draws, training)
+        places = egos.places[np.searchsorted(egos.places[:, 0], records)]
+        if module.alone:  # then only nodes that occur are reduced
+            seen, places = np.unique(places, return_inverse=True)
+            reduced = module.reduce(rows(data.x, seen), None, draws, training)
+        else:
+            reduced = self._reduced(module, data, draws, training)
+        reduced = dropout(reduced, module.rate, draws, training)
+        index = torch.from_numpy(places.reshape(len(records), -1))
         return module.judge(reduced[index], self._fan_out, draws, training)
 
     # On mixtures, at the aggregator or a client.
@@ -179,7 +189,7 @@ class EgoTask(NodeTask):
             )
         net, parameters = self._personal(phi)
         draws = torch.Generator().manual_seed(seed)
-        egos = torch.tensor(features, dtype=torch.float32)
+        egos = dropout(torch.tensor(features, dtype=torch.float32), net.rate, draws, True)
         logits = net.judge(egos, self._fan_out, draws, True)
         loss = torch.nn.functional.cross_entropy(logits, torch.tensor(label, dtype=torch.float32))
         loss.backward()  # type: ignore[no-untyped-call]
@@ -195,7 +205,7 @@ class EgoTask(NodeTask):
             FloatingPointError: training diverged to NaN or infinity.
         """
         _, parameters = self._personal(phi)
-        steps = _optimisers.optimiser(self._optimiser, parameters, self._lr, self._weight_decay)
+        steps = self._stepper(parameters)
         _optimisers.restore(steps, moments)
         sizes = [parameter.numel() for parameter in parameters]
         whole = torch.split(torch.tensor(slope, dtype=torch.float32), sizes)
