@@ -32,8 +32,8 @@ class Mashed(MixedMessage):
     label: Matrix = real("mixtures", "c", unit="share", meaning="mixed label", label=True)
 
 
-def mixed(*, group: int, places: int, f: int, c: int) -> Algorithm[Centre]:
-    """Return the toy; `site.data` holds `table`, `index` and `label`."""
+def mixed(*, group: int, places: int, f: int, c: int, **more: int) -> Algorithm[Centre]:
+    """Return the toy; `site.data` holds `table`, `index` and `label`, `more` are dimensions."""
 
     def init(rng: np.random.Generator) -> Centre:
         return Centre(mean=np.zeros(f), shares=np.zeros(c))
@@ -58,5 +58,5 @@ def mixed(*, group: int, places: int, f: int, c: int) -> Algorithm[Centre]:
         init=init,
         predict=predict,
         forms=(Form.of("mixup", round, answers={Centre: mash}),),
-        dims={"group": group, "places": places, "f": f, "c": c},
+        dims={"group": group, "places": places, "f": f, "c": c, **more},
     )
