@@ -72,9 +72,10 @@ class Gateway:
         """
         item = self._papers.plan.item(id)
         ordered = self._check(item, messages, recipient, where)
-        header = self._header(item, recipient, where)
         try:
-            body, clipped = self._body(item, ordered, where, header)
+            mixed = self._mixed(item, ordered, where)  # before the header, which holds our head
+            header = self._header(item, recipient, where)
+            body, clipped = self._body(item, ordered, where, header, mixed)
         except KeyError as error:
             raise NotInPlan("A message uses a dimension that the plan does not name.") from error
         header = replace(header, body=hashlib.sha256(body).hexdigest())
@@ -168,17 +169,22 @@ class Gateway:
         return pairs.agreement(slot_of(item, where.round, where.slot))
 
     def _body(
-        self, item: Item, messages: list[Message], where: Where, header: Header
+        self,
+        item: Item,
+        messages: list[Message],
+        where: Where,
+        header: Header,
+        mixed: tuple[bytes, bool] | None,
     ) -> tuple[bytes, bool]:
         """Apply the guards in the policy's order; returns the body and whether clip changed it."""
         chain = self._papers.policy.chain(item.disclosure)
         clipped = False
-        if item.disclosure is Disclosure.SUM:
+        if mixed is not None:
+            body, clipped = mixed
+        elif item.disclosure is Disclosure.SUM:
             body, clipped = self._sum(item, messages, where, header)
         elif self._papers.enciphers(item):
             body, clipped = self._enciphered(item, messages, header)
-        elif item.disclosure is Disclosure.MIXED:
-            body, clipped = self._mixed(item, messages[0], where, header)
         elif item.disclosure is Disclosure.SEALED and item.id.endswith(f".up.{Disclosure.SEALED}"):
             return self._boxes(item, messages, header), False
         else:
@@ -233,12 +239,18 @@ class Gateway:
         return signed_upload(body, header, papers.me.signing.sign), clipped
 
     def _mixed(
-        self, item: Item, message: Message, where: Where, header: Header
-    ) -> tuple[bytes, bool]:
-        """Mix a client's records (O22); the ledger says that groups were drawn, and not which."""
-        chain, dims = self._papers.policy.chain(item.disclosure), self._papers.dims(item)
-        seed = derive(self._rounding, "mixing", header.sender, f"{header.exchange}", item.id)
-        layout = MixLayout(type(message), chain, dims)
+        self, item: Item, messages: list[Message], where: Where
+    ) -> tuple[bytes, bool] | None:
+        """Return a client's mixtures (O22) and whether a record was clipped; None: none are said.
+
+        The ledger says that groups were drawn, and not which.
+        """
+        if item.disclosure is not Disclosure.MIXED:
+            return None
+        papers, (message,) = self._papers, messages
+        layout = MixLayout(type(message), papers.policy.chain(item.disclosure), papers.dims(item))
+        labels = (papers.me.party.name, f"{where.exchange}", item.id)
+        seed = derive(self._rounding, "mixing", *labels)
         body, clipped, told = self._mixer.mixed(message, layout, seed)
         if told is not None and layout.mix is not None:
             place = {"exchange": where.exchange, "floor": layout.mix.floor, "round": where.round}

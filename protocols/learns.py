@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from crypto.vectors import SKETCH_ABOVE
 from protocols.disclosures import Disclosure
 from protocols.guards import Guard, encryption, evaluated, find
+from protocols.mix_guards import Mix
 from protocols.plan import DataPlan, Item
 from protocols.policy import PrivacyPolicy
 from protocols.training import TrainingPlan
@@ -43,13 +44,21 @@ def learns(disclosure: Disclosure, chain: tuple[Guard, ...], up: bool) -> dict[s
         return known
     if evaluated(chain) is not None:
         return {**_EVALUATED[disclosure], "other clients": "nothing", "network": network}
+    mix = find(chain, "mix")
+    if isinstance(mix, Mix):
+        told = f"{_noised(chain)}mixtures of one client's records, {_of(mix)}, and their labels"
+        return {"aggregator": told, "other clients": "nothing", "network": network}
     if disclosure is Disclosure.SEALED:
         return {"aggregator": "size only", "addressee": "its own row", "network": _NETWORK}
     return {"aggregator": disclosure.meaning, "network": network}
 
 
 def _noised(chain: tuple[Guard, ...]) -> str:
-    return "noised " if find(chain, "noise") else ""
+    return "noised " if find(chain, "noise") or find(chain, "blur") else ""
+
+
+def _of(mix: Mix) -> str:
+    return f"each over at least {mix.floor} distinct ones at every position"
 
 
 _EVALUATED = {
@@ -77,6 +86,11 @@ _DOWN = {
 
 BUDGET_WITHOUT_NOISE = (
     "no noise is added: epsilon = infinity for the run; covered: nothing; not covered: all messages"
+)
+
+_BLURRED = (
+    "noise is added to {} and not accounted, since a record stands in many places: epsilon = "
+    "infinity for the run; covered: nothing; not covered: all messages"
 )
 
 
@@ -118,7 +132,8 @@ def _spent(items: Sequence[Item]) -> str:
     """Return what the run spends of one client."""
     noised = [item for item in items if item.noise is not None]
     if not noised or noised[0].noise is None:
-        return BUDGET_WITHOUT_NOISE
+        blurred = [item.id for item in items if any(g.startswith("blur(") for g in item.guards)]
+        return _BLURRED.format(", ".join(blurred)) if blurred else BUDGET_WITHOUT_NOISE
     noise, listed = noised[0].noise, ", ".join(item.id for item in noised)
     open_items = [item.id for item in items if item.noise is None and _from_data(item)]
     target = (
@@ -179,6 +194,29 @@ SKETCHED = (
 )
 
 
+MIXTURES = (
+    "{}: the aggregator reads mixtures of single clients, {}. Who stands in which is drawn once in "
+    "a run and never leaves; whoever learns it, or sees the same groups under many models or in "
+    "many runs, may solve for single records (attack A06). {}"
+)
+_LABELS = "The shares of labels tell how many centres of each class a mixture has (A04)."
+_NO_LABELS = "No labels are said."
+
+
+def _mixtures(items: Sequence[Item], policy: PrivacyPolicy) -> list[str]:
+    """Say what mixtures tell, where they are protected at all."""
+    mix = find(policy.rules.get(Disclosure.MIXED, ()), "mix")
+    if not isinstance(mix, Mix):
+        return []
+    found = []
+    for item in items:
+        if item.disclosure is Disclosure.MIXED:
+            labelled = any(len(m.fields) > 1 for m in item.messages)
+            said = _LABELS if labelled else _NO_LABELS
+            found.append(MIXTURES.format(item.id, _of(mix), said))
+    return found
+
+
 def _results(items: Sequence[Item]) -> list[str]:
     """Say what cosines and rows tell, and what an aggregator can do where nobody witnesses."""
     found, ids = [], {item.id for item in items}
@@ -201,7 +239,9 @@ def _sketched(item: Item) -> bool:
     return math.prod(field.shape) > SKETCH_ABOVE
 
 
-def warnings(items: Sequence[Item], data: DataPlan, *, private: bool = False) -> list[str]:
+def warnings(
+    items: Sequence[Item], data: DataPlan, policy: PrivacyPolicy, *, private: bool = False
+) -> list[str]:
     """Return what a reader of the plan must know before approving it."""
     found = []
     if data.synthetic:
@@ -212,7 +252,7 @@ def warnings(items: Sequence[Item], data: DataPlan, *, private: bool = False) ->
     masked = any(item.id == "pair.down" for item in items)
     if any(item.id.endswith(".open") for item in items) and not masked:
         found += [ACTIVE_AGGREGATOR, KEY_THEFT]
-    found += _results(items)
+    found += _results(items) + _mixtures(items, policy)
     for item in items:
         if _vector_sum(item):
             found.append(

@@ -113,7 +113,7 @@ def make_plan(
         smallest_cohort=policy.smallest_cohort,
         scheme=scheme.name if scheme else "none",
         budget=budget(planner.items, policy, training),
-        warnings=tuple(warnings(planner.items, data, private=training is not None)),
+        warnings=tuple(warnings(planner.items, data, policy, private=training is not None)),
         dims=dims,
         items=tuple(planner.items),
         training=training,

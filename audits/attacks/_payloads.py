@@ -96,7 +96,13 @@ def payloads_of(item: Item, policy: PrivacyPolicy) -> tuple[str, ...]:
     clear = not set(_guards(item)) & set(_SECRET)
     if found == "P05" and clear:
         found = "P01"
-    return (found, *_forms(item))
+    labels = ("P11",) if found == "P10" and _two_fields(item) else ()
+    return (found, *labels, *_forms(item))
+
+
+def _two_fields(item: Item) -> bool:
+    """Tell whether mixtures come with labels."""
+    return any(len(message.fields) > 1 for message in item.messages)
 
 
 def _sum(item: Item, policy: PrivacyPolicy) -> tuple[str, ...]:
