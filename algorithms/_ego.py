@@ -51,6 +51,9 @@ class Step(ReleasedMessage):
     step: int = count(unit="round", meaning="rounds done so far")
     number: int = count(unit="step", meaning="steps done in this round")
     phi: Vector = real("phi", unit="weight", meaning="personalisation layers Phi_g", wire="f4")
+    scales: Vector = real(
+        "parts", unit="1", meaning="by what each parameter's gradient is multiplied"
+    )
 
 
 class Reduction(WeightedSumMessage):
@@ -83,7 +86,7 @@ class Mashed(MixedMessage):
 class Slope(SumMessage):
     """What the aggregator's layers would change for, by one client's mixtures."""
 
-    slope: Vector = real("phi", unit="loss/weight", meaning="gradient of the loss in Phi_g")
+    slope: Vector = real("phi", unit="scale x loss/weight", meaning="scaled gradient in Phi_g")
 
 
 class Labels(SumMessage):
@@ -185,7 +188,7 @@ class Personal:
         if len(label):
             seed = int(site.generator("slope").integers(2**63))
             found = self.task.slope(phi, features, label, seed)
-        said = Slope(slope=found.astype(np.float64))
+        said = Slope(slope=found * np.repeat(given.scales, self.task.parts))
         if self.fixed is not None:
             return (said,)
         # Asked once, with the last sum of the first round: where that round was lost, nothing of

@@ -58,6 +58,10 @@ MODELS: Mapping[Kind, str] = {"node": "ego_sage"}
 POOL, BATCH = 5, 32
 """A pass of the aggregator takes one in POOL of the mixtures, in batches of BATCH, as FedEgo's."""
 
+SCALE, LARGEST = 0.25, 1 / 16
+"""By what gradients are multiplied in the first sum, and how large about the largest of a matrix is
+in later ones. Protected sums stand on a grid, on which a matrix of small ones would be lost."""
+
 
 @dataclass(frozen=True)
 class Server:
@@ -65,10 +69,12 @@ class Server:
 
     Attributes:
         start: what it hands out.
+        scales: by what clients multiply each parameter's gradient, a power of two.
         moments: what its optimiser remembers of Phi_g, if the model keeps moments.
     """
 
     start: Start
+    scales: Array
     moments: Moments
 
 
@@ -79,6 +85,7 @@ class Descent:
         self._task, self._before = task, state
         self.phi: Weights = np.asarray(state.start.phi, dtype=np.float32)
         self.shares = state.start.shares
+        self.scales = state.scales
         self._moments = state.moments if task.keeps else {}
 
     def slope(self, features: Array, label: Array, seed: int) -> None:
@@ -88,6 +95,18 @@ class Descent:
     def step(self, slope: Weights) -> None:
         """Take a step along a gradient, (d_Phi,)."""
         self.phi, self._moments = self._task.stepped(self.phi, slope, self._moments)
+
+    def open(self, slopes: Array) -> None:
+        """Take a step along clients' mean scaled gradient, (d_Phi,), and scale the next ones anew.
+
+        What clients are told rests on opened sums alone.
+        """
+        sizes = self._task.parts
+        slope = np.asarray(slopes, np.float64) / np.repeat(self.scales, sizes)
+        self.step(slope.astype(np.float32))
+        largest = np.maximum.reduceat(np.abs(slope), np.cumsum([0, *sizes[:-1]]))
+        fitting = np.exp2(np.floor(np.log2(LARGEST / np.maximum(largest, 1e-9))))
+        self.scales = np.where(largest > 0.0, fitting, self.scales)
 
     def count(self, classes: Array) -> None:
         """Take over counts of classes, or sums of their shares, (C,), if there are any.
@@ -102,7 +121,7 @@ class Descent:
         """Return the state after the round."""
         before = self._before.start
         start = Start(step=before.step + 1, seed=before.seed, phi=self.phi, shares=self.shares)
-        return Server(start, self._moments)
+        return Server(start, self.scales, self._moments)
 
 
 @dataclass(frozen=True)
@@ -151,10 +170,10 @@ class Rounds:
         yield from self.handed(cohort, reply)
         server = Descent(self.task, state)
         for number in range(self.passes):
-            step = Step(step=state.start.step, number=number, phi=server.phi)
+            at = {"step": state.start.step, "number": number}
+            step = Step(**at, phi=server.phi, scales=server.scales)
             reply = yield Ask(cohort, given=step, back=self.slopes)
-            mean = reply.total(Slope).slope / max(reply.answers, 1)
-            server.step(mean.astype(np.float32))
+            server.open(reply.total(Slope).slope / max(reply.answers, 1))
             if self.counted:
                 server.count(reply.total(Labels).counts)
         return server.ended()
@@ -236,7 +255,8 @@ def fed_ego(  # noqa: PLR0913 - the paper's settings, all by name
     def init(rng: np.random.Generator) -> Server:
         seed = int(rng.integers(2**31))
         phi = task.initial(np.random.default_rng(seed))[task.reduction :]
-        return Server(Start(step=0, seed=seed, phi=phi, shares=np.full(classes, 1 / classes)), {})
+        start = Start(step=0, seed=seed, phi=phi, shares=np.full(classes, 1 / classes))
+        return Server(start, np.full(len(task.parts), SCALE), {})
 
     return Algorithm(
         name="fed_ego",
@@ -248,6 +268,7 @@ def fed_ego(  # noqa: PLR0913 - the paper's settings, all by name
         dims={
             "theta": task.reduction,
             "phi": task.size - task.reduction,
+            "parts": len(task.parts),
             "classes": classes,
             "positions": task.positions,
             "embedding": task.embedding,

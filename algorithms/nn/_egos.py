@@ -104,7 +104,11 @@ class EgoNet(GraphModel):
         return all(isinstance(layer, Dense) for layer in self.reduction)
 
     def reduce(
-        self, x: Features, propagation: Propagation | None, generator: torch.Generator, training: bool
+        self,
+        x: Features,
+        propagation: Propagation | None,
+        generator: torch.Generator,
+        training: bool,
     ) -> Tensor:
         """Return the reduction embedding of every node, (N, D), without dropout on it.
 

@@ -91,7 +91,8 @@ def rows(features: Features, wanted: npt.NDArray[np.int64]) -> Features:
     parts = (features.matrix.values(), features.matrix.col_indices())
     values, columns = (part.numpy() for part in parts)
     starts = features.matrix.crow_indices().numpy()
-    whole = sp.csr_array((values, columns, starts), shape=tuple(features.matrix.shape))
+    nodes, wide = features.matrix.shape
+    whole = sp.csr_array((values, columns, starts), shape=(nodes, wide))
     return Sparse.of(whole[wanted])
 
 

@@ -73,11 +73,17 @@ class EgoTask(NodeTask):
         net = self._build()
         self._hops = net.hops
         self._theta = sum(p.numel() for p in net.reduction.parameters())
+        self._parts = tuple(p.numel() for p in (*net.personal.parameters(), *net.head.parameters()))
 
     @property
     def reduction(self) -> int:
         """Number of parameters of the reduction layers, Theta; they come first."""
         return self._theta
+
+    @property
+    def parts(self) -> tuple[int, ...]:
+        """Numbers of parameters of the matrices and biases of Phi, in their order."""
+        return self._parts
 
     @property
     def positions(self) -> int:

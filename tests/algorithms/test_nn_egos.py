@@ -127,7 +127,7 @@ def test_with_relus_only_children_of_one_parent_may_change_places() -> None:
     ],
 )
 def test_reduction_comes_first_and_the_classifier_without_bias_last(name: str, shapes: Any) -> None:
-    module = nn.model(name).build(5, 3, 7, 2, 0.5)
+    module: Any = nn.model(name).build(5, 3, 7, 2, 0.5)
     assert [tuple(p.shape) for p in module.parameters()] == shapes
     first = [id(p) for p in module.reduction.parameters()]
     assert [id(p) for p in module.parameters()][: len(first)] == first

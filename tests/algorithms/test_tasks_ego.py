@@ -188,7 +188,7 @@ def test_a_gradient_on_mixtures_agrees_with_finite_differences() -> None:
     slope = made.slope(phi, features, label, seed=0).astype(np.float64)
 
     def loss(of: Any) -> float:
-        net, _ = made._personal(np.float32(of))
+        net, _ = made._personal(np.asarray(of, np.float32))
         logits = net.judge(torch.tensor(features), 3, torch.Generator(), False).detach().numpy()
         shares = logits - np.log(np.exp(logits).sum(axis=1, keepdims=True))
         return float(-(label * shares).sum(axis=1).mean())
@@ -202,7 +202,8 @@ def test_steps_are_the_optimiser_s_and_go_on_from_its_moments(optimiser: Any) ->
     made = task(optimiser=optimiser, weight_decay=0.01)
     phi = start(made)[made.reduction :]
     slopes = [np.random.default_rng(i).normal(size=phi.size).astype(np.float32) for i in range(3)]
-    moved, moments = phi, {}
+    moved: Any = phi
+    moments: Any = {}
     for slope in slopes:
         moved, moments = made.stepped(moved, slope, moments)
     kind = {"sgd": torch.optim.SGD, "adam": torch.optim.Adam, "adamw": torch.optim.AdamW}
@@ -219,7 +220,7 @@ def test_steps_are_the_optimiser_s_and_go_on_from_its_moments(optimiser: Any) ->
 def test_a_step_that_diverges_says_so() -> None:
     made = task()
     phi = start(made)[made.reduction :]
-    with pytest.raises(FloatingPointError, match="lower model.lr"):
+    with pytest.raises(FloatingPointError, match=r"lower model\.lr"):
         made.stepped(phi, np.full_like(phi, np.inf), {})
 
 
@@ -273,9 +274,7 @@ def common_graph() -> Any:
 def test_a_common_test_graph_is_predicted_and_changes_no_training(sparse: bool) -> None:
     both, alone = beside(common_graph()), beside(None)
     if sparse:
-        both.x, both.common.x, alone.x = (
-            sp.csr_array(x) for x in (both.x, both.common.x, alone.x)
-        )
+        both.x, both.common.x, alone.x = (sp.csr_array(x) for x in (both.x, both.common.x, alone.x))
     made = task(batch=5)
     sites = [Site(NodeData.from_graph(part), seed=7) for part in (both, alone)]
     fitted = [made.fit(start(made), here, epochs=3) for here in sites]
