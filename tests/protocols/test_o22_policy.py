@@ -304,7 +304,7 @@ def wrong_bodies() -> dict[str, bytes]:
     good, *_ = Mixer().mixed(message, how, bytes(32))
     assert how.decode(good).features.shape == (5, PLACES, WIDTH)
     return {
-        "none": struct.pack("<Q", 0) + good[8:],
+        "none_and_some": struct.pack("<Q", 0) + good[8:],
         "too_many": struct.pack("<Q", how.most + 1) + good[8:],
         "huge": struct.pack("<Q", 2**63) + good[8:],
         "behind": struct.pack("<Q", 4) + good[8:],
