@@ -76,8 +76,6 @@ def _hold(records: Numbers, groups: Numbers, mix: Mix) -> bool:
 
 def _stands(records: Numbers, mix: Mix) -> bool:
     """Tell whether a group of these members has enough records at, and between, its positions."""
-    if len(records) < mix.floor:
-        return False
     named, local = np.unique(records, return_inverse=True)
     positions = records.shape[1]
     there = np.zeros((positions, named.size), dtype=np.float32)

@@ -19,6 +19,7 @@ from protocols.messages import SumMessage, Vector, real, unmixed_of
 from protocols.mix_guards import Mix
 from protocols.mixing import Mixer
 from protocols.sessions.keeping import state_codec
+from protocols.views import EachView
 from tests.protocols.mix import (
     BARE,
     CLASSES,
@@ -93,6 +94,22 @@ def test_o22_the_aggregator_gets_means_of_distinct_records():
     for verb in ("total", "similarity", "weighted"):
         with pytest.raises(TypeError):
             getattr(reply, verb)(Mashed)
+
+
+def test_the_order_of_messages_tells_no_sender():
+    world = world_of()
+    bodies = []
+    for name in world.names:
+        site = world.sites[name]
+        message = Mashed.unmixed(table=site.table, index=site.index, label=site.label)
+        bodies.append(Mixer().mixed(message, layout(world), bytes(32))[0])
+    orders = {
+        b"".join(m.features.tobytes() for m in EachView(turned, layout(world).decode).read("each"))
+        for turned in (bodies, bodies[::-1], bodies[2:] + bodies[:2])
+    }
+    assert len(orders) == 1
+    with pytest.raises(TypeError):
+        EachView(bodies, layout(world).decode).read("total")
 
 
 def test_o22_every_mixture_rests_on_the_floor_at_every_position():
