@@ -32,12 +32,15 @@ def mixtures(book: Book, policy: PrivacyPolicy) -> tuple[Finding, ...]:
     for party, entry in book.of_kind("mix"):
         drawn.setdefault(party, []).append(int(entry["floor"]))
     odd = sorted(party for party in senders | set(drawn) if drawn.get(party) != [mix.floor])
+    none = sum(entry["mixtures"] == 0 for _, entry in book.of_kind("mix"))
     many = sum(bool(entry["outnumber"]) for _, entry in book.of_kind("mix"))
     found = [_read(len(senders), mix)]
     if odd:
         found.append(_drawn_oddly(odd, mix))
     if many:
         found.append(_outnumber(many))
+    if none:
+        found.append(_left_out(none, mix))
     return tuple(found)
 
 
@@ -75,5 +78,16 @@ def _outnumber(many: int) -> Finding:
         "records in them. Whoever learns who is in which group could solve for every record: that "
         "the groups stay secret is all that protects them.",
         "Use fewer positions (fan-out, hops), a larger floor, or add the guard 'blur'.",
+        role="aggregator",
+    )
+
+
+def _left_out(none: int, mix: Mix) -> Finding:
+    return made(
+        "MIXTURES_NONE",
+        "info",
+        f"{words.plural(none, 'client')} sent no mixture in the whole run: no group of its records "
+        f"holds {mix.floor} distinct ones at every position. Its messages were empty.",
+        "Nothing needs to be done. If too much is missing, agree on a smaller floor.",
         role="aggregator",
     )

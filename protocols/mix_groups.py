@@ -12,7 +12,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from crypto.samplers import Stream
-from protocols.errors import UnfitMessage
 from protocols.mix_guards import Mix
 from protocols.mix_layout import whole
 
@@ -37,8 +36,8 @@ def incidence(records: Numbers, groups: Numbers) -> tuple[Numbers, Numbers]:
     return pairs // width, pairs % width
 
 
-def draw(records: Numbers, size: int, most: int, mix: Mix | None, stream: Stream) -> Numbers:
-    """Return each member's group, (members,), numbered from 0.
+def draw(records: Numbers, size: int, most: int, mix: Mix | None, stream: Stream) -> Numbers | None:
+    """Return each member's group, (members,), numbered from 0; None if nothing may leave.
 
     Members are dealt at random into as many groups as give each `size` of them; nobody is left
     over. If a position of a group has fewer distinct records than the floor, or two mixtures would
@@ -51,12 +50,12 @@ def draw(records: Numbers, size: int, most: int, mix: Mix | None, stream: Stream
         mix: what must hold; None: nothing.
         stream: from the operating system, where a privacy claim rests on it.
 
-    Raises:
-        UnfitMessage: not even one group of all members holds.
+    Returns:
+        None if not even one group of all members holds, or there are no members.
     """
     bucket = mix.bucket if mix is not None else 1
     count = whole(min(len(records) // size, most), bucket)
-    while True:
+    while len(records):
         for _ in range(_DEALS):
             order = np.argsort(stream.words(len(records)), kind="stable")
             groups = np.empty(len(records), dtype=np.int64)
@@ -66,13 +65,7 @@ def draw(records: Numbers, size: int, most: int, mix: Mix | None, stream: Stream
         if count == 1:
             break
         count = whole(count - 1, bucket)
-    raise UnfitMessage(
-        "A mixture would hold fewer distinct records at a position than the policy's floor of "
-        f"{mix.floor if mix is not None else 1}, or differ from another by too few.",
-        why="there are too few records here, or too many of them are the same",
-        fix="agree on a smaller floor in the policy's guard 'mix', or leave this client out; "
-        "nothing was sent",
-    )
+    return None
 
 
 def _hold(records: Numbers, groups: Numbers, mix: Mix) -> bool:
@@ -83,8 +76,6 @@ def _hold(records: Numbers, groups: Numbers, mix: Mix) -> bool:
 
 def _stands(records: Numbers, mix: Mix) -> bool:
     """Tell whether a group of these members has enough records at, and between, its positions."""
-    if len(records) < mix.floor:
-        return False
     named, local = np.unique(records, return_inverse=True)
     positions = records.shape[1]
     there = np.zeros((positions, named.size), dtype=np.float32)

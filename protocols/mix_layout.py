@@ -192,7 +192,7 @@ class MixLayout:
         if len(data) != self.body_bytes:
             raise BadEnvelope("A message does not have the planned length.")
         (count,) = _COUNT.unpack_from(data)
-        if not 1 <= count <= self.most:
+        if count > self.most:
             raise BadEnvelope("A client's number of mixtures is not one that was planned.")
         place, values = _COUNT.size, {}
         for column in self.columns:
@@ -219,6 +219,10 @@ class MixLayout:
             raise BadEnvelope("A mixture lies outside its grid.")
         return column.grid.restore(levels).astype(WIRE_DTYPE[column.field.wire])
 
+    def nothing(self) -> dict[str, NDArray[Any]]:
+        """Return the fields of no mixture at all."""
+        return {c.field.name: np.zeros((0, *c.shape[1:])) for c in self.columns}
+
     def ready(self, message: Message) -> dict[str, NDArray[Any]]:
         """Return the fields of a message that holds mixtures already: under an Unsafe chain only.
 
@@ -236,7 +240,7 @@ class MixLayout:
         for column in self.columns:
             value = np.asarray(getattr(message, column.field.name))
             rows = len(value) if value.ndim else 0
-            if value.shape[1:] != column.shape[1:] or not 1 <= rows <= self.most:
+            if value.shape[1:] != column.shape[1:] or rows > self.most:
                 raise UnfitMessage(f"{name}.{column.field.name} does not have the planned shape.")
             if value.dtype.kind not in "fiu" or not np.all(np.isfinite(value)):
                 raise UnfitMessage(f"{name}.{column.field.name} is not finite.")

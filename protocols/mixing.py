@@ -50,12 +50,13 @@ class Mixer:
     """Mixes one client's records in one run, always in the same groups.
 
     Who is in which group is drawn at the first release and kept with the session's state; it is
-    said to nobody.
+    said to nobody. A client whose records are too few for the floor sends no mixture in the whole
+    run: its bodies hold zeros, and its ledger says so.
     """
 
     def __init__(self) -> None:
         self._members = ""  # digest of who stood where in the first release
-        self._groups: Numbers | None = None
+        self._groups: Numbers | None = None  # of each member; None: nothing may leave
 
     def mixed(
         self, message: Message, layout: MixLayout, seed: bytes
@@ -70,7 +71,7 @@ class Mixer:
 
         Raises:
             UnfitMessage: the records are not what the message declares, are not those of earlier
-                rounds, or too few for the policy's floor.
+                rounds, or became the same by now.
         """
         noise = Stream(entropy(32))
         rounding = Stream(entropy(32) if layout.blur is not None else seed)
@@ -81,17 +82,20 @@ class Mixer:
         same, first = _identities(kept.rows, layout)
         placed = same[kept.index]
         groups, told = self._held(kept.digest, placed, layout, rounding)
-        found = _means(kept, placed, kept.rows[first], groups, layout)
+        if groups is None:
+            found: Mapping[str, NDArray[Any]] = layout.nothing()
+        else:
+            found = _means(kept, placed, kept.rows[first], groups, layout)
         return layout.encode(found, noise, rounding), kept.clipped, told
 
     def _held(
         self, members: str, records: Numbers, layout: MixLayout, seeded: Stream
-    ) -> tuple[Numbers, Facts | None]:
+    ) -> tuple[Numbers | None, Facts | None]:
         """Return the groups of the run, drawn if this is its first release."""
         mix = layout.mix
-        if self._groups is not None and members == self._members:
+        if members == self._members:
             return self._groups, None
-        if self._groups is not None and mix is not None:
+        if self._members and mix is not None:
             raise UnfitMessage(
                 f"{layout.kind.__name__} has other members, positions or labels than before.",
                 why="two mixtures that differ by one record tell that record",
@@ -103,6 +107,8 @@ class Mixer:
         self._members, self._groups = members, groups
         if mix is None:
             return groups, None
+        if groups is None:
+            return None, {"mixtures": 0, "outnumber": 0}
         cell, record = incidence(records, groups)
         more = _distinct(cell, record, stream) >= np.unique(record).size
         return groups, {"mixtures": int(groups.max()) + 1, "outnumber": int(more)}
@@ -159,7 +165,7 @@ def _identities(rows: Reals, layout: MixLayout) -> tuple[Numbers, Numbers]:
 
     Rows that are one point of the grid are one record, whatever the index calls them.
     """
-    if layout.features_grid is None:
+    if layout.features_grid is None or not len(rows):
         return np.arange(len(rows)), np.arange(len(rows))
     levels = np.rint(rows / layout.features_grid.step).astype(np.int32)
     points = np.ascontiguousarray(levels).view(np.dtype((np.void, levels.shape[1] * 4)))
@@ -183,9 +189,8 @@ def _checked(records: Unmixed, layout: MixLayout) -> _Records:
         index.ndim == 2 and index.shape[1] == layout.positions and index.dtype.kind in "iu",
         f"{name}: the index is not one row of {layout.positions} whole numbers a member.",
     )
-    _require(index.size > 0, f"{name} has no member; nothing was sent.")
     _require(
-        int(index.min()) >= 0 and int(index.max()) < len(table),
+        int(index.min(initial=0)) >= 0 and int(index.max(initial=-1)) < len(table),
         f"{name}: the index names a record that the table does not hold.",
     )
     members = index.astype(np.int64)
@@ -211,7 +216,7 @@ def _labels(records: Unmixed, layout: MixLayout, members: int) -> Numbers | None
         f"{name}: the labels are not one class number a member.",
     )
     _require(
-        int(label.min()) >= 0 and int(label.max()) < layout.classes,
+        int(label.min(initial=0)) >= 0 and int(label.max(initial=-1)) < layout.classes,
         f"{name}: a label is not a class of the plan.",
     )
     return label.astype(np.int64)

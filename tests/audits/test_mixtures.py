@@ -97,6 +97,13 @@ def test_where_mixtures_outnumber_records_the_report_says_so(honest: Toy) -> Non
     assert "1 client sent" in found["MIXTURES_OUTNUMBER"].message
 
 
+def test_the_report_says_who_was_left_out(honest: Toy) -> None:
+    change = edit_last("mix", mixtures=0)
+    found = rules(forge(honest, honest.view(reports=False), "client-4", change))
+    assert "1 client sent no mixture" in found["MIXTURES_NONE"].message
+    assert found["MIXTURES_NONE"].severity == "info"
+
+
 def test_noise_on_mixtures_claims_no_epsilon() -> None:
     toy = run(policy(Blur(multiplier=0.5)))
     assert toy.plan.budget.startswith("noise is added to mash.up.MIXED and not accounted")

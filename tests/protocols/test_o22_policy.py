@@ -9,6 +9,7 @@ import pytest
 from pydantic import ValidationError
 
 from crypto.samplers import Stream
+from protocols import mix_layout
 from protocols.budget import Budget
 from protocols.disclosures import Disclosure
 from protocols.errors import BadEnvelope, NotAdmitted, NotInPlan
@@ -261,6 +262,22 @@ def test_o15_noise_and_rounding_are_fresh_in_every_release():
     assert np.abs(shared).max() < 0.5 and len(np.unique(flat, axis=0)) == 200
 
 
+def test_o15_under_noise_rounding_comes_from_the_operating_system(monkeypatch):
+    class Silent:
+        largest = 0
+
+        def sample(self, stream, count):
+            return np.zeros(count, dtype=np.int64)
+
+    monkeypatch.setattr(mix_layout, "_sampler", lambda steps: Silent())
+    world = mixing(chain(Blur(multiplier=1.0)))
+    site = world.sites["client-1"]
+    message = Mashed.unmixed(table=site.table, index=site.index, label=site.label)
+    mixer = Mixer()
+    bodies = [mixer.mixed(message, layout(world), bytes(32))[0] for _ in range(2)]
+    assert bodies[0] != bodies[1]
+
+
 def test_without_noise_rounding_repeats_so_that_runs_without_chance_do():
     world = mixing()
     how, site = layout(world), world.sites["client-1"]
@@ -304,7 +321,7 @@ def wrong_bodies() -> dict[str, bytes]:
     good, *_ = Mixer().mixed(message, how, bytes(32))
     assert how.decode(good).features.shape == (5, PLACES, WIDTH)
     return {
-        "none": struct.pack("<Q", 0) + good[8:],
+        "none_and_some": struct.pack("<Q", 0) + good[8:],
         "too_many": struct.pack("<Q", how.most + 1) + good[8:],
         "huge": struct.pack("<Q", 2**63) + good[8:],
         "behind": struct.pack("<Q", 4) + good[8:],
