@@ -19,7 +19,7 @@ from secure_fgl.config import Config
 from secure_fgl.driving import Driver
 from secure_fgl.federation import Federation
 from tests.laws.conftest import Recorded
-from tests.laws.runs import POLICIES, Recording, config, record
+from tests.laws.runs import POLICIES, Recording, config, record, steady
 
 NAMES = algorithm_names()
 KEYS = {
@@ -50,7 +50,7 @@ def same(one: Recording, other: Recording) -> bool:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_every_policy_gives_the_same_model_and_metrics(name: str, recorded: Recorded) -> None:
-    found = [recorded(name, policy) for policy in POLICIES]
+    found = [recorded(name, policy, repeats=True) for policy in POLICIES]
     assert all(same(one, found[0]) for one in found)
     backends = {one.result["backend"] for one in found}
     assert len(backends) == len(POLICIES)  # they did not take one road
@@ -96,12 +96,13 @@ def test_o5_with_a_client_that_vanished_all_policies_learn_what_its_absence_give
     name: str, recorded: Recorded, tmp_path: Path
 ) -> None:
     with without_client(2, round=2):
-        control = record(config(name, "unsafe_plaintext", rounds=3), tmp_path / "run")
+        clear = steady(name, "unsafe_plaintext")
+        control = record(config(name, "unsafe_plaintext", rounds=3), tmp_path / "run", policy=clear)
     for policy in POLICIES:
-        dropped = recorded(name, policy, rounds=3, drop="2@2")
+        dropped = recorded(name, policy, repeats=True, rounds=3, drop="2@2")
         assert same(dropped, control), policy
         assert dropped.result["lost_rounds"] == []
-    whole = recorded(name, "unsafe_plaintext", rounds=3)
+    whole = recorded(name, "unsafe_plaintext", repeats=True, rounds=3)
     assert learnt(whole) != learnt(control)  # the client is missed
 
 
@@ -109,9 +110,9 @@ def test_o5_with_a_client_that_vanished_all_policies_learn_what_its_absence_give
 @pytest.mark.parametrize("name", NAMES)
 def test_o5_an_upload_that_has_arrived_counts(name: str, moment: str, recorded: Recorded) -> None:
     """Its sender may vanish afterwards: the others' shares take its masks off."""
-    whole = recorded(name, "unsafe_plaintext", rounds=3)
+    whole = recorded(name, "unsafe_plaintext", repeats=True, rounds=3)
     for policy in POLICIES:
-        dropped = recorded(name, policy, rounds=3, drop=f"2@2:{moment}")
+        dropped = recorded(name, policy, repeats=True, rounds=3, drop=f"2@2:{moment}")
         assert same(dropped, whole), policy
 
 
