@@ -268,6 +268,8 @@ def singled_out(found: Outcome, egress: Sequence[Egress], *, noised: bool) -> Li
     if all(row.verdict == "NOT_TESTED" for row in rows):
         how = "with their noise" if noised else "as they are"
         known = f"the totals of each cohort are disclosed {how}"
+        if any(words.mixed(row.protection) for row in egress):
+            known += ", and the aggregator reads mixtures of every client's records"
         if any(row.unsafe for row in egress):
             known = "what left in clear can be read in full by whoever received it"
         why = "".join(f" {sentence(row)}." for row in rows)

@@ -13,9 +13,10 @@ from audits.models import Finding
 from protocols.disclosures import Disclosure
 from protocols.guards import find
 from protocols.mix_guards import Mix
+from protocols.plan import Plan
 from protocols.policy import PrivacyPolicy
 
-__all__ = ["mixtures"]
+__all__ = ["mixtures", "of_mixtures"]
 
 
 def mixtures(book: Book, policy: PrivacyPolicy) -> tuple[Finding, ...]:
@@ -42,6 +43,17 @@ def mixtures(book: Book, policy: PrivacyPolicy) -> tuple[Finding, ...]:
     if none:
         found.append(_left_out(none, mix))
     return tuple(found)
+
+
+def of_mixtures(plan: Plan) -> list[str]:
+    """Return what the protection of mixtures does not cover; empty where nothing is mixed."""
+    if not any(words.mixed(item.guards) for item in plan.items):
+        return []
+    return [
+        "The aggregator reads mixtures of single clients' records. How many records a mixture "
+        "holds bounds nothing by itself: wide records, many positions and many rounds make single "
+        "ones easier to find."
+    ]
 
 
 def _read(clients: int, mix: Mix) -> Finding:

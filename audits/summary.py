@@ -8,6 +8,7 @@ from audits import words
 from audits.attack_rows import NO_FILE, Outcome, singled_out, undecided
 from audits.attack_words import untested
 from audits.findings import SEVERITIES
+from audits.mixtures import of_mixtures
 from audits.models import Account, Dropouts, Egress, Finding, Line, PlanDiff, State
 from audits.steps import Verification
 from protocols.disclosures import Disclosure
@@ -83,6 +84,11 @@ def summary(
                 if smallest is not None
                 else "no total of them was opened."
             )
+        )
+    if mixed := [row for row in up if words.mixed(row.protection)]:
+        sentences.append(
+            f"{words.plural(sum(r.count for r in mixed), 'envelope')} carried mixtures of one "
+            "client's records each."
         )
     if gone.vanished:
         count = len({v.client for v in gone.vanished})
@@ -251,6 +257,7 @@ def limits(
         "The record shows that nothing was changed afterwards (integrity). That everything sent "
         "was recorded (completeness) rests on the gateway being the only way out.",
         *_of_totals(plan),
+        *of_mixtures(plan),
         "Who took part when, and the sizes of all envelopes, are visible to the network.",
         _trust(policy, masked=masked),
         "Of result.json, the aggregator's ledger covers the metrics and the model's digest. Its "

@@ -25,6 +25,7 @@ from protocols.groups import slot_of
 from protocols.guards import encryption, find
 from protocols.ledger import Ledger
 from protocols.messages import Message, names
+from protocols.mix_groups import Numbers
 from protocols.mix_layout import MixLayout
 from protocols.mixing import Mixer
 from protocols.noising import SAMPLERS, check_noise
@@ -53,6 +54,11 @@ class Gateway:
         self._labels: set[tuple[str, str, int, int]] = set()
         self._checked: set[tuple[str, tuple[type[Message], ...]]] = set()
         self._mixer = Mixer()
+
+    @property
+    def groups(self) -> Numbers | None:
+        """Who is mixed with whom at this client; see :class:`protocols.mixing.Mixer`."""
+        return self._mixer.groups
 
     def release(
         self, id: str, messages: Sequence[Message], recipient: str, where: Where

@@ -131,7 +131,10 @@ class SumMessage(Message):
 
 
 class WeightedSumMessage(Message):
-    """Each receiver learns its own weighted combination; the aggregator learns nothing."""
+    """Each receiver learns its own weighted combination; the aggregator learns nothing.
+
+    With even weights that is a total which the cohort reads and the aggregator does not (O11).
+    """
 
     disclosure = Disclosure.WEIGHTED_SUM
 

@@ -58,6 +58,14 @@ class Mixer:
         self._members = ""  # digest of who stood where in the first release
         self._groups: Numbers | None = None  # of each member; None: nothing may leave
 
+    @property
+    def groups(self) -> Numbers | None:
+        """The group of each member, (members,); None before they were drawn, or if nothing leaves.
+
+        A secret of the client: it goes into its own state and captures, and nowhere else.
+        """
+        return self._groups
+
     def mixed(
         self, message: Message, layout: MixLayout, seed: bytes
     ) -> tuple[bytes, bool, Facts | None]:
@@ -112,6 +120,26 @@ class Mixer:
         cell, record = incidence(records, groups)
         more = _distinct(cell, record, stream) >= np.unique(record).size
         return groups, {"mixtures": int(groups.max()) + 1, "outnumber": int(more)}
+
+
+def remixed(message: Message, layout: MixLayout, groups: Numbers) -> Mapping[str, NDArray[Any]]:
+    """Return by field, for an audit at the client itself, its mixtures before they were rounded.
+
+    Args:
+        message: the answer, computed again.
+        layout: of the message under the policy.
+        groups: of each member, as captured.
+
+    Raises:
+        UnfitMessage: these are no records, or not as many members as were in groups.
+    """
+    records = unmixed_of(message)
+    if records is None:
+        return layout.ready(message)
+    kept = _checked(records, layout)
+    _require(groups.shape == (len(kept.index),), "Other members were in groups than are here.")
+    same, first = _identities(kept.rows, layout)
+    return _means(kept, same[kept.index], kept.rows[first], groups, layout)
 
 
 def _means(

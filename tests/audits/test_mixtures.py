@@ -69,6 +69,16 @@ def test_the_report_says_what_the_aggregator_read(honest: Toy) -> None:
     assert "attack A06" in warned and "how many centres of each class" in warned
 
 
+def test_no_page_of_the_report_calls_mixtures_totals(honest: Toy) -> None:
+    report = build_report(honest.view())
+    assert "10 envelopes carried mixtures of one client's records each" in report.summary
+    assert "records mixed, sealed to the recipient" in report.verdict_strip[1].answer
+    assert "reads mixtures of every client's records" in report.verdict_strip[2].answer
+    assert sum("mixtures of single clients' records" in limit for limit in report.limits) == 1
+    bare = build_report(run("unsafe_plaintext").view())
+    assert "mixtures" not in bare.summary and not any("mixtures of" in x for x in bare.limits)
+
+
 def test_in_clear_the_finding_is_another_one() -> None:
     toy = run("unsafe_plaintext")
     assert verify(toy.view()).ok and rules(toy.view()) == {}

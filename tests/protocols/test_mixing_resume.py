@@ -6,10 +6,11 @@ import numpy as np
 import pytest
 
 from protocols.envelope import Envelope
-from protocols.errors import LedgerError
-from protocols.mixing import Mixer
-from tests.protocols.mix import GRID, Go, Mashed, asked, by_hand, groups, mixing
-from tests.protocols.test_results_resume import Killed
+from protocols.errors import LedgerError, UnfitMessage
+from protocols.mixing import Mixer, remixed
+from protocols.sessions.recording import Recorder
+from tests.protocols.mix import GRID, Go, Mashed, asked, by_hand, groups, layout, mash, mixing
+from tests.protocols.test_results_resume import Drawer, Killed
 
 
 @pytest.fixture
@@ -47,6 +48,27 @@ def test_o15_control_a_client_that_forgets_draws_others_and_its_ledger_shows_it(
     asked(killed, 2)
     assert not np.array_equal(groups(killed, "client-1"), before)
     assert killed.kinds("client-1").count("mix") == 2
+
+
+def test_a_capture_holds_the_groups_and_they_give_the_mixtures_again():
+    """What attacks on captured mixtures are judged by; locked at the client like its records."""
+    world = mixing()
+    drawers = {}
+    for name in world.names:
+        session, site = world.clients[name], world.sites[name]
+        site.memory, site.draws = {}, {}
+        drawers[name] = Recorder(Drawer(), session.papers, world.form, site)
+        session.recorder = drawers[name]
+    found = asked(world, 1).each(Mashed)
+    for name in world.names:
+        (answer,) = drawers[name].answers()
+        assert np.array_equal(answer.groups, groups(world, name)) and repr(answer).count("[") == 0
+        again = mash(world.sites[name], *answer.given)
+        wanted = remixed(again, layout(world), answer.groups)
+        near = min(np.abs(m.features - wanted["features"]).max() for m in found)
+        assert near <= GRID and len(wanted["label"]) == 5
+        with pytest.raises(UnfitMessage, match="members"):
+            remixed(again, layout(world), answer.groups[1:])
 
 
 def test_groups_are_kept_before_a_mixture_leaves(killed):
