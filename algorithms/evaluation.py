@@ -101,6 +101,16 @@ def evaluated(
     return Algorithm(algorithm.name, algorithm.citation, init, algorithm.predict, forms, dims)
 
 
+def released(state: object) -> Message | None:
+    """Return the model in an algorithm's state: the state itself, or its attribute `start`.
+
+    An aggregator that remembers more than it hands out (an optimiser's moments) keeps the message
+    it hands out first there. None: the state holds no message.
+    """
+    found = state if isinstance(state, Message) else getattr(state, "start", None)
+    return found if isinstance(found, Message) else None
+
+
 _OWN = ("scored", "kept")  # memory of this file, not of the algorithm
 
 
@@ -204,9 +214,9 @@ def closing(tracked: Tracked[S], cohort: Cohort, scoring: Scoring, *, at: At) ->
     """
     if not tracked.scores:
         return tracked
-    if at == "downloaded" and isinstance(tracked.state, Message):
+    if at == "downloaded" and (model := released(tracked.state)) is not None:
         last = Last(keep=tracked.keep.keep)
-        reply = yield Ask(cohort, given=(tracked.state, last), back=scoring.kind)
+        reply = yield Ask(cohort, given=(model, last), back=scoring.kind)
         found = reply.total(scoring.kind)
         tracked = tracked.record(found, scoring.merit(found), tracked.state)
     yield Ask(cohort, given=tracked.keep)

@@ -294,6 +294,8 @@ def _known(egress: Sequence[Egress], *, noised: bool) -> Iterator[str]:
     elif Disclosure.SUM in kept or not kept:
         how = "with their noise" if noised else "as they are"
         yield f"the totals of each cohort are disclosed {how}"
+    if Disclosure.MIXED in kept:
+        yield "the aggregator reads mixtures of every client's records"
     if Disclosure.WEIGHTED_SUM in kept:
         yield "each client gets weighted combinations of others' messages"
     if Disclosure.SIMILARITY in kept:

@@ -72,6 +72,14 @@ _FACTS: dict[str, dict[str, type]] = {
         "steps": int,
         "unit": str,
     },
+    "mix": {
+        "exchange": int,
+        "floor": int,
+        "item": str,
+        "mixtures": int,
+        "outnumber": int,
+        "round": int,
+    },
     "survivors": {**_SUM, "list": str},
     "open": _SUM,
     "weights": {

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from audits import words
 from audits.attack_rows import NO_FILE
+from audits.mixtures import of_mixtures
 from protocols.disclosures import Disclosure
 from protocols.learns import ACTIVE_AGGREGATOR, KEY_THEFT, MANY, RESULTS
 from protocols.plan import Plan
@@ -27,6 +28,7 @@ def limits(
         "The record shows that nothing was changed afterwards (integrity). That everything sent "
         "was recorded (completeness) rests on the gateway being the only way out.",
         *_of_totals(plan),
+        *of_mixtures(plan),
         "Who took part when, and the sizes of all envelopes, are visible to the network.",
         _trust(policy, masked=masked),
         "Of result.json, the aggregator's ledger covers the metrics and the model's digest. Its "

@@ -17,6 +17,7 @@ from audits.findings import findings, flattened, made, ranked, ranks
 from audits.inventory import inventory, parties, plan_diff, roll_up
 from audits.limits import limits
 from audits.method import method
+from audits.mixtures import mixtures
 from audits.models import Finding, Head, Integrity, Report, StepFacts, Subject
 from audits.obligations import obligations
 from audits.roles import role_views
@@ -76,6 +77,7 @@ def report_of(case: Case) -> Report:
                 *known,
                 *flattened(case.book),
                 *ranks(case.book),
+                *mixtures(case.book, case.policy),
                 *tried.findings,
                 *_baseline_refused(case.view),
             )

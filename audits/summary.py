@@ -99,6 +99,7 @@ def _computed(
             Disclosure.SUM: total,
             Disclosure.SIMILARITY: _compared(egress),
             Disclosure.WEIGHTED_SUM: _weighed(egress, policy.others),
+            Disclosure.MIXED: "mixtures of one client's records each, which the aggregator reads",
         }.get(Disclosure(disclosure), Disclosure(disclosure).meaning)
         yield (
             f"{words.plural(sum(r.count for r in rows), 'envelope')} of these carried what the "

@@ -44,6 +44,11 @@ def guard(text: str) -> str:
     return text.partition("(")[0]
 
 
+def mixed(guards: tuple[str, ...]) -> bool:
+    """Tell whether a chain of guards mixes records."""
+    return "mix" in map(guard, guards)
+
+
 def protection(guards: tuple[str, ...]) -> str:
     """Return in words what a chain of guards does to a message."""
     names = {guard(text) for text in guards}
@@ -57,6 +62,9 @@ def protection(guards: tuple[str, ...]) -> str:
         return "encrypted, only cosines opened, sealed"
     if "weigh" in names:
         return "encrypted, only weighted rows opened, sealed"
+    if "mix" in names:
+        noised = " and noised" if "blur" in names else ""
+        return f"records mixed{noised}, sealed to the recipient"
     if "seal" in names:
         return "sealed to the recipient"
     return "signed, public" if "sign" in names else "unknown"

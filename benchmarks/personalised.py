@@ -150,8 +150,8 @@ def measure(facts: Settings, settings: Settings, data: str) -> dict[str, Any]:
     from secure_fgl.federation import Federation
 
     document: dict[str, Any] = {}
-    run = {"data.root": data, "seed": facts["seed"], "policy": facts["policy"], "resume": False}
-    for key, value in {**settings, **run}.items():
+    run = {"data.root": data, "seed": facts["seed"], "resume": False}
+    for key, value in {"policy": facts["policy"], **settings, **run}.items():
         *path, last = key.split(".")
         place = document
         for part in path:
@@ -164,7 +164,7 @@ def measure(facts: Settings, settings: Settings, data: str) -> dict[str, Any]:
         except Refused as refused:  # a client's numbers were no longer finite
             return {**facts, "metrics": {}, "references": {}, "diverged": str(refused)}
         flattened = _flattened(out / "ledger" / "aggregator.jsonl")
-    kept = ("metrics", "references", "wall_s", "protect_s", "bytes_up", "model_sha256")
+    kept = ("policy", "metrics", "references", "wall_s", "protect_s", "bytes_up", "model_sha256")
     return {**facts, **{name: result[name] for name in kept}, "flattened": flattened}
 
 
@@ -206,7 +206,7 @@ def show(options: argparse.Namespace) -> None:
         names = [
             name
             for name in next((f["metrics"] for f in mine if f["metrics"]), {})
-            if name.startswith("test_")
+            if name.startswith("test_") or name.endswith("_f1")
         ]
         extra = sorted({name for line in mine for name in line["references"]})
         print(f"\n{table}\n\n| row | seeds | {' | '.join([*names, *extra])} | rounds to best |")

@@ -2,8 +2,9 @@
 
 The owner of the data can only show what its messages still reveal if it can look at them again. So
 in the rounds that the policy names each client keeps what it was given, its site's memory and draws
-as they were before it answered, and the very bytes that left; the aggregator keeps what the Ask
-brought back. What a client computed before protection is never kept: an audit computes it again.
+as they were before it answered, the very bytes that left, and who was mixed with whom; the
+aggregator keeps what the Ask brought back. What a client computed before protection is never kept:
+an audit computes it again.
 
 Who sees what: nobody without the party's own key, which lies elsewhere and is destroyed when the
 days are over. Whoever has it sees what the party itself saw in these rounds. Nothing of a capture

@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from typing import cast
 
 from crypto.errors import OutOfRange
 from crypto.masks import masked
@@ -24,13 +25,16 @@ from protocols.groups import slot_of
 from protocols.guards import encryption, find
 from protocols.ledger import Ledger
 from protocols.messages import Message, names
+from protocols.mix_groups import Numbers
+from protocols.mix_layout import MixLayout
+from protocols.mixing import Mixer
 from protocols.noising import SAMPLERS, check_noise
 from protocols.papers import Papers, Where
 from protocols.plan import Item, times_in_round
 from protocols.planner import sum_layout, sum_ring
 from protocols.ring import Ring, Words
 from protocols.roster import EVERYONE
-from protocols.schema import check_schema
+from protocols.schema import Layout, check_schema
 from protocols.uploads import enciphered, signed_upload
 
 
@@ -49,6 +53,12 @@ class Gateway:
         self._sent: dict[tuple[str, str, int], int] = {}
         self._labels: set[tuple[str, str, int, int]] = set()
         self._checked: set[tuple[str, tuple[type[Message], ...]]] = set()
+        self._mixer = Mixer()
+
+    @property
+    def groups(self) -> Numbers | None:
+        """Who is mixed with whom at this client; see :class:`protocols.mixing.Mixer`."""
+        return self._mixer.groups
 
     def release(
         self, id: str, messages: Sequence[Message], recipient: str, where: Where
@@ -68,9 +78,10 @@ class Gateway:
         """
         item = self._papers.plan.item(id)
         ordered = self._check(item, messages, recipient, where)
-        header = self._header(item, recipient, where)
         try:
-            body, clipped = self._body(item, ordered, where, header)
+            mixed = self._mixed(item, ordered, where)  # before the header, which holds our head
+            header = self._header(item, recipient, where)
+            body, clipped = self._body(item, ordered, where, header, mixed)
         except KeyError as error:
             raise NotInPlan("A message uses a dimension that the plan does not name.") from error
         header = replace(header, body=hashlib.sha256(body).hexdigest())
@@ -112,12 +123,14 @@ class Gateway:
         """Compare the classes with the plan's fields, not only their names; once per item."""
         if (item.id, tuple(kinds)) in self._checked:
             return
-        dims, layout = self._papers.dims(item), None
+        dims, layout = self._papers.dims(item), cast(Layout | None, None)
         if item.disclosure is Disclosure.SUM:
-            layout = sum_layout(kinds, self._papers.policy.chain(item.disclosure), dims)
-            check_noise(item, layout, self._papers.plan, self._papers.policy)
+            layout = summed = sum_layout(kinds, self._papers.policy.chain(item.disclosure), dims)
+            check_noise(item, summed, self._papers.plan, self._papers.policy)
         elif self._papers.enciphers(item):
             layout = shape_of(kinds, self._papers.policy, dims).layout
+        elif item.disclosure is Disclosure.MIXED:
+            layout = MixLayout(kinds[0], self._papers.policy.chain(item.disclosure), dims)
         for kind, planned in zip(kinds, item.messages, strict=True):
             check_schema(kind, planned, dims, layout)
         self._checked.add((item.id, tuple(kinds)))
@@ -162,12 +175,19 @@ class Gateway:
         return pairs.agreement(slot_of(item, where.round, where.slot))
 
     def _body(
-        self, item: Item, messages: list[Message], where: Where, header: Header
+        self,
+        item: Item,
+        messages: list[Message],
+        where: Where,
+        header: Header,
+        mixed: tuple[bytes, bool] | None,
     ) -> tuple[bytes, bool]:
         """Apply the guards in the policy's order; returns the body and whether clip changed it."""
         chain = self._papers.policy.chain(item.disclosure)
         clipped = False
-        if item.disclosure is Disclosure.SUM:
+        if mixed is not None:
+            body, clipped = mixed
+        elif item.disclosure is Disclosure.SUM:
             body, clipped = self._sum(item, messages, where, header)
         elif self._papers.enciphers(item):
             body, clipped = self._enciphered(item, messages, header)
@@ -223,6 +243,25 @@ class Gateway:
         key = papers.key_of(item.disclosure)
         body, clipped = enciphered(messages[0], shape, key, papers.run, dims, stream)
         return signed_upload(body, header, papers.me.signing.sign), clipped
+
+    def _mixed(
+        self, item: Item, messages: list[Message], where: Where
+    ) -> tuple[bytes, bool] | None:
+        """Return a client's mixtures (O22) and whether a record was clipped; None: none are said.
+
+        The ledger says that groups were drawn, and not which.
+        """
+        if item.disclosure is not Disclosure.MIXED:
+            return None
+        papers, (message,) = self._papers, messages
+        layout = MixLayout(type(message), papers.policy.chain(item.disclosure), papers.dims(item))
+        labels = (papers.me.party.name, f"{where.exchange}", item.id)
+        seed = derive(self._rounding, "mixing", *labels)
+        body, clipped, told = self._mixer.mixed(message, layout, seed)
+        if told is not None and layout.mix is not None:
+            place = {"exchange": where.exchange, "floor": layout.mix.floor, "round": where.round}
+            self._ledger.record("mix", {**place, **told, "item": item.id})
+        return body, clipped
 
     def _masked(
         self, residues: Words, ring: Ring, item: Item, where: Where, header: Header

@@ -11,38 +11,31 @@ and for what is computed on ciphertexts, witnessed and opened::
     VALUE --normalise--> UNIT --cosine--> CIPHERTEXT --seal--> ENVELOPE
     VALUE --clip--> BOUNDED --quantise--> INTEGER --weigh--> CIPHERTEXT --seal--> ENVELOPE
 
+and for what is mixed::
+
+    VALUE --clip--> BOUNDED --mix--> MIXED (--blur--> BLURRED) --seal--> ENVELOPE
+
 A guard is data (what the policy asks for); applying it is the gateway's business.
 """
 
 from __future__ import annotations
 
-from enum import IntEnum
 from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
 from protocols.disclosures import Disclosure
+from protocols.mix_guards import Blur, Mix
+from protocols.stages import Stage
 from protocols.strict import Strict
-
-
-class Stage(IntEnum):
-    """What a value is between two guards."""
-
-    VALUE = 0
-    BOUNDED = 1
-    INTEGER = 2
-    NOISED = 3
-    MASKED = 4
-    CIPHERTEXT = 5
-    ENVELOPE = 6
-    UNIT = 7
 
 
 class Clip(Strict):
     """Bound the real fields before they are quantised.
 
     Attributes:
-        norm: ``linf`` bounds every coordinate, ``l2`` the joint Euclidean norm of the real fields.
+        norm: ``linf`` bounds every coordinate, ``l2`` the joint Euclidean norm of the real fields;
+            of a MIXED message, that of each record's features.
         bound: in the field's unit per unit of its scale (for n_k-weighted updates: the largest
             change of one weight in one round).
     """
@@ -174,7 +167,13 @@ class Weigh(Strict):
 class Seal(Strict):
     """HPKE to the one recipient, inside a signed envelope."""
 
-    takes: ClassVar[tuple[Stage, ...]] = (Stage.VALUE, Stage.MASKED, Stage.CIPHERTEXT)
+    takes: ClassVar[tuple[Stage, ...]] = (
+        Stage.VALUE,
+        Stage.MASKED,
+        Stage.CIPHERTEXT,
+        Stage.MIXED,
+        Stage.BLURRED,
+    )
     gives: ClassVar[Stage] = Stage.ENVELOPE
     guard: Literal["seal"] = "seal"
 
@@ -210,21 +209,23 @@ Guard = Annotated[
     | Normalise
     | Cosine
     | Weigh
+    | Mix
+    | Blur
     | Seal
     | Sign
     | UnsafeClear,
     Field(discriminator="guard"),
 ]
 
-# What must stand in a chain before the receiver is kept to the disclosure. MATCH, MIXED and NOISED
-# have no protecting guard yet: a policy can name them only with the unsafe one.
+# What must stand in a chain before the receiver is kept to the disclosure. MATCH and NOISED have no
+# protecting guard yet: a policy can name them only with the unsafe one.
 _UNSAFE_ONLY = frozenset({"unsafe_clear"})
 PROTECTING: dict[Disclosure, frozenset[str]] = {
     Disclosure.SUM: frozenset({"he", "ckks", "mask", "unsafe_clear"}),
     Disclosure.WEIGHTED_SUM: frozenset({"weigh", "unsafe_clear"}),
     Disclosure.SIMILARITY: frozenset({"cosine", "unsafe_clear"}),
     Disclosure.MATCH: _UNSAFE_ONLY,
-    Disclosure.MIXED: _UNSAFE_ONLY,
+    Disclosure.MIXED: frozenset({"mix", "unsafe_clear"}),
     Disclosure.NOISED: _UNSAFE_ONLY,
     Disclosure.SEALED: frozenset({"seal"}),
     Disclosure.RELEASED: frozenset({"seal"}),
@@ -262,6 +263,8 @@ def check_chain(disclosure: Disclosure, chain: tuple[Guard, ...]) -> None:
         raise ValueError(f"{disclosure}: 'noise' needs 'clip' with norm l2 before it (O14)")
     if evaluated(chain) is not None:
         _check_evaluated(disclosure, chain)
+    elif "mix" in present:
+        _check_mixed(disclosure, chain)
     elif disclosure is not Disclosure.SUM and len(chain) != 1:
         raise ValueError(
             f"{disclosure}: '{chain[0].guard}' would not be applied to it; "
@@ -288,6 +291,19 @@ def _check_evaluated(disclosure: Disclosure, chain: tuple[Guard, ...]) -> None:
         )
 
 
+def _check_mixed(disclosure: Disclosure, chain: tuple[Guard, ...]) -> None:
+    """Hold what is mixed to its chain; raises ValueError."""
+    named = [guard.guard for guard in chain]
+    if disclosure is not Disclosure.MIXED or [n for n in named if n != "blur"] != _MIXED:
+        raise ValueError(f"{disclosure}: needed are {', '.join(_MIXED)}, and 'blur' before 'seal'")
+    clip, mix, blur = (find(chain, name) for name in ("clip", "mix", "blur"))
+    if not isinstance(clip, Clip) or clip.norm != "l2":
+        raise ValueError("MIXED: 'mix' needs 'clip' with norm l2 before it: a record is one vector")
+    if isinstance(mix, Mix) and isinstance(blur, Blur):
+        blur.steps(mix)
+
+
+_MIXED = ["clip", "mix", "seal"]
 _WEIGHED_BITS = 15  # two values a coefficient; more would double what every party sends
 
 SCHEMES = {"bfv": None, "bfv48": "bfv48-sealapi", "ckks": "ckks-sealapi"}

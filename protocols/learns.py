@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from crypto.vectors import SKETCH_ABOVE
 from protocols.disclosures import Disclosure
 from protocols.guards import Guard, encryption, evaluated, find
+from protocols.mix_guards import Mix
 from protocols.plan import DataPlan, Item
 from protocols.policy import PrivacyPolicy
 from protocols.roster import Role
@@ -55,13 +56,21 @@ def learns(
             del found["witness"]
             found["aggregator"] += ", if it is semi-honest"
         return found
+    mix = find(chain, "mix")
+    if isinstance(mix, Mix):
+        told = f"{_noised(chain)}mixtures of one client's records, {_of(mix)}, and their labels"
+        return {"aggregator": told, "other clients": "nothing", "network": network}
     if disclosure is Disclosure.SEALED:
         return {"aggregator": "size only", "addressee": "its own row", "network": _NETWORK}
     return {"aggregator": disclosure.meaning, "network": network}
 
 
 def _noised(chain: tuple[Guard, ...]) -> str:
-    return "noised " if find(chain, "noise") else ""
+    return "noised " if find(chain, "noise") or find(chain, "blur") else ""
+
+
+def _of(mix: Mix) -> str:
+    return f"each over at least {mix.floor} distinct ones at every position"
 
 
 _EVALUATED = {
@@ -93,6 +102,11 @@ _COUNTERS = "counters and public seeds; nothing that was computed from data"
 
 BUDGET_WITHOUT_NOISE = (
     "no noise is added: epsilon = infinity for the run; covered: nothing; not covered: all messages"
+)
+
+_BLURRED = (
+    "noise is added to {} and not accounted, since a record stands in many places: epsilon = "
+    "infinity for the run; covered: nothing; not covered: all messages"
 )
 
 
@@ -134,7 +148,8 @@ def _spent(items: Sequence[Item]) -> str:
     """Return what the run spends of one client."""
     noised = [item for item in items if item.noise is not None]
     if not noised or noised[0].noise is None:
-        return BUDGET_WITHOUT_NOISE
+        blurred = [item.id for item in items if any(g.startswith("blur(") for g in item.guards)]
+        return _BLURRED.format(", ".join(blurred)) if blurred else BUDGET_WITHOUT_NOISE
     noise, listed = noised[0].noise, ", ".join(item.id for item in noised)
     open_items = [item.id for item in items if item.noise is None and _from_data(item)]
     target = (
@@ -211,6 +226,29 @@ RESULTS = (COSINES, ROWS, CRAFTED, UNWITNESSED, SKETCHED)
 """What a plan warns of that compares or weighs; the report's limits say it again."""
 
 
+MIXTURES = (
+    "{}: the aggregator reads mixtures of single clients, {}. Who stands in which is drawn once in "
+    "a run and never leaves; whoever learns it, or sees the same groups under many models or in "
+    "many runs, may solve for single records (attack A06). {}"
+)
+_LABELS = "The shares of labels tell how many centres of each class a mixture has (A04)."
+_NO_LABELS = "No labels are said."
+
+
+def _mixtures(items: Sequence[Item], policy: PrivacyPolicy) -> list[str]:
+    """Say what mixtures tell, where they are protected at all."""
+    mix = find(policy.rules.get(Disclosure.MIXED, ()), "mix")
+    if not isinstance(mix, Mix):
+        return []
+    found = []
+    for item in items:
+        if item.disclosure is Disclosure.MIXED:
+            labelled = any(len(m.fields) > 1 for m in item.messages)
+            said = _LABELS if labelled else _NO_LABELS
+            found.append(MIXTURES.format(item.id, _of(mix), said))
+    return found
+
+
 def _results(items: Sequence[Item]) -> list[str]:
     """Say what cosines and rows tell, and that nobody witnesses them where that is so."""
     found, ids = [], {item.id for item in items}
@@ -264,6 +302,7 @@ def schemes(items: Sequence[Item]) -> dict[str, str]:
 def warnings(
     items: Sequence[Item],
     data: DataPlan,
+    policy: PrivacyPolicy,
     *,
     private: bool = False,
     fewest: bool = False,
@@ -274,6 +313,7 @@ def warnings(
     Args:
         items: of the plan.
         data: of the plan.
+        policy: of the plan.
         private: training hides single records.
         fewest: no more clients take part than the policy's smallest cohort.
         others: clients beside a receiver; 0 if that is not known.
@@ -287,7 +327,7 @@ def warnings(
     masked = any(item.id == "pair.down" for item in items)
     if any(item.id.endswith(".open") for item in items) and not masked:
         found += [ACTIVE_AGGREGATOR, KEY_THEFT]
-    found += [*_results(items), *_many(items, others)]
+    found += [*_results(items), *_many(items, others), *_mixtures(items, policy)]
     if fewest and ROWS in found:
         found.append(EVEN)
     for item in items:

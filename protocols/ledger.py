@@ -33,6 +33,7 @@ KINDS = (
     "refusal",
     "budget",
     "training",
+    "mix",
     "survivors",
     "open",
     "weights",

@@ -15,7 +15,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal, dataclass_transform
+from typing import Any, ClassVar, Literal, NoReturn, Self, dataclass_transform
 
 import numpy as np
 from numpy.typing import NDArray
@@ -42,6 +42,7 @@ class Field:
         key: the field by which a MATCH message is compared.
         carried: in a MATCH message, the disclosure of a field that rides beside the key; the
             policy must name it too.
+        label: in a MIXED message, whether it holds the mixed one-hot labels.
     """
 
     name: str
@@ -52,6 +53,7 @@ class Field:
     scale: str | None = None
     key: bool = False
     carried: Disclosure | None = None
+    label: bool = False
 
     def sizes(self, dims: Mapping[str, int]) -> tuple[int, ...]:
         """Return the concrete shape under `dims`; raises KeyError for an unknown dimension."""
@@ -69,9 +71,11 @@ def real(
     scale: str | None = None,
     wire: Literal["f4", "f8"] = "f8",
     carried: Disclosure | None = None,
+    label: bool = False,
 ) -> Any:
     """Declare a real-valued field of the given shape (no shape: a scalar)."""
-    return _field(shape=shape, unit=unit, meaning=meaning, scale=scale, wire=wire, carried=carried)
+    facts = {"scale": scale, "wire": wire, "carried": carried, "label": label}
+    return _field(shape=shape, unit=unit, meaning=meaning, **facts)
 
 
 def count(*shape: str | int, unit: str, meaning: str, key: bool = False) -> Any:
@@ -127,7 +131,10 @@ class SumMessage(Message):
 
 
 class WeightedSumMessage(Message):
-    """Each receiver learns its own weighted combination; the aggregator learns nothing."""
+    """Each receiver learns its own weighted combination; the aggregator learns nothing.
+
+    With even weights that is a total which the cohort reads and the aggregator does not (O11).
+    """
 
     disclosure = Disclosure.WEIGHTED_SUM
 
@@ -144,10 +151,60 @@ class MatchMessage(Message):
     disclosure = Disclosure.MATCH
 
 
+class Unmixed:
+    """What a client's mixtures are made of; only the gateway reads it, and nothing encodes it.
+
+    Attributes:
+        table: (N, D), one row a record.
+        index: (members, P), which record stands at each position of a member; the first is the
+            centre.
+        label: (members,), the class of each centre; None where labels are not said.
+    """
+
+    __slots__ = ("index", "label", "table")
+
+    def __init__(self, table: Array, index: Array, label: Array | None) -> None:
+        self.table, self.index, self.label = table, index, label
+
+    def __repr__(self) -> str:
+        """Return the type only."""
+        return "<Unmixed>"
+
+    def __reduce_ex__(self, protocol: object) -> NoReturn:
+        """Refuse pickling and copying: records leave only inside mixtures."""
+        raise TypeError("records may not be pickled or copied; only their mixtures leave")
+
+
 class MixedMessage(Message):
-    """The receiver learns mixtures of several distinct records; every field is (records, ...)."""
+    """The receiver learns mixtures of several distinct records.
+
+    The first dimension of every field is ``mixtures``, which the plan sizes. One field holds the
+    features, (mixtures, positions, width) or (mixtures, width); one more may hold the mixed one-hot
+    labels of the centres, (mixtures, classes), declared with ``label=True``. A client's answer
+    gives records instead of mixtures, by `unmixed`: who stands in which mixture is drawn, and the
+    mean taken, behind the gateway's door. An algorithm's dimension ``group`` is how many members it
+    wants in a mixture; the policy's floor holds beside it.
+    """
 
     disclosure = Disclosure.MIXED
+    _unmixed: ClassVar[Unmixed | None] = None  # of an instance, where `unmixed` made it
+
+    @classmethod
+    def unmixed(cls, *, table: Array, index: Array, label: Array | None = None) -> Self:
+        """Return a client's records, to be mixed when they are released.
+
+        In every round of a run the same members stand at the same positions with the same labels;
+        only the table may change. Otherwise two mixtures would differ by single records.
+
+        Args:
+            table: (N, D) real, one row a record.
+            index: (members, P) integers, rows of the table; the first column holds the centres, no
+                record twice.
+            label: (members,) class numbers of the centres, where the message has such a field.
+        """
+        made = object.__new__(cls)
+        object.__setattr__(made, "_unmixed", Unmixed(table, index, label))
+        return made
 
 
 class NoisedMessage(Message):
@@ -172,6 +229,11 @@ class PublicMessage(Message):
     """Not derived from private data: configuration, seeds, public keys."""
 
     disclosure = Disclosure.PUBLIC
+
+
+def unmixed_of(message: Message) -> Unmixed | None:
+    """Return the records that a message is to be mixed from; None if it holds its own fields."""
+    return message._unmixed if isinstance(message, MixedMessage) else None
 
 
 def names(kinds: tuple[type[Message], ...]) -> str:

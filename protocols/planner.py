@@ -38,13 +38,14 @@ from protocols.guards import (
 from protocols.heads import MOST_ITEMS, client_items
 from protocols.learns import learns
 from protocols.messages import Message
+from protocols.mix_layout import MixLayout
 from protocols.plan import Item, NoisePlan
 from protocols.planner_results import plan_cosines, plan_rows, plan_upload, witness_name
 from protocols.planner_sums import plan_opening, plan_pairs, plan_sharing
 from protocols.policy import PrivacyPolicy
 from protocols.ring import Ring
 from protocols.roster import EVERYONE, Role
-from protocols.schema import message_plan
+from protocols.schema import Layout, message_plan
 from protocols.sums import SumLayout
 
 _KEY_SAID = "the public key of this epoch"
@@ -130,7 +131,7 @@ class Planner:
         times: tuple[int, int],
         *,
         body: int | None = None,
-        layout: SumLayout | None = None,
+        layout: Layout | None = None,
         dims: Mapping[str, int] | None = None,
         said: Mapping[str, str] | None = None,
     ) -> None:
@@ -225,6 +226,9 @@ class Planner:
             shape = plan_upload(self, id, kinds, times)
             if disclosure is Disclosure.SIMILARITY:
                 plan_cosines(self, name, shape, times)
+        elif disclosure is Disclosure.MIXED:
+            mixed = MixLayout(kinds[0], chain, self.dims)
+            self.add(id, route, kinds, disclosure, times, body=mixed.body_bytes, layout=mixed)
         else:
             self.add(id, route, kinds, disclosure, times)
 

@@ -12,6 +12,7 @@ from protocols.forms import Algorithm, Form
 from protocols.guards import find
 from protocols.heads import proof_bytes
 from protocols.learns import budget, warnings
+from protocols.mix_layout import planned_mixtures
 from protocols.noising import noise_for
 from protocols.plan import DataPlan, NoisePlan, Plan
 from protocols.planner import Planner, sum_layout
@@ -93,6 +94,8 @@ def make_plan(
             fix="choose the policy 'masks', which adds any number, or split the federation",
         )
     dims = _dims(algorithm, data, clients, scheme)
+    mixing = policy.rules.get(Disclosure.MIXED, ())
+    dims |= planned_mixtures(form, mixing, algorithm.dims, data.records)
     planner = Planner(policy, clients, dims, scheme, rounds, form.exchanges)
     planner.noise = _noise(form, policy, dims, rounds, len(clients))
     for exchange in form.exchanges:
@@ -101,7 +104,7 @@ def make_plan(
     training = _training(form, policy, rounds)
     fewest = len(clients) == policy.smallest_cohort
     private, others = training is not None, len(clients) - 1
-    told = warnings(planner.items, data, private=private, fewest=fewest, others=others)
+    told = warnings(planner.items, data, policy, private=private, fewest=fewest, others=others)
     return Plan(
         algorithm=algorithm.name,
         form=form.name,

@@ -34,6 +34,8 @@ from protocols.guards import (
     find,
 )
 from protocols.messages import Message
+from protocols.mix_guards import Mix
+from protocols.mix_layout import mixed_fields
 from protocols.strict import Strict, nearest, problems, read_yaml
 from protocols.training import Training
 
@@ -75,8 +77,8 @@ class PrivacyPolicy(Strict):
             raise ValueError("noise needs a budget: what all runs together may spend (O20)")
         for disclosure, chain in self.rules.items():
             guard = evaluated(chain)
-            if guard is not None and self.budget is not None:
-                raise ValueError(f"{disclosure} cannot be noised, and there is a budget (O16)")
+            if (guard is not None or find(chain, "mix")) and self.budget is not None:
+                raise ValueError(f"{disclosure} cannot be accounted, and there is a budget (O16)")
             if isinstance(guard, Weigh) and guard.top is not None and guard.top <= self.others:
                 raise ValueError(f"top: more than the {self.others} others of minimum_cohort")
         return self
@@ -192,6 +194,8 @@ class PrivacyPolicy(Strict):
             chain = self.rules.get(kind.disclosure, ())
             if evaluated(chain) is not None and (objection := self._not_computed(kind, form.top)):
                 return objection
+            if kind.disclosure is Disclosure.MIXED:
+                mixed_fields(kind)  # raises for a message that cannot be mixed
             noised = find(chain, "noise")
             if noised and any(field.wire == "u8" for field in kind.fields):
                 return f"message {kind.__name__} holds exact counts, which its noise cannot cover"
@@ -199,8 +203,8 @@ class PrivacyPolicy(Strict):
             for kinds in (exchange.back, exchange.given):
                 said = [kind.disclosure for kind in kinds]
                 for disclosure in dict.fromkeys(said):
-                    protected = evaluated(self.rules.get(disclosure, ())) is not None
-                    if protected and said.count(disclosure) > 1:
+                    one = evaluated(self.rules.get(disclosure, ())) is not None
+                    if (one or disclosure is Disclosure.MIXED) and said.count(disclosure) > 1:
                         return f"{exchange.name} holds two {disclosure} messages; one is possible"
         return self._not_private(form) if self.training is not None else None
 
@@ -229,6 +233,8 @@ class PrivacyPolicy(Strict):
                     continue
                 if not form.by_gradients:
                     return f"message {kind.__name__} may say more than noised gradients do"
+                if kind.disclosure is Disclosure.MIXED:
+                    return f"message {kind.__name__} is mixed from records, which no noise hides"
                 if any(field.wire == "u8" or field.scale for field in kind.fields):
                     return f"message {kind.__name__} tells how many records train"
         return None
@@ -284,11 +290,16 @@ _EVALUATED: dict[Disclosure, tuple[Guard, ...]] = {
     Disclosure.WEIGHTED_SUM: (Clip(bound=4.0), Quantise(bits=15), Weigh(), Seal()),
     Disclosure.SIMILARITY: (Normalise(), Cosine(), Seal()),
 }
+_MIXED: tuple[Guard, ...] = (Clip(norm="l2", bound=16.0), Mix(), Seal())
 
 
-def _preset(name: str, chain: tuple[Guard, ...], **more: Any) -> PrivacyPolicy:
+def _preset(
+    name: str, chain: tuple[Guard, ...], *, mixed: bool = True, **more: Any
+) -> PrivacyPolicy:
     noised = find(chain, "noise") is not None  # cosines and combinations have no noise (O16)
     rules = {Disclosure.SUM: chain, **({} if noised else _EVALUATED), **_CONTROL}
+    if mixed:
+        rules[Disclosure.MIXED] = _MIXED
     return PrivacyPolicy(name=name, rules=rules, **{"capture": Capture(), **more})
 
 
@@ -296,9 +307,12 @@ PRESETS: dict[str, PrivacyPolicy] = {
     "pilot": _preset("pilot", _HE),
     "he": _preset("he", _HE),
     "masks": _preset("masks", (*_INTEGERS, Mask(), Seal())),
-    "strict": _preset("strict", (*_INTEGERS, Mask(), Seal()), capture=None),
+    # strict: what is computed from many clients together, and no mixture of one client's records.
+    "strict": _preset("strict", (*_INTEGERS, Mask(), Seal()), mixed=False, capture=None),
     "ckks": _preset("ckks", (*_INTEGERS, Mask(), Ckks(), Seal())),
-    "calibrated": _preset("calibrated", _NOISED, budget=Budget(epsilon=10.0, delta=1e-5)),
+    "calibrated": _preset(
+        "calibrated", _NOISED, mixed=False, budget=Budget(epsilon=10.0, delta=1e-5)
+    ),
     "unsafe_plaintext": PrivacyPolicy(
         name="unsafe_plaintext",
         capture=Capture(),

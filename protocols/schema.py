@@ -6,19 +6,23 @@ from collections.abc import Mapping
 
 from protocols.errors import NotInPlan
 from protocols.messages import Message
+from protocols.mix_layout import MixLayout
 from protocols.plan import FieldPlan, MessagePlan
 from protocols.sums import SumLayout
 
+Layout = SumLayout | MixLayout
+"""Where fields stand on a grid, whose bounds and steps a plan prints."""
+
 
 def message_plan(
-    kind: type[Message], dims: Mapping[str, int], layout: SumLayout | None = None
+    kind: type[Message], dims: Mapping[str, int], layout: Layout | None = None
 ) -> MessagePlan:
     """Return a message type with the sizes that `dims` gives it.
 
     Args:
         kind: the message type.
         dims: sizes of named dimensions.
-        layout: for SUM messages, the integer layout, whose bounds and steps are printed.
+        layout: for messages on a grid, the layout whose bounds and steps are printed.
     """
     grids = {}
     if layout is not None:
@@ -46,7 +50,7 @@ def check_schema(
     kind: type[Message],
     planned: MessagePlan,
     dims: Mapping[str, int],
-    layout: SumLayout | None = None,
+    layout: Layout | None = None,
 ) -> None:
     """Raise NotInPlan unless `kind` has exactly the planned fields, bounds and steps included."""
     if message_plan(kind, dims, layout) != planned:

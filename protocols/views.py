@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -41,6 +41,24 @@ class TotalView(_View):
 
     def _answer(self, **options: Any) -> Message:
         return self._total
+
+
+class EachView(_View):
+    """MIXED: each client's mixtures, ordered by content, so that the order tells no sender.
+
+    Args:
+        bodies: what every client sent.
+        read: returns the message of a body.
+    """
+
+    verb = "each"
+
+    def __init__(self, bodies: Iterable[bytes], read: Callable[[bytes], Message]) -> None:
+        ordered = sorted(bodies, key=lambda body: hashlib.sha256(body).digest())
+        self._messages = tuple(read(body) for body in ordered)
+
+    def _answer(self, **options: Any) -> tuple[Message, ...]:
+        return self._messages
 
 
 class HandedView(_View):
@@ -216,6 +234,7 @@ _VERBS = {
 __all__ = [
     "ClearView",
     "CosinesView",
+    "EachView",
     "HandedView",
     "Mixture",
     "TotalView",

@@ -11,7 +11,7 @@ from typing import Any, get_type_hints
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 
 import algorithms
-from algorithms.tasks import Task
+from algorithms.tasks import Kind, Task
 from protocols.forms import Algorithm
 from protocols.strict import nearest
 from secure_fgl.errors import UsageError
@@ -38,6 +38,17 @@ def algorithm_options(name: str) -> tuple[str, ...]:
     """Return the names of an algorithm's own options."""
     parameters = inspect.signature(_module(name).ALGORITHM).parameters.values()
     return tuple(p.name for p in parameters if p.kind is p.KEYWORD_ONLY and p.name != "epochs")
+
+
+def preferred_model(name: str) -> Mapping[Kind, str]:
+    """Return the models that an algorithm takes where none is named, by kind of task.
+
+    Its file says so in ``MODELS``; an unknown algorithm prefers none.
+    """
+    if name not in algorithm_names():
+        return {}
+    found: Mapping[Kind, str] = getattr(_module(name), "MODELS", {})
+    return found
 
 
 def build_algorithm(

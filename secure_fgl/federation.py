@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -18,11 +19,12 @@ from protocols.plan import DataPlan, Plan, drift
 from protocols.planning import make_plan
 from protocols.policy import PrivacyPolicy
 from protocols.strict import nearest
-from secure_fgl.catalogue import build_algorithm
+from secure_fgl.catalogue import build_algorithm, preferred_model
 from secure_fgl.config import OWN, Config, own_root
 from secure_fgl.data import (
     Dataset,
     check_partition,
+    gives_test,
     makes_split,
     partition_names,
     shape_of,
@@ -106,13 +108,14 @@ class Federation:
 
                 return load_spec(own_root(data.root)).data_spec(clients)
             shape = None if self._whole is None else shape_of(self._whole)
-            return spec_of(
+            spec = spec_of(
                 data.name,
                 clients=clients,
                 train_share=1.0 if makes_split(data.partition.name) else data.split[0],
                 options=data.options,
                 shape=shape,
             )
+            return replace(spec, common=gives_test(data.partition.name))
         except (OSError, ValueError) as error:
             raise UsageError(str(error)) from error
 
@@ -123,7 +126,8 @@ class Federation:
             raise UsageError(
                 f"There is no partition {shared!r}.", fix=nearest(shared, list(partition_names()))
             )
-        task = build_task(self._spec(), self.config.model)
+        name = self.config.algorithm.name
+        task = build_task(self._spec(), self.config.model, preferred=preferred_model(name))
         if self.config.data.name != OWN or self._whole is not None:
             try:
                 check_partition(shared, task.spec.task, self.config.data.partition.options)

@@ -5,7 +5,7 @@ A fourth kind is one more entry of `_KINDS`, beside its file in `algorithms/task
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, cast
 
 import numpy as np
@@ -33,21 +33,30 @@ _KINDS: dict[Kind, _Kind] = {
 }
 
 
-def build_task(spec: DataSpec, settings: ModelConfig) -> Task:
+def build_task(
+    spec: DataSpec, settings: ModelConfig, *, preferred: Mapping[Kind, str] | None = None
+) -> Task:
     """Return the task for data of this kind.
+
+    Args:
+        spec: what is known of the data in public.
+        settings: the model and its optimiser.
+        preferred: models that the algorithm takes where the settings name none, by kind.
 
     Raises:
         UsageError: no such model for this kind of task, or an option is out of range.
     """
     options = {k: v for k, v in settings.model_dump(exclude={"options"}).items() if v is not None}
-    options["model"] = options.pop("name", _KINDS[spec.task].model)
+    usual = {**{kind: facts.model for kind, facts in _KINDS.items()}, **(preferred or {})}
+    options["model"] = options.pop("name", usual[spec.task])
     try:
-        return cast(Task, _class(spec.task)(spec, **options, **settings.options))
+        return cast(Task, _class(spec.task, options["model"])(spec, **options, **settings.options))
     except TypeError as error:
         raise UsageError(
             f"The {spec.task} task does not take one of these model options: "
             f"{', '.join(sorted(settings.options)) or '-'}.",
-            fix="ratings take inputs: constant or degree; other tasks take none",
+            fix="ratings take inputs: constant or degree; ego models take fan_out: 6; other tasks "
+            "take none",
         ) from error
     except ValueError as error:
         raise UsageError(str(error)) from error
@@ -85,9 +94,15 @@ def masks_of(whole: Dataset, parts: Sequence[Part], kind: Kind) -> Masks:
     return Masks(train & ~val & ~test, val & ~test, test)
 
 
-def _class(kind: Kind) -> Any:
+def _class(kind: Kind, model: str) -> Any:
     # Imported here: each of them loads torch, and most runs need one.
     if kind == "node":
+        from algorithms.nn import on_egos
+
+        if on_egos(model):
+            from algorithms.tasks.ego import EgoTask
+
+            return EgoTask
         from algorithms.tasks.node import NodeTask
 
         return NodeTask

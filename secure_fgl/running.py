@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from algorithms.evaluation import Tracked, closing, evaluated
+from algorithms.evaluation import Tracked, closing, evaluated, released
 from algorithms.site import Site
 from algorithms.tasks import Task
 from crypto.he import Scheme
@@ -19,7 +19,7 @@ from protocols.disclosures import Disclosure
 from protocols.errors import RemoteProtocolError, RoundLost
 from protocols.forms import Algorithm, Form
 from protocols.ledger import Store
-from protocols.messages import Array, Message
+from protocols.messages import Array
 from protocols.plan import Plan
 from protocols.policy import PrivacyPolicy
 from secure_fgl.budgets import BudgetStore
@@ -330,8 +330,8 @@ class Preparation:
         result["verdict"] = run.verify().verdict
         bystander = Bystander(self.task, self.sites, self.whole, self.config)
         seen = bystander.references()
-        if not tracked.scores and isinstance(tracked.state, Message):
-            seen["released_model"] = bystander.look(self.algorithm, tracked.state)
+        if not tracked.scores and (model := released(tracked.state)) is not None:
+            seen["released_model"] = bystander.look(self.algorithm, model)
         result["references"] = seen
         folder.document("result.json", result)
         run.report(FORMATS)
@@ -339,7 +339,8 @@ class Preparation:
 
 
 def _arrays(state: Any) -> dict[str, Array]:
-    if not isinstance(state, Message):
+    model = released(state)
+    if model is None:
         return {}
-    real = [f.name for f in state.fields if f.wire in ("f4", "f8")]
-    return {name: np.asarray(getattr(state, name)) for name in real}
+    real = [f.name for f in model.fields if f.wire in ("f4", "f8")]
+    return {name: np.asarray(getattr(model, name)) for name in real}

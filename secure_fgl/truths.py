@@ -43,7 +43,7 @@ def _of_nodes(data: Any, spec: DataSpec, hops: int) -> Truth:
     ones = np.ones(edges.shape[1], dtype=np.int64)
     links = sp.coo_matrix((ones, (edges[0], edges[1])), shape=(nodes, nodes)).tocsr()
     links = links + links.T
-    reached = train.copy()
+    reached = train | data.common.numpy()  # what all were given is nobody's secret
     for _ in range(hops):
         reached = reached | (links @ reached.astype(np.int64) > 0)
     members, outsiders = _rows(data.x, train), _rows(data.x, ~reached)

@@ -7,7 +7,8 @@ A model's file is called like the model and offers
 * for nodes, `build(features, classes, hidden, layers, dropout) -> GraphModel`, whose parameters
   are uninitialised: the task writes every one of them from a flat vector before use. Graph models
   (`algorithms.nn._graphs`) take batches of graphs instead; rating models (`algorithms.nn._ratings`)
-  are built from the numbers of users and items.
+  are built from the numbers of users and items;
+* for nodes, `EGOS = True` if `build` gives an `algorithms.nn._egos.EgoNet`, trained on ego-graphs.
 
 Parameters are ordered as the module registers them, layer by layer, weights (in, out) before the
 bias. This order is the meaning of the flat vectors that travel.
@@ -18,15 +19,15 @@ from __future__ import annotations
 import difflib
 import pkgutil
 from importlib import import_module
-from typing import Literal, Protocol, cast
+from typing import Protocol, cast
 
 import torch
 from torch import Tensor
 
-from algorithms.nn._sparse import Features, Propagation
+from algorithms.nn._sparse import Features, Propagation, Weighing
 from algorithms.tasks import Kind
 
-__all__ = ["GraphModel", "ModelFile", "head", "model", "model_names"]
+__all__ = ["GraphModel", "ModelFile", "head", "model", "model_names", "on_egos"]
 
 
 class GraphModel(torch.nn.Module):
@@ -44,12 +45,17 @@ class ModelFile(Protocol):
 
     NAME: str
     TASK: Kind
-    PROPAGATION: Literal["symmetric", "mean"]
+    PROPAGATION: Weighing
 
     def build(
         self, features: int, classes: int, hidden: int, layers: int, dropout: float
     ) -> GraphModel:
         """An uninitialised model."""
+
+
+def on_egos(name: str) -> bool:
+    """Tell whether a node model is trained on ego-graphs; False for an unknown name."""
+    return name in model_names("node") and bool(getattr(_file(name), "EGOS", False))
 
 
 def head(module: torch.nn.Module) -> list[torch.nn.Parameter]:

@@ -11,11 +11,21 @@ import warnings
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 import scipy.sparse as sp
 import torch
 from torch import Tensor
 
-__all__ = ["Features", "Propagation", "Sparse", "Weighing", "dropout", "product", "propagation"]
+__all__ = [
+    "Features",
+    "Propagation",
+    "Sparse",
+    "Weighing",
+    "dropout",
+    "product",
+    "propagation",
+    "rows",
+]
 
 
 class Sparse(NamedTuple):
@@ -42,7 +52,7 @@ Features = Tensor | Sparse
 Propagation = Sparse
 """Message-passing matrix P, shape (N, N): row i weighs what node i receives."""
 
-Weighing = Literal["symmetric", "mean", "sum"]
+Weighing = Literal["symmetric", "mean", "mean_or_self", "sum"]
 """How neighbours are weighed, see `propagation`."""
 
 
@@ -74,6 +84,18 @@ class _Product(torch.autograd.Function):
         return None, None, transpose @ grads[0]
 
 
+def rows(features: Features, wanted: npt.NDArray[np.int64]) -> Features:
+    """Return some rows of the features, (n, F), in the order they are asked for."""
+    if not isinstance(features, Sparse):
+        return features[torch.from_numpy(wanted)]
+    parts = (features.matrix.values(), features.matrix.col_indices())
+    values, columns = (part.numpy() for part in parts)
+    starts = features.matrix.crow_indices().numpy()
+    nodes, wide = features.matrix.shape
+    whole = sp.csr_array((values, columns, starts), shape=(nodes, wide))
+    return Sparse.of(whole[wanted])
+
+
 def product(left: Features, right: Tensor) -> Tensor:
     """`left @ right`, dense (n, k), differentiable in `right`; a sparse `left` is constant."""
     if isinstance(left, Sparse):
@@ -103,7 +125,9 @@ def propagation(edges: Tensor, nodes: int, kind: Weighing) -> Propagation:
         nodes: N.
         kind: "symmetric" is D^-1/2 (A + I) D^-1/2 with D the degrees of A + I (Kipf and Welling,
             ICLR 2017, eq. 2); "mean" is D^-1 A, zero rows for isolated nodes (Hamilton et al.,
-            NeurIPS 2017, the mean aggregator); "sum" is A (Xu et al., ICLR 2019, GIN).
+            NeurIPS 2017, the mean aggregator); "mean_or_self" is the same with a one on the
+            diagonal for isolated nodes, which so hear themselves; "sum" is A (Xu et al., ICLR 2019,
+            GIN).
     """
     # Imported here: torch_geometric costs more than a second and a plan does not need it.
     from torch_geometric.nn.conv.gcn_conv import gcn_norm
@@ -112,8 +136,12 @@ def propagation(edges: Tensor, nodes: int, kind: Weighing) -> Propagation:
     both = to_undirected(edges, num_nodes=nodes)
     if kind == "symmetric":
         both, weight = gcn_norm(both, num_nodes=nodes, dtype=torch.float32)
-    elif kind == "mean":
-        weight = 1.0 / degree(both[0], nodes, dtype=torch.float32)[both[0]]
+    elif kind in ("mean", "mean_or_self"):
+        degrees = degree(both[0], nodes, dtype=torch.float32)
+        if kind == "mean_or_self":
+            alone = torch.nonzero(degrees == 0).T
+            both, degrees = torch.cat([both, alone.repeat(2, 1)], dim=1), degrees.clamp(min=1.0)
+        weight = 1.0 / degrees[both[0]]
     else:
         weight = torch.ones(both.shape[1])
     rows, columns = both.numpy()

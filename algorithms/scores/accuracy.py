@@ -28,9 +28,9 @@ class Score(SumMessage):
 class Accuracy:
     """Pooled accuracy, and the unweighted mean of the clients' test accuracies."""
 
-    kind = Score
+    kind: type[Score] = Score
     dims: dict[str, int] = {}  # noqa: RUF012 - a protocol's attribute, never written to
-    names = ("test_accuracy", "val_accuracy", "test_accuracy_client_mean")
+    names: tuple[str, ...] = ("test_accuracy", "val_accuracy", "test_accuracy_client_mean")
 
     def count(
         self,

@@ -58,6 +58,7 @@ class DataSpec:
         multilabel: whether every class is a yes-or-no question of its own, possibly unanswered.
         users, items: how many a rating task knows at most; else 0.
         lowest, highest: the scale of ratings; else 0.
+        common: whether every site was also given one and the same test graph.
 
     Raises:
         ValueError: a size is out of range, or `records` is not a power of two.
@@ -75,6 +76,7 @@ class DataSpec:
     items: int = 0
     lowest: float = 0.0
     highest: float = 0.0
+    common: bool = False
 
     def __post_init__(self) -> None:
         if self.task not in get_args(Kind):

@@ -103,6 +103,9 @@ class FlatTask(ABC):
     def _check(self, data: Any) -> None:
         """Raise ValueError unless a site's data fits the model."""
 
+    def _ready(self, site: Site) -> None:  # noqa: B027 - most tasks need nothing more
+        """Make ready at the site what outputs are computed from beside its data."""
+
     @abstractmethod
     def _records(self, data: Any) -> Numbers:
         """Return the numbers of the training records, ascending."""
@@ -334,6 +337,7 @@ class FlatTask(ABC):
                 f"{weights.dtype} of shape {weights.shape}; both ends need the same model options"
             )
         self._check(site.data)
+        self._ready(site)
         module = self._build()
         # A copy in torch's aligned memory: the caller's array stays as it was, and equal weights
         # give equal bits wherever numpy had put them.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, Literal
 
 import torch
@@ -9,7 +10,15 @@ from torch import Tensor
 
 from algorithms.site import Site
 
-__all__ = ["OPTIMISERS", "Optimiser", "optimiser", "recall", "remember"]
+__all__ = [
+    "OPTIMISERS",
+    "Optimiser",
+    "moments",
+    "optimiser",
+    "recall",
+    "remember",
+    "restore",
+]
 
 Optimiser = Literal["adamw", "adam", "sgd"]
 
@@ -21,21 +30,27 @@ OPTIMISERS: dict[str, Any] = {
 
 
 def optimiser(
-    name: str, parameters: list[torch.nn.Parameter], lr: float, weight_decay: float
+    name: str,
+    parameters: list[torch.nn.Parameter],
+    lr: float,
+    weight_decay: float,
+    *,
+    fused: bool = False,
 ) -> torch.optim.Optimizer:
-    """Return a new optimiser.
+    """Return a new optimiser; a `fused` one takes a third of the time on millions of parameters.
 
     Decay is decoupled by default: with L2 inside the gradient, Adam's steps move every weight that
     the loss does not touch (the rare words) by a full lr, however small the decay.
     """
     kind = OPTIMISERS[name]
-    found: torch.optim.Optimizer = kind(parameters, lr=lr, weight_decay=weight_decay, foreach=False)
+    how = {"fused": True} if fused else {"foreach": False}
+    found: torch.optim.Optimizer = kind(parameters, lr=lr, weight_decay=weight_decay, **how)
     return found
 
 
-def remember(steps: torch.optim.Optimizer, site: Site) -> None:
-    """Keep what an optimiser remembers at its site, by place and name; SGD remembers nothing."""
-    site.memory["moments"] = {
+def moments(steps: torch.optim.Optimizer) -> dict[str, Any]:
+    """Return what an optimiser remembers as arrays, by place and name; SGD remembers nothing."""
+    return {
         f"{place}.{name}": value.detach().numpy()
         for place, facts in steps.state_dict()["state"].items()
         for name, value in facts.items()
@@ -43,11 +58,21 @@ def remember(steps: torch.optim.Optimizer, site: Site) -> None:
     }
 
 
-def recall(steps: torch.optim.Optimizer, site: Site) -> None:
-    """Let an optimiser of the same parameters remember what was kept at a site, if anything was."""
+def restore(steps: torch.optim.Optimizer, kept: Mapping[str, Any]) -> None:
+    """Let an optimiser of the same parameters remember these `moments`, if there are any."""
     state: dict[int, dict[str, Tensor]] = {}
-    for key, value in site.memory.get("moments", {}).items():
+    for key, value in kept.items():
         place, name = key.split(".")
         state.setdefault(int(place), {})[name] = torch.tensor(value)
     if state:
         steps.load_state_dict({**steps.state_dict(), "state": state})
+
+
+def remember(steps: torch.optim.Optimizer, site: Site) -> None:
+    """Keep what an optimiser remembers at its site."""
+    site.memory["moments"] = moments(steps)
+
+
+def recall(steps: torch.optim.Optimizer, site: Site) -> None:
+    """Let an optimiser of the same parameters remember what was kept at a site, if anything was."""
+    restore(steps, site.memory.get("moments", {}))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any, Literal, Protocol
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -12,8 +12,9 @@ import torch
 from torch import Tensor
 
 from algorithms import nn
-from algorithms.nn._sparse import Features, Propagation, Sparse, propagation
-from algorithms.scores.accuracy import SCORING, Score
+from algorithms.nn._sparse import Features, Propagation, Sparse, Weighing, propagation
+from algorithms.scores.accuracy import SCORING, Accuracy, Score
+from algorithms.scores.common import COMMON, CommonAccuracy
 from algorithms.site import Site
 from algorithms.tasks import DataSpec, Fitted, Predictions, Split, Weights, _masked, _optimisers
 from algorithms.tasks._flat import FlatTask, Numbers, Optimiser
@@ -46,6 +47,9 @@ class NodeData:
         x: features (N, F), dense tensor or `Sparse`.
         y: int64 (N,), -1 for no label.
         train, val, test: bool (N,), disjoint, never on an unlabelled node.
+        common: bool (N,), nodes of a test graph that all clients were given: a component apart, in
+            no split. A model is scored on it and sees it nowhere else.
+        kept: what a task computes from all this and keeps for later.
     """
 
     edges: Tensor
@@ -54,25 +58,40 @@ class NodeData:
     train: Tensor
     val: Tensor
     test: Tensor
+    common: Tensor
+    kept: dict[str, Any] = field(default_factory=dict)
     _propagation: dict[str, Propagation] = field(default_factory=dict)
 
     @classmethod
     def from_graph(cls, graph: GraphLike) -> NodeData:
         """From numpy and scipy arrays, which are copied.
 
+        A graph may have an attribute `common`, a graph of its own whose nodes all clients were
+        given as a test; it is laid beside the client's, without an edge between.
+
         Raises:
             ValueError: shapes disagree, an edge points outside the graph, masks overlap, or a
                 mask holds an unlabelled node.
         """
-        _check(graph)
+        graphs = [graph]
+        if (beside := getattr(graph, "common", None)) is not None:
+            graphs.append(beside)
+        for one in graphs:
+            _check(one)
+        sizes = [len(one.y) for one in graphs]
+        before = np.cumsum([0, *sizes[:-1]])
         sparse = sp.issparse(graph.x)
+        x = (sp.vstack if sparse else np.vstack)([one.x for one in graphs])
+        edges = [np.asarray(one.edges) + shift for one, shift in zip(graphs, before, strict=True)]
+        own = np.arange(sum(sizes)) < sizes[0]
         return cls(
-            edges=torch.from_numpy(np.array(graph.edges, dtype=np.int64)),
-            x=Sparse.of(graph.x) if sparse else torch.tensor(graph.x, dtype=torch.float32),
-            y=torch.from_numpy(np.array(graph.y, dtype=np.int64)),
-            train=torch.from_numpy(np.array(graph.train, dtype=bool)),
-            val=torch.from_numpy(np.array(graph.val, dtype=bool)),
-            test=torch.from_numpy(np.array(graph.test, dtype=bool)),
+            edges=torch.from_numpy(np.hstack(edges).astype(np.int64)),
+            x=Sparse.of(sp.csr_array(x)) if sparse else torch.tensor(x, dtype=torch.float32),
+            y=torch.from_numpy(np.concatenate([one.y for one in graphs]).astype(np.int64)),
+            train=_mask(graph.train, own),
+            val=_mask(graph.val, own),
+            test=_mask(graph.test, own),
+            common=torch.from_numpy(~own),
         )
 
     @property
@@ -90,7 +109,7 @@ class NodeData:
         """Number of input features, F."""
         return int((self.x.matrix if isinstance(self.x, Sparse) else self.x).shape[1])
 
-    def propagation(self, kind: Literal["symmetric", "mean"]) -> Propagation:
+    def propagation(self, kind: Weighing) -> Propagation:
         """The propagation matrix of this kind, made once."""
         if kind not in self._propagation:
             self._propagation[kind] = propagation(self.edges, self.nodes, kind)
@@ -98,6 +117,13 @@ class NodeData:
 
     def __repr__(self) -> str:
         return "<NodeData>"
+
+
+def _mask(of: Any, own: npt.NDArray[np.bool_]) -> Tensor:
+    """Return the client's mask as one over all nodes, False beside its own."""
+    whole = np.zeros(len(own), dtype=bool)
+    whole[own] = of
+    return torch.from_numpy(whole)
 
 
 def _check(graph: GraphLike) -> None:
@@ -143,8 +169,6 @@ class NodeTask(FlatTask):
         ValueError: the data is not a node task, the model is unknown or an option is out of range.
     """
 
-    scoring = SCORING
-
     def __init__(  # noqa: PLR0913 - a model's settings, all by name
         self,
         spec: DataSpec,
@@ -166,6 +190,7 @@ class NodeTask(FlatTask):
                 "a model option is out of range; needed are hidden >= 1, layers >= 1, "
                 "0 <= dropout < 1"
             )
+        self.scoring: Accuracy = COMMON if spec.common else SCORING
         self._file = nn.model(model, "node")
         self._shape = (spec.features, spec.classes, hidden, layers, dropout)
         super().__init__(
@@ -178,7 +203,7 @@ class NodeTask(FlatTask):
         )
 
     def score(self, predictions: Predictions, site: Site) -> Score:
-        """Correct and all nodes of the validation and the test split.
+        """Correct and all nodes of the validation and the test split, and of the common test.
 
         Raises:
             ValueError: there is not one prediction a node and class.
@@ -189,7 +214,10 @@ class NodeTask(FlatTask):
                 "predictions must have one row a node and one column a class; "
                 "score what `predict` returned for the same site"
             )
-        return SCORING.count(predictions, data.y.numpy(), data.val.numpy(), data.test.numpy())
+        y, own = data.y.numpy(), (data.val.numpy(), data.test.numpy())
+        if isinstance(self.scoring, CommonAccuracy):
+            return self.scoring.common(predictions, y, own, data.common.numpy())
+        return self.scoring.count(predictions, y, *own)
 
     @property
     def width(self) -> int:
@@ -282,6 +310,17 @@ class NodeTask(FlatTask):
         draws: torch.Generator,
         training: bool,
     ) -> Tensor:
+        return self._on_graph(module, data, records, draws, training)
+
+    def _on_graph(
+        self,
+        module: torch.nn.Module,
+        data: NodeData,
+        records: Numbers | None,
+        draws: torch.Generator,
+        training: bool,
+    ) -> Tensor:
+        """Return logits of records whose model sees the whole graph."""
         matrix = data.propagation(self._file.PROPAGATION)
         logits: Tensor = module(data.x, matrix, draws, training)
         return logits if records is None else logits[torch.from_numpy(records)]

@@ -110,7 +110,13 @@ def payloads_of(item: Item, policy: PrivacyPolicy) -> tuple[str, ...]:
     found = _OTHERS[item.disclosure]
     if item.sender == Role.CLIENT and not _forms(item):
         found = _ALONE.get(found, found)
-    return (found, *_forms(item))
+    labels = ("P11",) if found == "P10" and _two_fields(item) else ()
+    return (found, *labels, *_forms(item))
+
+
+def _two_fields(item: Item) -> bool:
+    """Tell whether mixtures come with labels."""
+    return any(len(message.fields) > 1 for message in item.messages)
 
 
 def _sum(item: Item, policy: PrivacyPolicy) -> tuple[str, ...]:

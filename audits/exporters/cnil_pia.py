@@ -38,6 +38,12 @@ MEASURES = {
         "Models are weighed encrypted; each client opens its own combination alone, and every "
         "combination rests on enough others.",
     ),
+    "mix": (
+        "Mixed records",
+        "Records leave only inside means over several of them, in groups that are drawn once and "
+        "kept secret.",
+    ),
+    "blur": ("Noise on mixtures", "Noise is added to every mixture, without a formal guarantee."),
     "ckks": ("Encrypted sums", "Parts are added up encrypted; only totals are opened."),
     "seal": ("Sealed envelopes", "Each message is encrypted to the one party that it is for."),
     "sign": ("Signed envelopes", "Each message is signed by its sender and bound to run and plan."),

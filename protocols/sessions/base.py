@@ -25,6 +25,7 @@ from protocols.gateway import Gateway
 from protocols.inbox import Inbox, Letter
 from protocols.ledger import Ledger
 from protocols.messages import Message
+from protocols.mix_groups import Numbers
 from protocols.papers import Papers, Where
 from protocols.rounds import Reply
 from protocols.sessions.table import Event, State, advance
@@ -54,8 +55,15 @@ class Answers(Protocol):
     def before(self, given: Sequence[Message]) -> bytes:
         """Return what an answer will rest on; to be called before the site changes."""
 
-    def sent(self, name: str, where: Where, before: bytes, envelopes: Sequence[bytes]) -> None:
-        """Keep an answer."""
+    def sent(
+        self,
+        name: str,
+        where: Where,
+        before: bytes,
+        envelopes: Sequence[bytes],
+        groups: Numbers | None,
+    ) -> None:
+        """Keep an answer, and who was mixed with whom."""
 
     def came(self, name: str, where: Where, reply: Reply) -> None:
         """Keep what an Ask brought back."""

@@ -154,7 +154,8 @@ class ClientSession(HoldingSession):
             return [self.send(f"{exchange.name}.ack", [Acknowledgement()], sender, where)]
         parcels = self._send_each(exchange.name, messages, sender, where)
         if recorder is not None:
-            recorder.sent(exchange.name, where, before, [parcel.data for parcel in parcels])
+            envelopes = [parcel.data for parcel in parcels]
+            recorder.sent(exchange.name, where, before, envelopes, self._gateway.groups)
         return parcels
 
     def _take_leave(self, letter: Letter) -> list[Parcel]:

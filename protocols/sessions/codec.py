@@ -30,6 +30,7 @@ from protocols.groups import Group, Slot
 from protocols.heads import Spoken
 from protocols.inbox import Inbox
 from protocols.messages import Message
+from protocols.mixing import Mixer
 from protocols.pairs import Pairs
 from protocols.papers import Where
 from protocols.roster import Identity, Role, Roster
@@ -44,6 +45,7 @@ from protocols.uploads import Upload
 from protocols.views import (
     ClearView,
     CosinesView,
+    EachView,
     HandedView,
     Mixture,
     TotalView,
@@ -53,8 +55,8 @@ from protocols.views import (
 _OBJECTS: dict[str, type[Any]] = {
     kind.__name__: kind
     for kind in (
-        *(ClearView, Collection, CosinesView, Evaluation, Gateway, Group, HandedView, Held),
-        *(Inbox, Kept, Mixture, Parcel, Reply, Sealed, Setup, Slot, Spoken, TotalView),
+        *(ClearView, Collection, CosinesView, EachView, Evaluation, Gateway, Group, HandedView),
+        *(Held, Inbox, Kept, Mixer, Mixture, Parcel, Reply, Sealed, Setup, Slot, Spoken, TotalView),
         *(Unmasking, Upload, Uploads, WeighedView, Where),
     )
 }

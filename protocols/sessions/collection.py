@@ -19,6 +19,7 @@ from protocols.forms import Exchange
 from protocols.guards import Weigh, encryption, evaluated, find
 from protocols.inbox import Letter
 from protocols.messages import Message, Vector
+from protocols.mix_layout import MixLayout
 from protocols.papers import Papers, Where
 from protocols.planner import sum_layout, sum_ring
 from protocols.ring import Ring
@@ -26,7 +27,7 @@ from protocols.rounds import Reply, View
 from protocols.sums import SumLayout
 from protocols.unmasking import Keys
 from protocols.uploads import Upload, check_upload, split_upload
-from protocols.views import ClearView, CosinesView, HandedView, TotalView, WeighedView
+from protocols.views import ClearView, CosinesView, EachView, HandedView, TotalView, WeighedView
 
 
 @dataclass(frozen=True)
@@ -275,6 +276,9 @@ class Collection:
         bodies, dims = self._bodies(kind.disclosure), self.dims(self._item(kind.disclosure))
         if kind.disclosure is Disclosure.SEALED:
             return self._handed(kind, kinds, bodies, dims)
+        if kind.disclosure is Disclosure.MIXED:
+            chain = self._papers.policy.chain(kind.disclosure)
+            return EachView(bodies.values(), MixLayout(kind, chain, dims).decode)
         place = kinds.index(kind)
         sent = {member: decode(kinds, body, dims)[place] for member, body in bodies.items()}
         return ClearView(kind, sent, dims)

@@ -10,6 +10,7 @@ from protocols.capture import captured_rounds, of_piece, piece
 from protocols.errors import LedgerError
 from protocols.forms import Exchange, Form
 from protocols.messages import Message
+from protocols.mix_groups import Numbers
 from protocols.papers import Papers, Where
 from protocols.rounds import Reply
 from protocols.sessions.codec import StateCodec
@@ -25,6 +26,7 @@ class Captured:
         given: what the client was given.
         memory, draws: of its site before it answered.
         sent: the envelopes that left.
+        groups: who was mixed with whom, (members,); None where nothing was.
     """
 
     exchange: str
@@ -34,6 +36,7 @@ class Captured:
     memory: dict[str, Any] = field(repr=False)
     draws: dict[str, int] = field(repr=False)
     sent: tuple[bytes, ...] = field(repr=False)
+    groups: Numbers | None = field(default=None, repr=False)
 
 
 class Recorder:
@@ -64,9 +67,16 @@ class Recorder:
         held = {"draws": self._site.draws, "given": tuple(given), "memory": self._site.memory}
         return self._codec.pack(held)
 
-    def sent(self, name: str, where: Where, before: bytes, envelopes: Sequence[bytes]) -> None:
+    def sent(
+        self,
+        name: str,
+        where: Where,
+        before: bytes,
+        envelopes: Sequence[bytes],
+        groups: Numbers | None = None,
+    ) -> None:
         """Keep an answer; raises LedgerError if it cannot be written, then nothing may leave."""
-        content = {"before": before, "sent": tuple(envelopes)}
+        content = {"before": before, "groups": groups, "sent": tuple(envelopes)}
         self._safe.put(piece(name, where.round, where.exchange), self._codec.pack(content))
 
     def came(self, name: str, where: Where, reply: Reply) -> None:
@@ -79,7 +89,8 @@ class Recorder:
         for name, round, number in self._pieces():
             content = self._read(name, round, number)
             held = self._codec.unpack(content["before"])
-            found.append(Captured(name, round, number, **held, sent=content["sent"]))
+            more = {"sent": content["sent"], "groups": content["groups"]}
+            found.append(Captured(name, round, number, **held, **more))
         return found
 
     def replies(self) -> dict[int, Reply]:

@@ -28,6 +28,7 @@ from secure_fgl.data.records import (
 )
 from secure_fgl.data.sharing import (
     check_partition,
+    gives_test,
     induce,
     makes_split,
     partition,
@@ -48,6 +49,7 @@ __all__ = [
     "Ratings",
     "check_partition",
     "dataset_names",
+    "gives_test",
     "induce",
     "load_dataset",
     "makes_split",

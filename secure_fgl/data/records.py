@@ -91,6 +91,8 @@ class ClientGraph:
         train, val, test: bool (n,), disjoint.
         nodes: int64 (n,), each node's number in the whole graph, ascending. It exists so that
             simulations can compare with the truth; a real client does not know it.
+        common: a test graph that every client was given, all of whose nodes are test nodes; it
+            shares no node with any client's graph. None: there is none.
     """
 
     edges: npt.NDArray[np.int64]
@@ -100,6 +102,7 @@ class ClientGraph:
     val: npt.NDArray[np.bool_]
     test: npt.NDArray[np.bool_]
     nodes: npt.NDArray[np.int64]
+    common: ClientGraph | None = None
 
     def __repr__(self) -> str:
         return "<ClientGraph>"

@@ -26,7 +26,7 @@ from secure_fgl.data.records import (
     Ratings,
 )
 
-__all__ = ["check_partition", "induce", "makes_split", "partition", "partition_names"]
+__all__ = ["check_partition", "gives_test", "induce", "makes_split", "partition", "partition_names"]
 
 KINDS = {Graph: "node", GraphSet: "graph", Ratings: "rating"}
 
@@ -107,6 +107,15 @@ def makes_split(name: str) -> bool:
     return bool(getattr(_rule(name), "OWN_SPLIT", False))
 
 
+def gives_test(name: str) -> bool:
+    """Tell whether a partition gives every client one and the same test graph to be scored on.
+
+    Raises:
+        ValueError: unknown name.
+    """
+    return bool(getattr(_rule(name), "COMMON_TEST", False))
+
+
 def induce(whole: Dataset, members: Records, masks: Masks) -> Part:
     """What a holder of these records holds, as in `partition`.
 
@@ -160,6 +169,10 @@ def _roles(cut: Cut) -> dict[str, npt.NDArray[np.bool_]]:
 
 
 def _graph(whole: Graph, cut: Cut) -> ClientGraph:
+    common = None
+    if cut.common is not None and len(cut.common):
+        nothing = cut.common[:0]
+        common = _graph(whole, Cut(cut.common, nothing, nothing, cut.common))
     local = np.full(whole.nodes, -1, dtype=np.int64)
     local[cut.members] = np.arange(len(cut.members))
     edges = local[whole.edges]  # ascending numbering keeps u < v
@@ -168,6 +181,7 @@ def _graph(whole: Graph, cut: Cut) -> ClientGraph:
         x=whole.x[cut.members],
         y=whole.y[cut.members],
         nodes=cut.members,
+        common=common,
         **_roles(cut),
     )
 

@@ -64,6 +64,13 @@ def test_mean_propagation_by_hand_and_transposed():
     np.testing.assert_allclose(got.transpose.to_dense(), np.transpose(expected), atol=1e-7)
 
 
+def test_an_isolated_node_hears_itself_where_it_is_asked_to():
+    expected = [[0, 1, 0, 0], [1 / 2, 0, 1 / 2, 0], [0, 1, 0, 0], [0, 0, 0, 1]]
+    got = propagation(path_graph(), 4, "mean_or_self")
+    np.testing.assert_allclose(dense(got), expected, atol=1e-7)
+    np.testing.assert_allclose(got.transpose.to_dense(), np.transpose(expected), atol=1e-7)
+
+
 def test_sum_propagation_is_the_adjacency():
     expected = [[0, 1, 0, 0], [1, 0, 1, 0], [0, 1, 0, 0], [0, 0, 0, 0]]
     got = propagation(path_graph(), 4, "sum")
@@ -136,7 +143,10 @@ def test_sparse_features_give_the_dense_result_and_gradient(name, layers):
     (sparse_logits, sparse_gradient), (dense_logits, dense_gradient) = results
     assert sparse_logits.shape == (30, 4)
     torch.testing.assert_close(sparse_logits, dense_logits, atol=1e-5, rtol=1e-5)
-    torch.testing.assert_close(sparse_gradient, dense_gradient, atol=1e-3, rtol=1e-4)
+    largest = float(dense_gradient.abs().max())  # six layers of N(0, 1) weights: up to 10^5
+    torch.testing.assert_close(
+        sparse_gradient, dense_gradient, atol=max(1e-3, 1e-5 * largest), rtol=1e-4
+    )
 
 
 def test_gcn_agrees_with_pyg():
@@ -233,9 +243,10 @@ def test_gcn_linear_is_a_gcn_below_a_linear_layer():
 
 
 _WIDTHS = {"sgc": [(5, 3)], "gcn_linear": [(5, 7), (7, 7), (7, 3)]}
+CHAINED = [name for name in MODELS if not nn.on_egos(name)]  # the others: test_nn_egos.py
 
 
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("name", CHAINED)
 def test_parameters_come_layer_by_layer_with_the_bias_last(name):
     shapes = [tuple(p.shape) for p in nn.model(name).build(5, 3, 7, 2, 0.5).parameters()]
     widths = _WIDTHS.get(name, list(pairwise((5, 7, 3))))

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.laws.runs import Recording, config, record
+from tests.laws.runs import Recording, config, record, steady
 
 Recorded = Callable[..., Recording]
 
@@ -16,15 +16,19 @@ Recorded = Callable[..., Recording]
 def recorded(tmp_path_factory: pytest.TempPathFactory) -> Recorded:
     """``recorded(name, policy, again=0, **more)`` returns the recording, making it if needed.
 
-    `more` goes to :func:`config`.
+    `more` goes to :func:`config`; with ``repeats=True`` the run is one that can be repeated to the
+    bit, see :func:`steady`.
     """
     made: dict[Any, Recording] = {}
 
-    def get(name: str, policy: str, again: int = 0, **more: Any) -> Recording:
-        key = (name, policy, again, *sorted(more.items()))
+    def get(
+        name: str, policy: str, again: int = 0, *, repeats: bool = False, **more: Any
+    ) -> Recording:
+        chosen = steady(name, policy) if repeats else None
+        key = (name, policy, again, chosen is not None, *sorted(more.items()))
         if key not in made:
             path = tmp_path_factory.mktemp("law") / "run"
-            made[key] = record(config(name, policy, **more), path)
+            made[key] = record(config(name, policy, **more), path, policy=chosen)
         return made[key]
 
     return get

@@ -10,6 +10,7 @@ from typing import Any
 from unittest.mock import patch
 
 from protocols.control import CONTROL
+from protocols.disclosures import Disclosure
 from protocols.envelope import Envelope
 from protocols.gateway import Gateway
 from protocols.ledger import read_lines
@@ -57,6 +58,21 @@ def config(
             "seed": seed,
         }
     )
+
+
+def steady(name: str, policy: str) -> PrivacyPolicy | None:
+    """Return a preset that does not mix, if the algorithm would; None: take the preset itself.
+
+    Who stands in which mixture is drawn from the operating system (O15), so runs that mix do not
+    repeat. Without that rule the same algorithm takes a form that does.
+    """
+    _, algorithm = Federation.from_config(config(name, policy)).build()
+    kinds = {kind.disclosure for form in algorithm.forms for kind in form.messages()}
+    if Disclosure.MIXED not in kinds:
+        return None
+    preset = PrivacyPolicy.preset(policy)
+    rules = {d: chain for d, chain in preset.rules.items() if d is not Disclosure.MIXED}
+    return preset.model_copy(update={"rules": rules})
 
 
 @dataclass

@@ -13,6 +13,7 @@ from crypto.he import scheme
 from protocols.disclosures import Disclosure
 from protocols.envelope import Envelope
 from protocols.groups import Group
+from protocols.messages import Message, MixedMessage, unmixed_of
 from protocols.pairs import Pairs
 from protocols.policy import PRESETS
 from protocols.roster import Identity, Role, Roster
@@ -31,9 +32,16 @@ def clear_spellings(recording: Recording) -> list[bytes]:
         spelling
         for _, message in recording.payloads()
         if message.disclosure is not Disclosure.PUBLIC
-        for field in message.fields
-        for spelling in spellings(getattr(message, field.name))
+        for value in _values(message)
+        for spelling in spellings(value)
     ]
+
+
+def _values(message: Message) -> list[Any]:
+    """Return what a message holds: its fields, or the records that are to be mixed."""
+    if isinstance(message, MixedMessage) and (records := unmixed_of(message)) is not None:
+        return [records.table, records.index]
+    return [getattr(message, field.name) for field in message.fields]
 
 
 def quantised(twin: Recording) -> list[bytes]:

@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from secure_fgl.data import load_dataset
+from secure_fgl.data import gives_test, load_dataset
 from secure_fgl.data.partitions import dirichlet_label
 from secure_fgl.data.partitions._dirichlet import sliced
 from tests.secure_fgl.partition_tools import everything, graph_data, leaked, node_data, share
@@ -278,3 +278,27 @@ def test_all_records_may_train():
     whole = node_data()
     _, parts = share(whole, "iid_nodes", 3, masks=everything(whole))
     assert all(part.train.all() for part in parts)
+
+
+@pytest.mark.parametrize("strict", [True, False])
+def test_the_global_test_is_one_graph_that_every_client_was_given(strict):
+    whole = node_data(nodes=2000, degree=30)
+    options = {"alpha_local": 0.4, "alpha_global": 0.25, "test_nodes": 60, "strict": strict}
+    _, parts = share(whole, "label_skew_major", 4, **options)
+    first = parts[0].common
+    assert len(first.nodes) == 500 and first.test.all() and not (first.train | first.val).any()
+    for part in parts:
+        assert not np.isin(part.nodes, first.nodes).any()
+        for name in ("nodes", "edges", "y"):
+            np.testing.assert_array_equal(getattr(part.common, name), getattr(first, name))
+    inside = np.isin(whole.edges, first.nodes).all(axis=0)
+    np.testing.assert_array_equal(first.nodes[first.edges], whole.edges[:, inside])
+    np.testing.assert_array_equal(first.y, whole.y[first.nodes])
+
+
+def test_without_a_global_test_and_under_other_rules_there_is_no_such_graph():
+    whole = node_data(nodes=600, degree=30)
+    options = {"alpha_local": 0.4, "alpha_global": 0.0, "test_nodes": 20}
+    for name, chosen in (("label_skew_major", options), ("iid_nodes", {})):
+        assert all(part.common is None for part in share(whole, name, 3, **chosen)[1])
+    assert gives_test("label_skew_major") and not gives_test("iid_nodes")

@@ -19,34 +19,38 @@ from protocols.rounds import Ask, Cohort, Round
 
 
 class Centre(ReleasedMessage):
-    """The mean of all mixtures seen so far."""
+    """The mean of all mixtures of the last round."""
 
     mean: Vector = real("f", unit="feature", meaning="mean of the mixtures of the last round")
+    shares: Vector = real("c", unit="share", meaning="mean of their labels")
 
 
 class Mashed(MixedMessage):
     """Mixtures of a client's records."""
 
-    features: Matrix = real("mixtures", "f", unit="feature", meaning="one mixture a row")
-    label: Matrix = real("mixtures", "c", unit="share", meaning="mixed one-hot label", wire="f4")
+    features: Array = real("mixtures", "places", "f", unit="feature", meaning="one mixture a row")
+    label: Matrix = real("mixtures", "c", unit="share", meaning="mixed label", label=True)
 
 
-def mixed(*, mixtures: int, f: int, c: int) -> Algorithm[Centre]:
-    """Return the toy; `site.data` holds `features` (mixtures, f) and `label` (mixtures, c)."""
+def mixed(*, group: int, places: int, f: int, c: int, **more: int) -> Algorithm[Centre]:
+    """Return the toy; `site.data` holds `table`, `index` and `label`, `more` are dimensions."""
 
     def init(rng: np.random.Generator) -> Centre:
-        return Centre(mean=np.zeros(f))
+        return Centre(mean=np.zeros(f), shares=np.zeros(c))
 
     def mash(site: Site, given: Centre) -> Mashed:
-        return Mashed(features=site.data.features, label=site.data.label)
+        records = site.data
+        table = records.table * (1 + 0.1 * np.abs(given.mean).max())
+        return Mashed.unmixed(table=table, index=records.index, label=records.label)
 
     def predict(site: Site, given: Message | None) -> Array:
         return np.zeros((0, 0))
 
     def round(state: Centre, cohort: Cohort) -> Round[Centre]:
         reply = yield Ask(cohort, given=state, back=Mashed)
-        rows = np.concatenate([each.features for each in reply.each(Mashed)])
-        return Centre(mean=rows.mean(axis=0))
+        rows = np.concatenate([each.features[:, 0] for each in reply.each(Mashed)])
+        labels = np.concatenate([each.label for each in reply.each(Mashed)])
+        return Centre(mean=rows.mean(axis=0), shares=labels.mean(axis=0))
 
     return Algorithm(
         name="toy_mixed",
@@ -54,5 +58,5 @@ def mixed(*, mixtures: int, f: int, c: int) -> Algorithm[Centre]:
         init=init,
         predict=predict,
         forms=(Form.of("mixup", round, answers={Centre: mash}),),
-        dims={"mixtures": mixtures, "f": f, "c": c},
+        dims={"group": group, "places": places, "f": f, "c": c, **more},
     )

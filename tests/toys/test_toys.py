@@ -20,7 +20,7 @@ from protocols.forms import Algorithm, Form
 from protocols.gateway import commitment
 from protocols.ledger import read_lines
 from protocols.messages import Message, PublicMessage, ReleasedMessage, count, real
-from protocols.policy import PrivacyPolicy
+from protocols.policy import PRESETS, PrivacyPolicy
 from protocols.rounds import Ask, Cohort, EachT, Round
 from tests.toys import sealed as sealed_file
 from tests.toys import weighted_sum as weighted_file
@@ -33,6 +33,7 @@ from tests.toys.stage import Played, plan_of, play
 from tests.toys.weighted_sum import softmax, weighted_sum
 
 RNG = np.random.default_rng(20)
+CONTROLS = (Disclosure.SEALED, Disclosure.RELEASED, Disclosure.PUBLIC)
 
 
 def sites(*records: dict[str, Any]) -> list[Site]:
@@ -195,15 +196,31 @@ def test_more_matches_than_places_are_not_dropped_in_silence() -> None:
 # --- MIXED and NOISED ---------------------------------------------------------------------------
 
 
-def test_mixtures_arrive_and_their_order_tells_no_sender() -> None:
-    data = [{"features": RNG.normal(size=(3, 4)), "label": np.eye(2)[[0, 1, 1]]} for _ in range(5)]
-    wanted = np.concatenate([r["features"] for r in data]).mean(axis=0)
+def mixed_data(members: int = 40, places: int = 3, f: int = 4) -> list[dict[str, Any]]:
+    found = []
+    for _ in range(5):
+        index = np.stack([RNG.permutation(members) for _ in range(places)], axis=1)
+        table, label = RNG.normal(size=(members, f)), RNG.integers(2, size=members)
+        found.append({"table": table, "index": index, "label": label})
+    return found
+
+
+@pytest.mark.parametrize("policy", ["unsafe_plaintext", "masks"])
+def test_mixtures_arrive_and_their_order_tells_no_sender(policy: str) -> None:
+    data = mixed_data()
+    wanted = np.concatenate([r["table"] for r in data]).mean(axis=0)
+    shares = np.bincount(np.concatenate([r["label"] for r in data])) / 200
     orders = set()
     for turn in range(3):
-        played = play(mixed(mixtures=3, f=4, c=2), sites(*data[turn:], *data[:turn]))
-        np.testing.assert_allclose(played.state.mean, wanted, rtol=1e-12)
+        toy = mixed(group=40, places=3, f=4, c=2)
+        turned = sites(*data[turn:], *data[:turn])
+        played = play(toy, turned, policy, plan=plan_of(toy, PRESETS[policy], 5, 1, records=64))
+        # The step of the grid, 16 / 32767, or none.
+        np.testing.assert_allclose(played.state.mean, wanted, atol=5e-4)
+        np.testing.assert_allclose(played.state.shares, shares, atol=5e-5)
         orders.add(played.state.mean.tobytes())
-    assert len(orders) == 1  # the order is the content's, whoever sent it
+    if policy == "unsafe_plaintext":
+        assert len(orders) == 1  # the order is the content's, whoever sent it
 
 
 def test_each_noised_message_arrives() -> None:
@@ -265,8 +282,8 @@ def everything() -> dict[str, tuple[Algorithm[Any], list[Site]]]:
             sites(*({"items": np.array([1, 2]), "embedding": np.ones((2, 1))},) * 5),
         ),
         "mixed": (
-            mixed(mixtures=2, f=3, c=2),
-            sites(*({"features": np.ones((2, 3)), "label": np.ones((2, 2))},) * 5),
+            mixed(group=1, places=1, f=4, c=2),
+            sites(*mixed_data(2, 1)),
         ),
         "noised": (noised(), sites(*({"norm": 1.0, "steps": 2},) * 5)),
         "sealed": (
@@ -302,7 +319,7 @@ def test_a_policy_that_does_not_name_the_disclosure_refuses(name: str) -> None:
     rules = {
         disclosure: chain
         for disclosure, chain in PrivacyPolicy.preset("pilot").rules.items()
-        if disclosure not in (Disclosure.WEIGHTED_SUM, Disclosure.SIMILARITY)
+        if disclosure in (Disclosure.SUM, *CONTROLS)
     }
     with pytest.raises(NotAdmitted) as error:
         plan_of(algorithm, PrivacyPolicy(name="sums_only", rules=rules), 8, 1)

@@ -23,12 +23,15 @@ class Cut(NamedTuple):
         members: all its records. Nodes and ratings occur once; a graph may occur several times
             where the rule draws with replacement.
         train, val, test: its roles, disjoint subsets of `members`, each number once.
+        common: nodes of a test graph that every client is given, no client's members; None: no
+            such graph.
     """
 
     members: Records
     train: Records
     val: Records
     test: Records
+    common: Records | None = None
 
 
 def groups(owner: Records, clients: int) -> list[Records]:

@@ -2,7 +2,8 @@
 
 The partition of FedEgo (Zhang et al., FedEgo: Privacy-preserving Personalized Federated Graph
 Learning with Ego-graphs, 2022, section 5.1), after the authors' program. N counts the labelled
-nodes that have a neighbour. alpha_global N random nodes are the global test: nobody's. Then each
+nodes that have a neighbour. alpha_global N random nodes are the global test: no client's own, and
+given to all as a graph apart on which models are scored and never trained. Then each
 client in turn picks `major` classes and takes floor(alpha_local N) nodes from the pool, the share
 `rate` of them from those classes as far as they last, the rest uniformly; only nodes with a
 neighbour in the sample stay.
@@ -33,6 +34,9 @@ KINDS = ("node",)
 
 OWN_SPLIT = True
 """Local tests belong to the rule."""
+
+COMMON_TEST = True
+"""The global test."""
 
 VALIDATION = 5
 """One node in so many validates (FedEgo, section 5.1: 20 %)."""
@@ -74,13 +78,17 @@ def cut(  # noqa: PLR0913 - the paper's six settings, all by name
     degree = np.bincount(graph.edges.ravel(), minlength=graph.nodes)
     known = np.flatnonzero((degree > 0) & (graph.y >= 0))
     wanted = int(alpha_local * len(known))
-    pool = np.sort(rng.permutation(known)[int(alpha_global * len(known)) :])
+    apart, pool = np.split(rng.permutation(known), [int(alpha_global * len(known))])
+    common, pool = np.sort(apart), np.sort(pool)
 
     def sample(pool: Records) -> Records:
         return _sample(graph, pool, wanted, major, rate, rng)
 
     if not strict:
-        return _published(pool, clients, rng, test_nodes, sample)
+        return [
+            cut._replace(common=common)
+            for cut in _published(pool, clients, rng, test_nodes, sample)
+        ]
     test_share = test_nodes / max(1, wanted)
     if test_share + 1 / VALIDATION >= 1.0:
         raise _too_small(test_nodes)
@@ -91,7 +99,7 @@ def cut(  # noqa: PLR0913 - the paper's six settings, all by name
         cuts.append(Cut(members, *(np.intersect1d(members, role) for role in roles)))
         if not len(cuts[-1].train) or not len(cuts[-1].test):
             raise _too_small(test_nodes)
-    return cuts
+    return [cut._replace(common=common) for cut in cuts]
 
 
 def _check(

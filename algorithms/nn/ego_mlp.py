@@ -1,0 +1,26 @@
+"""FedEgo's network without ego-graphs: GraphSAGE below, a perceptron above (FedEgo w/o EGO).
+
+Zhang et al., FedEgo, 2022, sections 4.2.1 and 5.5: graph mining happens in the reduction layers, so
+an ego-graph is its centre alone. `layers` is the number of hops below, and of layers above.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from algorithms.nn import ego_sage
+from algorithms.nn._egos import Dense, EgoNet, Sage
+from algorithms.tasks import Kind
+
+NAME = "ego_mlp"
+TASK: Kind = "node"
+PROPAGATION: Literal["mean_or_self"] = ego_sage.PROPAGATION
+EGOS = True
+
+
+def build(features: int, classes: int, hidden: int, layers: int, dropout: float) -> EgoNet:
+    """Per hop W_own, W_near, b; per layer above W, b; the classifier's W."""
+    widths = [features, *[hidden] * (layers - 1)]
+    reduction = [Sage(wide, hidden) for wide in widths]
+    personal = [Dense(hidden, hidden) for _ in range(layers)]
+    return EgoNet(reduction, personal, classes, dropout)

@@ -1,0 +1,105 @@
+"""What the ledgers say of mixtures: that groups were drawn once, and whether they could be solved.
+
+A client's ledger has one entry `mix`, at its first release of mixtures. Which record is in which
+group stands nowhere.
+"""
+
+from __future__ import annotations
+
+from audits import words
+from audits.book import Book
+from audits.findings import made
+from audits.models import Finding
+from protocols.disclosures import Disclosure
+from protocols.guards import find
+from protocols.mix_guards import Mix
+from protocols.plan import Plan
+from protocols.policy import PrivacyPolicy
+
+__all__ = ["mixtures", "of_mixtures"]
+
+
+def mixtures(book: Book, policy: PrivacyPolicy) -> tuple[Finding, ...]:
+    """Return the findings on messages that disclose mixtures; none where nothing was mixed."""
+    mix = find(policy.rules.get(Disclosure.MIXED, ()), "mix")
+    senders = {
+        str(entry["sender"])
+        for _, entry in book.of_kind("release")
+        if entry["disclosure"] == Disclosure.MIXED
+    }
+    if not senders or not isinstance(mix, Mix):
+        return ()
+    drawn: dict[str, list[int]] = {}
+    for party, entry in book.of_kind("mix"):
+        drawn.setdefault(party, []).append(int(entry["floor"]))
+    odd = sorted(party for party in senders | set(drawn) if drawn.get(party) != [mix.floor])
+    none = sum(entry["mixtures"] == 0 for _, entry in book.of_kind("mix"))
+    many = sum(bool(entry["outnumber"]) for _, entry in book.of_kind("mix"))
+    found = [_read(len(senders), mix)]
+    if odd:
+        found.append(_drawn_oddly(odd, mix))
+    if many:
+        found.append(_outnumber(many))
+    if none:
+        found.append(_left_out(none, mix))
+    return tuple(found)
+
+
+def of_mixtures(plan: Plan) -> list[str]:
+    """Return what the protection of mixtures does not cover; empty where nothing is mixed."""
+    if not any(words.mixed(item.guards) for item in plan.items):
+        return []
+    return [
+        "The aggregator reads mixtures of single clients' records. How many records a mixture "
+        "holds bounds nothing by itself: wide records, many positions and many rounds make single "
+        "ones easier to find."
+    ]
+
+
+def _read(clients: int, mix: Mix) -> Finding:
+    return made(
+        "MIXTURES",
+        "medium",
+        f"The aggregator read mixtures of each of {words.plural(clients, 'client')}. Each is over "
+        f"at least {mix.floor} distinct records at every position, which is a number and no proof "
+        "that single records cannot be found.",
+        "Try the attack on mixtures (A06), add the guard 'blur', raise the floor, or take a policy "
+        "under which no mixture leaves (strict).",
+        role="aggregator",
+        payload="P10",
+    )
+
+
+def _drawn_oddly(odd: list[str], mix: Mix) -> Finding:
+    return made(
+        "MIXTURES_REDRAWN",
+        "critical",
+        f"{words.plural(len(odd), 'client')} did not draw groups exactly once with a floor of "
+        f"{mix.floor}; the first: {odd[0]}. Mixtures of other groups tell single records by their "
+        "difference.",
+        "Do not go on with this client's software until its owner has explained it.",
+        role="aggregator",
+    )
+
+
+def _outnumber(many: int) -> Finding:
+    return made(
+        "MIXTURES_OUTNUMBER",
+        "medium",
+        f"{words.plural(many, 'client')} sent at least as many different mixtures as it has "
+        "records in them. Whoever learns who is in which group could solve for every record: that "
+        "the groups stay secret is all that protects them.",
+        "Use fewer positions (fan-out, hops), a larger floor, or add the guard 'blur'.",
+        role="aggregator",
+    )
+
+
+def _left_out(none: int, mix: Mix) -> Finding:
+    return made(
+        "MIXTURES_NONE",
+        "info",
+        f"{words.plural(none, 'client')} sent no mixture in the whole run: no group of its records "
+        f"holds {mix.floor} distinct ones at every position. Its messages were empty.",
+        "Nothing needs to be done. If too much is missing, agree on a smaller floor.",
+        role="aggregator",
+    )

@@ -1,0 +1,517 @@
+"""O22 and O15 in the sessions: only mixtures of enough distinct records leave, in fixed groups."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+
+import numpy as np
+import pytest
+
+from crypto.samplers import Stream, entropy
+from protocols import mix_groups, mixing
+from protocols.codec import encode
+from protocols.disclosures import Disclosure
+from protocols.envelope import Envelope
+from protocols.errors import Refused, UnfitMessage
+from protocols.forms import Exchange, Form
+from protocols.messages import SumMessage, Vector, real, unmixed_of
+from protocols.mix_guards import Mix
+from protocols.mixing import Mixer
+from protocols.sessions.keeping import state_codec
+from protocols.views import EachView
+from tests.protocols.mix import (
+    BARE,
+    CLASSES,
+    FLOOR,
+    GRID,
+    MASH,
+    MEMBERS,
+    PLACES,
+    WIDTH,
+    Bare,
+    Go,
+    Mashed,
+    asked,
+    by_hand,
+    chain,
+    fill,
+    groups,
+    layout,
+    mixing_plan,
+    mixing_policy,
+)
+from tests.protocols.mix import mixing as world_of
+from tests.protocols.wire import World
+
+RNG = np.random.default_rng(6)
+
+
+class Site:
+    """Records that a test changes."""
+
+    def __init__(self, members: int = MEMBERS, seed: int = 3) -> None:
+        fill(self, np.random.default_rng(seed), members)
+
+    def message(self) -> Mashed:
+        return Mashed.unmixed(table=self.table, index=self.index, label=self.label)
+
+
+def released(site: Site, mixer: Mixer | None = None, **facts: object) -> Mashed:
+    """Return what a receiver reads after one release."""
+    world_policy = mixing_policy(chain(**facts))
+    plan = mixing_plan(world_policy, records=128)
+    how = mixing.MixLayout(Mashed, world_policy.rules[Disclosure.MIXED], plan.dims)
+    body, *_ = (mixer or Mixer()).mixed(site.message(), how, bytes(32))
+    return how.decode(body)
+
+
+def nothing_left(site: Site, **facts: object) -> bool:
+    """Tell whether a release holds nothing but zeros, in every round."""
+    policy, mixer = mixing_policy(chain(**facts)), Mixer()
+    plan = mixing_plan(policy, records=128)
+    how = mixing.MixLayout(Mashed, policy.rules[Disclosure.MIXED], plan.dims)
+    body, _, told = mixer.mixed(site.message(), how, bytes(32))
+    again, _, more = mixer.mixed(site.message(), how, bytes(32))
+    assert len(body) == how.body_bytes and body == again and more is None
+    assert (told == {"mixtures": 0, "outnumber": 0}) is not any(body)
+    return not any(body)
+
+
+def test_o22_the_aggregator_gets_means_of_distinct_records():
+    world = world_of()
+    reply = asked(world)
+    wanted = [by_hand(world.sites[n], groups(world, n)) for n in world.names]
+    found = reply.each(Mashed)
+    assert len(found) == 5
+    for message in found:
+        near = [np.abs(message.features - features).max() for features, _ in wanted]
+        features, labels = wanted[int(np.argmin(near))]
+        assert message.features.shape == (5, PLACES, WIDTH) == features.shape
+        assert np.abs(message.features - features).max() <= GRID
+        assert np.abs(message.label - labels).max() <= 1 / 32767
+    assert reply.answers == 5
+    for verb in ("total", "similarity", "weighted"):
+        with pytest.raises(TypeError):
+            getattr(reply, verb)(Mashed)
+
+
+def test_the_order_of_messages_tells_no_sender():
+    world = world_of()
+    bodies = []
+    for name in world.names:
+        site = world.sites[name]
+        message = Mashed.unmixed(table=site.table, index=site.index, label=site.label)
+        bodies.append(Mixer().mixed(message, layout(world), bytes(32))[0])
+    orders = {
+        b"".join(m.features.tobytes() for m in EachView(turned, layout(world).decode).read("each"))
+        for turned in (bodies, bodies[::-1], bodies[2:] + bodies[:2])
+    }
+    assert len(orders) == 1
+    with pytest.raises(TypeError):
+        EachView(bodies, layout(world).decode).read("total")
+
+
+def test_o22_every_mixture_rests_on_the_floor_at_every_position():
+    world = world_of(floor=FLOOR)
+    asked(world)
+    for name in world.names:
+        site, group = world.sites[name], groups(world, name)
+        for g in range(int(group.max()) + 1):
+            members = site.index[group == g]
+            assert all(len({*members[:, p]}) >= FLOOR for p in range(PLACES))
+
+
+# --- what is refused, and the control in which it gets out ----------------------------------------
+
+
+@pytest.mark.parametrize("members", [0, 1, 2, FLOOR - 1, FLOOR])
+def test_o22_a_batch_of_one_or_below_the_floor_never_leaves(members):
+    site = Site()
+    site.index, site.label = site.index[:members], site.label[:members]
+    assert nothing_left(site) is (members < FLOOR)
+
+
+def test_o22_a_client_that_is_too_small_is_left_out_and_the_run_goes_on():
+    world = world_of()
+    small = world.sites["client-2"]
+    small.index, small.label = small.index[:3], small.label[:3]
+    for number in (1, 2):
+        found = asked(world, number).each(Mashed)
+        assert sorted(len(m.features) for m in found) == [0, 5, 5, 5, 5]
+        assert all(m.features.shape[1:] == (PLACES, WIDTH) for m in found)
+    (entry,) = [e for e in world.entries("client-2") if e["kind"] == "mix"]
+    assert entry["mixtures"] == 0
+
+
+def test_o22_control_without_a_floor_the_batch_of_one_is_the_record(monkeypatch):
+    monkeypatch.setattr(mix_groups, "_hold", lambda *_: True)
+    site, how = Site(), chain()
+    site.index, site.label = site.index[:1], site.label[:1]
+    plan = mixing_plan(mixing_policy(how))
+    made = mixing.MixLayout(Mashed, how, plan.dims)
+    object.__setattr__(made.mix, "floor", 1)
+    body, *_ = Mixer().mixed(site.message(), made, bytes(32))
+    found = made.decode(body)
+    assert np.abs(found.features[0, 0] - site.table[0]).max() <= GRID
+    assert found.label[0, site.label[0]] == 1
+
+
+def test_o22_a_short_last_batch_is_shared_out_never_sent():
+    """FedEgo's code keeps the last batch: 41 centres in fives of 8 leave one alone."""
+    site, mixer = Site(41), Mixer()
+    found = released(site, mixer)
+    assert sorted(np.bincount(mixer._groups)) == [8, 8, 8, 8, 9]
+    assert len(found.features) == 5
+
+
+def test_o22_a_record_may_be_the_centre_once():
+    site = Site()
+    site.index[1, 0] = site.index[0, 0]
+    with pytest.raises(UnfitMessage, match="centre of two members"):
+        released(site)
+
+
+def test_o22_duplicates_under_other_numbers_are_one_record():
+    """Forty members, and only as many different records as the floor less one."""
+    site = Site()
+    few = site.table[: FLOOR - 1]
+    site.table = np.repeat(few, 6, axis=0)[:MEMBERS]
+    assert nothing_left(site)
+    site.table[:, 0] += 1e-9 * np.arange(MEMBERS)  # not the same, but one point of the grid
+    assert nothing_left(site)
+    site.table = np.concatenate([few, 20 + np.zeros((33, WIDTH))])
+    site.table[FLOOR - 1 :] *= np.arange(1, 34)[:, None]  # clipped to one point: a record more
+    assert not nothing_left(site)
+    site.table[FLOOR - 2] = site.table[0]
+    assert nothing_left(site)
+
+
+def test_o22_a_record_that_stands_often_weighs_once():
+    """A hub is the neighbour of nearly all; counted per member it would be most of the mixture."""
+    site, mixer = Site(), Mixer()
+    hub = site.index[:, 1] % 3 > 0
+    site.index[hub, 1] = 0
+    found = released(site, mixer)
+    group = mixer._groups
+    for g in range(len(found.features)):
+        stand = sorted({*site.index[group == g, 1]})
+        assert len(stand) >= FLOOR
+        assert np.abs(found.features[g, 1] - site.table[stand].mean(axis=0)).max() <= GRID
+    # Control: the mean over members is nearer to the hub than to anything else.
+    plain = site.table[site.index[group == 0, 1]].mean(axis=0)
+    assert np.linalg.norm(plain - site.table[0]) < 0.6 * np.linalg.norm(site.table[0])
+
+
+def test_o22_isolated_nodes_that_repeat_themselves_make_no_crowd():
+    """Thirty-nine nodes share one neighbour; it stands alone at the second position."""
+    site = Site()
+    site.index[:, 1] = 7
+    assert nothing_left(site)
+    site.index = np.repeat(site.index[:, :1], PLACES, axis=1)  # all isolated
+    found = released(site)
+    assert np.abs(found.features - found.features[:, :1]).max() <= GRID
+    assert len(found.features) == 5
+
+
+def lonely(members: int = MEMBERS) -> Site:
+    """Return records of isolated nodes, but for one whose neighbour stands beside it."""
+    site = Site(members)
+    site.index = np.repeat(np.arange(members)[:, None], PLACES, axis=1)
+    site.table = np.concatenate([site.table, RNG.normal(size=(1, WIDTH))])
+    site.index[0, 1] = members
+    return site
+
+
+def test_o22_two_mixtures_that_differ_by_one_record_never_leave():
+    assert nothing_left(lonely(), apart=4)
+    assert not nothing_left(lonely(), apart=2)
+
+
+def test_o22_control_two_positions_that_differ_by_one_record_give_their_difference(monkeypatch):
+    monkeypatch.setattr(mix_groups, "_hold", lambda *_: True)
+    site, mixer = lonely(), Mixer()
+    found = released(site, mixer)
+    group = mixer._groups
+    size = int((group == group[0]).sum())
+    told = size * (found.features[group[0], 1] - found.features[group[0], 0])
+    assert np.abs(told - (site.table[MEMBERS] - site.table[0])).max() <= 2 * size * GRID
+
+
+def test_o22_mixtures_of_two_groups_differ_by_enough_too():
+    """The second position of two groups holds the same records but for one of each."""
+    records = np.stack([np.arange(16), np.r_[20:28, 20:27, 28]], axis=1)
+    group = np.repeat([0, 1], 8)
+    assert not mix_groups._hold(records, group, Mix(floor=8, apart=4))
+    assert mix_groups._hold(records, group, Mix(floor=8, apart=2))
+    records[15, 1] = 27
+    assert mix_groups._hold(records, group, Mix(floor=8, apart=8))  # the very same: nothing new
+
+
+def changes(site: Site) -> dict[str, Site]:
+    found = {name: copy.deepcopy(site) for name in ("left", "swapped", "label", "order", "fewer")}
+    found["left"].index, found["left"].label = site.index[1:], site.label[1:]
+    found["swapped"].index[0, 1] = site.index[0, 2]
+    found["label"].label[0] = (site.label[0] + 1) % CLASSES
+    found["order"].index = site.index[::-1].copy()
+    found["fewer"].table = np.concatenate([site.table, site.table[:1]])
+    return found
+
+
+@pytest.mark.parametrize("what", ["left", "swapped", "label", "order", "fewer"])
+def test_o22_across_rounds_only_the_table_may_change(what):
+    site, mixer = Site(), Mixer()
+    released(site, mixer)
+    before = mixer._groups
+    site.table = 2 * site.table
+    released(site, mixer)
+    assert mixer._groups is before
+    with pytest.raises(UnfitMessage, match="than before"):
+        released(changes(site)[what], mixer)
+
+
+def test_o22_control_a_member_less_in_the_next_round_is_told_by_the_difference():
+    """With other groups each time it would be hidden; with the same ones and no check it is not."""
+    site, mixer = Site(), Mixer()
+    first, group = released(site, mixer), mixer._groups
+    fewer = changes(site)["left"]
+    records = mixing._checked(unmixed_of(fewer.message()), _layout())
+    mixer._members, mixer._groups = records.digest, group[1:]
+    size = int((group == group[0]).sum())
+    second = _unchecked(fewer, mixer)
+    told = size * first.features[group[0], 0] - (size - 1) * second.features[group[0], 0]
+    assert np.abs(told - site.table[0]).max() <= 2 * size * GRID
+
+
+def _layout() -> mixing.MixLayout:
+    policy = mixing_policy(chain(floor=4))
+    return mixing.MixLayout(Mashed, policy.rules[Disclosure.MIXED], mixing_plan(policy).dims)
+
+
+def _unchecked(site: Site, mixer: Mixer) -> Mashed:
+    body, *_ = mixer.mixed(site.message(), _layout(), bytes(32))
+    return _layout().decode(body)
+
+
+def test_o22_records_that_become_the_same_later_are_refused():
+    site, mixer = Site(), Mixer()
+    released(site, mixer)
+    site.table = np.zeros_like(site.table)
+    with pytest.raises(UnfitMessage, match="the same by now"):
+        released(site, mixer)
+
+
+# --- what else may be wrong -----------------------------------------------------------------------
+
+
+def spoilt() -> dict[str, tuple[Site, str]]:
+    found = {
+        name: Site()
+        for name in (
+            "nan",
+            "inf",
+            "beyond",
+            "negative",
+            "class",
+            "below",
+            "float",
+            "labels",
+            "wide",
+        )
+    } | {"places": Site(), "real": Site(), "ragged": Site()}
+    found["nan"].table[3, 1] = np.nan
+    found["inf"].table[3, 1] = np.inf
+    found["beyond"].index[2, 1] = MEMBERS
+    found["negative"].index[2, 1] = -1
+    found["class"].label[0] = CLASSES
+    found["below"].label[0] = -1
+    found["float"].label = found["float"].label.astype(float)
+    found["labels"].label = found["labels"].label[1:]
+    found["wide"].table = np.zeros((MEMBERS, WIDTH + 1))
+    found["places"].index = found["places"].index[:, 1:]
+    found["real"].index = found["real"].index.astype(float)
+    found["ragged"].table = [[1.0], [1.0, 2.0]]  # type: ignore[assignment]
+    said = {
+        "nan": "NaN",
+        "inf": "Inf",
+        "beyond": "does not hold",
+        "negative": "does not hold",
+        "class": "not a class",
+        "below": "not a class",
+        "float": "class number",
+        "labels": "class number",
+        "wide": "row of 6",
+        "places": "row of 4",
+        "real": "whole numbers",
+        "ragged": "one shape",
+    }
+    return {name: (site, said[name]) for name, site in found.items()}
+
+
+@pytest.mark.parametrize("name", sorted(spoilt()))
+def test_what_is_no_table_of_records_is_refused(name):
+    site, said = spoilt()[name]
+    with pytest.raises(UnfitMessage, match=said):
+        released(site)
+
+
+def test_ready_made_mixtures_are_refused_but_where_the_policy_is_unsafe():
+    """Whoever fills the fields could fill them with single records."""
+
+    def ready(site, given):
+        return Mashed(features=np.ones((2, PLACES, WIDTH)), label=np.ones((2, CLASSES)) / 2)
+
+    world = world_of()
+    world.sites["client-2"].answer = ready
+    with pytest.raises(Refused, match="client-2 refused to answer \\(unfit\\)"):
+        asked(world)
+    assert not [
+        e
+        for e in world.wire
+        if Envelope.decode(e).header.sender == "client-2"
+        and Envelope.decode(e).header.item == "mash.up.MIXED"
+    ]
+    bare = world_of(BARE, mixtures=3)
+    for site in bare.sites.values():
+        site.answer = ready
+    assert [m.features.shape for m in asked(bare).each(Mashed)] == [(2, PLACES, WIDTH)] * 5
+
+
+def test_an_algorithm_cannot_get_records_out_another_way():
+    class Loot(SumMessage):
+        stolen: Vector = real(MEMBERS, WIDTH, unit="1", meaning="records")
+
+    message = Site().message()
+    assert not hasattr(message, "features") and not hasattr(message, "label")
+    for way in (pickle.dumps, copy.copy, copy.deepcopy):
+        with pytest.raises(TypeError):
+            way(message._unmixed)
+    with pytest.raises(TypeError):
+        pickle.dumps(message)
+    with pytest.raises(AttributeError):
+        encode([message], {"mixtures": 1, "places": PLACES, "width": WIDTH, "classes": CLASSES})
+    with pytest.raises(UnfitMessage):
+        encode([Loot(stolen=message._unmixed)], {})
+    assert repr(message) == "<Mashed MIXED(features, label)>"
+    assert repr(message._unmixed) == "<Unmixed>"
+
+
+# --- groups: whose chance, for how long -----------------------------------------------------------
+
+
+def test_o15_groups_come_from_the_operating_system():
+    """Two runs of one seed mix differently; without a privacy claim they mix alike."""
+    drawn = []
+    for rule in (None, None, BARE, BARE):
+        world = world_of(rule, group=8)
+        asked(world)
+        drawn.append(groups(world, "client-1"))
+    assert not np.array_equal(drawn[0], drawn[1])
+    assert np.array_equal(drawn[2], drawn[3])
+    assert np.bincount(drawn[2]).tolist() == [8] * 5
+
+
+def test_o15_every_pair_meets_equally_often():
+    """Members are dealt evenly: 1000 deals of 16 members into two groups."""
+    records = np.arange(16)[:, None]
+    met = np.zeros((16, 16))
+    for _ in range(1000):
+        group = mix_groups.draw(records, 8, 2, Mix(floor=8, bucket=1), Stream(entropy(32)))
+        met += group[:, None] == group
+    share = met[np.triu_indices(16, 1)] / 1000
+    assert abs(share.mean() - 7 / 15) < 1e-9  # 7 of 15 others
+    assert np.abs(share - 7 / 15).max() < 0.09  # 5.7 standard deviations
+
+
+def test_groups_are_kept_for_the_run_and_with_the_state():
+    world = world_of()
+    asked(world)
+    session = world.clients["client-3"]
+    before = groups(world, "client-3")
+    codec = state_codec(session.papers, MASH, session._site, session.ledger, bytes(32))
+    again = codec.unpack(codec.pack(session._gateway))
+    assert np.array_equal(again._mixer._groups, before)
+    assert again._mixer._members == session._gateway._mixer._members
+    asked(world, 2)
+    assert groups(world, "client-3") is before
+    # Kept by a session that was taken up, they are used; drawn anew they would be others.
+    session._gateway._mixer = again._mixer
+    asked(world, 3)
+    assert np.array_equal(groups(world, "client-3"), before)
+
+
+def test_the_ledger_says_that_groups_were_drawn_once_and_not_which():
+    world = world_of()
+    for number in (1, 2):
+        asked(world, number)
+    for name in world.names:
+        (entry,) = [e for e in world.entries(name) if e["kind"] == "mix"]
+        facts = {k: entry[k] for k in ("item", "floor", "mixtures", "outnumber", "round")}
+        assert facts == {
+            "item": "mash.up.MIXED",
+            "floor": FLOOR,
+            "mixtures": 5,
+            "outnumber": 0,
+            "round": 1,
+        }
+
+
+def test_the_ledger_says_where_mixtures_outnumber_records():
+    """Forty records, five mixtures of four positions: 20. With four times the groups: 80."""
+    for floor, outnumber in ((8, 0), (4, 1)):
+        site, mixer = Site(), Mixer()
+        policy = mixing_policy(chain(floor=floor))
+        how = mixing.MixLayout(
+            Mashed, policy.rules[Disclosure.MIXED], mixing_plan(policy, records=128).dims
+        )
+        *_, told = mixer.mixed(site.message(), how, bytes(32))
+        assert told == {"mixtures": MEMBERS // floor, "outnumber": outnumber}
+
+
+# --- counts ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("members", "mixtures"), [(8, 1), (15, 1), (16, 2), (24, 2), (31, 2), (32, 4), (63, 4), (64, 8)]
+)
+def test_o28_the_number_of_mixtures_tells_a_bucket(members, mixtures):
+    site = Site(members)
+    assert len(released(site, bucket=4).features) == mixtures
+
+
+def test_o28_every_body_has_the_planned_size():
+    world = world_of(records=128)
+    rng = np.random.default_rng(9)
+    for members, site in zip((8, 20, 40, 90, 128), world.sites.values(), strict=True):
+        fill(site, rng, members)
+    found = asked(world).each(Mashed)
+    assert sorted(len(m.features) for m in found) == [1, 2, 5, 11, 16]
+    sizes = {len(e) for e in world.wire if Envelope.decode(e).header.item == "mash.up.MIXED"}
+    item = world.plan.item("mash.up.MIXED")
+    assert sizes == {item.bytes}
+    assert world.plan.dims["mixtures"] == 16
+    assert item.body == 8 + 16 * (PLACES * WIDTH + CLASSES) * 2
+
+
+def test_a_dimension_of_the_algorithm_caps_mixtures_and_members_share_them():
+    world = world_of(mixtures=2, group=12)
+    found = asked(world).each(Mashed)
+    assert {len(m.features) for m in found} == {2}
+    assert np.bincount(groups(world, "client-1")).tolist() == [20, 20]
+    wide = world_of(group=12)
+    asked(wide)
+    assert np.bincount(groups(wide, "client-1")).min() >= 12
+
+
+def test_a_message_without_labels_and_positions():
+    def answer(site, given):
+        return Bare.unmixed(table=site.table, index=site.index[:, :1])
+
+    form = Form("bare", MASH.round, (Exchange("mash", (Go,), (Bare,), answer),))
+    world: World = world_of(form=form)
+    found = asked(world).each(Bare)
+    assert {m.rows.shape for m in found} == {(5, WIDTH)} and found[0].rows.dtype == np.float32
+    site, group = world.sites["client-1"], groups(world, "client-1")
+    wanted = np.stack([site.table[group == g].mean(axis=0) for g in range(5)])
+    assert min(np.abs(m.rows - wanted).max() for m in found) <= GRID
+    assert layout(world, Bare).classes == 0
