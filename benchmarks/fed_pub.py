@@ -7,7 +7,7 @@ As benchmarks/personalised.py, whose rows of local, fed_avg and fed_per these re
 places. Tables:
 
 * places: the published places, four algorithms each;
-* lambdas: the grid from which lambda1 and lambda2 are to be chosen, by validation accuracy, with a
+* lambdas: the grid from which lambda1 and lambda2 were chosen, by validation accuracy, with a
   seed that no other table holds: --first 901 --seeds 1. lambda2 is searched with three steps in a
   round, since it does nothing where a round is one step;
 * choices: tau, top, penalties without gradients, other optimisers.

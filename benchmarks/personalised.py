@@ -158,12 +158,22 @@ def measure(facts: Settings, settings: Settings, data: str) -> dict[str, Any]:
             place = place.setdefault(part, {})
         place[last] = value
     with tempfile.TemporaryDirectory() as folder:
+        out = Path(folder) / "run"
         try:
-            result = Federation.from_config(Config.parse(document)).run(Path(folder) / "run").result
+            result = Federation.from_config(Config.parse(document)).run(out).result
         except Refused as refused:  # a client's numbers were no longer finite
             return {**facts, "metrics": {}, "references": {}, "diverged": str(refused)}
+        flattened = _flattened(out / "ledger" / "aggregator.jsonl")
     kept = ("metrics", "references", "wall_s", "protect_s", "bytes_up", "model_sha256")
-    return {**facts, **{name: result[name] for name in kept}}
+    return {**facts, **{name: result[name] for name in kept}, "flattened": flattened}
+
+
+def _flattened(ledger: Path) -> float | None:
+    """Return the share of rows of weights that were flattened; None where none were protected."""
+    lines = (json.loads(line) for line in ledger.read_text("utf-8").splitlines())
+    rows = [line for line in lines if line["kind"] == "weights"]
+    whole = sum(row["receivers"] for row in rows)
+    return sum(len(row["flattened"]) for row in rows) / whole if rows else None
 
 
 def run(options: argparse.Namespace, rows: Callable[[str], dict[str, Settings]]) -> None:

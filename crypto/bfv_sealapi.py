@@ -49,7 +49,7 @@ from crypto.words60 import PAIR_BYTES, WORD_BITS, pack60, unpack60
 __all__ = ["BFV44", "BFV48", "MAX_TERMS", "Parameters", "SealBfv", "SealRing"]
 
 DEGREE: Final = 4096
-PRIME: Final = 1152921504606830593  # what CoeffModulus.Create(4096, [60]) gives; checked below
+PRIME: Final = 1152921504606830593  # what CoeffModulus.Create(4096, [60]) gives
 PLAIN_MODULUS: Final = 1 << 44
 MAX_TERMS: Final = 128
 _GAP: Final = (1 << WORD_BITS) - PRIME  # 16,383
@@ -103,7 +103,7 @@ class SealRing(PlainRing):
     offline = True
 
     def __init__(self, chosen: Parameters, parameters: Any) -> None:
-        """Build the SEAL context; raises SelfTestFailed if SEAL chooses other parameters.
+        """Build the SEAL context; raises SelfTestFailed if SEAL does not accept these parameters.
 
         `parameters` are SEAL's own, with scheme and plain modulus set.
         """
@@ -112,9 +112,8 @@ class SealRing(PlainRing):
         self._primes = np.array(chosen.primes, dtype=np.uint64)
         self._key_head = chosen.head
         self.public_key_bytes = len(self._key_head) + 8 * _WORDS * len(chosen.primes)
-        bits = [prime.bit_length() for prime in chosen.primes]
         parameters.set_poly_modulus_degree(DEGREE)
-        parameters.set_coeff_modulus(seal.CoeffModulus.Create(DEGREE, bits))
+        parameters.set_coeff_modulus([seal.Modulus(prime) for prime in chosen.primes])
         level = getattr(seal.SEC_LEVEL_TYPE, chosen.security)
         self._context = seal.SEALContext(parameters, True, level)
         primes = tuple(prime.value() for prime in parameters.coeff_modulus())

@@ -1,6 +1,6 @@
 """Weighted sums of encrypted vectors, one per receiver and exact: `bfv-weighted` (O1, O10).
 
-BFV (Fan and Vercauteren, eprint 2012/144) with the primes of `bfv48-sealapi` and t = 2^44. The
+BFV (Fan and Vercauteren, eprint 2012/144) with t = 2^44 and two primes, as `bfv48-sealapi`. The
 aggregator multiplies uploads by small public integers and adds; nothing is rescaled:
 
     ring = weighted()
@@ -20,19 +20,31 @@ K rows for K models. A row is determined by uploads, weights and seed, so that a
 its bytes (O4).
 
 Who sees what. The aggregator and the witness: ciphertexts, weights, seeds, no value. The authority:
-uniform numbers mod t, and the noise of each row, whose correlations tell how similar two rows of
-weights are: a plan that keeps weights from the authority cannot use this. The receiver: its own
-combination. What breaks it: the authority together with the aggregator; an aggregator that has
-something else opened than a row, unless witnesses sign (O4). That rows differ by little, or that
-receivers put rows together, is no matter of encryption (`crypto.weights`, the report's rank test).
+uniform numbers mod t, and the noise of each row. The receiver: its own combination. What breaks it:
+the authority together with the aggregator; an aggregator that has something else opened than a row,
+unless witnesses sign (O4). That rows differ by little, or that receivers put rows together, is no
+matter of encryption (`crypto.weights`, the report's rank test).
 
-Exactness. A fresh ciphertext has noise of standard deviation 15.1, so a row has 15.1 sqrt(sum w^2),
-and it opens exactly while that stays below q/2t = 2^15. `MAX_SQUARES` keeps 12 standard deviations
-(2 exp(-72) per coefficient); every row with W = 128 is within it.
+Noise. The authority holds the key and therefore reads the noise of every row, which is the same
+combination of the uploads' noises: with the weights (which follow from cosines that it opened) K
+rows are K equations for K noises. Two things keep values out of them:
+
+* Encoding m as round(q m / t) leaves an error that depends on m. With the usual q it is as good as
+  m's low half; q here is the largest prime of 60 bits with q = 1 mod t, so it is m / t, less than
+  2^-7 for packed values.
+* Each row carries a flood, uniform in [-2^13, 2^13) on every coefficient, from the seed of its
+  blind: K more unknowns than equations. What the errors of a whole row add up to is below 1.
+
+The noises still tell how similar two rows of weights are: a plan that keeps weights from the
+authority cannot use this.
+
+Exactness. A fresh ciphertext has noise of standard deviation 15.1, so a row has 15.1 sqrt(sum w^2)
+beside its flood, and it opens exactly while both stay below q/2t, just under 2^15. `MAX_SQUARES`
+keeps 12 standard deviations (2 exp(-72) per coefficient); every row with W = 128 is within it.
 
 Arithmetic. Words are cut into halves of 30 bits, and halves are multiplied as doubles: every sum is
 an integer below 2^42 and therefore exact in any order, so a matrix product does it, on any machine
-with the same result. q = 2^60 - 16383 folds what is above 2^60.
+with the same result. 2^60 - q folds what is above 2^60.
 """
 
 from __future__ import annotations
@@ -46,19 +58,24 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
 from crypto.bfv_parts import PublicKey
-from crypto.bfv_sealapi import BFV48, DEGREE, PRIME, Parameters, SealBfv
+from crypto.bfv_sealapi import BFV48, DEGREE, Parameters, SealBfv
 from crypto.errors import InvalidCiphertext, InvalidKey, OutOfRange, SelfTestFailed
-from crypto.samplers import Stream, entropy
+from crypto.samplers import Stream, derive, entropy
 from crypto.seal_sums import reduce_once
 from crypto.weights import Weights
 from crypto.words60 import WORD_BITS
 
 __all__ = ["MAX_SQUARES", "WEIGHTED", "WeightedBfv", "weighted"]
 
-WEIGHTED: Final = Parameters("bfv-weighted", BFV48.primes, 44, "TC128")
+_STEP: Final = 65_487  # q div t: the largest for which q = _STEP 2^44 + 1 is a prime below 2^60
+PRIME: Final = (_STEP << 44) + 1
+WEIGHTED: Final = Parameters("bfv-weighted", (PRIME, BFV48.primes[1]), 44, "TC128")
 """The parameter set: 2^44 holds two slots of 22 bits."""
 
-MAX_SQUARES: Final = 180**2
+FLOOD: Final = 1 << 13
+"""Each row's own noise is uniform in [-FLOOD, FLOOD) on every coefficient."""
+
+MAX_SQUARES: Final = 135**2
 """The largest sum of squared weights of a row whose opening is exact."""
 
 _HALF: Final = WORD_BITS // 2
@@ -71,8 +88,12 @@ class WeightedBfv(SealBfv):
     """BFV that combines whole tables; every other verb is that of `crypto.he.Scheme`."""
 
     def __init__(self) -> None:
-        """Build the SEAL context; raises SelfTestFailed if SEAL chooses other parameters."""
+        """Build the SEAL context; raises SelfTestFailed if SEAL does not accept the parameters."""
         super().__init__(WEIGHTED)
+
+    def lifted(self, rows: NDArray[np.uint64]) -> NDArray[np.uint64]:
+        """Return round(q m / t) for each m: with q = 1 mod t, q div t times m, or one more."""
+        return rows * np.uint64(_STEP) + (rows >> np.uint64(43))
 
     def combine(
         self, key: PublicKey, uploads: Sequence[bytes], weights: Weights, seeds: Sequence[bytes]
@@ -100,6 +121,7 @@ class WeightedBfv(SealBfv):
             raise InvalidCiphertext
         factors = _factors(weights.table)
         blinds = [self.blind(seed, length * DEGREE).reshape(length, 1, DEGREE) for seed in seeds]
+        floods = [_flood(seed, length).reshape(length, DEGREE) for seed in seeds]
         out: list[list[bytes]] = [[] for _ in seeds]
         width = self.ciphertext_bytes
         for place in range(length):
@@ -107,7 +129,9 @@ class WeightedBfv(SealBfv):
             span = slice(place * width, (place + 1) * width)
             words = np.concatenate([self.parse(upload[span], 1) for upload in uploads])
             sums = _combined(factors, words)
-            for row, blind, pieces in zip(sums, blinds, out, strict=True):
+            for row, blind, flood, pieces in zip(sums, blinds, floods, out, strict=True):
+                row[:DEGREE] += flood[place]  # below 2 q
+                reduce_once(row[:DEGREE], PRIME)
                 pieces.append(self.to_wire(self.shifted(row[np.newaxis], blind[place])))
         return [b"".join(out.pop(0)) for _ in seeds]  # each is freed as soon as it is joined
 
@@ -136,6 +160,14 @@ def weighted() -> WeightedBfv:
     return ring
 
 
+def _flood(seed: bytes, ciphertexts: int) -> NDArray[np.uint64]:
+    """Return a row's own noise mod q, uniform in [-FLOOD, FLOOD), for all coefficients of c0."""
+    drawn = Stream(derive(seed, "flood")).uniform(2 * FLOOD, ciphertexts * DEGREE)
+    words: NDArray[np.uint64] = drawn + np.uint64(PRIME - FLOOD)
+    reduce_once(words, PRIME)
+    return words
+
+
 def _check(uploads: Sequence[bytes], weights: Weights, seeds: Sequence[bytes]) -> None:
     """Refuse what does not belong to the table; raises OutOfRange or InvalidKey."""
     if not len(uploads) == len(seeds) == weights.clients:
@@ -161,6 +193,6 @@ def _combined(factors: Any, words: NDArray[np.uint64]) -> NDArray[np.uint64]:
         np.uint64
     )
     low += (high & _LOW) << np.uint64(_HALF)
-    low += (high >> np.uint64(_HALF)) * _GAP  # 2^60 is 16383 mod q; the whole is below 2q
+    low += (high >> np.uint64(_HALF)) * _GAP  # 2^60 is _GAP mod q; the whole is below 2q
     reduce_once(low, PRIME)
     return low

@@ -152,12 +152,14 @@ def flatten(
     flattened = []
     for i, row in enumerate(shares):
         others = _support(row, i, top)
-        places = np.append(others, i)
-        rounded = _rounded(row[places] / row[places].sum(), total)
-        if not rule.admits(rounded[:-1]):
+        # In one order for all receivers: rows that are alike become the same integers, and do not
+        # tell two receivers who compare them one client's share.
+        places = np.sort(np.append(others, i))
+        table[i, places] = _rounded(row[places] / row[places].sum(), total)
+        if not rule.admits(table[i, others]):
             flattened.append(i)
-            rounded = _nearest(row[others], int(rounded[:-1].sum()), total, rule)
-        table[i, places] = rounded
+            carried = int(table[i, others].sum())
+            table[i, np.append(others, i)] = _nearest(row[others], carried, total, rule)
     return Weights(table, total, minimum, cap, tuple(flattened))
 
 

@@ -187,6 +187,25 @@ def signed_header(envelope: Envelope) -> bytes:
     return struct.pack(">H", len(header)) + header + envelope.signature
 
 
+def beginning(envelope: Envelope) -> bytes:
+    """Return an envelope's bytes up to its body: they hold the body's signed digest."""
+    return MAGIC + signed_header(envelope) + struct.pack(">I", len(envelope.body))
+
+
+def is_again(data: bytes, before: bytes) -> bool:
+    """Tell whether these are the very bytes of the envelope that began like `before`.
+
+    Bodies are megabytes: of an envelope that begins otherwise nothing is hashed for this.
+
+    Raises:
+        BadEnvelope: the beginning is the same, and the body is not.
+    """
+    if not before or not data.startswith(before):
+        return False
+    Envelope.decode(data)
+    return True
+
+
 def read_signed_header(data: bytes) -> tuple[Header, bytes, int]:
     """Parse one :func:`signed_header` at the start of `data`.
 

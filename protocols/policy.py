@@ -187,7 +187,7 @@ class PrivacyPolicy(Strict):
             if self.messages is not None and kind.__name__ not in self.messages:
                 return f"message {kind.__name__} is not among its allowed messages"
             chain = self.rules.get(kind.disclosure, ())
-            if evaluated(chain) is not None and (objection := _not_real(kind)):
+            if evaluated(chain) is not None and (objection := self._not_computed(kind)):
                 return objection
             if kind.disclosure is Disclosure.MIXED:
                 mixed_fields(kind)  # raises for a message that cannot be mixed
@@ -202,6 +202,17 @@ class PrivacyPolicy(Strict):
                     if (one or disclosure is Disclosure.MIXED) and said.count(disclosure) > 1:
                         return f"{exchange.name} holds two {disclosure} messages; one is possible"
         return self._not_private(form) if self.training is not None else None
+
+    def _not_computed(self, kind: type[Message]) -> str | None:
+        """Say why a message cannot be computed with while it is encrypted; None if it can."""
+        if any(field.wire not in ("f4", "f8") for field in kind.fields):
+            return f"message {kind.__name__} holds counts, which cannot be weighed or compared"
+        if kind.disclosure is Disclosure.SIMILARITY and len(kind.fields) != 1:
+            return f"message {kind.__name__} holds more than the one vector that is compared"
+        if kind.disclosure is Disclosure.WEIGHTED_SUM and self.colluders:
+            # Each row is checked alone, and two receivers can take one's row off the other's.
+            return f"rows of message {kind.__name__} tell colluding receivers more than each alone"
+        return None
 
     def _not_private(self, form: Form[Any]) -> str | None:
         """Say what of a form is not computed from noised gradients alone."""
@@ -235,15 +246,6 @@ class PrivacyPolicy(Strict):
             fix="choose a policy that allows these messages (secure-fgl list policies), "
             "or another algorithm",
         )
-
-
-def _not_real(kind: type[Message]) -> str | None:
-    """Say why a message cannot be computed with while it is encrypted; None if it can."""
-    if any(field.wire not in ("f4", "f8") for field in kind.fields):
-        return f"message {kind.__name__} holds counts, which cannot be weighed or compared"
-    if kind.disclosure is Disclosure.SIMILARITY and len(kind.fields) != 1:
-        return f"message {kind.__name__} holds more than the one vector that is compared"
-    return None
 
 
 _CONTROL: dict[Disclosure, tuple[Guard, ...]] = {

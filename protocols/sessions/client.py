@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Mapping
 from typing import Any
 
@@ -10,7 +9,7 @@ from protocols.boxes import by_peers, open_box, open_boxes
 from protocols.ciphers import shape_of
 from protocols.control import Acknowledgement, Boxes, Call, Farewell, Place, Row
 from protocols.disclosures import Disclosure
-from protocols.envelope import Envelope
+from protocols.envelope import Envelope, beginning, is_again
 from protocols.errors import BadEnvelope, LedgerError, LocalProtocolError, Replay, UnfitMessage
 from protocols.forms import Exchange, Form
 from protocols.gateway import SHARED, commitment, given_digest
@@ -41,7 +40,7 @@ class ClientSession(HoldingSession):
     ) -> None:
         super().__init__(papers, ledger, rounding)
         self._site, self._exchanges = site, {e.name: e for e in form.exchanges}
-        self._repeat: tuple[bytes, list[Parcel]] = (b"", [])  # digest of the last, its answer
+        self._repeat: tuple[bytes, list[Parcel]] = (b"", [])  # how the last began, its answer
         self._spoken = Spoken(client_items(papers.plan.items))
         self._weighed = -1  # round of the last message that may come back weighed
         self.learnt = 0  # how often the site may have changed
@@ -59,8 +58,7 @@ class ClientSession(HoldingSession):
             RemoteProtocolError: not authentic, a replay, or for another run or party.
             LedgerError: the record could not be written; nothing is returned, nothing leaves.
         """
-        digest = hashlib.sha256(data).digest()
-        if digest == self._repeat[0]:
+        if is_again(data, self._repeat[0]):
             return self._repeat[1]  # a refusal too, whoever lost it
         self.alive()
         letter = self._inbox.open(data)
@@ -71,7 +69,7 @@ class ClientSession(HoldingSession):
             raise
         except Exception as error:
             replies = [self._refuse(error, letter)]
-        self._repeat = (digest, replies)
+        self._repeat = (beginning(letter.envelope), replies)
         try:
             self.commit()
         except BaseException as error:  # whatever failed: this answer never leaves

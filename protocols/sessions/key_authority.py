@@ -8,13 +8,13 @@ never (O5, O8).
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Mapping
 
 from crypto.errors import CryptoError
 from protocols.ciphers import key_message, keyed, ring_of
 from protocols.control import Opened, OpenRequest
 from protocols.disclosures import Disclosure
+from protocols.envelope import beginning, is_again
 from protocols.errors import BadEnvelope, LedgerError, LocalProtocolError
 from protocols.groups import epoch_of
 from protocols.inbox import Letter
@@ -37,15 +37,13 @@ class KeyAuthoritySession(RevealingSession):
             RemoteProtocolError: not authentic, a replay, or for another run.
             LedgerError: the record could not be written; nothing is opened, nothing leaves.
         """
-        digest, again = hashlib.sha256(data).digest(), False
-        if digest == self._repeat[0]:
-            if self._repeat[1] is not None:
-                return self._repeat[1]  # a refusal too, whoever lost it
-            again = True  # killed between the record of this opening and its answer
+        again = is_again(data, self._repeat[0])
+        if again and self._repeat[1] is not None:  # None: killed between record and answer
+            return self._repeat[1]  # a refusal too, whoever lost it
         self.alive()
         letter = self._inbox.open(data, again=again)
         try:
-            replies = [self._answer(letter, digest, again)]
+            replies = [self._answer(letter, again)]
         except LedgerError as error:
             self.die(error)
             raise
@@ -53,7 +51,7 @@ class KeyAuthoritySession(RevealingSession):
             self.die(error)
             where = Where(letter.header.round, letter.header.exchange)
             replies = [self.refusal(error, letter.header.sender, where)]
-        self._repeat = (digest, replies)
+        self._repeat = (beginning(letter.envelope), replies)
         try:
             self.commit()
         except BaseException as error:  # whatever failed: this answer never leaves
@@ -62,12 +60,12 @@ class KeyAuthoritySession(RevealingSession):
             raise
         return replies
 
-    def _answer(self, letter: Letter, digest: bytes, again: bool) -> Parcel:
+    def _answer(self, letter: Letter, again: bool) -> Parcel:
         if letter.item.id == "key.call":
             return self._make_key(letter)
         if letter.item.id.endswith(".open"):
-            return self._open(letter, digest, again)
-        return self._reveal(letter, digest, again)
+            return self._open(letter, again)
+        return self._reveal(letter, again)
 
     def _make_key(self, letter: Letter) -> Parcel:
         """Make the key of an epoch; the one before it is destroyed first (O9)."""
@@ -97,7 +95,7 @@ class KeyAuthoritySession(RevealingSession):
         self.ledger.record("key", facts)
         return key_message(disclosure, public.raw)
 
-    def _open(self, letter: Letter, digest: bytes, again: bool) -> Parcel:
+    def _open(self, letter: Letter, again: bool) -> Parcel:
         self.move(Event.OPEN)
         (request,) = self._inbox.read(letter, (OpenRequest,))
         if not isinstance(request, OpenRequest):
@@ -110,7 +108,7 @@ class KeyAuthoritySession(RevealingSession):
             survivors = self._vouched(request.headers, letter, members)
             self._once(header, members, survivors)
             # Durable before the total is opened: a restart must not open another (O5).
-            self._repeat = (digest, None)
+            self._repeat = (beginning(letter.envelope), None)
             self.commit()
         scheme = self.papers.scheme
         if scheme is None:

@@ -18,7 +18,7 @@ from protocols.boxes import close_box
 from protocols.ciphers import COSINE_LEVELS, cosine_ring, weigh_ring, witnesses_of
 from protocols.control import Cosines, Reveal, RowBoxes
 from protocols.disclosures import Disclosure
-from protocols.envelope import Header
+from protocols.envelope import Header, beginning
 from protocols.errors import BadEnvelope, LedgerError, LocalProtocolError, Replay
 from protocols.inbox import Letter
 from protocols.ledger import Ledger
@@ -40,7 +40,7 @@ class RevealingSession(Session):
         super().__init__(papers, ledger, rounding)
         self._secrets: dict[Disclosure, SecretKey] = {}
         self._epoch = -1
-        # Digest of the last envelope, and its answer: None while it is being opened.
+        # How the last envelope began, and its answer: None while it is being opened.
         self._repeat: tuple[bytes, list[Parcel] | None] = (b"", [])
         # By round: disclosure, exchange, exchange of the uploads, who was asked, whose uploads.
         self._opened: dict[int, list[_Opening]] = {}
@@ -55,7 +55,7 @@ class RevealingSession(Session):
             raise LocalProtocolError("This key authority holds no key.")
         return self._secrets[disclosure]
 
-    def _reveal(self, letter: Letter, digest: bytes, again: bool) -> Parcel:
+    def _reveal(self, letter: Letter, again: bool) -> Parcel:
         """Open the cosines of one Ask's uploads, or every receiver's row of them."""
         self.move(Event.OPEN)
         (request,) = self._inbox.read(letter, (Reveal,))
@@ -70,7 +70,7 @@ class RevealingSession(Session):
             facts = self._witnessed(request, shown, disclosure)
             self._once(header, shown.members, shown.names, disclosure, shown.source, facts)
             # Durable before anything is opened: a restart must not open another (O5).
-            self._repeat = (digest, None)
+            self._repeat = (beginning(letter.envelope), None)
             self.commit()
         try:
             message = self._results(request, shown, disclosure, name)

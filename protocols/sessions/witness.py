@@ -16,6 +16,7 @@ import numpy as np
 from crypto.errors import CryptoError
 from protocols.control import CosineSeed, Examine, RowSeeds, Witnessed
 from protocols.disclosures import Disclosure
+from protocols.envelope import beginning, is_again
 from protocols.errors import BadEnvelope, LedgerError, LocalProtocolError, Replay
 from protocols.groups import epoch_of
 from protocols.inbox import Letter
@@ -35,7 +36,7 @@ class WitnessSession(Session):
     def __init__(self, papers: Papers, ledger: Ledger, rounding: bytes) -> None:
         super().__init__(papers, ledger, rounding)
         self._epoch = -1
-        self._repeat: tuple[bytes, list[Parcel]] = (b"", [])  # digest of the last, its answer
+        self._repeat: tuple[bytes, list[Parcel]] = (b"", [])  # how the last began, its answer
         self._signed: set[tuple[str, int]] = set()  # disclosure, exchange of the uploads
 
     def receive(self, data: bytes) -> list[Parcel]:
@@ -45,8 +46,7 @@ class WitnessSession(Session):
             RemoteProtocolError: not authentic, a replay, or for another run.
             LedgerError: the record could not be written; nothing leaves.
         """
-        digest = hashlib.sha256(data).digest()
-        if digest == self._repeat[0]:
+        if is_again(data, self._repeat[0]):
             return self._repeat[1]
         self.alive()
         letter = self._inbox.open(data)
@@ -60,7 +60,7 @@ class WitnessSession(Session):
             where = Where(letter.header.round, letter.header.exchange)
             aggregator = self.papers.roster.one(Role.AGGREGATOR).name
             replies = [self.refusal(error, aggregator, where)]
-        self._repeat = (digest, replies)
+        self._repeat = (beginning(letter.envelope), replies)
         try:
             self.commit()
         except BaseException as error:  # whatever failed: this answer never leaves

@@ -9,13 +9,22 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from crypto.bfv_sealapi import DEGREE, PRIME
+from crypto.bfv_sealapi import DEGREE
 from crypto.errors import InvalidCiphertext, InvalidKey, OutOfRange
 from crypto.he import scheme
 from crypto.quantiser import Packing
 from crypto.samplers import Stream, entropy
 from crypto.seal_files import Scratch
-from crypto.weighted import MAX_SQUARES, WeightedBfv, _combined, _factors, weighted
+from crypto.weighted import (
+    FLOOD,
+    MAX_SQUARES,
+    PRIME,
+    WeightedBfv,
+    _combined,
+    _factors,
+    _flood,
+    weighted,
+)
 from crypto.weights import TOTAL, Weights, flatten
 
 RING = weighted()
@@ -71,8 +80,11 @@ def test_the_heaviest_rows_open_exactly_and_with_the_noise_of_the_formula(total)
     )
     noise = residues(RING.parse(blinded[0])[0])
     deviation = 15.1 * np.sqrt((weights.table[0] ** 2).sum())
-    assert 0.9 < noise.std() / deviation < 1.1
-    assert 12 * deviation < PRIME / T / 2
+    flood = _flood(seeds[0], 1).astype(object)
+    flood = np.where(flood > PRIME // 2, flood - PRIME, flood).astype(float)
+    assert flood.min() < -0.99 * FLOOD and flood.max() > 0.99 * FLOOD and abs(flood.mean()) < 400
+    assert 0.9 < (noise - flood).std() / deviation < 1.1
+    assert 12 * deviation + FLOOD < PRIME / T / 2
 
 
 def residues(words: np.ndarray) -> np.ndarray:
@@ -145,8 +157,9 @@ def test_a_combination_is_what_seal_makes_of_it():
                 evaluator.add_inplace(total, part)
         words = np.frombuffer(heads.cut(scratch.dump(total), heads.ciphertext), "<u8")
     blind = RING.blind(seeds[0], DEGREE)
-    shifted = RING.shifted(words.reshape(1, -1), blind.reshape(1, -1))
-    assert RING.to_wire(shifted) == blinded[0]
+    shifted = RING.shifted(words.reshape(1, -1), blind.reshape(1, -1)).astype(object)
+    shifted[0, :DEGREE] = (shifted[0, :DEGREE] + _flood(seeds[0], 1).astype(object)) % PRIME
+    assert RING.to_wire(shifted.astype(np.uint64)) == blinded[0]
 
 
 def test_o4_a_witness_recomputes_every_byte():
@@ -208,7 +221,7 @@ def test_the_noise_tells_the_authority_how_alike_two_rows_of_weights_are():
     noise = np.array(
         [np.concatenate([residues(words) for words in RING.parse(blob)]) for blob in blinded]
     )
-    gram = weights.table @ weights.table.T
+    gram = weights.table @ weights.table.T + np.eye(CLIENTS) * FLOOD**2 / 3 / 15.1**2
     scale = np.sqrt(np.diag(gram))
     assert np.allclose(np.corrcoef(noise), gram / scale / scale[:, np.newaxis], atol=0.05)
 
@@ -259,3 +272,53 @@ def test_a_row_too_heavy_to_open_exactly_is_refused():
     with pytest.raises(OutOfRange, match="too heavy"):
         RING.combine(PUBLIC, uploads, heavy, seeds)
     RING.combine(PUBLIC, uploads, flatten(np.eye(CLIENTS)), seeds)  # the control: W = 128
+
+
+# --- the authority's other view: noise (O1) -----------------------------------------------------
+
+
+def unflooded(seed: bytes, ciphertexts: int) -> np.ndarray:
+    return np.zeros(ciphertexts * DEGREE, dtype=np.uint64)
+
+
+def errors(ring: WeightedBfv, prime: int, values: np.ndarray) -> np.ndarray:
+    """What encoding adds to each value's noise, in [-1/2, 1/2)."""
+    lifted = ring.lifted(values).astype(object)
+    return ((lifted * T - values.astype(object) * prime) / T).astype(float)
+
+
+@pytest.mark.parametrize("flooded", [True, False], ids=["flooded", "bare"])
+@pytest.mark.parametrize("row", ["alone", "even"])
+def test_o1_the_noise_of_rows_tells_no_value(flooded, row, monkeypatch):
+    """A row on oneself is 128 times one noise, so its rest mod 128 tells that noise's fraction."""
+    if not flooded:
+        monkeypatch.setattr("crypto.weighted._flood", unflooded)
+    count = 8
+    table = np.full((count, count), 16, dtype=np.int64)
+    factor = 16
+    if row == "alone":
+        table[0], factor = [128] + 7 * [0], 128
+    weights = Weights(table, 128)
+    packing = Packing(15, TOTAL, RING.plain_bits)
+    values = [np.random.default_rng(k).integers(0, 1 << 15, 2 * DEGREE) for k in range(count)]
+    rows = [packing.pack(value) for value in values]
+    _, _, blinded = made(rows, weights)
+    fraction = residues(RING.parse(blinded[0])[0]) / factor % 1.0
+    parts = np.array([errors(RING, PRIME, part) for part in rows])
+    told = (table[0] @ parts / factor) % 1.0
+    off = np.abs((fraction - told + 0.5) % 1.0 - 0.5)
+    if flooded:
+        assert 0.2 < np.median(off) < 0.3  # as far as chance is from anything
+        assert abs(stats.pearsonr(fraction, told).statistic) < 0.1
+    else:  # the control: it stands there to within the rounding of the blind
+        assert np.median(off) < 0.5 / factor
+
+
+def test_o1_with_this_prime_encoding_errs_by_less_than_a_value_can_be_read_from():
+    packing = Packing(15, TOTAL, RING.plain_bits)
+    values = packing.pack(np.random.default_rng(1).integers(0, 1 << 15, 2 * DEGREE))
+    assert np.abs(errors(RING, PRIME, values)).max() < 2**-7
+    from crypto.bfv_sealapi import PRIME as USUAL
+
+    usual = errors(scheme("bfv-sealapi"), USUAL, values)  # the control: anything up to a half
+    assert np.abs(usual).max() > 0.49

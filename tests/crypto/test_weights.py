@@ -242,3 +242,12 @@ def test_weights_are_not_printed_or_changed():
     kept = Weights(source, TOTAL)
     source[0] = [32, 96, 0, 0]
     assert (kept.table == 32).all()
+
+
+@pytest.mark.parametrize("count", [5, 6, 7, 10, 50])
+def test_o10_rows_that_are_alike_become_the_same_integers(count):
+    """Two receivers of one mixture who compare theirs find nothing."""
+    shares = np.random.default_rng(count).uniform(0.9, 1, count)
+    for row in (np.full(count, 1 / count), shares / shares.sum()):
+        table = flatten(np.tile(row, (count, 1))).table
+        assert (table == table[0]).all()

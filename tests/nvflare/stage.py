@@ -8,8 +8,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from protocols.ciphers import witness_count
 from protocols.plan import Plan
 from protocols.planner import AGGREGATOR_NAME, AUTHORITY_NAME
+from protocols.planner_results import witness_name
+from protocols.policy import PrivacyPolicy
 from protocols.roster import Role
 from secure_fgl.config import Config
 from secure_fgl.federation import Federation
@@ -38,11 +41,11 @@ def cora(root: Path, *, rounds: int = 2) -> Config:
     )
 
 
-def banks(*, rounds: int = 1, policy: str = "masks") -> Config:
-    """Return a small FedAvg on data that needs no file."""
+def banks(*, rounds: int = 1, policy: str = "masks", algorithm: str = "fed_avg") -> Config:
+    """Return a small run on data that needs no file."""
     return Config.parse(
         {
-            "algorithm": {"name": "fed_avg", "rounds": rounds},
+            "algorithm": {"name": algorithm, "rounds": rounds},
             "model": {"hidden": 8},
             "data": {
                 "name": "synthetic_banks",
@@ -55,12 +58,13 @@ def banks(*, rounds: int = 1, policy: str = "masks") -> Config:
     )
 
 
-def roles(plan: Plan) -> dict[str, Role]:
+def roles(plan: Plan, policy: PrivacyPolicy) -> dict[str, Role]:
     """Return every party's role."""
     found = {AGGREGATOR_NAME: Role.AGGREGATOR, **dict.fromkeys(plan.clients, Role.CLIENT)}
     if any(item.id == "key.call" for item in plan.items):
         found[AUTHORITY_NAME] = Role.KEY_AUTHORITY
-    return found
+    witnesses = range(1, 1 + witness_count(plan.items, policy))
+    return {**found, **{witness_name(number): Role.WITNESS for number in witnesses}}
 
 
 @dataclass
@@ -86,12 +90,13 @@ def assemble(config: Config, folder: Path) -> Parties:
     """Let every party make its keys, agree on one charter and keep it."""
     federation = Federation.from_config(config)
     plan = federation.plan()
-    others = [name for name in roles(plan) if name != AGGREGATOR_NAME]
+    known = roles(plan, federation.policy)
+    others = [name for name in known if name != AGGREGATOR_NAME]
     where = {name: f"site-{number}" for number, name in enumerate(others, 1)}
     where[AGGREGATOR_NAME] = SERVER_SITE
     folders = {site: folder / name for name, site in where.items()}
     announced = [
-        party.new_identity(folders[where[name]], name, role) for name, role in roles(plan).items()
+        party.new_identity(folders[where[name]], name, role) for name, role in known.items()
     ]
     charter = Charter.draw_up(announced, where, plan=plan, policy=federation.policy, config=config)
     for place in folders.values():

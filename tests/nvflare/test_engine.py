@@ -23,6 +23,7 @@ from nvflare.apis.signal import Signal
 from nvflare.fuel.utils import fobs
 
 from protocols.errors import BadEnvelope, RemoteProtocolError
+from protocols.ledger import read_lines
 from protocols.planner import AGGREGATOR_NAME
 from protocols.roster import Role
 from protocols.sessions.base import Parcel
@@ -130,6 +131,33 @@ def test_a_key_authority_is_one_more_site(
     assert digest == uninterrupted.model_sha256
     monkeypatch.setattr("audits.view.TRANSPORTS", ("memory", "nvflare"))
     assert Run(gather(parties, tmp_path / "run")).verify().verdict == "self-consistent only"
+
+
+def test_o4_a_witness_is_one_more_site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rows of one's own, computed again by a party with a folder of its own."""
+    config = banks(policy="pilot", algorithm="fed_pub")
+    twin = Federation.from_config(config).run(tmp_path / "memory").result
+    parties = assemble(config, tmp_path / "parties")
+    assert parties.kit("site-7").me.party.role is Role.WITNESS
+    seats = seated(parties, monkeypatch)
+    sites = {k: v for k, v in parties.charter.sites.items() if k != AGGREGATOR_NAME}
+    carried = transport(executed(seats), sites, deadline=60.0)
+    conduct(sit_down(parties.kit(SERVER_SITE)), carried)
+    carried.end()
+    assert parties.result()["bytes_up"] == twin["bytes_up"]
+    scores = parties.result()["metrics"]
+    assert scores["test_accuracy"] == pytest.approx(twin["metrics"]["test_accuracy"], abs=0.02)
+    monkeypatch.setattr("audits.view.TRANSPORTS", ("memory", "nvflare"))
+    found = Run(gather(parties, tmp_path / "run")).verify()
+    assert found.verdict == "self-consistent only", found.failed
+    assert [e["kind"] for e in read_lines_of(parties, "site-7")].count("witness") == 2
+
+
+def read_lines_of(parties: Parties, site: str) -> list[dict[str, Any]]:
+    """Return the entries of one party's ledger."""
+    folder = parties.folders[site]
+    ledger = folder / "run" / "ledger" / f"{folder.name}.jsonl"
+    return [entry for entry, _ in read_lines(ledger.read_bytes())]
 
 
 class Killed(BaseException):

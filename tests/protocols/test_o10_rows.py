@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from crypto.weighted import WeightedBfv
-from crypto.weights import Weights, flatten
+from crypto.weights import flatten
 from protocols.disclosures import Disclosure
 from protocols.envelope import Envelope, read_signed_header
 from protocols.errors import BadEnvelope, NotAdmitted, Refused, RoundLost
@@ -40,7 +40,7 @@ from tests.protocols.pub import (
     swapped,
     trained,
 )
-from tests.protocols.toys import toy_algorithm
+from tests.protocols.toys import TRAIN, toy_algorithm
 from tests.protocols.unveiling import looks_uniform
 
 
@@ -130,12 +130,19 @@ def test_o10_a_witness_refuses_weights_that_rest_on_too_few(row):
     assert kinds == ["SIMILARITY"]
 
 
-def test_o10_colluders_count_on_top():
-    world = pub(changed(colluders=2), clients=8)
-    mixture = trained(world).weighted(Model, pair_of(8))
-    others = mixture._table[0, 1:] / (128 - mixture._table[0, 0])
-    assert 1 / np.sum(others**2) >= 5
-    assert Weights(mixture._table, 128, 5).clients == 8
+def test_o10_rows_are_not_admitted_where_receivers_may_collude():
+    with pytest.raises(NotAdmitted) as refused:
+        pub(changed(colluders=1), clients=8)
+    assert "colluding receivers" in str(refused.value.why)
+    assert changed(colluders=1).admit(toy_algorithm(TRAIN))  # the control: totals count them on top
+
+
+def test_o10_receivers_of_one_mixture_that_compare_rows_find_nothing():
+    """In the round of the plain mean the difference of two rows was a third client's model."""
+    world = pub(clients=10)
+    hand_out(world, trained(world).weighted(Model, even(10)))
+    rows = received(world)
+    assert np.abs(rows - rows[0]).max() < GRID / 2
 
 
 def test_o10_a_receiver_may_weigh_itself_alone():
