@@ -246,7 +246,7 @@ def check_chain(disclosure: Disclosure, chain: tuple[Guard, ...]) -> None:
         if stage not in guard.takes:
             raise ValueError(
                 f"{disclosure}: '{guard.guard}' cannot follow a value of stage {stage.name}; the "
-                "order is clip, quantise, noise, mask, he or ckks, seal"
+                "order is clip, quantise, noise, mask, he or ckks, seal; or clip, mix, blur, seal"
             )
         stage = guard.gives
     if stage is not Stage.ENVELOPE:

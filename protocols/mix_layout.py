@@ -102,6 +102,9 @@ class MixLayout:
         chain: the policy's guards.
         dims: sizes of named dimensions, ``mixtures`` among them.
 
+    Raises:
+        ValueError: the message cannot be mixed, or there is no room for one mixture.
+
     Attributes:
         mix, clip, blur: guards of the chain; None under an Unsafe chain.
         most: mixtures that there is room for.
@@ -119,6 +122,8 @@ class MixLayout:
         self.blur = blur if isinstance(blur, Blur) else None
         self.kind, self.labelled = kind, label is not None
         self.most, *inner = features.sizes(dims)
+        if self.most < 1:
+            raise ValueError(f"{kind.__name__}: the plan has no room for a mixture")
         self.positions, self.width = (1, *inner)[-2:]
         self.classes = label.sizes(dims)[1] if label is not None else 0
         self.size = group_size(chain, dims)

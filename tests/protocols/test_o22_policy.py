@@ -207,6 +207,11 @@ def test_the_number_of_mixtures_follows_from_public_facts():
     assert [whole(n, 4) for n in range(10)] == [1, 1, 2, 2, 4, 4, 4, 4, 8, 8]
 
 
+def test_a_plan_without_room_for_a_mixture_is_refused():
+    with pytest.raises(ValueError, match="no room"):
+        mixing_plan(mixing_policy(), mixtures=0)
+
+
 def test_a_plan_with_a_lower_floor_is_refused():
     policy = mixing_policy()
     plan = mixing_plan(policy)
