@@ -24,7 +24,8 @@ class Drop:
         client: its name.
         round: when; it is back in the next one.
         moment: ``""`` before it gets the Ask, ``after_upload`` once its upload is through,
-            ``before_shares`` once the survivor list has reached it.
+            ``before_shares`` once the survivor list has reached it. In both it answers every Ask of
+            the round and no longer helps to open a sum.
     """
 
     client: str
@@ -40,7 +41,7 @@ class Drop:
         if self.moment == BEFORE_UPLOAD:
             return True
         if self.moment == AFTER_UPLOAD:
-            return not header.item.endswith(".down") and ".up." not in header.item
+            return not header.item.endswith((".down", ".ack")) and ".up." not in header.item
         return header.item.endswith(".shares")
 
 

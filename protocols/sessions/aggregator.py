@@ -91,6 +91,8 @@ class AggregatorSession(EvaluatingSession):
         self.asking = exchange.name
         self.papers.policy.check_cohort(ask.cohort.size)
         members = self._there(ask.cohort._members, round)
+        if any(kind.disclosure is Disclosure.SUM for kind in exchange.back):
+            self._check_fixed(round)
         held = Held(exchange, round, members, ask.handed)
         self._exchange_number += 1
         self._asking, self._reply = True, None
@@ -318,20 +320,21 @@ class AggregatorSession(EvaluatingSession):
         """Remember who vanished; once a sum of the round was opened, its survivors are fixed."""
         asked = self._asked
         round = asked.where.round
-        before, fixed = (
-            found[1] if found[0] == round else frozenset()
-            for found in (self._vanished, self._fixed)
-        )
-        self._vanished = (round, before | set(gone))
+        self._vanished = (round, self._gone(round) | set(gone))
         if not asked.sums:
             return
-        if fixed & set(gone):
+        self._check_fixed(round)
+        self._check_left(asked.survivors)
+        fixed = self._fixed[1] if self._fixed[0] == round else frozenset()
+        self._fixed = (round, fixed | set(asked.survivors))
+
+    def _check_fixed(self, round: int) -> None:
+        """Skip a round of which an opened sum counts a client that vanished since."""
+        if self._fixed[0] == round and self._fixed[1] & self._gone(round):
             raise RoundLost(
                 "A client vanished between two sums of one round, whose survivors are fixed (O5). "
                 "The round is skipped."
             )
-        self._check_left(asked.survivors)
-        self._fixed = (round, fixed | set(asked.survivors))
 
     def reply(self) -> Reply:
         """Return what the last Ask brought back; raises RemoteProtocolError if it is not here."""

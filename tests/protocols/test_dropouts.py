@@ -10,9 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from protocols.errors import RemoteProtocolError, RoundLost
+from protocols.forms import Exchange, Form
 from protocols.sessions.table import State
 from protocols.unmasking import Unmasking
-from tests.protocols.toys import GIFTS, TWICE, Gift, Update, changed_policy, maskless
+from tests.protocols.toys import GIFTS, TWICE, Gift, Start, Update, changed_policy, first, maskless
 from tests.protocols.unveiling import is_sum_of
 from tests.protocols.wire import World
 
@@ -194,6 +195,21 @@ def test_o5_who_vanishes_between_two_sums_of_a_round_ends_it(policy: str) -> Non
         world.round(1)
     assert openings_of(world) == before  # the difference of both would be one client's vector
     world.lost = lambda *_: False
+    assert is_sum_of(world, world.round(2).total(Update), world.names)
+
+
+@pytest.mark.parametrize("policy", ["masks", "he"])
+def test_o5_who_vanishes_before_an_ask_without_a_sum_ends_the_round_too(policy: str) -> None:
+    """And not the session: clients would refuse a second sum of fewer."""
+    tell = Exchange("tell", (Start,), (), lambda site, given: None)
+    world = World(Form("told", TWICE.round, (*TWICE.exchanges, tell)), policy, clients=6).start()
+    assert is_sum_of(world, world.round(1).total(Update), world.names)
+    world.lost = lambda item, sender, _: item == "tell.ack" and sender == world.names[0]
+    world.round(1, given=first(Start, world.d), back=())
+    before = openings_of(world)
+    with pytest.raises(RoundLost, match="between two sums"):
+        world.round(1)
+    assert openings_of(world) == before
     assert is_sum_of(world, world.round(2).total(Update), world.names)
 
 
