@@ -155,12 +155,13 @@ class RevealingSession(Session):
         asked, left = frozenset(members), frozenset(survivors)
         uploads = header.exchange if source is None else source
         for kind, exchange, before, others, stayed in self._opened.get(header.round, []):
+            again = exchange == header.exchange or before == uploads
+            if kind == str(disclosure) and again:
+                raise Replay("This exchange was already opened.")
             if before == uploads and (others, stayed) != (asked, left):
                 raise BadEnvelope("Answers to one Ask are opened over different survivors (O5).")
             if kind != str(disclosure):
                 continue
-            if exchange == header.exchange or before == uploads:
-                raise Replay("This exchange was already opened.")
             if left & stayed and left != stayed:
                 raise BadEnvelope("Two different overlapping cohorts in one round (O5).")
             if asked & others and left & others != stayed & asked:

@@ -300,13 +300,13 @@ def test_pictures_cut_no_item_and_no_protection(told: Report) -> None:
 
 
 def test_the_end_of_a_run_says_whose_bytes_and_why_there_is_no_model(capsys, tmp_path) -> None:
+    (tmp_path / "ledger").mkdir()
+    (tmp_path / "ledger" / "aggregator.jsonl").write_bytes(b"")
     metrics = {"best_round": 1, "test_accuracy": 0.5, "val_accuracy": 0.5}
     result = {
         **{"metrics": metrics, "data": {"synthetic": False}, "bytes_up": 2000, "bytes_down": 1000},
         **{"wall_s": 1.0, "protect_s": 0.5, "model_sha256": "", "verdict": "self-consistent only"},
     }
-    (tmp_path / "ledger").mkdir()
-    (tmp_path / "ledger" / "aggregator.jsonl").touch()  # no rows were weighed
     _summary(SimpleNamespace(result=result, path=tmp_path))  # type: ignore[arg-type]
     said = capsys.readouterr().out
     assert "clients sent" in said and "2.0 kB, and got 1.0 kB" in said

@@ -89,7 +89,7 @@ def test_an_undefined_ranking_is_said_and_is_no_finding(tmp_path: Path) -> None:
             "foo",
         ),
         ({"algorithm": {"name": "fed_gate", "options": {"fed_gate": {"steps": 1.5}}}}, "int"),
-        ({"algorithm": {"name": "apfl", "options": {"apfl": {"alpha": "abc"}}}}, "float"),
+        ({"algorithm": {"name": "apfl", "options": {"apfl": {"alpha": "abc"}}}}, "finite number"),
         ({"algorithm": {"name": "fed_gate", "options": {"fed_gate": {"tau": 0.4}}}}, "too small"),
     ],
 )
