@@ -6,6 +6,8 @@ containers, messages and keys are values. What all parties of a run share (plan,
 the form's exchanges) and what has its own place (ledger, site) is named, not copied. Whatever is
 none of these raises, so a new kind of state is noticed by the first test that keeps a session.
 
+Long values may be put apart, so that what did not change since the last state is not written again.
+
 The bytes hold secrets in clear: `protocols.sessions.keeping` locks them before they touch a disk.
 """
 
@@ -62,6 +64,39 @@ _OBJECTS: dict[str, type[Any]] = {
 }
 _ENUMS: dict[str, type[Enum]] = {kind.__name__: kind for kind in (Disclosure, Phase, Role, State)}
 _LENGTH = struct.Struct("<Q")
+_LONG = 1 << 16
+"""Bytes from which on a value is put apart."""
+
+Buffer = bytes | memoryview
+Apart = Callable[[Buffer], str]
+
+
+class _Blobs:
+    """What a state holds beside its tree: bytes, or the names of bytes that are put apart."""
+
+    def __init__(self, apart: Apart | None) -> None:
+        self.here: list[Buffer] = []
+        self.sizes: list[int | str] = []
+        self._apart = apart
+        self._places: dict[int, tuple[object, int]] = {}
+
+    def add(self, data: Buffer) -> int:
+        """Take bytes over and return their place."""
+        if self._apart is not None and len(data) >= _LONG:
+            self.sizes.append(self._apart(data))
+        else:
+            self.here.append(data)
+            self.sizes.append(len(data))
+        return len(self.sizes) - 1
+
+    def add_array(self, value: np.ndarray[Any, Any], order: Any) -> int:
+        """Take an array over and return its place; one that comes again keeps it."""
+        if (known := self._places.get(id(value))) is not None:
+            return known[1]
+        long = value.nbytes >= _LONG and order == "C"
+        place = self.add(value.reshape(-1).view(np.uint8).data if long else value.tobytes(order))
+        self._places[id(value)] = (value, place)  # held, so that its id stays its own
+        return place
 
 
 class StateCodec:
@@ -86,29 +121,44 @@ class StateCodec:
         self._kinds = {f"{kind.__module__}.{kind.__qualname__}": kind for kind in kinds}
         self._scheme, self._under = scheme, under
 
-    def pack(self, value: object) -> bytes:
+    def pack(self, value: object, apart: Apart | None = None) -> bytes:
         """Return the bytes of a value.
+
+        Args:
+            value: what to pack.
+            apart: keeps long bytes elsewhere and returns their name; None keeps everything here.
 
         Raises:
             LocalProtocolError: something in it is of a class that this codec does not list.
         """
-        blobs: list[bytes] = []
+        blobs = _Blobs(apart)
         tree = json.dumps(self._write(value, blobs), separators=(",", ":")).encode()
-        sizes = json.dumps([len(blob) for blob in blobs]).encode()
+        sizes = json.dumps(blobs.sizes).encode()
         heads = (_LENGTH.pack(len(tree)), tree, _LENGTH.pack(len(sizes)), sizes)
-        return b"".join((*heads, *blobs))
+        return b"".join((*heads, *blobs.here))
 
-    def unpack(self, data: bytes, only: Sequence[str] = ()) -> Any:
+    def unpack(
+        self,
+        data: bytes,
+        fetch: Callable[[str], bytes] | None = None,
+        only: Sequence[str] = (),
+    ) -> Any:
         """Return the value of these bytes, which must be this codec's own (authenticated).
 
         Args:
             data: what `pack` returned.
+            fetch: returns what `apart` kept under a name.
             only: of a mapping with these keys, read nothing else.
         """
         tree, place = _head(data, 0)
         sizes, place = _head(data, place)
         blobs = []
         for size in json.loads(sizes):
+            if isinstance(size, str):
+                if fetch is None:
+                    raise LocalProtocolError("A kept state names parts, and none were given.")
+                blobs.append(fetch(size))
+                continue
             blobs.append(data[place : place + size])
             place += size
         found = json.loads(tree)
@@ -116,7 +166,7 @@ class StateCodec:
             found = {"dict": [pair for pair in found["dict"] if pair[0] in only]}
         return self._read(found, blobs)
 
-    def _write(self, value: Any, blobs: list[bytes]) -> Any:
+    def _write(self, value: Any, blobs: _Blobs) -> Any:
         if value is None or isinstance(value, bool) or type(value) in (int, str):
             return value
         if (name := self._names.get(id(value))) is not None:
@@ -131,25 +181,21 @@ class StateCodec:
             return {"object": [type(value).__name__, facts]}
         raise LocalProtocolError(f"A {type(value).__name__} cannot be kept in a session's state.")
 
-    def _blob(self, data: bytes, blobs: list[bytes]) -> int:
-        blobs.append(data)
-        return len(blobs) - 1
-
-    def _array(self, value: np.ndarray[Any, Any], blobs: list[bytes]) -> Any:
+    def _array(self, value: np.ndarray[Any, Any], blobs: _Blobs) -> Any:
         if value.dtype.hasobject or value.dtype.fields:
             raise LocalProtocolError("An array of objects cannot be kept in a session's state.")
         # The order in memory decides how sums round, so it is kept.
         order: Any = "F" if value.flags.f_contiguous and not value.flags.c_contiguous else "C"
-        place = self._blob(value.tobytes(order), blobs)
+        place = blobs.add_array(value, order)
         return {"array": [place, value.dtype.str, list(value.shape), order]}
 
-    def _set(self, value: set[Any] | frozenset[Any], blobs: list[bytes]) -> Any:
+    def _set(self, value: set[Any] | frozenset[Any], blobs: _Blobs) -> Any:
         tag = type(value).__name__
         if _flat(value):  # what was sent and seen: long, and of nothing but texts and numbers
             return {"flat": [tag, list(value)]}
         return {tag: self._many(value, blobs)}
 
-    def _dict(self, value: dict[Any, Any], blobs: list[bytes]) -> Any:
+    def _dict(self, value: dict[Any, Any], blobs: _Blobs) -> Any:
         if _flat(value) and all(type(item) is int for item in value.values()):
             return {"flat": ["dict", list(value.items())]}
         return {"dict": [self._many(pair, blobs) for pair in value.items()]}
@@ -161,10 +207,10 @@ class StateCodec:
         found = {tuple(row) for row in rows}
         return found if tag == "set" else frozenset(found)
 
-    def _many(self, values: Iterable[Any], blobs: list[bytes]) -> list[Any]:
+    def _many(self, values: Iterable[Any], blobs: _Blobs) -> list[Any]:
         return [self._write(value, blobs) for value in values]
 
-    def _message(self, value: Message, blobs: list[bytes]) -> Any:
+    def _message(self, value: Message, blobs: _Blobs) -> Any:
         name = self._kind(type(value))
         parts = [[f.name, self._write(getattr(value, f.name), blobs)] for f in value.fields]
         return {"message": [name, parts]}
@@ -175,9 +221,9 @@ class StateCodec:
             raise LocalProtocolError(f"{kind.__name__} is not a message of this run.")
         return name
 
-    def _secret(self, key: SecretKey, blobs: list[bytes]) -> Any:
+    def _secret(self, key: SecretKey, blobs: _Blobs) -> Any:
         locked = self._needed(key.scheme).lock_secret(key, self._under)
-        return {"secret": [key.scheme, self._blob(locked, blobs)]}
+        return {"secret": [key.scheme, blobs.add(locked)]}
 
     def _needed(self, name: str) -> Scheme:
         """Return the scheme of a key."""
@@ -192,7 +238,7 @@ class StateCodec:
         if not isinstance(tree, dict):
             return tree
         ((tag, content),) = tree.items()
-        reader: Callable[[StateCodec, Any, list[bytes]], Any] = _READERS[tag]
+        reader: _Reader = _READERS[tag]
         return reader(self, content, blobs)
 
     def _read_object(self, content: Any, blobs: list[bytes]) -> Any:
@@ -242,14 +288,15 @@ def _head(data: bytes, place: int) -> tuple[bytes, int]:
     return data[start : start + size], start + size
 
 
-_Writer = Callable[[StateCodec, Any, list[bytes]], Any]
+_Writer = Callable[[StateCodec, Any, _Blobs], Any]
+_Reader = Callable[[StateCodec, Any, list[bytes]], Any]
 _WRITERS: tuple[tuple[Any, _Writer], ...] = (
     (Enum, lambda c, v, b: {"enum": [type(v).__name__, v.value]}),
     (np.ndarray, StateCodec._array),
     (np.generic, lambda c, v, b: {"scalar": c._array(np.asarray(v), b)}),
     (float, lambda c, v, b: {"float": v.hex()}),
-    (bytes, lambda c, v, b: {"bytes": c._blob(v, b)}),
-    (bytearray, lambda c, v, b: {"bytearray": c._blob(bytes(v), b)}),
+    (bytes, lambda c, v, b: {"bytes": b.add(v)}),
+    (bytearray, lambda c, v, b: {"bytearray": b.add(bytes(v))}),
     (list, lambda c, v, b: {"list": c._many(v, b)}),
     (tuple, lambda c, v, b: {"tuple": c._many(v, b)}),
     (frozenset, StateCodec._set),
@@ -258,11 +305,11 @@ _WRITERS: tuple[tuple[Any, _Writer], ...] = (
     (Message, StateCodec._message),
     (type, lambda c, v, b: {"type": c._kind(v)}),
     (Pairs, lambda c, v, b: {"pairs": c._write(v.kept(), b)}),
-    (PublicKey, lambda c, v, b: {"public": [v.scheme, c._blob(v.raw, b)]}),
+    (PublicKey, lambda c, v, b: {"public": [v.scheme, b.add(v.raw)]}),
     (SecretKey, StateCodec._secret),
 )
 _OPEN = (Enum, Message, np.generic, type)
-_READERS: dict[str, _Writer] = {
+_READERS: dict[str, _Reader] = {
     "array": StateCodec._read_array,
     "bytearray": lambda c, v, b: bytearray(b[v]),
     "bytes": lambda c, v, b: b[v],

@@ -12,6 +12,8 @@ to run, party and name:
     site-N       at a client: memory and draws of its site after N answers
     reply-N      at the aggregator: what the N-th Ask brought back (a lost round: nothing)
 
+Long values of the first two lie beside them and are written once (`protocols.sessions.parts`).
+
 Who sees what: the safe's holder sees sizes and times of writing. Whoever also has the store key
 sees the secrets of the current epoch, as if it had read the party's memory, and can open what was
 sealed to the party in this run; masks' seeds that were used and earlier encryption keys are no
@@ -38,6 +40,7 @@ from protocols.papers import Papers
 from protocols.rounds import Reply
 from protocols.sessions.base import Session
 from protocols.sessions.codec import StateCodec
+from protocols.sessions.parts import Pieces
 
 SessionT = TypeVar("SessionT", bound=Session)
 Outcome = tuple[str, Reply | None]
@@ -150,6 +153,7 @@ class StateKeeper:
         self, safe: Safe, papers: Papers, form: Form[Any] | None, site: Any = None
     ) -> None:
         self._safe = LockedSafe(safe, papers.run, papers.me.party.name)
+        self._pieces = Pieces(self._safe)
         self._papers, self._form, self._site = papers, form, site
         self._learnt = self._answered = 0
 
@@ -162,7 +166,7 @@ class StateKeeper:
         learnt, answered = getattr(session, "learnt", 0), getattr(session, "answered", 0)
         if self._site is not None and learnt > self._learnt:
             inner = {"draws": self._site.draws, "memory": self._site.memory}
-            self._safe.put(f"site-{learnt}", codec.pack(inner))
+            self._pieces.put(f"site-{learnt}", codec, inner)
         if answered > self._answered:
             ended = (getattr(session, "asking", ""), getattr(session, "outcome", None))
             self._safe.put(_reply(answered), codec.pack(ended))
@@ -174,9 +178,10 @@ class StateKeeper:
             "training": papers.training.standing if papers.training is not None else None,
             "session": {k: v for k, v in vars(session).items() if k not in _APART},
         }
-        self._safe.put("session", codec.pack(root))
+        self._pieces.put("session", codec, root)
         if learnt > self._learnt:
-            self._safe.drop(f"site-{self._learnt}")
+            self._pieces.drop(f"site-{self._learnt}")
+        self._pieces.sweep()
         self._learnt, self._answered = learnt, answered
 
     def restore(
@@ -191,16 +196,15 @@ class StateKeeper:
         Raises:
             LedgerError: there is no state, or it does not fit the ledger.
         """
-        papers, data = self._papers, self._safe.get("session")
-        head = self._codec(None)
+        papers, names = self._papers, self._pieces.found()
         # Two readings: the ledger and the public key must be known before the rest is read.
-        root = head.unpack(data, only=("ledger", "he_key", "keys"))
+        root = self._pieces.get("session", self._codec(None), only=("ledger", "he_key", "keys"))
         if root["he_key"] is not None and papers.scheme is not None:
             papers.he_key = papers.scheme.load_public(root["he_key"])
         for disclosure, raw in root["keys"].items():
             papers.take_key(Disclosure(disclosure), raw)
         ledger = reopen(root["ledger"])
-        root = self._codec(ledger).unpack(data)
+        root = self._pieces.get("session", self._codec(ledger))
         papers.pairs = root["pairs"]
         if papers.training is not None:
             papers.training.take_up(root["training"])
@@ -210,17 +214,18 @@ class StateKeeper:
             vars(session).update(outcome=None, _reply=None)
         self._learnt = getattr(session, "learnt", 0)
         self._answered = getattr(session, "answered", 0)
-        self._restore_site()
+        self._restore_site(names)
+        self._pieces.sweep()
         ledger.commit()
         return session
 
-    def _restore_site(self) -> None:
+    def _restore_site(self, names: Iterable[str]) -> None:
         if self._site is None or not self._learnt:
             return
         own = f"site-{self._learnt}"
-        inner = self._codec(None).unpack(self._safe.get(own))
+        inner = self._pieces.get(own, self._codec(None))
         self._site.memory, self._site.draws = inner["memory"], inner["draws"]
-        for name in list(self._safe.names()):  # of before a kill in the middle of `save`
+        for name in names:  # of before a kill in the middle of `save`
             if re.fullmatch(r"site-\d+", name) and name != own:
                 self._safe.drop(name)
 
