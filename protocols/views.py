@@ -174,14 +174,15 @@ class ClearView(_View):
         weights, size = np.asarray(alpha, dtype=np.float64), len(self._sent)
         if weights.shape != (size, size) or not np.allclose(weights.sum(axis=1), 1.0):
             raise ValueError(f"weights must be ({size}, {size}) with rows that sum to one")
-        parcels = {}
-        for row, name in zip(weights, self._sent, strict=True):
-            values = {}
-            for field in self._kind.fields:
-                stack = np.stack([np.asarray(getattr(m, field.name)) for m in self._sent.values()])
-                mixed = np.tensordot(row, stack, axes=1)
-                values[field.name] = mixed if field.shape else float(mixed)
-            parcels[name] = self._kind(**values)
+        mixed = {}
+        for field in self._kind.fields:
+            stack = np.stack([np.asarray(getattr(m, field.name)) for m in self._sent.values()])
+            rows = weights @ stack.reshape(size, -1)  # one product for all receivers
+            mixed[field.name] = rows.reshape(stack.shape) if field.shape else rows[:, 0].tolist()
+        parcels = {
+            name: self._kind(**{field: rows[number] for field, rows in mixed.items()})
+            for number, name in enumerate(self._sent)
+        }
         return Sealed(self._kind, parcels)
 
     def _matched(self, into: type[Message]) -> Sealed:
