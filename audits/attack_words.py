@@ -165,7 +165,7 @@ def _about(row: AttackRow) -> str:
     if row.id == "A09" and row.what == SINGLETONS:
         return "whether an entry of a total comes from one client alone"
     if row.id == "A06" and row.exact:
-        return "whether a mixture, or the difference of two, is of too few records"
+        return f"whether too few records are in {named(row.payload)}, or in the difference of two"
     if row.id == "A06" and row.payload == "P11":
         return f"whether the classes of records are counted by {named(row.payload)}"
     topic = _TOPICS.get(row.id, f"the answer is yes to '{row.question}'")
@@ -231,8 +231,8 @@ def _inside(row: AttackRow) -> str:
     who = f"Whoever receives {named(row.payload)}"
     if row.exact:
         return (
-            "At least one client sent a mixture of fewer records than the policy asks for, or two "
-            "that differ by fewer"
+            f"Of at least one client, fewer records than the policy asks for are in "
+            f"{named(row.payload)}, or in the difference of two"
         )
     if row.payload == "P11":
         return (

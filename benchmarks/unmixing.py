@@ -35,8 +35,8 @@ Row = dict[str, Any]
 def rows(table: str) -> Iterator[Settings]:
     """Yield the runs of a table; of `rounds`, one for all its rows."""
     if table == "grid":
-        for floor in FLOORS:
-            for width in WIDTHS:
+        for width in WIDTHS:
+            for floor in FLOORS:
                 yield {"floor": floor, "width": width, "rounds": 1, "noise": 0.0}
     elif table == "rounds":
         for floor, width in ((128, 16),):
