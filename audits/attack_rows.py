@@ -38,8 +38,9 @@ SEVERITY: dict[str, Severity] = {
     "A11": "critical",
 }
 """Of an attack that succeeds: labels, links and properties are medium, a falsified claim is
-critical; what is not listed (members, interactions, single clients) is high. A row that only warns
-is medium: see :func:`severity`."""
+critical; what is not listed (members, interactions, single clients) is high. A row on labels alone,
+and one that only warns, is medium: see :func:`severity`."""
+_LABELS = "P11"
 QUIET = {"P03", "P04", "P17", "P18", "P20"}  # control plane, metadata, what nobody can read
 _UNDECIDED = ("ERROR", "INVALID", "INCONCLUSIVE", "NOT_TESTED")
 _SAID = ("FAIL", *_UNDECIDED, "PASS")  # in the strip, the gravest first
@@ -239,7 +240,7 @@ def figures(row: AttackRow) -> str:
 
 def severity(row: AttackRow) -> Severity:
     """Return how grave it is that a row's attack succeeds; a warning is no proof of recovery."""
-    return "medium" if warning(row) else SEVERITY.get(row.id, "high")
+    return "medium" if warning(row) or row.payload == _LABELS else SEVERITY.get(row.id, "high")
 
 
 def _open(row: AttackRow) -> str:

@@ -51,6 +51,7 @@ NAMES = {
 _TOPICS = {
     "A04": "which classes a client holds can be told",
     "A05": "it can be told which records were used for training",
+    "A06": "it can be told which records are in a mixture",
     "A09": "one client can be singled out by adding and subtracting totals",
     "A10": "the noise delivers the privacy that is claimed for it",
 }
@@ -63,6 +64,11 @@ _ESTIMATES = {
     "A05": "AUC: of two records, one used for training and one not, how often the attack names the "
     "right one; 0.5 is a coin, 1 is always. TPR at 1 % FPR: the share of training records that are "
     "found while one other record in a hundred is accused. Prior: the same without the message.",
+    "A06": "AUC: of two records of one client, one in a mixture and one not, how often the attack "
+    "names the right one; 0.5 is a coin, 1 is always. Recall: the share of a mixture's records "
+    "among as many guesses. Two rows are facts: 1 if a mixture holds fewer records than the policy "
+    "asks for, or two differ by fewer; and the share of mixtures of which the counts of classes "
+    "follow exactly from the mixed labels.",
 }
 _FACTS = {
     "A09": "No estimates and no intervals: facts from the record. 1 if at least one client can be "
@@ -158,6 +164,10 @@ def _about(row: AttackRow) -> str:
 
     if row.id == "A09" and row.what == SINGLETONS:
         return "whether an entry of a total comes from one client alone"
+    if row.id == "A06" and row.exact:
+        return f"whether too few records are in {named(row.payload)}, or in the difference of two"
+    if row.id == "A06" and row.payload == "P11":
+        return f"whether the classes of records are counted by {named(row.payload)}"
     topic = _TOPICS.get(row.id, f"the answer is yes to '{row.question}'")
     where = "" if row.id == "A10" or not row.payload else f" from {named(row.payload)}"
     return f"whether {topic}{where}"
@@ -216,6 +226,25 @@ def _members(row: AttackRow) -> str:
     return f"{who}: right in {seen} of 100 pairs, against {without} without them"
 
 
+def _inside(row: AttackRow) -> str:
+    seen, without = _hundred(*_figures(row))
+    who = f"Whoever receives {named(row.payload)}"
+    if row.exact:
+        return (
+            f"Of at least one client, fewer records than the policy asks for are in "
+            f"{named(row.payload)}, or in the difference of two"
+        )
+    if row.payload == "P11":
+        return (
+            f"{who} can tell exactly how many records of each class are in {seen} of 100 mixtures, "
+            f"against {without} without them"
+        )
+    how = "in {} of 100 pairs, against {} without them"
+    if row.metric.startswith("recall"):
+        how = "of {} in 100 records, in as many guesses, against {} without them"
+    return f"{who} can tell which records are in a mixture: right {how.format(seen, without)}"
+
+
 def _structure(row: AttackRow) -> str:
     from audits.attacks.structure import COHORT
 
@@ -251,6 +280,7 @@ def _other(row: AttackRow) -> str:
 _FOUND: dict[str, Callable[[AttackRow], str]] = {
     "A04": _classes,
     "A05": _members,
+    "A06": _inside,
     "A09": _structure,
     "A10": _noise,
 }

@@ -3,6 +3,7 @@
 A capture holds what a client was given, its memory before it answered and the bytes that left
 (`protocols.capture`). What the client said before protection is computed again from the data, with
 the same code and the same draws; it is never stored. The bytes are held against the ledger first.
+Mixtures are looked at in `secure_fgl.mixed_material`.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ import numpy as np
 
 from algorithms.site import Site
 from audits.asks import SUM_UP
-from audits.attacks import Exposure, Layers, Material, Truth
+from audits.attacks import Exposure, Layers, Material, Mixtures, Truth
 from audits.steps import Case
 from crypto.masks import container
 from crypto.samplers import entropy
@@ -40,10 +41,12 @@ from secure_fgl.config import Config
 from secure_fgl.driving import one_thread_and_deterministic
 from secure_fgl.errors import UsageError
 from secure_fgl.federation import Federation
+from secure_fgl.layout import layers_of
+from secure_fgl.mixed_material import MIXED_UP, mixed_material
 from secure_fgl.runs import Run
 from secure_fgl.truths import truth_of
 
-__all__ = ["material"]
+__all__ = ["layers_of", "material"]
 
 _WEIGHED = "updates inside messages that are weighed cannot be computed again yet"
 
@@ -70,6 +73,7 @@ def material(run: Run, *, profile: str = "quick", data: Path | None = None) -> M
         with one_thread_and_deterministic():
             replay = _Replay.of(run, case, data)
             found = tuple(replay.exposures(first_only=profile == "quick"))
+            mixed = tuple(replay.mixed(first_only=profile == "quick"))
     except LedgerError as error:  # a piece is spoilt: nobody may switch attacks off that way
         raise EvidenceError("captured", error.what) from error
     except EvidenceError:
@@ -86,6 +90,7 @@ def material(run: Run, *, profile: str = "quick", data: Path | None = None) -> M
         case=case,
         layers=replay.layers,
         exposures=found,
+        mixed=mixed,
         missing=missing,
         unread=unread,
         simulated=simulated,
@@ -136,12 +141,9 @@ class _Replay:
 
     def exposures(self, *, first_only: bool) -> list[Exposure]:
         """Return every client's captured updates; what was computed again is what left."""
-        replies = self._recorder(AGGREGATOR_NAME, Role.AGGREGATOR, None).replies()
-        self._check_whole(AGGREGATOR_NAME, set(replies), self._opened())
-        asks: dict[int, list[_Said]] = {}
+        replies, asks = self._replies(), dict[int, list[_Said]]()
         for client, site in self.sites.items():
-            answers = self._recorder(client, Role.CLIENT, site).answers()
-            self._check_whole(client, {a.number for a in answers}, self._said(client))
+            answers = self._answers(client, site)
             rounds = sorted({a.round for a in answers})
             for answer in answers:
                 exchange = next(e for e in self.form.exchanges if e.name == answer.exchange)
@@ -154,6 +156,28 @@ class _Replay:
             for exposure in self._exposed(said, replies.get(number))
         ]
         return sorted(found, key=lambda exposure: (exposure.client, exposure.round))
+
+    def mixed(self, *, first_only: bool) -> list[Mixtures]:
+        """Return every client's captured mixtures."""
+        if all(MIXED_UP not in item.id for item in self.case.plan.items):
+            return []
+        answers = {client: self._answers(client, site) for client, site in self.sites.items()}
+        for client, those in answers.items():
+            for answer in those:
+                self._check_sent(client, answer)
+        return mixed_material(self, answers, self._replies(), first_only=first_only)
+
+    def _replies(self) -> dict[int, Reply]:
+        """Return what the aggregator captured; nothing that it had may be missing."""
+        replies = self._recorder(AGGREGATOR_NAME, Role.AGGREGATOR, None).replies()
+        self._check_whole(AGGREGATOR_NAME, set(replies), self._opened())
+        return replies
+
+    def _answers(self, client: str, site: Site) -> list[Captured]:
+        """Return what a client captured, likewise."""
+        answers = self._recorder(client, Role.CLIENT, site).answers()
+        self._check_whole(client, {a.number for a in answers}, self._said(client))
+        return answers
 
     def _computed(self, client: str, site: Site, answer: Captured, exchange: Exchange) -> _Said:
         """Let a client answer once more."""
@@ -218,23 +242,28 @@ class _Replay:
         return bool(found) and round in rounds
 
     def _said(self, client: str) -> set[int]:
-        """Return the exchanges in which a client sent a sum that was to be captured."""
+        """Return the exchanges in which a client sent what was to be captured."""
         return {
             sent.exchange
             for sent in self.case.book.releases()
             if sent.party == client
-            and sent.item.endswith(SUM_UP)
-            and self._captured(sent.item.removesuffix(SUM_UP), sent.round)
+            and sent.item.endswith((SUM_UP, MIXED_UP))
+            and self._captured(sent.item.partition(".")[0], sent.round)
         }
 
     def _opened(self) -> set[int]:
-        """Return the Asks whose totals the aggregator was to capture."""
+        """Return the Asks whose totals or mixtures the aggregator was to capture."""
         smallest = self.case.plan.smallest_cohort
         return {
             ask.number
             for ask in self.case.asks.all.values()
-            if ask.summed and not ask.lost(smallest) and self._captured(ask.name, ask.round)
+            if (ask.summed or self._mixes(ask.name))
+            and not ask.lost(smallest)
+            and self._captured(ask.name, ask.round)
         }
+
+    def _mixes(self, exchange: str) -> bool:
+        return any(item.id == f"{exchange}{MIXED_UP}" for item in self.case.plan.items)
 
     def _check_whole(self, party: str, found: set[int], wanted: set[int]) -> None:
         """Nobody may choose what is attacked by taking captured rounds away."""
@@ -294,29 +323,6 @@ def _weighs(case: Case) -> bool:
         for message in item.messages
         for field in message.fields
     )
-
-
-def layers_of(layout: Any, spec: Any, size: int) -> Layers:
-    """Return where first and last layer lie in the first `size` values of a flat vector.
-
-    Args:
-        layout: name and shape of every parameter, in the vector's order.
-        spec: of the data.
-        size: of what is said; FedPer leaves the head out.
-    """
-    first, weight, bias, start = None, None, None, 0
-    for _, shape in layout:
-        part = slice(start, start + int(np.prod(shape)))
-        start = part.stop
-        if start > size:
-            break
-        if first is None and len(shape) == 2 and shape[0] == spec.features:
-            first = (part, shape)
-        if len(shape) == 2 and shape[1] == spec.classes:
-            weight = (part, shape)
-        if len(shape) == 1 and shape[0] == spec.classes:
-            bias = (part, shape)
-    return Layers(first=first, last_weight=weight, last_bias=bias)
 
 
 def _updates(exchange: Exchange) -> list[type[SumMessage]]:

@@ -88,7 +88,12 @@ class EgoTask(NodeTask):
     @property
     def positions(self) -> int:
         """Positions of an ego-graph: 1 + n + ... + n^k."""
-        return sum(levels(self._hops, self._fan_out))
+        return sum(self.rings)
+
+    @property
+    def rings(self) -> tuple[int, ...]:
+        """Positions at each distance from the centre, in their order: 1, n, ..., n^k."""
+        return levels(self._hops, self._fan_out)
 
     @property
     def embedding(self) -> int:

@@ -13,6 +13,7 @@ from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
+import scipy.sparse as sp
 
 from audits.attacks._rules import NullSide, Rule
 from audits.attacks.models import Claim
@@ -25,6 +26,7 @@ __all__ = [
     "Findings",
     "Layers",
     "Material",
+    "Mixtures",
     "NotApplicable",
     "Samples",
     "Truth",
@@ -113,6 +115,34 @@ class Exposure:
     optimiser: str = ""
 
 
+@dataclass(frozen=True, repr=False)
+class Mixtures:
+    """One client's mixtures in one round.
+
+    Attributes:
+        client, round: which.
+        seen: what the receiver read, a row a group: ``features`` (m, P, D), and ``label`` (m, C)
+            if labels are said.
+        tables: (N, D) each, the vectors of all records of the client's graph: ``computed``, those
+            that were mixed; ``begun``, by the model with which the round began.
+        index: (members, P), the row of the table at each position; the first is the centre.
+        groups: (members,), the mixture of each.
+        labels: (members,), the class of each centre; None where none are said.
+        rings: how many positions stand at each distance from the centre, in their order.
+        links: (N, N), row v the mean over the neighbours of v; None if there is no graph.
+    """
+
+    client: str
+    round: int
+    seen: Mapping[str, Array]
+    tables: Mapping[str, Array]
+    index: Counts
+    groups: Counts
+    labels: Counts | None
+    rings: tuple[int, ...] = (1,)
+    links: sp.csr_array | None = None
+
+
 def change(values: Mapping[str, Array]) -> Array | None:
     """Return the change of the model that a message or total says, float64 (d,).
 
@@ -134,6 +164,7 @@ class Material:
         case: the run's papers and ledgers.
         layers: the model's layout; None if it has none that is known.
         exposures: captured rounds; empty when the policy forbids capture.
+        mixed: captured mixtures, likewise.
         missing: why there are none; empty if there are.
         unread: updates left, and none of them could be looked at.
         simulated: whether all roles ran in one process.
@@ -142,6 +173,7 @@ class Material:
     case: Case
     layers: Layers | None = None
     exposures: tuple[Exposure, ...] = ()
+    mixed: tuple[Mixtures, ...] = ()
     missing: str = ""
     unread: bool = False
     simulated: bool = False

@@ -286,7 +286,7 @@ def test_explain_says_what_a_run_has_of_a_word(good: Path) -> None:
     assert finding.rule in shown.stdout and "In run " in shown.stdout
     assert max(map(len, shown.stdout.splitlines())) <= 80
     assert "step.up.SUM" in invoke("audit", "explain", "P05", "--run", good).stdout
-    assert "Nothing." in invoke("audit", "explain", "A06", "--run", good).stdout
+    assert "Nothing." in invoke("audit", "explain", "A07", "--run", good).stdout
 
 
 def test_explain_without_a_run_or_with_an_unknown_word(good: Path) -> None:
