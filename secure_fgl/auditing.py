@@ -55,7 +55,8 @@ def material(run: Run, *, profile: str = "quick", data: Path | None = None) -> M
 
     Args:
         run: the run.
-        profile: ``quick`` looks at the first captured round, ``default`` at all of them.
+        profile: ``quick`` looks at the Asks that hold some client's first captured round,
+            ``default`` at all of them.
         data: the data folder, if it lies elsewhere now.
 
     Raises:
@@ -138,26 +139,39 @@ class _Replay:
         """Return every client's captured updates; what was computed again is what left."""
         replies = self._recorder(AGGREGATOR_NAME, Role.AGGREGATOR, None).replies()
         self._check_whole(AGGREGATOR_NAME, set(replies), self._opened())
-        asks: dict[int, list[_Said]] = {}
+        asks: dict[int, list[tuple[str, Captured]]] = {}
+        first: set[int] = set()
         for client, site in self.sites.items():
             answers = self._recorder(client, Role.CLIENT, site).answers()
             self._check_whole(client, {a.number for a in answers}, self._said(client))
-            rounds = sorted({a.round for a in answers})
+            begun = min((a.round for a in answers), default=0)
+            first |= {a.number for a in answers if a.round == begun}
             for answer in answers:
-                exchange = next(e for e in self.form.exchanges if e.name == answer.exchange)
-                if answer.round in (rounds[:1] if first_only else rounds) and _updates(exchange):
-                    said = self._computed(client, site, answer, exchange)
-                    asks.setdefault(answer.number, []).append(said)
+                asks.setdefault(answer.number, []).append((client, answer))
+        # A total is held against all who are in it, so an Ask is computed whole or not at all.
+        chosen = sorted(first if first_only else asks)
+        computed = {number: self._computed(asks[number]) for number in chosen}
         found = [
             exposure
-            for number, said in sorted(asks.items())
+            for number, said in computed.items()
+            if said
             for exposure in self._exposed(said, replies.get(number))
         ]
         return sorted(found, key=lambda exposure: (exposure.client, exposure.round))
 
-    def _computed(self, client: str, site: Site, answer: Captured, exchange: Exchange) -> _Said:
+    def _computed(self, ask: Sequence[tuple[str, Captured]]) -> list[_Said]:
+        """Let everybody in an Ask answer once more, if it asks for updates."""
+        found = []
+        for client, answer in ask:
+            exchange = next(e for e in self.form.exchanges if e.name == answer.exchange)
+            if _updates(exchange):
+                found.append(self._answered(client, answer, exchange))
+        return found
+
+    def _answered(self, client: str, answer: Captured, exchange: Exchange) -> _Said:
         """Let a client answer once more."""
         self._check_sent(client, answer)
+        site = self.sites[client]
         truth = truth_of(site, self.task.spec, self.config.model.layers)
         site.memory, site.draws = dict(answer.memory), dict(answer.draws)
         said = exchange.answer(site, *answer.given)
