@@ -130,7 +130,8 @@ def flatten(
     stays (unless its others' total cannot be carried by integers that keep the rule; then it moves
     as little as that needs), and the others move to the nearest admissible weights: along the path
     of the exact projection in the reals, and from there until no move of one unit between two
-    others brings them nearer. What is admissible is only rounded; a second call changes nothing, unless a tie stood at `top`.
+    others brings them nearer. What is admissible is only rounded; a second call changes nothing,
+    unless a tie stood at `top`.
 
     Args:
         weights: rows not negative with sum 1 (to 1e-6); the receiver's own share on the diagonal.
@@ -198,7 +199,8 @@ def _support(row: NDArray[np.float64], own: int, top: int | None) -> NDArray[np.
         return others
     # A tie broken by index would cut rows that are alike at different clients, and leave two
     # receivers one client's share.
-    return others[row[others] >= np.sort(row[others])[-top]]
+    kept: NDArray[np.intp] = others[row[others] >= np.sort(row[others])[-top]]
+    return kept
 
 
 def _rounded(shares: NDArray[np.float64], total: int) -> Integers:

@@ -117,8 +117,8 @@ def _results(planner: Planner, name: str, upload: str, shape: Shape, times: Time
 
 _SHOWN = {
     Disclosure.SIMILARITY: "who took part; ciphertexts, and no value in them",
-    Disclosure.WEIGHTED_SUM: "the weights of every receiver, and so roughly the cosines if they are "
-    "computed from them; ciphertexts, and no value in them",
+    Disclosure.WEIGHTED_SUM: "the weights of every receiver, and so roughly the cosines where they "
+    "are computed from them; ciphertexts, and no value in them",
 }
 _OPENER = {
     Disclosure.SIMILARITY: "the matrix of pairwise cosines to about 2^-20, and who took part when",

@@ -272,7 +272,7 @@ def solved(table: np.ndarray, receivers: tuple[int, int]) -> list[int]:
 
 @pytest.mark.parametrize("count", [6, 8, 10, 50])
 def test_o10_top_does_not_cut_rows_whose_others_all_weigh_alike(count):
-    """Cut by index, rows of the plain mean differ in one client, whose model two others then read."""
+    """Cut by index, rows of the plain mean differ in one client, whose model two others read."""
     even = np.full((count, count), 1 / count)
     found = flatten(even, top=4)
     pairs = list(itertools.combinations(range(count), 2))
