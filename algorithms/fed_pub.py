@@ -12,8 +12,10 @@ client i alone. Masks never leave.
 
 Where this departs from the paper and from the authors' code:
 
-* Clients of the first round receive the plain mean. Their models have hardly moved from the common
-  start by then, while their portraits differ already.
+* Clients of the first round receive the plain mean: in clear exactly, protected to within 1/128 a
+  weight, since weights are integers over 128. `top` does not cut it, and neither does the policy's:
+  others that weigh alike all stay. Models have hardly moved from the common start by then, while
+  portraits differ already.
 * Penalties are live. The authors build both from detached values, so neither has a gradient and no
   mask becomes sparse; `official_quirk` does the same. lambda1 = lambda2 = 0.001 in the paper.
 * A step of Adam is about `lr` long whatever the slope is. So a mask that the loss hardly feels
@@ -116,15 +118,15 @@ def shares(alike: Array, tau: float, top: int | None = None) -> Array:
     Args:
         alike: cosines S, (K, K).
         tau: 0 weighs all alike; the larger, the more a client keeps to itself.
-        top: how many others enter a row, the most similar; at equal cosines those that come first.
+        top: how many others enter a row, the most similar, and all that are as similar as the last
+            of them: rows that are alike must not differ in one client (O10).
     """
     scores = tau * np.asarray(alike, dtype=np.float64)
     if top is not None:
-        others = np.where(np.eye(len(scores), dtype=bool), -np.inf, alike)
-        left_out = np.argsort(-others, axis=1, kind="stable")[:, top:]
-        own = scores.diagonal().copy()
-        np.put_along_axis(scores, left_out, -np.inf, axis=1)
-        np.fill_diagonal(scores, own)
+        own = np.eye(len(scores), dtype=bool)
+        others = np.where(own, -np.inf, alike)
+        least = np.sort(others, axis=1)[:, -min(top, len(others)), np.newaxis]
+        scores = np.where(own | (others >= least), scores, -np.inf)
     raised = np.exp(scores - scores.max(axis=1, keepdims=True))
     found: Array = raised / raised.sum(axis=1, keepdims=True)
     return found
@@ -229,7 +231,8 @@ def fed_pub(
         epochs: local epochs per round.
         tau: how much similar clients are favoured. The authors' scripts take 3 for 10 disjoint
             and 5 for 30 overlapping clients.
-        top: mix only so many others, the most similar; None mixes all. Where rows are protected,
+        top: mix only so many others, the most similar, and those as similar as the last of them,
+            after the first round; None mixes all. Where rows are protected,
             more than a row must rest on (O10); the smaller of this and of `top` of the policy's
             guard `weigh` decides.
         lambda1: weight of the masks' L1 norm, in [0, 1). The defaults of both were chosen by

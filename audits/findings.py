@@ -289,8 +289,9 @@ def flattened(book: Book) -> tuple[Finding, ...]:
     rounds = len({entry["round"] for entry in told if entry["flattened"]})
     message = (
         f"{changed} of {words.plural(rows, 'row')} of weights, in {words.plural(rounds, 'round')}, "
-        "rested on fewer others in effect than the policy allows, and were brought to the nearest "
-        "weights that do not. This is as the aggregator states: nobody else saw what it wanted."
+        "rested on fewer others in effect than the policy allows, or for more than half of the "
+        "others' share on one of them, and were brought to the nearest weights that do neither. "
+        "This is as the aggregator states: nobody else saw what it wanted."
     )
     remedy = (
         "Nothing needs to be done. If models suffer, small groups of alike clients are cut off "

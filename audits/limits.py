@@ -30,7 +30,7 @@ def limits(
         *_of_totals(plan),
         *of_mixtures(plan),
         "Who took part when, and the sizes of all envelopes, are visible to the network.",
-        _trust(policy, masked=masked),
+        _trust(plan, policy, masked=masked),
         "Of result.json, the aggregator's ledger covers the metrics and the model's digest. Its "
         "other values (bytes, seconds, references) are the run's own word.",
         "A report made after all keys were stolen can be made to look like this one; only heads "
@@ -76,7 +76,19 @@ def _of_totals(plan: Plan) -> list[str]:
     return [text for text, there in ((bare, len(noised) < len(sums)), (bounded, noised)) if there]
 
 
-def _trust(policy: PrivacyPolicy, *, masked: bool) -> str:
+def _trust(plan: Plan, policy: PrivacyPolicy, *, masked: bool) -> str:
+    """Say who is assumed not to help whom."""
+    assumed = _assumed(policy, masked=masked)
+    computed = [f".open.{kind}" for kind in (Disclosure.SIMILARITY, Disclosure.WEIGHTED_SUM)]
+    if not any(item.id.endswith(tuple(computed)) for item in plan.items):
+        return assumed
+    return (
+        f"{assumed} What is compared or weighed carries no masks: the aggregator, or a witness, "
+        "must not collude with the key authority, or together they open every such message."
+    )
+
+
+def _assumed(policy: PrivacyPolicy, *, masked: bool) -> str:
     if masked:
         count = policy.colluders
         helpers = f"no more than {words.plural(count, 'client')}" if count else "no client"

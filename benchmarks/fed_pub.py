@@ -6,7 +6,8 @@
 As benchmarks/personalised.py, whose rows of local, fed_avg and fed_per these repeat with more
 places. Tables:
 
-* places: the published places, four algorithms each;
+* places: the published places, four algorithms each; with --policy pilot the same, protected, and
+  the share of rows of weights that were flattened;
 * lambdas: the grid from which lambda1 and lambda2 were chosen, by validation accuracy, with a
   seed that no other table holds: --first 901 --seeds 1. lambda2 is searched with three steps in a
   round, since it does nothing where a round is one step;

@@ -3,7 +3,8 @@
     python benchmarks/personalised.py run TABLE --data DIR --out FILE [--seeds 5] [--jobs 2]
     python benchmarks/personalised.py show FILE
 
-`run` appends one JSON line a run, and skips what FILE holds already; `show` prints Markdown.
+`run` appends one JSON line a run, and skips what FILE holds already; `show` prints Markdown: test
+figures, validation, and under a policy that weighs the share of rows that were flattened (O10).
 Tables: bbbp, bbbp_sweep, ciao, ciao_sweep, nodes. Test figures are those of the best validation
 round; no setting is chosen by them.
 """
@@ -208,15 +209,20 @@ def show(options: argparse.Namespace) -> None:
             for name in next((f["metrics"] for f in mine if f["metrics"]), {})
             if name.startswith("test_") or name.endswith("_f1")
         ]
+        names += sorted({n for f in mine for n in f["metrics"] if n.startswith("val_")})
         extra = sorted({name for line in mine for name in line["references"]})
-        print(f"\n{table}\n\n| row | seeds | {' | '.join([*names, *extra])} | rounds to best |")
-        print("|" + "---|" * (3 + len(names) + len(extra)))
+        weighed = any(f.get("flattened") is not None for f in mine)
+        heads = ["row", "seeds", *names, *extra, "rounds to best"]
+        heads += ["flattened rows"] if weighed else []
+        print(f"\n{table}\n\n| {' | '.join(heads)} |")
+        print("|" + "---|" * len(heads))
         for row in dict.fromkeys(line["row"] for line in mine):
             found = [line for line in mine if line["row"] == row]
             cells = [_cell([f["metrics"].get(name) for f in found]) for name in names]
             cells += [_cell([f["references"].get(name) for f in found]) for name in extra]
-            best = _cell([f["metrics"].get("best_round") for f in found], digits=0)
-            print(f"| {row} | {len(found)} | {' | '.join(cells)} | {best} |")
+            cells.append(_cell([f["metrics"].get("best_round") for f in found], digits=0))
+            cells += [_cell([f.get("flattened") for f in found])] if weighed else []
+            print(f"| {row} | {len(found)} | {' | '.join(cells)} |")
 
 
 def _cell(values: list[Any], digits: int = 4) -> str:

@@ -44,7 +44,10 @@ keeps 12 standard deviations (2 exp(-72) per coefficient); every row with W = 12
 
 Arithmetic. Words are cut into halves of 30 bits, and halves are multiplied as doubles: every sum is
 an integer below 2^42 and therefore exact in any order, so a matrix product does it, on any machine
-with the same result. 2^60 - q folds what is above 2^60.
+with the same result. 2^60 - q folds what is above 2^60. A table with few others in a row is
+multiplied entry by entry, once (k + 1) 12 < K for k others of K clients; that saves little, since
+blind, flood and wire of each row dominate. `combine` of three ciphertexts takes as long with five
+others a row as with all: 15.4 and 16.2 ms for K = 20, 45.3 and 46.1 for 50, 97.2 and 99.3 for 100.
 """
 
 from __future__ import annotations

@@ -11,7 +11,11 @@ b_j = a_ij / (1 - a_ii),
 A row with no others at all is allowed: its receiver learns nothing that it did not have.
 
 `flatten` brings real weights to the nearest integers and, where a row breaks the rule, to the
-nearest that keep it. Its output is public to the aggregator and the witness and to nobody else.
+nearest that keep it. The aggregator has its output and shows it to the witness; the noise of opened
+rows tells the key authority how alike two rows are, and clients may compare theirs. What the real
+weights were computed from is not hidden by them: of weights exp(tau S) over their sum, as FED-PUB
+takes them, whoever reads the integers has the cosines S roughly, and whoever opened the cosines has
+the integers, since `flatten` draws nothing.
 """
 
 from __future__ import annotations
@@ -126,7 +130,8 @@ def flatten(
     stays (unless its others' total cannot be carried by integers that keep the rule; then it moves
     as little as that needs), and the others move to the nearest admissible weights: along the path
     of the exact projection in the reals, and from there until no move of one unit between two
-    others brings them nearer. What is admissible is only rounded; a second call changes nothing.
+    others brings them nearer. What is admissible is only rounded; a second call changes nothing,
+    unless a tie stood at `top`.
 
     Args:
         weights: rows not negative with sum 1 (to 1e-6); the receiver's own share on the diagonal.
@@ -134,7 +139,8 @@ def flatten(
         total: W, a power of two up to 4096.
         cap: the largest share of one other among the others, above 0 and at most 1.
         top: keep only that many others per row, the largest, before anything else; more than
-            `minimum`. Ties go to the lower index. None keeps all.
+            `minimum`. What weighs as much as the last of them stays too, so that a row whose others
+            weigh alike is not cut. None keeps all.
 
     Raises:
         OutOfRange: rows that are no distributions, a `top` that leaves no choice, or fewer clients
@@ -152,8 +158,9 @@ def flatten(
     flattened = []
     for i, row in enumerate(shares):
         others = _support(row, i, top)
-        # In one order for all receivers: rows that are alike become the same integers, and do not
-        # tell two receivers who compare them one client's share.
+        # In one order for all receivers: rows that are alike become the same integers, unless
+        # `top` cuts or the rule changes them, and do not tell two receivers who compare them one
+        # client's share.
         places = np.sort(np.append(others, i))
         table[i, places] = _rounded(row[places] / row[places].sum(), total)
         if not rule.admits(table[i, others]):
@@ -186,11 +193,14 @@ def _distributions(weights: NDArray[np.floating[Any]]) -> NDArray[np.float64]:
 
 
 def _support(row: NDArray[np.float64], own: int, top: int | None) -> NDArray[np.intp]:
-    """Return the others that may enter a row, ascending: the `top` largest, or all."""
+    """Return the others that may enter a row, ascending: the `top` largest and ties, or all."""
     others = np.delete(np.arange(row.size), own)
     if top is None or top >= others.size:
         return others
-    return np.sort(others[np.argsort(-row[others], kind="stable")[:top]])
+    # A tie broken by index would cut rows that are alike at different clients, and leave two
+    # receivers one client's share.
+    kept: NDArray[np.intp] = others[row[others] >= np.sort(row[others])[-top]]
+    return kept
 
 
 def _rounded(shares: NDArray[np.float64], total: int) -> Integers:

@@ -115,7 +115,8 @@ class Form(Generic[S]):
         by_gradients: all that a client sends is computed from what it was given and from what
             `fit`, `gradient` and `mixed` of its task return, and from nothing else of its site.
             Forms that do not say so are not admitted where training must be private.
-        top: how many others at most it weighs in one client's combination; None: any number.
+        top: how many others at most, ties aside, it weighs in one client's combination after its
+            first round; None: any number.
     """
 
     name: str

@@ -150,8 +150,9 @@ class Weigh(Strict):
         witnesses: as in :class:`Cosine`.
         total: what the integer weights of every receiver add up to.
         top: how many others at most enter one combination of an honest aggregator, the heaviest of
-            those that the algorithm weighs; None: all of them. Witnesses check the smallest group
-            (O10), not this.
+            those that the algorithm weighs; None: all of them. Ties stay whole: what weighs as much
+            as the last one enters too, so rows whose others weigh alike (FED-PUB's first round) are
+            not cut. Witnesses check the smallest group (O10), not this.
     """
 
     takes: ClassVar[tuple[Stage, ...]] = (Stage.INTEGER,)

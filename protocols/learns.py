@@ -27,7 +27,7 @@ def learns(
         disclosure: of the item.
         chain: the policy's guards for it.
         up: True from client to aggregator, False from aggregator to client.
-        model: a released message holds numbers that were computed, and no mere counters and seeds.
+        model: a released message holds vectors or real numbers, and not mere flags and counters.
     """
     clear = find(chain, "unsafe_clear") is not None
     network = _NETWORK if find(chain, "seal") else _CLEAR
@@ -77,14 +77,15 @@ _EVALUATED = {
     Disclosure.SIMILARITY: {
         "aggregator": "only the matrix of pairwise cosines, rounded to 2^-14",
         "key_authority": "the same cosines to about 2^-20, as it rounds, and who took part when",
-        "witness": "that the matrix was computed from these uploads, who took part when, no value",
+        "witness": "that the matrix was computed from these uploads, who took part when; no value, "
+        "but roughly the cosines where the weights that it sees are computed from them",
     },
     Disclosure.WEIGHTED_SUM: {
         "aggregator": "nothing: it chooses the weights and cannot open a row",
-        "key_authority": "uniform noise, how alike two receivers' weights are, and who took part "
-        "when",
+        "key_authority": "uniform noise, how alike two receivers' weights are (all weights where "
+        "they are computed from cosines, which it opened), and who took part when",
         "witness": "the weights, that every row rests on enough others, who took part when, no "
-        "value",
+        "value of a message",
         "addressee": "its own weighted combination",
     },
 }
@@ -97,7 +98,7 @@ _DOWN = {
     Disclosure.SEALED: "what other clients addressed to it",
 }
 
-_COUNTERS = "counters and public seeds; nothing that was computed from data"
+_COUNTERS = "flags, counters and public seeds; no model"
 
 
 BUDGET_WITHOUT_NOISE = (
@@ -196,8 +197,10 @@ def _single(item: Item) -> list[str]:
 
 
 COSINES = (
-    "the key authority and the aggregator learn how alike every two clients' vectors are; a client "
-    "that chooses its vector and works with one of them reads one coordinate of everybody's a round"
+    "the key authority and the aggregator learn how alike every two clients' vectors are; where "
+    "weights are computed from that, a witness learns it roughly, and the authority the weights; a "
+    "client that chooses its vector and works with one of the two reads one coordinate of "
+    "everybody's a round"
 )
 ROWS = (
     "every client learns weighted combinations of others' messages, each resting on at least the "

@@ -117,10 +117,11 @@ def _results(planner: Planner, name: str, upload: str, shape: Shape, times: Time
 
 _SHOWN = {
     Disclosure.SIMILARITY: "who took part; ciphertexts, and no value in them",
-    Disclosure.WEIGHTED_SUM: "the weights of every receiver; ciphertexts, and no value in them",
+    Disclosure.WEIGHTED_SUM: "the weights of every receiver, and so roughly the cosines where they "
+    "are computed from them; ciphertexts, and no value in them",
 }
 _OPENER = {
     Disclosure.SIMILARITY: "the matrix of pairwise cosines to about 2^-20, and who took part when",
-    Disclosure.WEIGHTED_SUM: "uniform noise, how alike two receivers' weights are, and who took "
-    "part when",
+    Disclosure.WEIGHTED_SUM: "uniform noise, how alike two receivers' weights are (all weights "
+    "where they are computed from cosines, which it opened), and who took part when",
 }

@@ -28,7 +28,7 @@ from protocols.errors import EvidenceError, LedgerError, SecureFglError
 from protocols.forms import Exchange, Form
 from protocols.gateway import commitment
 from protocols.guards import find
-from protocols.messages import Message, SumMessage
+from protocols.messages import Message
 from protocols.papers import Papers
 from protocols.planner import AGGREGATOR_NAME, sum_layout, sum_ring
 from protocols.roster import Identity, Role
@@ -45,12 +45,11 @@ from secure_fgl.layout import layers_of
 from secure_fgl.mixed_material import MIXED_UP, mixed_material
 from secure_fgl.runs import Run
 from secure_fgl.truths import truth_of
+from secure_fgl.updates import Arrays, fields, says_updates, updates, weighs
 
 __all__ = ["layers_of", "material"]
 
 _WEIGHED = "updates inside messages that are weighed cannot be computed again yet"
-
-Arrays = Mapping[str, np.ndarray[Any, np.dtype[np.float64]]]
 
 
 def material(run: Run, *, profile: str = "quick", data: Path | None = None) -> Material:
@@ -58,7 +57,8 @@ def material(run: Run, *, profile: str = "quick", data: Path | None = None) -> M
 
     Args:
         run: the run.
-        profile: ``quick`` looks at the first captured round, ``default`` at all of them.
+        profile: ``quick`` looks at the Asks that hold some client's first captured round,
+            ``default`` at all of them.
         data: the data folder, if it lies elsewhere now.
 
     Raises:
@@ -68,7 +68,7 @@ def material(run: Run, *, profile: str = "quick", data: Path | None = None) -> M
     simulated = case.roster_file.simulated
     if case.policy.capture is None:
         why = f"policy {case.policy.name!r} forbids capture"
-        return Material(case=case, missing=why, unread=_says_updates(case), simulated=simulated)
+        return Material(case=case, missing=why, unread=says_updates(case), simulated=simulated)
     try:
         with one_thread_and_deterministic():
             replay = _Replay.of(run, case, data)
@@ -84,7 +84,7 @@ def material(run: Run, *, profile: str = "quick", data: Path | None = None) -> M
         return Material(case=case, missing=error.what, unread=True, simulated=simulated)
     missing, unread = "", False
     if not found:
-        unread = _weighs(case)
+        unread = weighs(case)
         missing = _WEIGHED if unread else "no captured message holds a model update"
     return Material(
         case=case,
@@ -141,18 +141,21 @@ class _Replay:
 
     def exposures(self, *, first_only: bool) -> list[Exposure]:
         """Return every client's captured updates; what was computed again is what left."""
-        replies, asks = self._replies(), dict[int, list[_Said]]()
+        replies, asks = self._replies(), dict[int, list[tuple[str, Captured]]]()
+        first: set[int] = set()
         for client, site in self.sites.items():
             answers = self._answers(client, site)
-            rounds = sorted({a.round for a in answers})
+            begun = min((a.round for a in answers), default=0)
+            first |= {a.number for a in answers if a.round == begun}
             for answer in answers:
-                exchange = next(e for e in self.form.exchanges if e.name == answer.exchange)
-                if answer.round in (rounds[:1] if first_only else rounds) and _updates(exchange):
-                    said = self._computed(client, site, answer, exchange)
-                    asks.setdefault(answer.number, []).append(said)
+                asks.setdefault(answer.number, []).append((client, answer))
+        # A total is held against all who are in it, so an Ask is computed whole or not at all.
+        chosen = sorted(first if first_only else asks)
+        computed = {number: self._computed(asks[number]) for number in chosen}
         found = [
             exposure
-            for number, said in sorted(asks.items())
+            for number, said in computed.items()
+            if said
             for exposure in self._exposed(said, replies.get(number))
         ]
         return sorted(found, key=lambda exposure: (exposure.client, exposure.round))
@@ -179,9 +182,19 @@ class _Replay:
         self._check_whole(client, {a.number for a in answers}, self._said(client))
         return answers
 
-    def _computed(self, client: str, site: Site, answer: Captured, exchange: Exchange) -> _Said:
+    def _computed(self, ask: Sequence[tuple[str, Captured]]) -> list[_Said]:
+        """Let everybody in an Ask answer once more, if it asks for updates."""
+        found = []
+        for client, answer in ask:
+            exchange = next(e for e in self.form.exchanges if e.name == answer.exchange)
+            if updates(exchange):
+                found.append(self._answered(client, answer, exchange))
+        return found
+
+    def _answered(self, client: str, answer: Captured, exchange: Exchange) -> _Said:
         """Let a client answer once more."""
         self._check_sent(client, answer)
+        site = self.sites[client]
         truth = truth_of(site, self.task.spec, self.config.model.layers)
         site.memory, site.draws = dict(answer.memory), dict(answer.draws)
         said = exchange.answer(site, *answer.given)
@@ -191,12 +204,12 @@ class _Replay:
     def _exposed(self, ask: Sequence[_Said], reply: Reply | None) -> Iterator[Exposure]:
         """Yield what the receiver saw of one Ask, held against what its clients said."""
         case, exchange = self.case, ask[0].exchange
-        (update,) = _updates(exchange)
+        (update,) = updates(exchange)
         layout = self._layout(exchange)
-        rounds = {one.client: _fields(rounded(layout, one.messages, update)) for one in ask}
+        rounds = {one.client: fields(rounded(layout, one.messages, update)) for one in ask}
         clear = find(case.policy.chain(Disclosure.SUM), "unsafe_clear") is not None
         arrived = case.asks.all[ask[0].answer.number].arrived
-        total = None if clear or reply is None else _fields(reply.total(update))
+        total = None if clear or reply is None else fields(reply.total(update))
         # Noise comes from the operating system: nobody can compute it again.
         noised = any(item.noise is not None for item in case.plan.items)
         exact = not noised and case.plan.training is None
@@ -218,8 +231,8 @@ class _Replay:
         return Exposure(
             client=one.client,
             round=one.answer.round,
-            known=_fields(*one.answer.given),
-            raw=_fields(next(m for m in one.messages if type(m) is update)),
+            known=fields(*one.answer.given),
+            raw=fields(next(m for m in one.messages if type(m) is update)),
             seen=seen,
             cohort=cohort if seen is not None else 0,
             truth=one.truth,
@@ -293,7 +306,7 @@ class _Replay:
         sent = (Envelope.decode(data) for data in answer.sent)
         body = next(envelope.body for envelope in sent if envelope.header.item == id)
         integers = ring.integers(np.frombuffer(body, dtype=container(ring.modulus)))
-        return _fields(layout.decode(integers, 1)[update])
+        return fields(layout.decode(integers, 1)[update])
 
     def _recorder(self, party: str, role: Role, site: Site | None) -> Recorder:
         """Return what reads a party's captures; the run's own keys are gone and not needed."""
@@ -306,36 +319,3 @@ class _Replay:
     def layers(self) -> Layers:
         """Where the parts of the model lie in what is said of it."""
         return layers_of(self.task.layout(), self.task.spec, self.case.plan.dims.get("d", 0))
-
-
-def _says_updates(case: Case) -> bool:
-    """Tell whether any planned message holds a change of the model."""
-    fields = (f for item in case.plan.items for m in item.messages for f in m.fields)
-    return any(field.name == "delta" for field in fields) or _weighs(case)
-
-
-def _weighs(case: Case) -> bool:
-    """Tell whether clients send vectors to be weighed: less what they were given, an update."""
-    return any(
-        field.shape and field.dtype in ("f4", "f8")
-        for item in case.plan.items
-        if item.disclosure is Disclosure.WEIGHTED_SUM and ".up." in item.id
-        for message in item.messages
-        for field in message.fields
-    )
-
-
-def _updates(exchange: Exchange) -> list[type[SumMessage]]:
-    """Return the message of an exchange that holds a change of the model."""
-    sums = (kind for kind in exchange.back if issubclass(kind, SumMessage))
-    return [kind for kind in sums if any(f.name == "delta" for f in kind.fields)][:1]
-
-
-def _fields(*messages: Message) -> Arrays:
-    """Return the fields of messages by name, as float64."""
-    return {
-        field.name: np.asarray(getattr(message, field.name), dtype=np.float64)
-        for message in messages
-        for field in message.fields
-        if field.wire != "bytes"
-    }

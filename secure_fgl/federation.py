@@ -20,7 +20,7 @@ from protocols.planning import make_plan
 from protocols.policy import PrivacyPolicy
 from protocols.strict import nearest
 from secure_fgl.catalogue import build_algorithm, preferred_model
-from secure_fgl.config import OWN, Config, own_root
+from secure_fgl.config import OWN, Config, ModelConfig, own_root
 from secure_fgl.data import (
     Dataset,
     check_partition,
@@ -134,9 +134,9 @@ class Federation:
             except ValueError as error:
                 raise UsageError(str(error)) from error
         chosen = self.config.algorithm
-        return task, build_algorithm(
-            chosen.name, task, epochs=chosen.epochs, options=chosen.options
-        )
+        algorithm = build_algorithm(chosen.name, task, epochs=chosen.epochs, options=chosen.options)
+        _check_optimiser(algorithm, self.config.model)
+        return task, algorithm
 
     def scheme(self) -> Scheme | None:
         """Return what sums are encrypted under; None without encryption."""
@@ -255,3 +255,18 @@ class Federation:
         now = datetime.now(UTC).strftime("%Y%m%dT%H%M%SZ")
         data = self.config.data.name.replace("/", "-")  # pyg/Planetoid/PubMed
         return Path("runs") / f"{self.config.algorithm.name}-{data}-{now}"
+
+
+def _check_optimiser(algorithm: Algorithm[Any], model: ModelConfig) -> None:
+    """Refuse an optimiser that somebody chose and nothing would use; raises UsageError.
+
+    ``adamw`` is what stands where nobody chose.
+    """
+    asked = ["optimiser: adam"] if model.optimiser == "adam" else []
+    asked += ["keep_moments: true"] if model.keep_moments else []
+    if algorithm.gradients and asked:
+        raise UsageError(
+            f"{algorithm.name} would not use model.{' and model.'.join(asked)}.",
+            why="it takes plain gradient steps, which is what its analysis is about",
+            fix="leave model.optimiser and model.keep_moments out, or set optimiser: sgd",
+        )

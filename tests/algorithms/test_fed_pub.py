@@ -117,12 +117,13 @@ def test_tau_0_weighs_all_alike_and_an_endless_tau_picks_only_itself() -> None:
     np.testing.assert_array_equal(shares(ALIKE, 1e12), np.eye(4))
 
 
-def test_top_keeps_the_receiver_and_its_nearest_and_ties_go_to_the_first() -> None:
+def test_top_keeps_the_receiver_and_its_nearest_and_ties_stay_whole() -> None:
     weights = shares(ALIKE, 3.0, top=1)
-    assert [list(np.flatnonzero(row)) for row in weights] == [[0, 1], [0, 1], [1, 2], [0, 3]]
+    assert [list(np.flatnonzero(row)) for row in weights] == [[0, 1, 3], [0, 1], [1, 2], [0, 3]]
     np.testing.assert_allclose(weights.sum(axis=1), 1.0)
     whole = shares(ALIKE, 3.0)
     np.testing.assert_allclose(weights[0, 1] / weights[0, 0], whole[0, 1] / whole[0, 0])
+    np.testing.assert_array_equal(shares(np.ones((6, 6)), 3.0, top=2), np.full((6, 6), 1 / 6))
     for enough in (3, 10):
         np.testing.assert_array_equal(shares(ALIKE, 3.0, top=enough), whole)
 

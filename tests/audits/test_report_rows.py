@@ -139,9 +139,11 @@ def test_the_limits_repeat_what_the_plan_warns_of(honest: Toy, told: Report) -> 
     for warning in (COSINES, ROWS, CRAFTED):
         assert warning in honest.plan.warnings
         assert sum(warning[1:] in limit for limit in told.limits) == 1
+    apart = "must not collude with the key authority"
+    assert sum(apart in limit for limit in told.limits) == 1
     sums = run_toy("pilot", rounds=1)
     bare = limits(sums.plan, sums.policy, simulated=True)
-    assert not any(w[1:] in limit for w in (COSINES, ROWS, CRAFTED) for limit in bare)
+    assert not any(w[1:] in limit for w in (COSINES, ROWS, CRAFTED, apart) for limit in bare)
 
 
 def test_what_is_known_without_a_test_names_rows_and_cosines(told: Report) -> None:
@@ -251,7 +253,7 @@ def limits_of(toy: Toy) -> tuple[str, ...]:
 
 def test_a_step_and_a_seed_are_called_no_model(honest: Toy) -> None:
     said = {item.id: item.learns.get("client", "") for item in honest.plan.items}
-    assert said["train.down"].startswith("counters and public seeds")
+    assert said["train.down"] == "flags, counters and public seeds; no model"
     assert "global model" not in " ".join(said.values())
     model = run_toy("pilot", rounds=1).plan.item("step.down").learns["client"]
     assert "global model" in model

@@ -63,10 +63,14 @@ def quantised(twin: Recording) -> list[bytes]:
 
 def opened_bodies(recording: Recording) -> bytes:
     """Return what is inside the seals of all uploads: what the aggregator itself gets to see."""
-    aggregator = recording.parties.identity("aggregator")
-    uploads = (e for e in recording.envelopes().values() if e.header.item.endswith(".up.SUM"))
-    info = ((e, e.header.encode(without_body=True)) for e in uploads)
-    bodies = b"".join(aggregator.opening.open(said, bytes(e.body)) for e, said in info)
+    aggregator, plan = recording.parties.identity("aggregator"), recording.plan
+    bodies = b""
+    for envelope in recording.envelopes().values():
+        header, body = envelope.header, bytes(envelope.body)
+        if ".up." in header.item:
+            said = header.encode(without_body=True)
+            unsafe = plan.item(header.item).unsafe
+            bodies += body if unsafe else aggregator.opening.open(said, body)
     assert bodies
     return bodies
 
@@ -81,6 +85,19 @@ def test_a_wiretap_sees_no_clear_payload(name: str, policy: str, recorded: Recor
     assert found(payloads, wire) == 0
     assert found(payloads, opened_bodies(protected)) == 0
     assert found(quantised(twin), twin.wire()) > 0  # control: the same search finds it in clear
+
+
+@pytest.mark.parametrize("kind", [Disclosure.WEIGHTED_SUM, Disclosure.SIMILARITY])
+def test_the_search_finds_what_is_weighed_and_compared_in_the_twin_s_uploads(
+    kind: Disclosure, recorded: Recorded
+) -> None:
+    """Control: in clear the aggregator is sent every Model and every Portrait as they are."""
+    twin = recorded("fed_pub", "unsafe_plaintext")
+    said = [m for _, m in twin.payloads() if m.disclosure is kind]
+    bodies = opened_bodies(twin)
+    assert said
+    for message in said:
+        assert all(found(spellings(value), bodies) > 0 for value in _values(message))
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -30,8 +30,9 @@ SMALL = {
 }
 
 
-def play(folder: Path, policy: str = "masks", **algorithm: object) -> Run:
+def play(folder: Path, policy: str = "masks", drop: str = "", **algorithm: object) -> Run:
     document = {**SMALL, "algorithm": {**SMALL["algorithm"], **algorithm}, "policy": policy}
+    document["faults"] = {"drop": drop}
     return Federation.from_config(Config.parse(document)).run(folder)
 
 
@@ -105,6 +106,18 @@ def test_under_masks_a_receiver_saw_the_total_only(runs):
 
 def test_quick_looks_at_the_first_captured_round(runs):
     assert {e.round for e in material(runs["masks"]).exposures} == {1}
+
+
+def test_quick_computes_an_ask_whole_where_a_client_comes_late(tmp_path):
+    """Round 3 is client-2's first: its total can be held against all five only."""
+    run = play(tmp_path / "late", drop="2@1")
+    found = material(run)
+    seen = {(e.client, e.round, e.cohort) for e in found.exposures}
+    everybody = [f"client-{n}" for n in range(1, 6)]
+    late = {(client, 1, 4) for client in everybody if client != "client-2"}
+    assert seen == late | {(client, 3, 5) for client in everybody}
+    rows = attack(found, ["A04", "A05"]).rows
+    assert {row.id for row in rows if row.verdict != "NOT_TESTED"} == {"A04", "A05"}
 
 
 def test_without_capture_the_reason_is_said(runs):

@@ -97,3 +97,22 @@ def test_a_plan_is_refused_for_what_could_never_run(changes: dict[str, Any], wor
     with pytest.raises(UsageError) as refused:
         Federation(config=Config.parse(changes)).plan()
     assert words in str(refused.value)
+
+
+@pytest.mark.parametrize("name", ["apfl", "fed_gate", "apfl_gate"])
+def test_an_optimiser_that_plain_steps_would_not_use_is_refused(name: str) -> None:
+    def build(name: str = name, **model: object) -> None:
+        document = {"algorithm": {"name": name}, "model": {"name": "gcn_linear", **model}}
+        Federation.from_config(Config.parse(document)).build()
+
+    for model, said in (
+        ({"optimiser": "adam"}, "model.optimiser: adam."),
+        ({"keep_moments": True}, "model.keep_moments: true."),
+        ({"optimiser": "adam", "keep_moments": True}, "model.optimiser: adam and model.keep_"),
+    ):
+        with pytest.raises(UsageError) as refused:
+            build(**model)
+        assert said in str(refused.value) and "plain gradient steps" in refused.value.why
+        build("fed_avg", **model)  # the control
+    build(optimiser="sgd")
+    build(optimiser="adamw")
