@@ -5,7 +5,7 @@ It never holds a secret key. Per round it keeps uploads only until the total is 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Literal
 
 from crypto.errors import CryptoError
@@ -63,6 +63,8 @@ class AggregatorSession(AskingSession):
             self._take_pairs(letter)
         elif item.endswith((".vote", ".shares")):
             self._take_share(letter)
+        elif ".relayed." in item:
+            self._take_pool(letter)
         elif ".witnessed." in item:
             self._take_witnessed(letter)
         elif ".opened." in item:
@@ -134,20 +136,30 @@ class AggregatorSession(AskingSession):
             return self._set_up(self._agreed)
         if self.state is State.PARTING:
             self.move(Event.ANSWERED)
-        if self.state is State.VOTING:
-            return self._show_votes()
-        if self.state is State.SHARING:
-            return self._unmask()
-        if self.state is State.WITNESSING:
-            return [self._request_reveal()]
-        if self.state is State.REVEALING:
-            return self._go_on()
-        if self.state is not State.ASKED:
-            return []
+        following: dict[State, Callable[[], list[Parcel]]] = {
+            State.ASKED: self._settle_answers,
+            State.RELAYING: self._pooled,
+            State.VOTING: self._show_votes,
+            State.SHARING: self._unmask,
+            State.WITNESSING: lambda: [self._request_reveal()],
+            State.REVEALING: self._go_on,
+        }
+        step = following.get(self.state)
+        return step() if step is not None else []
+
+    def _settle_answers(self) -> list[Parcel]:
+        """Fix whose answers to an Ask count, and go on with them."""
         asked = self._asked
         self._note_vanished(asked.fix_survivors())
         self._check_left(asked.survivors)
+        if asked.relayed:
+            return self._hand_over()
         return self._compare() if asked.compared else self._add_up()
+
+    def _pooled(self) -> list[Parcel]:
+        """Go on with the rest of an Ask, once its mixtures are back from the relay."""
+        self._check_pool()
+        return self._compare() if self._asked.compared else self._add_up()
 
     def _add_up(self) -> list[Parcel]:
         """Go on to the sum of an Ask's answers, if there is one, and else to its end."""
@@ -172,7 +184,7 @@ class AggregatorSession(AskingSession):
         asked = self._asked
         round = asked.where.round
         self._vanished = (round, self._gone(round) | set(gone))
-        if not asked.sums:
+        if not (asked.sums or asked.relayed):
             return
         self._check_fixed(round)
         self._check_left(asked.survivors)

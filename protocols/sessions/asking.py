@@ -12,20 +12,21 @@ from protocols.errors import LocalProtocolError, RoundLost
 from protocols.forms import Exchange, Form
 from protocols.gateway import SHARED, given_digest
 from protocols.groups import epoch_of, slot_of
+from protocols.guards import find
 from protocols.ledger import Ledger
 from protocols.messages import Message
 from protocols.papers import Papers, Where
 from protocols.rounds import Ask, Reply, Sealed
 from protocols.sessions.base import Parcel
 from protocols.sessions.collection import Collection
-from protocols.sessions.evaluating import EvaluatingSession
 from protocols.sessions.evaluation import Held
+from protocols.sessions.relaying import RelayingSession
 from protocols.sessions.setup import Phase
 from protocols.sessions.table import Event
 from protocols.views import Mixture
 
 
-class AskingSession(EvaluatingSession):
+class AskingSession(RelayingSession):
     """What the aggregator does before the first answer to an Ask.
 
     Args:
@@ -72,7 +73,7 @@ class AskingSession(EvaluatingSession):
         self.asking = exchange.name
         self.papers.policy.check_cohort(ask.cohort.size)
         members = self._there(ask.cohort._members, round)
-        if any(kind.disclosure is Disclosure.SUM for kind in exchange.back):
+        if any(self._fixes(kind.disclosure) for kind in exchange.back):
             self._check_fixed(round)
         held = Held(exchange, round, members, ask.handed)
         self._exchange_number += 1
@@ -161,6 +162,11 @@ class AskingSession(EvaluatingSession):
         elif recorder.wants(asked.exchange, asked.where.round):
             recorder.came(asked.exchange.name, asked.where, outcome)
         self.answered += 1
+
+    def _fixes(self, disclosure: Disclosure) -> bool:
+        """Tell whether what comes back is read of a whole set of survivors only (O5)."""
+        relayed = find(self.papers.policy.chain(disclosure), "relay") is not None
+        return disclosure is Disclosure.SUM or relayed
 
     def _check_fixed(self, round: int) -> None:
         """Skip a round of which an opened sum counts a client that vanished since."""
