@@ -12,7 +12,6 @@ from protocols.errors import LocalProtocolError, RoundLost
 from protocols.forms import Exchange, Form
 from protocols.gateway import SHARED, given_digest
 from protocols.groups import epoch_of, slot_of
-from protocols.guards import find
 from protocols.ledger import Ledger
 from protocols.messages import Message
 from protocols.papers import Papers, Where
@@ -73,7 +72,7 @@ class AskingSession(RelayingSession):
         self.asking = exchange.name
         self.papers.policy.check_cohort(ask.cohort.size)
         members = self._there(ask.cohort._members, round)
-        if any(self._fixes(kind.disclosure) for kind in exchange.back):
+        if any(kind.disclosure is Disclosure.SUM for kind in exchange.back):
             self._check_fixed(round)
         held = Held(exchange, round, members, ask.handed)
         self._exchange_number += 1
@@ -162,11 +161,6 @@ class AskingSession(RelayingSession):
         elif recorder.wants(asked.exchange, asked.where.round):
             recorder.came(asked.exchange.name, asked.where, outcome)
         self.answered += 1
-
-    def _fixes(self, disclosure: Disclosure) -> bool:
-        """Tell whether what comes back is read of a whole set of survivors only (O5)."""
-        relayed = find(self.papers.policy.chain(disclosure), "relay") is not None
-        return disclosure is Disclosure.SUM or relayed
 
     def _check_fixed(self, round: int) -> None:
         """Skip a round of which an opened sum counts a client that vanished since."""

@@ -86,9 +86,7 @@ class RelaySession(Session):
         up = self.papers.plan.item(f"{name}.up.{Disclosure.MIXED}")
         members = self.papers.roster.unmask(request.members)
         sealed = self._vouched(request, header, up, members)
-        if again:  # only what was vouched for and recorded before
-            self._recorded(header, up)
-        else:
+        if not again:  # else these very bytes were recorded, and killed before they were answered
             self._once(header, up, members, [one.sender for one, _ in sealed])
             # Durable before anything is opened: a restart must not relay another batch.
             self._repeat = (beginning(letter.envelope), None)
@@ -145,12 +143,6 @@ class RelaySession(Session):
                 raise BadEnvelope("A client's boxes do not open with the relay's key.") from error
             opened.append(inner)
         return cut_boxes(b"".join(opened), up.body // self.papers.plan.dims["mixtures"])
-
-    def _recorded(self, header: Header, up: Item) -> None:
-        """Raise BadEnvelope unless this batch stands in the ledger already."""
-        told = {(item, exchange) for item, exchange, _ in self._relayed.get(header.round, [])}
-        if (up.id, header.exchange) not in told:
-            raise BadEnvelope("A batch is taken up that was never recorded.")
 
     def _once(
         self, header: Header, up: Item, members: tuple[str, ...], survivors: list[str]

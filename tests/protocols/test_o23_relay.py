@@ -76,7 +76,7 @@ def box_bytes(world) -> int:
     return world.plan.item(UP).body // world.plan.dims["mixtures"]
 
 
-def batch(world, uploads=None, members=None, exchange=1, number=1, given=None):
+def batch(world, uploads=None, members=None, exchange=1, number=1, given=None, said=None):
     """Return an aggregator's request over any uploads, from a gateway that remembers nothing."""
     uploads = sent(world, UP) if uploads is None else uploads
     dims = world.plan.item(BATCH).dims
@@ -87,7 +87,7 @@ def batch(world, uploads=None, members=None, exchange=1, number=1, given=None):
         bodies=b"".join(bytes(e.body) for e in uploads).ljust(dims["batch"], b"\0"),
     )
     given = uploads[0].header.given if given is None else given
-    where = world.where(chosen, exchange=exchange, round=number, given=given)
+    where = world.where(said or chosen, exchange=exchange, round=number, given=given)
     return world.twin("aggregator").release(BATCH, [message], "relay", where).encode()
 
 
@@ -336,6 +336,8 @@ def test_o23_a_batch_of_other_bodies_or_clients_is_refused():
     refuses(world, batch(world, [*uploads[:4], uploads[0]]), "there twice")
     world, uploads = fresh()
     refuses(world, batch(world, uploads[:4], members=world.names[:4]), "cohort")
+    world, uploads = fresh()
+    refuses(world, batch(world, said=world.names[:4]), "cohort is not the one")
     world, uploads = fresh()
     refuses(world, batch(world, given="ab" * 32), "given the same model")
     world, uploads = fresh()
