@@ -17,7 +17,8 @@ from protocols.plan import Plan
 from protocols.policy import PrivacyPolicy
 from protocols.roster import Role, Roster
 
-SUM_UP = f".up.{Disclosure.SUM}"
+SUM_UP, RELAY_UP = f".up.{Disclosure.SUM}", f".up.{Disclosure.MIXED}"
+_RELAY, _RELAYED = f".relay.{Disclosure.MIXED}", f".relayed.{Disclosure.MIXED}"
 _ROWS = tuple(f".{part}.{Disclosure.WEIGHTED_SUM}" for part in ("witness", "witnessed", "open"))
 
 
@@ -42,6 +43,7 @@ class Asked:
         results: disclosure of every result of it that was opened and came back: its cosines, or
             the rows that it hands out.
         rows: it was to hand out rows, which are opened before it goes out.
+        relayed, pooled: a relay was to take the senders off its mixtures; they came back from it.
         by: the aggregator.
         cut: the run ended here, before the Ask was through.
     """
@@ -63,6 +65,8 @@ class Asked:
     compared: bool
     results: frozenset[str]
     rows: bool
+    relayed: bool
+    pooled: bool
     by: str
     cut: bool
 
@@ -76,9 +80,9 @@ class Asked:
         """Who was asked and whose answer does not count."""
         return self.members - self.arrived
 
-    def unused(self, disclosure: str) -> bool:
-        """Tell whether the aggregator did nothing after it asked for a result to be opened."""
-        asked = [s.seq for s in self.sents if s.item.endswith(f".open.{disclosure}")]
+    def unused(self, request: str) -> bool:
+        """Tell whether the aggregator did nothing after a request (what its item ends with)."""
+        asked = [s.seq for s in self.sents if s.item.endswith(request)]
         mine = [s.seq for s in self.sents if s.party == self.by]
         return bool(asked) and max(mine) <= max(asked)
 
@@ -87,6 +91,7 @@ class Asked:
         unopened = self.protected and not self.opens
         unopened = unopened or (self.compared and str(Disclosure.SIMILARITY) not in self.results)
         unopened = unopened or (self.rows and not self.downs)
+        unopened = unopened or (self.relayed and not self.pooled)
         return not self.cut and (unopened or len(self.arrived) < smallest)
 
 
@@ -150,6 +155,11 @@ class Asks:
                 if ".opened." in s.item and book.receipt(s, self.aggregator) is not None
             ),
             rows=f"{name}.open.{Disclosure.WEIGHTED_SUM}" in self._items,
+            relayed=f"{name}{_RELAY}" in self._items,
+            pooled=any(
+                s.item.endswith(_RELAYED) and book.receipt(s, self.aggregator) is not None
+                for s in sents
+            ),
             by=self.aggregator,
             cut=book.in_cut(sents[0]),
         )

@@ -15,7 +15,7 @@ from protocols.control import REFUSALS
 from protocols.disclosures import Disclosure
 from protocols.errors import EvidenceError
 from protocols.ledger import ENTRY_LIMIT, Entry, read_lines
-from protocols.roster import EVERYONE, Roster
+from protocols.roster import EVERYONE, Role, Roster
 
 ROUTE: dict[str, type] = {
     "attempt": int,
@@ -91,6 +91,7 @@ _FACTS: dict[str, dict[str, type]] = {
         "uploads": int,
     },
     "witness": {**_SUM, **_RESULT},
+    "relay": {**_SUM, "item": str},
     "heads": {"exchange": int, "root": str, "round": int},
     "close": {"state": str},
 }
@@ -149,10 +150,11 @@ class Sent:
         return self.item.startswith(KEYING)
 
     def addressees(self, roster: Roster) -> tuple[str, ...]:
-        """Return every party that should hold a receipt."""
+        """Return every party that should hold a receipt; a relay takes no keys."""
         if self.recipient != EVERYONE:
             return (self.recipient,)
-        return tuple(p["name"] for p in roster.document() if p["name"] != self.party)
+        away = {self.party, *roster.names(Role.RELAY)}
+        return tuple(p["name"] for p in roster.document() if p["name"] not in away)
 
 
 @dataclass
@@ -284,6 +286,8 @@ class Book:
             for end in (".open", ".opened")
         ]
         if "cosine" in guards and not 0 < cosines[0] == cosines[1]:
+            return False
+        if "relay" in guards and not any(".relayed." in s.item for s in sents):
             return False
         if guards & {"he", "ckks"}:
             return 0 < opens[0] == opens[1]

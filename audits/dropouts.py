@@ -15,6 +15,9 @@ from audits.models import Dropouts, LostRound, Moment, Vanished
 from audits.steps import Case
 from protocols.roster import Role
 
+_AFTER = {"witness": "witnessed", "witnessed": "open", "open": "opened", "relay": "relayed"}
+_LAST = {"opened": "open", "relayed": "relay"}  # the answer that an Ask goes on with -> its request
+
 
 class Losses:
     """Explains missing receipts.
@@ -32,7 +35,7 @@ class Losses:
         """Return the client whose absence explains that `party` has no receipt, or None.
 
         What passes between aggregator and key authority for a sum is never explained this way; a
-        result that a witness or the authority did not answer for loses its round.
+        result that a witness, the relay or the authority did not answer for loses its round.
         """
         client = sent.party if sent.party in self._clients else party
         if client not in self._clients:
@@ -49,14 +52,15 @@ class Losses:
     def _unanswered(self, sent: Sent, party: str) -> str | None:
         """Return who did not answer for a result, if nothing of it went any further."""
         part, _, said = sent.item.partition(".")[2].partition(".")
-        after = {"witness": "witnessed", "witnessed": "open", "open": "opened"}.get(part, "")
-        if part not in ("witness", "witnessed", "open", "opened") or not said:
+        if part not in (*_AFTER, *_LAST) or not said:
             return None
+        after = _AFTER.get(part, "")
         name, ask = sent.item.partition(".")[0], self._asks.all.get(sent.exchange)
         items = {s.item for s in ask.sents} if ask is not None else set()
         other = party if party != self._asks.aggregator else sent.party
-        if part == "opened":  # it was opened, and nobody learnt it
-            return other if ask is not None and ask.unused(said) else None
+        if part in _LAST:  # it was opened, or relayed, and nobody learnt it
+            unused = ask is not None and ask.unused(f".{_LAST[part]}.{said}")
+            return other if unused else None
         mine = [s for s in ask.sents if s.party == other] if ask is not None else []
         on = (
             any(s.item == f"{name}.{after}.{said}" for s in mine)

@@ -35,7 +35,8 @@ def mixtures(book: Book, policy: PrivacyPolicy) -> tuple[Finding, ...]:
     odd = sorted(party for party in senders | set(drawn) if drawn.get(party) != [mix.floor])
     none = sum(entry["mixtures"] == 0 for _, entry in book.of_kind("mix"))
     many = sum(bool(entry["outnumber"]) for _, entry in book.of_kind("mix"))
-    found = [_read(len(senders), mix)]
+    relayed = find(policy.rules.get(Disclosure.MIXED, ()), "relay") is not None
+    found = [_read(len(senders), mix, relayed=relayed)]
     if odd:
         found.append(_drawn_oddly(odd, mix))
     if many:
@@ -49,20 +50,35 @@ def of_mixtures(plan: Plan) -> list[str]:
     """Return what the protection of mixtures does not cover; empty where nothing is mixed."""
     if not any(words.mixed(item.guards) for item in plan.items):
         return []
-    return [
+    found = [
         "The aggregator reads mixtures of single clients' records. How many records a mixture "
         "holds bounds nothing by itself: wide records, many positions and many rounds make single "
         "ones easier to find."
     ]
+    return [*found, _HINTS] if any(words.relayed(item.guards) for item in plan.items) else found
 
 
-def _read(clients: int, mix: Mix) -> Finding:
+_HINTS = (
+    "A relay took the senders off mixtures. What they hold still hints at senders: a client's "
+    "mixtures are alike from round to round, and the ledgers say who was missing when. That the "
+    "relay works for nobody else, and that it gave on what clients sent and not boxes of its own, "
+    "is not shown; no privacy is credited for the order."
+)
+
+
+def _read(clients: int, mix: Mix, *, relayed: bool) -> Finding:
+    whose = (
+        " A relay took the senders off; the content still hints at them, and relay and aggregator "
+        "together know them."
+        if relayed
+        else ""
+    )
     return made(
         "MIXTURES",
         "medium",
         f"The aggregator read mixtures of each of {words.plural(clients, 'client')}. Each is over "
         f"at least {mix.floor} distinct records at every position, which is a number and no proof "
-        "that single records cannot be found.",
+        f"that single records cannot be found.{whose}",
         "Try the attack on mixtures (A06), add the guard 'blur', raise the floor, or take a policy "
         "under which no mixture leaves (strict).",
         role="aggregator",

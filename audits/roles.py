@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 
+from audits import words
 from audits.models import RoleView
 from audits.steps import Case
 from protocols.disclosures import Disclosure
@@ -15,6 +16,10 @@ _NOTHING_ELSE = "nothing else of a single client"
 _KEY = (
     "the epoch's key of what is compared or weighed, which a crafted upload brings out, and with "
     "it EVERY single message that is"
+)
+_WHOSE = "whose every mixture is, as the aggregator alone sees without a relay"
+_REST = (
+    "which mixtures are none of theirs; if all but one of a round's clients tell, whose the rest is"
 )
 _COORDINATE = "one coordinate of every compared vector a round, which a vector of its choice reads"
 
@@ -83,6 +88,9 @@ def _collusions(case: Case) -> Iterator[RoleView]:
     unsafe = any(item.unsafe for item in case.plan.items)
     results = {i.partition(".open.")[2] for i in items} - {""}
     yield from _with_the_authority(case, results, masked=masked, keyed=keyed)
+    if any(words.relayed(item.guards) for item in case.plan.items):
+        yield RoleView(viewer="aggregator and relay", received=None, sees=(_WHOSE,))
+        yield RoleView(viewer="aggregator and other clients", received=None, sees=(_REST,))
     count = case.policy.colluders
     if unsafe:
         yield RoleView(

@@ -99,12 +99,18 @@ def _computed(
             Disclosure.SUM: total,
             Disclosure.SIMILARITY: _compared(egress),
             Disclosure.WEIGHTED_SUM: _weighed(egress, policy.others),
-            Disclosure.MIXED: "mixtures of one client's records each, which the aggregator reads",
+            Disclosure.MIXED: _mixed(rows),
         }.get(Disclosure(disclosure), Disclosure(disclosure).meaning)
         yield (
             f"{words.plural(sum(r.count for r in rows), 'envelope')} of these carried what the "
             f"clients computed, {names} ({words.protection(rows[0].protection)}): {told}."
         )
+
+
+def _mixed(rows: Sequence[Egress]) -> str:
+    relayed = any(words.relayed(row.protection) for row in rows)
+    said = "mixtures of one client's records each, which the aggregator reads"
+    return f"{said} without their senders, as far as the relay keeps them" if relayed else said
 
 
 def _compared(egress: Sequence[Egress]) -> str:

@@ -49,6 +49,11 @@ def mixed(guards: tuple[str, ...]) -> bool:
     return "mix" in map(guard, guards)
 
 
+def relayed(guards: tuple[str, ...]) -> bool:
+    """Tell whether a chain of guards has a relay take the sender off."""
+    return "relay" in map(guard, guards)
+
+
 def protection(guards: tuple[str, ...]) -> str:
     """Return in words what a chain of guards does to a message."""
     names = {guard(text) for text in guards}
@@ -64,7 +69,8 @@ def protection(guards: tuple[str, ...]) -> str:
         return "encrypted, only weighted rows opened, sealed"
     if "mix" in names:
         noised = " and noised" if "blur" in names else ""
-        return f"records mixed{noised}, sealed to the recipient"
+        to = "the aggregator, and to a relay" if "relay" in names else "the recipient"
+        return f"records mixed{noised}, sealed to {to}"
     if "seal" in names:
         return "sealed to the recipient"
     return "signed, public" if "sign" in names else "unknown"

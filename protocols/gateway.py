@@ -25,6 +25,7 @@ from protocols.groups import slot_of
 from protocols.guards import encryption, find
 from protocols.ledger import Ledger
 from protocols.messages import Message, names
+from protocols.mix_boxes import into_boxes, mixture_info
 from protocols.mix_groups import Numbers
 from protocols.mix_layout import MixLayout
 from protocols.mixing import Mixer
@@ -33,7 +34,7 @@ from protocols.papers import Papers, Where
 from protocols.plan import Item, times_in_round
 from protocols.planner import sum_layout, sum_ring
 from protocols.ring import Ring, Words
-from protocols.roster import EVERYONE
+from protocols.roster import EVERYONE, Role
 from protocols.schema import Layout, check_schema
 from protocols.uploads import enciphered, signed_upload
 
@@ -198,7 +199,7 @@ class Gateway:
         if len(body) != item.body:
             raise NotInPlan(f"{item.id} does not have the planned size; nothing was sent.")
         if find(chain, "seal"):
-            key = self._papers.roster.party(header.recipient).seal
+            key = self._papers.opener(item, header.recipient).seal
             body = key.seal(header.encode(without_body=True), body)
         return body, clipped
 
@@ -258,6 +259,9 @@ class Gateway:
         labels = (papers.me.party.name, f"{where.exchange}", item.id)
         seed = derive(self._rounding, "mixing", *labels)
         body, clipped, told = self._mixer.mixed(message, layout, seed)
+        if papers.relays(item):
+            reader, info = papers.roster.one(Role.AGGREGATOR), mixture_info(papers, item.id, where)
+            body = into_boxes(body, layout, reader.seal, info)
         if told is not None and layout.mix is not None:
             place = {"exchange": where.exchange, "floor": layout.mix.floor, "round": where.round}
             self._ledger.record("mix", {**place, **told, "item": item.id})

@@ -13,7 +13,7 @@ and for what is computed on ciphertexts, witnessed and opened::
 
 and for what is mixed::
 
-    VALUE --clip--> BOUNDED --mix--> MIXED (--blur--> BLURRED) --seal--> ENVELOPE
+    VALUE --clip--> BOUNDED --mix--> MIXED (--blur--> BLURRED) (--relay--> BOXED) --seal--> ENVELOPE
 
 A guard is data (what the policy asks for); applying it is the gateway's business.
 """
@@ -25,7 +25,7 @@ from typing import Annotated, ClassVar, Literal
 from pydantic import Field
 
 from protocols.disclosures import Disclosure
-from protocols.mix_guards import Blur, Mix
+from protocols.mix_guards import Blur, Mix, Relay
 from protocols.stages import Stage
 from protocols.strict import Strict
 
@@ -166,7 +166,7 @@ class Weigh(Strict):
 
 
 class Seal(Strict):
-    """HPKE to the one recipient, inside a signed envelope."""
+    """HPKE to the one recipient (after 'relay': to the relay), inside a signed envelope."""
 
     takes: ClassVar[tuple[Stage, ...]] = (
         Stage.VALUE,
@@ -174,6 +174,7 @@ class Seal(Strict):
         Stage.CIPHERTEXT,
         Stage.MIXED,
         Stage.BLURRED,
+        Stage.BOXED,
     )
     gives: ClassVar[Stage] = Stage.ENVELOPE
     guard: Literal["seal"] = "seal"
@@ -212,6 +213,7 @@ Guard = Annotated[
     | Weigh
     | Mix
     | Blur
+    | Relay
     | Seal
     | Sign
     | UnsafeClear,
@@ -247,7 +249,8 @@ def check_chain(disclosure: Disclosure, chain: tuple[Guard, ...]) -> None:
         if stage not in guard.takes:
             raise ValueError(
                 f"{disclosure}: '{guard.guard}' cannot follow a value of stage {stage.name}; the "
-                "order is clip, quantise, noise, mask, he or ckks, seal; or clip, mix, blur, seal"
+                "order is clip, quantise, noise, mask, he or ckks, seal; or clip, mix, blur, "
+                "relay, seal"
             )
         stage = guard.gives
     if stage is not Stage.ENVELOPE:
@@ -295,8 +298,10 @@ def _check_evaluated(disclosure: Disclosure, chain: tuple[Guard, ...]) -> None:
 def _check_mixed(disclosure: Disclosure, chain: tuple[Guard, ...]) -> None:
     """Hold what is mixed to its chain; raises ValueError."""
     named = [guard.guard for guard in chain]
-    if disclosure is not Disclosure.MIXED or [n for n in named if n != "blur"] != _MIXED:
-        raise ValueError(f"{disclosure}: needed are {', '.join(_MIXED)}, and 'blur' before 'seal'")
+    bare = [name for name in named if name not in ("blur", "relay")]
+    if disclosure is not Disclosure.MIXED or bare != _MIXED:
+        needed = f"{', '.join(_MIXED)}, and 'blur' or 'relay' before 'seal'"
+        raise ValueError(f"{disclosure}: needed are {needed}")
     clip, mix, blur = (find(chain, name) for name in ("clip", "mix", "blur"))
     if not isinstance(clip, Clip) or clip.norm != "l2":
         raise ValueError("MIXED: 'mix' needs 'clip' with norm l2 before it: a record is one vector")

@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from crypto.errors import CryptoError
+from crypto.hpke import SEAL_OVERHEAD
 from protocols.codec import decode
 from protocols.disclosures import Disclosure
 from protocols.envelope import Envelope, Header
@@ -29,7 +30,8 @@ class Letter:
     Attributes:
         header: who, where, what.
         item: the plan item it belongs to.
-        body: the bytes inside the seal (for SUM: ciphertexts or integers; else fields).
+        body: the bytes inside the seal (for SUM: ciphertexts or integers; else fields); of what a
+            relay opens, the seal itself.
         envelope: as it arrived.
     """
 
@@ -112,14 +114,16 @@ class Inbox:
     def _unseal(self, envelope: Envelope, item: Item) -> bytes:
         chain = self._papers.policy.chain(item.disclosure)
         body: bytes | None = None
-        if find(chain, "seal") and not item.id.endswith(f".up.{Disclosure.SEALED}"):
+        relayed = self._papers.relays(item)  # the relay opens it, not the aggregator (O23)
+        sealed = find(chain, "seal") and not item.id.endswith(f".up.{Disclosure.SEALED}")
+        if sealed and not relayed:
             info = envelope.header.encode(without_body=True)
             try:
                 body = self._papers.me.opening.open(info, envelope.body)
             except CryptoError as error:
                 raise BadEnvelope("An envelope does not open with this party's key.") from error
         body = bytes(envelope.body) if body is None else body
-        if len(body) != item.body:
+        if len(body) != item.body + (SEAL_OVERHEAD if relayed else 0):
             raise BadEnvelope("A message does not have the planned size.")
         return body
 

@@ -9,6 +9,7 @@ from crypto.vectors import SKETCH_ABOVE
 from protocols.disclosures import Disclosure
 from protocols.guards import Guard, encryption, evaluated, find
 from protocols.mix_guards import Mix
+from protocols.mix_texts import mixed_learns, mixed_warnings
 from protocols.plan import DataPlan, Item
 from protocols.policy import PrivacyPolicy
 from protocols.roster import Role
@@ -58,19 +59,14 @@ def learns(
         return found
     mix = find(chain, "mix")
     if isinstance(mix, Mix):
-        told = f"{_noised(chain)}mixtures of one client's records, {_of(mix)}, and their labels"
-        return {"aggregator": told, "other clients": "nothing", "network": network}
+        return mixed_learns(chain, mix, network)
     if disclosure is Disclosure.SEALED:
         return {"aggregator": "size only", "addressee": "its own row", "network": _NETWORK}
     return {"aggregator": disclosure.meaning, "network": network}
 
 
 def _noised(chain: tuple[Guard, ...]) -> str:
-    return "noised " if find(chain, "noise") or find(chain, "blur") else ""
-
-
-def _of(mix: Mix) -> str:
-    return f"each over at least {mix.floor} distinct ones at every position"
+    return "noised " if find(chain, "noise") else ""
 
 
 _EVALUATED = {
@@ -229,29 +225,6 @@ RESULTS = (COSINES, ROWS, CRAFTED, UNWITNESSED, SKETCHED)
 """What a plan warns of that compares or weighs; the report's limits say it again."""
 
 
-MIXTURES = (
-    "{}: the aggregator reads mixtures of single clients, {}. Who stands in which is drawn once in "
-    "a run and never leaves; whoever learns it, or sees the same groups under many models or in "
-    "many runs, may solve for single records (attack A06). {}"
-)
-_LABELS = "The shares of labels tell how many centres of each class a mixture has (A04)."
-_NO_LABELS = "No labels are said."
-
-
-def _mixtures(items: Sequence[Item], policy: PrivacyPolicy) -> list[str]:
-    """Say what mixtures tell, where they are protected at all."""
-    mix = find(policy.rules.get(Disclosure.MIXED, ()), "mix")
-    if not isinstance(mix, Mix):
-        return []
-    found = []
-    for item in items:
-        if item.disclosure is Disclosure.MIXED:
-            labelled = any(len(m.fields) > 1 for m in item.messages)
-            said = _LABELS if labelled else _NO_LABELS
-            found.append(MIXTURES.format(item.id, _of(mix), said))
-    return found
-
-
 def _results(items: Sequence[Item]) -> list[str]:
     """Say what cosines and rows tell, and that nobody witnesses them where that is so."""
     found, ids = [], {item.id for item in items}
@@ -330,7 +303,7 @@ def warnings(
     masked = any(item.id == "pair.down" for item in items)
     if any(item.id.endswith(".open") for item in items) and not masked:
         found += [ACTIVE_AGGREGATOR, KEY_THEFT]
-    found += [*_results(items), *_many(items, others), *_mixtures(items, policy)]
+    found += [*_results(items), *_many(items, others), *mixed_warnings(items, policy)]
     if fewest and ROWS in found:
         found.append(EVEN)
     for item in items:

@@ -38,6 +38,7 @@ KINDS = (
     "open",
     "weights",
     "witness",
+    "relay",
     "heads",
     "close",
 )

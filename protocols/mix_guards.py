@@ -1,4 +1,7 @@
-"""The guards of MIXED messages: who may be seen only inside a mixture, and of how many (O22)."""
+"""The guards of MIXED messages: who may be seen only inside a mixture, and of how many (O22).
+
+And whether whoever reads the mixtures is told whose they are (O23).
+"""
 
 from __future__ import annotations
 
@@ -69,3 +72,15 @@ class Blur(Strict):
                 f"{_MIN_STEPS:.0f} and {MAX_SCALE:.0f}; change multiplier or the bits of 'mix'"
             )
         return found
+
+
+class Relay(Strict):
+    """Seal each mixture to the aggregator, and all of them to a RELAY that takes the senders off.
+
+    The relay opens none of them, and returns those of a whole cohort in one random order (O23).
+    What mixtures hold may tell the sender all the same, and no privacy is credited for the order.
+    """
+
+    takes: ClassVar[tuple[Stage, ...]] = (Stage.MIXED, Stage.BLURRED)
+    gives: ClassVar[Stage] = Stage.BOXED
+    guard: Literal["relay"] = "relay"

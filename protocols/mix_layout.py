@@ -28,7 +28,7 @@ from protocols.sums import Column
 
 Reals = NDArray[np.float64]
 
-_COUNT = struct.Struct("<Q")
+COUNT = struct.Struct("<Q")  # of mixtures, before the fields
 _WORD_BITS = 16  # levels of so many bits stand in two bytes
 
 
@@ -153,10 +153,15 @@ class MixLayout:
         return np.dtype("<i2" if self.mix.bits <= _WORD_BITS and self.blur is None else "<i4")
 
     @property
+    def parts(self) -> tuple[int, ...]:
+        """Bytes that one mixture takes of each field."""
+        each = ((c.entries // self.most, self._wire(c).itemsize) for c in self.columns)
+        return tuple(entries * size for entries, size in each)
+
+    @property
     def body_bytes(self) -> int:
         """Size of every body."""
-        sizes = (column.entries * self._wire(column).itemsize for column in self.columns)
-        return _COUNT.size + sum(sizes)
+        return COUNT.size + self.most * sum(self.parts)
 
     def encode(self, found: Mapping[str, NDArray[Any]], noise: Stream, rounding: Stream) -> bytes:
         """Return the body of these mixtures.
@@ -186,7 +191,7 @@ class MixLayout:
             if not np.all(np.isfinite(padded)):
                 raise UnfitMessage(f"{self.kind.__name__} holds values too large to be sent.")
             parts.append(padded.tobytes())
-        return _COUNT.pack(count) + b"".join(parts)
+        return COUNT.pack(count) + b"".join(parts)
 
     def decode(self, data: bytes) -> Message:
         """Return the mixtures of a body, without its padding.
@@ -196,10 +201,10 @@ class MixLayout:
         """
         if len(data) != self.body_bytes:
             raise BadEnvelope("A message does not have the planned length.")
-        (count,) = _COUNT.unpack_from(data)
+        (count,) = COUNT.unpack_from(data)
         if count > self.most:
             raise BadEnvelope("A client's number of mixtures is not one that was planned.")
-        place, values = _COUNT.size, {}
+        place, values = COUNT.size, {}
         for column in self.columns:
             wire = self._wire(column)
             flat = np.frombuffer(data, dtype=wire, count=column.entries, offset=place)

@@ -12,12 +12,12 @@ from protocols.ciphers import ring_of, witness_count
 from protocols.disclosures import Disclosure
 from protocols.envelope import NONE
 from protocols.errors import LocalProtocolError, NotInPlan
-from protocols.guards import UnsafeClear, describe, evaluated
+from protocols.guards import UnsafeClear, describe, evaluated, find
 from protocols.pairs import Pairs
 from protocols.plan import Item, Plan
 from protocols.policy import PrivacyPolicy
 from protocols.private_steps import PrivateSteps
-from protocols.roster import Identity, Role, Roster, cohort_digest
+from protocols.roster import Identity, Party, Role, Roster, cohort_digest
 
 
 @dataclass(frozen=True)
@@ -101,6 +101,11 @@ class Papers:
                 "The roster holds fewer witnesses than the policy asks for (O4).",
                 fix="name a witness that belongs to neither aggregator nor key authority",
             )
+        if any(self.relays(item) for item in self.plan.items) and not self.roster.names(Role.RELAY):
+            raise NotInPlan(
+                "The roster holds no relay, and the policy asks for one (O23).",
+                fix="name a relay that does not belong to the aggregator",
+            )
         for item in self.plan.items:
             chain = self.policy.chain(item.disclosure)
             if item.guards != tuple(describe(guard) for guard in chain):
@@ -132,6 +137,15 @@ class Papers:
             raise LocalProtocolError("The key authority's public key is not here yet.")
         return key
 
+    def relays(self, item: Item) -> bool:
+        """Tell whether an item is an upload that a relay takes the sender off (O23)."""
+        chain = self.policy.chain(item.disclosure)
+        return find(chain, "relay") is not None and item.id.endswith(f".up.{item.disclosure}")
+
+    def opener(self, item: Item, recipient: str) -> Party:
+        """Return who alone opens an item's seal: its recipient, or the relay."""
+        return self.roster.one(Role.RELAY) if self.relays(item) else self.roster.party(recipient)
+
     def take_key(self, disclosure: Disclosure, raw: bytes) -> PublicKey:
         """Check and keep this epoch's public key of a disclosure; raises CryptoError."""
         if disclosure is not Disclosure.SUM:
@@ -149,7 +163,7 @@ class Papers:
             return self.sum_key(recipient)
         if self.enciphers(item):
             return self.key_of(item.disclosure).key_id[:16]
-        return self.roster.party(recipient).seal.key_id
+        return self.opener(item, recipient).seal.key_id
 
     def sum_key(self, recipient: str) -> str:
         """Return the id of the key that protects a sum on its way to `recipient`."""

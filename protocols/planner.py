@@ -38,8 +38,8 @@ from protocols.guards import (
 from protocols.heads import MOST_ITEMS, client_items
 from protocols.learns import learns
 from protocols.messages import Message
-from protocols.mix_layout import MixLayout
 from protocols.plan import Item, NoisePlan
+from protocols.planner_mixed import RELAY_NAME, plan_mixtures
 from protocols.planner_results import plan_cosines, plan_rows, plan_upload, witness_name
 from protocols.planner_sums import plan_opening, plan_pairs, plan_sharing
 from protocols.policy import PrivacyPolicy
@@ -52,7 +52,7 @@ _KEY_SAID = "the public key of this epoch"
 AGGREGATOR_NAME = "aggregator"
 AUTHORITY_NAME = "key-authority"
 _CLIENT, _AGGREGATOR, _AUTHORITY = str(Role.CLIENT), str(Role.AGGREGATOR), str(Role.KEY_AUTHORITY)
-_WITNESS = str(Role.WITNESS)
+_WITNESS, _RELAY = str(Role.WITNESS), str(Role.RELAY)
 
 
 def wire_kinds(kinds: Sequence[type[Message]], policy: PrivacyPolicy) -> tuple[type[Message], ...]:
@@ -119,7 +119,7 @@ class Planner:
     def name(self, role: str) -> str:
         """Return the longest name of a party in this role."""
         names = {_CLIENT: self.longest, _AGGREGATOR: AGGREGATOR_NAME, _AUTHORITY: AUTHORITY_NAME}
-        names[_WITNESS] = witness_name(9)
+        names |= {_WITNESS: witness_name(9), _RELAY: RELAY_NAME}
         return names.get(role, EVERYONE)
 
     def add(  # noqa: PLR0913 - an item has that many facts
@@ -227,8 +227,7 @@ class Planner:
             if disclosure is Disclosure.SIMILARITY:
                 plan_cosines(self, name, shape, times)
         elif disclosure is Disclosure.MIXED:
-            mixed = MixLayout(kinds[0], chain, self.dims)
-            self.add(id, route, kinds, disclosure, times, body=mixed.body_bytes, layout=mixed)
+            plan_mixtures(self, name, kinds[0], times)
         else:
             self.add(id, route, kinds, disclosure, times)
 
@@ -278,6 +277,7 @@ class Planner:
             _CLIENT,
             *([_AUTHORITY] if secret else []),
             *([_WITNESS] if witnesses else []),
+            *([_RELAY] if any(item.recipient == _RELAY for item in planned) else []),
         ):
             route = (role, _AGGREGATOR)
             self.add(f"refusal.{role}", route, (Refusal,), Disclosure.SEALED, (0, 1), said=said)

@@ -34,7 +34,7 @@ from protocols.guards import (
     find,
 )
 from protocols.messages import Message
-from protocols.mix_guards import Mix
+from protocols.mix_guards import Mix, Relay
 from protocols.mix_layout import mixed_fields
 from protocols.strict import Strict, nearest, problems, read_yaml
 from protocols.training import Training
@@ -291,28 +291,29 @@ _EVALUATED: dict[Disclosure, tuple[Guard, ...]] = {
     Disclosure.SIMILARITY: (Normalise(), Cosine(), Seal()),
 }
 _MIXED: tuple[Guard, ...] = (Clip(norm="l2", bound=16.0), Mix(), Seal())
+_SHUFFLED: tuple[Guard, ...] = (*_MIXED[:2], Relay(), Seal())
 
 
 def _preset(
-    name: str, chain: tuple[Guard, ...], *, mixed: bool = True, **more: Any
+    name: str, chain: tuple[Guard, ...], *, mixed: tuple[Guard, ...] = _MIXED, **more: Any
 ) -> PrivacyPolicy:
     noised = find(chain, "noise") is not None  # cosines and combinations have no noise (O16)
     rules = {Disclosure.SUM: chain, **({} if noised else _EVALUATED), **_CONTROL}
     if mixed:
-        rules[Disclosure.MIXED] = _MIXED
+        rules[Disclosure.MIXED] = mixed
     return PrivacyPolicy(name=name, rules=rules, **{"capture": Capture(), **more})
 
 
 PRESETS: dict[str, PrivacyPolicy] = {
     "pilot": _preset("pilot", _HE),
     "he": _preset("he", _HE),
+    # As pilot, and a relay takes the senders off mixtures: one more organisation.
+    "shuffled": _preset("shuffled", _HE, mixed=_SHUFFLED),
     "masks": _preset("masks", (*_INTEGERS, Mask(), Seal())),
     # strict: what is computed from many clients together, and no mixture of one client's records.
-    "strict": _preset("strict", (*_INTEGERS, Mask(), Seal()), mixed=False, capture=None),
+    "strict": _preset("strict", (*_INTEGERS, Mask(), Seal()), mixed=(), capture=None),
     "ckks": _preset("ckks", (*_INTEGERS, Mask(), Ckks(), Seal())),
-    "calibrated": _preset(
-        "calibrated", _NOISED, mixed=False, budget=Budget(epsilon=10.0, delta=1e-5)
-    ),
+    "calibrated": _preset("calibrated", _NOISED, mixed=(), budget=Budget(epsilon=10.0, delta=1e-5)),
     "unsafe_plaintext": PrivacyPolicy(
         name="unsafe_plaintext",
         capture=Capture(),

@@ -20,12 +20,13 @@ EVERYONE = "roster"  # recipient of what is public to all parties
 
 
 class Role(StrEnum):
-    """What a party does. Tag servers, matcher and relay come with their protocols."""
+    """What a party does. Tag servers and matcher come with their protocols."""
 
     CLIENT = "client"
     AGGREGATOR = "aggregator"
     KEY_AUTHORITY = "key_authority"
     WITNESS = "witness"
+    RELAY = "relay"
 
 
 @dataclass(frozen=True)
@@ -77,7 +78,8 @@ class Roster:
     """The pinned list of parties.
 
     Args:
-        parties: unique names and keys; exactly one aggregator, at most one key authority.
+        parties: unique names and keys; exactly one aggregator, at most one key authority and
+            one relay.
 
     Raises:
         BadEnvelope: these rules do not hold, or a name could be mistaken for an address.
@@ -96,8 +98,11 @@ class Roster:
                     why="one of them stands there under two names",
                     fix="every party makes its own keys; ask both for theirs",
                 )
-        if len(self.names(Role.AGGREGATOR)) != 1 or len(self.names(Role.KEY_AUTHORITY)) > 1:
-            raise BadEnvelope("A roster has one aggregator and at most one key authority.")
+        single = (Role.KEY_AUTHORITY, Role.RELAY)
+        if len(self.names(Role.AGGREGATOR)) != 1 or any(len(self.names(r)) > 1 for r in single):
+            raise BadEnvelope(
+                "A roster has one aggregator, and at most one key authority and one relay."
+            )
         for name in self._parties:
             if name == EVERYONE or not _NAME.fullmatch(name):
                 raise BadEnvelope("A party's name is 1 to 60 letters, digits, dots or dashes.")

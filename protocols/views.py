@@ -46,6 +46,8 @@ class TotalView(_View):
 class EachView(_View):
     """MIXED: each client's mixtures, ordered by content, so that the order tells no sender.
 
+    After a relay it is one message, of all clients' mixtures.
+
     Args:
         bodies: what every client sent.
         read: returns the message of a body.

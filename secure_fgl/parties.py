@@ -19,6 +19,7 @@ from protocols.ledger import Ledger, Store
 from protocols.papers import Papers, Zeros
 from protocols.plan import Plan
 from protocols.planner import AGGREGATOR_NAME, AUTHORITY_NAME
+from protocols.planner_mixed import RELAY_NAME
 from protocols.planner_results import witness_name
 from protocols.policy import PrivacyPolicy
 from protocols.private_steps import PrivateSteps
@@ -29,6 +30,7 @@ from protocols.sessions.client import ClientSession
 from protocols.sessions.keeping import LockedSafe, Outcome, StateKeeper
 from protocols.sessions.key_authority import KeyAuthoritySession
 from protocols.sessions.recording import Recorder
+from protocols.sessions.relay import RelaySession
 from protocols.sessions.witness import WitnessSession
 from secure_fgl.errors import UsageError
 from secure_fgl.safes import FileSafe, Safes
@@ -59,12 +61,14 @@ def learning_seed(seed: int, *labels: str) -> int:
 
 
 SessionT = TypeVar("SessionT", bound=Session)
-AnySession = AggregatorSession | ClientSession | KeyAuthoritySession | WitnessSession
+OtherSession = ClientSession | KeyAuthoritySession | WitnessSession | RelaySession
+AnySession = AggregatorSession | OtherSession
 SESSIONS: dict[Role, type[Any]] = {
     Role.AGGREGATOR: AggregatorSession,
     Role.CLIENT: ClientSession,
     Role.KEY_AUTHORITY: KeyAuthoritySession,
     Role.WITNESS: WitnessSession,
+    Role.RELAY: RelaySession,
 }
 """Every role's session."""
 _LEARNING = (Role.CLIENT, Role.AGGREGATOR)  # who is told what the algorithm says
@@ -89,7 +93,7 @@ class Parties:
     roster: Roster
     identities: Mapping[str, Identity]
     aggregator: AggregatorSession
-    others: Mapping[str, ClientSession | KeyAuthoritySession | WitnessSession]
+    others: Mapping[str, OtherSession]
     outcomes: Sequence[Outcome] = ()
 
     def sessions(self) -> list[AnySession]:
@@ -144,6 +148,8 @@ class Making:
         roles = {AGGREGATOR_NAME: Role.AGGREGATOR, **dict.fromkeys(self.plan.clients, Role.CLIENT)}
         if any(item.id == "key.call" for item in self.plan.items):
             roles[AUTHORITY_NAME] = Role.KEY_AUTHORITY
+        if any(item.recipient == str(Role.RELAY) for item in self.plan.items):
+            roles[RELAY_NAME] = Role.RELAY
         witnesses = witness_count(self.plan.items, self.policy)
         return {**roles, **{witness_name(1 + i): Role.WITNESS for i in range(witnesses)}}
 

@@ -79,9 +79,11 @@ _RESULTS = {
     f"witness.{Disclosure.SIMILARITY}": ("P04",),
     f"open.{Disclosure.WEIGHTED_SUM}": ("P04",),
     f"opened.{Disclosure.WEIGHTED_SUM}": ("P04",),
+    f"relay.{Disclosure.MIXED}": ("P04",),
+    f"relayed.{Disclosure.MIXED}": ("P10",),
     f"witness.{Disclosure.WEIGHTED_SUM}": ("P15", "P04"),  # weights tell who is like whom
 }
-"""What travels to have a result witnessed and opened; all of it is sealed besides."""
+"""What travels to have a result witnessed and opened, or relayed; all of it is sealed besides."""
 
 
 def payload_of(item: Item, policy: PrivacyPolicy) -> str:

@@ -5,18 +5,11 @@ It never holds a secret key. Per round it keeps uploads only until the total is 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any, Literal
+from collections.abc import Callable, Sequence
+from typing import Literal
 
 from crypto.errors import CryptoError
-from crypto.samplers import entropy
-from protocols.control import (
-    REFUSALS,
-    Boxes,
-    Call,
-    Refusal,
-    Row,
-)
+from protocols.control import REFUSALS, Refusal
 from protocols.disclosures import Disclosure
 from protocols.errors import (
     BadEnvelope,
@@ -27,149 +20,21 @@ from protocols.errors import (
     UnfitMessage,
     WrongStage,
 )
-from protocols.forms import Exchange, Form
-from protocols.gateway import SHARED, given_digest
-from protocols.groups import epoch_of, slot_of
 from protocols.inbox import Letter
-from protocols.ledger import Ledger
-from protocols.messages import Message
-from protocols.papers import Papers, Where
-from protocols.rounds import Ask, Reply, Sealed
+from protocols.rounds import Reply
+from protocols.sessions.asking import AskingSession
 from protocols.sessions.base import Parcel
-from protocols.sessions.collection import Collection
-from protocols.sessions.evaluating import EvaluatingSession
-from protocols.sessions.evaluation import Held, Uploads
-from protocols.sessions.setup import Phase
+from protocols.sessions.evaluation import Uploads
 from protocols.sessions.table import Event, State
-from protocols.views import Mixture
 
 
-class AggregatorSession(EvaluatingSession):
+class AggregatorSession(AskingSession):
     """AGGREGATOR: drives the run. ``outgoing = ask(...)``, then receive and advance until empty.
 
     Args:
         papers, ledger, rounding: see :class:`Session`.
         form: the admitted form.
     """
-
-    def __init__(self, papers: Papers, ledger: Ledger, rounding: bytes, form: Form[Any]) -> None:
-        super().__init__(papers, ledger, rounding)
-        self._form = form
-        self._fixed: tuple[int, frozenset[str]] = (0, frozenset())  # whom an opened sum counts
-        self._summed: dict[tuple[str, int, str], int] = {}  # sums of an item, round and client
-        self._asking = False
-        self.asking = ""  # name of the exchange asked last
-        self.answered = 0  # Asks that are over
-        self.outcome: Reply | None = None  # of the last one; None: its round was lost
-        self.tally: dict[str, float] = {}  # the driver's own counts, kept with this session
-
-    def ask(self, ask: Ask, round: int) -> list[Parcel]:
-        """Begin an Ask: returns one envelope per cohort member that is there.
-
-        Members that took no part in this epoch's keys, or vanished earlier in this round, are left
-        out (O5).
-
-        Raises:
-            TypeError: the form declares no such exchange.
-            CohortTooSmall: the cohort is below the policy's minimum.
-            RoundLost: what is left of it is.
-            NotInPlan: not planned, or more often than planned.
-        """
-        self.alive()
-        try:
-            return self._ask(ask, round)
-        except RoundLost:
-            self._settle(None)
-            self._out([])
-            raise
-        except Exception as error:
-            self.die(error)
-            raise
-
-    def _ask(self, ask: Ask, round: int) -> list[Parcel]:
-        exchange = self._form.find(ask)
-        self.asking = exchange.name
-        self.papers.policy.check_cohort(ask.cohort.size)
-        members = self._there(ask.cohort._members, round)
-        if any(kind.disclosure is Disclosure.SUM for kind in exchange.back):
-            self._check_fixed(round)
-        held = Held(exchange, round, members, ask.handed)
-        self._exchange_number += 1
-        self._asking, self._reply = True, None
-        self._forget(round)
-        for given in ask.handed:
-            if isinstance(given, Mixture):
-                return self._out(self._weigh(held, given))
-        return self._out(self._hand_out(held, None))
-
-    def _hand_out(self, held: Held, rows: Mapping[str, Row] | None) -> list[Parcel]:
-        """Return an Ask's envelopes, with the rows that were opened for it."""
-        exchange, round, members = held.exchange, held.round, held.members
-        self.move(Event.ASK)
-        item = self.papers.plan.item(f"{exchange.name}.down")
-        slot = self._next_slot(exchange, round, members)
-        root, places = self._places()
-        mask = self.papers.roster.mask(members)
-        call = Call(members=mask, slot=slot, nonce=entropy(16), heads=root)
-        messages = [given for given in held.handed if isinstance(given, Message)]
-        shared = [call, *(message for message in messages if message.disclosure in SHARED)]
-        given = given_digest(shared, self.papers.dims(item))
-        where = Where(round, self._exchange_number, members, given, slot=slot)
-        pairs = self._rests_on(exchange, where)
-        self._collection, self._reply = Collection(self.papers, exchange, where, pairs), None
-        self._tell_heads(root, where)
-        return [
-            self.send(item.id, [call, places[m], *self._parts(held.handed, m, rows)], m, where)
-            for m in members
-        ]
-
-    def _rests_on(self, exchange: Exchange, where: Where) -> str | None:
-        """Return what the masks of this Ask's sum rest on; None without masks."""
-        item = f"{exchange.name}.up.{Disclosure.SUM}"
-        if not self._planned("pair.call") or not self._planned(item):
-            return None
-        return self._agreed.agreement(slot_of(self.papers.plan.item(item), where.round, where.slot))
-
-    def _there(self, cohort: Sequence[str], round: int) -> tuple[str, ...]:
-        """Return the members that can be asked now."""
-        if self._planned("key.call") or self._planned("pair.call"):
-            epoch = epoch_of(round, self.papers.policy)
-            if self._agreed.phase is not Phase.DONE or self._agreed.epoch != epoch:
-                raise LocalProtocolError("This epoch's keys come before its first Ask.")
-        members = self._present(cohort, round)
-        self._check_left(members)
-        return members
-
-    def _check_left(self, members: Sequence[str]) -> None:
-        if len(members) < self.papers.policy.smallest_cohort:
-            raise RoundLost(
-                f"Only {len(members)} clients are left; the policy asks for "
-                f"{self.papers.policy.smallest_cohort}. The round is skipped.",
-                why="clients vanished; a smaller group's total would tell on its members",
-                fix="nothing was opened; the next round goes on with who is there",
-            )
-
-    def _next_slot(self, exchange: Exchange, round: int, members: Sequence[str]) -> int:
-        """Return how many sums of this kind any of the members was asked for before (O6)."""
-        if not any(kind.disclosure is Disclosure.SUM for kind in exchange.back):
-            return 0
-        item = self.papers.plan.item(f"{exchange.name}.up.{Disclosure.SUM}")
-        place = slot_of(item, round, 0).round
-        slot = max(self._summed.get((item.id, place, member), 0) for member in members)
-        self._summed.update({(item.id, place, member): slot + 1 for member in members})
-        return slot
-
-    def _parts(
-        self, handed: Sequence[Message | Sealed], member: str, rows: Mapping[str, Row] | None
-    ) -> list[Message]:
-        parts: list[Message] = []
-        for given in handed:
-            if isinstance(given, Mixture):
-                parts.append((rows or {})[member])
-                continue
-            part = given._parcels[member] if isinstance(given, Sealed) else given
-            parts.append(Boxes(boxes=part) if isinstance(part, bytes) else part)
-        return parts
 
     def receive(self, data: bytes) -> None:
         """Take one envelope.
@@ -198,6 +63,8 @@ class AggregatorSession(EvaluatingSession):
             self._take_pairs(letter)
         elif item.endswith((".vote", ".shares")):
             self._take_share(letter)
+        elif ".relayed." in item:
+            self._take_pool(letter)
         elif ".witnessed." in item:
             self._take_witnessed(letter)
         elif ".opened." in item:
@@ -240,16 +107,6 @@ class AggregatorSession(EvaluatingSession):
             self.die(error)
             raise
 
-    def _settle(self, outcome: Reply | None) -> None:
-        """Note how an Ask ended, to be kept before it is used."""
-        self._asking, self.outcome = False, outcome
-        recorder, asked = self.recorder, self._collection
-        if recorder is None or outcome is None or asked is None:
-            pass
-        elif recorder.wants(asked.exchange, asked.where.round):
-            recorder.came(asked.exchange.name, asked.where, outcome)
-        self.answered += 1
-
     def go_on(self) -> list[Parcel]:
         """After a kill: return what was sent last, or else what is to be sent next.
 
@@ -257,10 +114,6 @@ class AggregatorSession(EvaluatingSession):
         """
         self.alive()
         return self._outstanding or self.advance()
-
-    def name_of(self, ask: Ask) -> str:
-        """Return the name of the exchange that an Ask is; raises TypeError if there is none."""
-        return self._form.find(ask).name
 
     @property
     def fresh(self) -> bool:
@@ -283,20 +136,30 @@ class AggregatorSession(EvaluatingSession):
             return self._set_up(self._agreed)
         if self.state is State.PARTING:
             self.move(Event.ANSWERED)
-        if self.state is State.VOTING:
-            return self._show_votes()
-        if self.state is State.SHARING:
-            return self._unmask()
-        if self.state is State.WITNESSING:
-            return [self._request_reveal()]
-        if self.state is State.REVEALING:
-            return self._go_on()
-        if self.state is not State.ASKED:
-            return []
+        following: dict[State, Callable[[], list[Parcel]]] = {
+            State.ASKED: self._settle_answers,
+            State.RELAYING: self._pooled,
+            State.VOTING: self._show_votes,
+            State.SHARING: self._unmask,
+            State.WITNESSING: lambda: [self._request_reveal()],
+            State.REVEALING: self._go_on,
+        }
+        step = following.get(self.state)
+        return step() if step is not None else []
+
+    def _settle_answers(self) -> list[Parcel]:
+        """Fix whose answers to an Ask count, and go on with them."""
         asked = self._asked
         self._note_vanished(asked.fix_survivors())
         self._check_left(asked.survivors)
+        if asked.relayed:
+            return self._hand_over()
         return self._compare() if asked.compared else self._add_up()
+
+    def _pooled(self) -> list[Parcel]:
+        """Go on with the rest of an Ask, once its mixtures are back from the relay."""
+        self._check_pool()
+        return self._compare() if self._asked.compared else self._add_up()
 
     def _add_up(self) -> list[Parcel]:
         """Go on to the sum of an Ask's answers, if there is one, and else to its end."""
@@ -321,20 +184,12 @@ class AggregatorSession(EvaluatingSession):
         asked = self._asked
         round = asked.where.round
         self._vanished = (round, self._gone(round) | set(gone))
-        if not asked.sums:
+        if not (asked.sums or asked.relayed):
             return
         self._check_fixed(round)
         self._check_left(asked.survivors)
         fixed = self._fixed[1] if self._fixed[0] == round else frozenset()
         self._fixed = (round, fixed | set(asked.survivors))
-
-    def _check_fixed(self, round: int) -> None:
-        """Skip a round of which an opened sum counts a client that vanished since."""
-        if self._fixed[0] == round and self._fixed[1] & self._gone(round):
-            raise RoundLost(
-                "A client vanished between two sums of one round, whose survivors are fixed (O5). "
-                "The round is skipped."
-            )
 
     def reply(self) -> Reply:
         """Return what the last Ask brought back; raises RemoteProtocolError if it is not here."""

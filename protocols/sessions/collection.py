@@ -58,6 +58,7 @@ class Collection:
         self._letters: dict[tuple[str, str], Kept] = {}
         self._blind: Vector | None = None
         self.cosines: Vector | None = None  # of every pair, once they were opened
+        self.pool: bytes | None = None  # all mixtures, once a relay took the senders off
         kinds = dict.fromkeys(kind.disclosure for kind in exchange.back)
         self._expected = [self._item(d) for d in kinds] or [f"{exchange.name}.ack"]
 
@@ -86,10 +87,11 @@ class Collection:
         key, papers = self._papers.he_key, self._papers
         if letter.item.disclosure is Disclosure.SUM and key and header.key != key.key_id[:16]:
             raise BadEnvelope("An upload was made under another key.")
+        shown = papers.enciphers(letter.item) or papers.relays(letter.item)
+        if shown and header.key != papers.body_key(letter.item, papers.me.party.name):
+            # Shown to a witness, or to the relay, it would make it refuse.
+            raise BadEnvelope("An upload was made under another key.")
         if papers.enciphers(letter.item):
-            # Shown to a witness, these would make it refuse.
-            if header.key != papers.body_key(letter.item, papers.me.party.name):
-                raise BadEnvelope("An upload was made under another key.")
             verify = papers.roster.party(header.sender).verify
             check_upload(header, *split_upload(letter.body), verify)
         if letter.item.disclosure is Disclosure.SUM and self._pairs not in (None, header.pairs):
@@ -152,6 +154,24 @@ class Collection:
     def weighed(self) -> bool:
         """Whether messages came back that can be weighed while they are encrypted."""
         return self._protected(Disclosure.WEIGHTED_SUM)
+
+    @property
+    def relayed(self) -> bool:
+        """Whether mixtures came back that go to a relay first."""
+        item = self._item(Disclosure.MIXED)
+        return item in self._expected and self._papers.relays(self._papers.plan.item(item))
+
+    def handed_over(self) -> list[Kept]:
+        """Return the survivors' mixtures, sorted by client, and forget them (O9)."""
+        item = self._item(Disclosure.MIXED)
+        return [self._letters.pop((member, item)) for member in self.survivors]
+
+    def pool_layout(self) -> MixLayout:
+        """Return how the mixtures of all survivors stand in one body."""
+        (kind,) = (k for k in self.exchange.back if k.disclosure is Disclosure.MIXED)
+        dims = self.dims(self._item(Disclosure.MIXED))
+        places = {"mixtures": dims["mixtures"] * len(self.survivors)}
+        return MixLayout(kind, self._papers.policy.chain(kind.disclosure), {**dims, **places})
 
     def taken(self, disclosure: Disclosure) -> dict[str, Upload]:
         """Return an evaluated message's uploads by client, sorted, and forget them (O9)."""
@@ -273,6 +293,8 @@ class Collection:
         kinds = tuple(k for k in self.exchange.back if k.disclosure is kind.disclosure)
         if self._protected(kind.disclosure):
             return self._evaluated(kind)
+        if self.pool is not None and kind.disclosure is Disclosure.MIXED:
+            return EachView((self.pool,), self.pool_layout().decode)
         bodies, dims = self._bodies(kind.disclosure), self.dims(self._item(kind.disclosure))
         if kind.disclosure is Disclosure.SEALED:
             return self._handed(kind, kinds, bodies, dims)

@@ -24,6 +24,7 @@ class State(StrEnum):
     SHARING = "SHARING"  # aggregator: shares of the masks' seeds are on their way
     WITNESSING = "WITNESSING"  # aggregator: witnesses are computing a result again
     REVEALING = "REVEALING"  # aggregator: the key authority is opening a witnessed result
+    RELAYING = "RELAYING"  # aggregator: the relay is taking the senders off mixtures
     PARTING = "PARTING"  # aggregator: all clients were given the last heads
     PARTED = "PARTED"  # aggregator: the run is over
     OPENING = "OPENING"  # aggregator: the key authority is opening the blinded total
@@ -47,6 +48,7 @@ class Event(StrEnum):
     OPEN = "OPEN"  # authority: an open request arrived; aggregator: the opened total arrived
     WITNESS = "WITNESS"  # aggregator: a result goes to the witnesses; witness: it arrived
     REVEAL = "REVEAL"  # aggregator: a witnessed result goes to be opened
+    RELAY = "RELAY"  # aggregator: mixtures go to the relay; relay: they arrived
     LOST = "LOST"  # aggregator: too few clients are left; the round is skipped
     PART = "PART"  # aggregator: the last heads go out
     CLOSE = "CLOSE"
@@ -94,6 +96,16 @@ TRANSITIONS: dict[Role, dict[State, dict[Event, State]]] = {
             Event.COLLECTED: State.OPENING,
             Event.WITNESS: State.WITNESSING,
             Event.REVEAL: State.REVEALING,
+            Event.RELAY: State.RELAYING,
+            Event.LOST: State.READY,
+            **_CLOSES,
+        },
+        State.RELAYING: {
+            Event.ANSWERED: State.READY,
+            Event.UNMASK: State.VOTING,
+            Event.COLLECTED: State.OPENING,
+            Event.WITNESS: State.WITNESSING,
+            Event.REVEAL: State.REVEALING,
             Event.LOST: State.READY,
             **_CLOSES,
         },
@@ -122,6 +134,10 @@ TRANSITIONS: dict[Role, dict[State, dict[Event, State]]] = {
     Role.WITNESS: {
         State.NEW: {Event.KEY: State.READY, **_CLOSES},
         State.READY: {Event.KEY: State.READY, Event.WITNESS: State.READY, **_CLOSES},
+    },
+    Role.RELAY: {
+        State.NEW: {Event.RELAY: State.READY, **_CLOSES},
+        State.READY: {Event.RELAY: State.READY, **_CLOSES},
     },
 }
 

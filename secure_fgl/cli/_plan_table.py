@@ -63,10 +63,11 @@ def _protections(plan: Plan) -> list[str]:
 
 
 def _others(plan: Plan) -> Iterator[tuple[str, str]]:
-    """Say what key authority and witness take and give, where it is not little."""
+    """Say what key authority, witness and relay take and give, where it is not little."""
     from protocols.learns import schemes
 
-    for role in ("key_authority", "witness") if schemes(plan.items) else ():
+    computing = ("key_authority", "witness") if schemes(plan.items) else ()
+    for role in (*computing, "relay"):
         taken = sum(item.bytes * item.times for item in plan.items if item.recipient == role)
         given = sum(item.bytes * item.times for item in plan.items if item.sender == role)
         if taken:

@@ -30,6 +30,7 @@ from protocols.messages import ReleasedMessage, SumMessage, Vector, count, real
 from protocols.papers import Papers
 from protocols.plan import DataPlan, Plan
 from protocols.planner import AGGREGATOR_NAME, AUTHORITY_NAME
+from protocols.planner_mixed import RELAY_NAME
 from protocols.planner_results import witness_name
 from protocols.planning import make_plan
 from protocols.policy import PrivacyPolicy
@@ -39,6 +40,7 @@ from protocols.sessions.aggregator import AggregatorSession
 from protocols.sessions.base import Parcel
 from protocols.sessions.client import ClientSession
 from protocols.sessions.key_authority import KeyAuthoritySession
+from protocols.sessions.relay import RelaySession
 from protocols.sessions.table import State
 from protocols.sessions.witness import WitnessSession
 
@@ -284,6 +286,8 @@ class Bus:
             roles[AUTHORITY_NAME] = Role.KEY_AUTHORITY
         watching = [witness_name(1 + i) for i in range(witness_count(plan.items, policy))]
         roles |= dict.fromkeys(watching, Role.WITNESS)
+        if any(item.recipient == str(Role.RELAY) for item in plan.items):
+            roles[RELAY_NAME] = Role.RELAY
         people = {name: Identity.generate(name, role) for name, role in roles.items()}
         roster, nonce = Roster(p.party for p in people.values()), bytes(range(16))
         run = run_id(nonce, roster, plan.digest, policy.digest)
@@ -303,6 +307,8 @@ class Bus:
         self.others |= {name: WitnessSession(*tools(name)) for name in watching}
         if AUTHORITY_NAME in roles:
             self.others[AUTHORITY_NAME] = KeyAuthoritySession(*tools(AUTHORITY_NAME))
+        if RELAY_NAME in roles:
+            self.others[RELAY_NAME] = RelaySession(*tools(RELAY_NAME))
         self.aggregator = AggregatorSession(*tools(AGGREGATOR_NAME), self.form)
 
     def deliver(self, parcels: Iterable[Parcel]) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -19,6 +19,7 @@ from protocols.plan import Plan
 from protocols.policy import PrivacyPolicy
 from protocols.roster import Identity, Roster
 from protocols.sessions.aggregator import AggregatorSession
+from secure_fgl.catalogue import algorithm_names
 from secure_fgl.config import Config
 from secure_fgl.data import Graph
 from secure_fgl.federation import Federation
@@ -60,15 +61,26 @@ def config(
     )
 
 
+def mixes(name: str, policy: str = "pilot") -> bool:
+    """Tell whether an algorithm has a form that mixes records."""
+    _, algorithm = Federation.from_config(config(name, policy)).build()
+    kinds = {kind.disclosure for form in algorithm.forms for kind in form.messages()}
+    return Disclosure.MIXED in kinds
+
+
+def pairs(policies: Sequence[str]) -> list[tuple[str, str]]:
+    """Return every algorithm with each policy, and those that mix also with a relay (O23)."""
+    names = algorithm_names()
+    return [(n, p) for n in names for p in policies] + [(n, "shuffled") for n in names if mixes(n)]
+
+
 def steady(name: str, policy: str) -> PrivacyPolicy | None:
     """Return a preset that does not mix, if the algorithm would; None: take the preset itself.
 
     Who stands in which mixture is drawn from the operating system (O15), so runs that mix do not
     repeat. Without that rule the same algorithm takes a form that does.
     """
-    _, algorithm = Federation.from_config(config(name, policy)).build()
-    kinds = {kind.disclosure for form in algorithm.forms for kind in form.messages()}
-    if Disclosure.MIXED not in kinds:
+    if not mixes(name, policy):
         return None
     preset = PrivacyPolicy.preset(policy)
     rules = {d: chain for d, chain in preset.rules.items() if d is not Disclosure.MIXED}

@@ -28,7 +28,7 @@ from secure_fgl.catalogue import algorithm_names
 from secure_fgl.errors import PlanDrift
 from secure_fgl.federation import Federation
 from tests.laws.conftest import Recorded
-from tests.laws.runs import CLIENTS, POLICIES, ROUNDS, config, record
+from tests.laws.runs import CLIENTS, POLICIES, ROUNDS, config, pairs, record
 
 NAMES = algorithm_names()
 WIRES = {"f4", "f8", "u8", "bytes"}
@@ -47,8 +47,7 @@ def test_the_catalogue_is_not_empty() -> None:
     assert {"fed_avg", "local"} <= set(NAMES)
 
 
-@pytest.mark.parametrize("policy", POLICIES)
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize(("name", "policy"), pairs(POLICIES))
 def test_admitted_in_some_form(name: str, policy: str) -> None:
     plan = Federation.from_config(config(name, policy)).plan()
     assert plan.algorithm == name and plan.form
@@ -109,8 +108,7 @@ def test_too_small_a_cohort_is_refused_before_data_folder_or_ledger_exist(
 # --- what a plan says ---------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("policy", POLICIES)
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize(("name", "policy"), pairs(POLICIES))
 def test_every_field_has_shape_unit_and_meaning(name: str, policy: str) -> None:
     federation = Federation.from_config(config(name, policy))
     plan, (task, plain) = federation.plan(), federation.build()
@@ -225,8 +223,7 @@ def test_what_is_absent_from_the_plan_is_refused_at_run_time(
         assert (recording.run is None) is not done
 
 
-@pytest.mark.parametrize("policy", POLICIES)
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize(("name", "policy"), pairs(POLICIES))
 def test_planned_bytes_are_the_bytes_sent_and_counts_stay_within_times(
     name: str, policy: str, recorded: Recorded
 ) -> None:

@@ -19,7 +19,7 @@ from protocols.policy import PRESETS
 from protocols.roster import Identity, Role, Roster
 from secure_fgl.catalogue import algorithm_names
 from tests.laws.conftest import Recorded
-from tests.laws.runs import PROTECTED, Parties, Recording, config, record
+from tests.laws.runs import PROTECTED, Parties, Recording, config, pairs, record
 from tests.laws.search import found, spellings, telling
 from tests.laws.walk import secrets
 
@@ -75,8 +75,7 @@ def opened_bodies(recording: Recording) -> bytes:
     return bodies
 
 
-@pytest.mark.parametrize("policy", PROTECTED)
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize(("name", "policy"), pairs(PROTECTED))
 def test_a_wiretap_sees_no_clear_payload(name: str, policy: str, recorded: Recorded) -> None:
     protected, twin = recorded(name, policy), recorded(name, "unsafe_plaintext")
     payloads = [*clear_spellings(protected), *clear_spellings(twin), *quantised(twin)]
@@ -111,8 +110,7 @@ def test_the_search_finds_each_spelling_that_is_planted(name: str, recorded: Rec
         assert found([spelling], wire[:1001] + spelling[:64] + wire[1001:]) > 0
 
 
-@pytest.mark.parametrize("policy", PROTECTED)
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize(("name", "policy"), pairs(PROTECTED))
 def test_o27_sizes_and_headers_tell_nothing_of_the_data(
     name: str, policy: str, recorded: Recorded
 ) -> None:

@@ -11,6 +11,7 @@ from typing import Any
 from protocols.ciphers import witness_count
 from protocols.plan import Plan
 from protocols.planner import AGGREGATOR_NAME, AUTHORITY_NAME
+from protocols.planner_mixed import RELAY_NAME
 from protocols.planner_results import witness_name
 from protocols.policy import PrivacyPolicy
 from protocols.roster import Role
@@ -63,6 +64,8 @@ def roles(plan: Plan, policy: PrivacyPolicy) -> dict[str, Role]:
     found = {AGGREGATOR_NAME: Role.AGGREGATOR, **dict.fromkeys(plan.clients, Role.CLIENT)}
     if any(item.id == "key.call" for item in plan.items):
         found[AUTHORITY_NAME] = Role.KEY_AUTHORITY
+    if any(item.recipient == str(Role.RELAY) for item in plan.items):
+        found[RELAY_NAME] = Role.RELAY
     witnesses = range(1, 1 + witness_count(plan.items, policy))
     return {**found, **{witness_name(number): Role.WITNESS for number in witnesses}}
 

@@ -13,6 +13,7 @@ import pytest
 from crypto.canonical import canonical
 from protocols.errors import EvidenceError
 from protocols.roster import Identity, Role
+from secure_fgl.config import Config
 from secure_fgl.errors import UsageError
 from secure_fgl.transports.nvflare import party
 from secure_fgl.transports.nvflare.charter import Charter, party_of
@@ -32,6 +33,21 @@ def test_every_party_reads_the_same_charter_under_its_own_name(made: Parties) ->
     assert sorted(kit.name for kit in kits.values()) == sorted(made.charter.sites)
     for site, kit in kits.items():
         assert made.charter.sites[kit.name] == site
+
+
+def test_o23_a_relay_signs_the_charter_at_a_site_that_is_not_the_aggregator_s(
+    tmp_path: Path,
+) -> None:
+    document = banks().model_dump(mode="json")
+    mixing = {"algorithm": {"name": "fed_ego", "rounds": 1}, "policy": "shuffled"}
+    made = assemble(Config.parse({**document, **mixing}), tmp_path / "parties")
+    (relay,) = made.charter.roster.names(Role.RELAY)
+    assert made.charter.sites[relay] not in (SERVER_SITE, made.charter.sites["client-1"])
+    assert relay in made.charter.signatures and made.kit(made.charter.sites[relay]).name == relay
+    made.charter.check()
+    shared = {**made.charter.sites, relay: SERVER_SITE}
+    with pytest.raises(EvidenceError, match="a site of its own"):
+        replace(made.charter, sites=shared).check()
 
 
 def test_o26_an_identity_is_closed_to_others_and_mute(made: Parties) -> None:

@@ -93,7 +93,7 @@ def test_a_floor_is_no_single_record(facts):
 
 def test_presets_name_mixtures_but_for_strict_and_calibrated():
     named = {name for name, policy in PRESETS.items() if Disclosure.MIXED in policy.rules}
-    assert named == {"pilot", "he", "masks", "ckks", "unsafe_plaintext"}
+    assert named == {"pilot", "he", "shuffled", "masks", "ckks", "unsafe_plaintext"}
     for name in ("strict", "calibrated"):
         with pytest.raises(NotAdmitted) as error:
             PRESETS[name].admit(toy())

@@ -95,6 +95,8 @@ class Killed(World):
             self.witnesses[name] = taken
         elif name == "aggregator":
             self.aggregator = taken
+        elif name == "relay":
+            self.relay = taken
         else:
             self.authority = taken
 

@@ -28,6 +28,7 @@ from protocols.heads import tree
 from protocols.ledger import Ledger, MemoryStore, read_lines
 from protocols.papers import Papers, Where
 from protocols.planner import AGGREGATOR_NAME, AUTHORITY_NAME
+from protocols.planner_mixed import RELAY_NAME
 from protocols.planner_results import witness_name
 from protocols.policy import PrivacyPolicy
 from protocols.roster import EVERYONE, Identity, Role, Roster, cohort_digest, run_id
@@ -36,6 +37,7 @@ from protocols.sessions.aggregator import AggregatorSession
 from protocols.sessions.base import Parcel
 from protocols.sessions.client import ClientSession
 from protocols.sessions.key_authority import KeyAuthoritySession
+from protocols.sessions.relay import RelaySession
 from protocols.sessions.witness import WitnessSession
 from tests.protocols.toys import (
     TRAIN,
@@ -85,6 +87,8 @@ class World:
             witness_name(i + 1) for i in range(witness_count(self.plan.items, self.policy))
         ]
         roles |= dict.fromkeys(witnesses, Role.WITNESS)
+        if any(item.recipient == str(Role.RELAY) for item in self.plan.items):
+            roles[RELAY_NAME] = Role.RELAY
         self.identities = identities or {n: Identity.generate(n, r) for n, r in roles.items()}
         self.roster = Roster(identity.party for identity in self.identities.values())
         self.run = run_id(entropy(16), self.roster, self.plan.digest, self.policy.digest)
@@ -102,6 +106,8 @@ class World:
         self.witnesses = {n: WitnessSession(*self._common(n)) for n in witnesses}
         if AUTHORITY_NAME in roles:
             self.authority = KeyAuthoritySession(*self._common(AUTHORITY_NAME))
+        if RELAY_NAME in roles:
+            self.relay = RelaySession(*self._common(RELAY_NAME))
         self.wire: list[bytes] = []  # every envelope that travelled, in order
         # What the wire loses: lost(item, sender, recipient) of each envelope.
         self.lost: Callable[[str, str, str], bool] = lambda *_: False
@@ -122,6 +128,8 @@ class World:
             return self.aggregator
         if name in self.witnesses:
             return self.witnesses[name]
+        if name == RELAY_NAME:
+            return self.relay
         return self.clients[name] if name != AUTHORITY_NAME else self.authority
 
     def deliver(self, parcel: Parcel) -> list[Parcel]:

@@ -72,7 +72,10 @@ def test_fed_ego_on_another_model_is_refused() -> None:
         Federation(graph(), config=other).build()
 
 
-@pytest.mark.parametrize(("policy", "form"), [("masks", "mixup"), ("strict", "no_ego_upload")])
+FORMS = [("masks", "mixup"), ("shuffled", "mixup"), ("strict", "no_ego_upload")]
+
+
+@pytest.mark.parametrize(("policy", "form"), FORMS)
 def test_a_run_has_both_f1_scores_and_its_evidence_holds(
     policy: str, form: str, tmp_path: Path
 ) -> None:

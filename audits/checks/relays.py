@@ -1,0 +1,77 @@
+"""Mixtures that a relay took the senders off: each Ask once, and over what had arrived (O23).
+
+The relay writes down of whom it got boxes before it opens them. So a batch without such an entry,
+or over too few clients, or over two different sets of a round, is found without a look inside.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from typing import NoReturn
+
+from audits.asks import RELAY_UP, Asked, facts_of
+from audits.steps import Case
+from audits.view import fail
+from audits.words import plural
+from protocols.disclosures import Disclosure
+from protocols.ledger import Entry
+from protocols.roster import Role
+
+
+def relays(case: Case) -> str:
+    """Every batch of mixtures was relayed once, over a whole set of survivors.
+
+    Part of the step ``opened``; returns a clause for its sentence, empty if nothing was relayed.
+    """
+    told = list(case.book.of_kind("relay"))
+    once: set[tuple[str, int]] = set()
+    rounds: dict[int, list[Asked]] = defaultdict(list)
+    for party, entry in told:
+        if case.roster.party(party).role is not Role.RELAY:
+            _fail(entry, f"were relayed by {party}, which is no relay")
+        if (entry["item"], entry["exchange"]) in once:
+            _fail(entry, "were relayed twice (O23)")
+        once.add((entry["item"], entry["exchange"]))
+        ask = _counted(case, entry)
+        _returned(ask, party, entry)
+        for other in rounds[ask.round]:
+            if ask.arrived & other.arrived and ask.arrived != other.arrived:
+                _fail(entry, "overlap another cohort of their round (O5)")
+        rounds[ask.round].append(ask)
+    for sent in case.book.releases():
+        name, _, rest = sent.item.partition(".relayed.")
+        if rest and (f"{name}{RELAY_UP}", sent.exchange) not in once:
+            fail("opened", f"the mixtures of exchange {sent.exchange} left {sent.party} unrecorded")
+    if not told:
+        return ""
+    return f"; mixtures of {plural(len(told), 'Ask')} relayed, each once"
+
+
+def _fail(entry: Entry, what: str) -> NoReturn:
+    fail("opened", f"the mixtures of exchange {entry['exchange']} {what}")
+
+
+def _counted(case: Case, entry: Entry) -> Asked:
+    """Return the Ask of a batch; raises unless it is over just what the aggregator had received."""
+    ask = case.asks.all.get(entry["exchange"])
+    if ask is None or entry["item"] != f"{ask.name}{RELAY_UP}":
+        _fail(entry, "are of no such exchange")
+    if f"{ask.name}.relay.{Disclosure.MIXED}" not in {sent.item for sent in ask.sents}:
+        _fail(entry, "were relayed, and nobody handed them over")
+    if entry["survivors"] < case.plan.smallest_cohort:
+        _fail(entry, f"are those of {entry['survivors']} clients")
+    cohort = ask.sents[0].facts["cohort"]
+    wanted = (ask.number, ask.round, cohort, len(ask.members), len(ask.arrived))
+    if facts_of(entry) != wanted:
+        _fail(entry, "are not those that had arrived")
+    return ask
+
+
+def _returned(ask: Asked, party: str, entry: Entry) -> None:
+    """A pool that left the relay stands behind a durable entry."""
+    item = f"{ask.name}.relayed.{Disclosure.MIXED}"
+    sent = [s for s in ask.sents if s.party == party and s.item == item]
+    if any(s.seq < entry["seq"] for s in sent):
+        _fail(entry, "left before that was recorded")
+    if not sent and not ask.cut:
+        _fail(entry, "were relayed and never returned")

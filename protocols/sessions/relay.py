@@ -1,0 +1,176 @@
+"""The relay's session: takes the senders off a cohort's mixtures, and sees none of them (O23).
+
+It is shown what every client signed and sealed to it: as many boxes for each, which the aggregator
+alone opens. It returns the boxes of all in one random order. So it sees who took part when, and
+the aggregator sees mixtures and not whose they are, beyond what their content says. Together they
+see what a run without a relay shows the aggregator.
+
+What it keeps an aggregator from is to have few clients' boxes, or two nearly equal sets of them,
+put in order: it takes a cohort of at least the policy's smallest, each exchange once, and one set
+of survivors a round. What it could do itself: keep boxes back or give out doubles, which the
+aggregator notices by their number; replace boxes by its own, which nobody notices (it cannot choose
+whose mixtures go by what they hold); tell senders to the aggregator.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+from collections.abc import Mapping
+
+from crypto.errors import CryptoError
+from crypto.hpke import SEAL_OVERHEAD
+from protocols.control import Batch, Pool
+from protocols.disclosures import Disclosure
+from protocols.envelope import Header, beginning, is_again
+from protocols.errors import BadEnvelope, LedgerError, LocalProtocolError, Replay
+from protocols.inbox import Letter
+from protocols.ledger import Ledger
+from protocols.mix_boxes import cut_boxes, shuffled
+from protocols.papers import Papers, Where
+from protocols.plan import Item
+from protocols.sessions.base import Parcel, Session
+from protocols.sessions.table import Event
+from protocols.vouching import Wanted, place_of, vouched
+
+_Sealed = list[tuple[Header, bytes]]
+"""Headers of a batch, each with the body that its client sealed to the relay."""
+
+
+class RelaySession(Session):
+    """RELAY: between clients and aggregator, for what must not be told whose it is."""
+
+    def __init__(self, papers: Papers, ledger: Ledger, rounding: bytes) -> None:
+        super().__init__(papers, ledger, rounding)
+        # How the last envelope began, and its answer: None while its boxes are being opened.
+        self._repeat: tuple[bytes, list[Parcel] | None] = (b"", [])
+        # By round: item, exchange, whose boxes.
+        self._relayed: dict[int, list[tuple[str, int, frozenset[str]]]] = {}
+
+    def receive(self, data: bytes) -> list[Parcel]:
+        """Take one envelope, return what leaves in answer.
+
+        Raises:
+            RemoteProtocolError: not authentic, a replay, or for another run.
+            LedgerError: the record could not be written; nothing is opened, nothing leaves.
+        """
+        again = is_again(data, self._repeat[0])
+        if again and self._repeat[1] is not None:  # None: killed between record and answer
+            return self._repeat[1]
+        self.alive()
+        letter = self._inbox.open(data, again=again)
+        try:
+            replies = [self._relay(letter, again)]
+        except LedgerError as error:
+            self.die(error)
+            raise
+        except Exception as error:
+            self.die(error)
+            where = Where(letter.header.round, letter.header.exchange)
+            replies = [self.refusal(error, letter.header.sender, where)]
+        self._repeat = (beginning(letter.envelope), replies)
+        try:
+            self.commit()
+        except BaseException as error:  # whatever failed: this answer never leaves
+            self.die(error)
+            raise
+        return replies
+
+    def _relay(self, letter: Letter, again: bool) -> Parcel:
+        """Return one Ask's boxes without their senders."""
+        self.move(Event.RELAY)
+        (request,) = self._inbox.read(letter, (Batch,))
+        if not isinstance(request, Batch):
+            raise LocalProtocolError("This is no batch.")
+        header, name = letter.header, letter.item.id.partition(".")[0]
+        up = self.papers.plan.item(f"{name}.up.{Disclosure.MIXED}")
+        members = self.papers.roster.unmask(request.members)
+        sealed = self._vouched(request, header, up, members)
+        if not again:  # else these very bytes were recorded, and killed before they were answered
+            self._once(header, up, members, [one.sender for one, _ in sealed])
+            # Durable before anything is opened: a restart must not relay another batch.
+            self._repeat = (beginning(letter.envelope), None)
+            self.commit()
+        item = self.papers.plan.item(f"{name}.relayed.{Disclosure.MIXED}")
+        pool = b"".join(shuffled(self._boxes(sealed, up)))
+        where = Where(header.round, header.exchange, members, header.given, header.attempt)
+        padded = pool.ljust(item.dims["pool"], b"\0")
+        return self.send(item.id, [Pool(boxes=padded)], header.sender, where)
+
+    def _vouched(
+        self, request: Batch, header: Header, up: Item, members: tuple[str, ...]
+    ) -> _Sealed:
+        """Return each client's signed header with its body, as large as everybody's.
+
+        Raises:
+            BadEnvelope: unsigned, foreign, contradictory or repeated headers, or another body than
+                the one that was signed.
+            CohortTooSmall: fewer clients than the policy's minimum.
+        """
+        wanted = Wanted(
+            item=frozenset((up.id,)),
+            members=members,
+            key=self.papers.me.party.seal.key_id,
+            recipient=header.sender,
+            place=place_of(header),
+            given=header.given,
+        )
+        headers = [one for one, _ in vouched(request.headers, wanted, self.papers)]
+        if header.cohort != headers[0].cohort:
+            raise BadEnvelope("The cohort is not the one that its members signed.")
+        size, found = up.body + SEAL_OVERHEAD, []
+        data = memoryview(request.bodies)
+        if any(data[len(headers) * size :]):
+            raise BadEnvelope("There are bytes behind the batch.")
+        for place, one in enumerate(headers):
+            body = bytes(data[place * size : (place + 1) * size])
+            if not hmac.compare_digest(one.body, hashlib.sha256(body).hexdigest()):
+                raise BadEnvelope("A batch holds another body than the one that a client signed.")
+            found.append((one, body))
+        return found
+
+    def _boxes(self, sealed: _Sealed, up: Item) -> list[bytes]:
+        """Open every client's seal; what is inside stays sealed to the aggregator.
+
+        Raises:
+            BadEnvelope: it does not open, or a box is there twice.
+        """
+        opened = []
+        for header, body in sealed:
+            try:
+                inner = self.papers.me.opening.open(header.encode(without_body=True), body)
+            except CryptoError as error:
+                raise BadEnvelope("A client's boxes do not open with the relay's key.") from error
+            opened.append(inner)
+        return cut_boxes(b"".join(opened), up.body // self.papers.plan.dims["mixtures"])
+
+    def _once(
+        self, header: Header, up: Item, members: tuple[str, ...], survivors: list[str]
+    ) -> None:
+        """Relay every exchange once, and hold a round to one set of survivors (O5)."""
+        left = frozenset(survivors)
+        for item, exchange, stayed in self._relayed.get(header.round, []):
+            if (item, exchange) == (up.id, header.exchange):
+                raise Replay("This exchange was already relayed.")
+            if left & stayed and left != stayed:
+                raise BadEnvelope("Two different overlapping cohorts in one round (O5).")
+        self._relayed.setdefault(header.round, []).append((up.id, header.exchange, left))
+        facts: dict[str, object] = {
+            "cohort": header.cohort,
+            "exchange": header.exchange,
+            "item": up.id,
+            "members": len(members),
+            "round": header.round,
+            "survivors": len(left),
+        }
+        self.ledger.record("relay", facts)
+
+    def die(self, error: BaseException) -> None:
+        """End the session for good; nothing but its refusal is said again."""
+        super().die(error)
+        self._repeat = (b"", [])
+
+    def close(self, result: Mapping[str, str] | None = None) -> None:
+        """End; nothing is said again."""
+        self._repeat = (b"", [])
+        super().close(result)

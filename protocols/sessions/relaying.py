@@ -1,0 +1,76 @@
+"""The aggregator's session while a relay takes the senders off mixtures (O23).
+
+It never opens what the clients sent: it hands the bodies of those who answered to the relay, and
+reads the boxes that come back, in which nothing names a sender. If the relay does not answer, the
+round is lost; no second batch of the same answers is ever put together.
+"""
+
+from __future__ import annotations
+
+from protocols.control import Batch, Pool
+from protocols.disclosures import Disclosure
+from protocols.errors import BadEnvelope, RoundLost, WrongStage
+from protocols.inbox import Letter
+from protocols.mix_boxes import cut_boxes, from_boxes, mixture_info
+from protocols.roster import Role
+from protocols.sessions.base import Parcel
+from protocols.sessions.evaluating import EvaluatingSession
+from protocols.sessions.table import Event, State
+
+
+class RelayingSession(EvaluatingSession):
+    """What the aggregator does with mixtures whose senders it must not learn."""
+
+    def _hand_over(self) -> list[Parcel]:
+        """Give the relay everything that the survivors of an Ask sealed to it, and forget it."""
+        self.move(Event.RELAY)
+        asked, papers = self._asked, self.papers
+        item = papers.plan.item(f"{asked.exchange.name}.relay.{Disclosure.MIXED}")
+        kept = asked.handed_over()
+        headers = b"".join(one.header for one in kept)
+        bodies = b"".join(one.body for one in kept)
+        batch = Batch(
+            members=papers.roster.mask(asked.where.members),
+            headers=headers.ljust(item.dims["batch_headers"], b"\0"),
+            bodies=bodies.ljust(item.dims["batch"], b"\0"),
+        )
+        relay = papers.roster.one(Role.RELAY).name
+        return [self.send(item.id, [batch], relay, asked.where)]
+
+    def _take_pool(self, letter: Letter) -> None:
+        """Read the boxes of all survivors, as many as their plan says.
+
+        Raises:
+            WrongStage: none were asked for.
+            BadEnvelope: too few or too many, one twice, or one that is not of this Ask.
+        """
+        asked, papers = self._asked, self.papers
+        name, _, _ = letter.item.id.partition(".")
+        if self.state is not State.RELAYING or name != asked.exchange.name:
+            raise WrongStage("A pool of mixtures arrived while none was asked for.")
+        asked.check_place(letter)
+        (pool,) = self._inbox.read(letter, (Pool,))
+        if not isinstance(pool, Pool):
+            raise BadEnvelope("A pool of mixtures is of another type.")
+        layout = asked.pool_layout()
+        up = papers.plan.item(f"{name}.up.{Disclosure.MIXED}")
+        size = up.body // papers.plan.dims["mixtures"]
+        data, used = pool.boxes, layout.most * size
+        there = all(any(data[start : start + size]) for start in range(0, used, size))
+        if not there or any(data[used:]):
+            raise BadEnvelope(
+                "The relay returned another number of boxes than the clients sent (O23)."
+            )
+        boxes = cut_boxes(data[:used], size)
+        info = mixture_info(papers, up.id, asked.where)
+        asked.pool = from_boxes(boxes, layout, papers.me.opening, info)
+        layout.decode(asked.pool)  # refused here, while it is known who sent it
+
+    def _check_pool(self) -> None:
+        """Raise RoundLost unless the relay answered."""
+        if self._asked.pool is None:
+            raise RoundLost(
+                "The relay did not return the mixtures. The round is skipped.",
+                why="it is not reachable, or ended its session",
+                fix="the next round goes on when it is there; these are never relayed again",
+            )
