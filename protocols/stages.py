@@ -18,3 +18,4 @@ class Stage(IntEnum):
     UNIT = 7
     MIXED = 8
     BLURRED = 9
+    MATCHED = 10
