@@ -20,12 +20,18 @@ EVERYONE = "roster"  # recipient of what is public to all parties
 
 
 class Role(StrEnum):
-    """What a party does. Tag servers, matcher and relay come with their protocols."""
+    """What a party does. A relay comes with its protocol.
+
+    Tag servers and matcher have an engine (`protocols.matching`) and no session yet, so that no
+    plan names them.
+    """
 
     CLIENT = "client"
     AGGREGATOR = "aggregator"
     KEY_AUTHORITY = "key_authority"
     WITNESS = "witness"
+    TAG_SERVER = "tag_server"
+    MATCHER = "matcher"
 
 
 @dataclass(frozen=True)

@@ -123,6 +123,9 @@ TRANSITIONS: dict[Role, dict[State, dict[Event, State]]] = {
         State.NEW: {Event.KEY: State.READY, **_CLOSES},
         State.READY: {Event.KEY: State.READY, Event.WITNESS: State.READY, **_CLOSES},
     },
+    # Of these there is an engine and no session yet (docs/adr/0018): nothing is legal.
+    Role.TAG_SERVER: {},
+    Role.MATCHER: {},
 }
 
 

@@ -1,0 +1,303 @@
+"""Matching without any transport: what client, tag server and matcher do with the boxes they get.
+
+docs/adr/0018 has the protocol. Every object takes bytes and gives bytes, in one order, each step
+once an epoch; whatever goes wrong ends it for good, so nothing is ever answered twice in another
+way. The aggregator needs no object: it carries boxes, and adds what members of a cell send
+(`protocols.cell_sums.total`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from enum import IntEnum
+from typing import TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from crypto.handles import Mute
+from crypto.ristretto import Spread
+from protocols.cell_sums import CellPlace, blinded, cell_digest, opened, partial, shares
+from protocols.cells import Numbers, Told, check_told, held_rows, matched
+from protocols.errors import BadEnvelope, LocalProtocolError, Replay, RoundLost
+from protocols.match_wire import Kind, MatchRun, read_tags, read_told, tags_bytes, told_bytes
+from protocols.roster import Identity, Role
+from protocols.tagging import TagBatch, Tags, TagServer, keyed
+
+__all__ = ["ClientMatching", "MatcherDesk", "TagDesk"]
+
+T = TypeVar("T")
+
+
+class Step(IntEnum):
+    """What a client does next."""
+
+    ASK = 0
+    HAND_OVER = 1
+    SHARE = 2
+    ADD = 3
+    OPEN = 4
+    OVER = 5
+
+
+class ClientMatching(Mute):
+    """A client's part in one run's matchings, one an epoch.
+
+    Args:
+        run: what all parties agree on.
+        me: the client, who signs and opens.
+        key: in ``hmac`` mode, 32 bytes that all clients hold.
+        spread: how tags are worked through.
+    """
+
+    __slots__ = (
+        "_batch",
+        "_before",
+        "_epoch",
+        "_exchange",
+        "_key",
+        "_me",
+        "_run",
+        "_spread",
+        "_step",
+        "_tags",
+    )
+
+    def __init__(
+        self, run: MatchRun, me: Identity, *, key: bytes | None = None, spread: Spread = map
+    ) -> None:
+        if (run.match.mode == "hmac") is (key is None):
+            raise LocalProtocolError("A key of tags is held in 'hmac' mode, and in no other.")
+        self._run, self._me, self._key, self._spread = run, me, key, spread
+        self._epoch, self._exchange, self._step = -1, -1, Step.OVER
+        self._batch: TagBatch | None = None
+        self._tags: Tags | None = None
+        self._before: Told | None = None  # of this run's cells, which stay
+
+    def _do(self, step: Step, work: Callable[[], T]) -> T:
+        """Do one step, once and in order; whatever fails ends this epoch."""
+        if self._step is not step:
+            raise LocalProtocolError(f"A client's matching stands at {self._step.name}, not here.")
+        self._step = Step.OVER
+        found = work()
+        self._step = Step(step + 1)
+        return found
+
+    def ask(self, epoch: int, items: Sequence[int]) -> dict[str, bytes]:
+        """Begin an epoch: return one box for each tag server; none in ``hmac`` mode.
+
+        Args:
+            epoch: later than any before.
+            items: chosen by `protocols.tagging.chosen`.
+
+        Raises:
+            Replay: an epoch is asked for again.
+        """
+        if epoch <= self._epoch:
+            raise Replay("A client asks for tags once an epoch (O24).")
+        self._epoch, self._step, self._tags = epoch, Step.ASK, None
+        return self._do(Step.ASK, lambda: self._ask(items))
+
+    def _ask(self, items: Sequence[int]) -> dict[str, bytes]:
+        run, epoch = self._run, self._epoch
+        if self._key is not None:
+            self._tags = keyed(items, self._key, run.match, run.run, epoch)
+            return {}
+        servers = sorted(run.roster.names(Role.TAG_SERVER))
+        if len(servers) != 2:
+            raise LocalProtocolError("The key of tags is held by two tag servers (O24).")
+        self._batch = TagBatch(items, run.match, run.run, epoch, self._spread)
+        points = self._batch.points
+        return {s: run.close(points, Kind.POINTS, epoch, self._me, s) for s in servers}
+
+    def hand_over(self, answers: Mapping[str, bytes]) -> bytes:
+        """Take both tag servers' boxes, return the box for the matcher.
+
+        Raises:
+            BadEnvelope: an answer is missing, false, or made with more than one key.
+        """
+        return self._do(Step.HAND_OVER, lambda: self._hand_over(answers))
+
+    def _hand_over(self, answers: Mapping[str, bytes]) -> bytes:
+        run, batch = self._run, self._batch
+        self._batch = None
+        if batch is not None:
+            servers = sorted(run.roster.names(Role.TAG_SERVER))
+            if sorted(answers) != servers:
+                raise BadEnvelope("Both tag servers answer a batch, and nobody else.")
+            opened_ = [run.open(answers[s], Kind.ANSWER, self._epoch, self._me, s) for s in servers]
+            self._tags = batch.finish(opened_)
+        matcher = run.roster.one(Role.MATCHER).name
+        return run.close(tags_bytes(self._held), Kind.TAGS, self._epoch, self._me, matcher)
+
+    @property
+    def _held(self) -> Tags:
+        if self._tags is None:
+            raise LocalProtocolError("There are no tags of this epoch.")
+        return self._tags
+
+    @property
+    def _told(self) -> Told:
+        if self._before is None:
+            raise LocalProtocolError("The matcher said nothing yet.")
+        return self._before
+
+    def share(self, box: bytes, values: NDArray[np.int64], exchange: int) -> dict[str, bytes]:
+        """Take the matcher's box, check it, and return a box for each member of the cell.
+
+        So a client enters one sum an epoch, with the same others all run long (O25), whatever the
+        matcher says.
+
+        Args:
+            box: the matcher's.
+            values: (d,) clipped and quantised.
+            exchange: number of the Ask; binds shares and blinds.
+
+        Raises:
+            BadEnvelope: the matcher lied, or a tag server did; see `protocols.cells.check_told`.
+        """
+        return self._do(Step.SHARE, lambda: self._share(box, values, exchange))
+
+    def _share(self, box: bytes, values: NDArray[np.int64], exchange: int) -> dict[str, bytes]:
+        run, me = self._run, self._me
+        if values.shape != (run.size,):
+            raise LocalProtocolError("A client carries another number of integers than planned.")
+        if exchange <= self._exchange:
+            raise Replay("Blinds of an exchange are used once.")
+        matcher = run.roster.one(Role.MATCHER).name
+        told = read_told(run.open(box, Kind.TOLD, self._epoch, me, matcher), run)
+        clients = run.roster.clients
+        check_told(told, self._held, me.party.name, run.match, clients, self._before)
+        self._before, self._exchange = told, exchange
+        digest, parts = cell_digest(self._place), shares(values, told.members)
+        return {
+            name: run.close(part, Kind.SHARE, self._epoch, me, name, digest)
+            for name, part in parts.items()
+        }
+
+    @property
+    def _place(self) -> CellPlace:
+        return CellPlace(self._run.run, self._exchange, self._told.cell, self._told.members)
+
+    @property
+    def cell(self) -> int:
+        """The number of this client's cell, which the aggregator needs to add."""
+        return self._told.cell
+
+    def add(self, boxes: Mapping[str, bytes]) -> bytes:
+        """Take one box from each member, return the sum of the shares under this client's blind.
+
+        Raises:
+            RoundLost: a member's box is missing; this cell is lost, others' totals can be read.
+            BadEnvelope: a box is from outside, or its sender was told another cell.
+        """
+        try:
+            return self._do(Step.ADD, lambda: self._add(boxes))
+        except RoundLost:
+            self._step = Step.OPEN
+            raise
+
+    def _add(self, boxes: Mapping[str, bytes]) -> bytes:
+        run, me, place = self._run, self._me, self._place
+        if set(boxes) - set(place.members):
+            raise BadEnvelope("A share is from outside the cell (O25).")
+        digest = cell_digest(place)
+        held = {
+            name: run.open(box, Kind.SHARE, self._epoch, me, name, digest)
+            for name, box in boxes.items()
+        }
+        words = partial(held, place, run.size)
+        return blinded(words, self._held.group, place, me.party.name)
+
+    def open(
+        self, totals: NDArray[np.uint32], there: NDArray[np.bool_], levels: int
+    ) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
+        """Return all cells' means in grid steps, (cells, d), and which are usable.
+
+        Args:
+            totals: (cells, d), blinded.
+            there: (cells,), which are complete.
+            levels: the largest integer of one client.
+        """
+        return self._do(Step.OPEN, lambda: self._open(totals, there, levels))
+
+    def _open(
+        self, totals: NDArray[np.uint32], there: NDArray[np.bool_], levels: int
+    ) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
+        where, group = (self._run.run, self._exchange), self._held.group
+        return opened(totals, there, self._told, group, where, levels)
+
+    @property
+    def lists(self) -> dict[int, Numbers]:
+        """For each own item that enough others hold, the numbers of the cells that hold it."""
+        return held_rows(self._told, self._held)
+
+
+class TagDesk(Mute):
+    """A tag server with its boxes."""
+
+    __slots__ = ("_me", "_run", "_server")
+
+    def __init__(self, run: MatchRun, me: Identity) -> None:
+        if me.party.role is not Role.TAG_SERVER or run.match.mode != "oprf":
+            raise LocalProtocolError("Tags are served by tag servers, and only in 'oprf' mode.")
+        self._run, self._me, self._server = run, me, TagServer(run.match)
+
+    def begin(self, epoch: int) -> None:
+        """Draw this epoch's share of the key."""
+        self._server.begin(epoch)
+
+    def answer(self, client: str, epoch: int, box: bytes, spread: Spread = map) -> bytes:
+        """Take a client's box, return the box with its answer.
+
+        Raises:
+            NotInPlan: beyond the quota; counted.
+            BadEnvelope: not that client's, or no points.
+        """
+        run = self._run
+        if client not in run.roster.clients:
+            raise BadEnvelope("Tags are made for clients only.")
+        points = run.open(box, Kind.POINTS, epoch, self._me, client)
+        found = self._server.answer(client, epoch, points, spread)
+        return run.close(found, Kind.ANSWER, epoch, self._me, client)
+
+    def report(self) -> dict[str, int]:
+        """Return what stands in the ledger at the end of an epoch."""
+        return self._server.report()
+
+
+class MatcherDesk(Mute):
+    """The matcher with its boxes. It remembers who stands where, and no tag."""
+
+    __slots__ = ("_cells", "_epoch", "_me", "_run")
+
+    def __init__(self, run: MatchRun, me: Identity) -> None:
+        if me.party.role is not Role.MATCHER:
+            raise LocalProtocolError("Tags are compared by the matcher.")
+        self._run, self._me, self._epoch = run, me, -1
+        self._cells: Mapping[str, int] | None = None
+
+    def match(self, epoch: int, boxes: Mapping[str, bytes]) -> dict[str, bytes]:
+        """Take all clients' boxes, return a box for each.
+
+        Raises:
+            Replay: this epoch was matched before.
+            BadEnvelope: a box is not its client's; canaries differ (O24).
+            RoundLost: in the first epoch, a client is missing: cells are made of all, once.
+        """
+        run = self._run
+        if epoch <= self._epoch:
+            raise Replay("Tags of an epoch are compared once.")
+        if self._cells is None and set(boxes) != set(run.roster.clients):
+            raise RoundLost("Cells are made once, of all clients, and some are missing.")
+        self._epoch = epoch
+        tags, digests = {}, {}
+        for name, box in boxes.items():
+            content = run.open(box, Kind.TAGS, epoch, self._me, name)
+            digests[name], tags[name] = read_tags(content, run.match.cap)
+        found = matched(tags, digests, run.match, self._cells)
+        self._cells = found.cells
+        return {
+            name: run.close(told_bytes(told, run), Kind.TOLD, epoch, self._me, name)
+            for name, told in found.told.items()
+        }
