@@ -20,7 +20,16 @@ from protocols.errors import BadEnvelope, CohortTooSmall, UnfitMessage
 from protocols.match_guards import Match
 from protocols.tagging import DIGEST_BYTES, TAG_BYTES, Bytes, Tags
 
-__all__ = ["Matched", "Told", "check_told", "held_rows", "matched", "partition", "same_canary"]
+__all__ = [
+    "Matched",
+    "Told",
+    "check_told",
+    "held_rows",
+    "incidence",
+    "matched",
+    "partition",
+    "same_canary",
+]
 
 Numbers = NDArray[np.int64]
 
@@ -75,8 +84,13 @@ def same_canary(digests: Mapping[str, bytes]) -> bytes:
     return common
 
 
-def _incidence(tags: Mapping[str, Bytes], cap: int) -> csr_array:
-    """Return who holds which tag, (clients, tags) of 0 and 1."""
+def incidence(tags: Mapping[str, Bytes], cap: int) -> csr_array:
+    """Return who holds which tag, (clients, tags) of 0 and 1; a row's entries in the order sent.
+
+    Raises:
+        UnfitMessage: tags of another size.
+        BadEnvelope: they are not sorted, or one stands twice.
+    """
     for sent in tags.values():
         if sent.shape != (cap, TAG_BYTES) or sent.dtype != np.uint8:
             raise UnfitMessage("A client's tags do not have the planned size.")
@@ -156,7 +170,7 @@ def matched(
     if set(names) != set(digests) or not set(names) <= set(cells or names):
         raise BadEnvelope("Others take part than in an earlier step of this run.")
     digest = same_canary(digests)
-    held = _incidence({name: tags[name] for name in names}, match.cap)
+    held = incidence({name: tags[name] for name in names}, match.cap)
     if cells is None:
         cells = dict(zip(names, map(int, partition(held, match.cell)), strict=True))
     # Whoever vanished still stands in its cell, which is then not opened.

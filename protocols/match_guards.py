@@ -21,6 +21,10 @@ class Match(Strict):
         popular: the most popular share of the catalogue, by public figures, that clients leave out.
         floor: how many clients hold an item at least, before anybody is told where.
         cell: how many clients stand in a cell, at least.
+        form: ``cell_means``: clients read means over cells. ``published``: they read single others'
+            vectors, clipped and noised before, without names; so does a matcher with any client.
+        neighbours: in ``published``, how many others' vectors one item brings, at most.
+        vectors: in ``published``, how many different ones a client gets, at most.
     """
 
     takes: ClassVar[tuple[Stage, ...]] = (Stage.INTEGER,)
@@ -32,6 +36,9 @@ class Match(Strict):
     popular: float = Field(default=0.01, ge=0, lt=1)
     floor: int = Field(default=3, ge=2, le=10_000, strict=True)
     cell: int = Field(default=5, ge=5, le=1000, strict=True)
+    form: Literal["cell_means", "published"] = "cell_means"
+    neighbours: int = Field(default=4, ge=1, le=100, strict=True)
+    vectors: int = Field(default=64, ge=1, le=4096, strict=True)
 
     @property
     def places(self) -> int:
