@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Final
 
 import numpy as np
 
@@ -19,12 +18,22 @@ from protocols.boxes import BOX_OVERHEAD, close_box, open_box
 from protocols.cells import Told
 from protocols.errors import BadEnvelope
 from protocols.match_guards import Match
+from protocols.neighbours import Neighbours, locked_bytes
 from protocols.roster import Identity, Roster
 from protocols.tagging import DIGEST_BYTES, TAG_BYTES, Bytes, Tags
 
-__all__ = ["Kind", "MatchRun", "read_tags", "read_told", "tags_bytes", "told_bytes"]
+__all__ = [
+    "Kind",
+    "MatchRun",
+    "handed_bytes",
+    "read_handed",
+    "read_tags",
+    "read_told",
+    "tags_bytes",
+    "told_bytes",
+]
 
-_WORD: Final = np.dtype("<u4")
+_WORD, _SHORT = np.dtype("<u4"), np.dtype("<u2")
 
 
 class Kind(StrEnum):
@@ -34,6 +43,7 @@ class Kind(StrEnum):
     ANSWER = "answer"  # tag server to client
     TAGS = "tags"  # client to matcher
     TOLD = "told"  # matcher to client
+    HANDED = "handed"  # matcher to client, in the form `published`
     SHARE = "share"  # member to member of a cell
 
 
@@ -58,15 +68,21 @@ class MatchRun:
         """How many cells there are at most."""
         return len(self.roster.clients) // self.match.cell
 
+    @property
+    def published(self) -> bool:
+        """Whether clients read single others' vectors."""
+        return self.match.form == "published"
+
     def length(self, kind: Kind) -> int:
         """Return how long every box of a kind is."""
         match, clients = self.match, len(self.roster.clients)
-        bits = match.cap * -(-self.cells // 8)
+        bits, vector = match.cap * -(-self.cells // 8), locked_bytes(self.size)
         sizes = {
             Kind.POINTS: match.places * POINT_BYTES,
             Kind.ANSWER: match.places * POINT_BYTES,
-            Kind.TAGS: DIGEST_BYTES + match.cap * TAG_BYTES,
+            Kind.TAGS: DIGEST_BYTES + match.cap * TAG_BYTES + vector * self.published,
             Kind.TOLD: DIGEST_BYTES + 4 + -(-clients // 8) + 4 * self.cells + bits,
+            Kind.HANDED: DIGEST_BYTES + match.vectors * vector + 2 * match.cap * match.neighbours,
             Kind.SHARE: 4 * self.size,
         }
         return sizes[kind] + BOX_OVERHEAD
@@ -112,10 +128,27 @@ def tags_bytes(tags: Tags) -> bytes:
     return tags.digest + tags.sent.tobytes()
 
 
-def read_tags(content: bytes, cap: int) -> tuple[bytes, Bytes]:
-    """Return the canary's digest and the tags, (cap, TAG_BYTES)."""
-    sent = np.frombuffer(content, dtype=np.uint8, offset=DIGEST_BYTES)
-    return content[:DIGEST_BYTES], sent.reshape(cap, TAG_BYTES)
+def read_tags(content: bytes, cap: int) -> tuple[bytes, Bytes, bytes]:
+    """Return the canary's digest, the tags, (cap, TAG_BYTES), and the locked vector, if any."""
+    digest, tags, vector = _cut(content, (DIGEST_BYTES, cap * TAG_BYTES))
+    return digest, np.frombuffer(tags, dtype=np.uint8).reshape(cap, TAG_BYTES), vector
+
+
+def handed_bytes(found: Neighbours) -> bytes:
+    """Return what a client gets of the matcher in the form `published`."""
+    return found.digest + found.boxes.tobytes() + found.links.astype(_SHORT).tobytes()
+
+
+def read_handed(content: bytes, run: MatchRun) -> Neighbours:
+    """Return what the matcher handed over, unchecked."""
+    match, vector = run.match, locked_bytes(run.size)
+    digest, boxes, links = _cut(content, (DIGEST_BYTES, match.vectors * vector))
+    numbers = np.frombuffer(links, dtype=_SHORT).astype(np.int64)
+    return Neighbours(
+        digest,
+        np.frombuffer(boxes, dtype=np.uint8).reshape(match.vectors, vector),
+        numbers.reshape(match.cap, match.neighbours),
+    )
 
 
 def told_bytes(told: Told, run: MatchRun) -> bytes:

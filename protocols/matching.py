@@ -1,9 +1,9 @@
-"""Matching without any transport: what client, tag server and matcher do with the boxes they get.
+"""A client's part in matching: what it does with the boxes it gets, without any transport.
 
-docs/adr/0018 has the protocol. Every object takes bytes and gives bytes, in one order, each step
-once an epoch; whatever goes wrong ends it for good, so nothing is ever answered twice in another
-way. The aggregator needs no object: it carries boxes, and adds what members of a cell send
-(`protocols.cell_sums.total`).
+docs/adr/0018 has the protocol, `protocols.desks` the other roles. Steps take bytes and give bytes,
+each once an epoch and in order; whatever goes wrong ends the epoch, so nothing is ever answered
+twice in another way. The aggregator needs no object: it carries boxes, and adds what members of a
+cell send (`protocols.cell_sums.total`).
 """
 
 from __future__ import annotations
@@ -18,13 +18,14 @@ from numpy.typing import NDArray
 from crypto.handles import Mute
 from crypto.ristretto import Spread
 from protocols.cell_sums import CellPlace, blinded, cell_digest, opened, partial, shares
-from protocols.cells import Numbers, Told, check_told, held_rows, matched
+from protocols.cells import Numbers, Told, check_told, held_rows
 from protocols.errors import BadEnvelope, LocalProtocolError, Replay, RoundLost
-from protocols.match_wire import Kind, MatchRun, read_tags, read_told, tags_bytes, told_bytes
+from protocols.match_wire import Kind, MatchRun, read_handed, read_told, tags_bytes
+from protocols.neighbours import check_neighbours, locked
 from protocols.roster import Identity, Role
-from protocols.tagging import TagBatch, Tags, TagServer, keyed
+from protocols.tagging import TagBatch, Tags, keyed
 
-__all__ = ["ClientMatching", "MatcherDesk", "TagDesk"]
+__all__ = ["ClientMatching"]
 
 T = TypeVar("T")
 
@@ -34,7 +35,7 @@ class Step(IntEnum):
 
     ASK = 0
     HAND_OVER = 1
-    SHARE = 2
+    SHARE = 2  # or take what is handed over, in the form `published`
     ADD = 3
     OPEN = 4
     OVER = 5
@@ -57,6 +58,7 @@ class ClientMatching(Mute):
         "_exchange",
         "_key",
         "_me",
+        "_mine",
         "_run",
         "_spread",
         "_step",
@@ -72,6 +74,7 @@ class ClientMatching(Mute):
         self._epoch, self._exchange, self._step = -1, -1, Step.OVER
         self._batch: TagBatch | None = None
         self._tags: Tags | None = None
+        self._mine = b""  # its vector, locked, in the form `published`
         self._before: Told | None = None  # of this run's cells, which stay
 
     def _do(self, step: Step, work: Callable[[], T]) -> T:
@@ -110,15 +113,23 @@ class ClientMatching(Mute):
         points = self._batch.points
         return {s: run.close(points, Kind.POINTS, epoch, self._me, s) for s in servers}
 
-    def hand_over(self, answers: Mapping[str, bytes]) -> bytes:
+    def hand_over(
+        self, answers: Mapping[str, bytes], published: NDArray[np.int64] | None = None
+    ) -> bytes:
         """Take both tag servers' boxes, return the box for the matcher.
+
+        Args:
+            answers: by tag server; none in ``hmac`` mode.
+            published: in that form, (d,) clipped, quantised and noised, for strangers to read.
 
         Raises:
             BadEnvelope: an answer is missing, false, or made with more than one key.
         """
-        return self._do(Step.HAND_OVER, lambda: self._hand_over(answers))
+        return self._do(Step.HAND_OVER, lambda: self._hand_over(answers, published))
 
-    def _hand_over(self, answers: Mapping[str, bytes]) -> bytes:
+    def _hand_over(
+        self, answers: Mapping[str, bytes], published: NDArray[np.int64] | None
+    ) -> bytes:
         run, batch = self._run, self._batch
         self._batch = None
         if batch is not None:
@@ -128,7 +139,39 @@ class ClientMatching(Mute):
             opened_ = [run.open(answers[s], Kind.ANSWER, self._epoch, self._me, s) for s in servers]
             self._tags = batch.finish(opened_)
         matcher = run.roster.one(Role.MATCHER).name
-        return run.close(tags_bytes(self._held), Kind.TAGS, self._epoch, self._me, matcher)
+        if run.published is (published is None):
+            raise LocalProtocolError("A vector is published in the form of that name only.")
+        self._mine = b""
+        if published is not None:
+            self._check_size(published)
+            self._mine = locked(published, self._held.group, run.run, self._epoch)
+        content = tags_bytes(self._held) + self._mine
+        return run.close(content, Kind.TAGS, self._epoch, self._me, matcher)
+
+    def _check_size(self, values: NDArray[np.int64]) -> None:
+        if values.shape != (self._run.size,):
+            raise LocalProtocolError("A client carries another number of integers than planned.")
+
+    def take(self, box: bytes) -> tuple[NDArray[np.int64], dict[int, list[int]]]:
+        """In the form `published`: take the matcher's box; the epoch ends.
+
+        Returns:
+            Others' vectors, (n, d), and by own item the rows that it brings.
+
+        Raises:
+            BadEnvelope: the matcher lied; see `protocols.neighbours.check_neighbours`.
+        """
+        found = self._do(Step.SHARE, lambda: self._take(box))
+        self._step = Step.OVER
+        return found
+
+    def _take(self, box: bytes) -> tuple[NDArray[np.int64], dict[int, list[int]]]:
+        run, where = self._run, (self._run.run, self._epoch)
+        if not run.published:
+            raise LocalProtocolError("Vectors are handed over in the form 'published' only.")
+        matcher = run.roster.one(Role.MATCHER).name
+        told = read_handed(run.open(box, Kind.HANDED, self._epoch, self._me, matcher), run)
+        return check_neighbours(told, self._held, self._mine, run.match, where)
 
     @property
     def _held(self) -> Tags:
@@ -160,8 +203,9 @@ class ClientMatching(Mute):
 
     def _share(self, box: bytes, values: NDArray[np.int64], exchange: int) -> dict[str, bytes]:
         run, me = self._run, self._me
-        if values.shape != (run.size,):
-            raise LocalProtocolError("A client carries another number of integers than planned.")
+        self._check_size(values)
+        if run.published:
+            raise LocalProtocolError("Cells are added up in the form 'cell_means' only.")
         if exchange <= self._exchange:
             raise Replay("Blinds of an exchange are used once.")
         matcher = run.roster.one(Role.MATCHER).name
@@ -231,73 +275,3 @@ class ClientMatching(Mute):
     def lists(self) -> dict[int, Numbers]:
         """For each own item that enough others hold, the numbers of the cells that hold it."""
         return held_rows(self._told, self._held)
-
-
-class TagDesk(Mute):
-    """A tag server with its boxes."""
-
-    __slots__ = ("_me", "_run", "_server")
-
-    def __init__(self, run: MatchRun, me: Identity) -> None:
-        if me.party.role is not Role.TAG_SERVER or run.match.mode != "oprf":
-            raise LocalProtocolError("Tags are served by tag servers, and only in 'oprf' mode.")
-        self._run, self._me, self._server = run, me, TagServer(run.match)
-
-    def begin(self, epoch: int) -> None:
-        """Draw this epoch's share of the key."""
-        self._server.begin(epoch)
-
-    def answer(self, client: str, epoch: int, box: bytes, spread: Spread = map) -> bytes:
-        """Take a client's box, return the box with its answer.
-
-        Raises:
-            NotInPlan: beyond the quota; counted.
-            BadEnvelope: not that client's, or no points.
-        """
-        run = self._run
-        if client not in run.roster.clients:
-            raise BadEnvelope("Tags are made for clients only.")
-        points = run.open(box, Kind.POINTS, epoch, self._me, client)
-        found = self._server.answer(client, epoch, points, spread)
-        return run.close(found, Kind.ANSWER, epoch, self._me, client)
-
-    def report(self) -> dict[str, int]:
-        """Return what stands in the ledger at the end of an epoch."""
-        return self._server.report()
-
-
-class MatcherDesk(Mute):
-    """The matcher with its boxes. It remembers who stands where, and no tag."""
-
-    __slots__ = ("_cells", "_epoch", "_me", "_run")
-
-    def __init__(self, run: MatchRun, me: Identity) -> None:
-        if me.party.role is not Role.MATCHER:
-            raise LocalProtocolError("Tags are compared by the matcher.")
-        self._run, self._me, self._epoch = run, me, -1
-        self._cells: Mapping[str, int] | None = None
-
-    def match(self, epoch: int, boxes: Mapping[str, bytes]) -> dict[str, bytes]:
-        """Take all clients' boxes, return a box for each.
-
-        Raises:
-            Replay: this epoch was matched before.
-            BadEnvelope: a box is not its client's; canaries differ (O24).
-            RoundLost: in the first epoch, a client is missing: cells are made of all, once.
-        """
-        run = self._run
-        if epoch <= self._epoch:
-            raise Replay("Tags of an epoch are compared once.")
-        if self._cells is None and set(boxes) != set(run.roster.clients):
-            raise RoundLost("Cells are made once, of all clients, and some are missing.")
-        self._epoch = epoch
-        tags, digests = {}, {}
-        for name, box in boxes.items():
-            content = run.open(box, Kind.TAGS, epoch, self._me, name)
-            digests[name], tags[name] = read_tags(content, run.match.cap)
-        found = matched(tags, digests, run.match, self._cells)
-        self._cells = found.cells
-        return {
-            name: run.close(told_bytes(told, run), Kind.TOLD, epoch, self._me, name)
-            for name, told in found.told.items()
-        }

@@ -12,6 +12,7 @@ import pytest
 
 from protocols.boxes import BOX_OVERHEAD
 from protocols.cell_sums import total
+from protocols.desks import MatcherDesk, TagDesk
 from protocols.errors import (
     BadEnvelope,
     LocalProtocolError,
@@ -21,7 +22,7 @@ from protocols.errors import (
 )
 from protocols.match_guards import Match
 from protocols.match_wire import Kind, MatchRun, read_told, told_bytes
-from protocols.matching import ClientMatching, MatcherDesk, TagDesk
+from protocols.matching import ClientMatching
 from protocols.roster import Identity, Role, Roster
 from tests.protocols.matching import KEY, RUN, crowd, plain
 
@@ -139,7 +140,9 @@ def test_a_whole_epoch(match):
 def test_o24_every_box_of_a_kind_has_the_size_that_the_plan_says():
     world = World()
     world.shared()
-    assert world.sizes == {str(kind): {world.run.length(kind)} for kind in Kind if kind != "answer"}
+    assert world.sizes == {
+        str(kind): {world.run.length(kind)} for kind in Kind if kind not in ("answer", "handed")
+    }
     assert len({len(own) for own in world.items.values()}) > 5
     assert world.run.length(Kind.POINTS) == 32 * (16 + 3) + BOX_OVERHEAD
 
@@ -175,6 +178,49 @@ def test_cells_are_made_of_all_clients_and_later_ones_may_be_missing():
     later = world.tags(1)
     del later["c005"]
     assert set(world.matcher.match(1, later)) == set(world.names) - {"c005"}
+
+
+PUBLISHED = Match(cap=16, canaries=3, floor=2, form="published", neighbours=3, vectors=8)
+
+
+def published(world: World, epoch: int = 0) -> dict[str, bytes]:
+    answers = world.answered(world.asked(epoch), epoch)
+    boxes = {n: c.hand_over(answers[n], world.values[n]) for n, c in world.clients.items()}
+    assert {len(box) for box in boxes.values()} == {world.run.length(Kind.TAGS)}
+    found = world.matcher.match(epoch, boxes)
+    assert {len(box) for box in found.values()} == {world.run.length(Kind.HANDED)}
+    return found
+
+
+def test_a_whole_epoch_in_the_published_form():
+    world, met = World(PUBLISHED), 0
+    handed = published(world)
+    for name, client in world.clients.items():
+        vectors, rows = client.take(handed[name])
+        for item, places in rows.items():
+            for at in places:
+                who = [n for n, v in world.values.items() if np.array_equal(v, vectors[at])]
+                assert len(who) == 1 and item in world.items[who[0]] and who[0] != name
+                met += 1
+        with pytest.raises(LocalProtocolError, match="stands at OVER"):
+            client.take(handed[name])
+    assert met > 50
+
+
+def test_forms_are_not_mixed():
+    world = World(PUBLISHED)
+    handed = published(world)
+    with pytest.raises(LocalProtocolError, match="cell_means"):
+        world.clients["c000"].share(handed["c000"], world.values["c000"], 1)
+    with pytest.raises(BadEnvelope):
+        world.clients["c001"].take(handed["c000"])
+    other = World()
+    answers = other.answered(other.asked(0), 0)
+    with pytest.raises(LocalProtocolError, match="of that name only"):
+        other.clients["c000"].hand_over(answers["c000"], other.values["c000"])
+    other.clients["c001"].hand_over(answers["c001"])
+    with pytest.raises(LocalProtocolError, match="'published' only"):
+        other.clients["c001"].take(b"")
 
 
 # --- order --------------------------------------------------------------------------------------
