@@ -313,6 +313,37 @@ def test_answers_that_the_aggregator_exchanged_are_refused(what):
         world.clients["c000"].hand_over(mine)
 
 
+@pytest.mark.parametrize("what", ["", "run", "kind", "epoch", "cell", "sender", "to"])
+def test_a_box_opens_for_what_it_was_closed_for_only(what):
+    world = World()
+    run, (one, other, third) = world.run, (world.known[f"c00{n}"] for n in range(3))
+    box = run.close(bytes(4 * SIZE), Kind.SHARE, 3, one, "c001", "digest")
+    alike = Match(cap=8, canaries=2)  # whose tags are as long as that share
+    wide = MatchRun(RUN, run.roster, alike, (32 + 8 * 16) // 4)
+    opens = {
+        "": lambda: run.open(box, Kind.SHARE, 3, other, "c000", "digest"),
+        "run": lambda: replace(run, run="00" * 16).open(
+            box, Kind.SHARE, 3, other, "c000", "digest"
+        ),
+        "kind": lambda: wide.open(
+            wide.close(bytes(4 * wide.size), Kind.SHARE, 3, one, "c001"),
+            Kind.TAGS,
+            3,
+            other,
+            "c000",
+        ),
+        "epoch": lambda: run.open(box, Kind.SHARE, 4, other, "c000", "digest"),
+        "cell": lambda: run.open(box, Kind.SHARE, 3, other, "c000", "another"),
+        "sender": lambda: run.open(box, Kind.SHARE, 3, other, "c002", "digest"),
+        "to": lambda: run.open(box, Kind.SHARE, 3, third, "c000", "digest"),
+    }
+    if not what:
+        assert opens[what]() == bytes(4 * SIZE)
+        return
+    with pytest.raises(BadEnvelope, match="not from the client"):
+        opens[what]()
+
+
 def test_o24_an_aggregator_cannot_ask_for_tags():
     world = World()
     for desk in world.desks.values():
