@@ -50,13 +50,15 @@ class Mixer:
     """Mixes one client's records in one run, always in the same groups.
 
     Who is in which group is drawn at the first release and kept with the session's state; it is
-    said to nobody. A client whose records are too few for the floor sends no mixture in the whole
-    run: its bodies hold zeros, and its ledger says so.
+    said to nobody. So are labels' rounding and noise: labels never change, so those drawn anew in
+    each round would average out. A client whose records are too few for the floor sends no mixture
+    in the whole run: its bodies hold zeros, and its ledger says so.
     """
 
     def __init__(self) -> None:
         self._members = ""  # digest of who stood where in the first release
         self._groups: Numbers | None = None  # of each member; None: nothing may leave
+        self._labels: NDArray[Any] | None = None  # of each group, as they leave
 
     @property
     def groups(self) -> Numbers | None:
@@ -91,10 +93,11 @@ class Mixer:
         placed = same[kept.index]
         groups, told = self._held(kept.digest, placed, layout, rounding)
         if groups is None:
-            found: Mapping[str, NDArray[Any]] = layout.nothing()
-        else:
-            found = _means(kept, placed, kept.rows[first], groups, layout)
-        return layout.encode(found, noise, rounding), kept.clipped, told
+            return layout.encode(layout.nothing(), noise, rounding), kept.clipped, told
+        found = _means(kept, placed, kept.rows[first], groups, layout)
+        if self._labels is None and layout.mix is not None:
+            self._labels = layout.labels(found, Stream(entropy(32)))
+        return layout.encode(found, noise, rounding, self._labels), kept.clipped, told
 
     def _held(
         self, members: str, records: Numbers, layout: MixLayout, seeded: Stream
