@@ -14,6 +14,7 @@ from crypto.samplers import Stream, entropy
 from protocols.codec import as_array
 from protocols.errors import UnfitMessage
 from protocols.messages import Message, Unmixed, unmixed_of
+from protocols.mix_alone import alone
 from protocols.mix_groups import Numbers, draw, incidence
 from protocols.mix_layout import MixLayout, Reals
 
@@ -119,10 +120,9 @@ class Mixer:
         if mix is None:
             return groups, None
         if groups is None:
-            return None, {"mixtures": 0, "outnumber": 0}
-        cell, record = incidence(records, groups)
-        more = _distinct(cell, record, stream) >= np.unique(record).size
-        return groups, {"mixtures": int(groups.max()) + 1, "outnumber": int(more)}
+            return None, {"mixtures": 0, "alone": 0}
+        found, told = alone(records, groups, stream), {"mixtures": int(groups.max()) + 1}
+        return groups, told if found is None else {**told, "alone": found}
 
 
 def remixed(message: Message, layout: MixLayout, groups: Numbers) -> Mapping[str, NDArray[Any]]:
@@ -182,13 +182,6 @@ def _means(
             tally = np.bincount(places, minlength=count * layout.classes).reshape(inner)
             found[column.field.name] = tally / np.bincount(groups, minlength=count)[:, None]
     return found
-
-
-def _distinct(cell: Numbers, record: Numbers, stream: Stream) -> int:
-    """Return how many different sets of records the cells are."""
-    words = stream.words(int(record.max()) + 1)
-    edges = np.flatnonzero(np.concatenate([[True], cell[1:] != cell[:-1]]))
-    return int(np.unique(np.add.reduceat(words[record], edges)).size)
 
 
 def _identities(rows: Reals, layout: MixLayout) -> tuple[Numbers, Numbers]:

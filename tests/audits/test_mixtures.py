@@ -102,10 +102,22 @@ def test_o15_groups_that_were_not_drawn_exactly_once_are_found(honest: Toy, chan
     assert found.severity == "critical" and "client-2" in found.message
 
 
-def test_where_mixtures_outnumber_records_the_report_says_so(honest: Toy) -> None:
-    change = edit_last("mix", outnumber=1)
+def test_where_single_records_follow_the_report_says_of_how_many(honest: Toy) -> None:
+    change = edit_last("mix", alone=16)
     found = rules(forge(honest, honest.view(reports=False), "client-4", change))
-    assert "1 client sent" in found["MIXTURES_OUTNUMBER"].message
+    said = found["MIXTURES_ALONE"].message
+    assert "At 1 client at least 16 records" in said and "not computed" not in said
+    assert found["MIXTURES_ALONE"].severity == "medium"
+
+
+def not_computed(entries: list[Any]) -> list[Any]:
+    return [{k: v for k, v in e.items() if k != "alone"} for e in entries]
+
+
+def test_where_it_was_not_computed_the_report_says_so(honest: Toy) -> None:
+    view = forge(honest, honest.view(reports=False), "client-4", not_computed)
+    said = rules(view)["MIXTURES_ALONE"].message
+    assert said.startswith("At 1 client it was not computed")
 
 
 def test_the_report_says_who_was_left_out(honest: Toy) -> None:
