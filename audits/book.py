@@ -80,6 +80,7 @@ _FACTS: dict[str, dict[str, type]] = {
         "outnumber": int,
         "round": int,
     },
+    "withheld": {"exchange": int, "item": str, "mixtures": int, "round": int},
     "survivors": {**_SUM, "list": str},
     "open": _SUM,
     "weights": {

@@ -116,6 +116,8 @@ class Form(Generic[S]):
             `fit`, `gradient` and `mixed` of its task return, and from nothing else of its site.
             Forms that do not say so are not admitted where training must be private.
         top: how many others at most it weighs in one client's combination; None: any number.
+        unmixed: its answers fill the fields of MIXED messages themselves, with single records:
+            only a chain in clear lets them out.
     """
 
     name: str
@@ -123,6 +125,7 @@ class Form(Generic[S]):
     exchanges: tuple[Exchange, ...]
     by_gradients: bool = False
     top: int | None = None
+    unmixed: bool = False
 
     @classmethod
     def of(

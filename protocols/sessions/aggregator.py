@@ -333,7 +333,9 @@ class AggregatorSession(EvaluatingSession):
         if self._fixed[0] == round and self._fixed[1] & self._gone(round):
             raise RoundLost(
                 "A client vanished between two sums of one round, whose survivors are fixed (O5). "
-                "The round is skipped."
+                "The round is skipped.",
+                why="the difference of two totals would be little more than that client's vector",
+                fix="nothing more of it is opened; the next round goes on with who is there",
             )
 
     def reply(self) -> Reply:
