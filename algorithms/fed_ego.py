@@ -193,7 +193,7 @@ class Rounds:
         back = (*self.theta, Mashed)
         if not mixup:
             show = Exchange("train_and_show", (Start,), back, client.train_and_show)
-            return (Form("unmixed", self.on_mixtures, (show, *receive)),)
+            return (Form("unmixed", self.on_mixtures, (show, *receive), unmixed=True),)
         mix = Exchange("train_and_mix", (Start,), back, client.train_and_mix)
         slope = Exchange("slope", (Step,), self.slopes, client.slope, per_round=self.passes)
         return (

@@ -73,6 +73,7 @@ _FACTS: dict[str, dict[str, type]] = {
         "unit": str,
     },
     "mix": {"exchange": int, "floor": int, "item": str, "mixtures": int, "round": int},
+    "withheld": {"exchange": int, "item": str, "mixtures": int, "round": int},
     "survivors": {**_SUM, "list": str},
     "open": _SUM,
     "weights": {

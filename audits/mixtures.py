@@ -1,7 +1,7 @@
 """What the ledgers say of mixtures: that groups were drawn once, and how far they could be solved.
 
-A client's ledger has one entry `mix`, at its first release of mixtures. Which record is in which
-group stands nowhere.
+A client's ledger has one entry `mix`, at its first release of mixtures, and one `withheld` for each
+release from which some stayed away. Which record is in which group stands nowhere.
 """
 
 from __future__ import annotations
@@ -43,6 +43,8 @@ def mixtures(book: Book, policy: PrivacyPolicy) -> tuple[Finding, ...]:
         found.append(_alone(alone))
     if none:
         found.append(_left_out(none, mix))
+    if away := [(party, int(entry["mixtures"])) for party, entry in book.of_kind("withheld")]:
+        found.append(_withheld(away))
     return tuple(found)
 
 
@@ -129,5 +131,20 @@ def _left_out(none: int, mix: Mix) -> Finding:
         f"{words.plural(none, 'client')} sent no mixture in the whole run: no group of its records "
         f"holds {mix.floor} distinct ones at every position. Its messages were empty.",
         "Nothing needs to be done. If too much is missing, agree on a smaller floor.",
+        role="aggregator",
+    )
+
+
+def _withheld(away: list[tuple[str, int]]) -> Finding:
+    clients = len({party for party, _ in away})
+    return made(
+        "MIXTURES_WITHHELD",
+        "info",
+        f"{words.plural(sum(count for _, count in away), 'mixture')} of "
+        f"{words.plural(clients, 'client')} stayed away in {words.plural(len(away), 'release')}: "
+        "records that differed when the groups were drawn were the same by then. The aggregator "
+        "saw how many came instead, to within a bucket.",
+        "Nothing needs to be done. If too much is missing, take wider embeddings or a smaller "
+        "learning rate, so that the model does not send many records to one point.",
         role="aggregator",
     )

@@ -24,7 +24,7 @@ from algorithms.evaluation import evaluated, released
 from algorithms.fed_ego import Server, fed_ego
 from algorithms.site import Site
 from algorithms.tasks.ego import EgoTask
-from protocols.errors import Refused
+from protocols.errors import NotAdmitted, Refused
 from protocols.messages import unmixed_of
 from protocols.mix_guards import Mix
 from protocols.policy import PrivacyPolicy
@@ -412,6 +412,7 @@ def leaked(policy: Any) -> int:
     wire = b"".join(data for _, data in played.tap.sent)
     secrets = [site.memory[name] for site in sites for name in ("trained", "theta")]
     secrets = [secret[: model.reduction] for secret in secrets]
+    secrets.append(trained(sites).sum(axis=0)[: model.reduction].astype(np.float32))
     secrets += [model.reduce(site.memory["trained"], site) for site in sites]
     return found([spelt for secret in secrets for spelt in spellings(secret)], wire)
 
@@ -499,8 +500,14 @@ def test_without_mixup_one_ego_graph_of_each_group_is_said_and_only_unsafe_polic
     heads = [group[0] for group in client(model).groups(sites[0])]
     np.testing.assert_array_equal(message.features, table[egos.places[heads]])
     np.testing.assert_array_equal(message.label.argmax(axis=1), egos.label[heads])
+    for made in (algorithm, evaluated(algorithm, model, at="trained")):
+        with pytest.raises(NotAdmitted) as error:  # when the plan is made, before anything trains
+            plan_of(made, PrivacyPolicy.preset("pilot"), CLIENTS, 1, records=64)
+        assert "mixup: false" in error.value.why and "take unsafe_plaintext" in error.value.why
+    # The gateway is the second line: it refuses what a form does not own up to.
+    bold = replace(algorithm, forms=tuple(replace(f, unmixed=False) for f in algorithm.forms))
     with pytest.raises(Refused):
-        rounds(1, sites_of("node"), algorithm, small())
+        rounds(1, sites_of("node"), bold, small())
 
 
 # --- around ---------------------------------------------------------------------------------------

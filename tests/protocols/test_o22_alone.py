@@ -70,7 +70,7 @@ def test_too_large_a_system_is_not_computed(monkeypatch: pytest.MonkeyPatch) -> 
     assert alone(records, groups, chance()) == 16
 
 
-def told(index: np.ndarray, **dims: int) -> dict[str, int]:
+def told(index: np.ndarray, **dims: int) -> mixing.Facts:
     """Return what a client's ledger would say of groups drawn for these members."""
     policy = mixing_policy(chain(floor=6))
     dims = mixing_plan(policy, records=128, **dims).dims
@@ -79,17 +79,16 @@ def told(index: np.ndarray, **dims: int) -> dict[str, int]:
     label = RNG.integers(CLASSES, size=len(index))
     message = Mashed.unmixed(table=table, index=index, label=label)
     *_, facts = Mixer().mixed(message, how, bytes(32))
-    assert facts is not None
     return facts
 
 
 def test_popular_neighbours_are_determined_though_records_outnumber_mixtures():
     """CiteSeer in small: 40 mixtures of 144 records, and 24 of these stand in 30 of the 40."""
     facts = told(hubs(120, 24), group=12)
-    assert facts == {"mixtures": 10, "alone": 16}
+    assert facts == {"mix": {"floor": 6, "mixtures": 10, "alone": 16}}
 
 
 def test_where_neighbours_are_many_none_is_determined():
     """Cora in small: as many mixtures, and neighbours that stand in few of them."""
     facts = told(hubs(120, 200), group=12)
-    assert facts == {"mixtures": 10, "alone": 0}
+    assert facts == {"mix": {"floor": 6, "mixtures": 10, "alone": 0}}

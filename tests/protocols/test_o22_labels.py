@@ -103,3 +103,16 @@ def test_labels_as_they_left_are_kept_with_the_state() -> None:
     later = asked(world, 2).each(Mashed)
     assert {m.label.tobytes() for m in later} == {m.label.tobytes() for m in first}
     assert len(first[0].label) == MEMBERS // FLOOR
+
+
+def test_labels_stay_with_their_mixtures_where_others_are_withheld() -> None:
+    mixer, how, site = Mixer(), layout_of(Blur(multiplier=2.0)), Site()
+    first = how.decode(mixer.mixed(site.message(), how, bytes(32))[0])
+    one, other = np.flatnonzero(mixer._groups == 1)[:2]
+    site.table[site.index[one, 0]] = site.table[site.index[other, 0]]
+    later = how.decode(mixer.mixed(site.message(), how, bytes(32))[0])
+    left = [
+        int(mixer._groups[np.flatnonzero(mixer.groups == k)[0]]) for k in range(len(later.label))
+    ]
+    assert left and 1 not in left
+    assert np.array_equal(later.label, first.label[left])
