@@ -58,9 +58,10 @@ def alone(records: Numbers, groups: Numbers, chance: Stream) -> int | None:
     left = chance.words(named.size * _PROBES).astype(np.float64).reshape(-1, _PROBES) / 2**63 - 1
     for _ in range(_ROUNDS):
         if wide:
-            left = left - there.T @ cho_solve(factor, there @ left)
+            shown = np.asarray(there @ left)
+            left = left - there.T @ np.asarray(cho_solve(factor, shown))
         else:
-            left = ridge * cho_solve(factor, left)
+            left = ridge * np.asarray(cho_solve(factor, left))
     found = int(np.sum(np.abs(left).max(axis=1) < _NOTHING))
     return 1 << (found.bit_length() - 1) if found else 0
 

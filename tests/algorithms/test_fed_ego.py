@@ -87,6 +87,11 @@ def told(model: EgoTask, shares: Any, step: int = 1) -> Start:
     return Start(step=step, seed=3, phi=phi, shares=np.asarray(shares))
 
 
+def at(start: Start, step: int) -> Start:
+    """Return what is given at another step, all else alike."""
+    return Start(step=step, seed=start.seed, phi=start.phi, shares=start.shares)
+
+
 def step_of(phi: Any, step: int, number: int) -> Step:
     return Step(step=step, number=number, phi=phi, scales=np.ones(len(task().parts)))
 
@@ -536,6 +541,22 @@ def test_clients_start_alike_and_are_scored_before_training_as_they_will_train()
     np.testing.assert_array_equal(
         algorithm.predict(sites[0], None), model.predict(sites[0].memory["trained"], sites[0])
     )
+
+
+@pytest.mark.parametrize("form", ["mixup", "no_ego_upload"])
+def test_o11_a_client_does_not_go_back_to_the_weights_that_all_know(form: str) -> None:
+    """Step 0 makes it forget Theta: it is obeyed again only while nothing later was answered."""
+    algorithm, (site, *_) = ego(), sites_of("node")
+    answer = exchange(algorithm, form, "train_and_mix" if form == "mixup" else "train")
+    start = begun(algorithm).start
+    for step in (0, 0, 1, 1, 3):  # a lost round is asked for again
+        answer(site, at(start, step))
+    before = site.memory["trained"]
+    for step in (0, 2):
+        with pytest.raises(ValueError, match="goes back"):
+            answer(site, at(start, step))
+    assert site.memory["trained"] is before
+    answer(site, at(start, 3))
 
 
 def test_a_client_without_training_nodes_has_nothing_to_say_and_takes_the_aggregator_s() -> None:
