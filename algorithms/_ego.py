@@ -112,7 +112,8 @@ class Personal:
     """What one client does; the attributes are options of
     `algorithms.fed_ego.fed_ego`.
 
-    A site's memory holds the received mean as "theta" and Theta_i, Phi_i as "trained".
+    A site's memory holds the received mean as "theta", Theta_i, Phi_i as "trained", and the "step"
+    that was answered last.
     """
 
     task: EgoTask
@@ -152,7 +153,19 @@ class Personal:
         return found
 
     def fit(self, site: Site, given: Start) -> Weights:
-        """Train, remember and return Theta_i and Phi_i, (d,)."""
+        """Train, remember and return Theta_i and Phi_i, (d,).
+
+        Raises:
+            ValueError: the aggregator goes back behind a round that was answered. At step 0 a
+                client forgets the mean Theta, so what it said next would rest on a Theta that all
+                know.
+        """
+        if given.step < site.memory.get("step", 0):
+            raise ValueError(
+                f"round {given.step} of FedEgo was asked for after round {site.memory['step']}: "
+                "the aggregator goes back; ask its operator why, and do not answer"
+            )
+        site.memory["step"] = given.step
         fitted = self.task.fit(self.start(site, given), site, epochs=self.epochs)
         site.memory["trained"] = fitted
         return fitted

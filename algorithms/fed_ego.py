@@ -2,8 +2,8 @@
 
 Personalised federated learning on ego-graphs. A client trains reduction layers Theta_i, which embed
 nodes, and personalisation layers Phi_i, which judge an ego-graph of embeddings. Every client
-receives the mean of all Theta_i, which the aggregator cannot read. The aggregator trains layers
-Phi_g on mixtures of ego-graphs, and client i moves towards them by
+receives the mean of all Theta_i; the aggregator reads no client's trained Theta_i and not the mean.
+It trains layers Phi_g on mixtures of ego-graphs, and client i moves towards them by
 
     l_i = (EMD_i / 2)^gamma,    EMD_i = sum_c |P_i(c) - P_g(c)|,
 
@@ -13,7 +13,8 @@ Forms:
 
 * `mixup`: a client hands its ego-graphs to the message layer, which mixes at least as many as the
   policy asks for, position by position, and lets nothing else out. P_g comes from the mixed labels,
-  so that nothing more is said for it.
+  so that nothing more is said for it. It rests on clients that keep to it: one that works with the
+  aggregator chooses the mean Theta with its own upload, and so what a mixture shows of others.
 * `no_ego_upload`: no ego-graph leaves. Each step of Phi_g is the mean of its gradients on mixtures
   that clients make for themselves, an equal share of each in every step, as a protected sum. P_g
   comes from a sum of class counts, opened once in a run. "No ego upload" is not "no leak": sums of
@@ -33,8 +34,9 @@ Where this departs from the paper and from the authors' code:
 * A node that stands at one position of several members counts once there, see `mashed`.
 * An isolated node stands at the positions of its missing neighbours; in the authors' code these
   count as zeros.
-* Clients and aggregator start from one seed. All training nodes are passed `epochs` times a round;
-  the authors pass a random fifth of them five times as often.
+* Clients and aggregator start from one seed, so all know Theta_0, and in early rounds Theta is
+  nearly that. All training nodes are passed `epochs` times a round; the authors pass a random fifth
+  of them five times as often.
 * Nothing is sampled where models are scored; the authors sample neighbours there as well.
 """
 
@@ -193,7 +195,7 @@ class Rounds:
         back = (*self.theta, Mashed)
         if not mixup:
             show = Exchange("train_and_show", (Start,), back, client.train_and_show)
-            return (Form("unmixed", self.on_mixtures, (show, *receive)),)
+            return (Form("unmixed", self.on_mixtures, (show, *receive), unmixed=True),)
         mix = Exchange("train_and_mix", (Start,), back, client.train_and_mix)
         slope = Exchange("slope", (Step,), self.slopes, client.slope, per_round=self.passes)
         return (

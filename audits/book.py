@@ -72,14 +72,8 @@ _FACTS: dict[str, dict[str, type]] = {
         "steps": int,
         "unit": str,
     },
-    "mix": {
-        "exchange": int,
-        "floor": int,
-        "item": str,
-        "mixtures": int,
-        "outnumber": int,
-        "round": int,
-    },
+    "mix": {"exchange": int, "floor": int, "item": str, "mixtures": int, "round": int},
+    "withheld": {"exchange": int, "item": str, "mixtures": int, "round": int},
     "survivors": {**_SUM, "list": str},
     "open": _SUM,
     "weights": {
@@ -98,6 +92,7 @@ _FACTS: dict[str, dict[str, type]] = {
 _OPTIONAL: dict[str, dict[str, type]] = {
     "key": {"scheme": str},
     "budget": {"unit": str},
+    "mix": {"alone": int},
     "open": _RESULT,
     "witness": _TABLE,
     "heads": {"heard": int, "items": int, "missing": int},

@@ -1,7 +1,7 @@
-"""What the ledgers say of mixtures: that groups were drawn once, and whether they could be solved.
+"""What the ledgers say of mixtures: that groups were drawn once, and how far they could be solved.
 
-A client's ledger has one entry `mix`, at its first release of mixtures. Which record is in which
-group stands nowhere.
+A client's ledger has one entry `mix`, at its first release of mixtures, and one `withheld` for each
+release from which some stayed away. Which record is in which group stands nowhere.
 """
 
 from __future__ import annotations
@@ -34,15 +34,17 @@ def mixtures(book: Book, policy: PrivacyPolicy) -> tuple[Finding, ...]:
         drawn.setdefault(party, []).append(int(entry["floor"]))
     odd = sorted(party for party in senders | set(drawn) if drawn.get(party) != [mix.floor])
     none = sum(entry["mixtures"] == 0 for _, entry in book.of_kind("mix"))
-    many = sum(bool(entry["outnumber"]) for _, entry in book.of_kind("mix"))
+    alone = [entry.get("alone") for _, entry in book.of_kind("mix")]
     relayed = find(policy.rules.get(Disclosure.MIXED, ()), "relay") is not None
     found = [_read(len(senders), mix, relayed=relayed)]
     if odd:
         found.append(_drawn_oddly(odd, mix))
-    if many:
-        found.append(_outnumber(many))
+    if any(count != 0 for count in alone):
+        found.append(_alone(alone))
     if none:
         found.append(_left_out(none, mix))
+    if away := [(party, int(entry["mixtures"])) for party, entry in book.of_kind("withheld")]:
+        found.append(_withheld(away))
     return tuple(found)
 
 
@@ -98,13 +100,25 @@ def _drawn_oddly(odd: list[str], mix: Mix) -> Finding:
     )
 
 
-def _outnumber(many: int) -> Finding:
+def _alone(counts: list[int | None]) -> Finding:
+    """Say of how many clients single records are determined; None: it was not computed."""
+    some = [count for count in counts if count]
+    said = []
+    if some:
+        said.append(
+            f"At {words.plural(len(some), 'client')} at least {words.plural(sum(some), 'record')} "
+            "in all follow from the mixtures of one round alone, once it is known who is in which "
+            "group: that the groups stay secret is all that protects them."
+        )
+    if unknown := counts.count(None):
+        said.append(
+            f"At {words.plural(unknown, 'client')} it was not computed whether single records "
+            "follow, as there are too many mixtures and records."
+        )
     return made(
-        "MIXTURES_OUTNUMBER",
+        "MIXTURES_ALONE",
         "medium",
-        f"{words.plural(many, 'client')} sent at least as many different mixtures as it has "
-        "records in them. Whoever learns who is in which group could solve for every record: that "
-        "the groups stay secret is all that protects them.",
+        " ".join(said),
         "Use fewer positions (fan-out, hops), a larger floor, or add the guard 'blur'.",
         role="aggregator",
     )
@@ -117,5 +131,20 @@ def _left_out(none: int, mix: Mix) -> Finding:
         f"{words.plural(none, 'client')} sent no mixture in the whole run: no group of its records "
         f"holds {mix.floor} distinct ones at every position. Its messages were empty.",
         "Nothing needs to be done. If too much is missing, agree on a smaller floor.",
+        role="aggregator",
+    )
+
+
+def _withheld(away: list[tuple[str, int]]) -> Finding:
+    clients = len({party for party, _ in away})
+    return made(
+        "MIXTURES_WITHHELD",
+        "info",
+        f"{words.plural(sum(count for _, count in away), 'mixture')} of "
+        f"{words.plural(clients, 'client')} stayed away in {words.plural(len(away), 'release')}: "
+        "records that differed when the groups were drawn were the same by then. The aggregator "
+        "saw how many came instead, to within a bucket.",
+        "Nothing needs to be done. If too much is missing, take wider embeddings or a smaller "
+        "learning rate, so that the model does not send many records to one point.",
         role="aggregator",
     )

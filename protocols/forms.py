@@ -117,6 +117,8 @@ class Form(Generic[S]):
             Forms that do not say so are not admitted where training must be private.
         top: how many others at most, ties aside, it weighs in one client's combination after its
             first round; None: any number.
+        unmixed: its answers fill the fields of MIXED messages themselves, with single records:
+            only a chain in clear lets them out.
     """
 
     name: str
@@ -124,6 +126,7 @@ class Form(Generic[S]):
     exchanges: tuple[Exchange, ...]
     by_gradients: bool = False
     top: int | None = None
+    unmixed: bool = False
 
     @classmethod
     def of(

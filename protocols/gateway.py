@@ -250,7 +250,7 @@ class Gateway:
     ) -> tuple[bytes, bool] | None:
         """Return a client's mixtures (O22) and whether a record was clipped; None: none are said.
 
-        The ledger says that groups were drawn, and not which.
+        The ledger says that groups were drawn or mixtures withheld, and not which.
         """
         if item.disclosure is not Disclosure.MIXED:
             return None
@@ -259,12 +259,12 @@ class Gateway:
         labels = (papers.me.party.name, f"{where.exchange}", item.id)
         seed = derive(self._rounding, "mixing", *labels)
         body, clipped, told = self._mixer.mixed(message, layout, seed)
+        for kind, facts in told.items():
+            place = {"exchange": where.exchange, "item": item.id, "round": where.round}
+            self._ledger.record(kind, {**place, **facts})
         if papers.relays(item):
             reader, info = papers.roster.one(Role.AGGREGATOR), mixture_info(papers, item.id, where)
             body = into_boxes(body, layout, reader.seal, info)
-        if told is not None and layout.mix is not None:
-            place = {"exchange": where.exchange, "floor": layout.mix.floor, "round": where.round}
-            self._ledger.record("mix", {**place, **told, "item": item.id})
         return body, clipped
 
     def _masked(

@@ -34,6 +34,7 @@ KINDS = (
     "budget",
     "training",
     "mix",
+    "withheld",
     "survivors",
     "open",
     "weights",

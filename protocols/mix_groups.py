@@ -8,6 +8,9 @@ crowd, and a hub is not half of a mixture.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -68,37 +71,68 @@ def draw(records: Numbers, size: int, most: int, mix: Mix | None, stream: Stream
     return None
 
 
+def standing(records: Numbers, drawn: Numbers, groups: Numbers, mix: Mix) -> Numbers:
+    """Return the groups whose mixtures may leave by now, numbered anew; -1: withheld.
+
+    A model may send records to one point that differed when the groups were drawn. A mixture stays
+    away while its positions do not hold just as many records as then: it would rest on too few of
+    them, or the difference to another round's would tell those few that became the same. Neither
+    may two mixtures differ by too few records by now. As many leave as tell a bucket.
+
+    Args:
+        records: (members, P), numbers of records as they are by now.
+        drawn: (members, P), those that the groups were drawn with.
+        groups: (members,), as drawn.
+        mix: what must hold.
+    """
+    if np.array_equal(records, drawn):
+        return groups
+    there, changed = _there(records, groups), _changed(records, drawn, groups)
+    kept: list[int] = []
+    for group in np.flatnonzero(~changed).tolist():
+        if not _near(there, group, [*kept, group], mix):
+            kept.append(group)
+    del kept[whole(len(kept), mix.bucket) :]
+    number = np.full(changed.size, -1, dtype=np.int64)
+    number[kept] = np.arange(len(kept))
+    return number[groups]
+
+
+def _changed(records: Numbers, drawn: Numbers, groups: Numbers) -> NDArray[np.bool_]:
+    """Tell of each group whether records at one of its positions became one, or no longer are."""
+    _, both = np.unique(drawn * (int(records.max()) + 1) + records, return_inverse=True)
+    shape = int(groups.max()) + 1, records.shape[1]
+    before, now, joint = (
+        np.bincount(incidence(numbers, groups)[0], minlength=shape[0] * shape[1]).reshape(shape)
+        for numbers in (drawn, records, both.reshape(records.shape))
+    )
+    changed: NDArray[np.bool_] = ((before != joint) | (now != joint)).any(axis=1)
+    return changed
+
+
 def _hold(records: Numbers, groups: Numbers, mix: Mix) -> bool:
     """Tell whether all mixtures hold enough records, and no two differ by too few."""
-    each = (records[groups == group] for group in range(int(groups.max()) + 1))
-    return all(_stands(members, mix) for members in each) and _apart(records, groups, mix)
+    there, count = _there(records, groups), int(groups.max()) + 1
+    if min(cells.sum(axis=1).min() for cells in there) < mix.floor:
+        return False
+    return not any(_near(there, group, range(group, count), mix) for group in range(count))
 
 
-def _stands(records: Numbers, mix: Mix) -> bool:
-    """Tell whether a group of these members has enough records at, and between, its positions."""
-    named, local = np.unique(records, return_inverse=True)
-    positions = records.shape[1]
-    there = np.zeros((positions, named.size), dtype=np.float32)
-    there[np.broadcast_to(np.arange(positions), records.shape), local.reshape(records.shape)] = 1
-    shared = there @ there.T
-    own = shared.diagonal()
-    differ = own[:, None] + own - 2 * shared
-    return bool(own.min() >= mix.floor and not np.any((differ > 0) & (differ < mix.apart)))
-
-
-def _apart(records: Numbers, groups: Numbers, mix: Mix) -> bool:
-    """Tell whether mixtures of two groups never differ by too few records."""
+def _there(records: Numbers, groups: Numbers) -> list[Any]:
+    """Return by group which record stands at which of its positions, sparse (P, records)."""
     from scipy.sparse import csr_array
 
     cell, record = incidence(records, groups)
     positions, count = records.shape[1], int(groups.max()) + 1
     shape = (count * positions, int(records.max()) + 1)
     there = csr_array((np.ones(cell.size, dtype=np.float32), (cell, record)), shape=shape)
-    sizes = np.bincount(cell, minlength=shape[0])
-    for group in range(count - 1):  # a block of rows at a time: the whole may be large
-        own, others = group * positions, (group + 1) * positions
-        shared = (there[own:others] @ there[others:].T).toarray()
-        differ = sizes[own:others, None] + sizes[others:] - 2 * shared
-        if np.any((differ > 0) & (differ < mix.apart)):
-            return False
-    return True
+    return [there[group * positions : (group + 1) * positions] for group in range(count)]
+
+
+def _near(there: Sequence[Any], group: int, others: Sequence[int], mix: Mix) -> bool:
+    """Tell whether a mixture of a group differs by too few records from one of others'."""
+    from scipy.sparse import vstack
+
+    own, rest = there[group], vstack([there[other] for other in others], format="csr")
+    differ = own.sum(axis=1)[:, None] + rest.sum(axis=1) - 2 * (own @ rest.T).toarray()
+    return bool(np.any((differ > 0) & (differ < mix.apart)))

@@ -52,10 +52,13 @@ class Blur(Strict):
     """Add discrete Gaussian noise to every entry of every mixture, labels included (O14, O22).
 
     No epsilon is claimed: a record may stand at many positions of many mixtures, in every round.
+    Features get fresh noise in every release: over R rounds in which the table hardly moves it
+    averages out, down to z / sqrt(R). Labels do not change; their noise is drawn once in a run.
 
     Attributes:
-        multiplier: z; the noise of one entry is z times what one record adds to a mixture, at most:
-            the clip norm (for labels: 1) over the floor.
+        multiplier: z; the noise of one entry is z times one record's own term in a mixture, at
+            most: the clip norm (for labels: 1) over the floor. Whether a record is in a mean at all
+            moves it by up to twice that, as the others' weights change with it.
     """
 
     takes: ClassVar[tuple[Stage, ...]] = (Stage.MIXED,)

@@ -163,28 +163,32 @@ class MixLayout:
         """Size of every body."""
         return COUNT.size + self.most * sum(self.parts)
 
-    def encode(self, found: Mapping[str, NDArray[Any]], noise: Stream, rounding: Stream) -> bytes:
+    def encode(
+        self,
+        found: Mapping[str, NDArray[Any]],
+        noise: Stream,
+        rounding: Stream,
+        labels: NDArray[Any] | None = None,
+    ) -> bytes:
         """Return the body of these mixtures.
 
         Args:
             found: by field, (mixtures, ...), each mixture within the grid.
             noise: what is added comes from here, if the chain says so.
             rounding: decides the rounding.
+            labels: (mixtures, classes), what `labels` returned; None: drawn now.
 
         Raises:
             UnfitMessage: a value does not fit the wire.
         """
         count, parts = 0, []
         for column in self.columns:
-            given = np.asarray(found[column.field.name], dtype=np.float64)
+            given = np.asarray(found[column.field.name])
             count = len(given)
-            values: NDArray[Any] = given.ravel()
-            if column.grid is not None:
-                bound = column.grid.bound
-                values = column.grid.quantise(np.clip(values, -bound, bound), rounding)
-            if self.blur is not None and self.mix is not None:
-                sampler = _sampler(self.blur.steps(self.mix))
-                values = values + sampler.sample(noise, values.size)
+            if labels is not None and column.field.label:
+                values: NDArray[Any] = labels.ravel()
+            else:
+                values = self._levels(column, given, noise, rounding)
             padded = np.zeros(column.entries, dtype=self._wire(column))
             with np.errstate(over="ignore"):  # Inf is refused below
                 padded[: values.size] = values
@@ -192,6 +196,27 @@ class MixLayout:
                 raise UnfitMessage(f"{self.kind.__name__} holds values too large to be sent.")
             parts.append(padded.tobytes())
         return COUNT.pack(count) + b"".join(parts)
+
+    def labels(self, found: Mapping[str, NDArray[Any]], chance: Stream) -> NDArray[Any] | None:
+        """Return mixtures' labels as they leave, (mixtures, classes); None if none are said."""
+        for column in self.columns:
+            if column.field.label:
+                given = np.asarray(found[column.field.name])
+                return self._levels(column, given, chance, chance).reshape(given.shape)
+        return None
+
+    def _levels(
+        self, column: Column, given: NDArray[Any], noise: Stream, rounding: Stream
+    ) -> NDArray[Any]:
+        """Return a field's entries as they leave: levels with their noise, or the values."""
+        values: NDArray[Any] = np.asarray(given, dtype=np.float64).ravel()
+        if column.grid is not None:
+            bound = column.grid.bound
+            values = column.grid.quantise(np.clip(values, -bound, bound), rounding)
+        if self.blur is not None and self.mix is not None:
+            sampler = _sampler(self.blur.steps(self.mix))
+            values = values + sampler.sample(noise, values.size)
+        return values
 
     def decode(self, data: bytes) -> Message:
         """Return the mixtures of a body, without its padding.

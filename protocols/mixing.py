@@ -14,10 +14,12 @@ from crypto.samplers import Stream, entropy
 from protocols.codec import as_array
 from protocols.errors import UnfitMessage
 from protocols.messages import Message, Unmixed, unmixed_of
-from protocols.mix_groups import Numbers, draw, incidence
+from protocols.mix_alone import alone
+from protocols.mix_groups import Numbers, draw, incidence, standing
 from protocols.mix_layout import MixLayout, Reals
 
-Facts = dict[str, int]
+Facts = dict[str, dict[str, int]]
+"""What the client's ledger is to say, by kind of entry."""
 
 
 @dataclass(frozen=True)
@@ -50,26 +52,34 @@ class Mixer:
     """Mixes one client's records in one run, always in the same groups.
 
     Who is in which group is drawn at the first release and kept with the session's state; it is
-    said to nobody. A client whose records are too few for the floor sends no mixture in the whole
-    run: its bodies hold zeros, and its ledger says so.
+    said to nobody. So are labels' rounding and noise: labels never change, so those drawn anew in
+    each round would average out. A client whose records are too few for the floor sends no mixture
+    in the whole run: its bodies hold zeros, and its ledger says so. So it does of a mixture whose
+    records became the same: that one stays away until they differ again, see
+    `protocols.mix_groups.standing`.
+
+    The receiver sees how many mixtures came, to within a bucket, and so that a model does not tell
+    some records of this client apart.
     """
 
     def __init__(self) -> None:
         self._members = ""  # digest of who stood where in the first release
         self._groups: Numbers | None = None  # of each member; None: nothing may leave
+        self._labels: NDArray[Any] | None = None  # of each group, as they leave
+        self._drawn: Numbers | None = None  # of each row then, the first that was the same
+        self._left: Numbers | None = None  # of each member, in the latest release
 
     @property
     def groups(self) -> Numbers | None:
-        """The group of each member, (members,); None before they were drawn, or if nothing leaves.
+        """The group of each member in the latest release, (members,); -1: it was withheld.
 
-        A secret of the client: it goes into its own state and captures, and nowhere else.
+        None before groups were drawn, or if nothing leaves. A secret of the client: it goes into
+        its own state and captures, and nowhere else.
         """
-        return self._groups
+        return self._left
 
-    def mixed(
-        self, message: Message, layout: MixLayout, seed: bytes
-    ) -> tuple[bytes, bool, Facts | None]:
-        """Return a body of mixtures, whether a record was clipped, and facts if groups were drawn.
+    def mixed(self, message: Message, layout: MixLayout, seed: bytes) -> tuple[bytes, bool, Facts]:
+        """Return a body of mixtures, whether a record was clipped, and what the ledger is to say.
 
         Args:
             message: records, by `MixedMessage.unmixed`.
@@ -78,31 +88,42 @@ class Mixer:
                 Unsafe chain.
 
         Raises:
-            UnfitMessage: the records are not what the message declares, are not those of earlier
-                rounds, or became the same by now.
+            UnfitMessage: the records are not what the message declares, or are not those of earlier
+                rounds.
         """
         noise = Stream(entropy(32))
         rounding = Stream(entropy(32) if layout.blur is not None else seed)
         records = unmixed_of(message)
         if records is None:
-            return layout.encode(layout.ready(message), noise, rounding), False, None
+            return layout.encode(layout.ready(message), noise, rounding), False, {}
         kept = _checked(records, layout)
-        same, first = _identities(kept.rows, layout)
-        placed = same[kept.index]
-        groups, told = self._held(kept.digest, placed, layout, rounding)
-        if groups is None:
-            found: Mapping[str, NDArray[Any]] = layout.nothing()
-        else:
-            found = _means(kept, placed, kept.rows[first], groups, layout)
-        return layout.encode(found, noise, rounding), kept.clipped, told
+        same = _identities(kept.rows, layout)
+        told = self._held(kept, same, layout, rounding)
+        self._left, withheld = self._leaving(kept, same, layout)
+        if withheld:
+            told["withheld"] = {"mixtures": withheld}
+        if self._left is None or self._left.max() < 0:
+            return layout.encode(layout.nothing(), noise, rounding), kept.clipped, told
+        found = _means(kept, same, self._left, layout)
+        labels = self._said(found, self._left, layout)
+        return layout.encode(found, noise, rounding, labels), kept.clipped, told
 
-    def _held(
-        self, members: str, records: Numbers, layout: MixLayout, seeded: Stream
-    ) -> tuple[Numbers | None, Facts | None]:
-        """Return the groups of the run, drawn if this is its first release."""
-        mix = layout.mix
+    def _said(
+        self, found: Mapping[str, NDArray[Any]], left: Numbers, layout: MixLayout
+    ) -> NDArray[Any] | None:
+        """Return labels of the mixtures that leave, as in the first release, when all do."""
+        if self._labels is None and layout.mix is not None:
+            self._labels = layout.labels(found, Stream(entropy(32)))
+        if self._labels is None or self._groups is None:
+            return None
+        _, first = np.unique(left[left >= 0], return_index=True)
+        return self._labels[self._groups[left >= 0][first]]
+
+    def _held(self, kept: _Records, same: Numbers, layout: MixLayout, seeded: Stream) -> Facts:
+        """Draw the groups of the run, if this is its first release; return facts if so."""
+        mix, members = layout.mix, kept.digest
         if members == self._members:
-            return self._groups, None
+            return {}
         if self._members and mix is not None:
             raise UnfitMessage(
                 f"{layout.kind.__name__} has other members, positions or labels than before.",
@@ -110,16 +131,26 @@ class Mixer:
                 fix="keep members and labels for the whole run and change only the table; "
                 "nothing was sent",
             )
-        stream = Stream(entropy(32)) if mix is not None else seeded
-        groups = draw(records, layout.size, layout.most, mix, stream)
-        self._members, self._groups = members, groups
+        stream, placed = Stream(entropy(32)) if mix is not None else seeded, same[kept.index]
+        groups = draw(placed, layout.size, layout.most, mix, stream)
+        self._members, self._groups, self._drawn = members, groups, same
         if mix is None:
-            return groups, None
+            return {}
         if groups is None:
-            return None, {"mixtures": 0, "outnumber": 0}
-        cell, record = incidence(records, groups)
-        more = _distinct(cell, record, stream) >= np.unique(record).size
-        return groups, {"mixtures": int(groups.max()) + 1, "outnumber": int(more)}
+            return {"mix": {"floor": mix.floor, "mixtures": 0, "alone": 0}}
+        facts = {"floor": mix.floor, "mixtures": int(groups.max()) + 1}
+        found = alone(placed, groups, stream)
+        return {"mix": facts if found is None else {**facts, "alone": found}}
+
+    def _leaving(
+        self, kept: _Records, same: Numbers, layout: MixLayout
+    ) -> tuple[Numbers | None, int]:
+        """Return the group of each member that may leave by now, and how many are withheld."""
+        groups, drawn = self._groups, self._drawn
+        if groups is None or drawn is None or layout.mix is None:
+            return groups, 0
+        left = standing(same[kept.index], drawn[kept.index], groups, layout.mix)
+        return left, int(groups.max() - left.max())
 
 
 def remixed(message: Message, layout: MixLayout, groups: Numbers) -> Mapping[str, NDArray[Any]]:
@@ -128,7 +159,7 @@ def remixed(message: Message, layout: MixLayout, groups: Numbers) -> Mapping[str
     Args:
         message: the answer, computed again.
         layout: of the message under the policy.
-        groups: of each member, as captured.
+        groups: of each member, as captured; -1: its mixture was withheld.
 
     Raises:
         UnfitMessage: these are no records, or not as many members as were in groups.
@@ -138,67 +169,61 @@ def remixed(message: Message, layout: MixLayout, groups: Numbers) -> Mapping[str
         return layout.ready(message)
     kept = _checked(records, layout)
     _require(groups.shape == (len(kept.index),), "Other members were in groups than are here.")
-    same, first = _identities(kept.rows, layout)
-    return _means(kept, same[kept.index], kept.rows[first], groups, layout)
+    if groups.max(initial=-1) < 0:
+        return layout.nothing()
+    return _means(kept, _identities(kept.rows, layout), groups, layout)
 
 
 def _means(
-    kept: _Records, records: Numbers, rows: Reals, groups: Numbers, layout: MixLayout
+    kept: _Records, same: Numbers, groups: Numbers, layout: MixLayout
 ) -> Mapping[str, NDArray[Any]]:
     """Return by field the mean over each cell's records, and over each group's labels.
 
     Args:
         kept: the client's records.
-        records: (members, P), numbers of rows.
-        rows: (K, D), distinct records.
-        groups: (members,).
+        same: (N,), of each row the first that is the same record.
+        groups: (members,), of each member; -1: it stays away.
         layout: of the message.
     """
     from scipy.sparse import csr_array
 
-    count, positions = int(groups.max()) + 1, layout.positions
-    cell, record = incidence(records, groups)
+    count, positions, there = int(groups.max()) + 1, layout.positions, groups >= 0
+    groups = groups[there]
+    cell, record = incidence(same[kept.index[there]], groups)
     sizes = np.bincount(cell, minlength=count * positions)
     if layout.mix is not None and sizes.min() < layout.mix.floor:
         raise UnfitMessage(
-            f"{layout.kind.__name__}: records that differed before are the same by now, and a "
-            "mixture holds fewer of them than the policy's floor.",
-            why="the model sends many records to one point",
-            fix="check the learning rate; nothing was sent",
+            f"{layout.kind.__name__}: a mixture holds fewer records than the policy's floor.",
+            why="it ought to have been withheld: the mixing is broken",
+            fix="report it; nothing was sent",
         )
     starts = np.concatenate([[0], np.cumsum(sizes)])
-    shape = (count * positions, len(rows))
-    means = csr_array((1.0 / sizes[cell], record, starts), shape=shape) @ rows
+    shape = (count * positions, len(kept.rows))
+    means = csr_array((1.0 / sizes[cell], record, starts), shape=shape) @ kept.rows
     found: dict[str, NDArray[Any]] = {}
     for column in layout.columns:
         inner = (count, *column.shape[1:])
         if not column.field.label:
             found[column.field.name] = means.reshape(inner)
         elif kept.label is not None:
-            places = groups * layout.classes + kept.label
+            places = groups * layout.classes + kept.label[there]
             tally = np.bincount(places, minlength=count * layout.classes).reshape(inner)
             found[column.field.name] = tally / np.bincount(groups, minlength=count)[:, None]
     return found
 
 
-def _distinct(cell: Numbers, record: Numbers, stream: Stream) -> int:
-    """Return how many different sets of records the cells are."""
-    words = stream.words(int(record.max()) + 1)
-    edges = np.flatnonzero(np.concatenate([[True], cell[1:] != cell[:-1]]))
-    return int(np.unique(np.add.reduceat(words[record], edges)).size)
-
-
-def _identities(rows: Reals, layout: MixLayout) -> tuple[Numbers, Numbers]:
-    """Return (N,) numbers of records, and the first row of each number.
+def _identities(rows: Reals, layout: MixLayout) -> Numbers:
+    """Return of each row, (N,), the first that is the same record.
 
     Rows that are one point of the grid are one record, whatever the index calls them.
     """
     if layout.features_grid is None or not len(rows):
-        return np.arange(len(rows)), np.arange(len(rows))
+        return np.arange(len(rows))
     levels = np.rint(rows / layout.features_grid.step).astype(np.int32)
     points = np.ascontiguousarray(levels).view(np.dtype((np.void, levels.shape[1] * 4)))
     _, first, same = np.unique(points.ravel(), return_index=True, return_inverse=True)
-    return same.astype(np.int64), first.astype(np.int64)
+    found: Numbers = first[same.ravel()].astype(np.int64)
+    return found
 
 
 def _checked(records: Unmixed, layout: MixLayout) -> _Records:

@@ -196,6 +196,12 @@ class PrivacyPolicy(Strict):
                 return objection
             if kind.disclosure is Disclosure.MIXED:
                 mixed_fields(kind)  # raises for a message that cannot be mixed
+                if form.unmixed and find(chain, "mix"):
+                    return (
+                        f"message {kind.__name__} would hold single records (mixup: false), which "
+                        "no rule that mixes lets out; have them mixed, or take unsafe_plaintext "
+                        "for a baseline on data that may be seen"
+                    )
             noised = find(chain, "noise")
             if noised and any(field.wire == "u8" for field in kind.fields):
                 return f"message {kind.__name__} holds exact counts, which its noise cannot cover"

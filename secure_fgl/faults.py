@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from protocols.envelope import Envelope, Header
+from protocols.ledger import read_lines
 from protocols.sessions.base import Parcel
 from secure_fgl.errors import UsageError
 from secure_fgl.transports import Transport
@@ -23,26 +24,38 @@ class Drop:
     Attributes:
         client: its name.
         round: when; it is back in the next one.
-        moment: ``""`` before it gets the Ask, ``after_upload`` once its upload is through,
-            ``before_shares`` once the survivor list has reached it. In both it answers every Ask of
-            the round and no longer helps to open a sum.
+        moment: ``""`` before it gets the first Ask, ``after_upload`` once its first upload of the
+            round is through, ``before_shares`` once it voted for a survivor list. From then on
+            nothing of the round reaches it or comes from it: no later Ask, no acknowledgement.
     """
 
     client: str
     round: int
     moment: str
 
-    def loses(self, header: Header, sender: str, recipient: str) -> bool:
-        """Tell whether an envelope from `sender` to `recipient` is lost."""
-        if self.client not in (sender, recipient) or header.round != self.round:
+    def loses(self, header: Header, recipient: str, last: int | None) -> bool:
+        """Tell whether an envelope is lost.
+
+        Args:
+            header: of the envelope.
+            recipient: to whom it goes.
+            last: the exchange in which the client vanished; None if it has not yet.
+        """
+        if self.client not in (header.sender, recipient) or header.round != self.round:
             return False
         if header.item.startswith(("key.", "pair.")):
             return False  # an epoch's keys come before the round
-        if self.moment == BEFORE_UPLOAD:
+        if self.moment == BEFORE_UPLOAD or (last is not None and header.exchange > last):
             return True
         if self.moment == AFTER_UPLOAD:
             return not header.item.endswith((".down", ".ack")) and ".up." not in header.item
         return header.item.endswith(".shares")
+
+    def ends(self, sender: str, round: int, item: str) -> bool:
+        """Tell whether the client vanishes in the exchange in which this got through."""
+        if (sender, round) != (self.client, self.round):
+            return False
+        return ".up." in item if self.moment == AFTER_UPLOAD else item.endswith(".vote")
 
 
 def drops(text: str, clients: Sequence[str], rounds: int) -> tuple[Drop, ...]:
@@ -71,10 +84,16 @@ class FaultyTransport:
     Args:
         transport: carries the rest.
         planned: who vanishes when.
+        past: the aggregator's ledger so far: what got through before a kill.
     """
 
-    def __init__(self, transport: Transport, planned: Sequence[Drop]) -> None:
+    def __init__(self, transport: Transport, planned: Sequence[Drop], past: bytes = b"") -> None:
         self._transport, self._planned = transport, tuple(planned)
+        self._last: dict[Drop, int] = {}  # the exchange in which each vanished
+        for entry, _ in read_lines(past):
+            if entry["kind"] == "receipt":
+                told = entry["sender"], entry["round"], entry["item"], entry["exchange"]
+                self._through(*told)
 
     def exchange(self, parcels: Sequence[Parcel]) -> list[Parcel]:
         """Deliver what is not lost; return the answers that are not lost."""
@@ -83,4 +102,12 @@ class FaultyTransport:
 
     def _lost(self, parcel: Parcel) -> bool:
         header = Envelope.decode(parcel.data).header
-        return any(d.loses(header, header.sender, parcel.to) for d in self._planned)
+        lost = any(d.loses(header, parcel.to, self._last.get(d)) for d in self._planned)
+        if not lost:
+            self._through(header.sender, header.round, header.item, header.exchange)
+        return lost
+
+    def _through(self, sender: str, round: int, item: str, exchange: int) -> None:
+        for drop in self._planned:
+            if drop.ends(sender, round, item):
+                self._last.setdefault(drop, exchange)

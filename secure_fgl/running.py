@@ -147,7 +147,8 @@ class Preparation:
             held.callback(safes.release)
         transport: Transport = connect(parties.others)
         if planned := drops(self.config.faults.drop, self.plan.clients, self.plan.rounds):
-            transport = FaultyTransport(transport, planned)
+            past = folder.bytes(f"ledger/{parties.aggregator.name}.jsonl") if resume else b""
+            transport = FaultyTransport(transport, planned, past)
         with deferred_interrupts() as stopped:
             try:
                 driver = Driver(parties, transport, meter, stopped)

@@ -167,7 +167,9 @@ class AskingSession(RelayingSession):
         if self._fixed[0] == round and self._fixed[1] & self._gone(round):
             raise RoundLost(
                 "A client vanished between two sums of one round, whose survivors are fixed (O5). "
-                "The round is skipped."
+                "The round is skipped.",
+                why="the difference of two totals would be little more than that client's vector",
+                fix="nothing more of it is opened; the next round goes on with who is there",
             )
 
     def name_of(self, ask: Ask) -> str:

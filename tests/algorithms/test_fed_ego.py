@@ -24,7 +24,7 @@ from algorithms.evaluation import evaluated, released
 from algorithms.fed_ego import Server, fed_ego
 from algorithms.site import Site
 from algorithms.tasks.ego import EgoTask
-from protocols.errors import Refused
+from protocols.errors import NotAdmitted, Refused
 from protocols.messages import unmixed_of
 from protocols.mix_guards import Mix
 from protocols.policy import PrivacyPolicy
@@ -85,6 +85,11 @@ def told(model: EgoTask, shares: Any, step: int = 1) -> Start:
     """Return what a later round begins with: layers that are all 7."""
     phi = np.full(model.size - model.reduction, 7, np.float32)
     return Start(step=step, seed=3, phi=phi, shares=np.asarray(shares))
+
+
+def at(start: Start, step: int) -> Start:
+    """Return what is given at another step, all else alike."""
+    return Start(step=step, seed=start.seed, phi=start.phi, shares=start.shares)
 
 
 def step_of(phi: Any, step: int, number: int) -> Step:
@@ -412,6 +417,7 @@ def leaked(policy: Any) -> int:
     wire = b"".join(data for _, data in played.tap.sent)
     secrets = [site.memory[name] for site in sites for name in ("trained", "theta")]
     secrets = [secret[: model.reduction] for secret in secrets]
+    secrets.append(trained(sites).sum(axis=0)[: model.reduction].astype(np.float32))
     secrets += [model.reduce(site.memory["trained"], site) for site in sites]
     return found([spelt for secret in secrets for spelt in spellings(secret)], wire)
 
@@ -499,8 +505,14 @@ def test_without_mixup_one_ego_graph_of_each_group_is_said_and_only_unsafe_polic
     heads = [group[0] for group in client(model).groups(sites[0])]
     np.testing.assert_array_equal(message.features, table[egos.places[heads]])
     np.testing.assert_array_equal(message.label.argmax(axis=1), egos.label[heads])
+    for made in (algorithm, evaluated(algorithm, model, at="trained")):
+        with pytest.raises(NotAdmitted) as error:  # when the plan is made, before anything trains
+            plan_of(made, PrivacyPolicy.preset("pilot"), CLIENTS, 1, records=64)
+        assert "mixup: false" in error.value.why and "take unsafe_plaintext" in error.value.why
+    # The gateway is the second line: it refuses what a form does not own up to.
+    bold = replace(algorithm, forms=tuple(replace(f, unmixed=False) for f in algorithm.forms))
     with pytest.raises(Refused):
-        rounds(1, sites_of("node"), algorithm, small())
+        rounds(1, sites_of("node"), bold, small())
 
 
 # --- around ---------------------------------------------------------------------------------------
@@ -529,6 +541,22 @@ def test_clients_start_alike_and_are_scored_before_training_as_they_will_train()
     np.testing.assert_array_equal(
         algorithm.predict(sites[0], None), model.predict(sites[0].memory["trained"], sites[0])
     )
+
+
+@pytest.mark.parametrize("form", ["mixup", "no_ego_upload"])
+def test_o11_a_client_does_not_go_back_to_the_weights_that_all_know(form: str) -> None:
+    """Step 0 makes it forget Theta: it is obeyed again only while nothing later was answered."""
+    algorithm, (site, *_) = ego(), sites_of("node")
+    answer = exchange(algorithm, form, "train_and_mix" if form == "mixup" else "train")
+    start = begun(algorithm).start
+    for step in (0, 0, 1, 1, 3):  # a lost round is asked for again
+        answer(site, at(start, step))
+    before = site.memory["trained"]
+    for step in (0, 2):
+        with pytest.raises(ValueError, match="goes back"):
+            answer(site, at(start, step))
+    assert site.memory["trained"] is before
+    answer(site, at(start, 3))
 
 
 def test_a_client_without_training_nodes_has_nothing_to_say_and_takes_the_aggregator_s() -> None:

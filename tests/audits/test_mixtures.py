@@ -36,9 +36,27 @@ def policy(*more: Any, floor: int = 8, preset: str = "masks") -> PrivacyPolicy:
     return chosen.model_copy(update={"rules": {**chosen.rules, Disclosure.MIXED: chain}})
 
 
-def run(chosen: PrivacyPolicy | str) -> Toy:
+class Fading:
+    """A table of which nothing is left from the second round on, when the toy scales it again."""
+
+    def __init__(self, table: Any) -> None:
+        self._table, self._rounds = table, 0
+
+    def __mul__(self, by: float) -> Any:
+        self._rounds += 1
+        return self._table * (by if self._rounds == 1 else 0.0)
+
+
+def fading(name: str) -> Any:
+    """Return a site whose records are one point from the second round on."""
+    found = site(name)
+    found.data.table = Fading(found.data.table)
+    return found
+
+
+def run(chosen: PrivacyPolicy | str, sites: Any = site) -> Toy:
     toy = mixed(group=1, places=3, f=4, c=2, mixtures=24)
-    return run_toy(chosen, rounds=2, clients=FIVE, site=site, algorithm=toy)
+    return run_toy(chosen, rounds=2, clients=FIVE, site=sites, algorithm=toy)
 
 
 @pytest.fixture(scope="module")
@@ -102,10 +120,22 @@ def test_o15_groups_that_were_not_drawn_exactly_once_are_found(honest: Toy, chan
     assert found.severity == "critical" and "client-2" in found.message
 
 
-def test_where_mixtures_outnumber_records_the_report_says_so(honest: Toy) -> None:
-    change = edit_last("mix", outnumber=1)
+def test_where_single_records_follow_the_report_says_of_how_many(honest: Toy) -> None:
+    change = edit_last("mix", alone=16)
     found = rules(forge(honest, honest.view(reports=False), "client-4", change))
-    assert "1 client sent" in found["MIXTURES_OUTNUMBER"].message
+    said = found["MIXTURES_ALONE"].message
+    assert "At 1 client at least 16 records" in said and "not computed" not in said
+    assert found["MIXTURES_ALONE"].severity == "medium"
+
+
+def not_computed(entries: list[Any]) -> list[Any]:
+    return [{k: v for k, v in e.items() if k != "alone"} for e in entries]
+
+
+def test_where_it_was_not_computed_the_report_says_so(honest: Toy) -> None:
+    view = forge(honest, honest.view(reports=False), "client-4", not_computed)
+    said = rules(view)["MIXTURES_ALONE"].message
+    assert said.startswith("At 1 client it was not computed")
 
 
 def test_the_report_says_who_was_left_out(honest: Toy) -> None:
@@ -113,6 +143,16 @@ def test_the_report_says_who_was_left_out(honest: Toy) -> None:
     found = rules(forge(honest, honest.view(reports=False), "client-4", change))
     assert "1 client sent no mixture" in found["MIXTURES_NONE"].message
     assert found["MIXTURES_NONE"].severity == "info"
+
+
+def test_the_report_says_how_many_mixtures_stayed_away(honest: Toy) -> None:
+    toy = run(policy(), fading)
+    assert verify(toy.view()).ok
+    found = rules(toy.view())
+    assert set(found) == {"MIXTURES", "MIXTURES_WITHHELD"}
+    away = found["MIXTURES_WITHHELD"]
+    assert "15 mixtures of 5 clients stayed away in 5 releases" in away.message
+    assert away.severity == "info" and "MIXTURES_WITHHELD" not in rules(honest.view())
 
 
 def test_noise_on_mixtures_claims_no_epsilon() -> None:

@@ -14,6 +14,7 @@ import pytest
 
 from protocols.disclosures import Disclosure
 from protocols.envelope import Envelope
+from protocols.plan import Plan
 from protocols.policy import PRESETS
 from protocols.rounds import Ask, Cohort, Reply
 from secure_fgl.catalogue import algorithm_names
@@ -145,11 +146,25 @@ def test_o5_with_a_client_that_vanished_all_policies_learn_what_its_absence_give
 @pytest.mark.parametrize("moment", ["after_upload", "before_shares"])
 @pytest.mark.parametrize("name", NAMES)
 def test_o5_an_upload_that_has_arrived_counts(name: str, moment: str, recorded: Recorded) -> None:
-    """Its sender may vanish afterwards: the others' shares take its masks off."""
+    """Its sender may vanish afterwards: the others' shares take its masks off.
+
+    Where a round asks once, nothing else changes. Where it asks again, the client misses that.
+    """
     whole = recorded(name, "unsafe_plaintext", repeats=True, rounds=3)
+    twin = recorded(name, "unsafe_plaintext", repeats=True, rounds=3, drop="2@2:after_upload")
+    assert same(twin, whole) is (asks(whole.plan) == 1)
     for policy in POLICIES:
+        if moment == "before_shares" and policy == "unsafe_plaintext":
+            continue  # it has no shares
         dropped = recorded(name, policy, repeats=True, rounds=3, drop=f"2@2:{moment}")
-        assert same(dropped, whole), policy
+        assert same(dropped, twin), policy
+        assert dropped.result["lost_rounds"] == twin.result["lost_rounds"]
+
+
+def asks(plan: Plan) -> int:
+    """Return how often a round asks."""
+    own = (i for i in plan.items if i.id.endswith(".down") and not i.id.startswith("pair."))
+    return sum(item.times // plan.rounds for item in own if not item.id.startswith("heads."))
 
 
 @pytest.mark.parametrize("policy", POLICIES)

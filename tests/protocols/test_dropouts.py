@@ -191,8 +191,9 @@ def test_o5_who_vanishes_between_two_sums_of_a_round_ends_it(policy: str) -> Non
     assert is_sum_of(world, world.round(1).total(Update), world.names)
     vanish(world, {world.names[0]: 0})
     before = openings_of(world)
-    with pytest.raises(RoundLost, match="between two sums"):
+    with pytest.raises(RoundLost, match="between two sums") as lost:
         world.round(1)
+    assert "that client's vector" in (lost.value.why or "")
     assert openings_of(world) == before  # the difference of both would be one client's vector
     world.lost = lambda *_: False
     assert is_sum_of(world, world.round(2).total(Update), world.names)

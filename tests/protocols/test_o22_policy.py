@@ -134,6 +134,19 @@ def test_private_training_refuses_mixtures_of_records():
     assert "mixed from records" in error.value.why
 
 
+def test_o22_a_form_of_single_records_is_refused_when_the_plan_is_made():
+    """Not when it first speaks; and only a chain that mixes is in its way."""
+    form = Form("unmixed", MASH.round, MASH.exchanges, unmixed=True)
+    for preset in ("pilot", "masks"):
+        with pytest.raises(NotAdmitted) as error:
+            mixing_plan(mixing_policy(preset=preset), form)
+        assert "'unmixed': message Mashed would hold single records" in error.value.why
+        assert "take unsafe_plaintext" in error.value.why
+        assert "of the presets" not in error.value.fix
+    assert mixing_plan(PRESETS["unsafe_plaintext"], form).form == "unmixed"
+    assert mixing_plan(mixing_policy(), MASH).form == MASH.name
+
+
 def test_two_mixed_messages_of_one_ask_are_refused():
     class Second(MixedMessage):
         rows: object = real("mixtures", "width", unit="1", meaning="m")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -11,7 +12,7 @@ from protocols.policy import PrivacyPolicy
 from secure_fgl import Federation
 from secure_fgl.config import Config
 from secure_fgl.errors import UsageError
-from secure_fgl.faults import drops
+from secure_fgl.faults import FaultyTransport, drops
 from secure_fgl.runs import Run
 from tests.secure_fgl.cli_tools import CONFIG
 
@@ -42,6 +43,69 @@ def test_a_list_of_drops_is_read() -> None:
 def test_what_is_no_list_of_drops_is_refused(text: str) -> None:
     with pytest.raises(UsageError, match="configuration is not valid"):
         Config.parse({"faults": {"drop": text}})
+
+
+ROUND = (  # of two Asks, as item, exchange, whether the client sends it
+    ("a.down", 5, False),
+    ("a.up.SUM", 5, True),
+    ("a.up.MIXED", 5, True),
+    ("a.survivors", 5, False),
+    ("a.vote", 5, True),
+    ("a.votes", 5, False),
+    ("a.shares", 5, True),
+    ("b.down", 6, False),
+    ("b.ack", 6, True),
+    ("c.down", 7, False),
+    ("c.up.SUM", 7, True),
+)
+
+
+class Told:
+    """A transport that says nothing and counts what reaches it."""
+
+    def __init__(self) -> None:
+        self.items: list[str] = []
+
+    def exchange(self, parcels: Any) -> list[Any]:
+        self.items += [parcel.item for parcel in parcels]
+        return []
+
+
+def through(monkeypatch: pytest.MonkeyPatch, moment: str, past: bytes = b"", start: int = 0) -> Any:
+    """Return what of a round gets through to or from client-2, which vanishes in it."""
+    monkeypatch.setattr("secure_fgl.faults.Envelope.decode", lambda data: data)
+    told = Told()
+    faulty = FaultyTransport(told, drops(f"2@3{moment}", NAMES, 5), past)
+    for round in (3, 4):
+        for item, exchange, sends in ROUND[start:]:
+            sender, to = ("client-2", "aggregator") if sends else ("aggregator", "client-2")
+            header = SimpleNamespace(sender=sender, item=item, exchange=exchange, round=round)
+            data = SimpleNamespace(header=header)
+            faulty.exchange([SimpleNamespace(data=data, to=to, item=item)])  # type: ignore[list-item]
+        if round == 3:
+            found, told.items = told.items, []
+    assert told.items == [item for item, *_ in ROUND[start:]]  # it is back
+    return found
+
+
+def test_who_vanished_after_its_upload_answers_nothing_more(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    whole = [item for item, *_ in ROUND]
+    assert through(monkeypatch, "") == []
+    assert through(monkeypatch, ":after_upload") == whole[:3]
+    assert through(monkeypatch, ":before_shares") == whole[:6]
+
+
+def test_after_a_kill_who_had_vanished_stays_away(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The aggregator's ledger says what had got through."""
+    receipt = {"kind": "receipt", "sender": "client-2", "round": 3, "item": "a.up.SUM"}
+    lines = [({**receipt, "exchange": 5}, b""), ({**receipt, "kind": "release"}, b"")]
+    monkeypatch.setattr("secure_fgl.faults.read_lines", lambda past: lines if past else [])
+    assert through(monkeypatch, ":after_upload", b"past", start=7) == []
+    # Control: who does not know of it lets it answer the next Ask.
+    whole = [item for item, *_ in ROUND]
+    assert through(monkeypatch, ":after_upload", start=7) == whole[7:]
 
 
 def test_a_client_that_does_not_exist_cannot_vanish(tmp_path: Path) -> None:

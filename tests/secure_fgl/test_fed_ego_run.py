@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import pytest
 from algorithms.tasks.ego import EgoTask
 from algorithms.tasks.node import NodeTask
 from benchmarks.fed_ego import rows
+from protocols.errors import NotAdmitted
 from secure_fgl import Federation
 from secure_fgl.config import Config
 from secure_fgl.data import Graph
@@ -43,7 +45,7 @@ def config(**more: Any) -> Config:
         "policy": "masks",
     }
     for key, value in more.items():
-        document[key] = {**document[key], **value} if isinstance(value, dict) else value
+        document[key] = {**document.get(key, {}), **value} if isinstance(value, dict) else value
     return Config.parse(document)
 
 
@@ -91,6 +93,47 @@ def test_a_run_has_both_f1_scores_and_its_evidence_holds(
     if form == "mixup":
         mixed = [e for e in run.view().plan_text.split(b"\n") if b'"MIXED"' in e]
         assert mixed
+
+
+@pytest.mark.parametrize("moment", ["after_upload", "before_shares"])
+def test_o5_who_vanishes_between_two_steps_of_no_ego_upload_loses_the_round(
+    moment: str, tmp_path: Path
+) -> None:
+    """Two steps' gradients differ little: the totals with and without a client tell its own."""
+    more = config(policy="strict", faults={"drop": f"2@1:{moment}"}, algorithm={"rounds": 3})
+    run = Federation(graph(), config=more).run(tmp_path / "run")
+    assert run.result["form"] == "no_ego_upload" and run.result["lost_rounds"] == [1]
+    assert run.verify().ok
+    ledger = (run.path / "ledger" / "aggregator.jsonl").read_text().splitlines()
+    opened = [e for e in map(json.loads, ledger) if e["kind"] == "open"]
+    sums: dict[int, list[int]] = {}
+    for entry in opened:
+        if "disclosure" not in entry:  # a sum, and no row
+            sums.setdefault(entry["round"], []).append(entry["survivors"])
+    # train's scores; then two steps where the round was not lost, by the same clients
+    assert sums[1] == [5] and sums[2] == sums[3] == [5, 5, 5]
+
+
+def test_a_client_that_misses_the_mean_loses_no_round_of_mixup(tmp_path: Path) -> None:
+    """No sum follows, so there are no two totals to compare."""
+    more = config(faults={"drop": "2@1:after_upload"})
+    run = Federation(graph(), config=more).run(tmp_path / "run")
+    assert run.result["form"] == "mixup" and run.result["lost_rounds"] == []
+    assert run.verify().ok
+
+
+@pytest.mark.parametrize("policy", ["pilot", "masks", "strict"])
+def test_single_ego_graphs_are_refused_when_the_plan_is_made(policy: str) -> None:
+    shown = {"options": {"fed_ego": {"mixup": False}}}
+    with pytest.raises(NotAdmitted) as error:
+        Federation(graph(), config=config(policy=policy, algorithm=shown)).plan()
+    if policy != "strict":  # which names no MIXED at all
+        assert "mixup: false" in error.value.why and "unsafe_plaintext" in error.value.why
+    assert (
+        Federation(graph(), config=config(policy="unsafe_plaintext", algorithm=shown))
+        .plan()
+        .form.startswith("unmixed")
+    )
 
 
 def test_other_algorithms_and_a_rule_without_a_global_test_have_these_metrics(
