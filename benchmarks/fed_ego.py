@@ -11,6 +11,12 @@ test nodes of some clients train at others and no figure of one form compares wi
 * strict_variants, published_variants: linear, w/o EGO, w/o PL, w/o RL, fixed shares, w/o Mixup,
   other gamma and other group sizes on Cora and CiteSeer (Tables 5, 6, 7 and 9, Figure 4).
 
+Settings are smaller than the paper's (512 wide, 200 rounds, rate 3e-4; examples/fed_ego_cora.yaml
+has those): 128 wide, 40 rounds, rate 3e-3. They were chosen by validation on Cora in the strict
+form with seed 901, which is in no table, for FedEgo and its baselines apart: 3e-3 was better than
+1e-2 for FedEgo (0.878 in round 17; 0.862) and for FedAvg (0.870; 0.862) and Local (0.856; 0.849), and none gained after
+round 30. Local peaks in round 6 (0.856). Smaller rates were not tried, nor were other batches.
+
 `--policy unsafe_plaintext`, the default, takes mixtures from groups that the seed draws, so that
 runs repeat; rows `no_ego_upload` run under `strict`. Baselines train without dropout, as the
 authors' do. Only FedEgo w/o Mixup says single ego-graphs.
@@ -30,11 +36,11 @@ from benchmarks.personalised import Settings, main
 
 EGO: Settings = {
     "algorithm.name": "fed_ego",
-    "algorithm.rounds": 200,
+    "algorithm.rounds": 40,
     "model.name": "ego_sage",
-    "model.hidden": 512,
+    "model.hidden": 128,
     "model.dropout": 0.5,
-    "model.lr": 3e-4,
+    "model.lr": 3e-3,
     "model.weight_decay": 0.0,
     "model.optimiser": "adam",
     "model.keep_moments": True,
