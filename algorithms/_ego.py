@@ -204,14 +204,20 @@ class Personal:
         said = Slope(slope=found * np.repeat(given.scales, self.task.parts))
         if self.fixed is not None:
             return (said,)
-        # Asked once, with the last sum of the first round: where that round was lost, nothing of
-        # it was opened, so no two totals tell the counts of the clients by which they differ.
-        asked = given.step == 0 and given.number == self.passes - 1
+        # Said once, whatever the aggregator asks: totals of the counts over two cohorts would
+        # differ by one client's classes. If that sum is lost, P_g stays even.
+        asked = given.step == 0 and given.number == 0 and "counted" not in site.memory
+        if asked:
+            site.memory["counted"] = True
         counts = self.counts(site)
         return (said, Labels(counts=counts if asked else np.zeros_like(counts)))
 
     def groups(self, site: Site) -> list[Array]:
-        """Return groups of `group` training nodes or more, drawn once in a run; none is short."""
+        """Return groups of `group` training nodes or more, drawn once in a run.
+
+        A client with fewer has one group of what there is, and one without any has none: its share
+        of a step is zero and still counts as a client's.
+        """
         if "groups_seed" not in site.memory:
             site.memory["groups_seed"] = int(site.generator("groups").integers(2**63))
         members = len(self.task.egos(site).label)

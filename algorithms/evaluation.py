@@ -23,6 +23,7 @@ from typing import Any, Generic, Literal, TypeVar
 from algorithms.scores import Scoring
 from algorithms.site import Site
 from algorithms.tasks import Task
+from protocols.errors import RoundLost
 from protocols.forms import Algorithm, Exchange, Form
 from protocols.messages import Message, ReleasedMessage, SumMessage, count
 from protocols.rounds import Ask, Cohort, Reply, Round
@@ -192,7 +193,11 @@ def _scoring(
             scored = ask.given_kinds == first
             if scored:
                 ask = replace(ask, given=(*ask.handed, keep), back=(*ask.wanted, kind))
-            reply = yield ask
+            try:
+                reply = yield ask
+            except RoundLost as lost:
+                ask = inner.throw(lost)  # the algorithm may end with what was opened before
+                continue
             if scored:
                 scores.append(reply.total(kind))
             ask = inner.send(reply)

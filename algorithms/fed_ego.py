@@ -50,6 +50,7 @@ import numpy as np
 from algorithms._ego import Labels, Mashed, Personal, Reduction, Slope, Start, Step
 from algorithms.tasks import Kind, Task, Weights
 from algorithms.tasks.ego import EgoTask, Moments
+from protocols.errors import RoundLost
 from protocols.forms import Algorithm, Exchange, Form
 from protocols.messages import Array, Message, SumMessage
 from protocols.rounds import Ask, Cohort, Reply, Round
@@ -162,21 +163,29 @@ class Rounds:
             chosen = rng.permutation(len(label))[: max(1, len(label) // POOL)]
             for rows in np.split(chosen, range(BATCH, len(chosen), BATCH)):
                 server.slope(pool[rows], label[rows], int(rng.integers(2**63)))
-        server.count(label.sum(axis=0))
+        if not state.start.step:  # once: counted anew, P_g would tell the mix of who is away
+            server.count(label.sum(axis=0))
         yield from self.handed(cohort, reply)
         return server.ended()
 
     def on_slopes(self, state: Server, cohort: Cohort) -> Round[Server]:
-        """Train Phi_g on sums of gradients; the last sum ends the round, see `Personal.slope`."""
+        """Train Phi_g on sums of gradients; where one is lost, the round ends with those before.
+
+        Were the round played anew, the same step would be summed over fewer clients, and the
+        difference of the two totals would be the gradient of the one that vanished.
+        """
         reply = yield Ask(cohort, given=state.start, back=self.theta or None)
         yield from self.handed(cohort, reply)
         server = Descent(self.task, state)
         for number in range(self.passes):
             at = {"step": state.start.step, "number": number}
             step = Step(**at, phi=server.phi, scales=server.scales)
-            reply = yield Ask(cohort, given=step, back=self.slopes)
+            try:
+                reply = yield Ask(cohort, given=step, back=self.slopes)
+            except RoundLost:  # no step is taken twice from one Phi_g, by other clients (O5)
+                break
             server.open(reply.total(Slope).slope / max(reply.answers, 1))
-            if self.counted:
+            if self.counted and not number and not state.start.step:
                 server.count(reply.total(Labels).counts)
         return server.ended()
 

@@ -14,7 +14,7 @@
     │   ├── BadEnvelope        cannot be decoded, or is not signed by who it says
     │   ├── Replay             seen before, or older than what was already accepted
     │   ├── WrongStage         a valid message that this state does not expect
-    │   ├── RoundLost          too many clients vanished; the round is skipped, nothing was opened
+    │   ├── RoundLost          too many clients vanished: this sum is not opened, the round ends
     │   └── Refused            the peer refused; carries a code from the closed list
     ├── LedgerError            the record could not be written, so nothing was sent
     └── EvidenceError          a stored record fails verification (names the step)
@@ -93,7 +93,17 @@ class WrongStage(RemoteProtocolError):
 
 
 class RoundLost(RemoteProtocolError):
-    """Too few clients are left to open a sum; the round is skipped and nothing of it is opened."""
+    """Too few clients are left to open a sum, which stays closed; the round ends here.
+
+    What the round opened before stays opened. An algorithm with several sums in a round catches
+    this and returns the state that rests on them, so that none of them is asked for a second time
+    of other clients (O5, O10); else the state before the round stands.
+
+    Attributes:
+        state: what the algorithm returned, None if it did not.
+    """
+
+    state: object = None
 
 
 class Refused(RemoteProtocolError):

@@ -63,7 +63,7 @@ class Unmasking:
                 f"Only {len(self._votes)} clients confirmed the survivor list; "
                 f"{self.group.quorum} are needed. The round is skipped.",
                 why="too many clients vanished while a sum was being opened",
-                fix="nothing was opened; the next round goes on with who is there",
+                fix="this was not opened; the next round goes on with who is there",
             )
         return dict(self._votes)
 
@@ -114,7 +114,7 @@ class Unmasking:
                     f"Only {len(shares)} holders gave a share of one client's seed; "
                     f"{self.group.threshold} are needed. The round is skipped.",
                     why="too many clients vanished before they gave their shares",
-                    fix="nothing was opened; the next round goes on with who is there",
+                    fix="this was not opened; the next round goes on with who is there",
                 )
             alike.setdefault(tuple(sorted(shares)), []).append(name)
         found: dict[str, bytes] = {}

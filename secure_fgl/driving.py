@@ -166,15 +166,26 @@ class Driver:
         """Run one round's generator to its end and return the new state.
 
         Raises:
-            RoundLost: the round is to be skipped; nothing of the sum in question was opened.
+            RoundLost: the round ended at a sum that was not opened; its `state` is what the
+                algorithm makes of those that were, None if the state before the round stands.
         """
+        lost: RoundLost | None = None
         try:
             ask = next(steps)
             while True:
-                ask = steps.send(self.ask(ask, round))
+                try:
+                    reply = self.ask(ask, round)
+                except RoundLost as error:
+                    lost = error
+                    ask = steps.throw(error)
+                    raise LocalProtocolError("A round goes on after it was lost.") from error
+                ask = steps.send(reply)
         except StopIteration as stop:
             state: S = stop.value
-            return state
+        if lost is not None:
+            lost.state = state
+            raise lost
+        return state
 
     def _until_quiet(self, outgoing: Sequence[Parcel]) -> None:
         while outgoing:

@@ -244,8 +244,10 @@ class Preparation:
             try:
                 steps = form.round(outcome.tracked, driver.cohort)
                 self._note(outcome, driver.play(steps, number), scored_after, folder)
-            except RoundLost:
+            except RoundLost as lost:
                 outcome.lost.append(number)
+                if isinstance(lost.state, Tracked):
+                    self._note(outcome, lost.state, scored_after, folder)
             if progress is not None:
                 progress(number, rounds, self.metrics(outcome.tracked, -1))
         try:

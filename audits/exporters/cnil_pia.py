@@ -44,6 +44,11 @@ MEASURES = {
         "kept secret.",
     ),
     "blur": ("Noise on mixtures", "Noise is added to every mixture, without a formal guarantee."),
+    "relay": (
+        "A relay for mixtures",
+        "Another organisation takes the senders off mixtures, and opens none of them; what they "
+        "hold may still hint at whose they are.",
+    ),
     "ckks": ("Encrypted sums", "Parts are added up encrypted; only totals are opened."),
     "seal": ("Sealed envelopes", "Each message is encrypted to the one party that it is for."),
     "sign": ("Signed envelopes", "Each message is signed by its sender and bound to run and plan."),

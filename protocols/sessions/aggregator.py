@@ -85,7 +85,7 @@ class AggregatorSession(AskingSession):
         To be called when a transport's exchange is over: who has not answered by then has vanished.
 
         Raises:
-            RoundLost: too few clients are left; nothing was opened, the next Ask may follow.
+            RoundLost: too few clients are left; this was not opened, the next Ask may follow.
         """
         self.alive()
         try:

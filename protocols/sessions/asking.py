@@ -127,7 +127,7 @@ class AskingSession(RelayingSession):
                 f"Only {len(members)} clients are left; the policy asks for "
                 f"{self.papers.policy.smallest_cohort}. The round is skipped.",
                 why="clients vanished; a smaller group's total would tell on its members",
-                fix="nothing was opened; the next round goes on with who is there",
+                fix="this was not opened; the next round goes on with who is there",
             )
 
     def _next_slot(self, exchange: Exchange, round: int, members: Sequence[str]) -> int:

@@ -241,7 +241,7 @@ class EvaluatingSession(WitnessingSession):
             raise RoundLost(
                 f"{late[0]} did not witness a result, so nothing is opened. The round is skipped.",
                 why="it is not reachable, or ended its session",
-                fix="nothing was opened; the next round goes on when it is there",
+                fix="this was not opened; the next round goes on when it is there",
             )
         self.move(Event.REVEAL)
         signatures = b"".join(evaluation.signatures[name] for name in witnesses)

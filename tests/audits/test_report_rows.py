@@ -290,7 +290,7 @@ def test_a_refusal_names_all_that_is_missing_once_and_who_admits_it() -> None:
         "forms 'personal', 'impersonal': message Model needs WEIGHTED_SUM and message Portrait "
         "needs SIMILARITY, which it does not name"
     )
-    assert "of the presets pilot, he, masks, strict, ckks do" in str(error.value.fix)
+    assert "of the presets pilot, he, shuffled, masks, strict, ckks do" in str(error.value.fix)
 
 
 def test_pictures_cut_no_item_and_no_protection(told: Report) -> None:

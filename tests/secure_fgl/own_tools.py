@@ -77,10 +77,12 @@ def load(folder: Path, wanted: OwnSpec, tally: Tally | None = None) -> Any:
 def same(one: Part, other: Part) -> bool:
     """Whether two parts are the same record, bit for bit."""
     ours, theirs = vars(one), vars(other)
-    return ours.keys() == theirs.keys() and all(
-        np.array_equal(
-            np.asarray(ours[k]), np.asarray(theirs[k]), equal_nan=ours[k].dtype.kind == "f"
-        )
-        and ours[k].dtype == theirs[k].dtype
-        for k in ours
-    )
+    return ours.keys() == theirs.keys() and all(_alike(ours[k], theirs[k]) for k in ours)
+
+
+def _alike(one: Any, other: Any) -> bool:
+    if one is None or other is None:
+        return one is other
+    floats = one.dtype.kind == "f"
+    equal = np.array_equal(np.asarray(one), np.asarray(other), equal_nan=floats)
+    return equal and one.dtype == other.dtype
