@@ -60,13 +60,12 @@ def test_a_column_that_one_record_lights_names_its_mixtures_and_its_value() -> N
 
 def test_one_loud_record_among_near_equal_ones_is_read_out_of_a_mean() -> None:
     site = Site()
-    loud = site.table[TARGET].copy()
+    loud = 4 * site.table[TARGET]
     site.table = 4 * GRID * np.arange(MEMBERS)[:, None] * np.ones_like(site.table)
     site.table[TARGET] = loud
     found, (there, size) = site.released(), site.cells()
-    assert (
-        np.abs(size * found[there][0] - loud).max() < 0.2 * np.abs(loud).max() + size * GRID * 160
-    )
+    off = np.abs(size * found[there][0] - loud).max()  # what the others come to
+    assert off <= size * 4 * GRID * MEMBERS < 0.2 * np.abs(loud).max()
 
 
 def test_a_record_that_every_row_carries_is_read_out_of_any_mean() -> None:
