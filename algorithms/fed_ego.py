@@ -245,7 +245,8 @@ def fed_ego(  # noqa: PLR0913 - the paper's settings, all by name
         fixed: l_i of all clients, in [0, 1]; None: by eq. 15.
         average: whether all clients receive the mean of the reduction layers.
         mixup: False uploads ego-graphs unmixed: only under a policy without protection.
-        group: ego-graphs in a mixture, at least; a policy may ask for more.
+        group: ego-graphs in a mixture, at least; a policy may ask for more. A client with fewer
+            makes one mixture of all it has, if the policy's floor holds.
         passes: passes of the aggregator over a random fifth of the mixtures, per round; in the form
             `no_ego_upload` its steps per round.
         share: mixtures of each client in a step of `no_ego_upload`.

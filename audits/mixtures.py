@@ -33,16 +33,17 @@ def mixtures(book: Book, policy: PrivacyPolicy) -> tuple[Finding, ...]:
     for party, entry in book.of_kind("mix"):
         drawn.setdefault(party, []).append(int(entry["floor"]))
     odd = sorted(party for party in senders | set(drawn) if drawn.get(party) != [mix.floor])
-    none = sum(entry["mixtures"] == 0 for _, entry in book.of_kind("mix"))
+    none = {party for party, entry in book.of_kind("mix") if entry["mixtures"] == 0}
     alone = [entry.get("alone") for _, entry in book.of_kind("mix")]
     relayed = find(policy.rules.get(Disclosure.MIXED, ()), "relay") is not None
-    found = [_read(len(senders), mix, relayed=relayed)]
+    readable = len(senders - none)
+    found = [_read(readable, mix, relayed=relayed)] if readable else []
     if odd:
         found.append(_drawn_oddly(odd, mix))
     if any(count != 0 for count in alone):
         found.append(_alone(alone))
     if none:
-        found.append(_left_out(none, mix))
+        found.append(_left_out(len(none), mix))
     if away := [(party, int(entry["mixtures"])) for party, entry in book.of_kind("withheld")]:
         found.append(_withheld(away))
     return tuple(found)
@@ -55,7 +56,9 @@ def of_mixtures(plan: Plan) -> list[str]:
     found = [
         "The aggregator reads mixtures of single clients' records. How many records a mixture "
         "holds bounds nothing by itself: wide records, many positions and many rounds make single "
-        "ones easier to find."
+        "ones easier to find. Whoever chooses the layer under which records are mixed makes a "
+        "mixture show a record of its choice, and nothing here notices; one client that works "
+        "with the aggregator can, where that layer is a mean of uploads."
     ]
     return [*found, _HINTS] if any(words.relayed(item.guards) for item in plan.items) else found
 

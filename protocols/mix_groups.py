@@ -48,7 +48,7 @@ def draw(records: Numbers, size: int, most: int, mix: Mix | None, stream: Stream
 
     Args:
         records: (members, P), numbers of records; equal records have equal numbers.
-        size: members of a group, at least.
+        size: members of a group, at least; if there are fewer in all, they are one group.
         most: groups, at most.
         mix: what must hold; None: nothing.
         stream: from the operating system, where a privacy claim rests on it.

@@ -24,7 +24,8 @@ class Mix(Strict):
         apart: two mixtures rest on the same records, or differ by at least so many: their
             difference is a mixture of just those that differ.
         bucket: the number of mixtures is a multiple of so many, or a power of two below it, so that
-            it does not tell how many records there are (O28).
+            it does not tell how many records there are (O28). Labels do, where they are said and
+            not blurred: shares tell a mixture's size, and the sizes add up.
         bits: of the grid on which means leave.
     """
 

@@ -252,6 +252,10 @@ class MixLayout:
         levels = flat.astype(np.int64)
         if np.any(np.abs(levels) > top):
             raise BadEnvelope("A mixture lies outside its grid.")
+        if column.field.label and self.blur is None:
+            rows = levels.reshape(-1, self.classes)  # each entry was rounded by less than a step
+            if np.any(rows < 0) or np.any(np.abs(rows.sum(axis=1) - top) >= self.classes):
+                raise BadEnvelope("A mixture's labels are no shares.")
         return column.grid.restore(levels).astype(WIRE_DTYPE[column.field.wire])
 
     def nothing(self) -> dict[str, NDArray[Any]]:

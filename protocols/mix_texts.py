@@ -15,7 +15,10 @@ MIXTURES = (
     "a run and never leaves; whoever learns it, or sees the same groups under many models or in "
     "many runs, may solve for single records (attack A06). {}"
 )
-_LABELS = "The shares of labels tell how many centres of each class a mixture has (A04)."
+_LABELS = (
+    "The shares of labels tell how many centres of each class a mixture has (A04), and all "
+    "together how many training nodes a client has."
+)
 _NO_LABELS = "No labels are said."
 RELAYED = (
     "{}: a relay takes the senders off, and content still hints at them: a client's mixtures are "

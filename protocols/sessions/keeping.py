@@ -17,7 +17,8 @@ Long values of the first two lie beside them and are written once (`protocols.se
 Who sees what: the safe's holder sees sizes and times of writing. Whoever also has the store key
 sees the secrets of the current epoch, as if it had read the party's memory, and can open what was
 sealed to the party in this run; masks' seeds that were used and earlier encryption keys are no
-longer there. At the aggregator it also sees all totals of the run so far. A state put back from a
+longer there. At the aggregator it also sees all totals of the run so far, and all mixtures, which
+are read there anyhow but would tell more together (O9). A state put back from a
 backup is refused, because its ledger goes on beyond it; putting back both is seen by the others,
 who answered already.
 """

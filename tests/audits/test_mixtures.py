@@ -85,6 +85,7 @@ def test_the_report_says_what_the_aggregator_read(honest: Toy) -> None:
     assert payloads_of(item, policy()) == ("P10", "P11")
     (warned,) = [w for w in honest.plan.warnings if w.startswith("mash.up.MIXED")]
     assert "attack A06" in warned and "how many centres of each class" in warned
+    assert "how many training nodes a client has" in warned
 
 
 def test_no_page_of_the_report_calls_mixtures_totals(honest: Toy) -> None:
@@ -94,6 +95,7 @@ def test_no_page_of_the_report_calls_mixtures_totals(honest: Toy) -> None:
     assert "records mixed, sealed to the recipient" in report.verdict_strip[1].answer
     assert "reads mixtures of every client's records" in report.verdict_strip[2].answer
     assert sum("mixtures of single clients' records" in limit for limit in report.limits) == 1
+    assert sum("Whoever chooses the layer" in limit for limit in report.limits) == 1
     bare = build_report(run("unsafe_plaintext").view())
     assert "mixtures" not in bare.summary and not any("mixtures of" in x for x in bare.limits)
 
@@ -143,6 +145,7 @@ def test_the_report_says_who_was_left_out(honest: Toy) -> None:
     found = rules(forge(honest, honest.view(reports=False), "client-4", change))
     assert "1 client sent no mixture" in found["MIXTURES_NONE"].message
     assert found["MIXTURES_NONE"].severity == "info"
+    assert "mixtures of each of 4 clients" in found["MIXTURES"].message
 
 
 def test_the_report_says_how_many_mixtures_stayed_away(honest: Toy) -> None:

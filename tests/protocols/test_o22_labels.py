@@ -9,6 +9,7 @@ import pytest
 
 from protocols import mixing
 from protocols.disclosures import Disclosure
+from protocols.errors import BadEnvelope
 from protocols.guards import Blur, Guard
 from protocols.mixing import Mixer
 from protocols.sessions.keeping import state_codec
@@ -116,3 +117,28 @@ def test_labels_stay_with_their_mixtures_where_others_are_withheld() -> None:
     ]
     assert left and 1 not in left
     assert np.array_equal(later.label, first.label[left])
+
+
+def test_o22_the_labels_tell_how_many_training_nodes_a_client_has() -> None:
+    """As LIMITATIONS says, whatever the bucket: shares are k/s, and all sizes are s or s + 1."""
+    for members in (33, 40, 61):
+        policy = mixing_policy(chain(bucket=4))
+        plan = mixing_plan(policy, records=128)
+        how = mixing.MixLayout(Mashed, policy.rules[Disclosure.MIXED], plan.dims)
+        shares = how.decode(Mixer().mixed(Site(members).message(), how, bytes(32))[0]).label
+        sizes = np.arange(FLOOR, members + 1)
+        off = np.abs(shares[..., None] * sizes - np.rint(shares[..., None] * sizes)).max(axis=1)
+        fits = [set(sizes[row < sizes / 32767 + 1e-6].tolist()) for row in off]
+        told = next(s for s in sizes.tolist() if all({s, s + 1} & fit for fit in fits))
+        assert sum(told if told in fit else told + 1 for fit in fits) == members
+
+
+@pytest.mark.parametrize("change", [(0, -5), (0, 40), (1, -40)])
+def test_labels_that_are_no_shares_are_refused(change: tuple[int, int]) -> None:
+    how, (place, by) = layout_of(), change
+    body = bytearray(Mixer().mixed(Site().message(), how, bytes(32))[0])
+    start = len(body) - how.most * how.parts[1]
+    levels = np.frombuffer(body, dtype="<i2", offset=start, count=CLASSES)
+    levels[place] = by if by == -5 else levels[place] + by
+    with pytest.raises(BadEnvelope, match=r"no shares|outside its grid"):
+        how.decode(bytes(body))
