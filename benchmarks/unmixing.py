@@ -15,6 +15,7 @@ import argparse
 import json
 import sys
 import tempfile
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -26,7 +27,7 @@ HEADS = (
 )
 FLOORS = (32, 8, 128, 16, 64)
 WIDTHS = (64, 16, 512, 256)
-NOISES = (0.01, 0.1)  # the guard's multiplier
+NOISES = (0.01, 0.1, 1.0)  # the guard's multiplier
 ROUNDS = 3
 Settings = dict[str, Any]
 Row = dict[str, Any]
@@ -123,16 +124,21 @@ def show(options: argparse.Namespace) -> None:
         print(f"\n{table}\n\n| {' | '.join(HEADS)} |\n|{'---|' * len(HEADS)}")
         for line in (line for line in lines if line["table"] == table):
             _print(line)
-    facts = [r for line in lines for r in line["rows"] if not r["metric"].startswith(("AUC", "re"))]
-    for metric in sorted({row["metric"] for row in facts}):
-        mine = [row for row in facts if row["metric"] == metric]
-        verdicts = sorted({f"{row['verdict']} {row['protected']['value']}" for row in mine})
-        print(f"\n{metric}: {', '.join(verdicts)} in {len(mine)} rows")
+        _facts([line for line in lines if line["table"] == table])
     if options.plot:
         from benchmarks._unmixing_plot import plot
 
         drawn = plot([line for line in lines if line["table"] == "grid"])
         Path(options.plot).write_text(drawn, encoding="utf-8")
+
+
+def _facts(lines: list[Row]) -> None:
+    """Print how the rows that rank nobody came out, counted."""
+    facts = [r for line in lines for r in line["rows"] if not r["metric"].startswith(("AUC", "re"))]
+    for metric in sorted({row["metric"] for row in facts}):
+        mine = (row for row in facts if row["metric"] == metric)
+        told = Counter(f"{row['verdict']} {row['protected']['value']}" for row in mine)
+        print(f"\n{metric}: {', '.join(f'{n} x {what}' for what, n in told.items())}")
 
 
 def _print(line: Row) -> None:

@@ -165,30 +165,36 @@ def _through(links: sp.csr_array | None, table: Array) -> Array:
     return table if links is None else np.asarray(links @ table)
 
 
-def class_counts(labels: Array, floor: int, members: int) -> Array | None:
-    """Return how many centres of each class are in each mixture, (m, C); None if it is unclear.
+def class_counts(labels: Array, floor: int, members: int) -> Array:
+    """Return how many centres of each class are in each mixture, as far as can be told, (m, C).
 
     All groups of a client have n or n + 1 members, so n is the least number from the floor on by
-    which all shares become whole, to within the grid.
+    which shares become whole as nearly as by any. Noise hides that only where it is about as large
+    as what one member adds.
 
     Args:
         labels: (m, C), shares of classes as they were read.
         floor: the fewest members of a group, public.
         members: the most.
     """
-    for size in range(max(floor, 1), members + 1):
-        sizes = np.array([size, size + 1])[:, None, None]
-        counts = np.rint(labels * sizes)
-        fits = (np.abs(labels - counts / sizes) < _GRAIN).all(axis=2)  # (2, m)
-        if fits.any(axis=0).all():
-            # Shares of one class fit both: as most of the others do.
-            usual = int(np.argmax((fits & ~fits[::-1]).sum(axis=1)))
-            chosen = np.where(fits.all(axis=0), usual, fits.argmax(axis=0))
-            return np.asarray(counts[chosen, np.arange(len(labels))])
-    return None
+    found = [_counted(labels, size) for size in range(max(floor, 1), members + 1)]
+    best = max(min(off for _, off in found), _GRAIN)
+    return next(counts for counts, off in found if off <= 2.0 * best)
 
 
-_GRAIN = 7e-5  # of labels: two steps of 16 bits, and wide enough for float32
+def _counted(labels: Array, size: int) -> tuple[Array, float]:
+    """Return counts for groups of so many members or one more, and their mean squared error."""
+    counts = labels * np.array([size, size + 1])[:, None, None]
+    off = ((counts - np.rint(counts)) ** 2).mean(axis=2)  # (2, m)
+    mean = float(off.min(axis=0).mean())
+    either = (off <= 4.0 * max(mean, _GRAIN)).all(axis=0)  # as of one class alone
+    nearer = off.argmin(axis=0)
+    usual = int(nearer[~either].mean() > 0.5) if not either.all() else 0
+    chosen = np.where(either, usual, nearer)
+    return np.asarray(np.rint(counts)[chosen, np.arange(len(labels))]), mean
+
+
+_GRAIN = 1e-6  # squared, of a count: a hundred members on a grid of 16 bits
 
 
 def violated(records: Numbers, groups: Numbers, floor: int, apart: int) -> bool:

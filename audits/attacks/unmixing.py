@@ -20,7 +20,8 @@ among the first b. Only centres are ranked. Groups are drawn at random, so the p
 **Two facts besides.** Whether a mixture holds fewer distinct records than the policy asks for, or
 two differ by fewer: then their difference is a mixture of those few. And labels: all mixtures of a
 client have n or n + 1 centres, so shares become whole numbers only if multiplied by the right one,
-and the counts of classes follow exactly. The score is the share of mixtures of which they do.
+and the counts of classes follow exactly; little noise on them is rounded away. The score is the
+share of mixtures of which they do.
 
 **Controls.** Raw: single members in place of mixtures. Null: other clients' mixtures. Of the facts:
 raw are planted violations, which must be found; null is a mixture of everybody, all distinct.
@@ -219,9 +220,9 @@ def _true_counts(victim: Victim) -> Array:
     return found.astype(np.float64)
 
 
-def _exact(read: Array | None, true: Array) -> float:
+def _exact(read: Array, true: Array) -> float:
     """Return the share of mixtures whose counts are right."""
-    return 0.0 if read is None else float(np.mean((read == true).all(axis=1)))
+    return float(np.mean((read == true).all(axis=1)))
 
 
 def _expected(true: Array) -> Array:
