@@ -23,10 +23,9 @@ from typing import Any, Generic, Literal, TypeVar
 from algorithms.scores import Scoring
 from algorithms.site import Site
 from algorithms.tasks import Task
-from protocols.errors import RoundLost
 from protocols.forms import Algorithm, Exchange, Form
 from protocols.messages import Message, ReleasedMessage, SumMessage, count
-from protocols.rounds import Ask, Cohort, Reply, Round
+from protocols.rounds import Ask, Cohort, Reply, Round, RoundLost
 
 S = TypeVar("S")
 At = Literal["downloaded", "trained"]

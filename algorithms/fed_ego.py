@@ -50,10 +50,9 @@ import numpy as np
 from algorithms._ego import Labels, Mashed, Personal, Reduction, Slope, Start, Step
 from algorithms.tasks import Kind, Task, Weights
 from algorithms.tasks.ego import EgoTask, Moments
-from protocols.errors import RoundLost
 from protocols.forms import Algorithm, Exchange, Form
 from protocols.messages import Array, Message, SumMessage
-from protocols.rounds import Ask, Cohort, Reply, Round
+from protocols.rounds import Ask, Cohort, Reply, Round, RoundLost
 
 MODELS: Mapping[Kind, str] = {"node": "ego_sage"}
 """What the configuration's model is where it names none."""

@@ -3,7 +3,8 @@
 A round is a generator of :class:`Ask`; the aggregator's session turns each Ask into protected
 exchanges and sends back a :class:`Reply`. A Reply offers one view per disclosure, so an algorithm
 cannot read what the law would not give: the views of `WEIGHTED_SUM`, `MATCH` and `SEALED` are
-tokens that can only be handed on.
+tokens that can only be handed on. An Ask that too few clients are left for raises `RoundLost` at
+its yield; an algorithm that catches it returns its state and asks nothing more in that round.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
+from protocols.errors import RoundLost as RoundLost
 from protocols.messages import (
     Array,
     MatchMessage,
