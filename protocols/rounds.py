@@ -14,7 +14,7 @@ from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
-from protocols.errors import RoundLost as RoundLost
+from protocols.errors import RoundLost
 from protocols.messages import (
     Array,
     MatchMessage,
@@ -26,6 +26,8 @@ from protocols.messages import (
     SumMessage,
     WeightedSumMessage,
 )
+
+__all__ = ["Ask", "Cohort", "Reply", "Round", "RoundLost", "Sealed", "View"]
 
 S = TypeVar("S")
 TotalT = TypeVar("TotalT", bound=SumMessage)
