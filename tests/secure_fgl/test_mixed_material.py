@@ -131,10 +131,10 @@ def test_other_records_than_those_that_were_mixed_are_refused(run: Run, monkeypa
 
 
 def test_blurred_mixtures_are_found_among_those_that_were_read(tmp_path: Path) -> None:
-    found = material(play(tmp_path / "run", policy(Blur(multiplier=0.05))))
+    found = material(play(tmp_path / "run", policy(Blur(multiplier=3.0))))
     assert len(found.mixed) == 5
-    rows = {row.what: row for row in attack(found, ["A06"]).rows if row.payload == "P11"}
-    assert [row.verdict for row in rows.values()] != ["FAIL"]
+    (row,) = (row for row in attack(found, ["A06"]).rows if row.payload == "P11")
+    assert row.protected is not None and float(row.protected.value) < 0.5
 
 
 def test_without_capture_it_is_not_tested(tmp_path: Path) -> None:
