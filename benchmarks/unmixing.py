@@ -120,7 +120,8 @@ def run(options: argparse.Namespace) -> None:
 def show(options: argparse.Namespace) -> None:
     """Print every table of FILE as Markdown, and draw the grid."""
     lines = [json.loads(text) for text in Path(options.file).read_text("utf-8").splitlines()]
-    for table in dict.fromkeys(line["table"] for line in lines):
+    lines.sort(key=lambda line: [line["chosen"][n] for n in ("noise", "floor", "width")])
+    for table in ("grid", "rounds", "noise"):
         print(f"\n{table}\n\n| {' | '.join(HEADS)} |\n|{'---|' * len(HEADS)}")
         for line in (line for line in lines if line["table"] == table):
             _print(line)

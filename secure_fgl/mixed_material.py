@@ -12,6 +12,8 @@ from typing import Any, Protocol
 
 import numpy as np
 import scipy.sparse as sp
+from scipy.optimize import linear_sum_assignment
+from scipy.spatial.distance import cdist
 
 from algorithms.site import Site
 from algorithms.tasks import Task
@@ -21,6 +23,7 @@ from audits.steps import Case
 from protocols.disclosures import Disclosure
 from protocols.errors import EvidenceError
 from protocols.forms import Exchange, Form
+from protocols.guards import find
 from protocols.messages import Message, MixedMessage, unmixed_of
 from protocols.mix_layout import MixLayout, mixed_fields
 from protocols.mixing import remixed
@@ -113,18 +116,22 @@ def _mixed(
 ) -> Iterator[Mixtures]:
     """Let a client answer once more, and find its mixtures among those that were read.
 
-    Nothing comes of a client whose groups hold too few records, nor of fields that were ready made:
-    only a policy without protection lets these out, and what they are made of nobody says.
+    Nothing comes of a client whose groups hold too few records, of a round in which all its
+    mixtures were withheld, nor of fields that were ready made: only a policy without protection
+    lets these out, and what they are made of nobody says.
     """
     (kind,) = _kinds(exchange)
     said = _answered(site, answer, exchange, kind)
     records = unmixed_of(said)
-    if answer.groups is None or records is None:
+    if answer.groups is None or records is None or answer.groups.max() < 0:
         return
     item = run.case.plan.item(f"{exchange.name}{MIXED_UP}")
     chain = run.case.policy.chain(Disclosure.MIXED)
     layout = MixLayout(kind, chain, {**run.case.plan.dims, **item.dims})
-    seen = _matching(layout, remixed(said, layout, answer.groups), reply.each(kind))
+    made, read = remixed(said, layout, answer.groups), reply.each(kind)
+    if find(chain, "relay") is not None:
+        read = tuple(_picked(made, each) for each in read)
+    seen = _matching(layout, made, read)
     begun = next(e for e in idle.exchanges if e.name == exchange.name)
     before = unmixed_of(_answered(site, answer, begun, kind))
     tables = {"computed": records, "begun": before}
@@ -186,6 +193,15 @@ def _clipped(table: Array, layout: MixLayout) -> Array:
     lengths = np.linalg.norm(table, axis=1, keepdims=True)
     short = np.minimum(1.0, layout.clip.bound / np.maximum(lengths, 1e-300))
     return np.asarray(table * short)
+
+
+def _picked(made: Mapping[str, Array], pool: MixedMessage) -> MixedMessage:
+    """Return the mixtures of a relay's pool that are nearest to these, each taken once."""
+    features = max(made, key=lambda name: made[name].size)
+    mine = made[features].reshape(len(made[features]), -1)
+    theirs = np.asarray(getattr(pool, features), np.float64).reshape(-1, mine.shape[1])
+    _, chosen = linear_sum_assignment(cdist(mine, theirs, "sqeuclidean"))
+    return type(pool)(**{name: getattr(pool, name)[chosen] for name in made})
 
 
 def _matching(layout: MixLayout, made: Mapping[str, Array], read: Sequence[Message]) -> Message:

@@ -318,3 +318,18 @@ def made(name: str) -> Row:
     make = OURS[name].make
     assert make is not None
     return make(70, 4)
+
+
+def test_the_plot_of_mixtures_has_a_panel_for_each_floor_and_a_mark_for_each_figure() -> None:
+    from benchmarks._unmixing_plot import plot
+    from benchmarks.unmixing import FLOORS, WIDTHS, rows
+
+    value = {"value": "0.8", "low": "0.7", "high": "0.9"}
+    found = [
+        {"metric": "AUC of records", "what": what, "protected": value, "raw": value, "null": value}
+        for what in ("by the layers that made", "by the layers that the round began with")
+    ]
+    drawn = plot([{"chosen": chosen, "rows": found} for chosen in rows("grid")])
+    assert all(f">floor {floor}<" in drawn for floor in FLOORS)
+    assert drawn.count("<circle") == 4 * len(FLOORS) * len(WIDTHS)
+    assert "<script" not in drawn and drawn.count("http") == 1  # its namespace

@@ -126,7 +126,7 @@ class Mixtures:
         tables: (N, D) each, the vectors of all records of the client's graph: ``computed``, those
             that were mixed; ``begun``, by the model with which the round began.
         index: (members, P), the row of the table at each position; the first is the centre.
-        groups: (members,), the mixture of each.
+        groups: (members,), the mixture of each; -1: it stayed away in this round.
         labels: (members,), the class of each centre; None where none are said.
         rings: how many positions stand at each distance from the centre, in their order.
         links: (N, N), row v the mean over the neighbours of v; None if there is no graph.

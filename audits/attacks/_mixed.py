@@ -45,7 +45,8 @@ class Victim:
         """Draw candidates, at most so many beside the centres, and mixtures to look into."""
         first = rounds[0]
         wide = first.tables["computed"].shape[1]
-        used = tuple(rounds[: max(1, _WIDEST // wide)])
+        alike = [one for one in rounds if np.array_equal(one.groups, first.groups)]
+        used = tuple(alike[: max(1, _WIDEST // wide)])  # of others, other mixtures were withheld
         centres = first.index[:, 0]
         others = rng.permutation(np.setdiff1d(np.arange(len(first.tables["computed"])), centres))
         pool = np.concatenate([centres, others[: max(0, most - len(centres))]])
@@ -60,7 +61,8 @@ class Victim:
     @cached_property
     def sizes(self) -> Array:
         """How many records each mixture that is looked into has at its first position."""
-        sizes: Array = np.bincount(self.rounds[0].groups)[self.chosen].astype(np.float64)
+        groups = self.rounds[0].groups
+        sizes: Array = np.bincount(groups[groups >= 0])[self.chosen].astype(np.float64)
         return sizes
 
     @cached_property

@@ -175,7 +175,8 @@ def _broken(victim: Victim, side: str, floor: int, apart: int) -> bool:
     _, same = np.unique(one.tables["computed"], axis=0, return_inverse=True)
     records: Numbers = same.reshape(-1)[one.index]
     if side == "seen":
-        return violated(records, one.groups, floor, apart)
+        there = one.groups >= 0
+        return violated(records[there], one.groups[there], floor, apart)
     apiece = np.arange(records.size).reshape(records.shape)  # nobody shares a record
     everybody = np.zeros(len(records), dtype=np.int64)
     if side == "null":
@@ -215,7 +216,8 @@ def _true_counts(victim: Victim) -> Array:
     """Return the centres of each class in each mixture, (m, C)."""
     one = victim.rounds[0]
     count, classes = one.seen["label"].shape
-    places = one.groups * classes + np.asarray(one.labels)
+    there = one.groups >= 0
+    places = one.groups[there] * classes + np.asarray(one.labels)[there]
     found = np.bincount(places, minlength=count * classes).reshape(count, classes)
     return found.astype(np.float64)
 

@@ -29,7 +29,14 @@ DOCUMENT: dict[str, Any] = {
         "rounds": ROUNDS,
         "options": {"fed_ego": {"passes": 1, "group": FLOOR}},
     },
-    "model": {"hidden": 8, "lr": 0.01, "batch": 32, "options": {"fan_out": 2}},
+    # linear: no two nodes fall together behind a ReLU, so no mixture stays away
+    "model": {
+        "name": "ego_sage_linear",
+        "hidden": 8,
+        "lr": 0.01,
+        "batch": 32,
+        "options": {"fan_out": 2},
+    },
     "data": {"name": "synthetic_banks", "partition": {"clients": 5}},
     "evaluation": {"references": []},
 }
@@ -43,6 +50,17 @@ def policy(*more: Any, capture: Capture | None = ALL) -> PrivacyPolicy:
     chain = (Clip(norm="l2", bound=16.0), Mix(floor=FLOOR, apart=2, bucket=1), *more, Seal())
     rules = {**base.rules, Disclosure.MIXED: chain}
     return base.model_copy(update={"rules": rules, "capture": capture})
+
+
+def shuffled() -> PrivacyPolicy:
+    base = PrivacyPolicy.preset("shuffled")
+    chain = tuple(
+        Mix(floor=FLOOR, apart=2, bucket=1) if isinstance(guard, Mix) else guard
+        for guard in base.chain(Disclosure.MIXED)
+    )
+    return base.model_copy(
+        update={"rules": {**base.rules, Disclosure.MIXED: chain}, "capture": ALL}
+    )
 
 
 def play(folder: Path, chosen: PrivacyPolicy, **options: Any) -> Run:
@@ -69,11 +87,22 @@ def test_every_client_and_captured_round_is_there(run: Run, found: Material) -> 
 
 
 def test_what_was_read_are_means_of_these_records(found: Material) -> None:
+    check_means(found)
+
+
+def test_behind_a_relay_each_client_s_mixtures_are_found_in_the_pool(tmp_path: Path) -> None:
+    run = play(tmp_path / "run", shuffled())
+    found = material(run, profile="quick")
+    assert {one.client for one in found.mixed} == {f"client-{c}" for c in range(1, 6)}
+    check_means(found)
+
+
+def check_means(found: Material) -> None:
     for one in found.mixed:
         table, features = one.tables["computed"], one.seen["features"]
         for group, seen in enumerate(features):
             columns = one.index[one.groups == group].T
-            means = [table[np.unique(column)].mean(axis=0) for column in columns]
+            means = [np.unique(table[column], axis=0).mean(axis=0) for column in columns]
             assert np.abs(np.array(means) - seen).max() < 2 * 16 / 2**15
             assert len(columns[0]) >= FLOOR
         assert features.shape[1] == sum(one.rings) == 7
@@ -82,7 +111,9 @@ def test_what_was_read_are_means_of_these_records(found: Material) -> None:
 
 def test_groups_and_members_stay_and_vectors_change(found: Material) -> None:
     first, second = (one for one in found.mixed if one.client == "client-2" and one.round < 3)
-    assert np.array_equal(first.groups, second.groups)
+    there = (first.groups >= 0) & (second.groups >= 0)  # a mixture may stay away for a round
+    pairs = np.unique(np.stack([first.groups, second.groups])[:, there], axis=1)
+    assert there.any() and all(len(np.unique(row)) == pairs.shape[1] for row in pairs)
     assert np.array_equal(first.index, second.index)
     assert not np.allclose(first.tables["computed"], second.tables["computed"])
 
@@ -131,10 +162,10 @@ def test_other_records_than_those_that_were_mixed_are_refused(run: Run, monkeypa
 
 
 def test_blurred_mixtures_are_found_among_those_that_were_read(tmp_path: Path) -> None:
-    found = material(play(tmp_path / "run", policy(Blur(multiplier=0.05))))
+    found = material(play(tmp_path / "run", policy(Blur(multiplier=3.0))))
     assert len(found.mixed) == 5
-    rows = {row.what: row for row in attack(found, ["A06"]).rows if row.payload == "P11"}
-    assert [row.verdict for row in rows.values()] != ["FAIL"]
+    (row,) = (row for row in attack(found, ["A06"]).rows if row.payload == "P11")
+    assert row.protected is not None and float(row.protected.value) < 0.5
 
 
 def test_without_capture_it_is_not_tested(tmp_path: Path) -> None:
