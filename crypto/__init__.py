@@ -11,6 +11,8 @@ could be ignored.
     samplers      entropy, key derivation (HKDF), keyed streams (AES-256-CTR)
     signatures    Ed25519 with domain separation
     hpke          sealing to one role (RFC 9180, ML-KEM-768 with X25519)
+    ristretto     the group ristretto255 (RFC 9496), with every check
+    oprf          tags by an oblivious function whose key is in two parts (RFC 9497)
     merkle        append-only logs and their proofs (RFC 9162)
     checkpoint    a log's signed head (C2SP tlog-checkpoint)
     dsse          signed statements (Dead Simple Signing Envelope)

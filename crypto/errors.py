@@ -7,6 +7,7 @@ The tree is flat on purpose: a caller that must decide *why* a seal did not open
     ├── InvalidSeal          a sealed message does not open under this key and info
     ├── InvalidKey           bytes or an object that are no usable key of the expected kind
     ├── InvalidCiphertext    bytes that are no ciphertext under the expected parameters
+    ├── InvalidPoint         bytes that are no usable element of the group
     ├── SecretKeyRefused     secret key material was offered where only public keys may stand
     ├── SelfTestFailed       a primitive did not agree with itself on this installation
     ├── InvalidProof         a Merkle proof does not connect the two hashes
@@ -23,6 +24,7 @@ __all__ = [
     "CryptoError",
     "InvalidCiphertext",
     "InvalidKey",
+    "InvalidPoint",
     "InvalidProof",
     "InvalidSeal",
     "InvalidSignature",
@@ -85,6 +87,14 @@ class InvalidCiphertext(CryptoError):
     what = "The ciphertext is not acceptable."
     why = "It has the wrong length or was made under other parameters."
     todo = "Discard it; check that both sides run the same scheme."
+
+
+class InvalidPoint(CryptoError):
+    """Bytes that are no usable element of the group: not canonical, or the identity."""
+
+    what = "A point is not acceptable."
+    why = "It is no canonical encoding, or the identity, which tells nothing of a key."
+    todo = "Discard the batch; whoever sent it made it wrong or altered it."
 
 
 class SecretKeyRefused(CryptoError):

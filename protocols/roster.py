@@ -20,13 +20,19 @@ EVERYONE = "roster"  # recipient of what is public to all parties
 
 
 class Role(StrEnum):
-    """What a party does. Tag servers and matcher come with their protocols."""
+    """What a party does.
+
+    Tag servers and matcher have an engine (`protocols.matching`) and no session yet, so that no
+    plan names them.
+    """
 
     CLIENT = "client"
     AGGREGATOR = "aggregator"
     KEY_AUTHORITY = "key_authority"
     WITNESS = "witness"
     RELAY = "relay"
+    TAG_SERVER = "tag_server"
+    MATCHER = "matcher"
 
 
 @dataclass(frozen=True)

@@ -19,3 +19,4 @@ class Stage(IntEnum):
     MIXED = 8
     BLURRED = 9
     BOXED = 10
+    MATCHED = 11

@@ -153,7 +153,11 @@ def _held(victims: Sequence[Victim], floor: int, apart: int) -> Samples:
     """Return whether the policy's own numbers hold; a fact about each client."""
     seen, raw, null = ([_broken(v, n, floor, apart) for v in victims] for n in _SIDES)
     return Samples(
-        **_about(victims, "P10", f"fewer than {floor} records, or two mixtures {apart} apart"),
+        **_about(
+            victims,
+            "P10",
+            f"fewer than {floor} records in a mixture, or {apart} in a difference of two",
+        ),
         prior=np.zeros(len(victims)),
         protected=np.array(seen, dtype=np.float64),
         raw=np.array(raw, dtype=np.float64),

@@ -139,6 +139,9 @@ TRANSITIONS: dict[Role, dict[State, dict[Event, State]]] = {
         State.NEW: {Event.RELAY: State.READY, **_CLOSES},
         State.READY: {Event.RELAY: State.READY, **_CLOSES},
     },
+    # Of these there is an engine and no session yet (docs/adr/0018): nothing is legal.
+    Role.TAG_SERVER: {},
+    Role.MATCHER: {},
 }
 
 

@@ -1,0 +1,277 @@
+"""A client's part in matching: what it does with the boxes it gets, without any transport.
+
+docs/adr/0018 has the protocol, `protocols.desks` the other roles. Steps take bytes and give bytes,
+each once an epoch and in order; whatever goes wrong ends the epoch, so nothing is ever answered
+twice in another way. The aggregator needs no object: it carries boxes, and adds what members of a
+cell send (`protocols.cell_sums.total`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from enum import IntEnum
+from typing import TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from crypto.handles import Mute
+from crypto.ristretto import Spread
+from protocols.cell_sums import CellPlace, blinded, cell_digest, opened, partial, shares
+from protocols.cells import Numbers, Told, check_told, held_rows
+from protocols.errors import BadEnvelope, LocalProtocolError, Replay, RoundLost
+from protocols.match_wire import Kind, MatchRun, read_handed, read_told, tags_bytes
+from protocols.neighbours import check_neighbours, locked
+from protocols.roster import Identity, Role
+from protocols.tagging import TagBatch, Tags, keyed
+
+__all__ = ["ClientMatching"]
+
+T = TypeVar("T")
+
+
+class Step(IntEnum):
+    """What a client does next."""
+
+    ASK = 0
+    HAND_OVER = 1
+    SHARE = 2  # or take what is handed over, in the form `published`
+    ADD = 3
+    OPEN = 4
+    OVER = 5
+
+
+class ClientMatching(Mute):
+    """A client's part in one run's matchings, one an epoch.
+
+    Args:
+        run: what all parties agree on.
+        me: the client, who signs and opens.
+        key: in ``hmac`` mode, 32 bytes that all clients hold.
+        spread: how tags are worked through.
+    """
+
+    __slots__ = (
+        "_batch",
+        "_before",
+        "_epoch",
+        "_exchange",
+        "_key",
+        "_me",
+        "_mine",
+        "_run",
+        "_spread",
+        "_step",
+        "_tags",
+    )
+
+    def __init__(
+        self, run: MatchRun, me: Identity, *, key: bytes | None = None, spread: Spread = map
+    ) -> None:
+        if (run.match.mode == "hmac") is (key is None):
+            raise LocalProtocolError("A key of tags is held in 'hmac' mode, and in no other.")
+        self._run, self._me, self._key, self._spread = run, me, key, spread
+        self._epoch, self._exchange, self._step = -1, -1, Step.OVER
+        self._batch: TagBatch | None = None
+        self._tags: Tags | None = None
+        self._mine = b""  # its vector, locked, in the form `published`
+        self._before: Told | None = None  # of this run's cells, which stay
+
+    def _do(self, step: Step, work: Callable[[], T]) -> T:
+        """Do one step, once and in order; whatever fails ends this epoch."""
+        if self._step is not step:
+            raise LocalProtocolError(f"A client's matching stands at {self._step.name}, not here.")
+        self._step = Step.OVER
+        found = work()
+        self._step = Step(step + 1)
+        return found
+
+    def ask(self, epoch: int, items: Sequence[int]) -> dict[str, bytes]:
+        """Begin an epoch: return one box for each tag server; none in ``hmac`` mode.
+
+        Args:
+            epoch: later than any before.
+            items: chosen by `protocols.tagging.chosen`.
+
+        Raises:
+            Replay: an epoch is asked for again.
+        """
+        if epoch <= self._epoch:
+            raise Replay("A client asks for tags once an epoch (O24).")
+        self._epoch, self._step, self._tags = epoch, Step.ASK, None
+        return self._do(Step.ASK, lambda: self._ask(items))
+
+    def _ask(self, items: Sequence[int]) -> dict[str, bytes]:
+        run, epoch = self._run, self._epoch
+        if self._key is not None:
+            self._tags = keyed(items, self._key, run.match, run.run, epoch)
+            return {}
+        servers = sorted(run.roster.names(Role.TAG_SERVER))
+        if len(servers) != 2:
+            raise LocalProtocolError("The key of tags is held by two tag servers (O24).")
+        self._batch = TagBatch(items, run.match, run.run, epoch, self._spread)
+        points = self._batch.points
+        return {s: run.close(points, Kind.POINTS, epoch, self._me, s) for s in servers}
+
+    def hand_over(
+        self, answers: Mapping[str, bytes], published: NDArray[np.int64] | None = None
+    ) -> bytes:
+        """Take both tag servers' boxes, return the box for the matcher.
+
+        Args:
+            answers: by tag server; none in ``hmac`` mode.
+            published: in that form, (d,) clipped, quantised and noised, for strangers to read.
+
+        Raises:
+            BadEnvelope: an answer is missing, false, or made with more than one key.
+        """
+        return self._do(Step.HAND_OVER, lambda: self._hand_over(answers, published))
+
+    def _hand_over(
+        self, answers: Mapping[str, bytes], published: NDArray[np.int64] | None
+    ) -> bytes:
+        run, batch = self._run, self._batch
+        self._batch = None
+        if batch is not None:
+            servers = sorted(run.roster.names(Role.TAG_SERVER))
+            if sorted(answers) != servers:
+                raise BadEnvelope("Both tag servers answer a batch, and nobody else.")
+            opened_ = [run.open(answers[s], Kind.ANSWER, self._epoch, self._me, s) for s in servers]
+            self._tags = batch.finish(opened_)
+        matcher = run.roster.one(Role.MATCHER).name
+        if run.published is (published is None):
+            raise LocalProtocolError("A vector is published in the form of that name only.")
+        self._mine = b""
+        if published is not None:
+            self._check_size(published)
+            self._mine = locked(published, self._held.group, run.run, self._epoch)
+        content = tags_bytes(self._held) + self._mine
+        return run.close(content, Kind.TAGS, self._epoch, self._me, matcher)
+
+    def _check_size(self, values: NDArray[np.int64]) -> None:
+        if values.shape != (self._run.size,):
+            raise LocalProtocolError("A client carries another number of integers than planned.")
+
+    def take(self, box: bytes) -> tuple[NDArray[np.int64], dict[int, list[int]]]:
+        """In the form `published`: take the matcher's box; the epoch ends.
+
+        Returns:
+            Others' vectors, (n, d), and by own item the rows that it brings.
+
+        Raises:
+            BadEnvelope: the matcher lied; see `protocols.neighbours.check_neighbours`.
+        """
+        found = self._do(Step.SHARE, lambda: self._take(box))
+        self._step = Step.OVER
+        return found
+
+    def _take(self, box: bytes) -> tuple[NDArray[np.int64], dict[int, list[int]]]:
+        run, where = self._run, (self._run.run, self._epoch)
+        if not run.published:
+            raise LocalProtocolError("Vectors are handed over in the form 'published' only.")
+        matcher = run.roster.one(Role.MATCHER).name
+        told = read_handed(run.open(box, Kind.HANDED, self._epoch, self._me, matcher), run)
+        return check_neighbours(told, self._held, self._mine, run.match, where)
+
+    @property
+    def _held(self) -> Tags:
+        if self._tags is None:
+            raise LocalProtocolError("There are no tags of this epoch.")
+        return self._tags
+
+    @property
+    def _told(self) -> Told:
+        if self._before is None:
+            raise LocalProtocolError("The matcher said nothing yet.")
+        return self._before
+
+    def share(self, box: bytes, values: NDArray[np.int64], exchange: int) -> dict[str, bytes]:
+        """Take the matcher's box, check it, and return a box for each member of the cell.
+
+        So a client enters one sum an epoch, with the same others all run long (O25), whatever the
+        matcher says.
+
+        Args:
+            box: the matcher's.
+            values: (d,) clipped and quantised.
+            exchange: number of the Ask; binds shares and blinds.
+
+        Raises:
+            BadEnvelope: the matcher lied, or a tag server did; see `protocols.cells.check_told`.
+        """
+        return self._do(Step.SHARE, lambda: self._share(box, values, exchange))
+
+    def _share(self, box: bytes, values: NDArray[np.int64], exchange: int) -> dict[str, bytes]:
+        run, me = self._run, self._me
+        self._check_size(values)
+        if run.published:
+            raise LocalProtocolError("Cells are added up in the form 'cell_means' only.")
+        if exchange <= self._exchange:
+            raise Replay("Blinds of an exchange are used once.")
+        matcher = run.roster.one(Role.MATCHER).name
+        told = read_told(run.open(box, Kind.TOLD, self._epoch, me, matcher), run)
+        clients = run.roster.clients
+        check_told(told, self._held, me.party.name, run.match, clients, self._before)
+        self._before, self._exchange = told, exchange
+        digest, parts = cell_digest(self._place), shares(values, told.members)
+        return {
+            name: run.close(part, Kind.SHARE, self._epoch, me, name, digest)
+            for name, part in parts.items()
+        }
+
+    @property
+    def _place(self) -> CellPlace:
+        return CellPlace(self._run.run, self._exchange, self._told.cell, self._told.members)
+
+    @property
+    def cell(self) -> int:
+        """The number of this client's cell, which the aggregator needs to add."""
+        return self._told.cell
+
+    def add(self, boxes: Mapping[str, bytes]) -> bytes:
+        """Take one box from each member, return the sum of the shares under this client's blind.
+
+        Raises:
+            RoundLost: a member's box is missing; this cell is lost, others' totals can be read.
+            BadEnvelope: a box is from outside, or its sender was told another cell.
+        """
+        try:
+            return self._do(Step.ADD, lambda: self._add(boxes))
+        except RoundLost:
+            self._step = Step.OPEN
+            raise
+
+    def _add(self, boxes: Mapping[str, bytes]) -> bytes:
+        run, me, place = self._run, self._me, self._place
+        if set(boxes) - set(place.members):
+            raise BadEnvelope("A share is from outside the cell (O25).")
+        digest = cell_digest(place)
+        held = {
+            name: run.open(box, Kind.SHARE, self._epoch, me, name, digest)
+            for name, box in boxes.items()
+        }
+        words = partial(held, place, run.size)
+        return blinded(words, self._held.group, place, me.party.name)
+
+    def open(
+        self, totals: NDArray[np.uint32], there: NDArray[np.bool_], levels: int
+    ) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
+        """Return all cells' means in grid steps, (cells, d), and which are usable.
+
+        Args:
+            totals: (cells, d), blinded.
+            there: (cells,), which are complete.
+            levels: the largest integer of one client.
+        """
+        return self._do(Step.OPEN, lambda: self._open(totals, there, levels))
+
+    def _open(
+        self, totals: NDArray[np.uint32], there: NDArray[np.bool_], levels: int
+    ) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
+        where, group = (self._run.run, self._exchange), self._held.group
+        return opened(totals, there, self._told, group, where, levels)
+
+    @property
+    def lists(self) -> dict[int, Numbers]:
+        """For each own item that enough others hold, the numbers of the cells that hold it."""
+        return held_rows(self._told, self._held)

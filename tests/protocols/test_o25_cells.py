@@ -1,0 +1,383 @@
+"""Cells: disjoint, opened blind, read by clients only; what the matcher may not do (O25)."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import cache
+from itertools import combinations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from protocols.cell_sums import (
+    CellPlace,
+    blinded,
+    cell_digest,
+    context,
+    opened,
+    partial,
+    shares,
+    total,
+)
+from protocols.cells import check_told, held_rows
+from protocols.errors import (
+    BadEnvelope,
+    CohortTooSmall,
+    LocalProtocolError,
+    RoundLost,
+    UnfitMessage,
+)
+from protocols.match_guards import Match
+from tests.protocols.matching import RUN, added, compared, crowd, keyed_all, plain, read, served
+
+MATCH = Match(cap=32, floor=3)
+WORD = 2**32
+
+
+@cache
+def made(clients: int = 48, items: int = 150, seed: int = 0):
+    own = crowd(clients, items, 30, seed)
+    tags = keyed_all(own, MATCH)
+    return own, tags, compared(tags, MATCH)
+
+
+@given(st.integers(5, 40), st.integers(5, 60), st.integers(0, 1000))
+@settings(max_examples=25, deadline=None)
+def test_o25_every_client_is_in_exactly_one_cell_of_at_least_five(clients, items, seed):
+    own = crowd(clients, items, 5, seed)
+    found = compared(keyed_all(own, MATCH), MATCH)
+    assert set(found.cells) == set(own)
+    sizes = np.bincount(list(found.cells.values()))
+    assert sizes.min() >= MATCH.cell
+    assert len(sizes) == clients // MATCH.cell
+    for name, told in found.told.items():
+        assert told.sizes.tolist() == sizes.tolist()
+        assert told.members == tuple(sorted(n for n in own if found.cells[n] == found.cells[name]))
+
+
+@pytest.mark.parametrize("split", [False, True])
+def test_o25_lists_are_those_of_plaintext_matching_under_the_same_caps(split):
+    own = crowd(12, 40, 20, 3) if split else made()[0]
+    tags = served(own, MATCH) if split else made()[1]
+    found = compared(tags, MATCH)
+    wanted = plain(own, found.cells, MATCH.floor)
+    lists = {
+        name: {item: list(map(int, cells)) for item, cells in held_rows(told, tags[name]).items()}
+        for name, told in found.told.items()
+    }
+    assert lists == wanted
+    assert sum(map(len, lists.values())) > 50
+    assert any(len(wanted[n]) < len(own[n]) for n in own)  # the floor left some out
+    for name, told in found.told.items():
+        check_told(told, tags[name], name, MATCH, list(own))
+
+
+def test_cells_share_tags():
+    """Two tastes without a common item: no cell mixes them, where sizes allow."""
+    rng = np.random.default_rng(1)
+    own = {
+        f"c{n:02d}": sorted(int(i) for i in rng.choice(20, 9, replace=False) + 20 * (n % 2))
+        for n in range(40)
+    }
+    cells = compared(keyed_all(own, MATCH), MATCH).cells
+    for cell in set(cells.values()):
+        assert len({int(n[1:]) % 2 for n in own if cells[n] == cell}) == 1
+
+
+def test_o25_messages_are_of_one_size_whoever_asks():
+    own, tags, found = made()
+    assert len({len(mine) for mine in own.values()}) > 5
+    assert len({told.bits.shape for told in found.told.values()}) == 1
+    assert len({mine.sent.shape for mine in tags.values()}) == 1
+
+
+def test_o25_cells_stay_for_the_run():
+    own, _tags, found = made()
+    later = keyed_all({name: mine[:2] for name, mine in own.items()}, MATCH, epoch=1)
+    again = compared(later, MATCH, found.cells)
+    assert again.cells == found.cells
+    me = "c000"
+    check_told(again.told[me], later[me], me, MATCH, list(own), found.told[me])
+    anew = compared(later, MATCH)
+    assert anew.cells != found.cells
+    with pytest.raises(BadEnvelope, match="earlier in this run"):
+        check_told(anew.told[me], later[me], me, MATCH, list(own), found.told[me])
+    some = {name: later[name] for name in list(later)[3:]}  # three vanished
+    assert compared(some, MATCH, found.cells).told["c010"].members == found.told["c010"].members
+    with pytest.raises(BadEnvelope, match="Others take part"):
+        compared(later, MATCH, {n: c for n, c in found.cells.items() if n != me})
+
+
+def test_fewer_clients_than_a_cell_are_refused():
+    with pytest.raises(CohortTooSmall, match="takes 5"):
+        compared(keyed_all(crowd(4, 20, 5), MATCH), MATCH)
+
+
+# --- a matcher that lies ------------------------------------------------------------------------
+
+
+def flipped(told, row: int, cell: int):
+    rows = told.rows
+    rows[row, cell] ^= True
+    return replace(told, bits=np.packbits(rows, axis=1))
+
+
+def lies():
+    own, tags, found = made()
+    me = "c000"
+    told, mine = found.told[me], tags[me]
+    others = [n for n in own if n not in told.members]
+    cell = told.cell
+    random = next(r for r in range(MATCH.cap) if r not in mine.places.values())
+    row = next(r for r in mine.places.values() if told.rows[r].any())
+    fewer, grown = told.sizes.copy(), told.sizes.copy()
+    fewer[cell] -= 1
+    grown[cell] += 1
+    small = (*told.members[:3], me) if me not in told.members[:3] else told.members[:4]
+    small_sizes = told.sizes.copy()
+    small_sizes[cell], small_sizes[cell - 1] = 4, told.sizes[cell - 1] + told.sizes[cell] - 4
+    swapped = tuple(sorted([*[*(n for n in told.members if n != me)][1:], me, others[0]]))
+    return {
+        "another canary": (replace(told, digest=bytes(32)), "canary"),
+        "a canary cut short": (replace(told, digest=told.digest[:31]), "canary"),
+        "a cell without me": (
+            replace(told, members=found.told[others[0]].members),
+            "not this client",
+        ),
+        "a stranger": (
+            replace(told, members=tuple(sorted([*told.members[1:], me, "zed"]))),
+            "strangers",
+        ),
+        "somebody twice": (replace(told, members=(told.members[0], *told.members)), "twice"),
+        "out of order": (replace(told, members=told.members[::-1]), "twice"),
+        "a cell of four": (
+            replace(told, members=tuple(sorted(set(small))), sizes=small_sizes),
+            "smaller",
+        ),
+        "sizes that do not add up": (replace(told, sizes=grown), "sizes of the cells"),
+        "one fewer in my cell": (replace(told, sizes=fewer), "smaller|sizes of the cells"),
+        "no such cell": (replace(told, cell=len(told.sizes)), "sizes of the cells"),
+        "a cell below zero": (replace(told, cell=-1), "sizes of the cells"),
+        "another cell than before": (replace(told, members=swapped), "earlier in this run"),
+        "a bit for a random tag": (flipped(told, random, 0), "random tag"),
+        "my own cell left out": (flipped(told, row, cell), "own cell out"),
+        "bits cut short": (replace(told, bits=told.bits[:, :-1]), "planned size"),
+        "bits beyond the cells": (
+            replace(told, bits=told.bits | np.uint8(1)),
+            "cells that there are not",
+        ),
+    }
+
+
+@pytest.mark.parametrize("name", lies())
+def test_o25_a_matcher_that_lies_is_refused(name):
+    own, tags, found = made()
+    assert len(made()[2].told["c000"].sizes) % 8, "some bits must stand beyond the cells"
+    check_told(found.told["c000"], tags["c000"], "c000", MATCH, list(own), found.told["c000"])
+    told, why = lies()[name]
+    with pytest.raises(BadEnvelope, match=why):
+        check_told(told, tags["c000"], "c000", MATCH, list(own), found.told["c000"])
+
+
+@given(st.integers(0, 10_000))
+@settings(max_examples=20, deadline=None)
+def test_o25_foreign_or_missing_cells_are_bounded_by_means_of_cells(seed):
+    """Whatever bits a matcher sets, an item gets a mean of true cell means and nothing else."""
+    _, _tags, found = made()
+    rng = np.random.default_rng(seed)
+    told = found.told["c000"]
+    means = rng.normal(size=(len(told.sizes), 3))
+    rows = rng.random((4, len(told.sizes))) < 0.3
+    got = context(rows, means, np.ones(len(told.sizes), bool))
+    for row, mean in zip(rows, got, strict=True):
+        wanted = means[row].mean(axis=0) if row.any() else np.zeros(3)
+        np.testing.assert_allclose(mean, wanted, atol=1e-12)
+
+
+def test_o25_members_who_were_told_different_cells_hold_different_digests():
+    place = CellPlace(RUN, 1, 2, ("a", "b", "c", "d", "e"))
+    others = [
+        replace(place, members=("a", "b", "c", "d", "f")),
+        replace(place, cell=3),
+        replace(place, exchange=2),
+        replace(place, run="00" * 16),
+    ]
+    assert len({cell_digest(one) for one in [place, *others]}) == 5
+
+
+@pytest.mark.parametrize("wrong", ["order", "twice", "size", "digests"])
+def test_a_client_that_sends_wrong_tags_is_refused(wrong):
+    _own, tags, _ = made()
+    sent = {name: mine.sent for name, mine in tags.items()}
+    digests = {name: mine.digest for name, mine in tags.items()}
+    if wrong == "order":
+        sent["c001"] = sent["c001"][::-1]
+    elif wrong == "twice":
+        sent["c001"] = sent["c001"][np.r_[0, 0, 2:32]]
+    elif wrong == "size":
+        sent["c001"] = sent["c001"][:-1]
+    else:
+        del digests["c001"]
+    from protocols.cells import matched
+
+    with pytest.raises((BadEnvelope, UnfitMessage)):
+        matched(sent, digests, MATCH)
+
+
+# --- what is opened -----------------------------------------------------------------------------
+
+
+def vectors(names, size=6, levels=1000, seed=0):
+    rng = np.random.default_rng(seed)
+    return {name: rng.integers(-levels, levels + 1, size) for name in names}
+
+
+def test_o25_every_client_reads_the_means_of_all_cells():
+    own, tags, found = made()
+    values = vectors(own)
+    totals, there = added(values, tags, found)
+    for name in ("c000", "c017"):
+        means, usable = read(totals, there, found.told[name], tags[name].group)
+        assert usable.all()
+        for cell in range(len(there)):
+            stack = [values[n] for n in own if found.cells[n] == cell]
+            np.testing.assert_array_equal(means[cell], np.mean(stack, axis=0))
+
+
+def test_o25_what_the_aggregator_adds_is_uniform_without_the_groups_key():
+    _, tags, found = made()
+    zero = {name: np.zeros(4000, np.int64) for name in tags}
+    seen: dict = {}
+    totals, there = added(zero, tags, found, seen=seen)
+    everything = [totals.ravel()]
+    everything += [np.frombuffer(part, "<u4") for _, parts in seen.values() for part in parts]
+    for words in everything:
+        counts = np.bincount(words >> 24, minlength=256)
+        expected = words.size / 256
+        assert ((counts - expected) ** 2 / expected).sum() < 390  # chi2, 255 degrees, 1e-7
+    means, usable = read(totals, there, found.told["c000"], bytes(32))
+    assert not usable.any() and not means.any()
+
+
+@pytest.mark.parametrize("missing", range(5))
+def test_o25_four_of_five_members_learn_the_total_only(missing):
+    members = tuple("abcde")
+    values = np.array([5, -7, 2**31 - 1, -(2**31)], dtype=np.int64)
+    split = [shares(values, members) for _ in range(2)]
+    words = [{n: np.frombuffer(s, "<u4") for n, s in one.items()} for one in split]
+    for one in words:
+        whole = sum(part.astype(np.uint64) for part in one.values()) % WORD
+        np.testing.assert_array_equal(whole.astype(np.uint32).view(np.int32), values)
+    # The same values, split anew: without one share the sum of the others is another number.
+    rest = [
+        sum(w.astype(np.uint64) for n, w in one.items() if n != members[missing]) for one in words
+    ]
+    assert (rest[0] % WORD != rest[1] % WORD).all()
+
+
+def test_o25_a_vanished_member_costs_its_cell_and_no_other():
+    own, tags, found = made()
+    gone = found.told["c000"].members[0]
+    totals, there = added(vectors(own), tags, found, gone=[gone])
+    reader = next(n for n in own if found.cells[n] != found.cells[gone])
+    means, usable = read(totals, there, found.told[reader], tags[reader].group)
+    assert not usable[found.cells[gone]] and usable.sum() == len(usable) - 1
+    assert not means[found.cells[gone]].any()
+    place = CellPlace(RUN, 1, 0, tuple("abcde"))
+    split = shares(np.arange(3), place.members)
+    with pytest.raises(RoundLost, match="1 of 5"):
+        partial({n: split[n] for n in "abcd"}, place, 3)
+    with pytest.raises(RoundLost, match="Only 4 of 5"):
+        total([bytes(12)] * 4, 5, 3)
+
+
+def test_o25_an_altered_total_is_not_used():
+    own, tags, found = made()
+    totals, there = added(vectors(own), tags, found)
+    totals[0, 2] += np.uint32(1 << 20)
+    means, usable = read(totals, there, found.told["c000"], tags["c000"].group)
+    assert not usable[0] and usable[1:].all() and not means[0].any()
+    got = context(np.ones((1, len(usable)), bool), means, usable)
+    np.testing.assert_allclose(got[0], means[1:].mean(axis=0))
+
+
+def test_o25_blinds_are_of_one_exchange_one_cell_and_one_member():
+    _, tags, _ = made()
+    group, words = tags["c000"].group, np.zeros(50, np.uint32)
+    place = CellPlace(RUN, 1, 0, tuple("abcde"))
+    places = [(place, n) for n in "abcde"]
+    places += [(replace(place, exchange=2), "a"), (replace(place, cell=1), "a")]
+    places += [(replace(place, run="00" * 16), "a")]
+    found_ = {blinded(words, group, at, me) for at, me in places} | {
+        blinded(words, b"k" * 32, *places[0])
+    }
+    assert len(found_) == 9
+    with pytest.raises(LocalProtocolError, match="own cell"):
+        blinded(words, group, place, "z")
+
+
+def test_shares_of_strangers_or_of_another_size_are_refused():
+    place = CellPlace(RUN, 1, 0, tuple("abcde"))
+    split = shares(np.arange(3), place.members)
+    with pytest.raises(BadEnvelope, match="outside"):
+        partial({**split, "z": bytes(12)}, place, 3)
+    with pytest.raises(BadEnvelope, match="size"):
+        partial({**split, "a": bytes(8)}, place, 3)
+    with pytest.raises(BadEnvelope, match="size"):
+        total([bytes(12)] * 4 + [bytes(8)], 5, 3)
+
+
+@pytest.mark.parametrize(
+    "values", [np.array([2**31]), np.array([-(2**31) - 1]), np.zeros((2, 2), int), np.zeros(0, int)]
+)
+def test_what_does_not_fit_into_a_share_is_unfit(values):
+    with pytest.raises(UnfitMessage):
+        shares(values, tuple("abcde"))
+
+
+def test_totals_that_may_wrap_are_refused():
+    _, tags, found = made()
+    told, cells = found.told["c000"], len(found.told["c000"].sizes)
+    zeros, there = np.zeros((cells, 2), np.uint32), np.ones(cells, bool)
+    with pytest.raises(UnfitMessage, match="32 bits"):
+        read(zeros, there, told, tags["c000"].group, levels=2**31 // 5)
+    with pytest.raises(BadEnvelope, match="cells"):
+        opened(zeros[:-1], there[:-1], told, tags["c000"].group, (RUN, 1), 10)
+
+
+# --- the rank test ------------------------------------------------------------------------------
+
+
+def singled_out(rows: np.ndarray, known: tuple[int, ...] = ()) -> list[int]:
+    """Return who follows from totals whose memberships are `rows`, beside the known ones."""
+    kept = [c for c in range(rows.shape[1]) if c not in known]
+    _, values, basis = np.linalg.svd(rows[:, kept].astype(float), full_matrices=False)
+    basis = basis[values > 1e-9 * values.max()]
+    return [kept[at] for at in np.flatnonzero((basis**2).sum(axis=0) > 1 - 1e-9)]
+
+
+def test_o25_rank_nobody_follows_from_everything_that_is_opened():
+    own, _, found = made()
+    names = sorted(own)
+    cells = np.array([found.cells[n] for n in names])
+    opened_rows = (cells == np.arange(cells.max() + 1)[:, None]).astype(float)
+    # Every context that any client can form, from any subset of bits, is in this row space.
+    contexts = np.concatenate([told.rows.astype(float) for told in found.told.values()])
+    all_rows = np.concatenate([opened_rows, contexts @ (opened_rows / opened_rows.sum(1)[:, None])])
+    assert np.linalg.matrix_rank(all_rows) == cells.max() + 1
+    assert singled_out(all_rows) == []
+    for colluding in combinations(range(0, len(names), 5), 3):
+        assert singled_out(all_rows, colluding) == []
+    cell = np.flatnonzero(cells == 0)
+    assert singled_out(all_rows, tuple(cell[:-1])) == [cell[-1]]  # all but one of a cell
+
+
+def test_o25_rank_control_means_per_item_give_everybody_away():
+    own = crowd(48, 150, 30)
+    names, items = sorted(own), sorted({i for mine in own.values() for i in mine})
+    holds = np.array([[i in own[n] for n in names] for i in items], dtype=float)
+    per_item = holds[holds.sum(axis=1) >= 3]
+    assert np.linalg.matrix_rank(per_item) == len(names)
+    assert len(singled_out(per_item)) == len(names)
