@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -45,8 +45,7 @@ class Victim:
         """Draw candidates, at most so many beside the centres, and mixtures to look into."""
         first = rounds[0]
         wide = first.tables["computed"].shape[1]
-        alike = [one for one in rounds if np.array_equal(one.groups, first.groups)]
-        used = tuple(alike[: max(1, _WIDEST // wide)])  # of others, other mixtures were withheld
+        used = tuple(rounds[: max(1, _WIDEST // wide)])
         centres = first.index[:, 0]
         others = rng.permutation(np.setdiff1d(np.arange(len(first.tables["computed"])), centres))
         pool = np.concatenate([centres, others[: max(0, most - len(centres))]])
@@ -161,6 +160,21 @@ class Victim:
             recalls.append(float(mine[top].mean()))
             areas.append(auc(score[mine], score[~mine]) if not mine.all() else 0.5)
         return float(np.mean(areas)), float(np.mean(recalls))
+
+
+def together(clients: Mapping[str, Sequence[Mixtures]]) -> list[list[Mixtures]]:
+    """Return each client's rounds that can be looked at together, at least one.
+
+    Those in which all clients have the mixtures of their first: a client may have been away, or
+    mixtures withheld, and controls compare clients round by round.
+    """
+    alike = [
+        {one.round for one in rounds if np.array_equal(one.groups, rounds[0].groups)}
+        for rounds in clients.values()
+    ]
+    shared = set.intersection(*alike)
+    found = [[one for one in rounds if one.round in shared] for rounds in clients.values()]
+    return found if shared else [list(rounds[:1]) for rounds in clients.values()]
 
 
 def _through(links: sp.csr_array | None, table: Array) -> Array:

@@ -45,7 +45,7 @@ from typing import Any
 import numpy as np
 
 from audits.attacks._material import Array, Findings, Material, Mixtures, NotApplicable, Samples
-from audits.attacks._mixed import Numbers, Victim, class_counts, violated
+from audits.attacks._mixed import Numbers, Victim, class_counts, together, violated
 from audits.attacks._payloads import sent
 from audits.attacks._rules import Rule
 from audits.attacks._statistics import best_known
@@ -100,7 +100,7 @@ class Unmixing:
             why = why or "no captured mixture could be made again"
             return Findings((NotApplicable(why, arises=True),))
         most = _MOST.get(profile, _MOST["quick"])
-        victims = [Victim.of(rounds, most, rng) for rounds in by_client.values()]
+        victims = [Victim.of(rounds, most, rng) for rounds in together(by_client)]
         mix = find(case.policy.chain(Disclosure.MIXED), "mix")
         floor, apart = (mix.floor, mix.apart) if isinstance(mix, Mix) else (_FEWEST, _FEWEST)
         rows = [row for known in _KNOWN for row in _ranked(victims, known)]

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from audits.attacks import Material, NotApplicable, attack, unmixing
+from audits.attacks import Material, Mixtures, NotApplicable, attack, unmixing
 from audits.attacks._mixed import Victim, class_counts, violated
 from audits.attacks._unmix import _at_most_once
 from audits.attacks._verdicts import judge
@@ -242,3 +242,25 @@ def test_nobody_is_in_mixtures_more_than_once() -> None:
     assert nearest.min() >= 0.0 and nearest.sum(axis=1).max() <= 1.0 + 1e-12
     allowed = rng.dirichlet(np.ones(6), size=(300, 200))[..., :5]
     assert ((given - nearest) * (allowed - nearest)).sum(axis=2).max() <= 1e-12
+
+
+def withheld(one: Mixtures) -> Mixtures:
+    """Return a client whose first mixture stayed away."""
+    seen = {name: value[1:] for name, value in one.seen.items()}
+    return replace(one, seen=seen, groups=np.where(one.groups > 0, one.groups - 1, -1))
+
+
+def test_mixtures_that_stayed_away_and_clients_that_were_away_are_left_out(sealed: Case) -> None:
+    played = mixtures(rounds=3)
+    second = [withheld(m) if (m.client, m.round) == ("client-00", 2) else m for m in played]
+    there = [m for m in second if (m.client, m.round) != ("client-01", 3)]
+    rows = judged(sealed, there)
+    assert {row.rounds for row, _ in rows.values()} == {(1,)}
+    assert all(made.verdict == "FAIL" for (words, _), (_, made) in rows.items() if words == KNOWN)
+
+
+def test_a_first_round_in_which_mixtures_stayed_away_is_attacked_all_the_same(sealed: Case) -> None:
+    rows = judged(sealed, [withheld(one) for one in mixtures()])
+    assert rows[KNOWN, "AUC"][1].verdict == "FAIL"
+    assert rows["P10", "1"][1].verdict == "PASS"
+    assert float(rows["P11", "share"][0].protected.mean()) == 1.0
