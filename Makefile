@@ -43,11 +43,11 @@ lint: setup ## style, types, and which floor may import what
 	$(BIN)/python -m scripts.house_rules
 
 test: lint ## lint, then every test but the long ones
-	$(BIN)/python -m pytest -n 2 -m "not long" --ignore $(ENGINE)
+	$(BIN)/python -m pytest -n 2 --dist worksteal -m "not long" --ignore $(ENGINE)
 	$(BIN)/python -m pytest -m "not long" $(ENGINE)
 
 test-long: lint ## every test, with the full matrix, soaks and many more random examples
-	$(BIN)/python -m pytest -n 2 --hypothesis-profile=long --ignore $(ENGINE)
+	$(BIN)/python -m pytest -n 2 --dist worksteal --hypothesis-profile=long --ignore $(ENGINE)
 	$(BIN)/python -m pytest $(ENGINE)
 
 bench: setup ## measure; prints ratios taken within one run, asserts nothing (some minutes)
