@@ -169,7 +169,9 @@ def test_o23_control_a_relay_replaces_boxes_one_for_one_unnoticed(monkeypatch):
         where = world.where(given=sent(world, UP)[0].header.given)
         info = mixture_info(world.papers("relay"), UP, where)
         layout = world.aggregator._collection.pool_layout()
-        content = b"\1" + b"\x11\x22" * (sum(layout.parts) // 2)
+        features, labels = layout.parts
+        whole = (32767).to_bytes(2, "little") + bytes(labels - 2)  # all of one class: shares
+        content = b"\1" + b"\x11\x22" * (features // 2) + whole
         made.append(world.roster.party("aggregator").seal.seal(info, content))
         return [*made, *boxes[1:]]
 
