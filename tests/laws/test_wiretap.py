@@ -61,17 +61,34 @@ def quantised(twin: Recording) -> list[bytes]:
     return spelled
 
 
-def opened_bodies(recording: Recording) -> bytes:
-    """Return what is inside the seals of all uploads: what the aggregator itself gets to see."""
-    aggregator, plan = recording.parties.identity("aggregator"), recording.plan
+def records(recording: Recording) -> list[bytes]:
+    """Return the bytes of the records that clients gave to be mixed."""
+    return [
+        spelling
+        for _, message in recording.payloads()
+        if isinstance(message, MixedMessage) and (kept := unmixed_of(message)) is not None
+        for spelling in spellings(kept.table)
+    ]
+
+
+def opened_bodies(recording: Recording, *, mixed: bool = False) -> bytes:
+    """Return what is inside the seals of uploads: what the aggregator itself gets to see.
+
+    Of mixtures it is to see levels on a grid, shares of labels among them, in which constants of
+    other messages (a level of one, beside zeros) are no payload: they are returned apart. Where a
+    relay stands between, this is what the relay gets to see.
+    """
+    relays = recording.parties.roster.names(Role.RELAY) if mixed else ()
+    reader = recording.parties.identity(next(iter(relays), "aggregator"))
+    plan = recording.plan
     bodies = b""
     for envelope in recording.envelopes().values():
         header, body = envelope.header, bytes(envelope.body)
-        if ".up." in header.item:
+        if ".up." in header.item and header.item.endswith(".MIXED") == mixed:
             said = header.encode(without_body=True)
             unsafe = plan.item(header.item).unsafe
-            bodies += body if unsafe else aggregator.opening.open(said, body)
-    assert bodies
+            bodies += body if unsafe else reader.opening.open(said, body)
+    assert bodies or mixed
     return bodies
 
 
@@ -83,6 +100,7 @@ def test_a_wiretap_sees_no_clear_payload(name: str, policy: str, recorded: Recor
     assert len(wire) > 100_000
     assert found(payloads, wire) == 0
     assert found(payloads, opened_bodies(protected)) == 0
+    assert found(records(protected), opened_bodies(protected, mixed=True)) == 0
     assert found(quantised(twin), twin.wire()) > 0  # control: the same search finds it in clear
 
 
