@@ -127,11 +127,17 @@ class Personal:
 
     def start(self, site: Site, given: Start) -> Weights:
         """Return Theta and the mixed Phi that a round begins with, (d,)."""
-        cut, first = self.task.reduction, self.task.initial(np.random.default_rng(given.seed))
+
+        def first() -> Weights:
+            return self.task.initial(np.random.default_rng(given.seed))
+
         if given.step == 0:
-            return first
-        own = site.memory.get("trained", first)
-        theta = site.memory.get("theta", first[:cut]) if self.average else own[:cut]
+            return first()
+        cut, memory = self.task.reduction, site.memory
+        own = memory["trained"] if "trained" in memory else first()
+        theta = own[:cut]
+        if self.average:
+            theta = memory["theta"] if "theta" in memory else first()[:cut]
         mixed = np.float32(self.mixing(site, given))
         phi = np.asarray(given.phi, dtype=np.float32)
         return np.concatenate([theta, mixed * phi + (1 - mixed) * own[cut:]])

@@ -157,13 +157,13 @@ def test_the_example_plans_without_data_in_the_form_that_its_policy_takes(
     settings = ["data.root=/nowhere", f"policy={policy}"]
     plan = Federation.from_config(Config.load(EXAMPLE, settings)).plan()
     assert plan.form == form
-    strict: dict[str, Any] = Config.load(EXAMPLE).data.partition.options
-    assert strict.get("strict", True) is True
+    options: dict[str, Any] = Config.load(EXAMPLE).data.partition.options
+    assert options["strict"] is False  # the paper's protocol, which the example says
     assert (plan.dims["positions"], plan.dims["embedding"]) == (43, 512)
 
 
 @pytest.mark.parametrize("form", ["strict", "published"])
-@pytest.mark.parametrize("kind", ["", "_variants"])
+@pytest.mark.parametrize("kind", ["", "_size", "_variants"])
 def test_tables_hold_one_form_of_the_partition_and_rows_that_run(form: str, kind: str) -> None:
     found = rows(form + kind)
     assert {s["data.partition.options"]["strict"] for s in found.values()} == {form == "strict"}
