@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+
 import numpy as np
 import pytest
 
@@ -196,13 +198,21 @@ def compared_by(world, words: np.ndarray, monkeypatch):
 
 @pytest.mark.parametrize("factor", [1.0, 15.0])
 def test_the_limit_a_client_that_chooses_its_vector_reads_a_coordinate(factor, monkeypatch):
-    """What LIMITATIONS.md says a client can do that works with whoever learns the cosines."""
-    world, place = pub(d=40), 7
-    for site in world.sites.values():
-        site.direction[place] *= 1e-3
-    rows = np.stack([world.sites[n].direction for n in world.names])
-    wanted = rows[:, place] / np.linalg.norm(rows, axis=1)
-    found = compared_by(world, one_entry(place, factor), monkeypatch)
+    """What LIMITATIONS.md says a client can do that works with whoever learns the cosines.
+
+    A long vector multiplies the noise too: about one run in three ends with its own cosine above 1,
+    and the adversary tries again.
+    """
+    place = 7
+    for _ in range(16):
+        world = pub(d=40)
+        for site in world.sites.values():
+            site.direction[place] *= 1e-3
+        rows = np.stack([world.sites[n].direction for n in world.names])
+        wanted = rows[:, place] / np.linalg.norm(rows, axis=1)
+        with monkeypatch.context() as patch, contextlib.suppress(Refused):
+            found = compared_by(world, one_entry(place, factor), patch)
+            break
     assert found[0, 0] >= 1 - STEP
     assert np.abs(found[0, 1:] / factor - wanted[1:]).max() < STEP / factor
     assert np.abs(wanted[1:]).max() > STEP / 15  # below what one step shows, and above what is read
