@@ -45,6 +45,7 @@ CIAO: Settings = {
     "model.name": "gcn_dot",
     "model.options": {"inputs": "degree"},
     "model.hidden": 32,
+    "model.dropout": 0.0,
     "model.lr": 0.03,
     "model.weight_decay": 0.0,
     "model.optimiser": "sgd",
