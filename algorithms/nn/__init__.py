@@ -8,6 +8,7 @@ A model's file is called like the model and offers
   are uninitialised: the task writes every one of them from a flat vector before use. Graph models
   (`algorithms.nn._graphs`) take batches of graphs instead; rating models (`algorithms.nn._ratings`)
   are built from the numbers of users and items;
+* for ratings, `ALONE = True` if every site must be a single user (`algorithms.nn._stars`);
 * for nodes, `EGOS = True` if `build` gives an `algorithms.nn._egos.EgoNet`, trained on ego-graphs.
 
 Parameters are ordered as the module registers them, layer by layer, weights (in, out) before the
@@ -27,7 +28,7 @@ from torch import Tensor
 from algorithms.nn._sparse import Features, Propagation, Weighing
 from algorithms.tasks import Kind
 
-__all__ = ["GraphModel", "ModelFile", "head", "model", "model_names", "on_egos"]
+__all__ = ["GraphModel", "ModelFile", "alone", "head", "model", "model_names", "on_egos"]
 
 
 class GraphModel(torch.nn.Module):
@@ -56,6 +57,11 @@ class ModelFile(Protocol):
 def on_egos(name: str) -> bool:
     """Tell whether a node model is trained on ego-graphs; False for an unknown name."""
     return name in model_names("node") and bool(getattr(_file(name), "EGOS", False))
+
+
+def alone(name: str) -> bool:
+    """Tell whether a rating model is for sites of one user; False for an unknown name."""
+    return name in model_names("rating") and bool(getattr(_file(name), "ALONE", False))
 
 
 def head(module: torch.nn.Module) -> list[torch.nn.Parameter]:

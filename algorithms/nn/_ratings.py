@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import lru_cache
-from typing import Literal, Protocol, cast, get_args
+from typing import Literal, NamedTuple, Protocol, cast, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -24,11 +24,14 @@ __all__ = [
     "Bipartite",
     "Inputs",
     "Mean",
+    "Neighbours",
     "RatingFile",
     "RatingModel",
     "Rows",
+    "Side",
     "Start",
     "rating_model",
+    "side_rows",
     "width",
 ]
 
@@ -45,6 +48,18 @@ BUCKETS = 16
 """Degrees 0, 1, 2 to 3, 4 to 7, … and from 2^14 on in one bucket."""
 
 
+class Neighbours(NamedTuple):
+    """Vectors of other users, by the item that they share with this site's user.
+
+    Attributes:
+        vectors: (items, N, h), rows in the order of the site's items.
+        known: bool (items, N), which of them there are.
+    """
+
+    vectors: Tensor
+    known: Tensor
+
+
 class Bipartite:
     """The graph of a site's training ratings: users first, then items, an edge a rating.
 
@@ -54,10 +69,15 @@ class Bipartite:
     Args:
         pairs: int64 (2, M), the site's own numbers of user and item of every training rating.
         users, items: how many the site knows, with or without a training rating.
+        rating: (M,), of every pair; a model that passes ratings on as messages needs them.
+
+    Attributes:
+        neighbours: vectors of other users who hold the same items, see `Neighbours`; None: unknown.
     """
 
-    def __init__(self, pairs: Tensor, users: int, items: int) -> None:
-        self.users, self.items = users, items
+    def __init__(self, pairs: Tensor, users: int, items: int, rating: Tensor | None = None) -> None:
+        self.users, self.items, self.neighbours = users, items, cast(Neighbours | None, None)
+        self._pairs, self._rating, self._scaled = pairs, rating, cast(Tensor | None, None)
         self._edges = torch.stack([pairs[0], pairs[1] + users])
         self._matrix: Propagation | None = None
         self._inputs: dict[Inputs, Tensor] = {}
@@ -71,6 +91,25 @@ class Bipartite:
     def degree(self) -> Tensor:
         """Number of training ratings of every node, int64 (N,)."""
         return torch.bincount(self._edges.reshape(-1), minlength=self.nodes)
+
+    def on_scale(self, lowest: float, span: float) -> Bipartite:
+        """Bring the ratings to [0, 1] by a public scale, once, and return this graph."""
+        if self._scaled is None and self._rating is not None:
+            self._scaled = (self._rating - lowest) / span
+        return self
+
+    def rated(self) -> tuple[Tensor, Tensor]:
+        """Items of the training ratings, int64 (M,), and the ratings on [0, 1], (M,).
+
+        Raises:
+            ValueError: the ratings or their scale were never given.
+        """
+        if self._scaled is None:
+            raise ValueError(
+                "this model passes ratings on as messages and the graph holds none; build it by "
+                "RatingsData.from_ratings and train it by RatingTask"
+            )
+        return self._pairs[1], self._scaled
 
     def propagation(self) -> Propagation:
         """D^-1/2 (A + I) D^-1/2 (Kipf and Welling, ICLR 2017, eq. 2), (N, N), made once."""
@@ -146,6 +185,21 @@ class Mean(torch.nn.Module):
     def forward(self) -> Tensor:
         """μ, shape (1,)."""
         return 0.5 + 2.0 * self.deviation
+
+
+class Side(torch.nn.Module):
+    """A vector and a bias for each user, or each item."""
+
+    def __init__(self, count: int, hidden: int) -> None:
+        super().__init__()
+        self.table = torch.nn.Parameter(torch.empty(count, hidden))
+        self.bias = torch.nn.Parameter(torch.empty(count))
+
+
+def side_rows(own: Rows, size: int, hidden: int) -> Rows:
+    """Places of some users' (or items') vectors and biases in a flat `Side` of `size`."""
+    table = own[:, None] * hidden + np.arange(hidden)
+    return np.concatenate([table.ravel(), size * hidden + own])
 
 
 class RatingFile(Protocol):

@@ -24,7 +24,16 @@ import torch
 from torch import Tensor
 from torch.nn.functional import embedding
 
-from algorithms.nn._ratings import Bipartite, Inputs, Mean, RatingModel, Rows, Start
+from algorithms.nn._ratings import (
+    Bipartite,
+    Inputs,
+    Mean,
+    RatingModel,
+    Rows,
+    Side,
+    Start,
+    side_rows,
+)
 from algorithms.tasks import Kind, Weights
 
 NAME = "dot"
@@ -33,23 +42,14 @@ TASK: Kind = "rating"
 _ITEM_NORM = 0.1  # see `Dot.initial`
 
 
-class _Side(torch.nn.Module):
-    """A vector and a bias for each user, or each item."""
-
-    def __init__(self, count: int, hidden: int) -> None:
-        super().__init__()
-        self.table = torch.nn.Parameter(torch.empty(count, hidden))
-        self.bias = torch.nn.Parameter(torch.empty(count))
-
-
 class Dot(RatingModel):
     """Embeddings, their dot product and biases. Parameters as in the file's head."""
 
     def __init__(self, users: int, items: int, hidden: int) -> None:
         super().__init__()
-        self.items = _Side(items, hidden)
+        self.items = Side(items, hidden)
         self.mean = Mean()
-        self.head = _Side(users, hidden)
+        self.head = Side(users, hidden)
 
     def forward(
         self,
@@ -92,10 +92,5 @@ def rows(own: tuple[Rows, Rows], sizes: tuple[int, int], hidden: int) -> Rows | 
     after = sizes[1] * (hidden + 1)  # where μ stands
     mean = np.array([after], dtype=np.int64)
     return np.concatenate(
-        [_side(items, sizes[1], hidden), mean, _side(users, sizes[0], hidden) + after + 1]
+        [side_rows(items, sizes[1], hidden), mean, side_rows(users, sizes[0], hidden) + after + 1]
     )
-
-
-def _side(own: Rows, size: int, hidden: int) -> Rows:
-    table = own[:, None] * hidden + np.arange(hidden)
-    return np.concatenate([table.ravel(), size * hidden + own])

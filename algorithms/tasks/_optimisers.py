@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Literal
 
+import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor
 
@@ -12,6 +14,7 @@ from algorithms.site import Site
 
 __all__ = [
     "OPTIMISERS",
+    "Moments",
     "Optimiser",
     "moments",
     "optimiser",
@@ -21,6 +24,9 @@ __all__ = [
 ]
 
 Optimiser = Literal["adamw", "adam", "sgd"]
+
+Moments = dict[str, npt.NDArray[np.float32]]
+"""What an optimiser remembers, by place and name."""
 
 OPTIMISERS: dict[str, Any] = {
     "adamw": torch.optim.AdamW,

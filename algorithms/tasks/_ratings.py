@@ -78,16 +78,18 @@ class RatingsData:
             for mask in (part.train, part.val, part.test)
         )
         pairs = torch.from_numpy(np.stack([user, item]).astype(np.int64))
+        rating = torch.tensor(part.rating, dtype=torch.float32)
+        seen = Bipartite(pairs[:, train], len(own_users), len(own_items), rating[train])
         return cls(
             users=own_users,
             items=own_items,
             user=pairs[0],
             item=pairs[1],
-            rating=torch.tensor(part.rating, dtype=torch.float32),
+            rating=rating,
             train=train,
             val=val,
             test=test,
-            graph=Bipartite(pairs[:, train], len(own_users), len(own_items)),
+            graph=seen,
             sizes=(users, items),
         )
 

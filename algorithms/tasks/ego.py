@@ -21,13 +21,12 @@ from algorithms.site import Site
 from algorithms.tasks import DataSpec, Predictions, Weights, _optimisers
 from algorithms.tasks._egos import Neighbours, sample
 from algorithms.tasks._flat import Numbers
+from algorithms.tasks._optimisers import Moments
 from algorithms.tasks.node import NodeData, NodeTask
 
 __all__ = ["EgoTask", "Egos", "Moments"]
 
 Floats = npt.NDArray[np.floating[Any]]
-Moments = dict[str, npt.NDArray[np.float32]]
-"""What an optimiser remembers between two steps; empty before the first."""
 
 
 class Egos(NamedTuple):

@@ -13,8 +13,9 @@ from algorithms import nn
 from algorithms.nn._ratings import Inputs, RatingModel, rating_model, width
 from algorithms.scores.errors import Errors, ErrorScore
 from algorithms.site import Site
-from algorithms.tasks import Batch, DataSpec, Mixed, Predictions, Weights
+from algorithms.tasks import Batch, DataSpec, Mixed, Predictions, Weights, _optimisers
 from algorithms.tasks._flat import FlatTask, Numbers, Optimiser
+from algorithms.tasks._optimisers import Moments
 from algorithms.tasks._ratings import RatingsData, RatingsLike
 
 __all__ = ["RatingTask", "RatingsData", "RatingsLike"]
@@ -86,6 +87,11 @@ class RatingTask(FlatTask):
         self._range = spec.highest - spec.lowest
         self._scoring = Errors(spec.lowest, spec.highest)
         super().__init__(spec, **self._training)
+
+    @property
+    def alone(self) -> bool:
+        """Whether the model is for sites of one user, whose part is the head."""
+        return nn.alone(self._file.NAME)
 
     @property
     def scoring(self) -> Errors:
@@ -188,6 +194,23 @@ class RatingTask(FlatTask):
             return super().predict_mixed(personal, shared, alpha, site)
         return near.task.predict_mixed(personal[near.rows], shared[near.rows], alpha, site)
 
+    def stepped(
+        self, weights: Weights, slope: Weights, moments: Moments
+    ) -> tuple[Weights, Moments]:
+        """Some weights after one step of the optimiser along a slope, and what it remembers.
+
+        For an aggregator that steps along a sum of clients' gradients; shapes (k,), any k.
+
+        Raises:
+            FloatingPointError: training diverged to NaN or infinity.
+        """
+        parameter = torch.nn.Parameter(torch.tensor(weights, dtype=torch.float32))
+        steps = self._stepper([parameter])
+        _optimisers.restore(steps, moments)
+        parameter.grad = torch.tensor(slope, dtype=torch.float32)
+        steps.step()
+        return self._finite([parameter]), _optimisers.moments(steps)
+
     def _near(self, site: Site, *vectors: Weights) -> _Near | None:
         """The model of the site's own rows; None if it needs all, or `FlatTask` is to refuse."""
         data: RatingsData = site.data
@@ -269,7 +292,8 @@ class RatingTask(FlatTask):
         if records is not None:
             chosen = torch.from_numpy(records)
             user, item = user[chosen], item[chosen]
-        outputs: Tensor = module(data.graph, user, item, draws, training)
+        graph = data.graph.on_scale(self.spec.lowest, self._range)
+        outputs: Tensor = module(graph, user, item, draws, training)
         return outputs
 
     def _loss(self, outputs: Tensor, data: RatingsData, records: Numbers) -> Tensor:

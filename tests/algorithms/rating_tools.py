@@ -15,7 +15,7 @@ USERS, ITEMS = 30, 25
 SPEC = DataSpec(
     "rating", 0, 1, 512, 3, True, "toy", users=USERS, items=ITEMS, lowest=1.0, highest=5.0
 )
-MODELS = nn.model_names("rating")
+MODELS = tuple(name for name in nn.model_names("rating") if not nn.alone(name))
 FIELDS = ("user", "item", "rating", "train", "val", "test")
 
 

@@ -1,0 +1,242 @@
+"""What recommenders with one user per client share: their messages and both sides of a round.
+
+See `algorithms.fed_per_gnn`, `algorithms.fcf` and `algorithms.fed_mf`. Client u keeps its user's
+vector and bias, the model's head. All clients share the item table and the layer over it. In a
+round a client moves its user with the table as it is, and says the gradient, in what is shared, of
+
+    L_u = 1/2 Σ_j (r̂_uj - r_uj)²   over its training ratings, on the scale from 0 to 1.
+
+The aggregator steps along Σ_u dL_u, and the decay of the table: this is a step of training on all
+users' ratings together.
+
+Nobody asks for an item's row: every client is handed the whole table, so that a request tells
+nothing. An item's row in the sum rests on the clients that rated it; see `Holders` for the policies
+that do not let a single one be seen.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from algorithms._steps import slope
+from algorithms.site import Site
+from algorithms.tasks import Task, Weights
+from algorithms.tasks._optimisers import Moments
+from algorithms.tasks.rating import RatingTask
+from protocols.messages import (
+    Array,
+    Matrix,
+    Message,
+    ReleasedMessage,
+    SumMessage,
+    Vector,
+    count,
+    real,
+)
+from protocols.rounds import Ask, Cohort, Reply
+
+__all__ = ["Aggregator", "Holders", "ItemGradient", "Start", "User", "checked"]
+
+ROW_SCALE, SHARED_SCALE = 0.25, 1 / 64
+"""By what gradients are multiplied where they are said: sums stand on a grid of a fixed width."""
+
+
+class Start(ReleasedMessage):
+    """The shared part of the model; the whole item table, for everybody."""
+
+    step: int = count(unit="round", meaning="rounds done so far")
+    seed: int = count(unit="seed", meaning="seed of the starting weights and of the cohorts")
+    weights: Vector = real("d", unit="weight", meaning="item table, biases and layer", wire="f4")
+    open: Vector = count("items", unit="0 or 1", meaning="1: a gradient of this item may be said")
+
+
+class ItemGradient(SumMessage):
+    """The gradient of one user's loss; zero in the row of every item that it did not rate."""
+
+    rows: Matrix = real(
+        "items", "row", unit="scale x loss/weight", meaning="gradient in an item's vector and bias"
+    )
+    shared: Vector = real("g", unit="scale x loss/weight", meaning="gradient in mean and layer")
+
+
+class Holders(SumMessage):
+    """Who trains on which item, once in a run; zeros wherever it is not asked for.
+
+    Its total is how many users of the cohort trained on each item: it is disclosed, and a one says
+    that somebody did, not who and not how.
+    """
+
+    held: Vector = count("items", unit="client", meaning="1: the user has a training rating of it")
+
+
+def checked(task: Task, name: str) -> RatingTask:
+    """Return a task that keeps a user's part at its client; raises ValueError for any other."""
+    if not isinstance(task, RatingTask) or not task.alone:
+        raise ValueError(
+            f"{name} keeps one user's vector at each client: it needs ratings shared out by "
+            "user_per_client and a model of one user, for example user_gat or user_dot "
+            f"(this is a {task.spec.task} task)"
+        )
+    return task
+
+
+@dataclass(frozen=True)
+class User:
+    """What one client does.
+
+    A site's memory holds the user's part as "head", (h + 1,), and the whole model as "trained".
+
+    Attributes:
+        task: the ratings.
+        steps: gradient steps of the user's part in a round; the shared gradient is taken with the
+            last of them.
+        lr: their size, on the mean loss over the user's ratings.
+        decay: L2 coefficient of the user's part, on the sum of its losses.
+    """
+
+    task: RatingTask
+    steps: int
+    lr: float
+    decay: float
+
+    def whole(self, site: Site, given: Start) -> Weights:
+        """Return all weights, (size,): what was handed out, and the user's own part."""
+        head = site.memory.get("head")
+        if head is None:
+            head = self.task.initial(np.random.default_rng(given.seed))[self.task.base :]
+        return np.concatenate([np.asarray(given.weights, dtype=np.float32), head])
+
+    def slope(self, site: Site, given: Start) -> Weights:
+        """Move the user's part, remember it, and return the gradient of L_u in what is shared."""
+        weights, base = self.whole(site, given), self.task.base
+        batch = next(self.task.batches(site), None)
+        half = np.float32(site.count / 2)  # the task's loss is the mean of squares
+        found = np.zeros_like(weights)
+        for _ in range(self.steps if batch is not None else 0):
+            found = half * slope(self.task, weights, site, batch)
+            moved = found[base:] + np.float32(self.decay) * weights[base:]
+            weights[base:] -= np.float32(self.lr) / half * moved
+        self.keep(site, weights)
+        return found[:base]
+
+    def keep(self, site: Site, weights: Weights) -> None:
+        """Remember the user's part."""
+        site.memory["head"] = weights[self.task.base :].copy()
+        site.memory["trained"] = weights
+
+    def gradient(self, site: Site, given: Start) -> ItemGradient:
+        """Train, and return what may be said of it."""
+        found = np.asarray(self.slope(site, given), dtype=np.float64)
+        items, width = self.table()
+        rows = np.empty((items, width + 1))
+        rows[:, :-1] = found[: items * width].reshape(items, width)
+        rows[:, -1] = found[items * width : items * (width + 1)]
+        rows *= ROW_SCALE * (given.open > 0)[:, None]
+        return ItemGradient(rows=rows, shared=SHARED_SCALE * found[items * (width + 1) :])
+
+    def counted(self, site: Site, given: Start) -> tuple[ItemGradient, Holders]:
+        """Return the gradient and, before anything was trained, which items it rests on.
+
+        That is asked for with the one sum of the first round: if that round is lost, nothing of it
+        was opened, so no two totals tell the items of the users by which they differ.
+        """
+        held = np.zeros(self.table()[0], dtype=np.int64)
+        if given.step == 0:
+            data = site.data
+            held[data.items[np.unique(data.item[data.train].numpy())]] = 1
+        return self.gradient(site, given), Holders(held=held)
+
+    def predict(self, site: Site, given: Message | None) -> Array:
+        """Return predictions of the model as received, or with None as trained."""
+        weights = self.whole(site, given) if isinstance(given, Start) else site.memory["trained"]
+        return self.task.predict(weights, site)
+
+    def table(self) -> tuple[int, int]:
+        """Return how many items there are, and the width of their vectors."""
+        items, width = dict(self.task.layout())["items.table"]
+        return items, width
+
+
+@dataclass(frozen=True)
+class Server:
+    """What the aggregator remembers.
+
+    Attributes:
+        start: what it hands out.
+        moments: what its optimiser remembers.
+    """
+
+    start: Start
+    moments: Moments = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Aggregator:
+    """The aggregator's side.
+
+    Attributes:
+        user: the clients' side.
+        decay: L2 coefficient of the item table, on the sum of a cohort's losses.
+        cohorts: into how many fixed cohorts the clients fall; a round asks one after the other.
+        holders: how many clients must have rated an item whose row is said; 1: any.
+    """
+
+    user: User
+    decay: float
+    cohorts: int = 1
+    holders: int = 1
+
+    def init(self, rng: np.random.Generator) -> Server:
+        """Return the state before the first round."""
+        task, seed = self.user.task, int(rng.integers(2**31))
+        weights = task.initial(np.random.default_rng(seed))[: task.base]
+        every = np.ones(self.user.table()[0], dtype=np.int64)
+        return Server(Start(step=0, seed=seed, weights=weights, open=every))
+
+    def split(self, state: Server, cohort: Cohort) -> tuple[Cohort, ...]:
+        """Return the cohorts of a run, of equal sizes but for one; the same in every round."""
+        rng = np.random.default_rng([state.start.seed, 1])
+        return cohort.split((rng.permutation(cohort.size) % self.cohorts).tolist())
+
+    def on_sums(self, state: Server, cohort: Cohort) -> Generator[Ask, Reply, Server]:
+        """Ask every cohort once, and step along each of their sums."""
+        for part in self.split(state, cohort):
+            reply = yield Ask(part, given=state.start, back=ItemGradient)
+            state = self.stepped(state, reply.total(ItemGradient))
+        return self.ended(state)
+
+    def on_held(self, state: Server, cohort: Cohort) -> Generator[Ask, Reply, Server]:
+        """Count who rated what with the first sum, and train the rows that enough clients hold."""
+        closed = state.start.step == 0
+        start = state.start
+        if closed:
+            start = replace(start, open=np.zeros_like(start.open))
+        reply = yield Ask(cohort, given=start, back=(ItemGradient, Holders))
+        if closed:
+            enough = reply.total(Holders).held >= self.holders
+            state = replace(state, start=replace(start, open=enough.astype(np.int64)))
+        return self.ended(self.stepped(state, reply.total(ItemGradient)))
+
+    def stepped(self, state: Server, total: ItemGradient) -> Server:
+        """Return the state after a step along a cohort's gradient."""
+        parts = (total.rows[:, :-1].ravel(), total.rows[:, -1])
+        rows = np.concatenate(parts) / ROW_SCALE
+        weights = np.asarray(state.start.weights, dtype=np.float32)
+        rows += self.decay * weights[: len(rows)]
+        along = np.concatenate([rows, total.shared / SHARED_SCALE]).astype(np.float32)
+        moved, moments = self.user.task.stepped(weights, along, state.moments)
+        return Server(replace(state.start, weights=moved), moments)
+
+    def ended(self, state: Server) -> Server:
+        """Return the state after a round."""
+        return replace(state, start=replace(state.start, step=state.start.step + 1))
+
+    @property
+    def dims(self) -> dict[str, int]:
+        """Sizes of the messages."""
+        items, width = self.user.table()
+        base = self.user.task.base
+        return {"d": base, "items": items, "row": width + 1, "g": base - items * (width + 1)}

@@ -1,0 +1,27 @@
+"""Matrix factorisation for sites of one user, with its vector to itself; see `_stars`.
+
+The formula is that of `dot`. There every site has a row for every user; here it has the one of its
+own, as in FCF and FedMF, so that nothing grows with the number of users.
+"""
+
+from __future__ import annotations
+
+from algorithms.nn._ratings import Inputs, RatingModel, Rows
+from algorithms.nn._stars import Star, star_rows
+from algorithms.tasks import Kind
+
+NAME = "user_dot"
+TASK: Kind = "rating"
+ALONE = True
+
+
+def build(
+    users: int, items: int, hidden: int, layers: int, dropout: float, inputs: Inputs
+) -> RatingModel:
+    """A star without a layer, uninitialised; all but `items` and `hidden` are unused."""
+    return Star(items, hidden, None, 0.0)
+
+
+def rows(own: tuple[Rows, Rows], sizes: tuple[int, int], hidden: int) -> Rows | None:
+    """See `star_rows`."""
+    return star_rows(own, sizes, hidden, None)
