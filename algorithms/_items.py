@@ -21,11 +21,12 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from algorithms._steps import slope
 from algorithms.site import Site
 from algorithms.tasks import Task, Weights
 from algorithms.tasks._optimisers import Moments
+from algorithms.tasks._users import descended
 from algorithms.tasks.rating import RatingTask
+from protocols.forms import Form
 from protocols.messages import (
     Array,
     Matrix,
@@ -38,9 +39,9 @@ from protocols.messages import (
 )
 from protocols.rounds import Ask, Cohort, Reply
 
-__all__ = ["Aggregator", "Holders", "ItemGradient", "Start", "User", "checked"]
+__all__ = ["Aggregator", "Holders", "ItemGradient", "Start", "User", "checked", "forms"]
 
-ROW_SCALE, SHARED_SCALE = 0.25, 1 / 64
+ROW_SCALE, SHARED_SCALE = 1 / 4, 1 / 256
 """By what gradients are multiplied where they are said: sums stand on a grid of a fixed width."""
 
 
@@ -57,7 +58,11 @@ class ItemGradient(SumMessage):
     """The gradient of one user's loss; zero in the row of every item that it did not rate."""
 
     rows: Matrix = real(
-        "items", "row", unit="scale x loss/weight", meaning="gradient in an item's vector and bias"
+        "items",
+        "row",
+        unit="scale x loss/weight",
+        meaning="gradient in an item's vector and bias",
+        held=True,
     )
     shared: Vector = real("g", unit="scale x loss/weight", meaning="gradient in mean and layer")
 
@@ -91,10 +96,7 @@ class User:
 
     Attributes:
         task: the ratings.
-        steps: gradient steps of the user's part in a round; the shared gradient is taken with the
-            last of them.
-        lr: their size, on the mean loss over the user's ratings.
-        decay: L2 coefficient of the user's part, on the sum of its losses.
+        steps, lr, decay: of the user's part in a round, see `descended`.
     """
 
     task: RatingTask
@@ -111,21 +113,15 @@ class User:
 
     def slope(self, site: Site, given: Start) -> Weights:
         """Move the user's part, remember it, and return the gradient of L_u in what is shared."""
-        weights, base = self.whole(site, given), self.task.base
-        batch = next(self.task.batches(site), None)
-        half = np.float32(site.count / 2)  # the task's loss is the mean of squares
-        found = np.zeros_like(weights)
-        for _ in range(self.steps if batch is not None else 0):
-            found = half * slope(self.task, weights, site, batch)
-            moved = found[base:] + np.float32(self.decay) * weights[base:]
-            weights[base:] -= np.float32(self.lr) / half * moved
-        self.keep(site, weights)
-        return found[:base]
+        before = self.whole(site, given)
+        found = descended(self.task, before, site, steps=self.steps, lr=self.lr, decay=self.decay)
+        self.keep(site, before, found.head)
+        return found.slope
 
-    def keep(self, site: Site, weights: Weights) -> None:
-        """Remember the user's part."""
-        site.memory["head"] = weights[self.task.base :].copy()
-        site.memory["trained"] = weights
+    def keep(self, site: Site, weights: Weights, head: Weights) -> None:
+        """Remember the user's part, in place of that in `weights`."""
+        weights[self.task.base :] = head
+        site.memory.update(head=head, trained=weights)
 
     def gradient(self, site: Site, given: Start) -> ItemGradient:
         """Train, and return what may be said of it."""
@@ -189,6 +185,11 @@ class Aggregator:
     cohorts: int = 1
     holders: int = 1
 
+    def __post_init__(self) -> None:
+        """Refuse what has no meaning; raises ValueError."""
+        if self.decay < 0.0 or min(self.cohorts, self.holders) < 1:
+            raise ValueError("out of range; needed are decay >= 0, cohorts >= 1, holders >= 1")
+
     def init(self, rng: np.random.Generator) -> Server:
         """Return the state before the first round."""
         task, seed = self.user.task, int(rng.integers(2**31))
@@ -240,3 +241,17 @@ class Aggregator:
         items, width = self.user.table()
         base = self.user.task.base
         return {"d": base, "items": items, "row": width + 1, "g": base - items * (width + 1)}
+
+
+def forms(server: Aggregator) -> tuple[Form[Server], ...]:
+    """Return the forms of a recommender, the preferred one first.
+
+    The one that counts holders needs a single cohort: after a round that is lost, sums that had
+    been opened would be asked again of fewer clients.
+    """
+    user, found = server.user, []
+    found.append(Form.of("secure_items", server.on_sums, {Start: user.gradient}))
+    if server.cohorts == 1 and server.holders > 1:
+        held = Form.of("held_items", server.on_held, {Start: user.counted}, holders=server.holders)
+        found.append(held)
+    return tuple(found)

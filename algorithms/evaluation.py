@@ -150,7 +150,7 @@ def _wrap(form: Form[S], score: Any, scoring: Scoring, at: At) -> Form[Tracked[S
             Exchange("evaluate", last, (kind,), only_score, 0, outside=1, held_out=(kind,))
         )
     exchanges.append(Exchange("close", (Keep,), (), last_word, per_round=0, outside=1))
-    told = form.by_gradients, form.top, form.unmixed
+    told = form.by_gradients, form.top, form.unmixed, form.holders
     return Form(form.name, _round(form, scoring, at), tuple(exchanges), *told)
 
 
@@ -159,7 +159,7 @@ def _unscored(form: Form[S]) -> Form[Tracked[S]]:
         state = yield from form.round(tracked.state, cohort)
         return replace(tracked, state=state)
 
-    told = form.by_gradients, form.top, form.unmixed
+    told = form.by_gradients, form.top, form.unmixed, form.holders
     return Form(f"{form.name}_unscored", round, form.exchanges, *told)
 
 

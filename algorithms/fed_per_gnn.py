@@ -1,9 +1,9 @@
 """FedPerGNN (Wu et al., Nature Communications 2022):  θ <- step(θ, Σ_u dL_u/dθ),  e_u stays.
 
 Personalised recommendation with one user per client. A client's graph is its user, the items that
-the user rated and, after an expansion, other users who hold the same items. A graph network over it
-predicts the user's ratings (`algorithms.nn._stars`). What it learns is shared but for the user's own
-vector, which leaves in no round.
+the user rated and, after an expansion, other users who hold the same items. A graph network over
+it predicts the user's ratings (`algorithms.nn._stars`). What it learns is shared but for the user's
+own vector, which leaves in no round.
 
 Forms:
 
@@ -29,15 +29,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from algorithms._items import Aggregator, Server, Start, User, checked
+from algorithms._items import Aggregator, Server, User, checked, forms
 from algorithms.tasks import Kind, Task
-from protocols.forms import Algorithm, Form
+from protocols.forms import Algorithm
 
 MODELS: Mapping[Kind, str] = {"rating": "user_gat"}
 """What the configuration's model is where it names none."""
 
 
-def fed_per_gnn(  # noqa: PLR0913 - the method's settings, all by name
+def fed_per_gnn(
     task: Task,
     *,
     epochs: int = 1,
@@ -56,26 +56,27 @@ def fed_per_gnn(  # noqa: PLR0913 - the method's settings, all by name
         cohorts: into how many fixed cohorts the clients fall; a round asks one after the other, and
             the model steps after each.
         decay: L2 coefficient of the item table at the aggregator.
-        user_steps, user_lr, user_decay: see `algorithms._items.User`.
+        user_steps: steps of the user's part in a pass, see `algorithms.tasks._users`.
+        user_lr: their size.
+        user_decay: L2 coefficient of the user's part.
         holders: of a row in the form `held_items`, the first round's survivors counted.
 
     Raises:
         ValueError: an option is out of range, or the model is not of one user.
     """
-    if min(epochs, cohorts, user_steps, holders) < 1:
-        raise ValueError("epochs, cohorts, user_steps and holders count; choose 1 or more")
-    if min(decay, user_decay) < 0.0 or user_lr <= 0.0:
-        raise ValueError("out of range; needed are decay >= 0, user_decay >= 0 and user_lr > 0")
+    if epochs * user_steps < 1 or user_decay < 0.0 or user_lr <= 0.0:
+        raise ValueError(
+            "out of range; needed are epochs >= 1, user_steps >= 1, user_decay >= 0, user_lr > 0"
+        )
     user = User(checked(task, "fed_per_gnn"), epochs * user_steps, user_lr, user_decay)
     server = Aggregator(user, decay, cohorts, holders)
-    forms = [Form.of("secure_items", server.on_sums, {Start: user.gradient})]
     return Algorithm(
         name="fed_per_gnn",
         citation="Wu et al., A federated graph neural network framework for privacy-preserving "
         "personalization, Nature Communications 13, 2022",
         init=server.init,
         predict=user.predict,
-        forms=tuple(forms),
+        forms=forms(server),
         dims=server.dims,
     )
 

@@ -119,6 +119,7 @@ class Form(Generic[S]):
             first round; None: any number.
         unmixed: its answers fill the fields of MIXED messages themselves, with single records:
             only a chain in clear lets them out.
+        holders: how many clients at least hold a row that its sums have rows of (O12); 1: any.
     """
 
     name: str
@@ -127,6 +128,7 @@ class Form(Generic[S]):
     by_gradients: bool = False
     top: int | None = None
     unmixed: bool = False
+    holders: int = 1
 
     @classmethod
     def of(
@@ -138,6 +140,7 @@ class Form(Generic[S]):
         *,
         by_gradients: bool = False,
         top: int | None = None,
+        holders: int = 1,
     ) -> Form[S]:
         """Build a form from the answers, keyed by the message each of them answers.
 
@@ -148,13 +151,14 @@ class Form(Generic[S]):
             per_round: how often each is given in a round, where it is not once.
             by_gradients: see the class.
             top: see the class.
+            holders: see the class.
         """
         often = per_round or {}
         exchanges = (
             replace(exchange_of(kind, answer), per_round=often.get(kind, 1))
             for kind, answer in answers.items()
         )
-        return cls(name, round, tuple(exchanges), by_gradients, top)
+        return cls(name, round, tuple(exchanges), by_gradients, top, holders)
 
     def __post_init__(self) -> None:
         """Refuse two exchanges of one name: plan items are named after them."""

@@ -180,6 +180,13 @@ def _vector_sum(item: Item) -> bool:
     return ".up." in item.id and plain and any(f.shape for f in fields)
 
 
+HELD = (
+    "{}: a row of the total rests on at least {} clients, as the first sum counted them; who "
+    "vanishes later is missing. That sum is disclosed: how many clients hold each row, and a count "
+    "of one says that some client does (O12)"
+)
+
+
 def _single(item: Item) -> list[str]:
     """Say, for each kind of vector in a sum, what an entry with one contributor tells."""
     fields = [field for message in item.messages for field in message.fields if field.shape]
@@ -283,6 +290,7 @@ def warnings(
     private: bool = False,
     fewest: bool = False,
     others: int = 0,
+    holders: int = 1,
 ) -> list[str]:
     """Return what a reader of the plan must know before approving it.
 
@@ -293,6 +301,7 @@ def warnings(
         private: training hides single records.
         fewest: no more clients take part than the policy's smallest cohort.
         others: clients beside a receiver; 0 if that is not known.
+        holders: of every row of a sum that has rows.
     """
     found = []
     if data.synthetic:
@@ -307,7 +316,9 @@ def warnings(
     if fewest and ROWS in found:
         found.append(EVEN)
     for item in items:
-        if _vector_sum(item):
+        if _vector_sum(item) and holders > 1:
+            found.append(HELD.format(item.id, holders))
+        elif _vector_sum(item):
             found.append(
                 f"{item.id}: an entry of the total may have a single contributor "
                 f"({'; '.join(_single(item))}); the plan cannot exclude it (O12)"

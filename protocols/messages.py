@@ -43,6 +43,7 @@ class Field:
         carried: in a MATCH message, the disclosure of a field that rides beside the key; the
             policy must name it too.
         label: in a MIXED message, whether it holds the mixed one-hot labels.
+        held: whether each row is of something public, an item, and zero at clients without it.
     """
 
     name: str
@@ -54,6 +55,7 @@ class Field:
     key: bool = False
     carried: Disclosure | None = None
     label: bool = False
+    held: bool = False
 
     def sizes(self, dims: Mapping[str, int]) -> tuple[int, ...]:
         """Return the concrete shape under `dims`; raises KeyError for an unknown dimension."""
@@ -72,9 +74,10 @@ def real(
     wire: Literal["f4", "f8"] = "f8",
     carried: Disclosure | None = None,
     label: bool = False,
+    held: bool = False,
 ) -> Any:
     """Declare a real-valued field of the given shape (no shape: a scalar)."""
-    facts = {"scale": scale, "wire": wire, "carried": carried, "label": label}
+    facts = {"scale": scale, "wire": wire, "carried": carried, "label": label, "held": held}
     return _field(shape=shape, unit=unit, meaning=meaning, **facts)
 
 

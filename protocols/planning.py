@@ -104,7 +104,10 @@ def make_plan(
     training = _training(form, policy, rounds)
     fewest = len(clients) == policy.smallest_cohort
     private, others = training is not None, len(clients) - 1
-    told = warnings(planner.items, data, policy, private=private, fewest=fewest, others=others)
+    told = warnings(
+        planner.items, data, policy, private=private, fewest=fewest, others=others,
+        holders=form.holders,
+    )  # fmt: skip
     return Plan(
         algorithm=algorithm.name,
         form=form.name,

@@ -56,6 +56,8 @@ class PrivacyPolicy(Strict):
         budget: what all runs together may spend of this site's data set (O20); needed with noise.
         capture: what every party keeps of its own rounds, locked, for audits; None: nothing.
         training: how clients train so that single records stay hidden; None: as they like.
+        holders: how many clients must hold a row of which a sum without noise has rows: the clients
+            that rated an item (O12); 1: one is enough.
         messages: message types that may be said; None allows every type whose disclosure is named.
     """
 
@@ -67,6 +69,7 @@ class PrivacyPolicy(Strict):
     budget: Budget | None = None
     capture: Capture | None = None
     training: Training | None = None
+    holders: int = Field(default=1, ge=1, le=10_000, strict=True)
     messages: tuple[str, ...] | None = None
 
     @model_validator(mode="after")
@@ -203,6 +206,12 @@ class PrivacyPolicy(Strict):
                         "for a baseline on data that may be seen"
                     )
             noised = find(chain, "noise")
+            alone = kind.disclosure is Disclosure.SUM and form.holders < self.holders
+            if alone and not noised and any(field.held for field in kind.fields):
+                return (
+                    f"rows of message {kind.__name__} may rest on {form.holders} of the clients, "
+                    f"and it asks for {self.holders} (holders)"
+                )
             if noised and any(field.wire == "u8" for field in kind.fields):
                 return f"message {kind.__name__} holds exact counts, which its noise cannot cover"
         for exchange in form.exchanges:
@@ -316,8 +325,9 @@ PRESETS: dict[str, PrivacyPolicy] = {
     # As pilot, and a relay takes the senders off mixtures: one more organisation.
     "shuffled": _preset("shuffled", _HE, mixed=_SHUFFLED),
     "masks": _preset("masks", (*_INTEGERS, Mask(), Seal())),
-    # strict: what is computed from many clients together, and no mixture of one client's records.
-    "strict": _preset("strict", (*_INTEGERS, Mask(), Seal()), mixed=(), capture=None),
+    # strict: what is computed from many clients together, rows of items included, and no mixture of
+    # one client's records.
+    "strict": _preset("strict", (*_INTEGERS, Mask(), Seal()), mixed=(), capture=None, holders=4),
     "ckks": _preset("ckks", (*_INTEGERS, Mask(), Ckks(), Seal())),
     "calibrated": _preset("calibrated", _NOISED, mixed=(), budget=Budget(epsilon=10.0, delta=1e-5)),
     "unsafe_plaintext": PrivacyPolicy(

@@ -84,6 +84,7 @@ class RatingTask(FlatTask):
             "batch": batch,
             "keep_moments": keep_moments,
         }
+        self._of_site: dict[tuple[int, int], _SiteTask] = {}  # by how many users and items
         self._range = spec.highest - spec.lowest
         self._scoring = Errors(spec.lowest, spec.highest)
         super().__init__(spec, **self._training)
@@ -219,9 +220,12 @@ class RatingTask(FlatTask):
         fit = all(v.shape == (self.size,) and v.dtype == np.float32 for v in vectors)
         if rows is None or not fit or not len(data.rating):
             return None
-        spec = replace(self.spec, users=len(data.users), items=len(data.items))
-        task = _SiteTask(spec, model=self._file.NAME, **self._model, **self._training)
-        return _Near(task, rows)
+        sizes = len(data.users), len(data.items)
+        if sizes not in self._of_site:
+            spec = replace(self.spec, users=sizes[0], items=sizes[1])
+            made = _SiteTask(spec, model=self._file.NAME, **self._model, **self._training)
+            self._of_site[sizes] = made
+        return _Near(self._of_site[sizes], rows)
 
     def _widened(self, found: Weights, rows: Numbers, weights: Weights) -> Weights:
         """A gradient of all weights from that of `rows`; the loss does not touch the others."""
