@@ -1,4 +1,4 @@
-"""FCF (Ammad-ud-din et al., arXiv 1901.09888, 2019):  x_u <- argmin L_u,  Q <- step(Q, Σ_u dL_u/dQ).
+"""FCF (Ammad-ud-din et al., arXiv 1901.09888):  x_u <- argmin L_u,  Q <- step(Q, Σ_u dL_u/dQ).
 
 Federated collaborative filtering: matrix factorisation with one user per client. A client solves
 for its user's vector and bias, given the item table, by

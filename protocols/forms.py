@@ -158,7 +158,7 @@ class Form(Generic[S]):
             replace(exchange_of(kind, answer), per_round=often.get(kind, 1))
             for kind, answer in answers.items()
         )
-        return cls(name, round, tuple(exchanges), by_gradients, top, holders)
+        return cls(name, round, tuple(exchanges), by_gradients, top, holders=holders)
 
     def __post_init__(self) -> None:
         """Refuse two exchanges of one name: plan items are named after them."""

@@ -83,11 +83,13 @@ class DataConfig(Strict):
 class EvaluationConfig(Strict):
     """Which model is scored, and which references the simulator finds outside the federation.
 
-    ``mean`` predicts the mean of all training ratings; only rating tasks have it.
+    ``mean`` predicts the mean of all training ratings and ``pmf`` is biased matrix factorisation
+    on all of them; only rating tasks have these, and their headline is the RMSE where every client
+    is one user.
     """
 
     at: Literal["downloaded", "trained"] = "downloaded"
-    references: tuple[Literal["local", "centralised", "mean"], ...] = ()
+    references: tuple[Literal["local", "centralised", "mean", "pmf"], ...] = ()
 
 
 class TransportConfig(Strict):

@@ -19,7 +19,7 @@ from protocols.plan import Plan
 from protocols.policy import PrivacyPolicy
 from protocols.roster import Identity, Roster
 from protocols.sessions.aggregator import AggregatorSession
-from secure_fgl.catalogue import algorithm_names
+from secure_fgl.catalogue import algorithm_names, preferred_model
 from secure_fgl.config import Config
 from secure_fgl.data import Graph
 from secure_fgl.federation import Federation
@@ -31,6 +31,17 @@ POLICIES = ("he", "masks", "ckks", "unsafe_plaintext")
 """What most laws are held against; ``pilot`` has the same chain as ``he``, and a law says so."""
 PROTECTED = POLICIES[:3]
 ROUNDS, CLIENTS, HIDDEN = 2, 5, 8
+BANKS = {
+    "name": "synthetic_banks",
+    "options": {"customers": 40, "transactions": 60},
+    "partition": {"name": "by_owner", "clients": CLIENTS},
+}
+RATINGS = {
+    "name": "synthetic_ratings",
+    "options": {"users": CLIENTS, "items": 12, "each": 8},
+    "split": [0.6, 0.2, 0.2],
+    "partition": {"name": "user_per_client", "clients": CLIENTS},
+}
 
 
 def config(
@@ -43,18 +54,17 @@ def config(
     store: Path | None = None,
     **model: Any,
 ) -> Config:
-    """Return the small configuration that all laws share."""
+    """Return the small configuration that all laws share, on data of a kind the algorithm takes."""
+    kinds = preferred_model(name)
+    rated = bool(kinds) and set(kinds) == {"rating"}
+    data: dict[str, Any] = RATINGS if rated else BANKS
     return Config.parse(
         {
             "algorithm": {"name": name, "rounds": rounds},
             "faults": {"drop": drop},
             "budget": {"store": str(store) if store else None},
             "model": {"hidden": HIDDEN, **model},
-            "data": {
-                "name": "synthetic_banks",
-                "options": {"customers": 40, "transactions": 60},
-                "partition": {"name": "by_owner", "clients": CLIENTS},
-            },
+            "data": data,
             "policy": policy,
             "seed": seed,
         }
