@@ -31,6 +31,7 @@ from protocols.messages import (
     Array,
     Matrix,
     Message,
+    NoisedMessage,
     ReleasedMessage,
     SumMessage,
     Vector,
@@ -39,7 +40,7 @@ from protocols.messages import (
 )
 from protocols.rounds import Ask, Cohort, Reply
 
-__all__ = ["Aggregator", "Holders", "ItemGradient", "Start", "User", "checked", "forms"]
+__all__ = ["Aggregator", "Holders", "ItemGradient", "ItemRows", "Start", "User", "checked", "forms"]
 
 ROW_SCALE, SHARED_SCALE = 1 / 4, 1 / 256
 """By what gradients are multiplied where they are said: sums stand on a grid of a fixed width."""
@@ -75,6 +76,19 @@ class Holders(SumMessage):
     """
 
     held: Vector = count("items", unit="client", meaning="1: the user has a training rating of it")
+
+
+class ItemRows(NoisedMessage):
+    """One user's gradient by itself: the rows of the items that it rated, among others (published).
+
+    The receiver reads every row. Only a policy with an Unsafe guard lets it out.
+    """
+
+    number: Vector = count("sent", unit="item", meaning="whose row stands here")
+    rows: Matrix = real(
+        "sent", "row", unit="scale x loss/weight", meaning="gradient in an item's vector and bias"
+    )
+    shared: Vector = real("g", unit="scale x loss/weight", meaning="gradient in mean and layer")
 
 
 def checked(task: Task, name: str) -> RatingTask:
@@ -133,6 +147,17 @@ class User:
         rows *= ROW_SCALE * (given.open > 0)[:, None]
         return ItemGradient(rows=rows, shared=SHARED_SCALE * found[items * (width + 1) :])
 
+    def published(self, site: Site, given: Start) -> ItemRows:
+        """Train, and return the rows of the user's own items; the policy says what joins them."""
+        dense, held = self.gradient(site, given), self.held(site)
+        items, _ = self.table()
+        return ItemRows.partial(items, number=held, rows=dense.rows[held], shared=dense.shared)
+
+    def held(self, site: Site) -> Array:
+        """Return the numbers of the items that the user trains on, ascending."""
+        data = site.data
+        return data.items[np.unique(data.item[data.train].numpy())]
+
     def counted(self, site: Site, given: Start) -> tuple[ItemGradient, Holders]:
         """Return the gradient and, before anything was trained, which items it rests on.
 
@@ -141,8 +166,7 @@ class User:
         """
         held = np.zeros(self.table()[0], dtype=np.int64)
         if given.step == 0:
-            data = site.data
-            held[data.items[np.unique(data.item[data.train].numpy())]] = 1
+            held[self.held(site)] = 1
         return self.gradient(site, given), Holders(held=held)
 
     def predict(self, site: Site, given: Message | None) -> Array:
@@ -209,6 +233,18 @@ class Aggregator:
             state = self.stepped(state, reply.total(ItemGradient))
         return self.ended(state)
 
+    def on_rows(self, state: Server, cohort: Cohort) -> Generator[Ask, Reply, Server]:
+        """Step along the rows that each client shows, cohort by cohort."""
+        items, width = self.user.table()
+        for part in self.split(state, cohort):
+            reply = yield Ask(part, given=state.start, back=ItemRows)
+            rows, shared = np.zeros((items + 1, width + 1)), 0.0
+            for said in reply.each(ItemRows):  # row `items` is nobody's
+                np.add.at(rows, said.number, said.rows)
+                shared = shared + said.shared
+            state = self.stepped(state, ItemGradient(rows=rows[:-1], shared=np.asarray(shared)))
+        return self.ended(state)
+
     def on_held(self, state: Server, cohort: Cohort) -> Generator[Ask, Reply, Server]:
         """Count who rated what with the first sum, and train the rows that enough clients hold."""
         closed = state.start.step == 0
@@ -254,4 +290,5 @@ def forms(server: Aggregator) -> tuple[Form[Server], ...]:
     if server.cohorts == 1 and server.holders > 1:
         held = Form.of("held_items", server.on_held, {Start: user.counted}, holders=server.holders)
         found.append(held)
+    found.append(Form.of("published", server.on_rows, {Start: user.published}))
     return tuple(found)

@@ -18,6 +18,7 @@ from protocols.boxes import close_boxes
 from protocols.ciphers import shape_of
 from protocols.codec import encode
 from protocols.control import CONTROL
+from protocols.decoys import Decoyer
 from protocols.disclosures import Disclosure
 from protocols.envelope import NONE, Envelope, Header, signed_header
 from protocols.errors import LocalProtocolError, NotInPlan, UnfitMessage
@@ -54,7 +55,7 @@ class Gateway:
         self._sent: dict[tuple[str, str, int], int] = {}
         self._labels: set[tuple[str, str, int, int]] = set()
         self._checked: set[tuple[str, tuple[type[Message], ...]]] = set()
-        self._mixer = Mixer()
+        self._mixer, self._decoyer = Mixer(), Decoyer()
 
     @property
     def groups(self) -> Numbers | None:
@@ -195,7 +196,10 @@ class Gateway:
         elif item.disclosure is Disclosure.SEALED and item.id.endswith(f".up.{Disclosure.SEALED}"):
             return self._boxes(item, messages, header), False
         else:
-            body = encode(messages, self._papers.dims(item))
+            dims = self._papers.dims(item)
+            if item.disclosure is Disclosure.NOISED:
+                messages = [self._decoyer.ready(m, chain, dims) for m in messages]
+            body = encode(messages, dims)
         if len(body) != item.body:
             raise NotInPlan(f"{item.id} does not have the planned size; nothing was sent.")
         if find(chain, "seal"):

@@ -15,6 +15,10 @@ and for what is mixed::
 
     VALUE --clip--> BOUNDED --mix--> MIXED (--blur--> BLURRED) (--relay--> BOXED) --seal--> ENVELOPE
 
+and, as published and never by a preset, for rows that one client shows::
+
+    VALUE --clip--> BOUNDED (--decoys--> BOUNDED) (--laplace--> NOISED) --unsafe_clear--> ENVELOPE
+
 A guard is data (what the policy asks for); applying it is the gateway's business.
 """
 
@@ -26,6 +30,7 @@ from pydantic import Field
 
 from protocols.disclosures import Disclosure
 from protocols.mix_guards import Blur, Mix, Relay
+from protocols.row_guards import Decoys, Laplace
 from protocols.stages import Stage
 from protocols.strict import Strict
 
@@ -191,12 +196,7 @@ class Sign(Strict):
 class UnsafeClear(Strict):
     """UNSAFE: leave unprotected. For baselines and controls; flagged in plan, ledger and report."""
 
-    takes: ClassVar[tuple[Stage, ...]] = (
-        Stage.VALUE,
-        Stage.BOUNDED,
-        Stage.INTEGER,
-        Stage.NOISED,
-    )
+    takes: ClassVar[tuple[Stage, ...]] = (Stage.VALUE, Stage.BOUNDED, Stage.INTEGER, Stage.NOISED)
     gives: ClassVar[Stage] = Stage.ENVELOPE
     guard: Literal["unsafe_clear"] = "unsafe_clear"
 
@@ -214,6 +214,8 @@ Guard = Annotated[
     | Mix
     | Blur
     | Relay
+    | Decoys
+    | Laplace
     | Seal
     | Sign
     | UnsafeClear,
@@ -269,6 +271,10 @@ def check_chain(disclosure: Disclosure, chain: tuple[Guard, ...]) -> None:
         _check_evaluated(disclosure, chain)
     elif "mix" in present:
         _check_mixed(disclosure, chain)
+    elif disclosure is Disclosure.NOISED and len(chain) > 1:
+        _check_rows(chain)
+    elif present & {"decoys", "laplace"}:
+        raise ValueError(f"{disclosure}: 'decoys' and 'laplace' are for NOISED messages alone")
     elif disclosure is not Disclosure.SUM and len(chain) != 1:
         raise ValueError(
             f"{disclosure}: '{chain[0].guard}' would not be applied to it; "
@@ -307,6 +313,15 @@ def _check_mixed(disclosure: Disclosure, chain: tuple[Guard, ...]) -> None:
         raise ValueError("MIXED: 'mix' needs 'clip' with norm l2 before it: a record is one vector")
     if isinstance(mix, Mix) and isinstance(blur, Blur):
         blur.steps(mix)
+
+
+def _check_rows(chain: tuple[Guard, ...]) -> None:
+    """Hold a chain of NOISED with noise to what is applied; raises ValueError."""
+    named, clip = [guard.guard for guard in chain], find(chain, "clip")
+    if [n for n in named if n not in ("decoys", "laplace")] != ["clip", "unsafe_clear"]:
+        raise ValueError("NOISED: needed are clip, 'decoys' or 'laplace' or both, unsafe_clear")
+    if not isinstance(clip, Clip) or clip.norm != "linf":
+        raise ValueError("NOISED: 'decoys' and 'laplace' need 'clip' with norm linf before them")
 
 
 _MIXED = ["clip", "mix", "seal"]

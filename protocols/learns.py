@@ -6,6 +6,7 @@ import math
 from collections.abc import Sequence
 
 from crypto.vectors import SKETCH_ABOVE
+from protocols.decoys import local_epsilon
 from protocols.disclosures import Disclosure
 from protocols.guards import Guard, encryption, evaluated, find
 from protocols.mix_guards import Mix
@@ -111,10 +112,32 @@ def budget(
     items: Sequence[Item], policy: PrivacyPolicy, training: TrainingPlan | None = None
 ) -> str:
     """Return, in one sentence a unit, what the run spends and what that covers (O16)."""
-    spent = _spent(items)
+    spent = "; ".join([_spent(items), *_local(items, policy)])
     if training is None:
         return spent
     return f"{_of_records(items, training)}. For a client as a whole: {spent}"
+
+
+def _local(items: Sequence[Item], policy: PrivacyPolicy) -> list[str]:
+    """Return what Laplace noise on single clients' numbers comes to, beside the whole message."""
+    chain, found = policy.rules.get(Disclosure.NOISED, ()), []
+    noise, one = find(chain, "laplace"), local_epsilon(chain)
+    for item in items:
+        if item.disclosure is not Disclosure.NOISED or noise is None:
+            continue
+        if one is None:
+            found.append(f"{item.id}: no epsilon: its noise's scale depends on the data (O21)")
+            continue
+        fields = [f for m in item.messages for f in m.fields if f.dtype in ("f4", "f8")]
+        numbers = sum(math.prod(field.shape) for field in fields)
+        found.append(
+            f"{item.id}: epsilon = {one:g} per coordinate, per round, and {one * numbers:g} for a "
+            f"whole message of {numbers} coordinates, {one * numbers * item.times:g} for the run "
+            "(unit: coordinate, message; adjacency: replace-one; model: local; scope: as said; "
+            "delta = 0; assumptions: none on sampling); not covered: which rows are sent, and "
+            "rows drawn from the client's own"
+        )
+    return found
 
 
 def _of_records(items: Sequence[Item], training: TrainingPlan) -> str:

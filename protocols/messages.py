@@ -210,10 +210,45 @@ class MixedMessage(Message):
         return made
 
 
+class Partial:
+    """Rows of a catalogue that one client holds; only the gateway reads it, nothing encodes it.
+
+    Attributes:
+        catalogue: how many rows there are.
+        fields: by name, what the client says; rows as many as it holds.
+    """
+
+    __slots__ = ("catalogue", "fields")
+
+    def __init__(self, catalogue: int, fields: Mapping[str, Any]) -> None:
+        self.catalogue, self.fields = catalogue, dict(fields)
+
+    def __repr__(self) -> str:
+        """Return the type only."""
+        return "<Partial>"
+
+    def __reduce_ex__(self, protocol: object) -> NoReturn:
+        """Refuse pickling and copying."""
+        raise TypeError("rows may not be pickled or copied; they leave through the gateway")
+
+
 class NoisedMessage(Message):
-    """The receiver learns each message after local noise."""
+    """The receiver learns each message after local noise.
+
+    A message may hold some rows of a public catalogue: a count field of the dimension ``sent`` that
+    numbers them, and real fields whose first dimension it is. A client's answer gives the rows that
+    it holds, by `partial`; what else is sent is the gateway's business.
+    """
 
     disclosure = Disclosure.NOISED
+    _partial: ClassVar[Partial | None] = None  # of an instance, where `partial` made it
+
+    @classmethod
+    def partial(cls, catalogue: int, **fields: Any) -> Self:
+        """Return the rows that a client holds, out of `catalogue` many."""
+        made = object.__new__(cls)
+        object.__setattr__(made, "_partial", Partial(catalogue, fields))
+        return made
 
 
 class SealedMessage(Message):
@@ -237,6 +272,11 @@ class PublicMessage(Message):
 def unmixed_of(message: Message) -> Unmixed | None:
     """Return the records that a message is to be mixed from; None if it holds its own fields."""
     return message._unmixed if isinstance(message, MixedMessage) else None
+
+
+def partial_of(message: Message) -> Partial | None:
+    """Return the rows that a message is to be made from; None if it holds its own fields."""
+    return message._partial if isinstance(message, NoisedMessage) else None
 
 
 def names(kinds: tuple[type[Message], ...]) -> str:

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from crypto.he import Scheme
+from protocols.decoys import planned_rows
 from protocols.disclosures import Disclosure
 from protocols.errors import PolicyError
 from protocols.forms import Algorithm, Form
@@ -96,6 +97,7 @@ def make_plan(
     dims = _dims(algorithm, data, clients, scheme)
     mixing = policy.rules.get(Disclosure.MIXED, ())
     dims |= planned_mixtures(form, mixing, algorithm.dims, data.records)
+    dims |= planned_rows(form, policy.rules.get(Disclosure.NOISED, ()), algorithm.dims)
     planner = Planner(policy, clients, dims, scheme, rounds, form.exchanges)
     planner.noise = _noise(form, policy, dims, rounds, len(clients))
     for exchange in form.exchanges:

@@ -25,6 +25,7 @@ import numpy as np
 from crypto.bfv_parts import PublicKey, SecretKey
 from crypto.he import Scheme
 from protocols.ciphers import EVALUATED, ring_of
+from protocols.decoys import Decoyer
 from protocols.disclosures import Disclosure
 from protocols.errors import LocalProtocolError
 from protocols.gateway import Gateway
@@ -57,7 +58,17 @@ from protocols.views import (
 _OBJECTS: dict[str, type[Any]] = {
     kind.__name__: kind
     for kind in (
-        *(ClearView, Collection, CosinesView, EachView, Evaluation, Gateway, Group, HandedView),
+        *(
+            ClearView,
+            Collection,
+            CosinesView,
+            Decoyer,
+            EachView,
+            Evaluation,
+            Gateway,
+            Group,
+            HandedView,
+        ),
         *(Held, Inbox, Kept, Mixer, Mixture, Parcel, Reply, Sealed, Setup, Slot, Spoken, TotalView),
         *(Unmasking, Upload, Uploads, WeighedView, Where),
     )

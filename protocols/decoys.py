@@ -1,0 +1,169 @@
+"""Rows of one client with decoys among them, clipped and noised one by one; see `row_guards`.
+
+Nothing here hides a client the way a sum does. It exists because it is what the field publishes,
+and only Unsafe chains use it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from crypto.noise import MAX_SCALE, MIN_SCALE, DiscreteLaplace
+from crypto.samplers import Stream, entropy
+from protocols.disclosures import Disclosure
+from protocols.errors import UnfitMessage
+from protocols.forms import Form
+from protocols.guards import Clip, Guard, find
+from protocols.messages import Message, Partial, partial_of
+from protocols.row_guards import Decoys, Laplace
+
+__all__ = ["SENT", "Decoyer", "local_epsilon", "planned_rows"]
+
+SENT = "sent"
+"""Dimension of the rows that leave; the plan sizes it."""
+
+_LEVELS = 1 << 14  # grid steps from 0 to the clip bound
+
+Reals = NDArray[np.float64]
+Numbers = NDArray[np.int64]
+
+
+def planned_rows(
+    form: Form[Any], chain: Sequence[Guard], dims: Mapping[str, int]
+) -> dict[str, int]:
+    """Return the plan's dimension `SENT`, where a form says some rows of ``items``."""
+    kinds = [k for k in form.messages() if k.disclosure is Disclosure.NOISED]
+    if not any(SENT in field.shape for kind in kinds for field in kind.fields):
+        return {}
+    decoys = find(tuple(chain), "decoys")
+    items = dims["items"]
+    return {SENT: min(decoys.rows, items) if isinstance(decoys, Decoys) else items}
+
+
+def local_epsilon(chain: Sequence[Guard]) -> float | None:
+    """Return 2 δ / λ, for one number of one message; None where no epsilon holds (O21)."""
+    clip, noise = find(tuple(chain), "clip"), find(tuple(chain), "laplace")
+    if not isinstance(clip, Clip) or not isinstance(noise, Laplace) or noise.how != "fixed":
+        return None
+    return 2.0 * clip.bound / noise.scale
+
+
+class Decoyer:
+    """Makes one client's messages in one run; it remembers which decoys are sticky."""
+
+    def __init__(self) -> None:
+        self._rows: Numbers | None = None
+
+    def ready(self, message: Message, chain: Sequence[Guard], dims: Mapping[str, int]) -> Message:
+        """Return the message as it leaves: `SENT` rows, in the order of their numbers.
+
+        Args:
+            message: by `NoisedMessage.partial`; any other is only clipped and noised.
+            chain: of NOISED.
+            dims: of the plan.
+
+        Raises:
+            UnfitMessage: rows and numbers disagree, or hold NaN or infinity.
+        """
+        guards = tuple(chain)
+        clip, noise = find(guards, "clip"), find(guards, "laplace")
+        partial = partial_of(message)
+        values = dict(partial.fields) if partial else _fields(message)
+        for name, value in values.items():
+            if np.asarray(value).dtype.kind == "f" and isinstance(clip, Clip):
+                if not np.all(np.isfinite(value)):
+                    raise UnfitMessage(f"{type(message).__name__}.{name} holds NaN or infinity.")
+                values[name] = np.clip(value, -clip.bound, clip.bound)
+        if partial is not None:
+            values = self._rows_of(message, partial, values, find(guards, "decoys"), dims)
+        if isinstance(noise, Laplace) and isinstance(clip, Clip):
+            for name, value in values.items():
+                if np.asarray(value).dtype.kind == "f":
+                    values[name] = _noised(np.asarray(value), clip.bound, noise)
+        return type(message)(**values)
+
+    def _rows_of(
+        self,
+        message: Message,
+        partial: Partial,
+        values: Mapping[str, Any],
+        decoys: Guard | None,
+        dims: Mapping[str, int],
+    ) -> dict[str, Any]:
+        """Return the fields with `SENT` rows in place of those that the client holds."""
+        places = {f.name: f for f in type(message).fields if SENT in f.shape}
+        (number,) = [name for name, field in places.items() if field.wire == "u8"]
+        own = np.asarray(values[number], dtype=np.int64)
+        if np.unique(own).size != own.size or own.min(initial=0) < 0:
+            raise UnfitMessage(f"{type(message).__name__}.{number}: a row is named twice.")
+        if own.size and int(own.max()) >= partial.catalogue:
+            raise UnfitMessage(f"{type(message).__name__}.{number} names a row beyond the items.")
+        stream = Stream(entropy(32))
+        said = self._said(own, partial.catalogue, dims[SENT], decoys, stream)
+        at = np.searchsorted(np.sort(own), said)
+        order = np.argsort(own)
+        found = dict(values)
+        for name, field in places.items():
+            if name == number:
+                found[name] = said
+                continue
+            rows = np.asarray(values[name], dtype=np.float64)
+            if len(rows) != len(own):
+                raise UnfitMessage(f"{type(message).__name__}.{name}: not one row a number.")
+            mine = np.isin(said, own)
+            drawn = _alike(rows, int((~mine).sum()), stream) if isinstance(decoys, Decoys) else 0.0
+            whole = np.zeros((len(said), *rows.shape[1:]))
+            whole[mine] = rows[order[at[mine]]]
+            whole[~mine] = drawn
+            bound = np.abs(rows).max(initial=0.0)
+            found[name] = np.clip(whole, -bound, bound) if field.wire != "u8" else whole
+        return found
+
+    def _said(
+        self, own: Numbers, catalogue: int, sent: int, decoys: Guard | None, stream: Stream
+    ) -> Numbers:
+        """Return which rows leave, (sent,), ascending; without decoys the rest is no item."""
+        if not isinstance(decoys, Decoys):
+            return np.concatenate([np.sort(own), np.full(sent - own.size, catalogue)])
+        if decoys.draw == "sticky" and self._rows is not None:
+            return self._rows
+        others = np.setdiff1d(np.arange(catalogue), own)
+        keys = stream.words(own.size), stream.words(others.size)
+        mine = own[np.argsort(keys[0], kind="stable")][:sent]
+        decoy = others[np.argsort(keys[1], kind="stable")][: sent - mine.size]
+        self._rows = np.sort(np.concatenate([mine, decoy]))
+        return self._rows
+
+
+def _fields(message: Message) -> dict[str, Any]:
+    return {field.name: getattr(message, field.name) for field in type(message).fields}
+
+
+def _alike(rows: Reals, count: int, stream: Stream) -> Reals:
+    """Return rows drawn from N(mean, cov) of the given ones: mean + z'(rows - mean) / √(K - 1)."""
+    if len(rows) < 1:
+        return np.zeros((count, *rows.shape[1:]))
+    from scipy.special import ndtri
+
+    mean = rows.mean(axis=0)
+    words = stream.words(count * len(rows)) >> np.uint64(11)
+    normal = ndtri((words.astype(np.float64) + 0.5) * 2.0**-53).reshape(count, len(rows))
+    found: Reals = mean + normal @ (rows - mean) / np.sqrt(max(len(rows) - 1, 1))
+    return found
+
+
+def _noised(value: Reals, bound: float, noise: Laplace) -> Reals:
+    """Return values with noise, all on a grid: neither is rounded by what the other is."""
+    scale = noise.scale
+    if noise.how == "dynamic":
+        scale *= float(np.abs(value).mean()) if value.size else 0.0
+    step = bound / _LEVELS
+    levels = np.rint(value / step).astype(np.int64)
+    drawn = DiscreteLaplace(float(np.clip(scale / step, MIN_SCALE, MAX_SCALE)))
+    levels = levels + drawn.sample(Stream(entropy(32)), value.size).reshape(value.shape)
+    found: Reals = levels * step
+    return found

@@ -1,0 +1,52 @@
+"""The guards of NOISED messages: FedPerGNN's clip, pseudo items and Laplace noise, as published."""
+
+from __future__ import annotations
+
+from typing import ClassVar, Literal
+
+from pydantic import Field
+
+from protocols.stages import Stage
+from protocols.strict import Strict
+
+__all__ = ["Decoys", "Laplace"]
+
+
+class Decoys(Strict):
+    """Send rows of items that the client does not hold among those it holds (pseudo items).
+
+    Their values are normal with the sample mean and covariance of the client's own rows, so they
+    depend on its data and no epsilon holds for which rows are sent (O21). Fresh decoys differ from
+    round to round and the items that stay are the client's own (attack A01); sticky ones are drawn
+    once in a run.
+
+    Attributes:
+        rows: how many rows leave, the client's own among them; of a client that holds more, so many
+            of its own.
+        draw: ``fresh`` in every round, or ``sticky``.
+    """
+
+    takes: ClassVar[tuple[Stage, ...]] = (Stage.BOUNDED,)
+    gives: ClassVar[Stage] = Stage.BOUNDED
+    guard: Literal["decoys"] = "decoys"
+    rows: int = Field(default=1024, ge=1, le=1 << 20, strict=True)
+    draw: Literal["fresh", "sticky"] = "sticky"
+
+
+class Laplace(Strict):
+    """Add Laplace noise to every number that leaves, drawn on a grid (no low bits are left over).
+
+    With a fixed scale λ and every number within ±δ, epsilon = 2 δ / λ for one number of one
+    message; D numbers together spend D times that. The plan says both.
+
+    Attributes:
+        scale: λ; ``dynamic``: times the mean absolute value of the field it is added to.
+        how: ``fixed``, or ``dynamic``: the scale then depends on the data, and there is no epsilon
+            (O21).
+    """
+
+    takes: ClassVar[tuple[Stage, ...]] = (Stage.BOUNDED,)
+    gives: ClassVar[Stage] = Stage.NOISED
+    guard: Literal["laplace"] = "laplace"
+    scale: float = Field(default=0.2, gt=0, le=1e6)
+    how: Literal["fixed", "dynamic"] = "fixed"
