@@ -13,11 +13,11 @@ Forms:
   rated is that user's gradient (O12).
 * `held_items`: the same, of items that at least `holders` clients rated. A first sum counts them;
   for policies that ask for so many holders of a row. It needs a single cohort.
-* `published`: every client shows the rows of its items by itself. The policy clips them, adds pseudo
-  items and Laplace noise (guards `clip`, `decoys` and `laplace` of NOISED), all of it under an
-  Unsafe guard. The paper's "epsilon = 1" is 2 δ / λ for one number of one round; the plan says it
-  beside that of the whole message. A policy takes this form if it lets ItemRows out and ItemGradient
-  not (`messages`), see examples/published_policy.yaml.
+* `published`: every client shows the rows of its items by itself. The policy clips them, adds
+  pseudo items and Laplace noise (guards `clip`, `decoys` and `laplace` of NOISED), all of it under
+  an Unsafe guard. The paper's "epsilon = 1" is 2 δ / λ for one number of one round; the plan says
+  it beside that of the whole message. A policy takes this form if it lets ItemRows out and
+  ItemGradient not (`messages`), see examples/published_policy.yaml.
 
 The paper's third kind of noise is replaced by one with a proof: policies with noise on sums (preset
 `calibrated`) clip each user's whole gradient in L2 and take `secure_items`, per user and run.

@@ -271,10 +271,8 @@ def check_chain(disclosure: Disclosure, chain: tuple[Guard, ...]) -> None:
         _check_evaluated(disclosure, chain)
     elif "mix" in present:
         _check_mixed(disclosure, chain)
-    elif disclosure is Disclosure.NOISED and len(chain) > 1:
-        _check_rows(chain)
     elif present & {"decoys", "laplace"}:
-        raise ValueError(f"{disclosure}: 'decoys' and 'laplace' are for NOISED messages alone")
+        _check_rows(disclosure, chain)
     elif disclosure is not Disclosure.SUM and len(chain) != 1:
         raise ValueError(
             f"{disclosure}: '{chain[0].guard}' would not be applied to it; "
@@ -315,8 +313,10 @@ def _check_mixed(disclosure: Disclosure, chain: tuple[Guard, ...]) -> None:
         blur.steps(mix)
 
 
-def _check_rows(chain: tuple[Guard, ...]) -> None:
-    """Hold a chain of NOISED with noise to what is applied; raises ValueError."""
+def _check_rows(disclosure: Disclosure, chain: tuple[Guard, ...]) -> None:
+    """Hold a chain with decoys or local noise to what is applied; raises ValueError."""
+    if disclosure is not Disclosure.NOISED:
+        raise ValueError(f"{disclosure}: 'decoys' and 'laplace' are for NOISED messages alone")
     named, clip = [guard.guard for guard in chain], find(chain, "clip")
     if [n for n in named if n not in ("decoys", "laplace")] != ["clip", "unsafe_clear"]:
         raise ValueError("NOISED: needed are clip, 'decoys' or 'laplace' or both, unsafe_clear")

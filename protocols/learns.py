@@ -6,7 +6,6 @@ import math
 from collections.abc import Sequence
 
 from crypto.vectors import SKETCH_ABOVE
-from protocols.decoys import local_epsilon
 from protocols.disclosures import Disclosure
 from protocols.guards import Guard, encryption, evaluated, find
 from protocols.mix_guards import Mix
@@ -14,6 +13,7 @@ from protocols.mix_texts import mixed_learns, mixed_warnings
 from protocols.plan import DataPlan, Item
 from protocols.policy import PrivacyPolicy
 from protocols.roster import Role
+from protocols.rows_told import local_noise, single_contributors
 from protocols.training import TrainingPlan
 
 _NETWORK = "sender, recipient, time and size"
@@ -112,32 +112,10 @@ def budget(
     items: Sequence[Item], policy: PrivacyPolicy, training: TrainingPlan | None = None
 ) -> str:
     """Return, in one sentence a unit, what the run spends and what that covers (O16)."""
-    spent = "; ".join([_spent(items), *_local(items, policy)])
+    spent = "; ".join([_spent(items), *local_noise(items, policy)])
     if training is None:
         return spent
     return f"{_of_records(items, training)}. For a client as a whole: {spent}"
-
-
-def _local(items: Sequence[Item], policy: PrivacyPolicy) -> list[str]:
-    """Return what Laplace noise on single clients' numbers comes to, beside the whole message."""
-    chain, found = policy.rules.get(Disclosure.NOISED, ()), []
-    noise, one = find(chain, "laplace"), local_epsilon(chain)
-    for item in items:
-        if item.disclosure is not Disclosure.NOISED or noise is None:
-            continue
-        if one is None:
-            found.append(f"{item.id}: no epsilon: its noise's scale depends on the data (O21)")
-            continue
-        fields = [f for m in item.messages for f in m.fields if f.dtype in ("f4", "f8")]
-        numbers = sum(math.prod(field.shape) for field in fields)
-        found.append(
-            f"{item.id}: epsilon = {one:g} per coordinate, per round, and {one * numbers:g} for a "
-            f"whole message of {numbers} coordinates, {one * numbers * item.times:g} for the run "
-            "(unit: coordinate, message; adjacency: replace-one; model: local; scope: as said; "
-            "delta = 0; assumptions: none on sampling); not covered: which rows are sent, and "
-            "rows drawn from the client's own"
-        )
-    return found
 
 
 def _of_records(items: Sequence[Item], training: TrainingPlan) -> str:
@@ -195,31 +173,6 @@ KEY_THEFT = (
     "one crafted ciphertext, opened, gives an active aggregator the run's secret key and so every "
     "upload of the run; a dishonest client can bring the key out through the total"
 )
-
-
-def _vector_sum(item: Item) -> bool:
-    fields = (field for message in item.messages for field in message.fields)
-    plain = item.disclosure is Disclosure.SUM and item.noise is None
-    return ".up." in item.id and plain and any(f.shape for f in fields)
-
-
-HELD = (
-    "{}: a row of the total rests on at least {} clients, as the first sum counted them; who "
-    "vanishes later is missing. That sum is disclosed: how many clients hold each row, and a count "
-    "of one says that some client does (O12)"
-)
-
-
-def _single(item: Item) -> list[str]:
-    """Say, for each kind of vector in a sum, what an entry with one contributor tells."""
-    fields = [field for message in item.messages for field in message.fields if field.shape]
-    found = []
-    if any(field.dtype != "u8" for field in fields):
-        found.append("a weight that only one client moved: of a feature or an item only it has")
-    counts = [field.name for field in fields if field.dtype == "u8"]
-    if counts:
-        found.append(f"{', '.join(counts)}: a count of one tells where that one record falls")
-    return found
 
 
 COSINES = (
@@ -338,14 +291,7 @@ def warnings(
     found += [*_results(items), *_many(items, others), *mixed_warnings(items, policy)]
     if fewest and ROWS in found:
         found.append(EVEN)
-    for item in items:
-        if _vector_sum(item) and holders > 1:
-            found.append(HELD.format(item.id, holders))
-        elif _vector_sum(item):
-            found.append(
-                f"{item.id}: an entry of the total may have a single contributor "
-                f"({'; '.join(_single(item))}); the plan cannot exclude it (O12)"
-            )
+    found += single_contributors(items, holders)
     if private:
         found.append("totals are of noised gradients, but hide single records only, not a client")
     elif not any(item.noise is not None for item in items):
