@@ -1,4 +1,4 @@
-"""The tables of FedPerGNN beside FCF, FedMF and centralised references: seeds, chosen on validation.
+"""The tables of FedPerGNN beside FCF, FedMF and references: seeds, chosen on validation.
 
     python benchmarks/fed_per_gnn.py run TABLE --data DIR --out FILE [--seeds 3] [--jobs 2]
     python benchmarks/fed_per_gnn.py show FILE

@@ -253,3 +253,32 @@ def test_a_client_of_two_users_is_refused() -> None:
     with pytest.raises(ValueError, match="model of one user"):
         fed_per_gnn(RatingTask(SPEC, model="dot"))
     assert user_gat.ALONE
+
+
+def test_published_without_noise_and_decoys_is_the_sum() -> None:
+    """Whoever reads every client's rows steps as if it had read their sum."""
+    algorithm = fed_per_gnn(task_of())
+    clear = PrivacyPolicy.preset("unsafe_plaintext")
+    alone = clear.model_copy(update={"messages": ("Start", "ItemRows")})
+    of_rows, of_sums = (play(algorithm, sites(), policy) for policy in (alone, clear))
+    assert (of_rows.plan.form, of_sums.plan.form) == ("published", "secure_items")
+    found, expected = of_rows.state.start.weights, of_sums.state.start.weights
+    np.testing.assert_allclose(found, expected, atol=2e-3)  # sums stand on a grid
+
+
+def test_the_published_policy_says_what_its_epsilon_is() -> None:
+    policy = PrivacyPolicy.load("examples/published_policy.yaml")
+    algorithm = fed_per_gnn(task_of())
+    played = play(algorithm, sites(), policy, rounds=2)
+    entries = ITEMS * (HIDDEN + 1) + algorithm.dims["g"]
+    said = played.plan.budget
+    assert "epsilon = 1 per coordinate, per round" in said
+    assert f"and {entries} for a whole message of {entries} coordinates" in said
+    assert f"{2 * entries} for the run" in said
+    assert "epsilon = infinity for the run" in said
+    assert any(line.startswith("UNSAFE") for line in played.plan.warnings)
+
+
+def test_calibrated_noise_covers_a_user_for_the_whole_run() -> None:
+    admitted = PrivacyPolicy.preset("calibrated").admit(fed_per_gnn(task_of()))
+    assert admitted.name == "secure_items"
