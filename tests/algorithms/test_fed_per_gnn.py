@@ -18,6 +18,7 @@ from algorithms.nn._ratings import Neighbours
 from algorithms.site import Site
 from algorithms.tasks import DataSpec
 from algorithms.tasks.rating import RatingsData, RatingTask
+from protocols.errors import NotAdmitted
 from protocols.policy import PrivacyPolicy
 from tests.toys.stage import play
 
@@ -111,8 +112,8 @@ def test_a_rating_never_takes_part_in_its_own_prediction(model: str) -> None:
     rating = data.rating.numpy().copy()
     rating[place] = 6.0 - rating[place] if rating[place] != 3.0 else 5.0
     part = SimpleNamespace(
-        user=data.users[data.user], item=data.items[data.item], rating=rating,
-        train=data.train, val=data.val, test=data.test,
+        user=data.users[data.user.numpy()], item=data.items[data.item.numpy()], rating=rating,
+        train=data.train.numpy(), val=data.val.numpy(), test=data.test.numpy(),
     )  # fmt: skip
     changed = Site(RatingsData.from_ratings(part, USERS, ITEMS), seed=0)
     after = task.predict(weights, changed)[:, 0]
@@ -171,7 +172,8 @@ def test_the_user_s_part_and_rows_of_other_items_stay_at_home(make: Any) -> None
     assert type(said) is ItemGradient
     trained = site.data.items[site.data.item[site.data.train].numpy()]
     rows = np.flatnonzero(np.abs(said.rows).sum(axis=1))
-    assert set(rows) == set(trained)  # held-out items of the user are none of them
+    assert 0 < len(rows)
+    assert set(rows) <= set(trained)  # held-out items of the user are none of them
     assert site.memory["head"].shape == (HIDDEN + 1,)
 
 
@@ -219,8 +221,9 @@ def test_o12_strict_refuses_rows_without_holders() -> None:
     assert strict.admit(fed_per_gnn(task_of())).name == "held_items"
     assert PrivacyPolicy.preset("masks").admit(fed_per_gnn(task_of())).name == "secure_items"
     for few in (fed_per_gnn(task_of(), holders=3), fed_per_gnn(task_of(), cohorts=2)):
-        with pytest.raises(Exception, match="holders"):
+        with pytest.raises(NotAdmitted) as refused:
             strict.admit(few)
+        assert "asks for 4 (holders)" in refused.value.why
 
 
 @pytest.mark.parametrize("cohorts", [1, 2])
