@@ -24,7 +24,6 @@ import numpy as np
 from algorithms.site import Site
 from algorithms.tasks import Task, Weights
 from algorithms.tasks._optimisers import Moments
-from algorithms.tasks._users import descended
 from algorithms.tasks.rating import RatingTask
 from protocols.forms import Form
 from protocols.messages import (
@@ -52,7 +51,7 @@ class Start(ReleasedMessage):
     step: int = count(unit="round", meaning="rounds done so far")
     seed: int = count(unit="seed", meaning="seed of the starting weights and of the cohorts")
     weights: Vector = real("d", unit="weight", meaning="item table, biases and layer", wire="f4")
-    open: Vector = count("items", unit="0 or 1", meaning="1: a gradient of this item may be said")
+    told: Vector = count("items", unit="0 or 1", meaning="1: a gradient of this item may be said")
 
 
 class ItemGradient(SumMessage):
@@ -110,7 +109,7 @@ class User:
 
     Attributes:
         task: the ratings.
-        steps, lr, decay: of the user's part in a round, see `descended`.
+        steps, lr, decay: of the user's part in a round, see `algorithms.tasks._users`.
     """
 
     task: RatingTask
@@ -128,7 +127,8 @@ class User:
     def slope(self, site: Site, given: Start) -> Weights:
         """Move the user's part, remember it, and return the gradient of L_u in what is shared."""
         before = self.whole(site, given)
-        found = descended(self.task, before, site, steps=self.steps, lr=self.lr, decay=self.decay)
+        steps = {"lr": self.lr, "decay": self.decay}
+        found = self.task.descended(before, site, steps=self.steps, **steps)
         self.keep(site, before, found.head)
         return found.slope
 
@@ -144,7 +144,7 @@ class User:
         rows = np.empty((items, width + 1))
         rows[:, :-1] = found[: items * width].reshape(items, width)
         rows[:, -1] = found[items * width : items * (width + 1)]
-        rows *= ROW_SCALE * (given.open > 0)[:, None]
+        rows *= ROW_SCALE * (given.told > 0)[:, None]
         return ItemGradient(rows=rows, shared=SHARED_SCALE * found[items * (width + 1) :])
 
     def published(self, site: Site, given: Start) -> ItemRows:
@@ -219,7 +219,7 @@ class Aggregator:
         task, seed = self.user.task, int(rng.integers(2**31))
         weights = task.initial(np.random.default_rng(seed))[: task.base]
         every = np.ones(self.user.table()[0], dtype=np.int64)
-        return Server(Start(step=0, seed=seed, weights=weights, open=every))
+        return Server(Start(step=0, seed=seed, weights=weights, told=every))
 
     def split(self, state: Server, cohort: Cohort) -> tuple[Cohort, ...]:
         """Return the cohorts of a run, of equal sizes but for one; the same in every round."""
@@ -250,11 +250,11 @@ class Aggregator:
         closed = state.start.step == 0
         start = state.start
         if closed:
-            start = replace(start, open=np.zeros_like(start.open))
+            start = replace(start, told=np.zeros_like(start.told))
         reply = yield Ask(cohort, given=start, back=(ItemGradient, Holders))
         if closed:
             enough = reply.total(Holders).held >= self.holders
-            state = replace(state, start=replace(start, open=enough.astype(np.int64)))
+            state = replace(state, start=replace(start, told=enough.astype(np.int64)))
         return self.ended(self.stepped(state, reply.total(ItemGradient)))
 
     def stepped(self, state: Server, total: ItemGradient) -> Server:

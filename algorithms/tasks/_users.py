@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from abc import abstractmethod
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -10,11 +11,9 @@ import torch
 from algorithms import nn
 from algorithms.site import Site
 from algorithms.tasks import Weights
+from algorithms.tasks._flat import FlatTask
 
-if TYPE_CHECKING:
-    from algorithms.tasks.rating import RatingTask
-
-__all__ = ["Descended", "descended"]
+__all__ = ["Descended", "UserSteps"]
 
 
 class Descended(NamedTuple):
@@ -29,51 +28,63 @@ class Descended(NamedTuple):
     head: Weights
 
 
-def descended(
-    task: RatingTask, weights: Weights, site: Site, *, steps: int, lr: float, decay: float
-) -> Descended:
-    """Take steps with the user's part; with the last, take the gradient in what is shared.
+class UserSteps(FlatTask):
+    """A task that can train the head of its model alone, and ask for the base's gradient then.
 
     The loss is L_u = 1/2 Σ_j (r̂_uj - r_uj)² over the site's training ratings, on [0, 1]. A step is
     lr / n (dL_u + decay x part), with n their number. The shared gradient is that of the last step,
-    taken where it begins: with one step both are gradients at `weights`.
-
-    Args:
-        task: with a model of one user.
-        weights: (size,), float32.
-        site: of one user.
-        steps: 1 or more.
-        lr: size of a step.
-        decay: L2 coefficient of the user's part, on L_u.
-
-    Raises:
-        ValueError: weights or data do not fit the model.
-        FloatingPointError: training diverged to NaN or infinity.
+    taken where it begins: with one step both are gradients at the same weights.
     """
-    found = np.zeros(task.base, dtype=np.float32)
-    near = task._near(site, weights)
-    if near is None or not site.count:
-        return Descended(found, weights[task.base :].copy())
-    inner, count = near.task, site.count
-    module = inner._load(weights[near.rows], site)
-    parameters, head = list(module.parameters()), nn.head(module)
-    batch = next(inner.batches(site))
-    draws = torch.Generator().manual_seed(batch.seed)
-    for step in range(steps):
-        outputs = inner._outputs(module, site.data, batch.records, draws, True)
-        loss = inner._loss(outputs, site.data, batch.records) * (count / 2)  # it was a mean
-        wanted = parameters if step == steps - 1 else head
-        slopes = torch.autograd.grad(loss, wanted, allow_unused=True, materialize_grads=True)
-        with torch.no_grad():
-            for part, slope in zip(head, slopes[len(wanted) - len(head) :], strict=True):
-                part.sub_(slope + decay * part, alpha=lr / count)
-    shared = len(parameters) - len(head)
-    flat = torch.cat([slope.reshape(-1) for slope in slopes[:shared]]).numpy()
-    found[near.rows[: len(flat)]] = flat
-    own = torch.cat([part.detach().reshape(-1) for part in head]).numpy()
-    if not (np.isfinite(flat).all() and np.isfinite(own).all()):
+
+    @abstractmethod
+    def _near(self, site: Site, *vectors: Weights) -> Any:
+        """Return the task of a site's own rows and their places; None if the model needs all."""
+
+    def descended(
+        self, weights: Weights, site: Site, *, steps: int, lr: float, decay: float
+    ) -> Descended:
+        """Take steps with the user's part; with the last, take the gradient in what is shared.
+
+        Args:
+            weights: (size,), float32.
+            site: of one user.
+            steps: 1 or more.
+            lr: size of a step.
+            decay: L2 coefficient of the user's part, on L_u.
+
+        Raises:
+            ValueError: weights or data do not fit the model.
+            FloatingPointError: training diverged to NaN or infinity.
+        """
+        near = self._near(site, weights)
+        if not site.count:
+            return Descended(np.zeros(self.base, np.float32), weights[self.base :].copy())
+        if near is not None:
+            own = near.task.descended(weights[near.rows], site, steps=steps, lr=lr, decay=decay)
+            whole = np.zeros(self.base, dtype=np.float32)
+            whole[near.rows[: len(own.slope)]] = own.slope
+            return Descended(whole, own.head)
+        module, count = self._load(weights, site), site.count
+        parameters, head = list(module.parameters()), nn.head(module)
+        batch = next(self.batches(site))
+        draws = torch.Generator().manual_seed(batch.seed)
+        for step in range(steps):
+            outputs = self._outputs(module, site.data, batch.records, draws, True)
+            loss = self._loss(outputs, site.data, batch.records) * (count / 2)  # it was a mean
+            wanted = parameters if step == steps - 1 else head
+            slopes = torch.autograd.grad(loss, wanted, allow_unused=True, materialize_grads=True)
+            with torch.no_grad():
+                for part, slope in zip(head, slopes[len(wanted) - len(head) :], strict=True):
+                    part.sub_(slope + decay * part, alpha=lr / count)
+        shared = slopes[: len(parameters) - len(head)]
+        return Descended(_flat(shared), _flat([part.detach() for part in head]))
+
+
+def _flat(parts: Any) -> Weights:
+    found: Weights = torch.cat([part.reshape(-1) for part in parts]).numpy()
+    if not np.isfinite(found).all():
         raise FloatingPointError(
             "a user's training diverged: a gradient is no longer finite, most likely because "
             "user_lr or model.lr is too large; lower one of them"
         )
-    return Descended(found, own)
+    return found

@@ -14,14 +14,15 @@ from algorithms.nn._ratings import Inputs, RatingModel, rating_model, width
 from algorithms.scores.errors import Errors, ErrorScore
 from algorithms.site import Site
 from algorithms.tasks import Batch, DataSpec, Mixed, Predictions, Weights, _optimisers
-from algorithms.tasks._flat import FlatTask, Numbers, Optimiser
+from algorithms.tasks._flat import Numbers, Optimiser
 from algorithms.tasks._optimisers import Moments
 from algorithms.tasks._ratings import RatingsData, RatingsLike
+from algorithms.tasks._users import UserSteps
 
 __all__ = ["RatingTask", "RatingsData", "RatingsLike"]
 
 
-class RatingTask(FlatTask):
+class RatingTask(UserSteps):
     """Prediction of ratings with one of the rating models of `algorithms.nn`.
 
     The loss is the squared error on ratings scaled to [0, 1] by the scale that `spec` names;

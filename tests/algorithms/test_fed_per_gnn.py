@@ -83,7 +83,7 @@ def test_one_step_is_the_centralised_gradient_step(model: str) -> None:
     algorithm = fed_per_gnn(task, user_steps=1, decay=0.0, user_decay=0.0, user_lr=0.3)
     state = algorithm.init(np.random.default_rng(0))
     begun = np.random.default_rng(1).normal(0.0, 0.2, task.base).astype(np.float32)
-    start = Start(step=0, seed=state.start.seed, weights=begun, open=np.ones(ITEMS, np.int64))
+    start = Start(step=0, seed=state.start.seed, weights=begun, told=np.ones(ITEMS, np.int64))
     first = algorithm.forms[0].exchanges[0].answer
     said = [first(site, start) for site in all_sites]
     total = ItemGradient(rows=sum(one.rows for one in said), shared=sum(one.shared for one in said))
@@ -172,7 +172,7 @@ def test_the_user_s_part_and_rows_of_other_items_stay_at_home(make: Any) -> None
     assert type(said) is ItemGradient
     trained = site.data.items[site.data.item[site.data.train].numpy()]
     rows = np.flatnonzero(np.abs(said.rows).sum(axis=1))
-    assert 0 < len(rows)
+    assert len(rows) > 0
     assert set(rows) <= set(trained)  # held-out items of the user are none of them
     assert site.memory["head"].shape == (HIDDEN + 1,)
 
@@ -197,11 +197,11 @@ def test_o12_strict_trains_only_rows_that_enough_clients_hold() -> None:
     played = play(algorithm, all_sites, "strict", rounds=3)
     assert played.plan.form == "held_items"
     state = played.state.start
-    np.testing.assert_array_equal(state.open, (holders >= 4).astype(np.int64))
-    assert 0 < state.open.sum() < (holders > 0).sum()
+    np.testing.assert_array_equal(state.told, (holders >= 4).astype(np.int64))
+    assert 0 < state.told.sum() < (holders > 0).sum()
     begun = algorithm.init(np.random.default_rng(0)).start.weights[: ITEMS * HIDDEN]
     moved = (state.weights[: ITEMS * HIDDEN] != begun).reshape(ITEMS, HIDDEN).any(axis=1)
-    np.testing.assert_array_equal(moved, state.open > 0)
+    np.testing.assert_array_equal(moved, state.told > 0)
     assert any("at least 4 clients" in line for line in played.plan.warnings)
 
 
@@ -210,7 +210,7 @@ def test_o12_who_holds_what_is_counted_with_the_first_sum_alone() -> None:
     count = algorithm.forms[1].exchanges[0].answer
     start = algorithm.init(np.random.default_rng(0)).start
     _, first = count(site, start)
-    later = Start(step=1, seed=start.seed, weights=start.weights, open=start.open)
+    later = Start(step=1, seed=start.seed, weights=start.weights, told=start.told)
     _, second = count(site, later)
     assert type(first) is Holders
     assert (first.held.sum(), second.held.sum()) == (4, 0)
