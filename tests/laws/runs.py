@@ -21,7 +21,7 @@ from protocols.roster import Identity, Roster
 from protocols.sessions.aggregator import AggregatorSession
 from secure_fgl.catalogue import algorithm_names, preferred_model
 from secure_fgl.config import Config
-from secure_fgl.data import Graph
+from secure_fgl.data import Dataset
 from secure_fgl.federation import Federation
 from secure_fgl.runs import Run
 from secure_fgl.transports.memory import MemoryTransport
@@ -44,6 +44,11 @@ RATINGS = {
 }
 
 
+def rated(name: str) -> bool:
+    """Tell whether an algorithm is a recommender, which takes ratings alone."""
+    return set(preferred_model(name)) == {"rating"}
+
+
 def config(
     name: str,
     policy: str = "pilot",
@@ -55,9 +60,7 @@ def config(
     **model: Any,
 ) -> Config:
     """Return the small configuration that all laws share, on data of a kind the algorithm takes."""
-    kinds = preferred_model(name)
-    rated = bool(kinds) and set(kinds) == {"rating"}
-    data: dict[str, Any] = RATINGS if rated else BANKS
+    data: dict[str, Any] = RATINGS if rated(name) else BANKS
     return Config.parse(
         {
             "algorithm": {"name": name, "rounds": rounds},
@@ -205,7 +208,7 @@ def record(
     chosen: Config,
     path: Path,
     *,
-    graph: Graph | None = None,
+    graph: Dataset | None = None,
     policy: PrivacyPolicy | None = None,
     plan: Plan | None = None,
     watch: Callable[[Parties], None] | None = None,
