@@ -14,9 +14,7 @@ from numpy.typing import NDArray
 
 from crypto.noise import MAX_SCALE, MIN_SCALE, DiscreteLaplace
 from crypto.samplers import Stream, entropy
-from protocols.disclosures import Disclosure
 from protocols.errors import UnfitMessage
-from protocols.forms import Form
 from protocols.guards import Clip, Guard, find
 from protocols.messages import Message, Partial, partial_of
 from protocols.row_guards import Decoys, Laplace
@@ -32,16 +30,17 @@ Reals = NDArray[np.float64]
 Numbers = NDArray[np.int64]
 
 
-def planned_rows(
-    form: Form[Any], chain: Sequence[Guard], dims: Mapping[str, int]
-) -> dict[str, int]:
-    """Return the plan's dimension `SENT`, where a form says some rows of ``items``."""
-    kinds = [k for k in form.messages() if k.disclosure is Disclosure.NOISED]
-    if not any(SENT in field.shape for kind in kinds for field in kind.fields):
+def planned_rows(chain: Sequence[Guard], dims: Mapping[str, int]) -> dict[str, int]:
+    """Return the plan's dimension `SENT`, where an algorithm has ``items``.
+
+    Args:
+        chain: of NOISED.
+        dims: of the algorithm.
+    """
+    if "items" not in dims:
         return {}
     decoys = find(tuple(chain), "decoys")
-    items = dims["items"]
-    return {SENT: min(decoys.rows, items) if isinstance(decoys, Decoys) else items}
+    return {SENT: min(decoys.rows, dims["items"]) if isinstance(decoys, Decoys) else dims["items"]}
 
 
 def local_epsilon(chain: Sequence[Guard]) -> float | None:

@@ -97,7 +97,7 @@ def make_plan(
     dims = _dims(algorithm, data, clients, scheme)
     mixing = policy.rules.get(Disclosure.MIXED, ())
     dims |= planned_mixtures(form, mixing, algorithm.dims, data.records)
-    dims |= planned_rows(form, policy.rules.get(Disclosure.NOISED, ()), algorithm.dims)
+    dims |= planned_rows(policy.rules.get(Disclosure.NOISED, ()), algorithm.dims)
     planner = Planner(policy, clients, dims, scheme, rounds, form.exchanges)
     planner.noise = _noise(form, policy, dims, rounds, len(clients))
     for exchange in form.exchanges:

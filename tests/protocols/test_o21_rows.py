@@ -138,4 +138,11 @@ def test_rows_are_not_pickled(own: np.ndarray) -> None:
     message = shown(own, np.zeros((20, WIDTH)))
     with pytest.raises(TypeError):
         pickle.dumps(message._partial)
-    assert planned_rows.__doc__
+
+
+def test_the_plan_says_how_many_rows_leave() -> None:
+    dims = {"items": CATALOGUE}
+    assert planned_rows((BOUND, Decoys(rows=60), UnsafeClear()), dims) == {SENT: 60}
+    assert planned_rows((BOUND, Decoys(rows=999), UnsafeClear()), dims) == {SENT: CATALOGUE}
+    assert planned_rows((UnsafeClear(),), dims) == {SENT: CATALOGUE}
+    assert planned_rows((UnsafeClear(),), {}) == {}
