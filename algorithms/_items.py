@@ -156,7 +156,8 @@ class User:
     def held(self, site: Site) -> Array:
         """Return the numbers of the items that the user trains on, ascending."""
         data = site.data
-        return data.items[np.unique(data.item[data.train].numpy())]
+        found: Array = data.items[np.unique(data.item[data.train].numpy())]
+        return found
 
     def counted(self, site: Site, given: Start) -> tuple[ItemGradient, Holders]:
         """Return the gradient and, before anything was trained, which items it rests on.
@@ -238,11 +239,12 @@ class Aggregator:
         items, width = self.user.table()
         for part in self.split(state, cohort):
             reply = yield Ask(part, given=state.start, back=ItemRows)
-            rows, shared = np.zeros((items + 1, width + 1)), 0.0
+            rows = np.zeros((items + 1, width + 1))
+            shared = np.zeros(self.dims["g"])
             for said in reply.each(ItemRows):  # row `items` is nobody's
                 np.add.at(rows, said.number, said.rows)
-                shared = shared + said.shared
-            state = self.stepped(state, ItemGradient(rows=rows[:-1], shared=np.asarray(shared)))
+                shared += said.shared
+            state = self.stepped(state, ItemGradient(rows=rows[:-1], shared=shared))
         return self.ended(state)
 
     def on_held(self, state: Server, cohort: Cohort) -> Generator[Ask, Reply, Server]:

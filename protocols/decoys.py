@@ -164,5 +164,5 @@ def _noised(value: Reals, bound: float, noise: Laplace) -> Reals:
     levels = np.rint(value / step).astype(np.int64)
     drawn = DiscreteLaplace(float(np.clip(scale / step, MIN_SCALE, MAX_SCALE)))
     levels = levels + drawn.sample(Stream(entropy(32)), value.size).reshape(value.shape)
-    found: Reals = levels * step
+    found: Reals = levels.astype(np.float64) * step
     return found
