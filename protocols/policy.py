@@ -12,6 +12,7 @@ from pydantic import Field, ValidationError, model_validator
 
 from protocols.budget import Budget
 from protocols.capture import Capture
+from protocols.chains import check_chain
 from protocols.disclosures import Disclosure
 from protocols.errors import CohortTooSmall, NotAdmitted, PolicyError
 from protocols.forms import Algorithm, Form
@@ -29,7 +30,6 @@ from protocols.guards import (
     Sign,
     UnsafeClear,
     Weigh,
-    check_chain,
     evaluated,
     find,
 )

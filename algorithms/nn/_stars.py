@@ -124,7 +124,7 @@ class Star(RatingModel):
             )
         own, bias = self.head.table[0], self.mean() + self.head.bias
         query = self._vectors(graph, item)
-        rating = bias + self.items.bias.index_select(0, item) + query @ own
+        rating: Tensor = bias + self.items.bias.index_select(0, item) + query @ own
         layer = getattr(self, "layer", None)
         if layer is None:
             return rating[:, None]
@@ -132,17 +132,19 @@ class Star(RatingModel):
         residual = values - bias - self.items.bias.index_select(0, rated)
         seen = item[:, None] != rated[None, :]  # never the rating that is predicted
         vectors = dropout(self._vectors(graph, rated), self.rate, generator, training)
-        return (rating + layer(query, own, vectors, residual, seen))[:, None]
+        told: Tensor = layer(query, own, vectors, residual, seen)
+        return (rating + told)[:, None]
 
     def _vectors(self, graph: Bipartite, item: Tensor) -> Tensor:
         """Return items' vectors, (m, h), with what neighbours add to them."""
-        vectors = embedding(item, self.items.table)
+        vectors: Tensor = embedding(item, self.items.table)
         layer, near = getattr(self, "layer", None), graph.neighbours
         if layer is None or near is None:
             return vectors
         others, known = near.vectors[item], near.known[item]
         share = masked_softmax((others @ vectors[:, :, None])[:, :, 0], known)
-        return vectors + (share[:, None, :] @ others)[:, 0] @ layer.around
+        around: Tensor = layer.around
+        return vectors + (share[:, None, :] @ others)[:, 0] @ around
 
     def initial(self, rng: np.random.Generator, glorot: Start) -> Weights:
         """Items' vectors normal, the layer's as it says, all others 0: μ is 1/2, p is 0."""

@@ -11,10 +11,11 @@ from pydantic import ValidationError
 from crypto.samplers import Stream
 from protocols import mix_layout
 from protocols.budget import Budget
+from protocols.chains import check_chain
 from protocols.disclosures import Disclosure
 from protocols.errors import BadEnvelope, NotAdmitted, NotInPlan
 from protocols.forms import Exchange, Form
-from protocols.guards import Blur, Clip, Mask, Mix, Quantise, Seal, UnsafeClear, check_chain
+from protocols.guards import Blur, Clip, Mask, Mix, Quantise, Seal, UnsafeClear
 from protocols.messages import MixedMessage, ReleasedMessage, count, real
 from protocols.mix_layout import MixLayout, mixed_fields, whole
 from protocols.mixing import Mixer

@@ -13,6 +13,7 @@ from pydantic import ValidationError
 from crypto.errors import CryptoError
 from crypto.hpke import SEAL_OVERHEAD
 from protocols import gateway, mix_boxes
+from protocols.chains import check_chain
 from protocols.disclosures import Disclosure
 from protocols.envelope import Envelope
 from protocols.errors import (
@@ -22,7 +23,7 @@ from protocols.errors import (
     RoundLost,
 )
 from protocols.forms import Exchange, Form
-from protocols.guards import Blur, Clip, Mix, Relay, Seal, check_chain
+from protocols.guards import Blur, Clip, Mix, Relay, Seal
 from protocols.mix_boxes import mixture_info, shuffled
 from protocols.mix_texts import RELAYED
 from protocols.papers import Papers

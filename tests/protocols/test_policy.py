@@ -5,6 +5,7 @@ import itertools
 import pytest
 from pydantic import ValidationError
 
+from protocols.chains import check_chain
 from protocols.disclosures import Disclosure
 from protocols.errors import CohortTooSmall, NotAdmitted, PolicyError
 from protocols.forms import Algorithm, Exchange, Form
@@ -15,7 +16,6 @@ from protocols.guards import (
     Seal,
     Sign,
     UnsafeClear,
-    check_chain,
     describe,
     find,
 )
