@@ -49,6 +49,7 @@ NAMES = {
 """Payload id -> what it is, as part of a sentence."""
 
 _TOPICS = {
+    "A01": "it can be told which items a user touched",
     "A04": "which classes a client holds can be told",
     "A05": "it can be told which records were used for training",
     "A06": "it can be told which records are in a mixture",
@@ -56,6 +57,10 @@ _TOPICS = {
     "A10": "the noise delivers the privacy that is claimed for it",
 }
 _ESTIMATES = {
+    "A01": "AUC: of two items, one that the user trained on and one not, how often the attack "
+    "names the right one; 0.5 is a coin, 1 is always. It is asked over the whole catalogue, and "
+    "among the rows that were seen, where decoys should hide the true ones. Prior: who ranks items "
+    "by how popular they are.",
     "A04": "Overlap: the share of a client's records that the guess puts into the right class. "
     "AUC: of two classes, one held and one not, how often the right one is named. Chance is the "
     "guess that all classes are equally common, which is good where they are. Prior is the best "
@@ -277,7 +282,16 @@ def _other(row: AttackRow) -> str:
     )
 
 
+def _touched(row: AttackRow) -> str:
+    seen, without = _hundred(*_figures(row))
+    return (
+        f"Whoever receives {named(row.payload)} can tell which items a user touched: right in "
+        f"{seen} of 100 pairs, against {without} without them"
+    )
+
+
 _FOUND: dict[str, Callable[[AttackRow], str]] = {
+    "A01": _touched,
     "A04": _classes,
     "A05": _members,
     "A06": _inside,

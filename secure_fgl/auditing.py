@@ -17,7 +17,8 @@ import numpy as np
 
 from algorithms.site import Site
 from audits.asks import SUM_UP
-from audits.attacks import Exposure, Layers, Material, Mixtures, Truth
+from audits.attacks import Exposure, ItemRows, Layers, Material, Mixtures, Truth
+from audits.attacks._payloads import item_rows
 from audits.steps import Case
 from crypto.masks import container
 from crypto.samplers import entropy
@@ -41,6 +42,7 @@ from secure_fgl.config import Config
 from secure_fgl.driving import one_thread_and_deterministic
 from secure_fgl.errors import UsageError
 from secure_fgl.federation import Federation
+from secure_fgl.item_material import item_material
 from secure_fgl.layout import layers_of
 from secure_fgl.mixed_material import MIXED_UP, mixed_material
 from secure_fgl.runs import Run
@@ -49,6 +51,7 @@ from secure_fgl.updates import Arrays, fields, says_updates, updates, weighs
 
 __all__ = ["layers_of", "material"]
 
+ROWS_UP = f".up.{Disclosure.NOISED}"
 _WEIGHED = "updates inside messages that are weighed cannot be computed again yet"
 
 
@@ -74,6 +77,7 @@ def material(run: Run, *, profile: str = "quick", data: Path | None = None) -> M
             replay = _Replay.of(run, case, data)
             found = tuple(replay.exposures(first_only=profile == "quick"))
             mixed = tuple(replay.mixed(first_only=profile == "quick"))
+            items = tuple(replay.items())
     except LedgerError as error:  # a piece is spoilt: nobody may switch attacks off that way
         raise EvidenceError("captured", error.what) from error
     except EvidenceError:
@@ -91,6 +95,7 @@ def material(run: Run, *, profile: str = "quick", data: Path | None = None) -> M
         layers=replay.layers,
         exposures=found,
         mixed=mixed,
+        items=items,
         missing=missing,
         unread=unread,
         simulated=simulated,
@@ -164,11 +169,21 @@ class _Replay:
         """Return every client's captured mixtures."""
         if all(MIXED_UP not in item.id for item in self.case.plan.items):
             return []
+        return mixed_material(self, self._checked(), self._replies(), first_only=first_only)
+
+    def items(self) -> list[ItemRows]:
+        """Return every client's captured gradients of item rows."""
+        if not item_rows(self.case.plan, self.case.policy):
+            return []
+        return item_material(self, self._checked(), self._replies(), self._clear)
+
+    def _checked(self) -> dict[str, list[Captured]]:
+        """Return what every client captured, held against its ledger."""
         answers = {client: self._answers(client, site) for client, site in self.sites.items()}
         for client, those in answers.items():
             for answer in those:
                 self._check_sent(client, answer)
-        return mixed_material(self, answers, self._replies(), first_only=first_only)
+        return answers
 
     def _replies(self) -> dict[int, Reply]:
         """Return what the aggregator captured; nothing that it had may be missing."""
@@ -260,7 +275,7 @@ class _Replay:
             sent.exchange
             for sent in self.case.book.releases()
             if sent.party == client
-            and sent.item.endswith((SUM_UP, MIXED_UP))
+            and sent.item.endswith((SUM_UP, MIXED_UP, ROWS_UP))
             and self._captured(sent.item.partition(".")[0], sent.round)
         }
 

@@ -32,7 +32,7 @@ from protocols.sessions.recording import Captured
 from secure_fgl.catalogue import build_algorithm
 from secure_fgl.config import Config
 
-__all__ = ["MIXED_UP", "Replayed", "mixed_material"]
+__all__ = ["MIXED_UP", "Replayed", "answered", "mixed_material"]
 
 MIXED_UP = f".up.{Disclosure.MIXED}"
 
@@ -121,7 +121,7 @@ def _mixed(
     lets these out, and what they are made of nobody says.
     """
     (kind,) = _kinds(exchange)
-    said = _answered(site, answer, exchange, kind)
+    said = answered(site, answer, exchange, kind)
     records = unmixed_of(said)
     if answer.groups is None or records is None or answer.groups.max() < 0:
         return
@@ -133,7 +133,7 @@ def _mixed(
         read = tuple(_picked(made, each) for each in read)
     seen = _matching(layout, made, read)
     begun = next(e for e in idle.exchanges if e.name == exchange.name)
-    before = unmixed_of(_answered(site, answer, begun, kind))
+    before = unmixed_of(answered(site, answer, begun, kind))
     tables = {"computed": records, "begun": before}
     features, label = mixed_fields(kind)
     yield Mixtures(
@@ -156,7 +156,8 @@ def _mixed(
     )
 
 
-def _answered(site: Site, answer: Captured, exchange: Exchange, kind: type[Message]) -> Message:
+def answered(site: Site, answer: Captured, exchange: Exchange, kind: type[Message]) -> Message:
+    """Let a client answer once more, as it was then; return its message of a kind."""
     site.memory, site.draws = dict(answer.memory), dict(answer.draws)
     given = [m for m in answer.given if type(m) in exchange.given]  # scores are asked for besides
     said = exchange.answer(site, *given)

@@ -12,7 +12,7 @@ from algorithms.site import Site
 from algorithms.tasks import DataSpec
 from audits.attacks import Truth
 
-__all__ = ["truth_of"]
+__all__ = ["items_of", "truth_of"]
 
 
 def truth_of(site: Site, spec: DataSpec, hops: int) -> Truth:
@@ -30,6 +30,14 @@ def truth_of(site: Site, spec: DataSpec, hops: int) -> Truth:
         labels = np.asarray(data.y)[np.asarray(data.train, dtype=bool)]
         return Truth(labels=_counted(labels, spec.classes))
     return Truth()
+
+
+def items_of(site: Site, spec: DataSpec) -> Any:
+    """Return the numbers of the items that a client trains on, int64 (k,); None: it rates none."""
+    if spec.task != "rating":
+        return None
+    data: Any = site.data
+    return np.asarray(data.items)[np.unique(data.item[data.train].numpy())].astype(np.int64)
 
 
 def _counted(labels: Any, classes: int) -> Any:

@@ -24,10 +24,12 @@ __all__ = [
     "Attack",
     "Exposure",
     "Findings",
+    "ItemRows",
     "Layers",
     "Material",
     "Mixtures",
     "NotApplicable",
+    "Rows",
     "Samples",
     "Truth",
     "change",
@@ -143,6 +145,34 @@ class Mixtures:
     links: sp.csr_array | None = None
 
 
+Rows = tuple[Counts, Array]
+"""Numbers of items, (k,), each at most once, and the row of each, (k, h)."""
+
+
+@dataclass(frozen=True, repr=False)
+class ItemRows:
+    """One client's gradient of an item table in one round.
+
+    Attributes:
+        client, round, ask: which; clients of one Ask were summed together.
+        catalogue: how many items there are.
+        held: (k,), the numbers of those that the client trains on.
+        raw: the rows that it computed, before protection.
+        seen: the rows that the receiver read: the client's own where they left by themselves, else
+            those of the total in which it is; None: nothing.
+        cohort: clients whose rows `seen` holds; 1: its own alone.
+    """
+
+    client: str
+    round: int
+    ask: int
+    catalogue: int
+    held: Counts
+    raw: Rows
+    seen: Rows | None
+    cohort: int
+
+
 def change(values: Mapping[str, Array]) -> Array | None:
     """Return the change of the model that a message or total says, float64 (d,).
 
@@ -165,6 +195,7 @@ class Material:
         layers: the model's layout; None if it has none that is known.
         exposures: captured rounds; empty when the policy forbids capture.
         mixed: captured mixtures, likewise.
+        items: captured gradients of item rows, likewise.
         missing: why there are none; empty if there are.
         unread: updates left, and none of them could be looked at.
         simulated: whether all roles ran in one process.
@@ -174,6 +205,7 @@ class Material:
     layers: Layers | None = None
     exposures: tuple[Exposure, ...] = ()
     mixed: tuple[Mixtures, ...] = ()
+    items: tuple[ItemRows, ...] = ()
     missing: str = ""
     unread: bool = False
     simulated: bool = False

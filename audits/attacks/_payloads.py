@@ -19,6 +19,7 @@ from protocols.roster import Role
 __all__ = [
     "PAYLOADS",
     "by_round",
+    "item_rows",
     "not_tested",
     "over_payloads",
     "payload_of",
@@ -109,7 +110,7 @@ def payloads_of(item: Item, policy: PrivacyPolicy) -> tuple[str, ...]:
         return ("P19",) if _real(item) else ("P18",)
     if (part := item.id.partition(".")[2]) in _RESULTS:
         return _RESULTS[part]
-    found = _OTHERS[item.disclosure]
+    found = "P07" if _rows(item) else _OTHERS[item.disclosure]
     if item.sender == Role.CLIENT and not _forms(item):
         found = _ALONE.get(found, found)
     labels = ("P11",) if found == "P10" and _two_fields(item) else ()
@@ -159,6 +160,19 @@ def updates(plan: Plan, policy: PrivacyPolicy) -> str:
         if item.sender == "client" and item.disclosure is Disclosure.SUM and _real(item):
             return payload_of(item, policy)
     return ""
+
+
+def item_rows(plan: Plan, policy: PrivacyPolicy) -> str:
+    """Return the id under which gradients of item rows leave; empty if none do."""
+    found = (item for item in plan.items if item.times and item.sender == Role.CLIENT)
+    return next((payload_of(item, policy) for item in found if _rows(item)), "")
+
+
+def _rows(item: Item) -> bool:
+    """Tell whether an item holds real rows of a catalogue: all of them, or those that are sent."""
+    kind = {Disclosure.SUM: "items", Disclosure.NOISED: "sent"}.get(item.disclosure)
+    fields = (f for m in item.messages for f in m.fields if f.dtype in ("f4", "f8"))
+    return any(len(f.shape) == 2 and f.dims.split(", ")[0] == kind for f in fields)
 
 
 def _exposed(material: Material) -> dict[str, list[Exposure]]:

@@ -1,0 +1,135 @@
+"""A01, item support: which items did this user touch?
+
+**Who attacks, and what he knows.** The receiver of gradients of an item table's rows, who follows
+the protocol and keeps what it reads in all captured rounds. He knows the catalogue and how popular
+each item is among the run's clients, the victim included.
+
+**How.** An item is ranked by how often its row was seen. Rows seen equally often are ranked by what
+lasts of them over the rounds (in one round, by their energy), by how far they lie along the
+direction that all rows share, or by popularity; the attacker takes what works best on all other
+clients. Of a total he ranks the rows of the total, for every client of the cohort.
+
+**What the number means.** AUC: of two items, one that the user trained on and one not, how often
+the attack ranks the right one first; 0.5 is guessing. It is asked over the whole catalogue, and
+among the rows that were seen in any round, where pseudo items should hide the true ones. Popularity
+alone is the prior; it is high, so margin and gate are narrow.
+
+**Controls.** Raw: the client's own rows before protection. Null: the same rows under item numbers
+drawn at random.
+
+**What it cannot show.** Ratings: an item's row shows their sign and size, an attack of the extended
+set. And items that one user of a total alone rated: such a row is that user's, whoever he is (O12).
+Popularity that counts the victim holds this against nobody; the note says how many rows it is. With
+few clients such a prior knows much, and a message that tells the same passes.
+
+Sources: AUDITS.md A.3, A.4 and C.3. That what lasts over rounds tells rows from decoys whose values
+are drawn anew is this project's own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from audits.attacks._material import (
+    Array,
+    Findings,
+    ItemRows,
+    Material,
+    NotApplicable,
+    Samples,
+)
+from audits.attacks._payloads import item_rows
+from audits.attacks._rules import Rule
+from audits.attacks._statistics import best_known
+from audits.attacks._support import Trail, singles
+
+__all__ = ["ATTACK", "ItemSupport"]
+
+CATALOGUE, SENT = (
+    Rule(f"AUC of a user's items, {where}", 0.02, 0.05, chance=0.5, null_side="above")
+    for where in ("over the catalogue", "among rows seen")
+)
+_POOLS = {"catalogue": CATALOGUE, "sent": SENT}
+
+
+@dataclass(frozen=True)
+class ItemSupport:
+    """See the head of this file."""
+
+    id: str = "A01"
+    name: str = "item-support"
+    question: str = "Which items did this user touch?"
+    payloads: tuple[str, ...] = ("P01", "P02", "P05", "P06", "P07")
+    metric: str = CATALOGUE.metric
+    margin: float = CATALOGUE.margin
+    gate: float = CATALOGUE.gate
+    rules: tuple[Rule, ...] = (CATALOGUE, SENT)
+    needs_capture: bool = False
+
+    def run(self, material: Material, rng: np.random.Generator, profile: str) -> Findings:
+        """Attack; see `audits.attacks.Attack`."""
+        payload = item_rows(material.case.plan, material.case.policy)
+        if not payload:
+            return Findings((NotApplicable("no gradient of item rows leaves in this run"),))
+        trails = _trails(material.items)
+        if len(trails) < 2:
+            why = material.missing if not trails else "item rows of two clients are needed"
+            why = why or "the receiver learnt no item row in the captured rounds"
+            return Findings((NotApplicable(why, payload=payload, arises=True),))
+        return Findings(tuple(_row(trails, payload, pool, rng) for pool in _POOLS))
+
+
+def _trails(rounds: Sequence[ItemRows]) -> list[Trail]:
+    """Return every client of whom something was seen, with the popularity of all."""
+    by_client: dict[str, list[ItemRows]] = {}
+    for one in sorted(rounds, key=lambda one: (one.client, one.round)):
+        by_client.setdefault(one.client, []).append(one)
+    if not by_client:
+        return []
+    popularity = np.zeros(rounds[0].catalogue)
+    for those in by_client.values():
+        popularity[those[0].held] += 1.0
+    return [
+        Trail(tuple(those), popularity)
+        for those in by_client.values()
+        if any(one.seen is not None for one in those)
+    ]
+
+
+def _row(
+    trails: Sequence[Trail], payload: str, pool: str, rng: np.random.Generator
+) -> Samples | NotApplicable:
+    asked = [trail for trail in trails if trail.asked(pool)]
+    rule = _POOLS[pool]
+    if len(asked) < 2:
+        why = "every row that was seen is the client's own: nothing else is among them"
+        return NotApplicable(why, payload=payload, what=rule.metric)
+    units = tuple(trail.client for trail in asked)
+
+    def best(found: Sequence[Sequence[float]]) -> Array:
+        scores = np.array(found).T  # (attackers, clients); who guesses is the last
+        return best_known(scores, units, guess=len(scores) - 1)
+
+    inside = [trail.held[trail.pools[pool]] for trail in asked]
+    share = singles([one for trail in trails for one in trail.rounds])
+    note = "" if share is None else f"Rows of the totals that rest on one client: {share:.0%} (O12)"
+    return Samples(
+        payload=payload,
+        what=f"item rows, all captured rounds together: {pool}",
+        units=units,
+        rounds=tuple(sorted({one.round for trail in asked for one in trail.rounds})),
+        prior=best([trail.known(pool) for trail in asked]),
+        raw=best([trail.attacked(pool, "raw") for trail in asked]),
+        null=best([trail.shuffled(pool, rng) for trail in asked]),
+        protected=best([trail.attacked(pool, "seen") for trail in asked]),
+        positives=int(sum(one.sum() for one in inside)),
+        negatives=int(sum((1.0 - one).sum() for one in inside)),
+        note=note,
+        **rule.given(),
+    )
+
+
+ATTACK = ItemSupport()

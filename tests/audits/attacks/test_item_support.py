@@ -1,0 +1,177 @@
+"""A01 on planted rows: raw, fresh and sticky decoys, totals, and an attack that cannot work."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from audits.attacks import ItemRows, Material, NotApplicable, attack, item_support
+from audits.attacks._support import singles
+from audits.attacks._verdicts import judge
+from audits.attacks.item_support import ATTACK, CATALOGUE
+from audits.steps import Case
+
+ITEMS, HELD, SENT, WIDTH, CLIENTS = 300, 20, 120, 6, 30
+ALL = np.arange(ITEMS)
+
+
+def planted(kind: str, rounds: int = 3) -> tuple[ItemRows, ...]:
+    """Rows of clients whose items are all as popular: nothing but the message can tell them."""
+    rng, found = np.random.default_rng(5), list[ItemRows]()
+    shares = [rng.permutation(ITEMS).reshape(-1, HELD) for _ in range(CLIENTS * HELD // ITEMS)]
+    users = [np.sort(own) for own in np.concatenate(shares)]
+    sticky = [drawn(rng, own) for own in users]
+    for round in range(1, rounds + 1):
+        rows = [rng.normal(size=(HELD, WIDTH)) for _ in users]
+        whole = np.zeros((ITEMS, WIDTH))
+        for own, values in zip(users, rows, strict=True):
+            whole[own] += values
+        there = np.flatnonzero(whole.any(axis=1))
+        for number, (own, values) in enumerate(zip(users, rows, strict=True)):
+            numbers = sticky[number] if kind == "sticky" else drawn(rng, own)
+            seen = {
+                "clear": (own, values),
+                "total": (there, whole[there]),
+                "sticky": (numbers, rng.normal(size=(SENT, WIDTH))),
+                "fresh": (numbers, rng.normal(size=(SENT, WIDTH))),
+                "nothing": None,
+            }[kind]
+            cohort = CLIENTS if kind == "total" else int(kind != "nothing")
+            name = f"client-{number:02d}"
+            found.append(ItemRows(name, round, round, ITEMS, own, (own, values), seen, cohort))
+    return tuple(found)
+
+
+def drawn(rng: np.random.Generator, own: np.ndarray) -> np.ndarray:
+    decoys = rng.permutation(np.setdiff1d(ALL, own))[: SENT - HELD]
+    return np.sort(np.concatenate([own, decoys]))
+
+
+def judged(case: Case, rounds: Any) -> dict[str, tuple[Any, Any]]:
+    """Return the pool asked about -> samples and judgement."""
+    found = {}
+    given = Material(case=case, items=rounds)
+    for row in ATTACK.run(given, np.random.default_rng(3), "quick").rows:
+        if isinstance(row, NotApplicable):
+            continue
+        assert row.metric and row.margin is not None and row.gate is not None
+        made = judge(row, np.random.default_rng(4), margin=row.margin, gate=row.gate)
+        found[row.what.rpartition(" ")[2]] = (row, made)
+    return found
+
+
+@pytest.fixture(autouse=True)
+def rows_leave(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The toy run has no items; what an item of the plan is, the real runs' test asks."""
+    monkeypatch.setattr(item_support, "item_rows", lambda plan, policy: "P07")
+
+
+def area(case: Case, kind: str, rounds: int, pool: str) -> float:
+    return float(judged(case, planted(kind, rounds))[pool][0].protected.mean())
+
+
+def test_fresh_decoys_fall_to_intersection_within_three_rounds(clear: Case) -> None:
+    """One round hides among the rows that were sent; three do not."""
+    areas = [area(clear, "fresh", rounds, "sent") for rounds in (1, 2, 3)]
+    assert areas[0] == pytest.approx(0.5, abs=0.06)
+    assert areas[1] > 0.8 and areas[2] > 0.95
+    assert judged(clear, planted("fresh"))["sent"][1].verdict == "FAIL"
+
+
+def test_sticky_decoys_hold_within_the_rows_that_were_sent(clear: Case) -> None:
+    for rounds in (3, 10):
+        assert area(clear, "sticky", rounds, "sent") == pytest.approx(0.5, abs=0.06)
+    # Over the catalogue, that other rows were not sent says as much as ever.
+    expected = 1.0 - (SENT - HELD) / (ITEMS - HELD) / 2
+    assert area(clear, "sticky", 3, "catalogue") == pytest.approx(expected, abs=0.03)
+    assert judged(clear, planted("sticky"))["catalogue"][1].verdict == "FAIL"
+
+
+def test_a_sticky_row_that_lasts_among_decoys_drawn_anew_is_found(clear: Case) -> None:
+    """The item's own gradient is much the same in every round, and a decoy's is not."""
+    lasting = {}
+
+    def held(one: ItemRows) -> ItemRows:
+        assert one.seen is not None
+        number, rows = one.seen
+        own = lasting.setdefault(one.client, np.random.default_rng(9).normal(size=(HELD, WIDTH)))
+        mixed = np.array(rows)
+        mixed[np.isin(number, one.held)] += 2.0 * own
+        return replace(one, seen=(number, mixed))
+
+    assert area(clear, "sticky", 10, "sent") < 0.56
+    found = judged(clear, [held(one) for one in planted("sticky", 10)])
+    assert float(found["sent"][0].protected.mean()) > 0.9
+
+
+def test_a_total_shows_nothing_of_a_client(clear: Case) -> None:
+    found = judged(clear, planted("total"))
+    row, made = found["catalogue"]
+    assert made.verdict == "PASS"
+    np.testing.assert_allclose(row.protected, row.prior, atol=0.02)
+
+
+def test_the_note_says_how_many_rows_of_a_total_are_one_client_s(clear: Case) -> None:
+    rounds = [one for one in planted("total") if one.client < "client-20"]
+    counts = np.bincount(np.concatenate([one.held for one in rounds if one.round == 1]))
+    share = float(np.mean(counts[counts > 0] == 1))
+    assert singles(rounds) == pytest.approx(share) and 0.0 < share < 1.0
+    assert f"{share:.0%} (O12)" in judged(clear, rounds)["catalogue"][0].note
+    assert singles(planted("fresh")) is None
+
+
+def test_rows_in_clear_are_read_and_hide_among_none(clear: Case) -> None:
+    found = judged(clear, planted("clear"))
+    assert set(found) == {"catalogue"}
+    row, made = found["catalogue"]
+    assert made.verdict == "FAIL" and row.protected.min() == 1.0
+
+
+def test_controls(clear: Case) -> None:
+    for kind in ("fresh", "sticky", "total"):
+        for row, _ in judged(clear, planted(kind)).values():
+            assert row.raw.min() == 1.0
+            assert row.null.mean() < 0.56
+
+
+def test_popularity_is_the_prior(clear: Case) -> None:
+    """Who knows what is popular is not told anything by a message that says just that."""
+    rounds = tuple(replace(one, held=planted("total")[0].held) for one in planted("total"))
+    row, _ = judged(clear, rounds)["catalogue"]
+    assert row.prior.min() == 1.0
+
+
+def test_an_attack_that_cannot_work_says_nothing(clear: Case) -> None:
+    def spoilt(one: ItemRows) -> ItemRows:
+        return replace(one, raw=(ALL, np.zeros((ITEMS, WIDTH))))
+
+    _, made = judged(clear, [spoilt(one) for one in planted("sticky")])["sent"]
+    assert made.verdict == "INCONCLUSIVE"
+
+
+def test_nothing_seen_is_not_tested(clear: Case) -> None:
+    for rounds in (planted("nothing"), ()):
+        report = attack(Material(case=clear, items=rounds), ["item-support"])
+        row = next(row for row in report.rows if row.id == "A01")
+        assert row.verdict == "NOT_TESTED" and row.payload == "P07"
+
+
+def test_where_no_item_rows_leave_it_does_not_apply(
+    clear: Case, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.undo()
+    row = next(r for r in attack(Material(case=clear), ["A01"]).rows if r.id == "A01")
+    assert row.verdict == "NOT_APPLICABLE" and "no gradient of item rows" in row.reason
+
+
+def test_rows_stand_in_a_report_and_name_no_client(clear: Case) -> None:
+    given = Material(case=clear, items=planted("fresh"))
+    report = attack(given, ["A01"])
+    mine = [row for row in report.rows if row.id == "A01"]
+    assert [row.verdict for row in mine] == ["FAIL", "FAIL"]
+    assert mine[0].metric == CATALOGUE.metric
+    assert "client-0" not in report.text()
+    assert report.text() == attack(given, ["A01"]).text()

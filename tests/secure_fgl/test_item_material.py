@@ -1,0 +1,123 @@
+"""What A01 is given of real runs of FedPerGNN: the rows that left, and the rows of totals."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import yaml
+
+from audits.attacks import Material, attack
+from protocols.capture import Capture
+from protocols.errors import EvidenceError
+from protocols.policy import PrivacyPolicy
+from secure_fgl import Federation
+from secure_fgl.auditing import material
+from secure_fgl.config import Config
+from secure_fgl.runs import Run
+
+USERS, ITEMS, ROUNDS, SENT = 8, 80, 3, 40
+
+
+def play(folder: Path, policy: PrivacyPolicy, rounds: int = ROUNDS) -> Run:
+    captured = policy.model_copy(update={"capture": Capture(rounds="all")})
+    named = folder / "policy.yaml"
+    named.write_text(yaml.safe_dump(captured.document()), "utf-8")
+    document: dict[str, Any] = {
+        "algorithm": {"name": "fed_per_gnn", "rounds": rounds},
+        "model": {"hidden": 4},
+        "data": {
+            "name": "synthetic_ratings",
+            "options": {"users": USERS, "items": ITEMS, "each": 16},
+            "split": [0.6, 0.2, 0.2],
+            "partition": {"name": "user_per_client", "clients": USERS},
+        },
+        "evaluation": {"references": []},
+        "policy": str(named),
+        "resume": False,
+    }
+    return Federation.from_config(Config.parse(document)).run(folder / "run")
+
+
+def published(draw: str) -> PrivacyPolicy:
+    document = PrivacyPolicy.load("examples/published_policy.yaml").document()
+    decoys = next(g for g in document["rules"]["NOISED"] if g["guard"] == "decoys")
+    decoys.update(rows=SENT, draw=draw)
+    return PrivacyPolicy.model_validate(document)
+
+
+@pytest.fixture(scope="module")
+def fresh(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    return play(tmp_path_factory.mktemp("fresh"), published("fresh"))
+
+
+@pytest.fixture(scope="module")
+def summed(tmp_path_factory: pytest.TempPathFactory) -> Material:
+    return material(play(tmp_path_factory.mktemp("summed"), PrivacyPolicy.preset("masks")))
+
+
+def verdicts(given: Material) -> dict[tuple[str, str], tuple[str, float]]:
+    """Return (payload, pool) -> verdict, and how far the attack is above popularity."""
+    rows = [row for row in attack(given, ["A01"]).rows if row.id == "A01"]
+    assert all(row.gap is not None for row in rows), rows
+    return {
+        (row.payload, row.what.rpartition(" ")[2]): (row.verdict, float(row.gap.value))
+        for row in rows
+        if row.gap is not None
+    }
+
+
+def test_rows_that_left_are_those_of_the_client_among_decoys(fresh: Run) -> None:
+    given = material(fresh)
+    assert len(given.items) == USERS * ROUNDS
+    for one in given.items:
+        assert one.seen is not None and one.cohort == 1
+        number, rows = one.seen
+        assert set(one.held) == set(one.raw[0]) < set(number.tolist())
+        assert rows.shape == (SENT, 5) and number.max() < ITEMS
+    both = [set(one.seen[0]) for one in given.items[:2] if one.seen is not None]
+    assert both[0] != both[1]
+
+
+def test_fresh_decoys_are_told_in_three_rounds_and_sticky_ones_hold(
+    fresh: Run, tmp_path: Path
+) -> None:
+    found = verdicts(material(fresh))
+    assert found["P07", "sent"][1] > 0.05 and found["P07", "catalogue"][1] > 0.05
+    assert "PASS" not in {verdict for verdict, _ in found.values()}
+    sticky = verdicts(material(play(tmp_path, published("sticky"))))
+    assert sticky["P07", "sent"][1] < 0.02 < sticky["P07", "catalogue"][1]
+
+
+def test_a_total_tells_no_client_s_items(summed: Material) -> None:
+    found = verdicts(summed)
+    assert {verdict for verdict, _ in found.values()} == {"PASS"}
+    assert {payload for payload, _ in found} == {"P05"}
+
+
+def test_a_total_has_the_rows_that_anybody_trained_on(summed: Material) -> None:
+    last = [one for one in summed.items if one.round == ROUNDS]
+    anybody = np.unique(np.concatenate([one.raw[0] for one in last]))
+    for one in last:
+        assert one.seen is not None and one.cohort == USERS
+        np.testing.assert_array_equal(one.seen[0], anybody)
+        assert set(one.raw[0]) <= set(one.held)
+
+
+def test_sums_in_clear_are_single_clients(tmp_path: Path) -> None:
+    given = material(play(tmp_path, PrivacyPolicy.preset("unsafe_plaintext"), rounds=1))
+    for one in given.items:
+        assert one.seen is not None and one.cohort == 1
+        np.testing.assert_array_equal(one.seen[0], one.raw[0])
+        np.testing.assert_allclose(one.seen[1], one.raw[1], atol=1e-3)
+
+
+def test_rows_that_were_taken_away_are_missed(fresh: Run, tmp_path: Path) -> None:
+    folder = Path(shutil.copytree(fresh.path, tmp_path / "run"))
+    piece = next(f for f in (folder / "captured" / "client-3").iterdir() if "-2-" in f.name)
+    piece.unlink()
+    with pytest.raises(EvidenceError, match="client-3 lacks"):
+        material(Run(folder))
