@@ -99,11 +99,14 @@ def test_a_sticky_row_that_lasts_among_decoys_drawn_anew_is_found(clear: Case) -
         number, rows = one.seen
         own = lasting.setdefault(one.client, np.random.default_rng(9).normal(size=(HELD, WIDTH)))
         mixed = np.array(rows)
-        mixed[np.isin(number, one.held)] += 2.0 * own
+        mixed[np.isin(number, one.held)] = own  # as long as a decoy, on average
         return replace(one, seen=(number, mixed))
 
     assert area(clear, "sticky", 10, "sent") < 0.56
-    found = judged(clear, [held(one) for one in planted("sticky", 10)])
+    rounds = [held(one) for one in planted("sticky", 10)]
+    lasts = [trail.attacked("sent", "seen")[0] for trail in item_support._trails(rounds)]
+    assert np.mean(lasts) > 0.9  # by itself, and not by the direction that rows share
+    found = judged(clear, rounds)
     assert float(found["sent"][0].protected.mean()) > 0.9
 
 
