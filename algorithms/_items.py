@@ -16,78 +16,24 @@ that do not let a single one be seen.
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from dataclasses import dataclass, field, replace
 
 import numpy as np
 
+from algorithms._item_messages import Holders, ItemGradient, ItemRows, Start
 from algorithms.site import Site
 from algorithms.tasks import Task, Weights
 from algorithms.tasks._optimisers import Moments
 from algorithms.tasks.rating import RatingTask
 from protocols.forms import Form
-from protocols.messages import (
-    Array,
-    Matrix,
-    Message,
-    NoisedMessage,
-    ReleasedMessage,
-    SumMessage,
-    Vector,
-    count,
-    real,
-)
-from protocols.rounds import Ask, Cohort, Reply
+from protocols.messages import Array, Message
+from protocols.rounds import Ask, Cohort, RemoteProtocolError, Replay, Reply, RoundLost
 
 __all__ = ["Aggregator", "Holders", "ItemGradient", "ItemRows", "Start", "User", "checked", "forms"]
 
 ROW_SCALE, SHARED_SCALE = 1 / 4, 1 / 256
 """By what gradients are multiplied where they are said: sums stand on a grid of a fixed width."""
-
-
-class Start(ReleasedMessage):
-    """The shared part of the model; the whole item table, for everybody."""
-
-    step: int = count(unit="round", meaning="rounds done so far")
-    seed: int = count(unit="seed", meaning="seed of the starting weights and of the cohorts")
-    weights: Vector = real("d", unit="weight", meaning="item table, biases and layer", wire="f4")
-    told: Vector = count("items", unit="0 or 1", meaning="1: a gradient of this item may be said")
-
-
-class ItemGradient(SumMessage):
-    """The gradient of one user's loss; zero in the row of every item that it did not rate."""
-
-    rows: Matrix = real(
-        "items",
-        "row",
-        unit="scale x loss/weight",
-        meaning="gradient in an item's vector and bias",
-        held=True,
-    )
-    shared: Vector = real("g", unit="scale x loss/weight", meaning="gradient in mean and layer")
-
-
-class Holders(SumMessage):
-    """Who trains on which item, once in a run; zeros wherever it is not asked for.
-
-    Its total is how many users of the cohort trained on each item: it is disclosed, and a one says
-    that somebody did, not who and not how.
-    """
-
-    held: Vector = count("items", unit="client", meaning="1: the user has a training rating of it")
-
-
-class ItemRows(NoisedMessage):
-    """One user's gradient by itself: the rows of the items that it rated, among others (published).
-
-    The receiver reads every row. Only a policy with an Unsafe guard lets it out.
-    """
-
-    number: Vector = count("sent", unit="item", meaning="whose row stands here")
-    rows: Matrix = real(
-        "sent", "row", unit="scale x loss/weight", meaning="gradient in an item's vector and bias"
-    )
-    shared: Vector = real("g", unit="scale x loss/weight", meaning="gradient in mean and layer")
 
 
 def checked(task: Task, name: str) -> RatingTask:
@@ -160,14 +106,26 @@ class User:
         return found
 
     def counted(self, site: Site, given: Start) -> tuple[ItemGradient, Holders]:
-        """Return the gradient and, before anything was trained, which items it rests on.
+        """Return the gradient and, once in a run, which items it rests on.
 
-        That is asked for with the one sum of the first round: if that round is lost, nothing of it
-        was opened, so no two totals tell the items of the users by which they differ.
+        Counted twice, the totals would differ by the items of who was there once, and a row told
+        before all counted may be a single user's. So with the count no row is said, and afterwards
+        none beyond those that were told first. That enough clients hold these is the aggregator's
+        word.
+
+        Raises:
+            Replay: asked to count again, or after rows were said.
         """
-        held = np.zeros(self.table()[0], dtype=np.int64)
-        if given.step == 0:
+        memory, held = site.memory, np.zeros(self.table()[0], dtype=np.int64)
+        if given.step:
+            told = memory["told"] = (given.told > 0) & memory.get("told", True)
+        elif "counted" in memory or "told" in memory:
+            raise Replay("Which items a user holds is counted once in a run, with the first sum.")
+        else:
+            told = np.zeros(len(held), dtype=bool)
+            memory["counted"] = True
             held[self.held(site)] = 1
+        given = replace(given, told=told.astype(np.int64))
         return self.gradient(site, given), Holders(held=held)
 
     def predict(self, site: Site, given: Message | None) -> Array:
@@ -179,6 +137,10 @@ class User:
         """Return how many items there are, and the width of their vectors."""
         items, width = dict(self.task.layout())["items.table"]
         return items, width
+
+
+Read = Callable[[Reply], ItemGradient]
+"""Reads a cohort's gradient from its answers."""
 
 
 @dataclass(frozen=True)
@@ -229,23 +191,44 @@ class Aggregator:
 
     def on_sums(self, state: Server, cohort: Cohort) -> Generator[Ask, Reply, Server]:
         """Ask every cohort once, and step along each of their sums."""
-        for part in self.split(state, cohort):
-            reply = yield Ask(part, given=state.start, back=ItemGradient)
-            state = self.stepped(state, reply.total(ItemGradient))
+        return (yield from self.each_cohort(state, cohort, ItemGradient, self.summed))
+
+    def each_cohort(
+        self, state: Server, cohort: Cohort, kind: type[Message], read: Read
+    ) -> Generator[Ask, Reply, Server]:
+        """Step along what each cohort says; where one is lost, the round ends with those before.
+
+        Were the round played anew, a cohort would be summed twice at one model, and the difference
+        of the two totals would be the gradient of a client that was there once (O5). The first
+        cohort's loss is the round's: nothing was opened.
+        """
+        for number, part in enumerate(self.split(state, cohort)):
+            try:
+                reply = yield Ask(part, given=state.start, back=kind)
+            except RoundLost:
+                if number == 0:
+                    raise
+                break
+            state = self.stepped(state, read(reply))
         return self.ended(state)
+
+    def summed(self, reply: Reply) -> ItemGradient:
+        """Return a cohort's gradient from its protected sum."""
+        return reply.total(ItemGradient)
 
     def on_rows(self, state: Server, cohort: Cohort) -> Generator[Ask, Reply, Server]:
         """Step along the rows that each client shows, cohort by cohort."""
+        return (yield from self.each_cohort(state, cohort, ItemRows, self.shown))
+
+    def shown(self, reply: Reply) -> ItemGradient:
+        """Return a cohort's gradient from the rows that each client shows."""
         items, width = self.user.table()
-        for part in self.split(state, cohort):
-            reply = yield Ask(part, given=state.start, back=ItemRows)
-            rows = np.zeros((items + 1, width + 1))
-            shared = np.zeros(self.dims["g"])
-            for said in reply.each(ItemRows):  # row `items` is nobody's
-                np.add.at(rows, said.number, said.rows)
-                shared += said.shared
-            state = self.stepped(state, ItemGradient(rows=rows[:-1], shared=shared))
-        return self.ended(state)
+        rows = np.zeros((items + 1, width + 1))  # row `items` is nobody's
+        shared = np.zeros(self.dims["g"])
+        for said in reply.each(ItemRows):
+            np.add.at(rows, said.number, said.rows)
+            shared += said.shared
+        return ItemGradient(rows=rows[:-1], shared=shared)
 
     def on_held(self, state: Server, cohort: Cohort) -> Generator[Ask, Reply, Server]:
         """Count who rated what with the first sum, and train the rows that enough clients hold."""
@@ -253,10 +236,25 @@ class Aggregator:
         start = state.start
         if closed:
             start = replace(start, told=np.zeros_like(start.told))
-        reply = yield Ask(cohort, given=start, back=(ItemGradient, Holders))
+        try:
+            reply = yield Ask(cohort, given=start, back=(ItemGradient, Holders))
+        except RoundLost as lost:
+            if closed:
+                raise RemoteProtocolError(
+                    "Who holds which item is counted once in a run, and that sum was lost.",
+                    why="too many clients vanished in the first round",
+                    fix="start a new run when they are back",
+                ) from lost
+            raise
         if closed:
-            enough = reply.total(Holders).held >= self.holders
-            state = replace(state, start=replace(start, told=enough.astype(np.int64)))
+            held = reply.total(Holders).held
+            if held.max(initial=0) > reply.answers:
+                raise RemoteProtocolError(
+                    "More clients hold an item than answered.",
+                    why="a client counts itself more than once: honest ones cannot have this total",
+                )
+            told = (held >= self.holders).astype(np.int64)
+            state = replace(state, start=replace(start, told=told))
         return self.ended(self.stepped(state, reply.total(ItemGradient)))
 
     def stepped(self, state: Server, total: ItemGradient) -> Server:
@@ -284,8 +282,7 @@ class Aggregator:
 def forms(server: Aggregator) -> tuple[Form[Server], ...]:
     """Return the forms of a recommender, the preferred one first.
 
-    The one that counts holders needs a single cohort: after a round that is lost, sums that had
-    been opened would be asked again of fewer clients.
+    The one that counts holders needs a single cohort, as one count closes the rows of all.
     """
     user, found = server.user, []
     found.append(Form.of("secure_items", server.on_sums, {Start: user.gradient}))

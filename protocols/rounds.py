@@ -4,7 +4,8 @@ A round is a generator of :class:`Ask`; the aggregator's session turns each Ask 
 exchanges and sends back a :class:`Reply`. A Reply offers one view per disclosure, so an algorithm
 cannot read what the law would not give: the views of `WEIGHTED_SUM`, `MATCH` and `SEALED` are
 tokens that can only be handed on. An Ask that too few clients are left for raises `RoundLost` at
-its yield; an algorithm that catches it returns its state and asks nothing more in that round.
+its yield; an algorithm that catches it returns its state and asks nothing more in that round. What
+no honest peer sends an algorithm refuses by the errors that stand here.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
-from protocols.errors import RoundLost
+from protocols.errors import RemoteProtocolError, Replay, RoundLost
 from protocols.messages import (
     Array,
     MatchMessage,
@@ -27,7 +28,17 @@ from protocols.messages import (
     WeightedSumMessage,
 )
 
-__all__ = ["Ask", "Cohort", "Reply", "Round", "RoundLost", "Sealed", "View"]
+__all__ = [
+    "Ask",
+    "Cohort",
+    "RemoteProtocolError",
+    "Replay",
+    "Reply",
+    "Round",
+    "RoundLost",
+    "Sealed",
+    "View",
+]
 
 S = TypeVar("S")
 TotalT = TypeVar("TotalT", bound=SumMessage)

@@ -1,0 +1,60 @@
+"""The messages of recommenders with one user per client, see `algorithms._items`."""
+
+from __future__ import annotations
+
+from protocols.messages import (
+    Matrix,
+    NoisedMessage,
+    ReleasedMessage,
+    SumMessage,
+    Vector,
+    count,
+    real,
+)
+
+__all__ = ["Holders", "ItemGradient", "ItemRows", "Start"]
+
+
+class Start(ReleasedMessage):
+    """The shared part of the model; the whole item table, for everybody."""
+
+    step: int = count(unit="round", meaning="rounds done so far")
+    seed: int = count(unit="seed", meaning="seed of the starting weights and of the cohorts")
+    weights: Vector = real("d", unit="weight", meaning="item table, biases and layer", wire="f4")
+    told: Vector = count("items", unit="0 or 1", meaning="1: a gradient of this item may be said")
+
+
+class ItemGradient(SumMessage):
+    """The gradient of one user's loss; zero in the row of every item that it did not rate."""
+
+    rows: Matrix = real(
+        "items",
+        "row",
+        unit="scale x loss/weight",
+        meaning="gradient in an item's vector and bias",
+        held=True,
+    )
+    shared: Vector = real("g", unit="scale x loss/weight", meaning="gradient in mean and layer")
+
+
+class Holders(SumMessage):
+    """Who trains on which item, said by each client once in a run; zeros in all later sums.
+
+    Its total is how many users of the cohort trained on each item: it is disclosed, and a one says
+    that somebody did, not who and not how.
+    """
+
+    held: Vector = count("items", unit="client", meaning="1: the user has a training rating of it")
+
+
+class ItemRows(NoisedMessage):
+    """One user's gradient by itself: the rows of the items that it rated, among others (published).
+
+    The receiver reads every row. Only a policy with an Unsafe guard lets it out.
+    """
+
+    number: Vector = count("sent", unit="item", meaning="whose row stands here")
+    rows: Matrix = real(
+        "sent", "row", unit="scale x loss/weight", meaning="gradient in an item's vector and bias"
+    )
+    shared: Vector = real("g", unit="scale x loss/weight", meaning="gradient in mean and layer")

@@ -1,0 +1,230 @@
+"""What recommenders keep of a round that is lost in its middle, and what nobody may subtract."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from algorithms._items import Holders, ItemGradient, ItemRows
+from algorithms.evaluation import evaluated
+from algorithms.fcf import fcf
+from algorithms.fed_mf import fed_mf
+from algorithms.fed_per_gnn import fed_per_gnn
+from protocols.envelope import Envelope
+from protocols.errors import RemoteProtocolError, Replay, RoundLost
+from protocols.ledger import MemoryStore
+from protocols.policy import PrivacyPolicy
+from protocols.rounds import Ask
+from secure_fgl.driving import Driver, Meter
+from secure_fgl.parties import Making, set_up
+from secure_fgl.transports.memory import MemoryTransport
+from tests.algorithms.test_fed_per_gnn import ITEMS, site_of, task_of
+from tests.toys.stage import plan_of
+
+CLIENTS = 10
+
+
+class Losing(MemoryTransport):
+    """Loses every answer of some clients in a round: ``away`` holds (round, client)."""
+
+    def __init__(self, others: Any) -> None:
+        super().__init__(others)
+        self.away: set[tuple[int, str]] = set()
+
+    def exchange(self, parcels: Any) -> Any:
+        there = [p for p in parcels if not self._lost(p)]
+        return [p for p in super().exchange(there) if not self._lost(p)]
+
+    def _lost(self, parcel: Any) -> bool:
+        header = Envelope.decode(parcel.data).header
+        there = {(header.round, header.sender), (header.round, parcel.to)}
+        return header.item.split(".")[0] in ("gradient", "counted") and bool(there & self.away)
+
+
+class Stage:
+    """A run that is driven by hand; ``opened`` holds what every opened sum rests on."""
+
+    def __init__(self, algorithm: Any, policy: PrivacyPolicy) -> None:
+        self.sites = [
+            site_of(u % 6, items=np.random.default_rng(100 + u).permutation(ITEMS)[:6])
+            for u in range(CLIENTS)
+        ]
+        self.form = policy.admit(algorithm)
+        plan = plan_of(algorithm, policy, CLIENTS, 3)
+        making = Making(
+            plan, policy, self.form, self.sites, scheme=None, store=lambda n: MemoryStore(), seed=1
+        )
+        parties = set_up(making)
+        self.transport = Losing(parties.others)
+        self.driver = Driver(parties, self.transport, Meter())
+        self.opened: list[tuple[bytes, frozenset[str]]] = []
+        ask = self.driver.ask
+
+        def noted(what: Ask, round: int) -> Any:
+            reply = ask(what, round)
+            given = what.given[0] if isinstance(what.given, tuple) else what.given
+            members = frozenset(what.cohort._members)
+            self.opened.append((np.asarray(given.weights).tobytes(), members))
+            return reply
+
+        self.driver.ask = noted  # type: ignore[method-assign]
+        self.driver.start()
+        self.state = algorithm.init(np.random.default_rng(0))
+
+    def play(self, round: int) -> bool:
+        """Play a round; return whether it was lost."""
+        try:
+            self.state = self.driver.play(self.form.round(self.state, self.driver.cohort), round)
+        except RoundLost as lost:
+            self.state = self.state if lost.state is None else lost.state
+            return True
+        return False
+
+
+def cohorts_of(stage: Stage, algorithm: Any) -> list[tuple[str, ...]]:
+    server = algorithm.forms[0].round.__self__
+    state = algorithm.init(np.random.default_rng(0))
+    return [part._members for part in server.split(state, stage.driver.cohort)]
+
+
+def never_twice(opened: list[tuple[bytes, frozenset[str]]]) -> bool:
+    """Tell whether no client's gradient is in two sums that were opened at one model."""
+    return not any(
+        one[0] == other[0] and one[1] & other[1]
+        for number, one in enumerate(opened)
+        for other in opened[:number]
+    )
+
+
+@pytest.mark.parametrize(
+    ("make", "model"), [(fcf, "user_dot"), (fed_mf, "user_dot"), (fed_per_gnn, "user_gat")]
+)
+def test_o5_no_cohort_is_summed_twice_at_one_model(make: Any, model: str) -> None:
+    made = make(task_of(model), cohorts=2)
+    stage = Stage(made, PrivacyPolicy.preset("masks"))
+    first, second = cohorts_of(stage, made)
+    stage.transport.away = {(1, second[0]), (1, second[1]), (2, first[0])}
+    assert [stage.play(1), stage.play(2)] == [True, False]
+    assert [members for _, members in stage.opened] == [*map(frozenset, (first, first, second))]
+    assert never_twice(stage.opened)
+    assert stage.state.start.step == 2
+
+
+def test_o5_no_cohort_s_error_is_summed_twice_at_one_model() -> None:
+    task = task_of("user_dot")
+    bare = fcf(task, cohorts=2)
+    stage = Stage(evaluated(bare, task), PrivacyPolicy.preset("masks"))
+    first, second = cohorts_of(stage, bare)
+    stage.transport.away = {(1, second[0]), (1, second[1]), (2, first[0])}
+    assert [stage.play(1), stage.play(2)] == [True, False]
+    assert never_twice(stage.opened)
+    assert len(stage.state.scores) == 2
+
+
+def test_a_round_whose_first_cohort_is_lost_opened_nothing() -> None:
+    made = fcf(task_of("user_dot"), cohorts=2)
+    stage = Stage(made, PrivacyPolicy.preset("masks"))
+    first, _ = cohorts_of(stage, made)
+    stage.transport.away = {(1, first[0]), (1, first[1])}
+    before = stage.state
+    assert stage.play(1)
+    assert stage.opened == []
+    assert stage.state is before
+
+
+def test_shown_rows_of_a_lost_round_are_stepped_along_once() -> None:
+    """The model moved along the rows of those before, so nobody shows rows twice at one model."""
+    made = fcf(task_of("user_dot"), cohorts=2)
+    (form,) = [form for form in made.forms if form.name == "published"]
+    begun = made.init(np.random.default_rng(0))
+    start, site = begun.start, site_of(0)
+    shown = form.exchanges[0].answer(site, start)
+    own, rows, shared = (shown._partial.fields[n] for n in ("number", "rows", "shared"))
+
+    class Reply:
+        answers = 5
+
+        def each(self, kind: Any) -> Any:
+            return (ItemRows(number=own, rows=rows, shared=shared),)
+
+    stage = Stage(made, PrivacyPolicy.preset("masks"))
+    steps = form.round(begun, stage.driver.cohort)
+    next(steps)
+    second = steps.send(Reply())
+    assert not np.array_equal(second.given.weights, start.weights)
+    with pytest.raises(StopIteration) as stop:
+        steps.throw(RoundLost("too few"))
+    np.testing.assert_array_equal(stop.value.value.start.weights, second.given.weights)
+
+
+def test_o12_a_count_that_was_lost_ends_the_run() -> None:
+    """Counted anew of other clients, the two totals would name the items of who was away."""
+    made = fed_per_gnn(task_of())
+    stage = Stage(made, PrivacyPolicy.preset("strict"))
+    stage.transport.away = {(1, f"client-{u:02d}") for u in range(1, 8)}
+    with pytest.raises(RemoteProtocolError, match="counted once in a run") as ended:
+        stage.play(1)
+    assert not isinstance(ended.value, RoundLost)
+
+
+def test_o12_more_holders_than_answers_are_refused() -> None:
+    made = fed_per_gnn(task_of())
+    stage = Stage(made, PrivacyPolicy.preset("strict"))
+
+    class Reply:
+        answers = 4
+
+        def total(self, kind: Any) -> Any:
+            return Holders(held=np.full(ITEMS, 5))
+
+    steps = stage.form.round(stage.state, stage.driver.cohort)
+    next(steps)
+    with pytest.raises(RemoteProtocolError, match="More clients hold an item than answered"):
+        steps.send(Reply())
+
+
+def asked(told: list[int] | int, step: int) -> Any:
+    start = fed_per_gnn(task_of()).init(np.random.default_rng(0)).start
+    flags = np.broadcast_to(np.asarray(told, dtype=np.int64), (ITEMS,)).copy()
+    return replace(start, step=step, told=flags)
+
+
+def counting() -> Any:
+    return fed_per_gnn(task_of()).forms[1].exchanges[0].answer
+
+
+def test_o12_a_client_counts_its_items_once_in_a_run() -> None:
+    count, site = counting(), site_of(0)
+    _, first = count(site, asked(0, 0))
+    assert type(first) is Holders
+    assert first.held.sum() == 4
+    with pytest.raises(Replay):
+        count(site, asked(0, 0))
+    _, later = count(site, asked(1, 1))
+    assert later.held.sum() == 0
+    other = site_of(1)
+    count(other, asked(1, 3))
+    with pytest.raises(Replay):  # rows said without a count, and then the count
+        count(other, asked(0, 0))
+
+
+def test_o12_with_the_count_no_row_is_said_whatever_was_told() -> None:
+    count, site = counting(), site_of(0)
+    gradient, held = count(site, asked(1, 0))
+    assert type(gradient) is ItemGradient
+    assert not gradient.rows.any()
+    assert gradient.shared.any()
+    assert held.held.any()
+
+
+def test_o12_no_row_is_said_beyond_those_told_first() -> None:
+    count, site = counting(), site_of(0)
+    mine = np.flatnonzero(count(site, asked(0, 0))[1].held)
+    few = np.isin(np.arange(ITEMS), mine[:2]).astype(np.int64)
+    none = np.zeros(ITEMS, dtype=np.int64)
+    for told, expected in ((few, mine[:2]), (1, mine[:2]), (none, []), (1, [])):
+        rows = count(site, asked(told, 1))[0].rows
+        np.testing.assert_array_equal(np.flatnonzero(rows.any(axis=1)), expected)
