@@ -55,6 +55,6 @@ class ItemRows(NoisedMessage):
 
     number: Vector = count("sent", unit="item", meaning="whose row stands here")
     rows: Matrix = real(
-        "sent", "row", unit="scale x loss/weight", meaning="gradient in an item's vector and bias"
+        "sent", "row", unit="loss/weight", meaning="gradient in an item's vector and bias"
     )
-    shared: Vector = real("g", unit="scale x loss/weight", meaning="gradient in mean and layer")
+    shared: Vector = real("g", unit="loss/weight", meaning="gradient in mean and layer")

@@ -33,7 +33,7 @@ from protocols.rounds import Ask, Cohort, RemoteProtocolError, Replay, Reply, Ro
 __all__ = ["Aggregator", "Holders", "ItemGradient", "ItemRows", "Start", "User", "checked", "forms"]
 
 ROW_SCALE, SHARED_SCALE = 1 / 4, 1 / 256
-"""By what gradients are multiplied where they are said: sums stand on a grid of a fixed width."""
+"""By what gradients are multiplied in sums, which stand on a grid of a fixed width."""
 
 
 def checked(task: Task, name: str) -> RatingTask:
@@ -97,7 +97,8 @@ class User:
         """Train, and return the rows of the user's own items; the policy says what joins them."""
         dense, held = self.gradient(site, given), self.held(site)
         items, _ = self.table()
-        return ItemRows.partial(items, number=held, rows=dense.rows[held], shared=dense.shared)
+        rows, shared = dense.rows[held] / ROW_SCALE, dense.shared / SHARED_SCALE
+        return ItemRows.partial(items, number=held, rows=rows, shared=shared)
 
     def held(self, site: Site) -> Array:
         """Return the numbers of the items that the user trains on, ascending."""
@@ -228,7 +229,7 @@ class Aggregator:
         for said in reply.each(ItemRows):
             np.add.at(rows, said.number, said.rows)
             shared += said.shared
-        return ItemGradient(rows=rows[:-1], shared=shared)
+        return ItemGradient(rows=ROW_SCALE * rows[:-1], shared=SHARED_SCALE * shared)
 
     def on_held(self, state: Server, cohort: Cohort) -> Generator[Ask, Reply, Server]:
         """Count who rated what with the first sum, and train the rows that enough clients hold."""

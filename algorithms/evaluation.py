@@ -96,7 +96,8 @@ def evaluated(
 
     scoring = task.scoring
     scored = tuple(_wrap(form, score, scoring, at) for form in algorithm.forms)
-    forms = (*scored, *(_unscored(form) for form in algorithm.forms))
+    bare = (*scored, *(_unscored(form) for form in algorithm.forms))
+    forms = tuple(replace(form, rows=task.spec.task == "rating") for form in bare)
     dims = {**algorithm.dims, **scoring.dims}
     return Algorithm(algorithm.name, algorithm.citation, init, algorithm.predict, forms, dims)
 

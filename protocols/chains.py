@@ -5,6 +5,7 @@ from __future__ import annotations
 from protocols.disclosures import Disclosure
 from protocols.guards import Clip, Guard, Quantise, evaluated, find
 from protocols.mix_guards import Blur, Mix
+from protocols.row_guards import Laplace
 from protocols.stages import Stage
 
 __all__ = ["PROTECTING", "check_chain"]
@@ -109,6 +110,9 @@ def _check_rows(disclosure: Disclosure, chain: tuple[Guard, ...]) -> None:
         raise ValueError("NOISED: needed are clip, 'decoys' or 'laplace' or both, unsafe_clear")
     if not isinstance(clip, Clip) or clip.norm != "linf":
         raise ValueError("NOISED: 'decoys' and 'laplace' need 'clip' with norm linf before them")
+    noise = find(chain, "laplace")
+    if isinstance(noise, Laplace) and noise.how == "fixed":
+        noise.steps(clip.bound)
 
 
 _MIXED = ["clip", "mix", "seal"]

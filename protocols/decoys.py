@@ -17,14 +17,12 @@ from crypto.samplers import Stream, entropy
 from protocols.errors import UnfitMessage
 from protocols.guards import Clip, Guard, find
 from protocols.messages import Message, Partial, partial_of
-from protocols.row_guards import Decoys, Laplace
+from protocols.row_guards import LEVELS, Decoys, Laplace
 
 __all__ = ["SENT", "Decoyer", "local_epsilon", "planned_rows"]
 
 SENT = "sent"
 """Dimension of the rows that leave; the plan sizes it."""
-
-_LEVELS = 1 << 14  # grid steps from 0 to the clip bound
 
 Reals = NDArray[np.float64]
 Numbers = NDArray[np.int64]
@@ -57,8 +55,13 @@ class Decoyer:
     def __init__(self) -> None:
         self._rows: Numbers | None = None
 
-    def ready(self, message: Message, chain: Sequence[Guard], dims: Mapping[str, int]) -> Message:
-        """Return the message as it leaves: `SENT` rows, in the order of their numbers.
+    def ready(
+        self, message: Message, chain: Sequence[Guard], dims: Mapping[str, int]
+    ) -> tuple[Message, bool]:
+        """Return the message as it leaves, and whether clip changed it.
+
+        It has `SENT` rows, in the order of their numbers. With decoys or noise all its real numbers
+        lie on one grid: low bits would tell the client's rows from those that were drawn.
 
         Args:
             message: by `NoisedMessage.partial`; any other is only clipped and noised.
@@ -71,19 +74,20 @@ class Decoyer:
         guards = tuple(chain)
         clip, noise = find(guards, "clip"), find(guards, "laplace")
         partial = partial_of(message)
-        values = dict(partial.fields) if partial else _fields(message)
+        values, clipped = dict(partial.fields) if partial else _fields(message), False
         for name, value in values.items():
             if np.asarray(value).dtype.kind == "f" and isinstance(clip, Clip):
                 if not np.all(np.isfinite(value)):
                     raise UnfitMessage(f"{type(message).__name__}.{name} holds NaN or infinity.")
                 values[name] = np.clip(value, -clip.bound, clip.bound)
+                clipped = clipped or not np.array_equal(values[name], value)
         if partial is not None:
             values = self._rows_of(message, partial, values, find(guards, "decoys"), dims)
-        if isinstance(noise, Laplace) and isinstance(clip, Clip):
+        if isinstance(clip, Clip) and (noise is not None or find(guards, "decoys") is not None):
             for name, value in values.items():
                 if np.asarray(value).dtype.kind == "f":
-                    values[name] = _noised(np.asarray(value), clip.bound, noise)
-        return type(message)(**values)
+                    values[name] = _on_grid(np.asarray(value), clip.bound, noise)
+        return type(message)(**values), clipped
 
     def _rows_of(
         self,
@@ -132,7 +136,8 @@ class Decoyer:
             return self._rows
         others = np.setdiff1d(np.arange(catalogue), own)
         keys = stream.words(own.size), stream.words(others.size)
-        mine = own[np.argsort(keys[0], kind="stable")][:sent]
+        most = max(sent // 2, sent - others.size)  # else every row of a busy user would be its own
+        mine = own[np.argsort(keys[0], kind="stable")][:most]
         decoy = others[np.argsort(keys[1], kind="stable")][: sent - mine.size]
         self._rows = np.sort(np.concatenate([mine, decoy]))
         return self._rows
@@ -155,14 +160,16 @@ def _alike(rows: Reals, count: int, stream: Stream) -> Reals:
     return found
 
 
-def _noised(value: Reals, bound: float, noise: Laplace) -> Reals:
-    """Return values with noise, all on a grid: neither is rounded by what the other is."""
-    scale = noise.scale
-    if noise.how == "dynamic":
-        scale *= float(np.abs(value).mean()) if value.size else 0.0
-    step = bound / _LEVELS
+def _on_grid(value: Reals, bound: float, noise: Guard | None) -> Reals:
+    """Return values rounded to the grid, with noise on it: no low bit tells what a value was."""
+    step = bound / LEVELS
     levels = np.rint(value / step).astype(np.int64)
-    drawn = DiscreteLaplace(float(np.clip(scale / step, MIN_SCALE, MAX_SCALE)))
-    levels = levels + drawn.sample(Stream(entropy(32)), value.size).reshape(value.shape)
+    if isinstance(noise, Laplace):
+        scale = noise.scale / step
+        if noise.how == "dynamic":
+            scale *= float(np.abs(value).mean()) if value.size else 0.0
+            scale = float(np.clip(scale, MIN_SCALE, MAX_SCALE))
+        drawn = DiscreteLaplace(scale).sample(Stream(entropy(32)), value.size)
+        levels = levels + drawn.reshape(value.shape)
     found: Reals = levels.astype(np.float64) * step
     return found

@@ -120,6 +120,8 @@ class Form(Generic[S]):
         unmixed: its answers fill the fields of MIXED messages themselves, with single records:
             only a chain in clear lets them out.
         holders: how many clients at least hold a row that its sums have rows of (O12); 1: any.
+        rows: the weights that it says have rows of items, as their task says; set where a run is
+            put together, so that no algorithm's file can forget it.
     """
 
     name: str
@@ -129,6 +131,7 @@ class Form(Generic[S]):
     top: int | None = None
     unmixed: bool = False
     holders: int = 1
+    rows: bool = False
 
     @classmethod
     def of(

@@ -198,7 +198,8 @@ class Gateway:
         else:
             dims = self._papers.dims(item)
             if item.disclosure is Disclosure.NOISED:
-                messages = [self._decoyer.ready(m, chain, dims) for m in messages]
+                ready = [self._decoyer.ready(m, chain, dims) for m in messages]
+                messages, clipped = [m for m, _ in ready], any(cut for _, cut in ready)
             body = encode(messages, dims)
         if len(body) != item.body:
             raise NotInPlan(f"{item.id} does not have the planned size; nothing was sent.")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from crypto.vectors import SKETCH_ABOVE
 from protocols.disclosures import Disclosure
@@ -13,7 +13,7 @@ from protocols.mix_texts import mixed_learns, mixed_warnings
 from protocols.plan import DataPlan, Item
 from protocols.policy import PrivacyPolicy
 from protocols.roster import Role
-from protocols.rows_told import local_noise, single_contributors
+from protocols.rows_told import local_noise, shown_rows, single_contributors
 from protocols.training import TrainingPlan
 
 _NETWORK = "sender, recipient, time and size"
@@ -107,6 +107,12 @@ _BLURRED = (
     "infinity for the run; covered: nothing; not covered: all messages"
 )
 
+_LOCAL = (
+    "noise is added to every number of {} by itself: epsilon = infinity for the run, as which rows "
+    "are sent depends on the data; covered: single numbers alone, as said below; not covered: all "
+    "messages as a whole"
+)
+
 
 def budget(
     items: Sequence[Item], policy: PrivacyPolicy, training: TrainingPlan | None = None
@@ -146,8 +152,11 @@ def _spent(items: Sequence[Item]) -> str:
     """Return what the run spends of one client."""
     noised = [item for item in items if item.noise is not None]
     if not noised or noised[0].noise is None:
-        blurred = [item.id for item in items if any(g.startswith("blur(") for g in item.guards)]
-        return _BLURRED.format(", ".join(blurred)) if blurred else BUDGET_WITHOUT_NOISE
+        for guard, text in (("blur(", _BLURRED), ("laplace(", _LOCAL)):
+            noisy = [item.id for item in items if any(g.startswith(guard) for g in item.guards)]
+            if noisy:
+                return text.format(", ".join(noisy))
+        return BUDGET_WITHOUT_NOISE
     noise, listed = noised[0].noise, ", ".join(item.id for item in noised)
     open_items = [item.id for item in items if item.noise is None and _from_data(item)]
     target = (
@@ -266,7 +275,7 @@ def warnings(
     private: bool = False,
     fewest: bool = False,
     others: int = 0,
-    holders: int = 1,
+    rows: Mapping[str, int] | None = None,
 ) -> list[str]:
     """Return what a reader of the plan must know before approving it.
 
@@ -277,7 +286,7 @@ def warnings(
         private: training hides single records.
         fewest: no more clients take part than the policy's smallest cohort.
         others: clients beside a receiver; 0 if that is not known.
-        holders: of every row of a sum that has rows.
+        rows: messages with rows, and how many clients hold each at least.
     """
     found = []
     if data.synthetic:
@@ -291,7 +300,7 @@ def warnings(
     found += [*_results(items), *_many(items, others), *mixed_warnings(items, policy)]
     if fewest and ROWS in found:
         found.append(EVEN)
-    found += single_contributors(items, holders)
+    found += [*single_contributors(items, rows or {}), *shown_rows(items, policy)]
     if private:
         found.append("totals are of noised gradients, but hide single records only, not a client")
     elif not any(item.noise is not None for item in items):

@@ -108,7 +108,7 @@ def make_plan(
     private, others = training is not None, len(clients) - 1
     told = warnings(
         planner.items, data, policy, private=private, fewest=fewest, others=others,
-        holders=form.holders,
+        rows={k.__name__: form.holders for k in form.messages() if any(f.held for f in k.fields)},
     )  # fmt: skip
     return Plan(
         algorithm=algorithm.name,

@@ -36,6 +36,7 @@ from protocols.guards import (
 from protocols.messages import Message
 from protocols.mix_guards import Mix, Relay
 from protocols.mix_layout import mixed_fields
+from protocols.objections import private_objection, rows_objection
 from protocols.strict import Strict, nearest, problems, read_yaml
 from protocols.training import Training
 
@@ -56,8 +57,9 @@ class PrivacyPolicy(Strict):
         budget: what all runs together may spend of this site's data set (O20); needed with noise.
         capture: what every party keeps of its own rounds, locked, for audits; None: nothing.
         training: how clients train so that single records stay hidden; None: as they like.
-        holders: how many clients must hold a row of which a sum without noise has rows: the clients
-            that rated an item (O12); 1: one is enough.
+        holders: how many clients, beside `colluders`, must hold a row where a message without noise
+            has rows: the clients that rated an item (O12); 1: one is enough. That they do is the
+            aggregator's word.
         messages: message types that may be said; None allows every type whose disclosure is named.
     """
 
@@ -206,12 +208,8 @@ class PrivacyPolicy(Strict):
                         "for a baseline on data that may be seen"
                     )
             noised = find(chain, "noise")
-            alone = kind.disclosure is Disclosure.SUM and form.holders < self.holders
-            if alone and not noised and any(field.held for field in kind.fields):
-                return (
-                    f"rows of message {kind.__name__} may rest on {form.holders} of the clients, "
-                    f"and it asks for {self.holders} (holders)"
-                )
+            if few := rows_objection(kind, form, chain, self.holders, self.colluders):
+                return few
             if noised and any(field.wire == "u8" for field in kind.fields):
                 return f"message {kind.__name__} holds exact counts, which its noise cannot cover"
         for exchange in form.exchanges:
@@ -221,7 +219,7 @@ class PrivacyPolicy(Strict):
                     one = evaluated(self.rules.get(disclosure, ())) is not None
                     if (one or disclosure is Disclosure.MIXED) and said.count(disclosure) > 1:
                         return f"{exchange.name} holds two {disclosure} messages; one is possible"
-        return self._not_private(form) if self.training is not None else None
+        return private_objection(form) if self.training is not None else None
 
     def _not_computed(self, kind: type[Message], top: int | None) -> str | None:
         """Say why a message cannot be computed with while it is encrypted; None if it can."""
@@ -240,20 +238,6 @@ class PrivacyPolicy(Strict):
             )
         return None
 
-    def _not_private(self, form: Form[Any]) -> str | None:
-        """Say what of a form is not computed from noised gradients alone."""
-        for exchange in form.exchanges:
-            for kind in exchange.back:
-                if kind in exchange.held_out:
-                    continue
-                if not form.by_gradients:
-                    return f"message {kind.__name__} may say more than noised gradients do"
-                if kind.disclosure is Disclosure.MIXED:
-                    return f"message {kind.__name__} is mixed from records, which no noise hides"
-                if any(field.wire == "u8" or field.scale for field in kind.fields):
-                    return f"message {kind.__name__} tells how many records train"
-        return None
-
     def admit(self, algorithm: Algorithm[S]) -> Form[S]:
         """Return the first form of `algorithm` all of whose messages this policy allows.
 
@@ -261,12 +245,20 @@ class PrivacyPolicy(Strict):
             NotAdmitted: no form fits; says for each form which message is in the way.
         """
         objections: dict[str, list[str]] = {}
+        protected = False
         for form in algorithm.forms:
+            said = {d for kind in form.messages() for d in form.disclosures(kind)}
             objection = self._objection(form)
+            if objection is None and protected and self.messages is None and said & {*self.unsafe}:
+                objection = (
+                    "it would leave in clear, and a protected form was refused; if that is meant, "
+                    "name its messages (messages)"
+                )
+            protected = protected or said <= self.rules.keys() - {*self.unsafe}
             if objection is None:
                 return form
             objections.setdefault(objection, []).append(repr(form.name))
-        said = (
+        reasons = (
             f"{'form' if len(names) == 1 else 'forms'} {', '.join(names)}: {objection}"
             for objection, names in objections.items()
         )
@@ -274,7 +266,7 @@ class PrivacyPolicy(Strict):
         presets = f"; of the presets {', '.join(others)} do" if others else ""
         raise NotAdmitted(
             f"Policy {self.name!r} does not admit {algorithm.name!r}.",
-            why="; ".join(said),
+            why="; ".join(reasons),
             fix=f"choose a policy that allows these messages{presets}; or another algorithm",
         )
 

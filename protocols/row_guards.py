@@ -6,10 +6,14 @@ from typing import ClassVar, Literal
 
 from pydantic import Field
 
+from crypto.noise import MAX_SCALE, MIN_SCALE
 from protocols.stages import Stage
 from protocols.strict import Strict
 
-__all__ = ["Decoys", "Laplace"]
+__all__ = ["LEVELS", "Decoys", "Laplace"]
+
+LEVELS = 1 << 14
+"""Grid steps from 0 to the clip bound."""
 
 
 class Decoys(Strict):
@@ -21,8 +25,8 @@ class Decoys(Strict):
     once in a run.
 
     Attributes:
-        rows: how many rows leave, the client's own among them; of a client that holds more, so many
-            of its own.
+        rows: how many rows leave; at most half of them are the client's own, as far as the
+            catalogue has others.
         draw: ``fresh`` in every round, or ``sticky``.
     """
 
@@ -50,3 +54,14 @@ class Laplace(Strict):
     guard: Literal["laplace"] = "laplace"
     scale: float = Field(default=0.2, gt=0, le=1e6)
     how: Literal["fixed", "dynamic"] = "fixed"
+
+    def steps(self, bound: float) -> float:
+        """Return λ in grid steps; raises ValueError beyond what is drawn: epsilon rests on it."""
+        step = bound / LEVELS
+        if not MIN_SCALE <= self.scale / step <= MAX_SCALE:
+            raise ValueError(
+                f"laplace: a scale of {self.scale:g} cannot be drawn for numbers within "
+                f"{bound:g}; choose one between {MIN_SCALE * step:g} and {MAX_SCALE * step:g}, or "
+                "change the bound of 'clip'"
+            )
+        return self.scale / step

@@ -3,37 +3,67 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from protocols.decoys import local_epsilon
 from protocols.disclosures import Disclosure
 from protocols.guards import find
 from protocols.plan import Item
 from protocols.policy import PrivacyPolicy
+from protocols.row_guards import Decoys
 
-__all__ = ["local_noise", "single_contributors"]
+__all__ = ["local_noise", "shown_rows", "single_contributors"]
 
 HELD = (
-    "{}: a row of the total rests on at least {} clients, as the first sum counted them; who "
-    "vanishes later is missing. That sum is disclosed: how many clients hold each row, and a count "
-    "of one says that some client does (O12)"
+    "{}: a row of the total rests on at least {} clients if the aggregator is semi-honest: who "
+    "holds an item is counted with the first sum, which it alone reads, so no client can check "
+    "what it is told; others' counts are their word; who vanishes later is missing. The count is "
+    "disclosed: a one says that some client holds the item, and counts of two runs that differ by "
+    "one client name its items (O12)"
+)
+SINGLE = (
+    "an item's row with a single contributor is that user's own: its numbers give the user's "
+    "vector and the ratings of such items exactly, and the vector tells which rows of several "
+    "users it is in"
 )
 
 
-def single_contributors(items: Sequence[Item], holders: int) -> list[str]:
+def single_contributors(items: Sequence[Item], rows: Mapping[str, int]) -> list[str]:
     """Warn of sums with vectors, whose entries may have one contributor.
 
     Args:
         items: of the plan.
-        holders: clients that hold every row of a sum that has rows.
+        rows: messages that have rows, and how many clients hold each of them at least.
     """
-    vectors = [item for item in items if _vector_sum(item)]
-    if holders > 1:
-        return [HELD.format(item.id, holders) for item in vectors]
+    found = []
+    for item in filter(_vector_sum, items):
+        holders = {rows[message.name] for message in item.messages if message.name in rows}
+        if holders and min(holders) > 1:
+            found.append(HELD.format(item.id, min(holders)))
+            continue
+        told = _single(item) + [SINGLE] * bool(holders)
+        found.append(
+            f"{item.id}: an entry of the total may have a single contributor "
+            f"({'; '.join(told)}); the plan cannot exclude it (O12)"
+        )
+    return found
+
+
+def shown_rows(items: Sequence[Item], policy: PrivacyPolicy) -> list[str]:
+    """Warn of what rows among decoys tell, which one client shows by itself."""
+    decoys = find(policy.rules.get(Disclosure.NOISED, ()), "decoys")
+    if not isinstance(decoys, Decoys):
+        return []
+    again = (
+        "decoys are drawn anew in every round, so rows that stay are the client's own (A01)"
+        if decoys.draw == "fresh"
+        else "decoys are drawn once in a run, so rows that stay over runs are the client's own"
+    )
     return [
-        f"{item.id}: an entry of the total may have a single contributor "
-        f"({'; '.join(_single(item))}); the plan cannot exclude it (O12)"
-        for item in vectors
+        f"{item.id}: {again}; which rows are sent, and that others are not, stands outside every "
+        "epsilon; of a client that holds more than half as many, half of the rows are its own"
+        for item in items
+        if item.disclosure is Disclosure.NOISED
     ]
 
 
@@ -71,7 +101,7 @@ def local_noise(items: Sequence[Item], policy: PrivacyPolicy) -> list[str]:
             f"{item.id}: epsilon = {one:g} per coordinate, per round, and {one * numbers:g} for a "
             f"whole message of {numbers} coordinates, {one * numbers * item.times:g} for the run "
             "(unit: coordinate, message; adjacency: replace-one; model: local; scope: as said; "
-            "delta = 0; assumptions: none on sampling); not covered: which rows are sent, and "
-            "rows drawn from the client's own"
+            "delta < 2^-200, of the sampler; assumptions: none on sampling); not covered: which "
+            "rows are sent, and rows drawn from the client's own"
         )
     return found

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -10,7 +11,9 @@ import pytest
 import torch
 
 from algorithms._items import ROW_SCALE, SHARED_SCALE, Holders, ItemGradient, Start
+from algorithms.evaluation import evaluated
 from algorithms.fcf import fcf
+from algorithms.fed_avg import fed_avg
 from algorithms.fed_mf import fed_mf
 from algorithms.fed_per_gnn import fed_per_gnn
 from algorithms.nn import _stars, user_gat, user_gcn
@@ -20,7 +23,7 @@ from algorithms.tasks import DataSpec
 from algorithms.tasks.rating import RatingsData, RatingTask
 from protocols.errors import NotAdmitted
 from protocols.policy import PrivacyPolicy
-from tests.toys.stage import play
+from tests.toys.stage import plan_of, play
 
 USERS, ITEMS, HIDDEN = 6, 9, 4
 SPEC = DataSpec(
@@ -282,6 +285,96 @@ def test_the_published_policy_says_what_its_epsilon_is() -> None:
     assert any(line.startswith("UNSAFE") for line in played.plan.warnings)
 
 
-def test_calibrated_noise_covers_a_user_for_the_whole_run() -> None:
-    admitted = PrivacyPolicy.preset("calibrated").admit(fed_per_gnn(task_of()))
-    assert admitted.name == "secure_items"
+@pytest.mark.parametrize("cohorts", [1, 2])
+def test_calibrated_noise_covers_a_user_for_the_whole_run(cohorts: int) -> None:
+    policy = PrivacyPolicy.preset("calibrated")
+    plan = plan_of(fed_per_gnn(task_of(), cohorts=cohorts), policy, 10, 2)
+    assert plan.form == "secure_items"
+    assert plan.budget.startswith("epsilon <= 8")
+    assert "unit: client" in plan.budget
+    assert "infinity" not in plan.budget
+
+
+def test_o12_colluders_are_no_holders() -> None:
+    """They take their own rows off the total; what is left must rest on enough others."""
+    strict = PrivacyPolicy.preset("strict").model_copy(update={"colluders": 1})
+    with pytest.raises(NotAdmitted) as refused:
+        strict.admit(fed_per_gnn(task_of(), holders=4))
+    assert "asks for 5" in refused.value.why
+    assert strict.admit(fed_per_gnn(task_of(), holders=5)).name == "held_items"
+
+
+def test_o12_a_policy_with_holders_lets_nobody_show_rows() -> None:
+    document = PrivacyPolicy.load("examples/published_policy.yaml").document()
+    policy = PrivacyPolicy.model_validate({**document, "holders": 4})
+    with pytest.raises(NotAdmitted) as refused:
+        policy.admit(fed_per_gnn(task_of()))
+    assert "rows of message ItemRows are one client's" in refused.value.why
+    every = PrivacyPolicy.model_validate({**document, "holders": 4, "messages": None})
+    assert every.admit(fed_per_gnn(task_of())).name == "held_items"
+    with pytest.raises(NotAdmitted):
+        every.admit(fed_per_gnn(task_of(), cohorts=2))
+
+
+def test_a_refused_protected_form_is_no_way_into_the_clear() -> None:
+    """Only a policy that names ItemRows, or protects nothing, runs a form that shows them."""
+    document = PrivacyPolicy.load("examples/published_policy.yaml").document()
+    rules = {
+        **document["rules"],
+        "SUM": PrivacyPolicy.preset("calibrated").document()["rules"]["SUM"],
+    }
+    budget = {"epsilon": 10.0, "delta": 1e-5}
+    more = {"rules": rules, "budget": budget, "messages": None}
+    policy = PrivacyPolicy.model_validate({**document, **more})
+    algorithm = fed_per_gnn(task_of())
+    first, *rest = algorithm.forms
+    counted = replace(algorithm, forms=tuple(rest))
+    assert first.name == "secure_items"
+    with pytest.raises(NotAdmitted) as refused:  # held_items holds counts, which noise cannot cover
+        policy.admit(counted)
+    assert "would leave in clear" in refused.value.why
+    assert PrivacyPolicy.load("examples/published_policy.yaml").admit(algorithm).name == "published"
+
+
+@pytest.mark.parametrize("model", ["dot", "user_dot"])
+def test_o12_strict_refuses_weights_of_items_whatever_algorithm_says_them(model: str) -> None:
+    task = RatingTask(SPEC, model=model, hidden=4)
+    strict = PrivacyPolicy.preset("strict")
+    with pytest.raises(NotAdmitted) as refused:
+        strict.admit(evaluated(fed_avg(task), task))
+    assert "weights of items that one client may hold" in refused.value.why
+    PrivacyPolicy.preset("masks").admit(evaluated(fed_avg(task), task))
+    own = task_of()
+    assert strict.admit(evaluated(fed_per_gnn(own), own)).name == "held_items"
+
+
+def test_the_plan_says_what_rows_of_one_contributor_tell() -> None:
+    plan = plan_of(fed_per_gnn(task_of()), PrivacyPolicy.preset("masks"), 6, 1)
+    assert any("the vector tells which rows of several users" in line for line in plan.warnings)
+    strict = plan_of(fed_per_gnn(task_of()), PrivacyPolicy.preset("strict"), 6, 1)
+    assert any("if the aggregator is semi-honest" in line for line in strict.warnings)
+    shown = plan_of(
+        fed_per_gnn(task_of()), PrivacyPolicy.load("examples/published_policy.yaml"), 6, 1
+    )
+    assert "no noise is added" not in shown.budget
+    assert any("rows that stay are the client's own" in line for line in shown.warnings)
+
+
+def test_the_ledger_says_that_shown_rows_were_clipped() -> None:
+    document = PrivacyPolicy.load("examples/published_policy.yaml").document()
+    for guard in document["rules"]["NOISED"]:
+        if guard["guard"] == "clip":
+            guard["bound"] = 1e-3
+    played = play(fcf(task_of("user_dot")), sites(), PrivacyPolicy.model_validate(document))
+    lines = [line for line in played.ledgers["client-1"].lines.splitlines() if b"ItemRows" in line]
+    assert lines
+    assert all(b'"clipped":true' in line for line in lines)
+
+
+def test_the_published_clip_is_of_the_gradient_itself() -> None:
+    algorithm, site = fed_per_gnn(task_of()), site_of(0)
+    start = algorithm.init(np.random.default_rng(0)).start
+    dense = algorithm.forms[0].exchanges[0].answer(site_of(0), start)
+    shown = algorithm.forms[2].exchanges[0].answer(site, start)._partial.fields
+    np.testing.assert_allclose(shown["rows"], dense.rows[shown["number"]] / ROW_SCALE)
+    np.testing.assert_allclose(shown["shared"], dense.shared / SHARED_SCALE)

@@ -1,0 +1,66 @@
+"""Why a policy refuses a form: rows of too few clients (O12), more than noised gradients."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from protocols.decoys import SENT
+from protocols.disclosures import Disclosure
+from protocols.forms import Exchange, Form
+from protocols.guards import Guard, find
+from protocols.messages import Message
+
+__all__ = ["private_objection", "rows_objection"]
+
+_SUMS = (Disclosure.SUM, Disclosure.WEIGHTED_SUM)
+
+
+def rows_objection(
+    kind: type[Message], form: Form[Any], chain: Sequence[Guard], holders: int, colluders: int
+) -> str | None:
+    """Say why rows of a message rest on too few clients; None if none do.
+
+    Args:
+        kind: of the form.
+        form: how many hold each of its rows, and whether its weights have rows of items.
+        chain: of the message's disclosure.
+        holders: the policy's; 1 asks for nothing.
+        colluders: the policy's; they know their own rows, so a row must rest on so many more.
+    """
+    needed = holders + colluders
+    if holders < 2 or find(tuple(chain), "noise") is not None:
+        return None
+    asks = f"it asks for {needed} (holders{f', and {colluders} colluders' if colluders else ''})"
+    if kind.disclosure is Disclosure.NOISED and any(SENT in field.shape for field in kind.fields):
+        return f"rows of message {kind.__name__} are one client's, and {asks}"
+    if kind.disclosure is Disclosure.SUM and any(field.held for field in kind.fields):
+        if form.holders >= needed:
+            return None
+        return (
+            f"rows of message {kind.__name__} may rest on {form.holders} of the clients, and {asks}"
+        )
+    if form.rows and kind.disclosure in _SUMS and _weights(kind, form.exchanges):
+        return f"message {kind.__name__} has weights of items that one client may hold, and {asks}"
+    return None
+
+
+def _weights(kind: type[Message], exchanges: Sequence[Exchange]) -> bool:
+    """Tell whether a message has vectors of real numbers, and is no score."""
+    scored = any(kind in exchange.held_out for exchange in exchanges)
+    return not scored and any(f.shape and f.wire in ("f4", "f8") for f in kind.fields)
+
+
+def private_objection(form: Form[Any]) -> str | None:
+    """Say what of a form is not computed from noised gradients alone; None if nothing."""
+    for exchange in form.exchanges:
+        for kind in exchange.back:
+            if kind in exchange.held_out:
+                continue
+            if not form.by_gradients:
+                return f"message {kind.__name__} may say more than noised gradients do"
+            if kind.disclosure is Disclosure.MIXED:
+                return f"message {kind.__name__} is mixed from records, which no noise hides"
+            if any(field.wire == "u8" or field.scale for field in kind.fields):
+                return f"message {kind.__name__} tells how many records train"
+    return None
