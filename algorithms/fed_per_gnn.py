@@ -3,16 +3,19 @@
 Personalised recommendation with one user per client. A client's graph is its user, the items that
 the user rated and, after an expansion, other users who hold the same items. A graph network over
 it predicts the user's ratings (`algorithms.nn._stars`). What it learns is shared but for the user's
-own vector, which leaves in no round.
+own vector, which is in no message; a row that one user alone rated gives it away, see below.
 
 Forms:
 
 * `secure_items`: the gradient in the item table is dense, zero in rows of items that the user did
   not rate, and leaves inside a protected sum with the gradient in the layer. So which items a user
-  rated and how needs no decoys: the aggregator reads the cohort's total. A row that only one user
-  rated is that user's gradient (O12).
-* `held_items`: the same, of items that at least `holders` clients rated. A first sum counts them;
-  for policies that ask for so many holders of a row. It needs a single cohort.
+  rated needs no decoys where several rated the same: the aggregator reads the cohort's total. A row
+  that only one user rated is that user's gradient, from which follow, in matrix factorisation,
+  its vector and these ratings, and from the vector which rows of several users it is in (O12).
+* `held_items`: the same, of items that at least `holders` clients rated. A first sum counts them,
+  each client once in a run; for policies that ask for so many holders of a row. That they are so
+  many is the aggregator's word, and a first round that is lost ends the run. It needs a single
+  cohort.
 * `published`: every client shows the rows of its items by itself. The policy clips them, adds
   pseudo items and Laplace noise (guards `clip`, `decoys` and `laplace` of NOISED), all of it under
   an Unsafe guard. The paper's "epsilon = 1" is 2 δ / λ for one number of one round; the plan says

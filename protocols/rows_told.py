@@ -22,8 +22,8 @@ HELD = (
     "one client name its items (O12)"
 )
 SINGLE = (
-    "an item's row with a single contributor is that user's own: its numbers give the user's "
-    "vector and the ratings of such items exactly, and the vector tells which rows of several "
+    "an item's row with a single contributor is that user's own: in matrix factorisation it gives "
+    "the user's vector and the ratings of such items, and the vector tells which rows of several "
     "users it is in"
 )
 

@@ -18,9 +18,11 @@ alone is the prior; it is high, so margin and gate are narrow.
 drawn at random.
 
 **What it cannot show.** Ratings: an item's row shows their sign and size, an attack of the extended
-set. And items that one user of a total alone rated: such a row is that user's, whoever he is (O12).
-Popularity that counts the victim holds this against nobody; the note says how many rows it is. With
-few clients such a prior knows much, and a message that tells the same passes.
+set. And items that one user of a total alone rated: such a row is that user's, whoever he is (O12),
+and gives his vector, by which he is found in rows of several. Popularity that counts the victim
+holds this against nobody; the note says how many rows it is. With few clients such a prior knows
+much, and a message that tells the same passes. Nor are rounds in which a client is away held
+against those in which it is there: their totals differ by its rows.
 
 Sources: AUDITS.md A.3, A.4 and C.3. That what lasts over rounds tells rows from decoys whose values
 are drawn anew is this project's own.
@@ -53,6 +55,13 @@ CATALOGUE, SENT = (
     for where in ("over the catalogue", "among rows seen")
 )
 _POOLS = {"catalogue": CATALOGUE, "sent": SENT}
+
+
+NOTE = (
+    "Rows of the totals that rest on one client: {:.0%} (O12). They may give users' vectors, by "
+    "which users are found in other rows; totals without a client differ by its rows from those "
+    "with it: neither was asked here"
+)
 
 
 @dataclass(frozen=True)
@@ -115,7 +124,7 @@ def _row(
 
     inside = [trail.held[trail.pools[pool]] for trail in asked]
     share = singles([one for trail in trails for one in trail.rounds])
-    note = "" if share is None else f"Rows of the totals that rest on one client: {share:.0%} (O12)"
+    note = "" if share is None else NOTE.format(share)
     return Samples(
         payload=payload,
         what=f"item rows, all captured rounds together: {pool}",

@@ -122,7 +122,9 @@ def test_the_note_says_how_many_rows_of_a_total_are_one_client_s(clear: Case) ->
     counts = np.bincount(np.concatenate([one.held for one in rounds if one.round == 1]))
     share = float(np.mean(counts[counts > 0] == 1))
     assert singles(rounds) == pytest.approx(share) and 0.0 < share < 1.0
-    assert f"{share:.0%} (O12)" in judged(clear, rounds)["catalogue"][0].note
+    note = judged(clear, rounds)["catalogue"][0].note
+    assert f"{share:.0%} (O12)" in note
+    assert "totals without a client" in note  # what is not asked is said
     assert singles(planted("fresh")) is None
 
 
