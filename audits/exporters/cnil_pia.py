@@ -44,6 +44,16 @@ MEASURES = {
         "kept secret.",
     ),
     "blur": ("Noise on mixtures", "Noise is added to every mixture, without a formal guarantee."),
+    "decoys": (
+        "Rows that hold nothing",
+        "Rows of items that a person has nothing to do with are sent beside his own; decoys that "
+        "are drawn afresh each round are told apart over rounds.",
+    ),
+    "laplace": (
+        "Noise on single rows",
+        "Noise of a bounded privacy loss per value is added before a row leaves; over all values "
+        "and rounds the loss adds up.",
+    ),
     "relay": (
         "A relay for mixtures",
         "Another organisation takes the senders off mixtures, and opens none of them; what they "
