@@ -11,9 +11,11 @@ import numpy as np
 from audits.attacks._material import Array, Counts, ItemRows, Rows
 from audits.attacks._statistics import auc
 
-__all__ = ["Trail", "singles"]
+__all__ = ["Total", "Trail", "missing", "singles", "totals"]
 
 GUESS = 0.5
+ABSENCE = "absence"
+"""The pool of clients that were away once: totals with and without them are compared."""
 
 
 @dataclass(frozen=True, repr=False)
@@ -23,10 +25,13 @@ class Trail:
     Attributes:
         rounds: of one client, in order.
         popularity: (items,), how many clients of the run train on each; public knowledge.
+        gap: (items,), by how much totals without it differ from those with it; None: there are
+            none without it.
     """
 
     rounds: tuple[ItemRows, ...]
     popularity: Array
+    gap: Array | None = None
 
     @property
     def client(self) -> str:
@@ -52,10 +57,13 @@ class Trail:
     @cached_property
     def pools(self) -> dict[str, Counts]:
         """Among which items the question is asked; (items,) numbers each."""
-        return {"catalogue": np.arange(len(self.held)), "sent": np.flatnonzero(self.seen[0])}
+        whole = np.arange(len(self.held))
+        return {"catalogue": whole, "sent": np.flatnonzero(self.seen[0]), ABSENCE: whole}
 
     def asked(self, pool: str) -> bool:
         """Tell whether there are items of both kinds in a pool."""
+        if pool == ABSENCE and self.gap is None:
+            return False
         inside = self.held[self.pools[pool]]
         return bool(0 < inside.sum() < len(inside))
 
@@ -65,6 +73,8 @@ class Trail:
 
     def attacked(self, pool: str, message: str) -> list[float]:
         """Return the AUC of every attacker on a message, ``seen`` or ``raw``."""
+        if pool == ABSENCE and message == "seen" and self.gap is not None:
+            return [self._auc(self.gap, pool), *self.known(pool)]
         count, ties = self.seen if message == "seen" else self.raw
         return [self._auc(count + tie, pool) for tie in ties] + self.known(pool)
 
@@ -73,6 +83,8 @@ class Trail:
         count, ties = self.seen
         place = self.pools[pool]
         turned = rng.permutation(place)
+        if pool == ABSENCE and self.gap is not None:
+            return [self._auc(self.gap[turned], pool), GUESS]
         found = []
         for tie in ties[:-1]:
             score = np.zeros(len(count))
@@ -111,6 +123,52 @@ def _below_one(score: Array) -> Array:
     """Return the same order within [0, 1), to decide between equal counts."""
     _, rank = np.unique(score, return_inverse=True)
     return np.asarray(rank.reshape(-1) / (rank.max() + 1.0))
+
+
+@dataclass(frozen=True, repr=False)
+class Total:
+    """What the receiver read of one cohort: rows, (items, width), and whose they are."""
+
+    round: int
+    ask: int
+    clients: frozenset[str]
+    rows: Array
+
+
+def totals(rounds: Sequence[ItemRows]) -> list[Total]:
+    """Return all totals, in the order in which they were read."""
+    by_ask: dict[int, list[ItemRows]] = {}
+    for one in rounds:
+        if one.seen is not None and one.cohort > 1:
+            by_ask.setdefault(one.ask, []).append(one)
+    found = []
+    for ask, those in sorted(by_ask.items()):
+        number, rows = those[0].seen or (np.zeros(0, np.int64), np.zeros((0, 1)))
+        whole = np.zeros((those[0].catalogue, rows.shape[1]))
+        np.add.at(whole, number, rows)
+        found.append(Total(those[0].round, ask, frozenset(one.client for one in those), whole))
+    return found
+
+
+def missing(client: str, found: Sequence[Total]) -> Array | None:
+    """Return by how much totals without a client differ from its own next to them, (items,).
+
+    Where a round has no total with it, the one of most of its usual company is taken.
+    """
+    own = [total for total in found if client in total.clients]
+    there = {total.round for total in own}
+    company = frozenset[str]().union(*(total.clients for total in own))
+    gaps = []
+    for round in sorted({total.round for total in found} - there if own else ()):
+        without = max(
+            (total for total in found if total.round == round),
+            key=lambda total: len(total.clients & company),
+        )
+        before = [total for total in own if total.ask < without.ask][-1:]
+        after = [total for total in own if total.ask > without.ask][:1]
+        beside = np.mean([total.rows for total in (*before, *after)], axis=0)
+        gaps.append(np.linalg.norm(beside - without.rows, axis=1))
+    return np.mean(gaps, axis=0) if gaps else None
 
 
 def singles(rounds: Sequence[ItemRows]) -> float | None:

@@ -11,7 +11,9 @@ clients. Of a total he ranks the rows of the total, for every client of the coho
 
 **What the number means.** AUC: of two items, one that the user trained on and one not, how often
 the attack ranks the right one first; 0.5 is guessing. It is asked over the whole catalogue, and
-among the rows that were seen in any round, where pseudo items should hide the true ones. Popularity
+among the rows that were seen in any round, where pseudo items should hide the true ones. Where two
+clients or more were away in some captured round, it is asked of these once more: an item is ranked
+by how much totals without the client differ from those with it just before and after. Popularity
 alone is the prior; it is high, so margin and gate are narrow.
 
 **Controls.** Raw: the client's own rows before protection. Null: the same rows under item numbers
@@ -21,8 +23,7 @@ drawn at random.
 set. And items that one user of a total alone rated: such a row is that user's, whoever he is (O12),
 and gives his vector, by which he is found in rows of several. Popularity that counts the victim
 holds this against nobody; the note says how many rows it is. With few clients such a prior knows
-much, and a message that tells the same passes. Nor are rounds in which a client is away held
-against those in which it is there: their totals differ by its rows.
+much, and a message that tells the same passes.
 
 Sources: AUDITS.md A.3, A.4 and C.3. That what lasts over rounds tells rows from decoys whose values
 are drawn anew is this project's own.
@@ -46,21 +47,24 @@ from audits.attacks._material import (
 from audits.attacks._payloads import item_rows
 from audits.attacks._rules import Rule
 from audits.attacks._statistics import best_known
-from audits.attacks._support import Trail, singles
+from audits.attacks._support import ABSENCE, Trail, missing, singles, totals
 
 __all__ = ["ATTACK", "ItemSupport"]
 
-CATALOGUE, SENT = (
+CATALOGUE, SENT, AWAY = (
     Rule(f"AUC of a user's items, {where}", 0.02, 0.05, chance=0.5, null_side="above")
-    for where in ("over the catalogue", "among rows seen")
+    for where in ("over the catalogue", "among rows seen", "by rounds without him")
 )
-_POOLS = {"catalogue": CATALOGUE, "sent": SENT}
+_POOLS = {"catalogue": CATALOGUE, "sent": SENT, ABSENCE: AWAY}
 
 
 NOTE = (
     "Rows of the totals that rest on one client: {:.0%} (O12). They may give users' vectors, by "
-    "which users are found in other rows; totals without a client differ by its rows from those "
-    "with it: neither was asked here"
+    "which users are found in other rows: not asked here"
+)
+STAYED = (
+    "fewer than two clients were away in a captured round; totals without a client differ by its "
+    "rows from those with it"
 )
 
 
@@ -75,7 +79,7 @@ class ItemSupport:
     metric: str = CATALOGUE.metric
     margin: float = CATALOGUE.margin
     gate: float = CATALOGUE.gate
-    rules: tuple[Rule, ...] = (CATALOGUE, SENT)
+    rules: tuple[Rule, ...] = (CATALOGUE, SENT, AWAY)
     needs_capture: bool = False
 
     def run(self, material: Material, rng: np.random.Generator, profile: str) -> Findings:
@@ -88,7 +92,8 @@ class ItemSupport:
             why = material.missing if not trails else "item rows of two clients are needed"
             why = why or "the receiver learnt no item row in the captured rounds"
             return Findings((NotApplicable(why, payload=payload, arises=True),))
-        return Findings(tuple(_row(trails, payload, pool, rng) for pool in _POOLS))
+        pools = [pool for pool in _POOLS if pool != ABSENCE or totals(material.items)]
+        return Findings(tuple(_row(trails, payload, pool, rng) for pool in pools))
 
 
 def _trails(rounds: Sequence[ItemRows]) -> list[Trail]:
@@ -101,8 +106,9 @@ def _trails(rounds: Sequence[ItemRows]) -> list[Trail]:
     popularity = np.zeros(rounds[0].catalogue)
     for those in by_client.values():
         popularity[those[0].held] += 1.0
+    read = totals(rounds)
     return [
-        Trail(tuple(those), popularity)
+        Trail(tuple(those), popularity, missing(those[0].client, read))
         for those in by_client.values()
         if any(one.seen is not None for one in those)
     ]
@@ -114,7 +120,8 @@ def _row(
     asked = [trail for trail in trails if trail.asked(pool)]
     rule = _POOLS[pool]
     if len(asked) < 2:
-        why = "every row that was seen is the client's own: nothing else is among them"
+        own = "every row that was seen is the client's own: nothing else is among them"
+        why = STAYED if pool == ABSENCE else own
         return NotApplicable(why, payload=payload, what=rule.metric)
     units = tuple(trail.client for trail in asked)
 

@@ -117,6 +117,41 @@ def test_a_total_shows_nothing_of_a_client(clear: Case) -> None:
     np.testing.assert_allclose(row.protected, row.prior, atol=0.02)
 
 
+def shrinking(away: dict[str, int], rounds: int = 5) -> tuple[ItemRows, ...]:
+    """Totals of a model that hardly moves, with clients away in one round each."""
+    first = [one for one in planted("total", 1)]
+    found = []
+    for round in range(1, rounds + 1):
+        there = [one for one in first if away.get(one.client) != round]
+        whole = np.zeros((ITEMS, WIDTH))
+        for one in there:
+            np.add.at(whole, one.raw[0], one.raw[1] * (1.0 - 0.05 * round))
+        seen = ALL, whole
+        found += [
+            replace(one, round=round, ask=round, seen=seen, cohort=len(there)) for one in there
+        ]
+    return tuple(found)
+
+
+def test_totals_without_a_client_tell_its_items(clear: Case) -> None:
+    """The control of all totals: who is away once is read from the totals beside that round."""
+    away = {"client-03": 2, "client-07": 3, "client-11": 5}
+    found = judged(clear, shrinking(away))
+    row, made = found["absence"]
+    assert row.units == tuple(away)
+    assert made.verdict == "FAIL" and row.protected.min() > 0.9
+    assert row.null.mean() < 0.7 and row.raw.min() == 1.0
+    rest, passed = found["catalogue"]  # which is why it is asked apart
+    assert passed.verdict != "FAIL" and rest.protected.mean() < 0.55
+
+
+def test_where_everybody_stays_absence_is_not_asked(clear: Case) -> None:
+    report = attack(Material(case=clear, items=shrinking({"client-03": 2})), ["A01"])
+    rows = [row for row in report.rows if row.id == "A01"]
+    assert rows[0].verdict == "PASS"
+    assert rows[-1].verdict == "NOT_APPLICABLE" and "fewer than two clients" in rows[-1].reason
+
+
 def test_the_note_says_how_many_rows_of_a_total_are_one_client_s(clear: Case) -> None:
     rounds = [one for one in planted("total") if one.client < "client-20"]
     counts = np.bincount(np.concatenate([one.held for one in rounds if one.round == 1]))
@@ -124,7 +159,7 @@ def test_the_note_says_how_many_rows_of_a_total_are_one_client_s(clear: Case) ->
     assert singles(rounds) == pytest.approx(share) and 0.0 < share < 1.0
     note = judged(clear, rounds)["catalogue"][0].note
     assert f"{share:.0%} (O12)" in note
-    assert "totals without a client" in note  # what is not asked is said
+    assert "not asked here" in note  # what is not asked is said
     assert singles(planted("fresh")) is None
 
 
