@@ -80,6 +80,7 @@ KINDS = {
         Kind("masks12", "none", partial(_masks, 12)),
         Kind("nvflare_he", "symmetric", script="nvflare"),
         Kind("flower_secagg_plus", "none", script="flower"),
+        Kind("fed_mf_paillier", "symmetric", script="paillier"),
     )
 }
 

@@ -164,6 +164,7 @@ def _options() -> argparse.ArgumentParser:
     )
     options.add_argument("--nvflare", metavar="PYTHON", help="adds the row nvflare_he")
     options.add_argument("--flower", metavar="PYTHON", help="adds the row flower_secagg_plus")
+    options.add_argument("--paillier", metavar="PYTHON", help="adds the row fed_mf_paillier")
     options.add_argument("--bare", action="store_true", help="masks beside bare AES and addition")
     options.add_argument("--train", metavar="DATA", help="folder of data sets: whole runs on Cora")
     options.add_argument("--train-rounds", type=int, default=10)
