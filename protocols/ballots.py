@@ -42,7 +42,7 @@ def ballot_of(
     """
     place = [papers.run, papers.plan_digest, where.round, where.exchange, where.attempt]
     cohort = [papers.cohort(where), where.given, where.slot, name, pairs]
-    return canonical([*place, *cohort, list(survivors)])
+    return canonical([*place, *cohort, papers.roster.mask(survivors).hex()])
 
 
 def check_evidence(

@@ -226,10 +226,11 @@ class Vote(SealedMessage):
 
 
 class Votes(SealedMessage):
-    """Aggregator to the holders of shares: who voted for the list, so that all see the same one."""
+    """Aggregator to a holder of shares: who voted for the list, so that all see the same one."""
 
-    voters: bytes = blob("roster_mask", unit="bit", meaning="bit i: the vote of client i is here")
-    signatures: Vector = blob("cohort", 64, unit="byte", meaning="row i: client i's signature")
+    signatures: Vector = blob(
+        "voters", 64, unit="byte", meaning="of those who hold what it holds; zeros: no vote"
+    )
 
 
 class Shares(SealedMessage):

@@ -8,8 +8,7 @@ neighbours of a random k-regular graph (Bell et al., CCS 2020).
 from __future__ import annotations
 
 import hashlib
-import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 
@@ -93,6 +92,11 @@ def slots(
     return tuple(found)
 
 
+def planned_voters(count: int, policy: PrivacyPolicy) -> int:
+    """Return how many clients' votes a holder is shown among `count` clients."""
+    return min(count, 2 * planned_degree(count, policy) + 1)
+
+
 def planned_degree(count: int, policy: PrivacyPolicy) -> int:
     """Return how many neighbours a client has among `count` clients."""
     return _degree(count, policy).neighbours
@@ -123,8 +127,9 @@ class Group:
         threshold: how many shares rebuild a seed. More than half of the holders, the corrupt ones
             added (O7), and never fewer than the policy's smallest cohort.
         window: what a survivor list must leave standing, so that it cannot cut the graph in two.
-        quorum: how many clients must have voted for a survivor list before shares are given; more
-            than half, the corrupt ones added, so that no two lists of one sum can both be served.
+        quorum: how many of each client's holders must have voted for a survivor list before shares
+            are given; more than half, the corrupt ones added, so that no two lists of one sum can
+            both be served (see `voters`).
     """
 
     run: str
@@ -144,25 +149,60 @@ class Group:
         """
         policy.check_cohort(len(called))
         chosen, count = _degree(len(called), policy), len(called)
-        mask = find(policy.rules.get(Disclosure.SUM, ()), "mask")
-        corrupt = policy.colluders
-        if chosen.neighbours < count - 1 and isinstance(mask, Mask):
-            corrupt = max(corrupt, math.ceil(mask.corrupt * count))
+        holders = chosen.neighbours + 1
+        # On a sparse graph the client whose holders they are may be corrupt itself: one more.
+        corrupt = policy.colluders if holders == count else chosen.corrupt + 1
         return cls(
             run=run,
             epoch=epoch,
-            called=tuple(sorted(called)),
+            called=shared(sorted(called)),
             degree=chosen.neighbours,
             threshold=min(max(policy.smallest_cohort, chosen.threshold), chosen.neighbours + 1),
             window=chosen.window,
-            quorum=min(max(policy.smallest_cohort, honest_majority(count, corrupt)), count),
+            quorum=min(max(policy.smallest_cohort, honest_majority(holders, corrupt)), holders),
         )
+
+    def voters(self, name: str) -> tuple[str, ...]:
+        """Return whose votes a holder is shown, sorted: all who hold what it holds shares of.
+
+        With all pairs these are all clients. On a sparse graph a holder sees the votes of 2 degree
+        + 1 successive clients of the circle and asks for a quorum in every window of degree + 1
+        among them, one around each client it holds shares of. This is as good as a majority of all:
+
+        * Of one window no two lists have a quorum, as its corrupt clients are too few to make up
+          for the honest, who vote once. So all honest who give shares of one client serve one list.
+        * Each of them has seen that list's quorum in all windows around itself. The honest who give
+          shares of one client are threshold - corrupt at least, so they have seen it in the windows
+          around as many clients on either side of that client.
+        * Successive honest members of a cohort are at most degree / 2 apart (`window`), and
+          2 (threshold - corrupt) - 2 is no less where corrupt <= degree / 2, which
+          `crypto.graph.choose_degree` asks for: their lists meet in a window, and are one.
+        * To open part of a list's honest clients, the seeds of all their honest neighbours are
+          needed too, members and neighbours following each other around the circle. So they are all
+          of one list, and `window` keeps that list in one piece.
+        """
+        if self.degree >= len(self.called) - 1:
+            return self.called
+        known = _voters(self._seed, self.called, self.degree)
+        if name not in known:
+            holders = self.holders(name)
+            known[name] = tuple(sorted({peer for owner in holders for peer in self.holders(owner)}))
+        return known[name]
+
+    def fewest(self, voters: Collection[str], owners: Sequence[str] | None = None) -> int:
+        """Return how many voted of the holders of the client with the fewest; compare `quorum`.
+
+        Args:
+            voters: who voted for one and the same list.
+            owners: whose holders count; by default those of all that were called.
+        """
+        absent = as_set(self.called).difference(voters)
+        rows = map(self.holders, self.called if owners is None else owners)
+        return min(len(row) - len(absent.intersection(row)) for row in rows)
 
     def thinnest(self, survivors: Sequence[str]) -> int:
         """Return what a survivor list leaves standing where it is thinnest; compare `window`."""
-        places = {name: place for place, name in enumerate(self.called)}
-        there = {places[name] for name in survivors if name in places}
-        return thinnest_window(len(self.called), self.degree, self._seed, there)
+        return _thinnest(self.called, self.degree, self._seed, tuple(survivors))
 
     @property
     def _seed(self) -> bytes:
@@ -173,6 +213,16 @@ class Group:
     @cached_property
     def _graph(self) -> Mapping[str, tuple[str, ...]]:
         return _graph(self._seed, self.called, self.degree)
+
+    @cached_property
+    def _holders(self) -> Mapping[str, tuple[str, ...]]:
+        return _holders(self._seed, self.called, self.degree)
+
+    @cached_property
+    def digest(self) -> str:
+        """SHA-256 (hex) over run, epoch and who was called: what boxes are bound to."""
+        content = [self.run, self.epoch, _names_digest(self.called)]
+        return hashlib.sha256(b"secure-fgl/group\0" + canonical(content)).hexdigest()
 
     def neighbours(self, name: str) -> tuple[str, ...]:
         """Return the clients that share a pair secret with `name`, sorted.
@@ -186,7 +236,9 @@ class Group:
 
     def holders(self, name: str) -> tuple[str, ...]:
         """Return who holds shares of the seeds of `name`: its neighbours and itself, sorted."""
-        return tuple(sorted((*self.neighbours(name), name)))
+        if name not in self._holders:
+            raise NotInPlan("A client that was not called for this epoch's keys is named.")
+        return self._holders[name]
 
 
 def agreement(group: Group, there: Sequence[str], slot: Slot) -> str:
@@ -195,8 +247,51 @@ def agreement(group: Group, there: Sequence[str], slot: Slot) -> str:
     It stands in the signed header of every masked upload: who was told another story about who
     agreed on keys, or which slot this is, has another digest, and the others' holders see it (O7).
     """
-    content = [group.run, group.epoch, list(group.called), sorted(there), slot.label]
+    content = [group.digest, _names_digest(tuple(there)), slot.label]
     return hashlib.sha256(b"secure-fgl/agreement\0" + canonical(content)).hexdigest()
+
+
+# What follows depends on public facts only, and every client of a process asks for the same.
+
+
+def shared(names: Iterable[str]) -> tuple[str, ...]:
+    """Return these names as the one tuple that all of a process hold: n clients name n clients."""
+    return _shared(tuple(names))
+
+
+@lru_cache(maxsize=16)
+def _shared(names: tuple[str, ...]) -> tuple[str, ...]:
+    return names
+
+
+@lru_cache(maxsize=16)
+def as_set(names: tuple[str, ...]) -> frozenset[str]:
+    """Return a cohort as the one set that all of a process hold."""
+    return frozenset(names)
+
+
+@lru_cache(maxsize=8)
+def _names_digest(names: tuple[str, ...]) -> str:
+    content = canonical(sorted(names))
+    return hashlib.sha256(b"secure-fgl/names\0" + content).hexdigest()
+
+
+@lru_cache(maxsize=8)
+def _thinnest(called: tuple[str, ...], degree: int, seed: bytes, names: tuple[str, ...]) -> int:
+    survivors = set(names)
+    there = {place for place, name in enumerate(called) if name in survivors}
+    return thinnest_window(len(called), degree, seed, there)
+
+
+@lru_cache(maxsize=8)
+def _holders(seed: bytes, called: tuple[str, ...], degree: int) -> Mapping[str, tuple[str, ...]]:
+    rows = _graph(seed, called, degree)
+    return {name: tuple(sorted((*row, name))) for name, row in rows.items()}
+
+
+@lru_cache(maxsize=8)
+def _voters(seed: bytes, called: tuple[str, ...], degree: int) -> dict[str, tuple[str, ...]]:
+    return {}  # filled by who asks
 
 
 @lru_cache(maxsize=8)

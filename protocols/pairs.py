@@ -27,7 +27,7 @@ from crypto.samplers import derive, entropy
 from crypto.sharing import new_seed, split
 from protocols.boxes import BOX_OVERHEAD, close_box, open_box
 from protocols.errors import BadEnvelope, CohortTooSmall, LocalProtocolError
-from protocols.groups import Group, Slot, agreement
+from protocols.groups import Group, Slot, agreement, as_set, shared
 from protocols.messages import Vector
 from protocols.roster import Identity, Roster
 
@@ -134,8 +134,7 @@ class Pairs(Mute):
         return made
 
     def _info(self, sender: str, addressee: str) -> bytes:
-        place = [self.group.run, self.group.epoch, list(self.group.called), sender, addressee]
-        return b"secure-fgl/pair\0" + canonical(place)
+        return b"secure-fgl/pair\0" + canonical([self.group.digest, sender, addressee])
 
     def boxes(self) -> bytes:
         """Share both seeds of every slot and seal for each neighbour what is meant for it."""
@@ -169,9 +168,10 @@ class Pairs(Mute):
         """
         if self._pair or not self._held:
             raise LocalProtocolError("The secrets of this epoch are here already.")
-        size, there = pair_box_bytes(len(self.slots)), set(senders)
-        self.there = tuple(sorted(there))
-        inside = self._name in there and there <= set(self.group.called)
+        size = pair_box_bytes(len(self.slots))
+        self.there = shared(sorted(set(senders)))
+        there = as_set(self.there)
+        inside = self._name in there and there <= as_set(self.group.called)
         if not inside or self.group.thinnest(self.there) < self.group.window:
             raise BadEnvelope("Too few clients, or strangers, are said to have sent their boxes.")
         secrets: dict[str, bytes] = {}
@@ -221,10 +221,10 @@ class Pairs(Mute):
                 why="neighbours were away when the keys of this epoch were agreed on",
                 fix="wait for the next epoch, or start the run again when all clients are there",
             )
-        away = [member for member in members if member not in self.there]
-        cut_off = set(self._neighbours) - set(reached)
-        left = [member for member in members if member not in cut_off]
-        if away or self.group.thinnest(left) < self.group.window:
+        asked, there = as_set(tuple(members)), as_set(self.there)
+        cut_off = asked.intersection(self._neighbours).difference(reached)
+        left = [member for member in members if member not in cut_off] if cut_off else members
+        if not asked <= there or self.group.thinnest(left) < self.group.window:
             raise BadEnvelope("A cohort holds clients that were away when keys were agreed on.")
 
     def agreement(self, slot: Slot) -> str:
@@ -232,8 +232,8 @@ class Pairs(Mute):
         return agreement(self.group, self.there, slot)
 
     def _reached(self, members: Sequence[str]) -> list[str]:
-        there = self._held
-        return [peer for peer in self._neighbours if peer in members and peer in there]
+        there, asked = self._held, as_set(tuple(members))
+        return [peer for peer in self._neighbours if peer in asked and peer in there]
 
     def keys(
         self, slot: Slot, members: Sequence[str], label: Sequence[str]
@@ -265,16 +265,18 @@ class Pairs(Mute):
         Raises:
             LocalProtocolError: shares of this slot were given before.
         """
-        if slot not in self.slots or any((slot, owner) in self._given for owner in members):
+        asked, there = as_set(tuple(members)), as_set(tuple(survivors))
+        owners = [owner for owner in self.group.holders(self._name) if owner in asked]
+        if slot not in self.slots or any((slot, owner) in self._given for owner in owners):
             raise LocalProtocolError("Shares of this slot were given before (O7).")
-        self._given.update((slot, owner) for owner in members)
+        self._given.update((slot, owner) for owner in owners)
         place, rows = self.slots.index(slot) * _SHARES_BYTES, []
         for owner in self.group.holders(self._name):
             held = self._held.get(owner)
-            if held is None or owner not in members:
+            if held is None or owner not in asked:
                 rows.append(NOTHING)
                 continue
-            start = place if owner in survivors else place + SEED_BYTES
+            start = place if owner in there else place + SEED_BYTES
             rows.append(bytes(held[start : start + SEED_BYTES]))
             held[place : place + _SHARES_BYTES] = bytes(_SHARES_BYTES)  # the other one is forgotten
         rows += [NOTHING] * (self._width + 1 - len(rows))

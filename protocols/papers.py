@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
@@ -116,6 +117,18 @@ class Papers:
                 raise NotInPlan(f"The plan protects {item.id} as something that it does not say.")
             if item.unsafe != any(isinstance(guard, UnsafeClear) for guard in chain):
                 raise NotInPlan(f"The plan does not say whether {item.id} is unsafe.")
+
+    def of_party(self, me: Identity) -> Papers:
+        """Return another party's papers of the same run, for parties of one process.
+
+        Plan, policy and roster are the very objects that were copied, checked and digested here, by
+        checks that depend on nothing else: doing so again for every party would find the same.
+        Nothing separates roles that share a process (O26); parties elsewhere make their own papers.
+        """
+        made = copy.copy(self)
+        made.me, made.he_key, made.keys, made.pairs = me, None, {}, None
+        made.zeros = made.reserve = made.training = None
+        return made
 
     def dims(self, item: Item) -> dict[str, int]:
         """Return all named sizes that apply to an item."""

@@ -19,7 +19,7 @@ from protocols.control import (
 )
 from protocols.disclosures import Disclosure
 from protocols.envelope import header_bytes
-from protocols.groups import planned_degree
+from protocols.groups import planned_degree, planned_voters
 from protocols.pairs import pair_box_bytes, row_bytes
 from protocols.ring import Ring
 from protocols.roster import Role
@@ -49,7 +49,8 @@ def plan_sharing(planner: Planner, name: str, times: tuple[int, int]) -> None:
     said = {"aggregator": "that this client saw the list"}
     planner.add(f"{name}.vote", up, (Vote,), sealed, often, said=said)
     said = {"client": "who saw the same list"}
-    planner.add(f"{name}.votes", down, (Votes,), sealed, often, said=said)
+    shown = {"voters": planned_voters(len(planner.clients), planner.policy)}
+    planner.add(f"{name}.votes", down, (Votes,), sealed, often, dims=shown, said=said)
     planner.add(
         f"{name}.shares",
         (_CLIENT, _AGGREGATOR),

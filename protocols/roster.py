@@ -7,7 +7,8 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any
+from functools import cached_property, lru_cache
+from typing import Any, TypeVar
 
 from crypto.canonical import canonical
 from crypto.hpke import OpeningKey, SealingKey
@@ -16,6 +17,8 @@ from crypto.signatures import SigningKey, VerifyKey
 from protocols.errors import BadEnvelope
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,59}")
+K, V = TypeVar("K"), TypeVar("V")
+_KEPT_COHORTS = 8
 EVERYONE = "roster"  # recipient of what is public to all parties
 
 
@@ -95,6 +98,9 @@ class Roster:
         listed = tuple(parties)
         self._parties = {party.name: party for party in listed}
         self.clients = tuple(sorted(self.names(Role.CLIENT)))
+        self._only = {role: self.names(role) for role in Role}
+        self._cohorts: dict[bytes, tuple[str, ...]] = {}
+        self._masks: dict[tuple[str, ...], bytes] = {}
         if len(self._parties) != len(listed):
             raise BadEnvelope("The roster names a party twice.")
         for keys in ([p.verify.raw for p in listed], [p.seal.raw for p in listed]):
@@ -125,24 +131,41 @@ class Roster:
 
     def one(self, role: Role) -> Party:
         """Return the only party in `role`; raises BadEnvelope if there is none."""
-        found = self.names(role)
+        found = self._only[role]
         if len(found) != 1:
             raise BadEnvelope(f"The roster holds {len(found)} parties in role {role}; needed: 1.")
         return self._parties[found[0]]
 
     def mask(self, members: Sequence[str]) -> bytes:
         """Return the cohort as a bit mask over the sorted roster clients."""
-        bits = bytearray(-(-len(self.clients) // 8))
-        places = {name: index for index, name in enumerate(self.clients)}
-        for member in members:
-            if member not in places:
-                raise BadEnvelope("A cohort names a client that is not on the roster.")
-            index = places[member]
-            bits[index // 8] |= 1 << (index % 8)
-        return bytes(bits)
+        names = tuple(members)
+        found = self._masks.get(names)
+        if found is None:
+            bits = bytearray(-(-len(self.clients) // 8))
+            for index in map(self.place, names):
+                bits[index // 8] |= 1 << (index % 8)
+            found = _keep(self._masks, names, bytes(bits))
+        return found
+
+    def place(self, client: str) -> int:
+        """Return a client's number among the sorted clients; raises BadEnvelope for a stranger."""
+        if client not in self._places:
+            raise BadEnvelope("A cohort names a client that is not on the roster.")
+        return self._places[client]
+
+    @cached_property
+    def _places(self) -> dict[str, int]:
+        return {name: index for index, name in enumerate(self.clients)}
 
     def unmask(self, bits: bytes) -> tuple[str, ...]:
-        """Return the members named by a bit mask; raises BadEnvelope for bits beyond the roster."""
+        """Return the members named by a bit mask; raises BadEnvelope for bits beyond the roster.
+
+        The last few answers are kept: where parties share a roster, they share one tuple a cohort.
+        """
+        found = self._cohorts.get(bits)
+        return _keep(self._cohorts, bits, self._members(bits)) if found is None else found
+
+    def _members(self, bits: bytes) -> tuple[str, ...]:
         chosen = [i for i in range(8 * len(bits)) if bits[i // 8] >> (i % 8) & 1]
         if chosen and chosen[-1] >= len(self.clients):
             raise BadEnvelope("A cohort names a client that is not on the roster.")
@@ -152,10 +175,18 @@ class Roster:
         """Return all parties, sorted by name, as plain data."""
         return [self._parties[name].document() for name in sorted(self._parties)]
 
-    @property
+    @cached_property
     def digest(self) -> str:
-        """SHA-256 (hex) over the whole roster."""
+        """SHA-256 (hex) over the whole roster, which never changes."""
         return hashlib.sha256(b"secure-fgl/roster\0" + canonical(self.document())).hexdigest()
+
+
+def _keep(known: dict[K, V], key: K, value: V) -> V:
+    """Remember one of the last few answers, and return it."""
+    while len(known) >= _KEPT_COHORTS:
+        known.pop(next(iter(known)))
+    known[key] = value
+    return value
 
 
 def run_id(nonce: bytes, roster: Roster, plan_digest: str, policy_digest: str) -> str:
@@ -166,5 +197,10 @@ def run_id(nonce: bytes, roster: Roster, plan_digest: str, policy_digest: str) -
 
 def cohort_digest(run: str, plan: str, round: int, attempt: int, members: Sequence[str]) -> str:
     """Digest of the exact cohort (O4): run, plan, round, attempt and the sorted members."""
+    return _cohort_digest(run, plan, round, attempt, tuple(members))
+
+
+@lru_cache(maxsize=64)  # asked for with every envelope of an exchange
+def _cohort_digest(run: str, plan: str, round: int, attempt: int, members: tuple[str, ...]) -> str:
     content = canonical([run, plan, round, attempt, sorted(members)])
     return hashlib.sha256(b"secure-fgl/cohort\0" + content).hexdigest()

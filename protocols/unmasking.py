@@ -13,7 +13,7 @@ from crypto.aead import unlock
 from crypto.errors import CryptoError
 from crypto.sharing import combine
 from protocols.errors import BadEnvelope, RoundLost, WrongStage
-from protocols.groups import Group, Slot
+from protocols.groups import Group, Slot, as_set
 from protocols.messages import Vector
 from protocols.pairs import NOTHING, SEED_BYTES, pair_key, row_bytes, row_info, row_key, self_key
 
@@ -56,11 +56,11 @@ class Unmasking:
         """Return all votes by holder.
 
         Raises:
-            RoundLost: fewer than the group's quorum.
+            RoundLost: of some client's holders fewer than the group's quorum.
         """
-        if len(self._votes) < self.group.quorum:
+        if (fewest := self.group.fewest(self._votes)) < self.group.quorum:
             raise RoundLost(
-                f"Only {len(self._votes)} clients confirmed the survivor list; "
+                f"Only {fewest} holders of one client's shares confirmed the survivor list; "
                 f"{self.group.quorum} are needed. The round is skipped.",
                 why="too many clients vanished while a sum was being opened",
                 fix="this was not opened; the next round goes on with who is there",
@@ -93,13 +93,14 @@ class Unmasking:
         """
         seeds = self._seeds()
         plus: list[bytes] = []
+        there = as_set(self.survivors)
         minus = [self_key(seeds[name], self._label) for name in self.survivors]
         for name in self._members:
-            if name in self.survivors:
+            if name in there:
                 continue
             secrets = self._row(name, seeds[name], rows, width)
             for peer, secret in secrets.items():
-                if peer in self.survivors and secret != NOTHING:
+                if peer in there and secret != NOTHING:
                     # The survivor added this mask if its name comes first.
                     side = minus if peer < name else plus
                     side.append(pair_key(secret, self._label))

@@ -6,6 +6,7 @@ import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import cached_property
 from typing import Any, Protocol, TypeVar
 
 from crypto.he import Scheme
@@ -160,13 +161,15 @@ class Making:
 
     def site(self, name: str) -> Any:
         """Return a client's site; None for other parties."""
-        return dict(zip(self.plan.clients, self.sites, strict=True)).get(name)
+        return self._sites.get(name)
 
-    def papers(self, me: Identity, roster: Roster, run: str) -> Papers:
-        """Return what one party holds."""
-        held = Papers(
-            me, roster, self.plan, self.policy, run, self.scheme, transport=self.transport
-        )
+    @cached_property
+    def _sites(self) -> dict[str, Any]:
+        return dict(zip(self.plan.clients, self.sites, strict=True))
+
+    def papers(self, me: Identity, first: Papers) -> Papers:
+        """Return what one party holds; `first` are the papers of any party of this run."""
+        held = first.of_party(me)
         if me.party.role is Role.CLIENT:
             held.zeros = self.zeros
             held.reserve = self.reserve(me.party.name) if self.reserve else None
@@ -174,6 +177,12 @@ class Making:
                 held.training = PrivateSteps(self.plan.training)
                 self.site(me.party.name).training = held.training
         return held
+
+    def first_papers(self, me: Identity, roster: Roster, run: str) -> Papers:
+        """Check plan, policy and roster against each other; see `papers`."""
+        return Papers(
+            me, roster, self.plan, self.policy, run, self.scheme, transport=self.transport
+        )
 
     def session(self, papers: Papers) -> AnySession:
         """Return one party's session at the beginning of a run."""
@@ -209,8 +218,9 @@ def set_up(making: Making, safes: Callable[[str], Safes] | None = None) -> Parti
     roster, nonce = Roster(identity.party for identity in identities.values()), entropy(16)
     run = run_id(nonce, roster, making.plan.digest, making.policy.digest)
     sessions = {}
+    first = making.first_papers(identities[AGGREGATOR_NAME], roster, run)
     for name, me in identities.items():
-        papers = making.papers(me, roster, run)
+        papers = making.papers(me, first)
         sessions[name] = making.session(papers)
         if safes is not None:
             safe = safes(run).new(name)
@@ -260,8 +270,9 @@ def take_up(
         )
     sessions: dict[str, Any] = {}
     outcomes: Sequence[Outcome] = ()
+    first = making.first_papers(identities[AGGREGATOR_NAME], roster, run)
     for name, me in identities.items():
-        papers = making.papers(me, roster, run)
+        papers = making.papers(me, first)
         keeper = making.keeper(papers, open_safes[name])
 
         def reopen(facts: Mapping[str, Any], name: str = name) -> Ledger:

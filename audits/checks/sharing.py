@@ -76,10 +76,11 @@ def _votes(case: Case, ask: Asked, group: Group) -> None:
         fail("opened", f"exchange {ask.number}: its survivors could be cut in two (O7)")
     first = min((s.seq for s in ask.shown.values()), default=None)
     voters = set() if first is None else set(case.asks.arrivals(ask.voted.values(), first))
-    if first is not None and len(voters) < group.quorum:
+    if first is not None and (fewest := group.fewest(voters)) < group.quorum:
         fail(
             "opened",
-            f"exchange {ask.number}: {len(voters)} votes were shown; {group.quorum} are needed",
+            f"exchange {ask.number}: {fewest} votes of one client's holders were shown; "
+            f"{group.quorum} are needed",
         )
     for holder in {*ask.shown, *ask.gave}:
         if holder not in voters:

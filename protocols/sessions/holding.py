@@ -2,9 +2,9 @@
 
 This is where a client defends itself against an aggregator that lies about who is there. It votes
 for one survivor list per sum and never for two that contradict each other in a round (O5), and it
-gives shares only after more than half of the clients have signed the very same list: an aggregator
-that tells each holder another story gets shares from none (Bonawitz et al. 2017, consistency check;
-O7).
+gives shares only after more than half of everybody's holders have signed the very same list: an
+aggregator that tells each holder another story gets shares from none (Bonawitz et al. 2017,
+consistency check; O7; on sparse graphs see `protocols.groups.Group.voters`).
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ from protocols.sessions.base import Parcel, Session
 from protocols.sessions.table import Event
 from protocols.training import training_divergence
 
-_Members = frozenset[str]
+_Members = int  # a set of clients: bit i is client i of the roster
 
 
 class HoldingSession(Session):
@@ -194,13 +194,13 @@ class HoldingSession(Session):
         Only clients that vanished, by a list that this client was shown, may be missing later.
         """
         cohorts = [
-            frozenset(other.members)
+            self._set(other.members)
             for other in self._uploads.values()
             if other.round == where.round
         ]
-        listed = self._lists.get(_round(where), [])
-        cohorts += [left for asked, left in listed if self.name in asked]
-        if cohorts and frozenset(where.members) != cohorts[-1]:
+        listed, me = self._lists.get(_round(where), []), self._set((self.name,))
+        cohorts += [left for asked, left in listed if me & asked]
+        if cohorts and self._set(where.members) != cohorts[-1]:
             raise BadEnvelope("Two different cohorts are summed in one round (O5).")
 
     def _vote(self, letter: Letter, name: str) -> list[Parcel]:
@@ -258,21 +258,23 @@ class HoldingSession(Session):
         return [self.send(f"{name}.shares", [shares], header.sender, where)]
 
     def _check_votes(self, found: Votes, ballot: bytes) -> None:
-        """See that a quorum of this epoch's clients signed this very list; more add nothing."""
+        """See that of everybody whose shares this client holds a quorum signed this very list."""
         papers = self.papers
-        group = papers.pairs.group if papers.pairs is not None else None
-        voters = papers.roster.unmask(found.voters)
-        _refuse_unless(
-            group is not None and set(voters) <= set(group.called) and len(voters) >= group.quorum,
-            "Too few clients confirmed the survivor list.",
-        )
-        rows = dict(zip(papers.roster.clients, np.asarray(found.signatures), strict=True))
-        for voter in voters[: group.quorum if group is not None else 0]:
+        if papers.pairs is None:
+            raise LocalProtocolError("This client holds no shares.")
+        group, voted = papers.pairs.group, set()
+        for voter, row in zip(group.voters(self.name), np.asarray(found.signatures), strict=False):
+            if not row.any():
+                continue
             try:
-                key = papers.roster.party(voter).verify
-                key.verify("survivors", rows[voter].tobytes(), ballot)
+                papers.roster.party(voter).verify.verify("survivors", row.tobytes(), ballot)
             except CryptoError as error:
                 raise BadEnvelope("A client did not vote for this survivor list (O7).") from error
+            voted.add(voter)
+        _refuse_unless(
+            group.fewest(voted, group.holders(self.name)) >= group.quorum,
+            "Too few clients confirmed the survivor list.",
+        )
 
     def _check_evidence(
         self, name: str, where: Where, survivors: tuple[str, ...], found: Survivors, pairs: str
@@ -314,8 +316,12 @@ class HoldingSession(Session):
                 "A survivor list does not fit what this client sent.",
             )
         for place in (_round(where), slot.label):
-            self._one_list(place, frozenset(where.members), frozenset(survivors))
+            self._one_list(place, self._set(where.members), self._set(survivors))
         self._latest = (max(self._latest[0], where.exchange), where.round)
+
+    def _set(self, names: Sequence[str]) -> _Members:
+        # n clients remember sets of n clients: as bits they are a hundredth of the size.
+        return int.from_bytes(self.papers.roster.mask(names), "little")
 
     def _one_list(self, place: str, members: _Members, survivors: _Members) -> None:
         """Hold all lists of a round, and all of a slot, to one set of survivors (O5)."""

@@ -110,18 +110,21 @@ class OpeningSession(KeyingSession):
 
     def _show_votes(self) -> list[Parcel]:
         """Show every holder that voted who else did: only then does it give its shares (O7)."""
-        asked, roster = self._asked, self.papers.roster
+        asked = self._asked
         if self._unmasking is None:
             raise LocalProtocolError("No votes were asked for.")
         votes = self._unmasking.votes()
         self.move(Event.CERTIFY)
-        rows = b"".join(votes.get(name, bytes(SIGNATURE_BYTES)) for name in roster.clients)
-        message = Votes(
-            voters=roster.mask(tuple(votes)),
-            signatures=np.frombuffer(rows, dtype=np.uint8).reshape(-1, SIGNATURE_BYTES),
-        )
-        item = f"{asked.exchange.name}.votes"
-        return [self.send(item, [message], holder, asked.where) for holder in sorted(votes)]
+        group, item = self._agreed.group, f"{asked.exchange.name}.votes"
+        width = self.papers.plan.item(item).dims["voters"]
+
+        def shown(holder: str) -> Votes:
+            rows = [votes.get(name, bytes(SIGNATURE_BYTES)) for name in group.voters(holder)]
+            rows += [bytes(SIGNATURE_BYTES)] * (width - len(rows))
+            table = np.frombuffer(b"".join(rows), dtype=np.uint8).reshape(-1, SIGNATURE_BYTES)
+            return Votes(signatures=table)
+
+        return [self.send(item, [shown(holder)], holder, asked.where) for holder in sorted(votes)]
 
     def _unmask(self) -> list[Parcel]:
         setup, unmasking = self._agreed, self._unmasking

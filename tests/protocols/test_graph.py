@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from crypto.graph import choose_degree
 from protocols.ballots import ballot_of
 from protocols.codec import encode
 from protocols.control import PairDown
@@ -18,18 +19,18 @@ from protocols.planner import AGGREGATOR_NAME
 from protocols.policy import PrivacyPolicy
 from protocols.sessions.holding import HoldingSession
 from tests.protocols.toys import D, Update, changed_policy, names_of
-from tests.protocols.unveiling import ITEM, NotEnough, haul, is_sum_of, unveil
+from tests.protocols.unveiling import ITEM, NotEnough, certify, haul, is_sum_of, unveil
 from tests.protocols.wire import World, refused
 
-CLIENTS, NEIGHBOURS, THRESHOLD, WINDOW, QUORUM = 100, 10, 7, 3, 52
+CLIENTS, NEIGHBOURS, THRESHOLD, WINDOW, QUORUM = 100, 10, 7, 3, 8
 
 
-def sparse(share: float = 0.02) -> PrivacyPolicy:
+def sparse(share: float = 0.02, dropped: float | None = None) -> PrivacyPolicy:
     """Masks among neighbours; two of a hundred may collude, two vanish."""
     document = changed_policy("masks", rekey_rounds=1).document()
     for guard in document["rules"]["SUM"]:
         if guard["guard"] == "mask":
-            guard.update(corrupt=share, dropped=share)
+            guard.update(corrupt=share, dropped=share if dropped is None else dropped)
     return PrivacyPolicy.model_validate({**document, "name": "sparse"})
 
 
@@ -119,6 +120,77 @@ def test_o7_control_without_the_window_one_list_reads_one_upload(
     monkeypatch.setattr(Group, "thinnest", lambda *_: CLIENTS)
     found, victim = cut_off(small.start())
     assert is_sum_of(small, unveil(small, found, [victim]), [victim])
+
+
+# --- votes: a quorum around every client ----------------------------------------------------------
+
+
+def own_lists(world: World) -> dict[str, set[str]]:
+    """Tell every holder that of all that it holds shares of only the first client is there."""
+    group, victim, lists = world.aggregator._agreed.group, world.names[0], {}
+    for holder in world.names:
+        strangers = not_in(world, {victim, *group.holders(holder)})
+        lists[holder] = {victim, holder, *strangers[: world.policy.smallest_cohort - 1]}
+    return lists
+
+
+def test_o7_lists_of_ones_own_get_shares_from_nobody_on_a_graph(
+    small: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Group, "thinnest", lambda *_: CLIENTS)
+    lists = own_lists(small.start())
+    found = haul(small, lambda name: lists[name])
+    assert found.refused == set(small.names) and not found.given
+
+
+def test_o7_control_without_votes_lists_of_ones_own_read_one_upload_on_a_graph(
+    small: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Group, "thinnest", lambda *_: CLIENTS)
+    monkeypatch.setattr(HoldingSession, "_check_votes", lambda *_: None)
+    lists = own_lists(small.start())
+    found = haul(small, lambda name: lists[name])
+    victim = small.names[:1]
+    assert is_sum_of(small, unveil(small, found, victim), victim)
+
+
+@pytest.mark.parametrize("less", [0, 1])
+def test_o7_a_holder_wants_a_quorum_among_the_holders_of_each_client(
+    small: World, less: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All votes but some of one window, at the edge of what the holder sees."""
+    shown: list[Any] = []
+    with monkeypatch.context() as patch:
+        patch.setattr("tests.protocols.unveiling.certify", lambda *facts: shown.append(facts))
+        found = haul(small.start(), lambda name: small.names)
+    group, holder = small.aggregator._agreed.group, small.names[0]
+    assert len(group.voters(holder)) == 2 * NEIGHBOURS + 1
+    # Of the clients it holds shares of, the one whose holders it knows least of.
+    owner = min(group.holders(holder), key=lambda o: len(set(group.holders(o)) & near(group)))
+    spare = len(group.holders(owner)) - group.quorum + less
+    away = [name for name in group.holders(owner) if name not in near(group)][:spare]
+    assert len(away) == spare
+    votes = {name: row for name, row in shown[0][3].items() if name not in away}
+    certify(small, found, holder, votes, None, frozenset(small.names))
+    assert (holder in found.given) is not less
+
+
+def near(group: Group) -> set[str]:
+    return set(group.holders(sorted(group.called)[0]))
+
+
+@pytest.mark.parametrize("corrupt", [0.02, 0.1, 0.2, 0.33])
+@pytest.mark.parametrize("count", [100, 400, 943, 6040])
+def test_o7_what_the_proof_for_votes_around_a_client_asks_for(count: int, corrupt: float) -> None:
+    chosen = choose_degree(count, corrupt=corrupt, dropped=0.05, lying=True)
+    group = Group.of("r" * 32, 0, names_of(count), sparse(corrupt, 0.05))
+    assert (group.degree, group.threshold) == (chosen.neighbours, chosen.threshold)
+    if group.degree == count - 1:
+        return
+    # Two lists of one window: its corrupt clients, its own among them, vote twice.
+    assert 2 * group.quorum > group.degree + 1 + chosen.corrupt + 1
+    # The honest who serve one client and the next meet, however far apart a list lets them be.
+    assert 2 * (group.threshold - chosen.corrupt) - 2 >= group.degree // 2
 
 
 # --- a client that is told that neighbours of its are away ----------------------------------------

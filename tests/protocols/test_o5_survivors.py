@@ -164,7 +164,7 @@ def test_o5_a_list_is_on_record_before_anything_is_said_about_it(world):
 def test_o5_votes_for_nothing_are_refused(world):
     """Shares follow a list that the client itself has seen, once."""
     found = asked(world)
-    votes = Votes(voters=world.roster.mask(world.names), signatures=np.zeros((6, 64), np.uint8))
+    votes = Votes(signatures=np.zeros((6, 64), np.uint8))
     where = found.where[world.names[0]]
     assert tell(world, "votes", world.names[0], votes, where, Shares) is None
     assert isinstance(world.clients[world.names[0]].last_error, BadEnvelope)

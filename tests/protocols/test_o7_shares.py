@@ -43,7 +43,7 @@ VOTES = {
     "a quorum": (lambda w, v: dict(list(v.items())[:4]), True),
     "one less": (lambda w, v: dict(list(v.items())[:3]), False),
     "none": (lambda w, v: {}, False),
-    "one of them forged": (lambda w, v: {**v, w.names[1]: bytes(64)}, False),
+    "one of them forged": (lambda w, v: {**v, w.names[1]: b"\1" * 64}, False),
     "one of another's": (lambda w, v: {**v, w.names[1]: v[w.names[3]]}, False),
     "a quorum with one forged": (
         lambda w, v: dict(list(v.items())[:3]) | {w.names[4]: b"7" * 64},

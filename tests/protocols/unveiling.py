@@ -151,11 +151,9 @@ def certify(
     listed: frozenset[str],
 ) -> None:
     """Show one holder these votes and keep the shares that it gives."""
-    rows = b"".join(signed.get(name, bytes(64)) for name in world.roster.clients)
-    message = Votes(
-        voters=world.roster.mask(tuple(signed)),
-        signatures=np.frombuffer(rows, np.uint8).reshape(-1, 64),
-    )
+    rows = [signed.get(name, bytes(64)) for name in world.aggregator._setup.group.voters(holder)]
+    rows += [bytes(64)] * (world.plan.item("train.votes").dims["voters"] - len(rows))
+    message = Votes(signatures=np.frombuffer(b"".join(rows), np.uint8).reshape(-1, 64))
     shares = tell(world, "votes", holder, message, where or place_of(found, holder), Shares)
     if shares is None:
         found.refused.add(holder)
