@@ -43,6 +43,7 @@ from benchmarks._sessions import Drawn
 ITEM_TABLE = 1682 * 64 + 129
 POLICIES = ("unsafe_plaintext", "masks")
 _CRYPTO = (
+    ("hashlib", "", "sha256"),
     ("crypto.signatures", "VerifyKey", "verify_raw"),
     ("crypto.signatures", "SigningKey", "sign"),
     ("crypto.hpke", "SealingKey", "seal"),
@@ -147,8 +148,14 @@ def one(
         marks.append(time.process_time())
         driver.start()
         marks.append(time.process_time())
-        state, seconds, crypto, learning, walls = algorithm.init(np.random.default_rng(0)), [], [], [], []
-        watch = cProfile.Profile()
+        state, seconds, crypto, learning, walls = (
+            algorithm.init(np.random.default_rng(0)),
+            [],
+            [],
+            [],
+            [],
+        )
+        watch = cProfile.Profile(time.process_time)
         for number in range(1, rounds + 1):
             before = time.process_time(), clock.seconds, vectors.seconds, time.perf_counter()
             with clock.counting():
@@ -222,12 +229,26 @@ def main() -> int:
         place = args.policies[0], args.clients[0], args.parameters, args.rounds
         print(json.dumps(one(*place, disk=args.disk, profile=args.profile)))
         return 0
-    script, flags = str(Path(__file__).resolve()), [f"--{n}" for n in ("disk", "profile") if getattr(args, n)]
+    script, flags = (
+        str(Path(__file__).resolve()),
+        [f"--{n}" for n in ("disk", "profile") if getattr(args, n)],
+    )
     for clients in args.clients:
         rows = {}
         for policy in args.policies:
-            command = [sys.executable, script, "--here", "--clients", str(clients), "--policies",
-                       policy, "--parameters", str(args.parameters), "--rounds", str(args.rounds)]
+            command = [
+                sys.executable,
+                script,
+                "--here",
+                "--clients",
+                str(clients),
+                "--policies",
+                policy,
+                "--parameters",
+                str(args.parameters),
+                "--rounds",
+                str(args.rounds),
+            ]
             done = subprocess.run([*command, *flags], stdout=subprocess.PIPE, text=True, check=True)  # noqa: S603
             rows[policy] = json.loads(done.stdout)
             print(json.dumps(rows[policy]), flush=True)

@@ -64,29 +64,31 @@ def check_evidence(
     item = f"{name}.up.{Disclosure.SUM}"
     aggregator = papers.roster.one(Role.AGGREGATOR).name
     cohort, key = papers.cohort(where), papers.sum_key(aggregator)
+    header = Header(
+        run=papers.run,
+        plan=papers.plan_digest,
+        policy=papers.policy_digest,
+        round=where.round,
+        exchange=where.exchange,
+        attempt=where.attempt,
+        cohort=cohort,
+        item=item,
+        schema=papers.schemas[item],
+        sender="",
+        recipient=aggregator,
+        key=key,
+        given=where.given,
+        body="",
+        head="",
+        nonce="",
+        pairs=pairs,
+    )
+    encoded = header.siblings()
     for owner, row in zip(owners, rows, strict=True):
         raw = row.tobytes()
-        header = Header(
-            run=papers.run,
-            plan=papers.plan_digest,
-            policy=papers.policy_digest,
-            round=where.round,
-            exchange=where.exchange,
-            attempt=where.attempt,
-            cohort=cohort,
-            item=item,
-            schema=papers.schemas[item],
-            sender=owner,
-            recipient=aggregator,
-            key=key,
-            given=where.given,
-            body=raw[:32].hex(),
-            head=raw[32:64].hex(),
-            nonce=raw[64:80].hex(),
-            pairs=pairs,
-        )
+        said = encoded(owner, raw[:32].hex(), raw[32:64].hex(), raw[64:80].hex())
         try:
-            papers.roster.party(owner).verify.verify("envelope", raw[80:], header.encode())
+            papers.roster.party(owner).verify.verify("envelope", raw[80:], said)
         except CryptoError as error:
             raise BadEnvelope(
                 "A survivor list counts a client that did not upload in this sum (O7).",

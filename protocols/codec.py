@@ -6,6 +6,7 @@ little-endian. A bundle has exactly one valid length.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -21,7 +22,7 @@ WIRE_DTYPE = {"f4": "<f4", "f8": "<f8", "u8": "<u8", "bytes": "u1"}
 
 def field_bytes(field: Field, dims: Mapping[str, int]) -> int:
     """Return the encoded size of one field."""
-    return int(np.prod(field.sizes(dims), dtype=np.int64)) * _WIDTH[field.wire]
+    return math.prod(field.sizes(dims)) * _WIDTH[field.wire]
 
 
 def bundle_bytes(kinds: Sequence[type[Message]], dims: Mapping[str, int]) -> int:

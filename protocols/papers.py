@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import copy
+import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from crypto.canonical import canonical
 from crypto.he import PublicKey, Scheme
 from protocols.budget import Reserve
 from protocols.ciphers import ring_of, witness_count
@@ -191,7 +193,9 @@ class Papers:
         (O8), whoever holds the key.
         """
         places = (f"{where.round}", f"{where.attempt}", self.cohort(where), where.given)
-        return (self.run, self.plan_digest, *places, key, f"{where.exchange}", item, pairs)
+        facts = [self.run, self.plan_digest, *places, key, f"{where.exchange}", item, pairs]
+        # One digest: a client derives a key for each neighbour.
+        return (hashlib.sha256(b"secure-fgl/mask\0" + canonical(facts)).hexdigest(),)
 
     def cohort(self, where: Where) -> str:
         """Return the digest of the exact cohort, or NONE without one."""

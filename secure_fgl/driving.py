@@ -17,7 +17,8 @@ from protocols.errors import LocalProtocolError, Refused, RoundLost
 from protocols.forms import Exchange, Form
 from protocols.roster import Role
 from protocols.rounds import Ask, Cohort, Reply, Round
-from protocols.sessions.base import Parcel
+from protocols.sessions.base import Outgoing, Parcel, Stream
+from protocols.sessions.client import ClientSession
 from protocols.sessions.table import State
 from secure_fgl.parties import Parties
 from secure_fgl.transports import Transport
@@ -121,6 +122,16 @@ class Driver:
         meter.recall(self._session.tally)
         meter.clients = frozenset(parties.roster.names(Role.CLIENT))
         self.cohort = Cohort(sorted(meter.clients))
+        self._stream(getattr(transport, "batch", None))
+
+    def _stream(self, batch: int | None) -> None:
+        """Where no state is kept and nothing gets lost, hold no more than a batch of envelopes."""
+        if batch is None or self._session.keeper is not None or self.cohort.size <= batch:
+            return
+        self._session.batch = batch
+        for session in self._parties.others.values():
+            if isinstance(session, ClientSession):
+                session.repeats = False
 
     def start(self) -> None:
         """Agree on keys; a run that was taken up agreed on them, or goes on where it was."""
@@ -187,20 +198,23 @@ class Driver:
             raise lost
         return state
 
-    def _until_quiet(self, outgoing: Sequence[Parcel]) -> None:
+    def _until_quiet(self, outgoing: Outgoing) -> None:
         while outgoing:
             if self._stopped():
                 raise KeyboardInterrupt
             self._meter.exchanges += 1
             self._session.tally = self._meter.numbers()
-            self._meter.down += sum(len(p.data) for p in outgoing if p.to in self._meter.clients)
-            answers = self._transport.exchange(outgoing)
-            senders = {p.to for p in outgoing}
-            if senders <= self._meter.clients:
-                self._meter.up += sum(len(p.data) for p in answers)
-            for parcel in answers:
-                self._receive(parcel)
+            for batch in outgoing.batches() if isinstance(outgoing, Stream) else (outgoing,):
+                self._carry(batch)
             outgoing = self._session.advance()
+
+    def _carry(self, parcels: Sequence[Parcel]) -> None:
+        self._meter.down += sum(len(p.data) for p in parcels if p.to in self._meter.clients)
+        answers = self._transport.exchange(parcels)
+        if {p.to for p in parcels} <= self._meter.clients:
+            self._meter.up += sum(len(p.data) for p in answers)
+        for parcel in answers:
+            self._receive(parcel)
 
     def _receive(self, parcel: Parcel) -> None:
         try:

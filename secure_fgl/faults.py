@@ -90,6 +90,7 @@ class FaultyTransport:
     def __init__(self, transport: Transport, planned: Sequence[Drop], past: bytes = b"") -> None:
         self._transport, self._planned = transport, tuple(planned)
         self._last: dict[Drop, int] = {}  # the exchange in which each vanished
+        self.batch = getattr(transport, "batch", None)
         for entry, _ in read_lines(past):
             if entry["kind"] == "receipt":
                 told = entry["sender"], entry["round"], entry["item"], entry["exchange"]

@@ -5,7 +5,7 @@ It never holds a secret key. Per round it keeps uploads only until the total is 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Literal
 
 from crypto.errors import CryptoError
@@ -23,7 +23,7 @@ from protocols.errors import (
 from protocols.inbox import Letter
 from protocols.rounds import Reply
 from protocols.sessions.asking import AskingSession
-from protocols.sessions.base import Parcel
+from protocols.sessions.base import Outgoing, Parcel
 from protocols.sessions.evaluation import Uploads
 from protocols.sessions.table import Event, State
 
@@ -79,7 +79,7 @@ class AggregatorSession(AskingSession):
             raise WrongStage("An answer arrived while nothing was asked.")
         self._asked.add(letter)
 
-    def advance(self) -> list[Parcel]:
+    def advance(self) -> Outgoing:
         """Return what must be sent next; empty when the Ask is answered.
 
         To be called when a transport's exchange is over: who has not answered by then has vanished.
@@ -107,7 +107,7 @@ class AggregatorSession(AskingSession):
             self.die(error)
             raise
 
-    def go_on(self) -> list[Parcel]:
+    def go_on(self) -> Outgoing:
         """After a kill: return what was sent last, or else what is to be sent next.
 
         The same bytes, so a party that answered before the kill gives the same answer again.
@@ -129,14 +129,14 @@ class AggregatorSession(AskingSession):
             return "farewell"
         return "ask" if self._asking else ""
 
-    def _advance(self) -> list[Parcel]:
+    def _advance(self) -> Iterable[Parcel]:
         if self._taking is not None:
             return self._take_off()
         if self.state is State.KEYING:
             return self._set_up(self._agreed)
         if self.state is State.PARTING:
             self.move(Event.ANSWERED)
-        following: dict[State, Callable[[], list[Parcel]]] = {
+        following: dict[State, Callable[[], Iterable[Parcel]]] = {
             State.ASKED: self._settle_answers,
             State.RELAYING: self._pooled,
             State.VOTING: self._show_votes,
@@ -147,7 +147,7 @@ class AggregatorSession(AskingSession):
         step = following.get(self.state)
         return step() if step is not None else []
 
-    def _settle_answers(self) -> list[Parcel]:
+    def _settle_answers(self) -> Iterable[Parcel]:
         """Fix whose answers to an Ask count, and go on with them."""
         asked = self._asked
         self._note_vanished(asked.fix_survivors())
@@ -156,19 +156,19 @@ class AggregatorSession(AskingSession):
             return self._hand_over()
         return self._compare() if asked.compared else self._add_up()
 
-    def _pooled(self) -> list[Parcel]:
+    def _pooled(self) -> Iterable[Parcel]:
         """Go on with the rest of an Ask, once its mixtures are back from the relay."""
         self._check_pool()
         return self._compare() if self._asked.compared else self._add_up()
 
-    def _add_up(self) -> list[Parcel]:
+    def _add_up(self) -> Iterable[Parcel]:
         """Go on to the sum of an Ask's answers, if there is one, and else to its end."""
         asked = self._asked
         if asked.weighed:
             self._uploads = Uploads(asked.where, asked.taken(Disclosure.WEIGHTED_SUM))
         return self._list_survivors() if asked.masked else self._finish(([], []))
 
-    def _go_on(self) -> list[Parcel]:
+    def _go_on(self) -> Iterable[Parcel]:
         """Go on with what the key authority opened."""
         evaluation, opened = self._revealed()
         if evaluation.disclosure is Disclosure.SIMILARITY:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from crypto.samplers import entropy
@@ -16,7 +16,7 @@ from protocols.ledger import Ledger
 from protocols.messages import Message
 from protocols.papers import Papers, Where
 from protocols.rounds import Ask, Reply, Sealed
-from protocols.sessions.base import Parcel
+from protocols.sessions.base import Outgoing, Parcel
 from protocols.sessions.collection import Collection
 from protocols.sessions.evaluation import Held
 from protocols.sessions.relaying import RelayingSession
@@ -44,7 +44,7 @@ class AskingSession(RelayingSession):
         self.outcome: Reply | None = None  # of the last one; None: its round was lost
         self.tally: dict[str, float] = {}  # the driver's own counts, kept with this session
 
-    def ask(self, ask: Ask, round: int) -> list[Parcel]:
+    def ask(self, ask: Ask, round: int) -> Outgoing:
         """Begin an Ask: returns one envelope per cohort member that is there.
 
         Members that took no part in this epoch's keys, or vanished earlier in this round, are left
@@ -67,7 +67,7 @@ class AskingSession(RelayingSession):
             self.die(error)
             raise
 
-    def _ask(self, ask: Ask, round: int) -> list[Parcel]:
+    def _ask(self, ask: Ask, round: int) -> Outgoing:
         exchange = self._form.find(ask)
         self.asking = exchange.name
         self.papers.policy.check_cohort(ask.cohort.size)
@@ -83,7 +83,7 @@ class AskingSession(RelayingSession):
                 return self._out(self._weigh(held, given))
         return self._out(self._hand_out(held, None))
 
-    def _hand_out(self, held: Held, rows: Mapping[str, Row] | None) -> list[Parcel]:
+    def _hand_out(self, held: Held, rows: Mapping[str, Row] | None) -> Iterable[Parcel]:
         """Return an Ask's envelopes, with the rows that were opened for it."""
         exchange, round, members = held.exchange, held.round, held.members
         self.move(Event.ASK)
@@ -99,10 +99,10 @@ class AskingSession(RelayingSession):
         pairs = self._rests_on(exchange, where)
         self._collection, self._reply = Collection(self.papers, exchange, where, pairs), None
         self._tell_heads(root, where)
-        return [
+        return (
             self.send(item.id, [call, places[m], *self._parts(held.handed, m, rows)], m, where)
             for m in members
-        ]
+        )
 
     def _rests_on(self, exchange: Exchange, where: Where) -> str | None:
         """Return what the masks of this Ask's sum rest on; None without masks."""

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import Any, Protocol
 
 from crypto.errors import CryptoError
@@ -37,6 +38,35 @@ class Parcel:
 
     to: str
     data: bytes = field(repr=False)
+
+
+class Stream:
+    """Parcels that are made while they are carried, a batch at a time, and not held all at once.
+
+    Each batch is recorded, and its record durable, before it is handed out.
+
+    Args:
+        session: makes them.
+        parcels: makes the next one when it is asked for.
+        size: of a batch.
+    """
+
+    def __init__(self, session: Session, parcels: Iterable[Parcel], size: int) -> None:
+        self._session, self._parcels, self._size = session, iter(parcels), size
+
+    def batches(self) -> Iterator[list[Parcel]]:
+        """Yield all parcels, once; whatever fails ends the session."""
+        try:
+            while batch := list(islice(self._parcels, self._size)):
+                self._session.commit()
+                yield batch
+        except Exception as error:
+            self._session.die(error)
+            raise
+
+
+Outgoing = Sequence[Parcel] | Stream
+"""What leaves in one exchange."""
 
 
 class Keeper(Protocol):

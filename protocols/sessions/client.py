@@ -35,6 +35,9 @@ class ClientSession(HoldingSession):
         form: the admitted form; its exchanges hold the answers.
     """
 
+    repeats = True
+    """Whether the last answer is kept, for who asks again. Without, the same bytes are a replay."""
+
     def __init__(
         self, papers: Papers, ledger: Ledger, rounding: bytes, *, site: Any, form: Form[Any]
     ) -> None:
@@ -69,7 +72,8 @@ class ClientSession(HoldingSession):
             raise
         except Exception as error:
             replies = [self._refuse(error, letter)]
-        self._repeat = (beginning(letter.envelope), replies)
+        if self.repeats:
+            self._repeat = (beginning(letter.envelope), replies)
         try:
             self.commit()
         except BaseException as error:  # whatever failed: this answer never leaves

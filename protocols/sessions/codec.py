@@ -24,6 +24,7 @@ import numpy as np
 
 from crypto.bfv_parts import PublicKey, SecretKey
 from crypto.he import Scheme
+from crypto.masks import MaskSum
 from protocols.ciphers import EVALUATED, ring_of
 from protocols.decoys import Decoyer
 from protocols.disclosures import Disclosure
@@ -69,7 +70,21 @@ _OBJECTS: dict[str, type[Any]] = {
             Group,
             HandedView,
         ),
-        *(Held, Inbox, Kept, Mixer, Mixture, Parcel, Reply, Sealed, Setup, Slot, Spoken, TotalView),
+        *(
+            Held,
+            Inbox,
+            Kept,
+            MaskSum,
+            Mixer,
+            Mixture,
+            Parcel,
+            Reply,
+            Sealed,
+            Setup,
+            Slot,
+            Spoken,
+            TotalView,
+        ),
         *(Unmasking, Upload, Uploads, WeighedView, Where),
     )
 }

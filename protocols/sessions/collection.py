@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from crypto.errors import CryptoError
 from crypto.masks import MaskSum, container, masked
 from crypto.samplers import entropy
 from protocols.ballots import EVIDENCE_BYTES, evidence_of
@@ -22,7 +23,7 @@ from protocols.messages import Message, Vector
 from protocols.mix_layout import MixLayout
 from protocols.papers import Papers, Where
 from protocols.planner import sum_layout, sum_ring
-from protocols.ring import Ring
+from protocols.ring import Ring, Words
 from protocols.rounds import Reply, View
 from protocols.sums import SumLayout
 from protocols.unmasking import Keys
@@ -57,6 +58,7 @@ class Collection:
         self.survivors: tuple[str, ...] = ()
         self._letters: dict[tuple[str, str], Kept] = {}
         self._blind: Vector | None = None
+        self._sum: MaskSum | None = None  # of the bodies that were added as they came
         self.cosines: Vector | None = None  # of every pair, once they were opened
         self.pool: bytes | None = None  # all mixtures, once a relay took the senders off
         kinds = dict.fromkeys(kind.disclosure for kind in exchange.back)
@@ -98,8 +100,26 @@ class Collection:
             # Handed on as evidence, it would make every holder refuse.
             raise BadEnvelope("A client's masks rest on other keys than were agreed on.")
         evidence = evidence_of(header, letter.envelope.signature)
-        kept = Kept(signed_header(letter.envelope), evidence, letter.body)
+        body = b"" if self._add_up(letter) else letter.body
+        kept = Kept(signed_header(letter.envelope), evidence, body)
         self._letters[header.sender, header.item] = kept
+
+    def _add_up(self, letter: Letter) -> bool:
+        """Add a body to the running sum, if its client counts whatever else comes; else do nothing.
+
+        So it is wherever a sum is all that an Ask brings back and no ciphertext. Thousands of
+        uploads are not held at once then.
+        """
+        if self._expected != [self._item(Disclosure.SUM)] or self.encrypted:
+            return False
+        ring = self._ring()
+        if self._sum is None:
+            self._sum = self._nothing(ring)
+        try:
+            self._sum.add(self._words(ring, letter.body))
+        except CryptoError as error:
+            raise BadEnvelope("An upload cannot be added up.") from error
+        return True
 
     def check_place(self, letter: Letter) -> None:
         """Raise unless a letter belongs to this round, exchange, attempt and cohort."""
@@ -245,24 +265,33 @@ class Collection:
         Raises:
             CryptoError: this cannot be the total of this cohort.
         """
-        ring, item = self._ring(), self._item(Disclosure.SUM)
-        total = MaskSum(ring.modulus, ring.size)
-        for member in self.survivors:
-            body = self._letters.pop((member, item)).body
-            total.add(np.frombuffer(body, dtype=container(ring.modulus)))
-        plus, minus = masks
+        total, (plus, minus) = self._added(), masks
         total.take(minus, plus)
-        return ring.integers(total.values)
+        return self._ring().integers(total.values)
+
+    def _added(self) -> MaskSum:
+        """Return the sum of the survivors' bodies, and forget them."""
+        ring, item = self._ring(), self._item(Disclosure.SUM)
+        total, self._sum = self._sum, None
+        if total is None:
+            total = self._nothing(ring)
+            for member in self.survivors:
+                total.add(self._words(ring, self._letters.pop((member, item)).body))
+        return total
+
+    def _nothing(self, ring: Ring) -> MaskSum:
+        # In clear a ring holds one client's integers; their sum has 64 bits.
+        return MaskSum(ring.modulus, ring.size) if self.masked else MaskSum(1 << 64, ring.length)
+
+    def _words(self, ring: Ring, body: bytes) -> Words:
+        words = np.frombuffer(body, dtype=container(ring.modulus))
+        return words if self.masked else ring.integers(words).view(np.uint64)
 
     def clear_total(self) -> Vector | None:
         """Add the integers that an Unsafe chain brought in clear; None if no SUM came back."""
         if not self.sums:
             return None
-        ring = self._ring()
-        total = np.zeros(ring.length, dtype=np.int64)
-        for body in self._bodies(Disclosure.SUM).values():
-            total += ring.integers(np.frombuffer(body, dtype=container(ring.modulus)))
-        return total
+        return self._added().values.view(np.int64)
 
     def _layout(self) -> SumLayout:
         kinds = [k for k in self.exchange.back if k.disclosure is Disclosure.SUM]

@@ -263,11 +263,14 @@ class HoldingSession(Session):
         if papers.pairs is None:
             raise LocalProtocolError("This client holds no shares.")
         group, voted = papers.pairs.group, set()
-        for voter, row in zip(group.voters(self.name), np.asarray(found.signatures), strict=False):
-            if not row.any():
+        rows = np.asarray(found.signatures)
+        there = rows.any(axis=1)
+        for place, voter in enumerate(group.voters(self.name)):
+            if not there[place]:
                 continue
             try:
-                papers.roster.party(voter).verify.verify("survivors", row.tobytes(), ballot)
+                key = papers.roster.party(voter).verify
+                key.verify("survivors", rows[place].tobytes(), ballot)
             except CryptoError as error:
                 raise BadEnvelope("A client did not vote for this survivor list (O7).") from error
             voted.add(voter)

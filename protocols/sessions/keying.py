@@ -6,7 +6,7 @@ each other (protocols.pairs).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from crypto.errors import CryptoError
 from protocols.ciphers import key_kinds, keyed, raw_key
@@ -18,13 +18,16 @@ from protocols.ledger import Ledger
 from protocols.messages import Message
 from protocols.papers import Papers, Where
 from protocols.roster import Role
-from protocols.sessions.base import Parcel, Session
+from protocols.sessions.base import Outgoing, Parcel, Session, Stream
 from protocols.sessions.setup import Phase, Setup
 from protocols.sessions.table import Event, State
 
 
 class KeyingSession(Session):
     """What the aggregator does before the first Ask of every epoch."""
+
+    batch: int | None = None
+    """Of how many envelopes large exchanges are made at a time; None: of all. See `Stream`."""
 
     def __init__(self, papers: Papers, ledger: Ledger, rounding: bytes) -> None:
         super().__init__(papers, ledger, rounding)
@@ -38,11 +41,11 @@ class KeyingSession(Session):
     def _planned(self, item: str) -> bool:
         return any(planned.id == item for planned in self.papers.plan.items)
 
-    def start(self) -> list[Parcel]:
+    def start(self) -> Outgoing:
         """Return what must be sent before the first Ask (keys of the first epoch, if any)."""
         return self.prepare(0)
 
-    def prepare(self, round: int) -> list[Parcel]:
+    def prepare(self, round: int) -> Outgoing:
         """Begin an epoch if `round` is in a new one; returns what must be sent, else nothing.
 
         Raises:
@@ -55,7 +58,7 @@ class KeyingSession(Session):
             self.die(error)
             raise
 
-    def _prepare(self, round: int) -> list[Parcel]:
+    def _prepare(self, round: int) -> Outgoing:
         epoch = epoch_of(round, self.papers.policy)
         keyed = self._planned("key.call") or self._planned("pair.call")
         if not keyed or (self._setup is not None and self._setup.epoch == epoch):
@@ -72,7 +75,7 @@ class KeyingSession(Session):
     def _place(self, setup: Setup) -> Where:
         return Where(round=setup.round, exchange=setup.exchange)
 
-    def _set_up(self, setup: Setup) -> list[Parcel]:
+    def _set_up(self, setup: Setup) -> Iterable[Parcel]:
         """Return the next envelopes of an epoch's keys; nothing when they are agreed on."""
         if setup.phase is Phase.KEY and self._planned("key.call"):
             data, self._key_envelope = self._key_envelope, None
@@ -96,7 +99,7 @@ class KeyingSession(Session):
         self.move(Event.BEGIN)
         return []
 
-    def _hand_on(self, setup: Setup) -> list[Parcel]:
+    def _hand_on(self, setup: Setup) -> Iterable[Parcel]:
         """Hand every client the boxes that the others sealed for it; nobody here can open them."""
         self._enough(setup.boxed)
         setup.phase = Phase.ROWS
@@ -109,9 +112,9 @@ class KeyingSession(Session):
 
     def _to(
         self, names: Sequence[str], item: str, message: Callable[[str], Message]
-    ) -> list[Parcel]:
+    ) -> Iterable[Parcel]:
         setup = self._agreed
-        return [self.send(item, [message(n)], n, self._place(setup)) for n in names]
+        return (self.send(item, [message(n)], n, self._place(setup)) for n in names)
 
     def _enough(self, names: Sequence[str]) -> None:
         late = sorted(set(self.papers.roster.clients) - set(names))
@@ -159,11 +162,15 @@ class KeyingSession(Session):
             raise BadEnvelope(f"The offered public key is not usable: {error}") from error
         self._key_envelope = data
 
-    def _out(self, parcels: list[Parcel]) -> list[Parcel]:
-        self._outstanding = parcels
+    def _out(self, made: Iterable[Parcel]) -> Outgoing:
+        """Make what leaves durable; where no state is kept, as `Stream` does, if that was asked."""
+        if self.batch and self.keeper is None and not isinstance(made, list):
+            self._outstanding = []
+            return Stream(self, made, self.batch)
         try:
+            self._outstanding = list(made)
             self.commit()
         except Exception as error:
             self.die(error)
             raise
-        return parcels
+        return self._outstanding

@@ -5,6 +5,8 @@ What it may open is one sum over one list of survivors, which more than half of 
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import numpy as np
 
 from crypto.errors import CryptoError
@@ -85,7 +87,7 @@ class OpeningSession(KeyingSession):
         except CryptoError as error:
             raise BadEnvelope(f"{holder} signed another survivor list than it was sent.") from error
 
-    def _list_survivors(self) -> list[Parcel]:
+    def _list_survivors(self) -> Iterable[Parcel]:
         """Say whose uploads are here, and ask every holder for its shares."""
         asked, setup, roster = self._asked, self._agreed, self.papers.roster
         if setup.group.thinnest(asked.survivors) < setup.group.window:
@@ -106,9 +108,9 @@ class OpeningSession(KeyingSession):
             )
 
         holders = [h for h in setup.holders(where.members) if h not in self._gone(where.round)]
-        return [self.send(f"{name}.survivors", [told(h)], h, where) for h in holders]
+        return (self.send(f"{name}.survivors", [told(h)], h, where) for h in holders)
 
-    def _show_votes(self) -> list[Parcel]:
+    def _show_votes(self) -> Iterable[Parcel]:
         """Show every holder that voted who else did: only then does it give its shares (O7)."""
         asked = self._asked
         if self._unmasking is None:
@@ -124,7 +126,7 @@ class OpeningSession(KeyingSession):
             table = np.frombuffer(b"".join(rows), dtype=np.uint8).reshape(-1, SIGNATURE_BYTES)
             return Votes(signatures=table)
 
-        return [self.send(item, [shown(holder)], holder, asked.where) for holder in sorted(votes)]
+        return (self.send(item, [shown(holder)], holder, asked.where) for holder in sorted(votes))
 
     def _unmask(self) -> list[Parcel]:
         setup, unmasking = self._agreed, self._unmasking
