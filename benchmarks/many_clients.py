@@ -23,7 +23,6 @@ import contextlib
 import cProfile
 import json
 import pstats
-import statistics
 import subprocess
 import sys
 import tempfile
@@ -39,6 +38,16 @@ if __package__ in (None, ""):  # run as a file: the floors lie one folder up
 
 from benchmarks._rows import memory
 from benchmarks._sessions import Drawn
+from benchmarks.bench_he import constant
+from protocols.forms import Form
+from protocols.ledger import MemoryStore, Store
+from protocols.plan import DataPlan
+from protocols.planning import make_plan
+from protocols.policy import PrivacyPolicy
+from secure_fgl.driving import Driver, Meter
+from secure_fgl.parties import Making, client_names, set_up
+from secure_fgl.runs import FileStore
+from secure_fgl.transports.memory import MemoryTransport
 
 ITEM_TABLE = 1682 * 64 + 129
 POLICIES = ("unsafe_plaintext", "masks")
@@ -106,6 +115,11 @@ class Trained(Drawn):
 
     seconds = 0.0
 
+    @property
+    def parameters(self) -> int:
+        """Length of each."""
+        return self._parameters
+
     def __getitem__(self, index: Any) -> Any:
         start = time.process_time()
         try:
@@ -118,78 +132,66 @@ def one(
     policy_name: str, clients: int, parameters: int, rounds: int, *, disk: bool, profile: bool
 ) -> dict[str, Any]:
     """Play the rounds in this process. Raises ArithmeticError for a wrong mean."""
-    from benchmarks.bench_he import constant
-    from protocols.ledger import MemoryStore, Store
-    from protocols.plan import DataPlan
-    from protocols.planning import make_plan
-    from protocols.policy import PrivacyPolicy
-    from secure_fgl.driving import Driver, Meter
-    from secure_fgl.parties import Making, client_names, set_up
-    from secure_fgl.runs import FileStore
-    from secure_fgl.transports.memory import MemoryTransport
-
-    vectors: Any = Trained(parameters, clients)
-    policy = PrivacyPolicy.preset(policy_name).model_copy(update={"rekey_rounds": rounds + profile})
-    algorithm, meter, clock = constant(parameters, vectors), Meter(), Clock()
-    data = DataPlan(name="none", task="none", features=1, classes=1, records=1, synthetic=True)
-    names = client_names(clients)
-    planned = rounds + profile
-    plan = make_plan(algorithm, policy, data=data, clients=names, rounds=planned, scheme=None)
-    form = policy.admit(algorithm)
-    marks = [time.process_time()]
+    vectors, meter, clock = Trained(parameters, clients), Meter(), Clock()
     with tempfile.TemporaryDirectory() as folder:
-
-        def store(name: str) -> Store:
-            return FileStore(Path(folder) / f"{name}.jsonl") if disk else MemoryStore()
-
-        sites = list(range(clients))
-        parties = set_up(Making(plan, policy, form, sites, scheme=None, store=store, seed=1))
-        driver = Driver(parties, MemoryTransport(parties.others), meter)
-        marks.append(time.process_time())
+        start = time.process_time()
+        place = Path(folder) if disk else None
+        driver, form, state = made(policy_name, vectors, rounds + profile, meter, place)
+        ready = time.process_time()
         driver.start()
-        marks.append(time.process_time())
-        state, seconds, crypto, learning, walls = (
-            algorithm.init(np.random.default_rng(0)),
-            [],
-            [],
-            [],
-            [],
-        )
-        watch = cProfile.Profile(time.process_time)
+        keyed, rows = time.process_time(), []
         for number in range(1, rounds + 1):
-            before = time.process_time(), clock.seconds, vectors.seconds, time.perf_counter()
+            before = np.array([time.process_time(), clock.seconds, vectors.seconds])
+            wall = time.perf_counter()
             with clock.counting():
                 state = driver.play(form.round(state, driver.cohort), number)
-            walls.append(time.perf_counter() - before[3])
-            seconds.append(time.process_time() - before[0])
-            crypto.append(clock.seconds - before[1])
-            learning.append(vectors.seconds - before[2])
+            after = np.array([time.process_time(), clock.seconds, vectors.seconds])
+            rows.append((*(after - before), time.perf_counter() - wall))
         if profile:
-            watch.runcall(driver.play, form.round(state, driver.cohort), planned)
+            watch = cProfile.Profile(time.process_time)
+            watch.runcall(driver.play, form.round(state, driver.cohort), rounds + 1)
             by_kind(pstats.Stats(watch, stream=sys.stderr), clients)
     mean = sum(vectors, start=np.zeros(parameters)) / clients
     error = float(np.abs(state.weights - mean).max())
     if not error < 1e-4:
         raise ArithmeticError(f"The mean of {clients} clients is off by {error:.3g}.")
-    peak = memory("VmHWM")
-    each = 1000 / clients
-    own = [s - t for s, t in zip(seconds, learning, strict=True)]
-    rest = [s - c for s, c in zip(own, crypto, strict=True)]
+    whole, crypto, training, walls = np.median(np.array(rows), axis=0).tolist()
+    peak, each = memory("VmHWM"), 1000 / clients
     return {
         "policy": policy_name,
         "clients": clients,
         "parameters": parameters,
-        "set_up_ms": (marks[1] - marks[0]) * each,
-        "keys_ms": (marks[2] - marks[1]) * each,
-        "round_ms": statistics.median(own) * each,
-        "crypto_ms": statistics.median(crypto) * each,
-        "session_ms": statistics.median(rest) * each,
-        "round_s": statistics.median(own),
-        "wall_s": statistics.median(walls),
+        "set_up_ms": (ready - start) * each,
+        "keys_ms": (keyed - ready) * each,
+        "round_ms": (whole - training) * each,
+        "crypto_ms": crypto * each,
+        "session_ms": (whole - training - crypto) * each,
+        "wall_s": walls,
         "bytes_up": meter.up // clients,
         "bytes_down": meter.down // clients,
         "peak_gib": None if peak is None else peak / 2**30,
     }
+
+
+def made(
+    policy_name: str, vectors: Trained, rounds: int, meter: Meter, folder: Path | None
+) -> tuple[Driver, Form[Any], Any]:
+    """Return all sessions under their driver, the algorithm's form and its first state."""
+    clients = len(vectors)
+    policy = PrivacyPolicy.preset(policy_name).model_copy(update={"rekey_rounds": rounds})
+    algorithm = constant(vectors.parameters, vectors)
+    data = DataPlan(name="none", task="none", features=1, classes=1, records=1, synthetic=True)
+    names = client_names(clients)
+    plan = make_plan(algorithm, policy, data=data, clients=names, rounds=rounds, scheme=None)
+    form = policy.admit(algorithm)
+
+    def store(name: str) -> Store:
+        return FileStore(folder / f"{name}.jsonl") if folder else MemoryStore()
+
+    making = Making(plan, policy, form, range(clients), scheme=None, store=store, seed=1)
+    parties = set_up(making)
+    driver = Driver(parties, MemoryTransport(parties.others), meter)
+    return driver, form, algorithm.init(np.random.default_rng(0))
 
 
 def by_kind(stats: pstats.Stats, clients: int) -> None:
@@ -229,31 +231,20 @@ def main() -> int:
         place = args.policies[0], args.clients[0], args.parameters, args.rounds
         print(json.dumps(one(*place, disk=args.disk, profile=args.profile)))
         return 0
-    script, flags = (
-        str(Path(__file__).resolve()),
-        [f"--{n}" for n in ("disk", "profile") if getattr(args, n)],
-    )
+    flags = [f"--{name}" for name in ("disk", "profile") if getattr(args, name)]
     for clients in args.clients:
         rows = {}
         for policy in args.policies:
-            command = [
-                sys.executable,
-                script,
-                "--here",
-                "--clients",
-                str(clients),
-                "--policies",
-                policy,
-                "--parameters",
-                str(args.parameters),
-                "--rounds",
-                str(args.rounds),
-            ]
-            done = subprocess.run([*command, *flags], stdout=subprocess.PIPE, text=True, check=True)  # noqa: S603
+            own = ("--clients", clients, "--policies", policy)
+            sizes = ("--parameters", args.parameters, "--rounds", args.rounds)
+            command = [sys.executable, Path(__file__).resolve(), "--here", *own, *sizes, *flags]
+            done = subprocess.run(  # noqa: S603
+                [str(part) for part in command], stdout=subprocess.PIPE, text=True, check=True
+            )
             rows[policy] = json.loads(done.stdout)
             print(json.dumps(rows[policy]), flush=True)
         if set(POLICIES) <= set(rows):
-            ratio = rows["masks"]["round_s"] / rows["unsafe_plaintext"]["round_s"]
+            ratio = rows["masks"]["round_ms"] / rows["unsafe_plaintext"]["round_ms"]
             print(json.dumps({"clients": clients, "masks_over_clear": ratio}), flush=True)
     return 0
 

@@ -1,0 +1,109 @@
+"""Large exchanges: made, recorded and carried a batch at a time, and the very same run."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+
+from benchmarks.bench_he import constant
+from protocols.envelope import Envelope
+from protocols.errors import LocalProtocolError, Replay
+from protocols.ledger import MemoryStore
+from protocols.policy import PrivacyPolicy
+from protocols.sessions.base import Parcel, Stream
+from protocols.sessions.table import State
+from secure_fgl.driving import Driver, Meter
+from secure_fgl.parties import Making, set_up
+from secure_fgl.transports.memory import MemoryTransport
+from tests.toys.stage import plan_of
+
+CLIENTS, D = 7, 5
+
+
+class Watched(MemoryTransport):
+    """Notes how many envelopes are carried at once, and that their records are durable by then."""
+
+    batch = 3
+
+    def __init__(self, sessions, stores):
+        super().__init__(sessions)
+        self.sizes, self._stores = [], stores
+
+    def exchange(self, parcels: Sequence[Parcel]) -> list[Parcel]:
+        self.sizes.append(len(parcels))
+        for parcel in parcels:
+            nonce_holder = Envelope.decode(parcel.data)
+            assert nonce_holder.header.head.encode() in self._stores["aggregator"].lines
+        return super().exchange(parcels)
+
+
+def stage(policy: str, batch: int | None, bad: float = 0.0):
+    """Return driver, transport, stores and one round to be played."""
+    vectors = [np.full(D, 0.01 * (i + 1)) for i in range(CLIENTS)]
+    vectors[0] = vectors[0] + bad
+    algorithm = constant(D, vectors)
+    found = PrivacyPolicy.preset(policy)
+    plan, stores = plan_of(algorithm, found, CLIENTS, 1), {}
+
+    def store(name: str) -> MemoryStore:
+        return stores.setdefault(name, MemoryStore())
+
+    form = found.admit(algorithm)
+    parties = set_up(
+        Making(plan, found, form, list(range(CLIENTS)), scheme=None, store=store, seed=1)
+    )
+    transport = Watched(parties.others, stores)
+    transport.batch = batch
+    driver = Driver(parties, transport, Meter())
+    state = algorithm.init(np.random.default_rng(0))
+    return driver, transport, parties, lambda: driver.play(form.round(state, driver.cohort), 1)
+
+
+@pytest.mark.parametrize("policy", ["unsafe_plaintext", "masks"])
+def test_batches_are_durable_before_they_leave_and_give_the_same_model(policy):
+    models = []
+    for batch in (None, 3):
+        driver, transport, parties, go = stage(policy, batch)
+        driver.start()
+        models.append(go().weights)
+        assert max(transport.sizes) == (batch or CLIENTS)
+        client = parties.others["client-1"]
+        assert client.repeats is (batch is None)
+        assert bool(client._repeat[1]) is (batch is None)
+        # Uploads were added as they came: no body of them is held until the sum is opened.
+        assert all(not kept.body for kept in parties.aggregator._collection._letters.values())
+    np.testing.assert_array_equal(*models)
+
+
+def test_without_repeats_the_same_bytes_are_a_replay():
+    driver, transport, parties, go = stage("unsafe_plaintext", 3)
+    sent = []
+    carry = transport.exchange
+    transport.exchange = lambda parcels: sent.extend(parcels) or carry(parcels)
+    go()
+    with pytest.raises(Replay):
+        parties.others[sent[0].to].receive(sent[0].data)
+
+
+def test_where_state_is_kept_nothing_is_streamed():
+    driver, transport, parties, _ = stage("masks", None)
+    parties.aggregator.keeper = object()
+    Driver(parties, Watched(parties.others, {}), Meter())
+    assert parties.aggregator.batch is None
+    assert parties.others["client-1"].repeats
+
+
+def test_what_fails_in_a_batch_ends_the_session():
+    _, _, parties, _ = stage("masks", 3)
+
+    def broken():
+        yield Parcel("client-1", b"")
+        raise LocalProtocolError("no more")
+
+    batches = Stream(parties.aggregator, broken(), 1).batches()
+    assert [parcel.to for parcel in next(batches)] == ["client-1"]
+    with pytest.raises(LocalProtocolError):
+        next(batches)
+    assert parties.aggregator.state is State.DEAD
