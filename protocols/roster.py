@@ -17,7 +17,8 @@ from crypto.signatures import SigningKey, VerifyKey
 from protocols.errors import BadEnvelope
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,59}")
-K, V = TypeVar("K"), TypeVar("V")
+K = TypeVar("K")
+V = TypeVar("V")
 _KEPT_COHORTS = 8
 EVERYONE = "roster"  # recipient of what is public to all parties
 

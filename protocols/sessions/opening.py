@@ -1,7 +1,7 @@
 """The aggregator's session while one sum is opened: survivors, votes, shares, the authority.
 
-What it may open is one sum over one list of survivors, which more than half of every client's holders
-signed.
+What it may open is one sum over one list of survivors, which more than half of every client's
+holders signed.
 """
 
 from __future__ import annotations
