@@ -187,7 +187,8 @@ def made(
     """Return all sessions under their driver, the algorithm's form and its first state."""
     clients = len(vectors)
     policy = PrivacyPolicy.preset(policy_name).model_copy(update={"rekey_rounds": rounds})
-    algorithm = constant(vectors.parameters, vectors)
+    listed: Any = vectors  # read one by one
+    algorithm = constant(vectors.parameters, listed)
     data = DataPlan(name="none", task="none", features=1, classes=1, records=1, synthetic=True)
     names = client_names(clients)
     plan = make_plan(algorithm, policy, data=data, clients=names, rounds=rounds, scheme=None)

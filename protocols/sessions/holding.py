@@ -264,7 +264,7 @@ class HoldingSession(Session):
             raise LocalProtocolError("This client holds no shares.")
         group, voted = papers.pairs.group, set()
         rows = np.asarray(found.signatures)
-        there = rows.any(axis=1)
+        there = np.asarray(rows.any(axis=1))
         for place, voter in enumerate(group.voters(self.name)):
             if not there[place]:
                 continue

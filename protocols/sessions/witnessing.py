@@ -14,7 +14,7 @@ from protocols.inbox import Letter
 from protocols.ledger import Ledger
 from protocols.papers import Papers, Where
 from protocols.roster import Role
-from protocols.sessions.base import Parcel
+from protocols.sessions.base import Outgoing
 from protocols.sessions.opening import OpeningSession
 from protocols.sessions.table import Event
 
@@ -57,7 +57,7 @@ class WitnessingSession(OpeningSession):
         facts = {"exchange": where.exchange, "root": root.hex(), "round": where.round}
         self.ledger.record("heads", facts)
 
-    def farewell(self) -> list[Parcel]:
+    def farewell(self) -> Outgoing:
         """After the last Ask: give all clients that are there the heads at the end of the run."""
         self.alive()
         try:
@@ -66,7 +66,7 @@ class WitnessingSession(OpeningSession):
             self.die(error)
             raise
 
-    def _farewell(self) -> list[Parcel]:
+    def _farewell(self) -> Outgoing:
         round = self.papers.plan.rounds
         self.move(Event.PART)
         self._exchange_number += 1
@@ -77,7 +77,7 @@ class WitnessingSession(OpeningSession):
         where = Where(round, self._exchange_number, (), given)
         there = self._present(self.papers.roster.clients, round)
         self._tell_heads(root, where)
-        return self._out([self.send(item.id, [message, places[c]], c, where) for c in there])
+        return self._out(self.send(item.id, [message, places[c]], c, where) for c in there)
 
     def _take_leave(self, data: bytes) -> None:
         """Take what a client says to the farewell. Whatever it is, all rounds are done.
