@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from crypto.errors import OutOfRange
+from protocols.boxes import box_bytes
 from protocols.codec import encode
 from protocols.disclosures import Disclosure
 from protocols.errors import UnfitMessage
@@ -78,6 +79,24 @@ class HandedView(_View):
             cut = slice(row * self._size, (row + 1) * self._size)
             parcels[name] = b"".join(self._boxes[sender][cut] for sender in roster)
         return Sealed(self._kind, parcels)
+
+
+def handed(
+    kind: type[Message],
+    kinds: Sequence[type[Message]],
+    bodies: Mapping[str, bytes],
+    dims: Mapping[str, int],
+    clients: Sequence[str],
+) -> HandedView:
+    """Return the view of one kind's boxes, cut out of bodies that hold all `kinds` in this order.
+
+    Boxes of clients without a body are zeros.
+    """
+    start = sum(box_bytes(before, dims) for before in kinds[: kinds.index(kind)]) * len(clients)
+    size = box_bytes(kind, dims)
+    cut, absent = slice(start, start + size * len(clients)), bytes(size * len(clients))
+    boxes = {client: bodies[client][cut] if client in bodies else absent for client in clients}
+    return HandedView(kind, boxes, size)
 
 
 class CosinesView(_View):

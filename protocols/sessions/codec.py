@@ -59,32 +59,9 @@ from protocols.views import (
 _OBJECTS: dict[str, type[Any]] = {
     kind.__name__: kind
     for kind in (
-        *(
-            ClearView,
-            Collection,
-            CosinesView,
-            Decoyer,
-            EachView,
-            Evaluation,
-            Gateway,
-            Group,
-            HandedView,
-        ),
-        *(
-            Held,
-            Inbox,
-            Kept,
-            MaskSum,
-            Mixer,
-            Mixture,
-            Parcel,
-            Reply,
-            Sealed,
-            Setup,
-            Slot,
-            Spoken,
-            TotalView,
-        ),
+        *(ClearView, Collection, CosinesView, Decoyer, EachView, Evaluation, Gateway, Group),
+        *(HandedView, Held, Inbox, Kept, MaskSum, Mixer, Mixture, Parcel, Reply, Sealed, Setup),
+        *(Slot, Spoken, TotalView),
         *(Unmasking, Upload, Uploads, WeighedView, Where),
     )
 }

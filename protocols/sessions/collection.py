@@ -11,7 +11,6 @@ from crypto.errors import CryptoError
 from crypto.masks import MaskSum, container, masked
 from crypto.samplers import entropy
 from protocols.ballots import EVIDENCE_BYTES, evidence_of
-from protocols.boxes import box_bytes
 from protocols.codec import decode
 from protocols.disclosures import Disclosure
 from protocols.envelope import signed_header
@@ -28,7 +27,7 @@ from protocols.rounds import Reply, View
 from protocols.sums import SumLayout
 from protocols.unmasking import Keys
 from protocols.uploads import Upload, check_upload, split_upload
-from protocols.views import ClearView, CosinesView, EachView, HandedView, TotalView, WeighedView
+from protocols.views import ClearView, CosinesView, EachView, TotalView, WeighedView, handed
 
 
 @dataclass(frozen=True)
@@ -326,7 +325,7 @@ class Collection:
             return EachView((self.pool,), self.pool_layout().decode)
         bodies, dims = self._bodies(kind.disclosure), self.dims(self._item(kind.disclosure))
         if kind.disclosure is Disclosure.SEALED:
-            return self._handed(kind, kinds, bodies, dims)
+            return handed(kind, kinds, bodies, dims, self._papers.roster.clients)
         if kind.disclosure is Disclosure.MIXED:
             chain = self._papers.policy.chain(kind.disclosure)
             return EachView(bodies.values(), MixLayout(kind, chain, dims).decode)
@@ -344,17 +343,3 @@ class Collection:
         if self.cosines is None:
             raise LocalProtocolError("The cosines were not opened yet.")
         return CosinesView(self.cosines)
-
-    def _handed(
-        self,
-        kind: type[Message],
-        kinds: tuple[type[Message], ...],
-        bodies: dict[str, bytes],
-        dims: dict[str, int],
-    ) -> View:
-        clients = self._papers.roster.clients
-        start = sum(box_bytes(before, dims) for before in kinds[: kinds.index(kind)]) * len(clients)
-        size = box_bytes(kind, dims)
-        cut, absent = slice(start, start + size * len(clients)), bytes(size * len(clients))
-        boxes = {client: bodies[client][cut] if client in bodies else absent for client in clients}
-        return HandedView(kind, boxes, size)
