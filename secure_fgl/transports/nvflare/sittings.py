@@ -18,6 +18,7 @@ from typing import Any
 from protocols.errors import RemoteProtocolError
 from protocols.forms import Form
 from protocols.ledger import Ledger
+from protocols.papers import Papers
 from protocols.plan import drift
 from protocols.roster import Role
 from protocols.sessions.aggregator import AggregatorSession
@@ -171,11 +172,16 @@ def _making(
     )  # fmt: skip
 
 
+def _own_papers(kit: PartyKit, making: Making) -> Papers:
+    charter = kit.charter
+    return making.papers(kit.me, making.first_papers(kit.me, charter.roster, charter.run))
+
+
 def _begun(kit: PartyKit, making: Making, folder: RunFolder, safes: Safes) -> Session:
     """Begin the run at this party."""
     folder.make()
     _papers(kit, folder)
-    papers = making.papers(kit.me, kit.charter.roster, kit.charter.run)
+    papers = _own_papers(kit, making)
     session = making.session(papers)
     if kit.charter.config.resume:
         session.keeper = making.keeper(papers, safes.new(kit.name))
@@ -192,7 +198,7 @@ def _taken_up(
     kit: PartyKit, making: Making, folder: RunFolder, safes: Safes
 ) -> tuple[Session, tuple[Outcome, ...]]:
     """Go on where a killed process of this party was; metrics are written anew (see Driver)."""
-    papers = making.papers(kit.me, kit.charter.roster, kit.charter.run)
+    papers = _own_papers(kit, making)
     keeper = making.keeper(papers, safes.open(kit.name))
 
     def reopen(facts: Mapping[str, Any]) -> Ledger:
