@@ -12,11 +12,14 @@ from protocols.envelope import Envelope
 from protocols.errors import LocalProtocolError, Replay
 from protocols.ledger import MemoryStore
 from protocols.policy import PrivacyPolicy
+from protocols.rounds import Ask
 from protocols.sessions.base import Parcel, Stream
 from protocols.sessions.table import State
 from secure_fgl.driving import Driver, Meter
-from secure_fgl.parties import Making, set_up
+from secure_fgl.parties import Making, Parties, set_up
 from secure_fgl.transports.memory import MemoryTransport
+from tests.protocols.mix import GRID, Go, Mashed, by_hand, groups
+from tests.protocols.relayed import relayed
 from tests.toys.stage import plan_of
 
 CLIENTS, D = 7, 5
@@ -106,3 +109,19 @@ def test_what_fails_in_a_batch_ends_the_session():
     with pytest.raises(LocalProtocolError):
         next(batches)
     assert parties.aggregator.state is State.DEAD
+
+
+def test_relayed_mixtures_are_asked_for_in_batches_too():
+    world = relayed()
+    others = {**world.clients, world.relay.name: world.relay}
+    facts = (world.run, bytes(16), world.roster, world.identities, world.aggregator, others)
+    transport = Watched(others, world.stores)
+    driver = Driver(Parties(*facts), transport, Meter())
+    reply = driver.ask(Ask(driver.cohort, Go(step=1), (Mashed,)), 1)
+    (pool,) = reply.each(Mashed)
+    sites = [by_hand(world.sites[name], groups(world, name)) for name in world.names]
+    features = np.concatenate([features for features, _ in sites])
+    apart = np.abs(pool.features[:, None] - features[None]).max(axis=(2, 3))
+    assert sorted(apart.argmin(axis=1)) == list(range(len(features)))
+    assert apart.min(axis=1).max() <= GRID
+    assert transport.sizes[-3:] == [3, 2, 1]  # the clients, then the relay
