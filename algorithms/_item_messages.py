@@ -12,7 +12,7 @@ from protocols.messages import (
     real,
 )
 
-__all__ = ["Holders", "ItemGradient", "ItemRows", "Start"]
+__all__ = ["Holders", "ItemGradient", "ItemRows", "Next", "Start"]
 
 
 class Start(ReleasedMessage):
@@ -24,11 +24,21 @@ class Start(ReleasedMessage):
     told: Vector = count("items", unit="0 or 1", meaning="1: a gradient of this item may be said")
 
 
+class Next(ReleasedMessage):
+    """Asks for another block of rows of the gradient that the last `Start` asked for."""
+
+    block: int = count(unit="block", meaning="which rows of the item table, from 1")
+
+
 class ItemGradient(SumMessage):
-    """The gradient of one user's loss; zero in the row of every item that it did not rate."""
+    """The gradient of one user's loss; zero in the row of every item that it did not rate.
+
+    A block of rows, the same for all clients: by default the whole table. Past the table's end
+    rows are zero. The shared part leaves with the first block.
+    """
 
     rows: Matrix = real(
-        "items",
+        "block",
         "row",
         unit="scale x loss/weight",
         meaning="gradient in an item's vector and bias",

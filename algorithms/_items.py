@@ -10,135 +10,26 @@ The aggregator steps along Σ_u dL_u, and the decay of the table: this is a step
 users' ratings together.
 
 Nobody asks for an item's row: every client is handed the whole table, so that a request tells
-nothing. An item's row in the sum rests on the clients that rated it; see `Holders` for the policies
-that do not let a single one be seen.
+nothing. Of a large catalogue the gradient leaves in blocks of rows, one message each, the same
+blocks from everybody. An item's row in the sum rests on the clients that rated it; see `Holders`
+for the policies that do not let a single one be seen.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from algorithms._item_messages import Holders, ItemGradient, ItemRows, Start
-from algorithms.site import Site
-from algorithms.tasks import Task, Weights
+from algorithms._item_messages import Holders, ItemGradient, ItemRows, Next, Start
+from algorithms._item_users import ROW_SCALE, SHARED_SCALE, User
 from algorithms.tasks._optimisers import Moments
-from algorithms.tasks.rating import RatingTask
-from protocols.forms import Form
+from protocols.forms import Answer, Form
 from protocols.messages import Array, Message
-from protocols.rounds import Ask, Cohort, RemoteProtocolError, Replay, Reply, RoundLost
+from protocols.rounds import Ask, Cohort, RemoteProtocolError, Reply, RoundLost
 
-__all__ = ["Aggregator", "Holders", "ItemGradient", "ItemRows", "Start", "User", "checked", "forms"]
-
-ROW_SCALE, SHARED_SCALE = 1 / 4, 1 / 256
-"""By what gradients are multiplied in sums, which stand on a grid of a fixed width."""
-
-
-def checked(task: Task, name: str) -> RatingTask:
-    """Return a task that keeps a user's part at its client; raises ValueError for any other."""
-    if not isinstance(task, RatingTask) or not task.alone:
-        raise ValueError(
-            f"{name} keeps one user's vector at each client: it needs ratings shared out by "
-            "user_per_client and a model of one user, for example user_gat or user_dot "
-            f"(this is a {task.spec.task} task)"
-        )
-    return task
-
-
-@dataclass(frozen=True)
-class User:
-    """What one client does.
-
-    A site's memory holds the user's part as "head", (h + 1,), and the whole model as "trained".
-
-    Attributes:
-        task: the ratings.
-        steps, lr, decay: of the user's part in a round, see `algorithms.tasks._users`.
-    """
-
-    task: RatingTask
-    steps: int
-    lr: float
-    decay: float
-
-    def whole(self, site: Site, given: Start) -> Weights:
-        """Return all weights, (size,): what was handed out, and the user's own part."""
-        head = site.memory.get("head")
-        if head is None:
-            head = self.task.initial(np.random.default_rng(given.seed))[self.task.base :]
-        return np.concatenate([np.asarray(given.weights, dtype=np.float32), head])
-
-    def slope(self, site: Site, given: Start) -> Weights:
-        """Move the user's part, remember it, and return the gradient of L_u in what is shared."""
-        before = self.whole(site, given)
-        steps = {"lr": self.lr, "decay": self.decay}
-        found = self.task.descended(before, site, steps=self.steps, **steps)
-        self.keep(site, before, found.head)
-        return found.slope
-
-    def keep(self, site: Site, weights: Weights, head: Weights) -> None:
-        """Remember the user's part, in place of that in `weights`."""
-        weights[self.task.base :] = head
-        site.memory.update(head=head, trained=weights)
-
-    def gradient(self, site: Site, given: Start) -> ItemGradient:
-        """Train, and return what may be said of it."""
-        found = np.asarray(self.slope(site, given), dtype=np.float64)
-        items, width = self.table()
-        rows = np.empty((items, width + 1))
-        rows[:, :-1] = found[: items * width].reshape(items, width)
-        rows[:, -1] = found[items * width : items * (width + 1)]
-        rows *= ROW_SCALE * (given.told > 0)[:, None]
-        return ItemGradient(rows=rows, shared=SHARED_SCALE * found[items * (width + 1) :])
-
-    def published(self, site: Site, given: Start) -> ItemRows:
-        """Train, and return the rows of the user's own items; the policy says what joins them."""
-        dense, held = self.gradient(site, given), self.held(site)
-        items, _ = self.table()
-        rows, shared = dense.rows[held] / ROW_SCALE, dense.shared / SHARED_SCALE
-        return ItemRows.partial(items, number=held, rows=rows, shared=shared)
-
-    def held(self, site: Site) -> Array:
-        """Return the numbers of the items that the user trains on, ascending."""
-        data = site.data
-        found: Array = data.items[np.unique(data.item[data.train].numpy())]
-        return found
-
-    def counted(self, site: Site, given: Start) -> tuple[ItemGradient, Holders]:
-        """Return the gradient and, once in a run, which items it rests on.
-
-        Counted twice, the totals would differ by the items of who was there once, and a row told
-        before all counted may be a single user's. So with the count no row is said, and afterwards
-        none beyond those that were told first. That enough clients hold these is the aggregator's
-        word.
-
-        Raises:
-            Replay: asked to count again, or after rows were said.
-        """
-        memory, held = site.memory, np.zeros(self.table()[0], dtype=np.int64)
-        if given.step:
-            told = memory["told"] = (given.told > 0) & memory.get("told", True)
-        elif "counted" in memory or "told" in memory:
-            raise Replay("Which items a user holds is counted once in a run, with the first sum.")
-        else:
-            told = np.zeros(len(held), dtype=bool)
-            memory["counted"] = True
-            held[self.held(site)] = 1
-        given = replace(given, told=told.astype(np.int64))
-        return self.gradient(site, given), Holders(held=held)
-
-    def predict(self, site: Site, given: Message | None) -> Array:
-        """Return predictions of the model as received, or with None as trained."""
-        weights = self.whole(site, given) if isinstance(given, Start) else site.memory["trained"]
-        return self.task.predict(weights, site)
-
-    def table(self) -> tuple[int, int]:
-        """Return how many items there are, and the width of their vectors."""
-        items, width = dict(self.task.layout())["items.table"]
-        return items, width
-
+__all__ = ["Aggregator", "Server", "forms"]
 
 Read = Callable[[Reply], ItemGradient]
 """Reads a cohort's gradient from its answers."""
@@ -192,7 +83,42 @@ class Aggregator:
 
     def on_sums(self, state: Server, cohort: Cohort) -> Generator[Ask, Reply, Server]:
         """Ask every cohort once, and step along each of their sums."""
-        return (yield from self.each_cohort(state, cohort, ItemGradient, self.summed))
+        if self.user.blocks == 1:
+            return (yield from self.each_cohort(state, cohort, ItemGradient, self.summed))
+        return (yield from self.each_block(state, cohort))
+
+    def each_block(self, state: Server, cohort: Cohort) -> Generator[Ask, Reply, Server]:
+        """Ask every cohort for one block after the other, and step along all of them at once.
+
+        Where a block is lost, the step is along those before it and the round ends, for the reason
+        that `each_cohort` gives.
+        """
+        for number, part in enumerate(self.split(state, cohort)):
+            rows: list[Array] = []
+            shared: Array = np.zeros(self.dims["g"])
+            try:
+                for block in range(self.user.blocks):
+                    given = Next(block=block) if block else state.start
+                    reply = yield Ask(part, given=given, back=ItemGradient)
+                    total = reply.total(ItemGradient)
+                    rows.append(total.rows)
+                    shared = shared + total.shared
+            except RoundLost:
+                if number == 0 and not rows:
+                    raise
+            if rows:
+                state = self.stepped(state, ItemGradient(rows=self.joined(rows), shared=shared))
+            if len(rows) < self.user.blocks:
+                break
+        return self.ended(state)
+
+    def joined(self, blocks: Sequence[Array]) -> Array:
+        """Return all rows of the table from the first blocks; the others are zero."""
+        items, width = self.user.table()
+        rows = np.zeros((items, width + 1))
+        there = np.concatenate(blocks)[:items]
+        rows[: len(there)] = there
+        return rows
 
     def each_cohort(
         self, state: Server, cohort: Cohort, kind: type[Message], read: Read
@@ -277,15 +203,26 @@ class Aggregator:
         """Sizes of the messages."""
         items, width = self.user.table()
         base = self.user.task.base
-        return {"d": base, "items": items, "row": width + 1, "g": base - items * (width + 1)}
+        return {
+            "d": base,
+            "items": items,
+            "block": self.user.height,
+            "row": width + 1,
+            "g": base - items * (width + 1),
+        }
 
 
 def forms(server: Aggregator) -> tuple[Form[Server], ...]:
     """Return the forms of a recommender, the preferred one first.
 
-    The one that counts holders needs a single cohort, as one count closes the rows of all.
+    The one that counts holders needs a single cohort, as one count closes the rows of all. Blocks
+    are cut in the first form only.
     """
     user, found = server.user, []
+    if user.blocks > 1:
+        answers: dict[type[Message], Answer] = {Start: user.gradient, Next: user.rest}
+        often: dict[type[Message], int] = {Next: user.blocks - 1}
+        return (Form.of("secure_items", server.on_sums, answers, often),)
     found.append(Form.of("secure_items", server.on_sums, {Start: user.gradient}))
     if server.cohorts == 1 and server.holders > 1:
         held = Form.of("held_items", server.on_held, {Start: user.counted}, holders=server.holders)

@@ -20,7 +20,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from algorithms._items import Aggregator, Server, Start, User, checked, forms
+from algorithms._item_messages import Start
+from algorithms._item_users import User, checked
+from algorithms._items import Aggregator, Server, forms
 from algorithms.site import Site
 from algorithms.tasks import Kind, Task, Weights
 from protocols.forms import Algorithm
@@ -64,6 +66,7 @@ def fcf(
     decay: float = 0.2,
     user_decay: float = 1.0,
     holders: int = 4,
+    blocks: int = 1,
 ) -> Algorithm[Server]:
     """Return FCF for a task.
 
@@ -74,6 +77,7 @@ def fcf(
         decay: L2 coefficient of the item table.
         user_decay: λ.
         holders: of a row in the form `held_items`.
+        blocks: see `algorithms.fed_per_gnn`.
 
     Raises:
         ValueError: an option is out of range, or the model is another.
@@ -85,7 +89,7 @@ def fcf(
     chosen = checked(task, "fcf")
     if any(name.startswith("layer.") for name, _ in chosen.layout()):
         raise ValueError("fcf is matrix factorisation; set model.name to user_dot")
-    user = Solving(chosen, 1, 0.0, user_decay)
+    user = Solving(chosen, 1, 0.0, user_decay, blocks)
     server = Aggregator(user, decay, cohorts, holders)
     return Algorithm(
         name="fcf",

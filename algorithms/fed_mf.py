@@ -11,7 +11,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from algorithms._items import Aggregator, Server, User, checked, forms
+from algorithms._item_users import User, checked
+from algorithms._items import Aggregator, Server, forms
 from algorithms.tasks import Kind, Task
 from protocols.forms import Algorithm
 
@@ -28,6 +29,7 @@ def fed_mf(
     user_lr: float = 0.5,
     user_decay: float = 1.0,
     holders: int = 4,
+    blocks: int = 1,
 ) -> Algorithm[Server]:
     """Return FedMF for a task.
 
@@ -39,6 +41,7 @@ def fed_mf(
         user_lr: the user's step.
         user_decay: its L2 coefficient.
         holders: of a row in the form `held_items`.
+        blocks: see `algorithms.fed_per_gnn`.
 
     Raises:
         ValueError: an option is out of range, or the model is not of one user.
@@ -47,7 +50,7 @@ def fed_mf(
         raise ValueError("fed_mf takes one step a round; set algorithm.epochs to 1")
     if user_decay < 0.0 or user_lr <= 0.0:
         raise ValueError("out of range; needed are user_decay >= 0 and user_lr > 0")
-    user = User(checked(task, "fed_mf"), 1, user_lr, user_decay)
+    user = User(checked(task, "fed_mf"), 1, user_lr, user_decay, blocks)
     server = Aggregator(user, decay, cohorts, holders)
     return Algorithm(
         name="fed_mf",

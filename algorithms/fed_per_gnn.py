@@ -40,7 +40,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from algorithms._items import Aggregator, Server, User, checked, forms
+from algorithms._item_users import User, checked
+from algorithms._items import Aggregator, Server, forms
 from algorithms.tasks import Kind, Task
 from protocols.forms import Algorithm
 
@@ -48,7 +49,7 @@ MODELS: Mapping[Kind, str] = {"rating": "user_gat"}
 """What the configuration's model is where it names none."""
 
 
-def fed_per_gnn(
+def fed_per_gnn(  # noqa: PLR0913 - settings, all by name
     task: Task,
     *,
     epochs: int = 1,
@@ -58,6 +59,7 @@ def fed_per_gnn(
     user_lr: float = 0.5,
     user_decay: float = 1.0,
     holders: int = 4,
+    blocks: int = 1,
 ) -> Algorithm[Server]:
     """Return FedPerGNN for a task.
 
@@ -71,6 +73,8 @@ def fed_per_gnn(
         user_lr: their size.
         user_decay: L2 coefficient of the user's part.
         holders: of a row in the form `held_items`, the first round's survivors counted.
+        blocks: into how many sums the rows of a large table are cut, in the form `secure_items`,
+            which is then the only one.
 
     Raises:
         ValueError: an option is out of range, or the model is not of one user.
@@ -79,7 +83,7 @@ def fed_per_gnn(
         raise ValueError(
             "out of range; needed are epochs >= 1, user_steps >= 1, user_decay >= 0, user_lr > 0"
         )
-    user = User(checked(task, "fed_per_gnn"), epochs * user_steps, user_lr, user_decay)
+    user = User(checked(task, "fed_per_gnn"), epochs * user_steps, user_lr, user_decay, blocks)
     server = Aggregator(user, decay, cohorts, holders)
     return Algorithm(
         name="fed_per_gnn",

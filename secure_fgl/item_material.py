@@ -46,18 +46,20 @@ def item_material(
         clear: see `Clear`.
     """
     asked = {e.name: (e, kind) for e in run.form.exchanges for kind in _kinds(e)}
-    found, totals = [], dict[int, Rows]()
+    found, totals, block = [], dict[int, Rows](), run.case.plan.dims.get("block", 0)
     for client, captured in sorted(answers.items()):
-        held = items_of(run.sites[client], run.task.spec)
+        held, begun = items_of(run.sites[client], run.task.spec), 0
         for answer in captured:
             if held is None or answer.exchange not in asked:
                 continue
             exchange, kind = asked[answer.exchange]
             raw = _computed(answered(run.sites[client], answer, exchange, kind))
             seen, cohort = _seen(run, client, answer, exchange, kind, replies, clear, totals)
-            catalogue = run.case.plan.dims["items"]
-            place = client, answer.round, answer.number
-            found.append(ItemRows(*place, catalogue, held, raw, seen, cohort))
+            catalogue, number = run.case.plan.dims["items"], _block(answer)
+            begun = begun if number else answer.number  # blocks of one gradient are one message
+            raw = _shifted(raw, number * block)
+            seen = None if seen is None else _shifted(seen, number * block)
+            found.append(ItemRows(client, answer.round, begun, catalogue, held, raw, seen, cohort))
     return found
 
 
@@ -66,6 +68,15 @@ def _kinds(exchange: Exchange) -> list[type[Message]]:
     sums = [k for k in exchange.back if issubclass(k, SumMessage) and any(f.held for f in k.fields)]
     alone = [k for k in exchange.back if issubclass(k, NoisedMessage) and _numbered(k)]
     return [*sums, *alone][:1]
+
+
+def _block(answer: Captured) -> int:
+    """Return which block of rows an answer holds."""
+    return next((int(getattr(given, "block", 0)) for given in answer.given), 0)
+
+
+def _shifted(rows: Rows, start: int) -> Rows:
+    return rows[0] + start, rows[1]
 
 
 def _numbered(kind: type[Message]) -> str:

@@ -169,8 +169,8 @@ def item_rows(plan: Plan, policy: PrivacyPolicy) -> str:
 
 
 def _rows(item: Item) -> bool:
-    """Tell whether an item holds real rows of a catalogue: all of them, or those that are sent."""
-    kind = {Disclosure.SUM: "items", Disclosure.NOISED: "sent"}.get(item.disclosure)
+    """Tell whether an item holds real rows of a catalogue: a block of all, or those sent."""
+    kind = {Disclosure.SUM: "block", Disclosure.NOISED: "sent"}.get(item.disclosure)
     fields = (f for m in item.messages for f in m.fields if f.dtype in ("f4", "f8"))
     return any(len(f.shape) == 2 and f.dims.split(", ")[0] == kind for f in fields)
 

@@ -143,11 +143,24 @@ def totals(rounds: Sequence[ItemRows]) -> list[Total]:
             by_ask.setdefault(one.ask, []).append(one)
     found = []
     for ask, those in sorted(by_ask.items()):
-        number, rows = those[0].seen or (np.zeros(0, np.int64), np.zeros((0, 1)))
-        whole = np.zeros((those[0].catalogue, rows.shape[1]))
-        np.add.at(whole, number, rows)
-        found.append(Total(those[0].round, ask, frozenset(one.client for one in those), whole))
+        whole: Array | None = None
+        for rows in _blocks(those):
+            if whole is None:
+                whole = np.zeros((those[0].catalogue, rows[1].shape[1]))
+            np.add.at(whole, rows[0], rows[1])
+        if whole is not None:
+            company = frozenset(one.client for one in those)
+            found.append(Total(those[0].round, ask, company, whole))
     return found
+
+
+def _blocks(those: Sequence[ItemRows]) -> list[Rows]:
+    """Return what was read of one total; large tables are read in blocks, each once."""
+    by_client: dict[str, list[Rows]] = {}
+    for one in those:
+        if one.seen is not None:
+            by_client.setdefault(one.client, []).append(one.seen)
+    return max(by_client.values(), key=len)
 
 
 def missing(client: str, found: Sequence[Total]) -> Array | None:

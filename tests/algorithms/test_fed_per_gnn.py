@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 import torch
 
-from algorithms._items import ROW_SCALE, SHARED_SCALE, Holders, ItemGradient, Start
+from algorithms._item_messages import Holders, ItemGradient, Start
+from algorithms._item_users import ROW_SCALE, SHARED_SCALE
 from algorithms.evaluation import evaluated
 from algorithms.fcf import fcf
 from algorithms.fed_avg import fed_avg

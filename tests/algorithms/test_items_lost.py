@@ -8,13 +8,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from algorithms._items import Holders, ItemGradient, ItemRows
+from algorithms._item_messages import Holders, ItemGradient, ItemRows, Next
 from algorithms.evaluation import evaluated
 from algorithms.fcf import fcf
 from algorithms.fed_mf import fed_mf
 from algorithms.fed_per_gnn import fed_per_gnn
 from protocols.envelope import Envelope
-from protocols.errors import RemoteProtocolError, Replay, RoundLost
+from protocols.errors import NotAdmitted, RemoteProtocolError, Replay, RoundLost
 from protocols.ledger import MemoryStore
 from protocols.policy import PrivacyPolicy
 from protocols.rounds import Ask
@@ -33,6 +33,7 @@ class Losing(MemoryTransport):
     def __init__(self, others: Any) -> None:
         super().__init__(others)
         self.away: set[tuple[int, str]] = set()
+        self.exchanges: tuple[str, ...] = ("gradient", "counted", "rest")
 
     def exchange(self, parcels: Any) -> Any:
         there = [p for p in parcels if not self._lost(p)]
@@ -41,7 +42,8 @@ class Losing(MemoryTransport):
     def _lost(self, parcel: Any) -> bool:
         header = Envelope.decode(parcel.data).header
         there = {(header.round, header.sender), (header.round, parcel.to)}
-        return header.item.split(".")[0] in ("gradient", "counted") and bool(there & self.away)
+        wanted = self.exchanges
+        return header.item.split(".")[0] in wanted and bool(there & self.away)
 
 
 class Stage:
@@ -67,7 +69,9 @@ class Stage:
             reply = ask(what, round)
             given = what.given[0] if isinstance(what.given, tuple) else what.given
             members = frozenset(what.cohort._members)
-            self.opened.append((np.asarray(given.weights).tobytes(), members))
+            block = given.block if isinstance(given, Next) else 0
+            model = self.state.start if isinstance(given, Next) else given
+            self.opened.append((np.asarray(model.weights).tobytes() + bytes([block]), members))
             return reply
 
         self.driver.ask = noted  # type: ignore[method-assign]
@@ -133,6 +137,70 @@ def test_a_round_whose_first_cohort_is_lost_opened_nothing() -> None:
     assert stage.play(1)
     assert stage.opened == []
     assert stage.state is before
+
+
+@pytest.mark.parametrize("blocks", [2, 4, ITEMS])
+def test_blocks_of_rows_are_the_same_step(blocks: int) -> None:
+    found = []
+    for number in (1, blocks):
+        made = fed_per_gnn(task_of(), cohorts=2, blocks=number)
+        stage = Stage(made, PrivacyPolicy.preset("masks"))
+        assert [stage.play(1), stage.play(2)] == [False, False]
+        assert len(stage.opened) == 2 * 2 * number
+        found.append(np.asarray(stage.state.start.weights))
+    np.testing.assert_allclose(*found, atol=2e-3)  # every sum is rounded anew
+    begun = made.init(np.random.default_rng(0)).start.weights
+    assert np.abs(found[0] - begun).max() > 0.01
+
+
+def test_o5_a_lost_block_ends_the_round_after_those_before() -> None:
+    """Its rows are not asked again at that model, and what came moves the model."""
+    made = fcf(task_of("user_dot"), cohorts=2, blocks=3, decay=0.0)
+    stage = Stage(made, PrivacyPolicy.preset("masks"))
+    first, _ = cohorts_of(stage, made)
+    stage.transport.exchanges = ("rest",)
+    stage.transport.away = {(1, first[0]), (1, first[1])}
+    before = np.array(stage.state.start.weights)
+    assert stage.play(1)
+    assert [members for _, members in stage.opened] == [frozenset(first)]
+    moved = np.asarray(stage.state.start.weights) != before
+    items, width = made.forms[0].round.__self__.user.table()
+    table = moved[: items * width].reshape(items, width).any(axis=1)
+    assert table[: -(-items // 3)].any() and not table[-(-items // 3) :].any()
+    stage.transport.away = set()
+    assert not stage.play(2)
+    assert never_twice(stage.opened)
+
+
+def test_o5_a_client_says_each_block_once() -> None:
+    made = fcf(task_of("user_dot"), blocks=3)
+    gradient, rest = (exchange.answer for exchange in made.forms[0].exchanges)
+    site, start = site_of(0), made.init(np.random.default_rng(0)).start
+    with pytest.raises(Replay):
+        rest(site, Next(block=1))
+    first = gradient(site, start)
+    others = [rest(site, Next(block=number)) for number in (2, 1)]
+    assert {one.rows.shape for one in (first, *others)} == {(-(-ITEMS // 3), first.rows.shape[1])}
+    assert first.shared.any() and not any(one.shared.any() for one in others)
+    whole = fcf(task_of("user_dot")).forms[0].exchanges[0].answer(site_of(0), start).rows
+    joined = np.concatenate([first.rows, others[1].rows, others[0].rows])[:ITEMS]
+    np.testing.assert_array_equal(joined, whole)
+    for number in (0, 1, 2, 3):
+        with pytest.raises(Replay):
+            rest(site, Next(block=number))
+
+
+def test_blocks_stand_in_the_plan_and_in_range() -> None:
+    made = fcf(task_of("user_dot"), blocks=4)
+    plan = plan_of(made, PrivacyPolicy.preset("masks"), CLIENTS, 3)
+    (item,) = [item for item in plan.items if item.id == "rest.up.SUM"]
+    assert item.times == 3 * 3
+    assert item.messages[0].fields[0].shape == (3, 5)
+    for blocks in (0, ITEMS + 1):
+        with pytest.raises(ValueError, match="blocks must be"):
+            fcf(task_of("user_dot"), blocks=blocks)
+    with pytest.raises(NotAdmitted):  # rows of blocks are not held by enough
+        PrivacyPolicy.preset("strict").admit(made)
 
 
 def test_shown_rows_of_a_lost_round_are_stepped_along_once() -> None:

@@ -11,6 +11,7 @@ import pytest
 import yaml
 
 from audits.attacks import Material, attack
+from audits.attacks._support import totals
 from protocols.capture import Capture
 from protocols.errors import EvidenceError
 from protocols.policy import PrivacyPolicy
@@ -22,12 +23,18 @@ from secure_fgl.runs import Run
 USERS, ITEMS, ROUNDS, SENT = 8, 80, 3, 40
 
 
-def play(folder: Path, policy: PrivacyPolicy, rounds: int = ROUNDS, drop: str = "") -> Run:
+def play(
+    folder: Path, policy: PrivacyPolicy, rounds: int = ROUNDS, drop: str = "", blocks: int = 1
+) -> Run:
     captured = policy.model_copy(update={"capture": Capture(rounds="all")})
     named = folder / "policy.yaml"
     named.write_text(yaml.safe_dump(captured.document()), "utf-8")
     document: dict[str, Any] = {
-        "algorithm": {"name": "fed_per_gnn", "rounds": rounds},
+        "algorithm": {
+            "name": "fed_per_gnn",
+            "rounds": rounds,
+            "options": {"fed_per_gnn": {"blocks": blocks}},
+        },
         "model": {"hidden": 4},
         "data": {
             "name": "synthetic_ratings",
@@ -116,6 +123,22 @@ def test_a_total_has_the_rows_that_anybody_trained_on(summed: Material) -> None:
         assert one.seen is not None and one.cohort == USERS
         np.testing.assert_array_equal(one.seen[0], anybody)
         assert set(one.raw[0]) <= set(one.held)
+
+
+def test_blocks_of_rows_are_read_as_one_total(summed: Material, tmp_path: Path) -> None:
+    given = material(play(tmp_path, PrivacyPolicy.preset("masks"), rounds=1, blocks=3))
+    (whole,), (cut,) = (
+        totals([one for one in those.items if one.round == 1]) for those in (summed, given)
+    )
+    assert cut.clients == whole.clients
+    np.testing.assert_allclose(cut.rows, whole.rows, atol=1e-3)
+    own = [np.sort(np.concatenate([r[0] for r in rows(given, c)])) for c in sorted(cut.clients)]
+    for numbers, client in zip(own, sorted(cut.clients), strict=True):
+        np.testing.assert_array_equal(numbers, rows(summed, client)[0][0])
+
+
+def rows(given: Material, client: str) -> list[Any]:
+    return [one.raw for one in given.items if one.client == client and one.round == 1]
 
 
 def test_sums_in_clear_are_single_clients(tmp_path: Path) -> None:
