@@ -83,13 +83,14 @@ class VerifyKey:
         For formats that others define (C2SP signed notes in `crypto.checkpoint`) and for published
         test vectors; everything of our own goes through `verify`.
         """
+        signature = bytes(signature)  # of another buffer, len would count its elements
         if len(signature) != SIGNATURE_BYTES:
             raise InvalidSignature
-        known = hashlib.sha256(self._raw + bytes(signature) + message).digest()
+        known = hashlib.sha256(self._raw + signature + message).digest()
         if known in _KNOWN:
             return
         try:
-            self._key.verify(bytes(signature), message)
+            self._key.verify(signature, message)
         except _Rejected:
             raise InvalidSignature from None
         if len(_KNOWN) >= _MOST_KNOWN:

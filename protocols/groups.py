@@ -151,14 +151,18 @@ class Group:
         chosen, count = _degree(len(called), policy), len(called)
         holders = chosen.neighbours + 1
         # On a sparse graph the client whose holders they are may be corrupt itself: one more.
-        corrupt = policy.colluders if holders == count else chosen.corrupt + 1
+        corrupt, window = chosen.corrupt + 1, chosen.window
+        if holders == count:
+            corrupt = chosen.corrupt
+            # A window is a whole list here: beside the corrupt it counts a smallest cohort (O10).
+            window = max(window, policy.smallest_cohort - policy.colluders + corrupt)
         return cls(
             run=run,
             epoch=epoch,
             called=shared(sorted(called)),
             degree=chosen.neighbours,
             threshold=min(max(policy.smallest_cohort, chosen.threshold), chosen.neighbours + 1),
-            window=chosen.window,
+            window=window,
             quorum=min(max(policy.smallest_cohort, honest_majority(holders, corrupt)), holders),
         )
 

@@ -1,5 +1,7 @@
 """Ed25519 with domain separation."""
 
+from array import array
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -91,3 +93,13 @@ def test_keys_compare_by_value_and_print_their_id_only():
 def test_seeds_have_exactly_32_bytes(length):
     with pytest.raises(InvalidKey):
         SigningKey.from_seed(bytes(length))
+
+
+def test_a_true_signature_is_remembered_for_its_own_bytes_only():
+    """A buffer of 64 elements that are no bytes must not stand for signature and message."""
+    key = SigningKey.generate()
+    tail, message = bytes(64), b"secure-fgl/envelope\0a"
+    signature = key.sign_raw(tail + message)
+    key.public.verify_raw(signature, tail + message)
+    with pytest.raises(InvalidSignature):
+        key.public.verify_raw(array("H", signature + tail), message)

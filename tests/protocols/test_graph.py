@@ -193,6 +193,19 @@ def test_o7_what_the_proof_for_votes_around_a_client_asks_for(count: int, corrup
     assert 2 * (group.threshold - chosen.corrupt) - 2 >= group.degree // 2
 
 
+@pytest.mark.parametrize(("count", "corrupt", "dropped"), [(100, 0.33, 0.25), (200, 0.33, 0.3)])
+def test_o10_a_complete_graph_of_a_hundred_counts_the_corrupt(
+    count: int, corrupt: float, dropped: float
+) -> None:
+    policy = sparse(corrupt, dropped)
+    group, bad = Group.of("r" * 32, 0, names_of(count), policy), int(corrupt * count)
+    assert group.degree == count - 1
+    # Two lists: the corrupt vote twice. One list: without them a smallest cohort is left of it.
+    assert 2 * group.quorum > count + bad
+    assert group.window - bad >= policy.smallest_cohort - policy.colluders
+    assert group.thinnest(group.called[: bad + 1]) < group.window
+
+
 # --- a client that is told that neighbours of its are away ----------------------------------------
 
 
