@@ -121,7 +121,7 @@ UPLOAD = {"item": "step.up.SUM", "round": 2}
             both(*(untold(name, "step", 2, "votes") for name in FIVE[:2]),
                  *(silent(name, "step.shares", "step.vote") for name in FIVE[:2])),
             "opened",
-            "3 votes were shown; 4 are needed",
+            "3 votes of one client's holders were shown; 4 are needed",
         ),
     ],
 )  # fmt: skip
