@@ -23,7 +23,7 @@ from crypto.graph import (
 )
 from crypto.samplers import derive
 from protocols.disclosures import Disclosure
-from protocols.errors import NotInPlan
+from protocols.errors import NotInPlan, PolicyError
 from protocols.guards import Mask, find
 from protocols.plan import Item, times_in_round
 from protocols.policy import PrivacyPolicy
@@ -107,7 +107,24 @@ def _degree(count: int, policy: PrivacyPolicy) -> Degree:
     if count < COMPLETE_BELOW or not isinstance(mask, Mask):
         least = honest_majority(count, policy.colluders)
         return Degree(count - 1, least, policy.colluders, policy.smallest_cohort)
-    return _chosen(count, max(mask.corrupt, policy.colluders / count), mask.dropped)
+    chosen = _chosen(count, max(mask.corrupt, policy.colluders / count), mask.dropped)
+    if chosen.neighbours < count - 1 and policy.smallest_cohort > chosen.threshold:
+        raise _too_many_asked_for(count, policy, chosen)
+    return chosen
+
+
+def _too_many_asked_for(count: int, policy: PrivacyPolicy, chosen: Degree) -> PolicyError:
+    half, holders = chosen.neighbours // 2, chosen.neighbours + 1
+    return PolicyError(
+        f"Policy {policy.name!r} asks for cohorts of at least {policy.smallest_cohort} clients "
+        f"(minimum_cohort {policy.minimum_cohort} others, {policy.colluders} assumed colluders); "
+        f"the graph of {count} clients allows {chosen.threshold} at most.",
+        why=f"only {holders} clients hold a client's shares, and so many of them would have to "
+        "answer that a few who vanish lose every sum",
+        fix="choose a smaller minimum_cohort or fewer colluders (the share that colludes is the "
+        "mask's `corrupt`): whatever the minimum, no sum on this graph rests on fewer than "
+        f"{count // half * chosen.window} clients",
+    )
 
 
 @lru_cache(maxsize=64)
@@ -126,7 +143,8 @@ class Group:
         degree: neighbours of each client.
         threshold: how many shares rebuild a seed. More than half of the holders, the corrupt ones
             added (O7), and never fewer than the policy's smallest cohort.
-        window: what a survivor list must leave standing, so that it cannot cut the graph in two.
+        window: what a survivor list must leave standing, so that it cannot cut the graph in two;
+            with all pairs the corrupt clients, the policy's minimum of others, and one (O10).
         quorum: how many of each client's holders must have voted for a survivor list before shares
             are given; more than half, the corrupt ones added, so that no two lists of one sum can
             both be served (see `voters`).
@@ -146,6 +164,7 @@ class Group:
 
         Raises:
             CohortTooSmall: fewer than the policy's minimum.
+            PolicyError: a minimum above what the holders on a sparse graph can answer for.
         """
         policy.check_cohort(len(called))
         chosen, count = _degree(len(called), policy), len(called)
@@ -161,9 +180,9 @@ class Group:
             epoch=epoch,
             called=shared(sorted(called)),
             degree=chosen.neighbours,
-            threshold=min(max(policy.smallest_cohort, chosen.threshold), chosen.neighbours + 1),
+            threshold=max(policy.smallest_cohort, chosen.threshold),
             window=window,
-            quorum=min(max(policy.smallest_cohort, honest_majority(holders, corrupt)), holders),
+            quorum=max(policy.smallest_cohort, honest_majority(holders, corrupt)),
         )
 
     def voters(self, name: str) -> tuple[str, ...]:
@@ -173,8 +192,14 @@ class Group:
         + 1 successive clients of the circle and asks for a quorum in every window of degree + 1
         among them, one around each client it holds shares of. This is as good as a majority of all:
 
-        * Of one window no two lists have a quorum, as its corrupt clients are too few to make up
-          for the honest, who vote once. So all honest who give shares of one client serve one list.
+        * Of one window no two lists that contradict each other have a quorum: the honest vote for
+          no two such lists of one slot or round, in whatever windows they differ, and the corrupt
+          are too few to make up for them. (For lists of other cohorts or models the honest do vote
+          again.)
+        * Uploads open together only if they name one cohort, model and set of agreed keys: masks
+          are drawn from these, and a holder asks for every member's signature over them
+          (`protocols.ballots.check_evidence`). Two such lists that do not contradict each other are
+          equal. So all honest who give shares of one client for one sum serve one list.
         * Each of them has seen that list's quorum in all windows around itself. The honest who give
           shares of one client are threshold - corrupt at least, so they have seen it in the windows
           around as many clients on either side of that client.
@@ -184,6 +209,9 @@ class Group:
         * To open part of a list's honest clients, the seeds of all their honest neighbours are
           needed too, members and neighbours following each other around the circle. So they are all
           of one list, and `window` keeps that list in one piece.
+        * Over two exchanges of one round (O5): whatever is opened, somebody who gave shares for it
+          has seen its list's quorum in each window of the circle, by the same distances. So of two
+          lists that contradict each other anywhere, only one is opened.
         """
         if self.degree >= len(self.called) - 1:
             return self.called

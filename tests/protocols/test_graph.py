@@ -2,24 +2,35 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from itertools import combinations
 from typing import Any
 
+import networkx as nx
 import pytest
 
-from crypto.graph import choose_degree
+from crypto.graph import _circle, choose_degree
 from protocols.ballots import ballot_of
 from protocols.codec import encode
 from protocols.control import PairDown
 from protocols.envelope import NONE
-from protocols.errors import BadEnvelope, RoundLost
+from protocols.errors import BadEnvelope, PolicyError, RoundLost
 from protocols.groups import Group, slot_of
 from protocols.papers import Where
 from protocols.planner import AGGREGATOR_NAME
 from protocols.policy import PrivacyPolicy
 from protocols.sessions.holding import HoldingSession
-from tests.protocols.toys import D, Update, changed_policy, names_of
-from tests.protocols.unveiling import ITEM, NotEnough, certify, haul, is_sum_of, unveil
+from tests.protocols.toys import D, Update, changed_policy, names_of, toy_plan
+from tests.protocols.unveiling import (
+    ITEM,
+    Haul,
+    NotEnough,
+    certify,
+    haul,
+    is_sum_of,
+    seed,
+    unveil,
+)
 from tests.protocols.wire import World, refused
 
 CLIENTS, NEIGHBOURS, THRESHOLD, WINDOW, QUORUM = 100, 10, 7, 3, 8
@@ -180,12 +191,23 @@ def near(group: Group) -> set[str]:
 
 
 @pytest.mark.parametrize("corrupt", [0.02, 0.1, 0.2, 0.33])
-@pytest.mark.parametrize("count", [100, 400, 943, 6040])
-def test_o7_what_the_proof_for_votes_around_a_client_asks_for(count: int, corrupt: float) -> None:
-    chosen = choose_degree(count, corrupt=corrupt, dropped=0.05, lying=True)
-    group = Group.of("r" * 32, 0, names_of(count), sparse(corrupt, 0.05))
+@pytest.mark.parametrize(
+    ("count", "dropped"),
+    [(100, 0.05), (100, 0.25), (200, 0.3), (400, 0.05), (943, 0.05), (6040, 0.05)],
+)
+def test_o7_what_the_proof_for_votes_around_a_client_asks_for(
+    count: int, dropped: float, corrupt: float
+) -> None:
+    chosen = choose_degree(count, corrupt=corrupt, dropped=dropped, lying=True)
+    policy = sparse(corrupt, dropped)
+    group = Group.of("r" * 32, 0, names_of(count), policy)
     assert (group.degree, group.threshold) == (chosen.neighbours, chosen.threshold)
     if group.degree == count - 1:
+        assert chosen.corrupt == int(corrupt * count)
+        assert 2 * group.quorum > count + chosen.corrupt
+        # Beside the corrupt clients a list holds an honest one and the honest others (O10).
+        assert group.window == chosen.corrupt + 1 + policy.minimum_cohort
+        assert group.thinnest(group.called[: chosen.corrupt + 1]) < group.window
         return
     # Two lists of one window: its corrupt clients, its own among them, vote twice.
     assert 2 * group.quorum > group.degree + 1 + chosen.corrupt + 1
@@ -193,17 +215,98 @@ def test_o7_what_the_proof_for_votes_around_a_client_asks_for(count: int, corrup
     assert 2 * (group.threshold - chosen.corrupt) - 2 >= group.degree // 2
 
 
-@pytest.mark.parametrize(("count", "corrupt", "dropped"), [(100, 0.33, 0.25), (200, 0.33, 0.3)])
-def test_o10_a_complete_graph_of_a_hundred_counts_the_corrupt(
-    count: int, corrupt: float, dropped: float
+# --- two lists for two halves of the circle -------------------------------------------------------
+
+
+def two_halves(monkeypatch: pytest.MonkeyPatch) -> tuple[World, Haul, list[str]]:
+    """Name everybody to one half of the circle, and all but four to the other.
+
+    Either list leaves the graph in one piece, and three of the four have their holders among those
+    who are told that they are there. Returns the order of the circle, too.
+    """
+    monkeypatch.setattr("protocols.groups.COMPLETE_BELOW", 20)
+    monkeypatch.setattr("crypto.graph.COMPLETE_BELOW", 20)
+    names = names_of(60)
+    world = World(policy=sparse(0.034), clients=tuple(sorted(names)), rounds=1).start()
+    group = world.aggregator._agreed.group
+    found = (group.degree, group.threshold, group.window, group.quorum)
+    assert found == (NEIGHBOURS, THRESHOLD, WINDOW, QUORUM)
+    order = [world.names[i] for i in _circle(60, group.degree, group._seed)]
+    left = not_in(world, {order[place] for place in (2, 4, 28, 57)})
+    assert group.thinnest(left) >= group.window
+    first = set(order[:30])
+    return world, haul(world, lambda name: world.names if name in first else left), order
+
+
+def rebuilt(world: World, found: Haul, kind: str) -> set[str]:
+    """Return whose seed of a kind the shares rebuild."""
+    whose = set()
+    for name in world.names:
+        with suppress(NotEnough):
+            seed(world, found, name, kind)
+            whose.add(name)
+    return whose
+
+
+def test_o7_two_lists_for_two_arcs_open_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    world, found, order = two_halves(monkeypatch)
+    # Far from the seams there is a quorum around every client: shares are given, to no avail.
+    assert {*order[10:20], *order[40:50]} <= set(found.given)
+    assert {*order[:5], *order[25:35], *order[55:]} <= found.refused
+    one, other = (rebuilt(world, found, kind) for kind in "be")
+    assert one and not other
+    # No pair's secret is known, and not everybody's self-mask: the graph is one piece.
+    pairs = nx.Graph((n, p) for n in order for p in world.aggregator._agreed.group.neighbours(n))
+    assert nx.is_connected(pairs) and not set(order) <= one
+
+
+def test_o7_control_without_votes_two_lists_open_a_sum_of_neither(
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    policy = sparse(corrupt, dropped)
-    group, bad = Group.of("r" * 32, 0, names_of(count), policy), int(corrupt * count)
-    assert group.degree == count - 1
-    # Two lists: the corrupt vote twice. One list: without them a smallest cohort is left of it.
-    assert 2 * group.quorum > count + bad
-    assert group.window - bad >= policy.smallest_cohort - policy.colluders
-    assert group.thinnest(group.called[: bad + 1]) < group.window
+    monkeypatch.setattr(HoldingSession, "_check_votes", lambda *_: None)
+    world, found, order = two_halves(monkeypatch)
+    left = not_in(world, order[57:58])  # the first list names all, the second three fewer
+    assert is_sum_of(world, unveil(world, found, left), left)
+
+
+# --- a complete graph, and a minimum that the graph cannot hold -----------------------------------
+
+
+@pytest.mark.parametrize("honest", [1, 3, 4])
+def test_o10_a_complete_graph_above_the_limit_serves_no_list_of_one_honest_client(
+    honest: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where no sparse graph will do: the corrupt clients can subtract what they sent."""
+    monkeypatch.setattr("protocols.groups.COMPLETE_BELOW", 20)
+    monkeypatch.setattr("crypto.graph.COMPLETE_BELOW", 20)
+    world = World(policy=sparse(0.33, 0.25), clients=40, rounds=1).start()
+    assert world.aggregator._agreed.group.degree == 39 and world.policy.colluders == 0
+    corrupt = 13  # a third of 40
+    left = list(world.names[: honest + corrupt])
+    found = haul(world, lambda name: left, asked=left)
+    if honest > world.policy.minimum_cohort:
+        assert not found.refused and is_sum_of(world, unveil(world, found, left), left)
+        return
+    assert found.refused == set(world.names) and not found.votes
+    with pytest.raises(NotEnough):
+        unveil(world, found, left)
+
+
+@pytest.mark.parametrize(("others", "colluders"), [(54, 0), (100, 0), (50, 4)])
+def test_o10_a_minimum_that_loses_every_sum_with_a_drop_out_is_refused_by_the_plan(
+    others: int, colluders: int
+) -> None:
+    """Of 943 clients 75 hold a client's shares, and 54 of these rebuild a seed."""
+    policy = changed_policy("masks", minimum_cohort=others, colluders=colluders)
+    with pytest.raises(PolicyError, match="54 at most") as refused:
+        toy_plan(policy=policy, clients=names_of(943), bfv=None)
+    assert "75 clients hold" in refused.value.why and "600 clients" in refused.value.fix
+    # No masks, no graph; and the largest minimum that is possible.
+    clear = changed_policy("unsafe_plaintext", minimum_cohort=others, colluders=colluders)
+    assert toy_plan(policy=clear, clients=names_of(943), bfv=None)
+    assert toy_plan(
+        policy=changed_policy("masks", minimum_cohort=53), clients=names_of(943), bfv=None
+    )
 
 
 # --- a client that is told that neighbours of its are away ----------------------------------------
