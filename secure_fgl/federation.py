@@ -138,6 +138,11 @@ class Federation:
         _check_optimiser(algorithm, self.config.model)
         return task, algorithm
 
+    def headline(self) -> str:
+        """Return the metric that comes first; the RMSE where every client is one user."""
+        task, _ = self.build()
+        return "test_rmse" if getattr(task, "alone", False) else str(task.scoring.names[0])
+
     def scheme(self) -> Scheme | None:
         """Return what sums are encrypted under; None without encryption."""
         wanted = encryption(self.policy.rules.get(Disclosure.SUM, ()))

@@ -72,7 +72,7 @@ class Bystander:
             )
         except ArithmeticError:  # the federated result stands without it
             return None
-        return found[self._task.scoring.names[0]]
+        return found[self._headline]
 
     def _mean(self) -> float | None:
         """Return the mean absolute error of predicting the mean of all training ratings."""
@@ -83,6 +83,10 @@ class Bystander:
             return None  # only ratings have a mean
         found = mean_reference(ratings.rating[masks.train], ratings.rating[masks.test])
         return found[1] if self._alone else found[0]
+
+    @property
+    def _headline(self) -> str:
+        return "test_rmse" if self._alone else str(self._task.scoring.names[0])
 
     @property
     def _alone(self) -> bool:
@@ -101,13 +105,13 @@ class Bystander:
         task = RatingTask(self._task.spec, model="dot", **PMF)
         start = task.initial(np.random.default_rng(self._seed("reference")))
         found = best_metrics(task, [self._centre()], start, rounds=PMF_ROUNDS, epochs=1)
-        return found["test_rmse" if self._alone else "test_mae"]
+        return found[self._headline]
 
     def look(self, algorithm: Algorithm[Any], state: Message) -> float | None:
         """Return the headline metric of a released model that no client was asked to score."""
         scoring = self._task.scoring
         scores = [self._task.score(algorithm.predict(site, state), site) for site in self._sites]
-        return scoring.read(total(scores))[scoring.names[0]]
+        return scoring.read(total(scores))[self._headline]
 
     def _seed(self, *labels: str) -> int:
         return learning_seed(self._config.seed, *labels)

@@ -17,7 +17,12 @@ from rich.table import Table
 from rich.text import Text
 
 NARROWEST = 80  # columns
-HEADLINES = {"test_accuracy": "accuracy", "test_roc_auc": "ROC-AUC", "test_mae": "MAE"}
+HEADLINES = {
+    "test_accuracy": "accuracy",
+    "test_roc_auc": "ROC-AUC",
+    "test_mae": "MAE",
+    "test_rmse": "RMSE",
+}
 """The metric that a result is summed up by, with its label; a task has one of them."""
 WORDS = {
     "OK": "green",

@@ -15,16 +15,21 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 
-from secure_fgl.cli._output import HEADLINES, console
+from secure_fgl.cli._output import console
 
 PATIENCE = 2.0  # seconds; what is shorter needs no bar
 LINES = 10  # progress lines in a log that is not a terminal
 
 
 class RunProgress:
-    """Shows rounds and cohort accuracy on stderr: a bar on a terminal, some lines elsewhere."""
+    """Shows rounds and their score on stderr: a bar on a terminal, some lines elsewhere.
 
-    def __init__(self) -> None:
+    Args:
+        headline: the metric that is shown.
+    """
+
+    def __init__(self, headline: str) -> None:
+        self._headline = headline
         self._out = console()
         self._start = time.monotonic()
         self._first: tuple[float, int] | None = None
@@ -48,7 +53,7 @@ class RunProgress:
         """Take note of a finished round; see `secure_fgl.federation.Progress`."""
         if not self._worthwhile(round, rounds):
             return
-        text = _scores(metrics)
+        text = _scores(metrics, self._headline)
         if self._out.is_terminal:
             self._draw(round, rounds, text)
         elif round == rounds or round * LINES // rounds > self._told:
@@ -84,8 +89,7 @@ class RunProgress:
         self._bar.update(self._bar.task_ids[0], completed=round, scores=text, after=after)
 
 
-def _scores(metrics: Mapping[str, Any]) -> str:
-    headline = next((name for name in HEADLINES if name in metrics), "")
+def _scores(metrics: Mapping[str, Any], headline: str) -> str:
     named = (("val", headline.replace("test_", "val_", 1)), ("test", headline))
     found = [(name, metrics.get(metric)) for name, metric in named]
     told = [f"{name} {value:.3f}" for name, value in found if isinstance(value, float)]

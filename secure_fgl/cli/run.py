@@ -58,11 +58,12 @@ def run(
         # Refused before the plan is shown.
         folder = RunFolder(out or federation.default_folder(), again=resume)
         _announce(approved or wanted, federation, table=format is Format.table)
+        headline = federation.headline()
         finished = _train(federation, approved, folder.path, resume)
     if format is Format.json:
         print_json((finished.path / "result.json").read_text("utf-8"))
     else:
-        _summary(finished)
+        _summary(finished, headline)
     return 0
 
 
@@ -91,7 +92,7 @@ def _train(federation: Federation, approved: Plan | None, folder: Path, resume: 
     from secure_fgl.cli._progress import RunProgress
 
     try:
-        with RunProgress() as progress:
+        with RunProgress(federation.headline()) as progress:
             return federation.run(folder, plan=approved, progress=progress, resume=resume)
     except KeyboardInterrupt:
         raise KeyboardInterrupt(_what_is_left(folder)) from None
@@ -107,19 +108,19 @@ def _what_is_left(folder: Path) -> str:
     return f"{state}; the partial run is in {folder}"
 
 
-def _summary(finished: Run) -> None:
+def _summary(finished: Run, headline: str) -> None:
     """Print what people want to know first; all of it stands in result.json too."""
     from audits.words import size
     from secure_fgl.cli._output import HEADLINES, print_pairs
 
     result = finished.result
-    headline = next(name for name in HEADLINES if name in result["metrics"])
     pairs = [(HEADLINES[headline], _quality(result, headline))]
     named = (
         ("released_model", "released model"),
         ("local", "local only"),
         ("centralised", "centralised"),
         ("mean", "predict the mean"),
+        ("pmf", "factorisation"),
     )
     for name, label in named:
         if (value := result.get("references", {}).get(name)) is not None:
@@ -154,6 +155,7 @@ def _flattened(finished: Run) -> str:
 _TRAINED = "trained by the simulator as a reference"
 _SEEN = {
     "mean": "looked up by the simulator as a reference",
+    "pmf": "trained on everybody's ratings by the simulator as a reference",
     "released_model": "looked up by the simulator, which holds all data",
 }
 

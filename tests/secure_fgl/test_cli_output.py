@@ -47,7 +47,7 @@ def _play(monkeypatch: pytest.MonkeyPatch, rounds: int, seconds: float) -> None:
     """Report rounds that take `seconds` each, on a clock of the test's own."""
     now = 0.0
     monkeypatch.setattr(time, "monotonic", lambda: now)
-    with _progress.RunProgress() as progress:
+    with _progress.RunProgress("test_accuracy") as progress:
         for number in range(1, rounds + 1):
             now += seconds
             progress(number, rounds, {"val_accuracy": 0.25, "test_accuracy": 0.5})

@@ -9,6 +9,8 @@ import pytest
 
 from secure_fgl import Federation
 from secure_fgl.config import Config
+from secure_fgl.runs import Run
+from tests.secure_fgl.cli_tools import invoke
 
 USERS = 4
 SPEC = """
@@ -41,6 +43,37 @@ def test_own_ratings_train_one_user_a_folder(name: str, tmp_path: Path) -> None:
         "policy": "masks",
         "resume": False,
     }
-    run = Federation.from_config(Config.parse(document)).run(tmp_path / "run")
+    federation = Federation.from_config(Config.parse(document))
+    assert federation.headline() == "test_rmse"  # what recommenders report
+    run = federation.run(tmp_path / "run")
     assert run.result["form"] == "secure_items"
     assert 0.0 < run.result["metrics"]["test_rmse"] < 4.0
+
+
+def test_the_summary_names_the_error_that_references_are_in(
+    tmp_path: Path,
+) -> None:
+    wanted = {
+        "algorithm.name": "fcf",
+        "algorithm.rounds": 1,
+        "data.name": "synthetic_ratings",
+        "data.options": "{users: 6, items: 20, each: 8}",
+        "data.partition": "{name: user_per_client, clients: 6}",
+        "model.hidden": 4,
+        "model.name": "user_dot",
+        "evaluation.references": "[mean, pmf]",
+        "policy": "masks",
+        "resume": "false",
+    }
+    (tmp_path / "config.yaml").write_text("{}", "utf-8")
+    words = [word for key, value in wanted.items() for word in ("--set", f"{key}={value}")]
+    out = tmp_path / "run"
+    said = invoke("run", tmp_path / "config.yaml", "--out", out, *words)
+    assert said.exit_code == 0, said.stderr
+    lines = said.stdout.splitlines()
+    told = {line[:16].strip(): line[16:].split()[0] for line in lines if line[:16].strip()}
+    result = Run(out).result
+    assert told["RMSE"] == f"{result['metrics']['test_rmse']:.4f}"
+    assert told["predict the mean"] == f"{result['references']['mean']:.4f}"
+    assert told["factorisation"] == f"{result['references']['pmf']:.4f}"
+    assert "MAE" not in told
