@@ -30,7 +30,7 @@ from protocols.control import (
 from protocols.disclosures import Disclosure
 from protocols.errors import BadEnvelope, LocalProtocolError
 from protocols.forms import Exchange
-from protocols.groups import Group, Slot, epoch_of, planned_degree, slot_of, slots
+from protocols.groups import Group, Slot, as_set, epoch_of, planned_degree, slot_of, slots
 from protocols.guards import encryption, find
 from protocols.inbox import Letter
 from protocols.ledger import Ledger
@@ -286,7 +286,8 @@ class HoldingSession(Session):
         if self.papers.pairs is None:
             raise LocalProtocolError("This client holds no shares.")
         holders = self.papers.pairs.group.holders(self.name)
-        places = [place for place, owner in enumerate(holders) if owner in survivors]
+        there = as_set(survivors)
+        places = [place for place, owner in enumerate(holders) if owner in there]
         owners = [holders[place] for place in places]
         rows = np.asarray(found.evidence)[places]
         check_evidence(self.papers, name, where, pairs, owners, rows)
