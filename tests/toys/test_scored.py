@@ -32,6 +32,8 @@ class Update(SumMessage):
 class Counting:
     """A task whose site says itself what it scores."""
 
+    spec = SimpleNamespace(task="node")
+
     scoring = SCORING
 
     def score(self, predictions: Array, site: Site) -> Score:
