@@ -15,7 +15,7 @@ from protocols.policy import PrivacyPolicy
 from secure_fgl.driving import Driver, Meter
 from secure_fgl.parties import Making, set_up
 from secure_fgl.transports.memory import MemoryTransport
-from tests.algorithms.test_fed_ego import begun, ego, task
+from tests.algorithms.fed_ego_tools import begun, ego, task
 from tests.toys.kinds import sites_of
 from tests.toys.stage import plan_of
 

@@ -8,67 +8,24 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-import scipy.sparse as sp
 import torch
 
-from algorithms import nn
 from algorithms.scores.accuracy import Score
 from algorithms.scores.ranking import RankScore
-from algorithms.site import Site
-from algorithms.tasks import Batch, DataSpec
+from algorithms.tasks import Batch
 from algorithms.tasks import graph as module
 from algorithms.tasks.graph import GraphsData, GraphTask
-
-SPEC = DataSpec("graph", features=4, classes=2, records=128, clients=3, synthetic=True, name="toy")
-SEVERAL = dataclasses.replace(SPEC, multilabel=True)
-BOTH = pytest.mark.parametrize("spec", [SPEC, SEVERAL], ids=["one", "several"])
-MODELS = nn.model_names("graph")
-
-
-def toy(several=False, *, seed=0, count=120, dense=False):
-    """Rings and stars, which is the class; and as a second label, which kind of node prevails."""
-    rng = np.random.default_rng(seed)
-    sizes, ring, many = rng.integers(5, 12, size=count), *(rng.random((2, count)) < 0.5)
-    pairs, start = [], 0
-    for size, closed in zip(sizes, ring, strict=True):
-        rest = range(start + 1, start + size)
-        pairs += [(k - 1 if closed else start, k) for k in rest]
-        pairs += [(start, start + size - 1)] * int(closed)
-        start += size
-    owner = np.repeat(np.arange(count), sizes)
-    kinds = np.where(rng.random(start) < 0.1 + 0.5 * many[owner], 0, rng.integers(1, 4, size=start))
-    x = sp.csr_array(np.eye(4, dtype=np.float32)[kinds])
-    y = ring.astype(np.int64)
-    if several:
-        y = np.stack([ring, many], axis=1).astype(np.float32)
-        y[rng.random(y.shape) < 0.2] = np.nan
-    role = rng.random(count)
-    return SimpleNamespace(
-        sizes=sizes,
-        edges=np.array(pairs, dtype=np.int64).T,
-        x=x.toarray() if dense else x,
-        y=y,
-        train=role < 0.5,
-        val=(role >= 0.5) & (role < 0.7),
-        test=role >= 0.7,
-    )
-
-
-def toy_of(spec, **options):
-    return toy(spec.multilabel, **options)
-
-
-def site_of(graphs, seed=1):
-    return Site(GraphsData.from_graphs(graphs), seed=seed)
-
-
-def start_of(task):
-    return task.initial(np.random.default_rng(0))
-
-
-def fitted(spec=SPEC, *, seed=1, epochs=3, graphs=None, **options):
-    task = GraphTask(spec, **{"hidden": 8, "batch": 16, **options})
-    return task.fit(start_of(task), site_of(graphs or toy_of(spec), seed), epochs=epochs)
+from tests.algorithms.graph_tools import (
+    BOTH,
+    MODELS,
+    SEVERAL,
+    SPEC,
+    fitted,
+    site_of,
+    start_of,
+    toy,
+    toy_of,
+)
 
 
 @BOTH
@@ -291,92 +248,6 @@ def test_another_kind_of_task_is_refused():
 def test_predictions_of_another_shape_are_not_scored(spec, shape):
     with pytest.raises(ValueError, match="one row a graph"):
         GraphTask(spec).score(np.zeros(shape, np.float32), site_of(toy_of(spec)))
-
-
-SENTINEL = 424_242
-
-
-def broken(several=False, **changes):
-    graphs = toy(several)
-    for name, change in changes.items():
-        setattr(graphs, name, change(getattr(graphs, name).copy()))
-    return graphs
-
-
-def _first(value):
-    def change(array):
-        array[0] = value
-        return array
-
-    return change
-
-
-@pytest.mark.parametrize(
-    ("graphs", "match"),
-    [
-        (broken(edges=lambda e: np.where(e == e.max(), SENTINEL, e)), "outside its graph"),
-        (broken(edges=lambda e: np.where(e == 0, -1, e)), "outside its graph"),
-        (broken(edges=lambda e: np.append(e, [[0], [20]], axis=1)), "outside its graph"),
-        (broken(edges=lambda e: e.T), "shape"),
-        (broken(sizes=lambda s: np.append(s, SENTINEL)), "number of nodes"),
-        (broken(sizes=lambda s: np.append(s, 0)), "1 or more"),
-        (broken(y=lambda y: np.append(y, SENTINEL)), "number of graphs"),
-        (broken(val=lambda m: m[1:]), "number of graphs"),
-        (broken(train=lambda m: ~m), "overlap"),
-        (broken(y=lambda y: y * 0 - 1), "unlabelled"),
-        (broken(x=lambda x: x * np.nan), "NaN"),
-        (broken(several=True, y=_first(SENTINEL)), "none of 0, 1 and NaN"),
-    ],
-    ids=[
-        "edge far",
-        "edge below",
-        "edge across",
-        "edges turned",
-        "sizes more",
-        "size zero",
-        "labels more",
-        "mask short",
-        "overlap",
-        "unlabelled",
-        "nan",
-        "label",
-    ],
-)
-def test_broken_graphs_are_refused_without_a_word_of_their_content(graphs, match):
-    with pytest.raises(ValueError, match=match) as refused:
-        GraphsData.from_graphs(graphs)
-    assert str(SENTINEL) not in str(refused.value)
-
-
-@pytest.mark.parametrize(
-    ("spec", "graphs", "match"),
-    [
-        (SPEC, broken(y=_first(SENTINEL)), "label outside"),
-        (SPEC, toy(several=True), "another kind"),
-        (SEVERAL, toy(), "another kind"),
-        (SEVERAL, broken(several=True, y=lambda y: y[:, :1]), "label outside"),
-        (SPEC, broken(x=lambda x: x[:, :3]), "feature columns"),
-    ],
-    ids=["class", "several for one", "one for several", "columns", "features"],
-)
-def test_what_does_not_fit_the_model_is_refused_mutely(spec, graphs, match):
-    with pytest.raises(ValueError, match=match) as refused:
-        fitted(spec, graphs=graphs)
-    assert str(SENTINEL) not in str(refused.value)
-
-
-@pytest.mark.parametrize("dense", [False, True])
-def test_graphs_data_is_a_copy_with_a_mute_representation(dense):
-    graphs = toy(dense=dense)
-    data = GraphsData.from_graphs(graphs)
-    (graphs.x if dense else graphs.x.data)[:] = 7
-    graphs.y[:] = 0
-    graphs.sizes[:] = 1
-    assert data.x.max() <= 1
-    assert data.y.max() == 1
-    assert data.sizes.sum() > 120
-    assert (data.count, data.graphs, data.features) == (graphs.train.sum(), 120, 4)
-    assert repr(data) == "<GraphsData>"
 
 
 def test_gin_ranks_the_real_mutag(data_root):

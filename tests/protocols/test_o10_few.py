@@ -12,7 +12,7 @@ from protocols.errors import NotAdmitted
 from protocols.learns import EVEN, ROWS
 from protocols.policy import PrivacyPolicy
 from tests.protocols.pub import PUB, changed, pub
-from tests.protocols.test_o10_rows import softmax
+from tests.protocols.rows_tools import softmax
 from tests.protocols.toys import names_of, toy_algorithm, toy_plan
 
 
