@@ -75,23 +75,18 @@ class Bystander:
         return found[self._headline]
 
     def _mean(self) -> float | None:
-        """Return the mean absolute error of predicting the mean of all training ratings."""
+        """Return the error of predicting the mean of all training ratings."""
         if self._whole is None:
             return None
         ratings, masks = self._whole
         if not isinstance(ratings, Ratings):
             return None  # only ratings have a mean
-        found = mean_reference(ratings.rating[masks.train], ratings.rating[masks.test])
-        return found[1] if self._alone else found[0]
+        mae, rmse = mean_reference(ratings.rating[masks.train], ratings.rating[masks.test])
+        return rmse if self._headline == "test_rmse" else mae
 
     @property
     def _headline(self) -> str:
-        return "test_rmse" if self._alone else str(self._task.scoring.names[0])
-
-    @property
-    def _alone(self) -> bool:
-        """Whether every client is one user: what recommenders report is the RMSE."""
-        return bool(getattr(self._task, "alone", False))
+        return self._task.scoring.names[0]
 
     def _pmf(self) -> float | None:
         """Return the error of biased matrix factorisation trained on everybody's ratings.

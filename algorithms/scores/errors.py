@@ -51,6 +51,7 @@ class Errors:
 
     Args:
         lowest, highest: the scale of ratings, public.
+        squared: the RMSE is the headline, as in the papers of recommenders; else the MAE.
 
     Raises:
         ValueError: the scale has no range.
@@ -58,12 +59,17 @@ class Errors:
 
     kind = ErrorScore
     dims: dict[str, int] = {}  # noqa: RUF012 - a protocol's attribute, never written to
-    names = ("test_mae", "test_rmse", "val_mae", "val_rmse", "test_mae_client_mean")
+    names: tuple[str, ...] = (
+        "test_mae", "test_rmse", "val_mae", "val_rmse", "test_mae_client_mean",
+    )  # fmt: skip
 
-    def __init__(self, lowest: float, highest: float) -> None:
+    def __init__(self, lowest: float, highest: float, *, squared: bool = False) -> None:
         if not lowest < highest:
             raise ValueError("the lowest rating must be below the highest; check the DataSpec")
         self._range = highest - lowest
+        if squared:
+            first, second, *rest = self.names
+            self.names = (second, first, *rest)
 
     def count(
         self,

@@ -87,7 +87,7 @@ class RatingTask(UserSteps):
         }
         self._of_site: dict[tuple[int, int], _SiteTask] = {}  # by how many users and items
         self._range = spec.highest - spec.lowest
-        self._scoring = Errors(spec.lowest, spec.highest)
+        self._scoring = Errors(spec.lowest, spec.highest, squared=self.alone)
         super().__init__(spec, **self._training)
 
     @property

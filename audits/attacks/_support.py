@@ -166,7 +166,8 @@ def _blocks(those: Sequence[ItemRows]) -> list[Rows]:
 def missing(client: str, found: Sequence[Total]) -> Array | None:
     """Return by how much totals without a client differ from its own next to them, (items,).
 
-    Where a round has no total with it, the one of most of its usual company is taken.
+    Where a round has no total with it, the one of most of its usual company is taken, if that is
+    more than half of it: fixed cohorts may be summed side by side, or a whole one be lost.
     """
     own = [total for total in found if client in total.clients]
     there = {total.round for total in own}
@@ -177,6 +178,8 @@ def missing(client: str, found: Sequence[Total]) -> Array | None:
             (total for total in found if total.round == round),
             key=lambda total: len(total.clients & company),
         )
+        if 2 * len(without.clients & company) <= len(company):
+            continue
         before = [total for total in own if total.ask < without.ask][-1:]
         after = [total for total in own if total.ask > without.ask][:1]
         beside = np.mean([total.rows for total in (*before, *after)], axis=0)

@@ -59,7 +59,7 @@ def run(
         folder = RunFolder(out or federation.default_folder(), again=resume)
         _announce(approved or wanted, federation, table=format is Format.table)
         headline = federation.headline()
-        finished = _train(federation, approved, folder.path, resume)
+        finished = _train(federation, approved, folder.path, resume, headline)
     if format is Format.json:
         print_json((finished.path / "result.json").read_text("utf-8"))
     else:
@@ -88,11 +88,13 @@ def _announce(plan: Plan, federation: Federation, *, table: bool) -> None:
         print_plan(plan, stderr=True)
 
 
-def _train(federation: Federation, approved: Plan | None, folder: Path, resume: bool) -> Run:
+def _train(
+    federation: Federation, approved: Plan | None, folder: Path, resume: bool, headline: str
+) -> Run:
     from secure_fgl.cli._progress import RunProgress
 
     try:
-        with RunProgress(federation.headline()) as progress:
+        with RunProgress(headline) as progress:
             return federation.run(folder, plan=approved, progress=progress, resume=resume)
     except KeyboardInterrupt:
         raise KeyboardInterrupt(_what_is_left(folder)) from None

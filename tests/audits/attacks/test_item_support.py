@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from audits.attacks import ItemRows, Material, NotApplicable, attack, item_support
-from audits.attacks._support import singles
+from audits.attacks._support import missing, singles, totals
 from audits.attacks._verdicts import judge
 from audits.attacks.item_support import ATTACK, CATALOGUE
 from audits.steps import Case
@@ -143,6 +143,18 @@ def test_totals_without_a_client_tell_its_items(clear: Case) -> None:
     assert row.null.mean() < 0.7 and row.raw.min() == 1.0
     rest, passed = found["catalogue"]  # which is why it is asked apart
     assert passed.verdict != "FAIL" and rest.protected.mean() < 0.55
+
+
+def test_a_total_of_another_cohort_is_no_total_without_a_client() -> None:
+    """The cohort of the even is lost in round 3; what the odd say then tells nothing of them."""
+    rounds = shrinking({})
+    even = [one for one in rounds if int(one.client[-2:]) % 2 == 0 and one.round != 3]
+    odd = [replace(one, ask=100 + one.ask) for one in rounds if int(one.client[-2:]) % 2]
+    read = totals([*even, *odd])
+    assert {total.round for total in read if "client-02" not in total.clients} == {1, 2, 3, 4, 5}
+    assert missing("client-02", read) is None
+    alone = totals([one for one in rounds if (one.client, one.round) != ("client-02", 3)])
+    assert missing("client-02", alone) is not None
 
 
 def test_where_everybody_stays_absence_is_not_asked(clear: Case) -> None:
