@@ -23,7 +23,7 @@ from crypto.graph import (
 )
 from crypto.samplers import derive
 from protocols.disclosures import Disclosure
-from protocols.errors import NotInPlan, PolicyError
+from protocols.errors import NotInPlan
 from protocols.guards import Mask, find
 from protocols.plan import Item, times_in_round
 from protocols.policy import PrivacyPolicy
@@ -107,24 +107,7 @@ def _degree(count: int, policy: PrivacyPolicy) -> Degree:
     if count < COMPLETE_BELOW or not isinstance(mask, Mask):
         least = honest_majority(count, policy.colluders)
         return Degree(count - 1, least, policy.colluders, policy.smallest_cohort)
-    chosen = _chosen(count, max(mask.corrupt, policy.colluders / count), mask.dropped)
-    if chosen.neighbours < count - 1 and policy.smallest_cohort > chosen.threshold:
-        raise _too_many_asked_for(count, policy, chosen)
-    return chosen
-
-
-def _too_many_asked_for(count: int, policy: PrivacyPolicy, chosen: Degree) -> PolicyError:
-    half, holders = chosen.neighbours // 2, chosen.neighbours + 1
-    return PolicyError(
-        f"Policy {policy.name!r} asks for cohorts of at least {policy.smallest_cohort} clients "
-        f"(minimum_cohort {policy.minimum_cohort} others, {policy.colluders} assumed colluders); "
-        f"the graph of {count} clients allows {chosen.threshold} at most.",
-        why=f"only {holders} clients hold a client's shares, and so many of them would have to "
-        "answer that a few who vanish lose every sum",
-        fix="choose a smaller minimum_cohort or fewer colluders (the share that colludes is the "
-        "mask's `corrupt`): whatever the minimum, no sum on this graph rests on fewer than "
-        f"{count // half * chosen.window} clients",
-    )
+    return _chosen(count, max(mask.corrupt, policy.colluders / count), mask.dropped)
 
 
 @lru_cache(maxsize=64)
@@ -142,7 +125,9 @@ class Group:
         called: sorted names.
         degree: neighbours of each client.
         threshold: how many shares rebuild a seed. More than half of the holders, the corrupt ones
-            added (O7), and never fewer than the policy's smallest cohort.
+            added (O7); with all pairs never fewer than the policy's smallest cohort. On a sparse
+            graph that may be more than all holders of a client: there every holder counts the
+            survivor list itself, and what is opened is one such list (see `voters`).
         window: what a survivor list must leave standing, so that it cannot cut the graph in two;
             with all pairs the corrupt clients, the policy's minimum of others, and one (O10).
         quorum: how many of each client's holders must have voted for a survivor list before shares
@@ -164,15 +149,14 @@ class Group:
 
         Raises:
             CohortTooSmall: fewer than the policy's minimum.
-            PolicyError: a minimum above what the holders on a sparse graph can answer for.
         """
         policy.check_cohort(len(called))
         chosen, count = _degree(len(called), policy), len(called)
         holders = chosen.neighbours + 1
         # On a sparse graph the client whose holders they are may be corrupt itself: one more.
-        corrupt, window = chosen.corrupt + 1, chosen.window
+        corrupt, window, least = chosen.corrupt + 1, chosen.window, 0
         if holders == count:
-            corrupt = chosen.corrupt
+            corrupt, least = chosen.corrupt, policy.smallest_cohort
             # A window is a whole list here: beside the corrupt it counts a smallest cohort (O10).
             window = max(window, policy.smallest_cohort - policy.colluders + corrupt)
         return cls(
@@ -180,9 +164,9 @@ class Group:
             epoch=epoch,
             called=shared(sorted(called)),
             degree=chosen.neighbours,
-            threshold=max(policy.smallest_cohort, chosen.threshold),
+            threshold=max(least, chosen.threshold),
             window=window,
-            quorum=max(policy.smallest_cohort, honest_majority(holders, corrupt)),
+            quorum=max(least, honest_majority(holders, corrupt)),
         )
 
     def voters(self, name: str) -> tuple[str, ...]:

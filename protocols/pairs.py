@@ -212,10 +212,11 @@ class Pairs(Mute):
         """Refuse a cohort in which too few neighbours would mask this client.
 
         Raises:
-            CohortTooSmall: fewer than `smallest` members, this client among them, are paired.
+            CohortTooSmall: fewer than `smallest` members, this client among them, are paired; on a
+                sparse graph, fewer than its threshold if that is less.
         """
         reached = self._reached(members)
-        if len(reached) + 1 < smallest:
+        if len(reached) + 1 < min(smallest, self.group.threshold):
             raise CohortTooSmall(
                 "Too few members of this cohort share a secret with this client.",
                 why="neighbours were away when the keys of this epoch were agreed on",

@@ -14,13 +14,13 @@ from protocols.ballots import ballot_of
 from protocols.codec import encode
 from protocols.control import PairDown
 from protocols.envelope import NONE
-from protocols.errors import BadEnvelope, PolicyError, RoundLost
+from protocols.errors import BadEnvelope, RoundLost
 from protocols.groups import Group, slot_of
 from protocols.papers import Where
 from protocols.planner import AGGREGATOR_NAME
 from protocols.policy import PrivacyPolicy
 from protocols.sessions.holding import HoldingSession
-from tests.protocols.toys import D, Update, changed_policy, names_of, toy_plan
+from tests.protocols.toys import D, Update, changed_policy, names_of
 from tests.protocols.unveiling import (
     ITEM,
     Haul,
@@ -269,7 +269,7 @@ def test_o7_control_without_votes_two_lists_open_a_sum_of_neither(
     assert is_sum_of(world, unveil(world, found, left), left)
 
 
-# --- a complete graph, and a minimum that the graph cannot hold -----------------------------------
+# --- a complete graph ---------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("honest", [1, 3, 4])
@@ -290,23 +290,6 @@ def test_o10_a_complete_graph_above_the_limit_serves_no_list_of_one_honest_clien
     assert found.refused == set(world.names) and not found.votes
     with pytest.raises(NotEnough):
         unveil(world, found, left)
-
-
-@pytest.mark.parametrize(("others", "colluders"), [(54, 0), (100, 0), (50, 4)])
-def test_o10_a_minimum_that_loses_every_sum_with_a_drop_out_is_refused_by_the_plan(
-    others: int, colluders: int
-) -> None:
-    """Of 943 clients 75 hold a client's shares, and 54 of these rebuild a seed."""
-    policy = changed_policy("masks", minimum_cohort=others, colluders=colluders)
-    with pytest.raises(PolicyError, match="54 at most") as refused:
-        toy_plan(policy=policy, clients=names_of(943), bfv=None)
-    assert "75 clients hold" in refused.value.why and "600 clients" in refused.value.fix
-    # No masks, no graph; and the largest minimum that is possible.
-    clear = changed_policy("unsafe_plaintext", minimum_cohort=others, colluders=colluders)
-    assert toy_plan(policy=clear, clients=names_of(943), bfv=None)
-    assert toy_plan(
-        policy=changed_policy("masks", minimum_cohort=53), clients=names_of(943), bfv=None
-    )
 
 
 # --- a client that is told that neighbours of its are away ----------------------------------------
