@@ -22,7 +22,7 @@ from algorithms.nn._ratings import Neighbours
 from algorithms.site import Site
 from algorithms.tasks import DataSpec
 from algorithms.tasks.rating import RatingsData, RatingTask
-from protocols.errors import NotAdmitted
+from protocols.errors import CohortTooSmall, NotAdmitted
 from protocols.policy import PrivacyPolicy
 from tests.toys.stage import plan_of, play
 
@@ -294,6 +294,15 @@ def test_calibrated_noise_covers_a_user_for_the_whole_run(cohorts: int) -> None:
     assert plan.budget.startswith("epsilon <= 8")
     assert "unit: client" in plan.budget
     assert "infinity" not in plan.budget
+
+
+def test_o18_the_users_policy_counts_on_the_honest_of_its_smallest_cohort() -> None:
+    policy = PrivacyPolicy.load("examples/users_dp_policy.yaml")
+    few = plan_of(fed_per_gnn(task_of()), policy, 794, 12)
+    assert few.form == "secure_items" and "700 honest shares" in few.budget
+    assert few.budget.startswith("epsilon <= 8") and "unit: client" in few.budget
+    with pytest.raises(CohortTooSmall):
+        plan_of(fed_per_gnn(task_of()), policy, 793, 12)
 
 
 def test_o12_colluders_are_no_holders() -> None:
