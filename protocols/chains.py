@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from protocols.disclosures import Disclosure
 from protocols.guards import Clip, Guard, Quantise, evaluated, find
+from protocols.match_guards import Match
 from protocols.mix_guards import Blur, Mix
 from protocols.row_guards import Laplace
 from protocols.stages import Stage
 
 __all__ = ["PROTECTING", "check_chain"]
 
-# What must stand in a chain before the receiver is kept to the disclosure. MATCH and NOISED have no
-# protecting guard yet: a policy can name them only with the unsafe one.
+# What must stand in a chain before the receiver is kept to the disclosure. NOISED has no
+# protecting guard yet: a policy can name it only with the unsafe one.
 _UNSAFE_ONLY = frozenset({"unsafe_clear"})
 PROTECTING: dict[Disclosure, frozenset[str]] = {
     Disclosure.SUM: frozenset({"he", "ckks", "mask", "unsafe_clear"}),
     Disclosure.WEIGHTED_SUM: frozenset({"weigh", "unsafe_clear"}),
     Disclosure.SIMILARITY: frozenset({"cosine", "unsafe_clear"}),
-    Disclosure.MATCH: _UNSAFE_ONLY,
+    Disclosure.MATCH: frozenset({"match", "unsafe_clear"}),
     Disclosure.MIXED: frozenset({"mix", "unsafe_clear"}),
     Disclosure.NOISED: _UNSAFE_ONLY,
     Disclosure.SEALED: frozenset({"seal"}),
@@ -40,7 +43,7 @@ def check_chain(disclosure: Disclosure, chain: tuple[Guard, ...]) -> None:
             raise ValueError(
                 f"{disclosure}: '{guard.guard}' cannot follow a value of stage {stage.name}; the "
                 "order is clip, quantise, noise, mask, he or ckks, seal; or clip, mix, blur, "
-                "relay, seal"
+                "relay, seal; or clip, quantise, match, seal"
             )
         stage = guard.gives
     if stage is not Stage.ENVELOPE:
@@ -57,10 +60,8 @@ def check_chain(disclosure: Disclosure, chain: tuple[Guard, ...]) -> None:
         raise ValueError(f"{disclosure}: 'noise' needs 'clip' with norm l2 before it (O14)")
     if evaluated(chain) is not None:
         _check_evaluated(disclosure, chain)
-    elif "mix" in present:
-        _check_mixed(disclosure, chain)
-    elif present & {"decoys", "laplace"}:
-        _check_rows(disclosure, chain)
+    elif special := [check for names, check in _SPECIAL if present & names]:
+        special[0](disclosure, chain)
     elif disclosure is not Disclosure.SUM and len(chain) != 1:
         raise ValueError(
             f"{disclosure}: '{chain[0].guard}' would not be applied to it; "
@@ -101,6 +102,18 @@ def _check_mixed(disclosure: Disclosure, chain: tuple[Guard, ...]) -> None:
         blur.steps(mix)
 
 
+def _check_matched(disclosure: Disclosure, chain: tuple[Guard, ...]) -> None:
+    """Hold what is matched to its one chain; raises ValueError."""
+    if disclosure is not Disclosure.MATCH or [g.guard for g in chain] != _MATCHED:
+        raise ValueError(f"{disclosure}: needed are exactly {', '.join(_MATCHED)}, and for MATCH")
+    match, quantise = find(chain, "match"), find(chain, "quantise")
+    if isinstance(match, Match) and match.form != "cell_means":
+        raise ValueError(f"MATCH: no run has the form '{match.form}' yet; take cell_means")
+    bits = quantise.bits if isinstance(quantise, Quantise) else 0
+    if isinstance(match, Match) and 2 * match.cell >> (32 - bits):
+        raise ValueError("MATCH: 'quantise' has too many bits: cells add up in 32 bits")
+
+
 def _check_rows(disclosure: Disclosure, chain: tuple[Guard, ...]) -> None:
     """Hold a chain with decoys or local noise to what is applied; raises ValueError."""
     if disclosure is not Disclosure.NOISED:
@@ -116,4 +129,10 @@ def _check_rows(disclosure: Disclosure, chain: tuple[Guard, ...]) -> None:
 
 
 _MIXED = ["clip", "mix", "seal"]
+_MATCHED = ["clip", "quantise", "match", "seal"]
 _WEIGHED_BITS = 15  # two values a coefficient; more would double what every party sends
+_SPECIAL: tuple[tuple[set[str], Callable[[Disclosure, tuple[Guard, ...]], None]], ...] = (
+    ({"mix"}, _check_mixed),
+    ({"match"}, _check_matched),
+    ({"decoys", "laplace"}, _check_rows),
+)

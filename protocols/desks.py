@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from crypto.handles import Mute
 from crypto.ristretto import Spread
-from protocols.cells import matched
+from protocols.cells import matched, same_canary
 from protocols.errors import BadEnvelope, LocalProtocolError, Replay, RoundLost
 from protocols.match_wire import Kind, MatchRun, handed_bytes, read_tags, told_bytes
 from protocols.neighbours import neighbours
@@ -50,15 +50,25 @@ class TagDesk(Mute):
 
 
 class MatcherDesk(Mute):
-    """The matcher with its boxes. It remembers who stands where, and no tag."""
+    """The matcher with its boxes. It remembers who stands where, and no tag.
 
-    __slots__ = ("_cells", "_epoch", "_me", "_run")
+    Attributes:
+        digest: of the canary that all clients had in the latest epoch.
+    """
+
+    __slots__ = ("_cells", "_epoch", "_me", "_run", "digest")
 
     def __init__(self, run: MatchRun, me: Identity) -> None:
         if me.party.role is not Role.MATCHER:
             raise LocalProtocolError("Tags are compared by the matcher.")
         self._run, self._me, self._epoch = run, me, -1
         self._cells: Mapping[str, int] | None = None
+        self.digest = b""
+
+    @property
+    def cells(self) -> int:
+        """How many cells there are; 0 before they are made."""
+        return len(set((self._cells or {}).values()))
 
     def match(self, epoch: int, boxes: Mapping[str, bytes]) -> dict[str, bytes]:
         """Take all clients' boxes, return a box for each.
@@ -80,6 +90,7 @@ class MatcherDesk(Mute):
         for name, box in boxes.items():
             content = run.open(box, Kind.TAGS, epoch, self._me, name)
             digests[name], tags[name], vectors[name] = read_tags(content, run.match.cap)
+        self.digest = same_canary(digests)
         if run.published:
             handed = neighbours(tags, digests, vectors, run.match)
             contents, kind = {n: handed_bytes(one) for n, one in handed.items()}, Kind.HANDED

@@ -256,3 +256,29 @@ def header_bytes(item: str, sender: str, recipient: str) -> int:
         attempt=0,
     )
     return len(header.encode())
+
+
+def route(header: Header) -> dict[str, object]:
+    """Return the facts of a header that stand in ledger entries."""
+    return {
+        "attempt": header.attempt,
+        "cohort": header.cohort,
+        "exchange": header.exchange,
+        "given": header.given,
+        "item": header.item,
+        "key": header.key,
+        "plan": header.plan,
+        "policy": header.policy,
+        "recipient": header.recipient,
+        "round": header.round,
+        "sender": header.sender,
+    }
+
+
+def commitment(envelope: Envelope) -> str:
+    """Return the ledger's commitment to an envelope's bytes.
+
+    SHA-256 over the signed header, which holds the body's SHA-256 and a random nonce: it binds
+    every byte, and nobody without the envelope can guess its content from it.
+    """
+    return hashlib.sha256(b"secure-fgl/envelope\0" + signed_header(envelope)).hexdigest()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import typing
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Generic, TypeVar
 
@@ -76,14 +76,14 @@ class Exchange:
         if not self.given:
             raise TypeError(f"{self.name}: an exchange gives at least one message")
 
-    @property
-    def given_disclosure(self) -> Disclosure:
-        """The strictest disclosure of what is given: it decides the protection of all of it."""
-        return min((kind.disclosure for kind in self.given), key=GIVEN.index)
-
     def times(self, rounds: int) -> int:
         """Return how often this exchange may happen in a run of `rounds` rounds."""
         return self.per_round * rounds + self.outside
+
+
+def strictest(kinds: Sequence[type[Message]]) -> Disclosure:
+    """Return the strictest disclosure of what is given: it decides the protection of all of it."""
+    return min((kind.disclosure for kind in kinds), key=GIVEN.index)
 
 
 def exchange_of(given: type[Message], answer: Answer) -> Exchange:

@@ -7,7 +7,7 @@ the ledger and returns its bytes. The session sends them only after the ledger i
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import cast
 
@@ -20,12 +20,13 @@ from protocols.codec import encode
 from protocols.control import CONTROL
 from protocols.decoys import Decoyer
 from protocols.disclosures import Disclosure
-from protocols.envelope import NONE, Envelope, Header, signed_header
+from protocols.envelope import NONE, Envelope, Header, commitment, route
 from protocols.errors import LocalProtocolError, NotInPlan, UnfitMessage
 from protocols.groups import slot_of
 from protocols.guards import encryption, find
 from protocols.ledger import Ledger
-from protocols.messages import Message, names
+from protocols.match_layout import MatchLayout
+from protocols.messages import Message
 from protocols.mix_boxes import into_boxes, mixture_info
 from protocols.mix_groups import Numbers
 from protocols.mix_layout import MixLayout
@@ -131,6 +132,9 @@ class Gateway:
             check_noise(item, summed, self._papers.plan, self._papers.policy)
         elif self._papers.enciphers(item):
             layout = shape_of(kinds, self._papers.policy, dims).layout
+        elif item.disclosure is Disclosure.MATCH:
+            chain = self._papers.policy.chain(item.disclosure)
+            layout = MatchLayout(kinds[0], chain, dims) if find(chain, "match") else None
         elif item.disclosure is Disclosure.MIXED:
             layout = MixLayout(kinds[0], self._papers.policy.chain(item.disclosure), dims)
         for kind, planned in zip(kinds, item.messages, strict=True):
@@ -191,8 +195,10 @@ class Gateway:
             body, clipped = mixed
         elif item.disclosure is Disclosure.SUM:
             body, clipped = self._sum(item, messages, where, header)
+        elif item.disclosure is Disclosure.MATCH and find(chain, "match"):
+            body, clipped = self._matched(item, messages, where)
         elif self._papers.enciphers(item):
-            body, clipped = self._enciphered(item, messages, header)
+            body, clipped = self._enciphered(item, messages, where, header)
         elif item.disclosure is Disclosure.SEALED and item.id.endswith(f".up.{Disclosure.SEALED}"):
             return self._boxes(item, messages, header), False
         else:
@@ -214,10 +220,9 @@ class Gateway:
         papers, chain = self._papers, self._papers.policy.chain(item.disclosure)
         layout = sum_layout([type(message) for message in messages], chain, papers.dims(item))
         ring = sum_ring(layout, chain, len(papers.plan.clients), papers.scheme, item.noise)
-        labels = (header.sender, f"{header.exchange}", item.id)
         noise = item.noise
         # Under noise a privacy claim rests on every draw, so none is seeded (O15).
-        key = entropy(32) if noise else derive(self._rounding, "rounding", *labels)
+        key = entropy(32) if noise else self._seeded("rounding", item, where)
         limit = float(noise.l2) if noise else None
         integers, clipped = layout.encode(messages, Stream(key), limit=limit)
         if noise:
@@ -238,17 +243,30 @@ class Gateway:
             zeros = papers.zeros.take(papers.he_key, count)
         return papers.scheme.encrypt(papers.he_key, residues.astype("u8"), zeros), clipped
 
+    def _seeded(self, purpose: str, item: Item, where: Where) -> bytes:
+        me = self._papers.me.party.name
+        return derive(self._rounding, purpose, me, f"{where.exchange}", item.id)
+
     def _enciphered(
-        self, item: Item, messages: list[Message], header: Header
+        self, item: Item, messages: list[Message], where: Where, header: Header
     ) -> tuple[bytes, bool]:
         """Encrypt what is computed on while encrypted, and sign it for the witnesses (O4)."""
         papers, dims = self._papers, self._papers.dims(item)
         shape = shape_of([type(message) for message in messages], papers.policy, dims)
-        labels = (header.sender, f"{header.exchange}", item.id)
-        stream = Stream(derive(self._rounding, "rounding", *labels))
+        stream = Stream(self._seeded("rounding", item, where))
         key = papers.key_of(item.disclosure)
         body, clipped = enciphered(messages[0], shape, key, papers.run, dims, stream)
         return signed_upload(body, header, papers.me.signing.sign), clipped
+
+    def _matched(self, item: Item, messages: list[Message], where: Where) -> tuple[bytes, bool]:
+        """Return what a client asks to be matched: boxes for tag servers or matcher (O24)."""
+        papers, (message,) = self._papers, messages
+        if papers.matching is None:
+            raise LocalProtocolError("This client takes no part in matching.")
+        chain = papers.policy.chain(item.disclosure)
+        layout = MatchLayout(type(message), chain, papers.dims(item))
+        stream = Stream(self._seeded("rounding", item, where))
+        return papers.matching.begin(message, layout, where, stream)
 
     def _mixed(
         self, item: Item, messages: list[Message], where: Where
@@ -261,8 +279,7 @@ class Gateway:
             return None
         papers, (message,) = self._papers, messages
         layout = MixLayout(type(message), papers.policy.chain(item.disclosure), papers.dims(item))
-        labels = (papers.me.party.name, f"{where.exchange}", item.id)
-        seed = derive(self._rounding, "mixing", *labels)
+        seed = self._seeded("mixing", item, where)
         body, clipped, told = self._mixer.mixed(message, layout, seed)
         for kind, facts in told.items():
             place = {"exchange": where.exchange, "item": item.id, "round": where.round}
@@ -309,40 +326,3 @@ class Gateway:
             "unsafe": item.unsafe,
         }
         self._ledger.record("release", facts)
-
-
-def route(header: Header) -> dict[str, object]:
-    """Return the facts of a header that stand in ledger entries."""
-    return {
-        "attempt": header.attempt,
-        "cohort": header.cohort,
-        "exchange": header.exchange,
-        "given": header.given,
-        "item": header.item,
-        "key": header.key,
-        "plan": header.plan,
-        "policy": header.policy,
-        "recipient": header.recipient,
-        "round": header.round,
-        "sender": header.sender,
-    }
-
-
-def commitment(envelope: Envelope) -> str:
-    """Return the ledger's commitment to an envelope's bytes.
-
-    SHA-256 over the signed header, which holds the body's SHA-256 and a random nonce: it binds
-    every byte, and nobody without the envelope can guess its content from it.
-    """
-    return hashlib.sha256(b"secure-fgl/envelope\0" + signed_header(envelope)).hexdigest()
-
-
-SHARED = (Disclosure.RELEASED, Disclosure.PUBLIC)
-"""Disclosures that every member of a cohort is given alike, so that they can be compared (O8)."""
-
-
-def given_digest(messages: Sequence[Message], dims: Mapping[str, int]) -> str:
-    """Return the digest of what a cohort was given (equal for every client, O8)."""
-    kinds = names(tuple(type(message) for message in messages))
-    content = kinds.encode() + b"\0" + encode(messages, dims)
-    return hashlib.sha256(b"secure-fgl/given\0" + content).hexdigest()

@@ -15,6 +15,10 @@ and for what is mixed::
 
     VALUE --clip--> BOUNDED --mix--> MIXED (--blur--> BLURRED) (--relay--> BOXED) --seal--> ENVELOPE
 
+for what is matched::
+
+    VALUE --clip--> BOUNDED --quantise--> INTEGER --match--> MATCHED --seal--> ENVELOPE
+
 and, as published and never by a preset, for rows that one client shows::
 
     VALUE --clip--> BOUNDED (--decoys--> BOUNDED) (--laplace--> NOISED) --unsafe_clear--> ENVELOPE
@@ -28,6 +32,7 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
+from protocols.match_guards import Match
 from protocols.mix_guards import Blur, Mix, Relay
 from protocols.row_guards import Decoys, Laplace
 from protocols.stages import Stage
@@ -179,6 +184,7 @@ class Seal(Strict):
         Stage.MIXED,
         Stage.BLURRED,
         Stage.BOXED,
+        Stage.MATCHED,
     )
     gives: ClassVar[Stage] = Stage.ENVELOPE
     guard: Literal["seal"] = "seal"
@@ -213,6 +219,7 @@ Guard = Annotated[
     | Mix
     | Blur
     | Relay
+    | Match
     | Decoys
     | Laplace
     | Seal

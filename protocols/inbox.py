@@ -12,9 +12,8 @@ from crypto.errors import CryptoError
 from crypto.hpke import SEAL_OVERHEAD
 from protocols.codec import decode
 from protocols.disclosures import Disclosure
-from protocols.envelope import Envelope, Header
+from protocols.envelope import Envelope, Header, commitment, route
 from protocols.errors import BadEnvelope, NotInPlan, Replay, WrongStage
-from protocols.gateway import commitment, route
 from protocols.guards import find
 from protocols.ledger import Ledger
 from protocols.messages import Message

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from crypto.vectors import SKETCH_ABOVE
 from protocols.disclosures import Disclosure
 from protocols.guards import Guard, encryption, evaluated, find
+from protocols.match_texts import match_warnings
 from protocols.mix_guards import Mix
 from protocols.mix_texts import mixed_learns, mixed_warnings
 from protocols.plan import DataPlan, Item
@@ -16,7 +17,7 @@ from protocols.roster import Role
 from protocols.rows_told import local_noise, shown_rows, single_contributors
 from protocols.training import TrainingPlan
 
-_NETWORK = "sender, recipient, time and size"
+NETWORK = "sender, recipient, time and size"
 _CLEAR = "EVERYTHING: the message in clear"
 
 
@@ -32,7 +33,7 @@ def learns(
         model: a released message holds vectors or real numbers, and not mere flags and counters.
     """
     clear = find(chain, "unsafe_clear") is not None
-    network = _NETWORK if find(chain, "seal") else _CLEAR
+    network = NETWORK if find(chain, "seal") else _CLEAR
     if not up:
         said = _DOWN.get(disclosure, disclosure.meaning)
         if disclosure is Disclosure.RELEASED and not model:
@@ -62,7 +63,7 @@ def learns(
     if isinstance(mix, Mix):
         return mixed_learns(chain, mix, network)
     if disclosure is Disclosure.SEALED:
-        return {"aggregator": "size only", "addressee": "its own row", "network": _NETWORK}
+        return {"aggregator": "size only", "addressee": "its own row", "network": NETWORK}
     return {"aggregator": disclosure.meaning, "network": network}
 
 
@@ -298,6 +299,7 @@ def warnings(
     if any(item.id.endswith(".open") for item in items) and not masked:
         found += [ACTIVE_AGGREGATOR, KEY_THEFT]
     found += [*_results(items), *_many(items, others), *mixed_warnings(items, policy)]
+    found += match_warnings(items)
     if fewest and ROWS in found:
         found.append(EVEN)
     found += [*single_contributors(items, rows or {}), *shown_rows(items, policy)]

@@ -40,6 +40,8 @@ KINDS = (
     "weights",
     "witness",
     "relay",
+    "tags",
+    "match",
     "heads",
     "close",
 )

@@ -9,6 +9,9 @@ from pydantic import Field, model_validator
 from protocols.stages import Stage
 from protocols.strict import Strict
 
+SMALLEST_CELL = 5
+"""Clients that a cell holds at least, besides those that collude."""
+
 
 class Match(Strict):
     """Compare tags in place of items, and open only what cells of users add up to.
@@ -35,10 +38,23 @@ class Match(Strict):
     canaries: int = Field(default=8, ge=2, le=64, strict=True)
     popular: float = Field(default=0.01, ge=0, lt=1)
     floor: int = Field(default=3, ge=2, le=10_000, strict=True)
-    cell: int = Field(default=5, ge=5, le=1000, strict=True)
+    cell: int = Field(default=SMALLEST_CELL, ge=SMALLEST_CELL, le=1000, strict=True)
     form: Literal["cell_means", "published"] = "cell_means"
     neighbours: int = Field(default=4, ge=1, le=100, strict=True)
     vectors: int = Field(default=64, ge=1, le=4096, strict=True)
+
+    @property
+    def servers(self) -> int:
+        """How many tag servers there are."""
+        return 2 if self.mode == "oprf" else 0
+
+    def cells(self, clients: int) -> int:
+        """Return how many cells there are at most."""
+        return clients // self.cell
+
+    def largest(self, clients: int) -> int:
+        """Return how many clients stand in one cell at most."""
+        return min(2 * self.cell - 1, clients)
 
     @property
     def places(self) -> int:

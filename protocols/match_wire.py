@@ -25,6 +25,7 @@ from protocols.tagging import DIGEST_BYTES, TAG_BYTES, Bytes, Tags
 __all__ = [
     "Kind",
     "MatchRun",
+    "box_length",
     "handed_bytes",
     "read_handed",
     "read_tags",
@@ -47,6 +48,28 @@ class Kind(StrEnum):
     SHARE = "share"  # member to member of a cell
 
 
+def box_length(kind: Kind, match: Match, size: int, clients: int) -> int:
+    """Return how long every box of a kind is.
+
+    Args:
+        kind: of the box.
+        match: the policy's guard.
+        size: d, how many integers a client carries.
+        clients: how many take part.
+    """
+    cells, published = match.cells(clients), match.form == "published"
+    bits, vector = match.cap * -(-cells // 8), locked_bytes(size)
+    sizes = {
+        Kind.POINTS: match.places * POINT_BYTES,
+        Kind.ANSWER: match.places * POINT_BYTES,
+        Kind.TAGS: DIGEST_BYTES + match.cap * TAG_BYTES + vector * published,
+        Kind.TOLD: DIGEST_BYTES + 4 + -(-clients // 8) + 4 * cells + bits,
+        Kind.HANDED: DIGEST_BYTES + match.vectors * vector + 2 * match.cap * match.neighbours,
+        Kind.SHARE: 4 * size,
+    }
+    return sizes[kind] + BOX_OVERHEAD
+
+
 @dataclass(frozen=True)
 class MatchRun:
     """What all parties of a matching agree on.
@@ -66,7 +89,7 @@ class MatchRun:
     @property
     def cells(self) -> int:
         """How many cells there are at most."""
-        return len(self.roster.clients) // self.match.cell
+        return self.match.cells(len(self.roster.clients))
 
     @property
     def published(self) -> bool:
@@ -75,17 +98,7 @@ class MatchRun:
 
     def length(self, kind: Kind) -> int:
         """Return how long every box of a kind is."""
-        match, clients = self.match, len(self.roster.clients)
-        bits, vector = match.cap * -(-self.cells // 8), locked_bytes(self.size)
-        sizes = {
-            Kind.POINTS: match.places * POINT_BYTES,
-            Kind.ANSWER: match.places * POINT_BYTES,
-            Kind.TAGS: DIGEST_BYTES + match.cap * TAG_BYTES + vector * self.published,
-            Kind.TOLD: DIGEST_BYTES + 4 + -(-clients // 8) + 4 * self.cells + bits,
-            Kind.HANDED: DIGEST_BYTES + match.vectors * vector + 2 * match.cap * match.neighbours,
-            Kind.SHARE: 4 * self.size,
-        }
-        return sizes[kind] + BOX_OVERHEAD
+        return box_length(kind, self.match, self.size, len(self.roster.clients))
 
     def _info(self, kind: Kind, epoch: int, sender: str, to: str, bound: str) -> bytes:
         return b"secure-fgl/match\0" + canonical([self.run, str(kind), epoch, sender, to, bound])

@@ -263,6 +263,8 @@ class ClientMatching(Mute):
             there: (cells,), which are complete.
             levels: the largest integer of one client.
         """
+        if self._step is Step.ADD:
+            self._step = Step.OPEN  # a member vanished: this cell is lost, the others are not
         return self._do(Step.OPEN, lambda: self._open(totals, there, levels))
 
     def _open(
@@ -270,6 +272,27 @@ class ClientMatching(Mute):
     ) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
         where, group = (self._run.run, self._exchange), self._held.group
         return opened(totals, there, self._told, group, where, levels)
+
+    @property
+    def digest(self) -> bytes:
+        """Of the canary."""
+        return self._held.digest
+
+    @property
+    def members(self) -> tuple[str, ...]:
+        """Who stands in this client's cell, sorted."""
+        return self._told.members
+
+    @property
+    def sizes(self) -> Numbers:
+        """How many stand in each cell, (cells,)."""
+        return self._told.sizes
+
+    @property
+    def rows(self) -> dict[int, NDArray[np.bool_]]:
+        """For each own item that enough others hold, which cells hold it, (cells,)."""
+        told = self._told.rows
+        return {item: told[at] for item, at in self._held.places.items() if told[at].any()}
 
     @property
     def lists(self) -> dict[int, Numbers]:

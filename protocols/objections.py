@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from protocols.decoys import SENT
 from protocols.disclosures import Disclosure
 from protocols.forms import Exchange, Form
-from protocols.guards import Guard, find
+from protocols.guards import Guard, evaluated, find
 from protocols.messages import Message
 
-__all__ = ["private_objection", "rows_objection"]
+__all__ = ["form_objection", "private_objection", "rows_objection"]
 
 _SUMS = (Disclosure.SUM, Disclosure.WEIGHTED_SUM)
 
@@ -49,6 +49,40 @@ def _weights(kind: type[Message], exchanges: Sequence[Exchange]) -> bool:
     """Tell whether a message has vectors of real numbers, and is no score."""
     scored = any(kind in exchange.held_out for exchange in exchanges)
     return not scored and any(f.shape and f.wire in ("f4", "f8") for f in kind.fields)
+
+
+def form_objection(form: Form[Any], rules: Mapping[Disclosure, tuple[Guard, ...]]) -> str | None:
+    """Say which messages of a form cannot stand side by side; None if all can."""
+    for exchange in form.exchanges:
+        for kinds in (exchange.back, exchange.given):
+            said = [kind.disclosure for kind in kinds]
+            for disclosure in dict.fromkeys(said):
+                one = evaluated(rules.get(disclosure, ())) is not None
+                if (one or disclosure is Disclosure.MIXED) and said.count(disclosure) > 1:
+                    return f"{exchange.name} holds two {disclosure} messages; one is possible"
+    return _match_objection(form) if find(rules.get(Disclosure.MATCH, ()), "match") else None
+
+
+def _match_objection(form: Form[Any]) -> str | None:
+    """Say what of a form cannot be matched by tags; None if all can, or nothing is to be."""
+    asked = [e for e in form.exchanges if any(k.disclosure is Disclosure.MATCH for k in e.back)]
+    if len(asked) > 1:
+        return "two exchanges bring back what is matched; one is possible"
+    for exchange in asked:
+        if len(exchange.back) > 1 or exchange.per_round > 1 or exchange.outside:
+            return f"{exchange.name} must bring back one matched message, once a round at most"
+        (kind,) = exchange.back
+        keys = [f for f in kind.fields if f.key and len(f.shape) == 1]
+        reals = [f for f in kind.fields if f.wire in ("f4", "f8")]
+        if (len(keys), len(reals), len(kind.fields)) != (1, 1, 2):
+            return f"message {kind.__name__} needs one key field and one real field to be matched"
+    for exchange in form.exchanges:
+        for kind in exchange.given:
+            names = [f.name for f in kind.fields if f.wire == "u8"]
+            whole = len(kind.fields) == 2 and names == ["row"]
+            if kind.disclosure is Disclosure.MATCH and not (asked and whole):
+                return f"message {kind.__name__} needs the field 'row' and one real field"
+    return None
 
 
 def private_objection(form: Form[Any]) -> str | None:

@@ -16,6 +16,8 @@ from protocols.disclosures import Disclosure
 from protocols.envelope import NONE
 from protocols.errors import LocalProtocolError, NotInPlan
 from protocols.guards import UnsafeClear, describe, evaluated, find
+from protocols.match_side import MatchSide, match_guard, match_run
+from protocols.match_wire import MatchRun
 from protocols.pairs import Pairs
 from protocols.plan import Item, Plan
 from protocols.policy import PrivacyPolicy
@@ -64,6 +66,8 @@ class Papers:
         zeros: at a client, encryptions of zero made ahead.
         reserve: at a client, takes from its site's privacy budget (O20).
         training: at a client, draws the batches and the noise of private training.
+        tag_key: at a client, the key of tags that all clients hold, in ``hmac`` mode.
+        matching: at a client, its part in matching items by tags.
     """
 
     me: Identity
@@ -79,6 +83,8 @@ class Papers:
     zeros: Zeros | None = field(default=None, repr=False)
     reserve: Reserve | None = field(default=None, repr=False)
     training: PrivateSteps | None = field(default=None, repr=False)
+    tag_key: bytes | None = field(default=None, repr=False)
+    matching: MatchSide | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
         """Cache the digests that stand in every header, and hold plan, policy and roster together.
@@ -109,6 +115,7 @@ class Papers:
                 "The roster holds no relay, and the policy asks for one (O23).",
                 fix="name a relay that does not belong to the aggregator",
             )
+        self._check_matching()
         for item in self.plan.items:
             chain = self.policy.chain(item.disclosure)
             if item.guards != tuple(describe(guard) for guard in chain):
@@ -120,6 +127,26 @@ class Papers:
             if item.unsafe != any(isinstance(guard, UnsafeClear) for guard in chain):
                 raise NotInPlan(f"The plan does not say whether {item.id} is unsafe.")
 
+    def _check_matching(self) -> None:
+        """Raise NotInPlan unless the roster holds who makes and who compares tags (O24)."""
+        run = self.match_run()
+        if run is None:
+            return
+        servers = len(self.roster.names(Role.TAG_SERVER))
+        if servers != run.match.servers:
+            raise NotInPlan(
+                f"The roster holds {servers} tag servers; the policy asks for {run.match.servers}.",
+                why="the key of tags is cut in two, so that nobody makes tags alone (O24)",
+                fix="name two tag servers of two organisations; none in 'hmac' mode",
+            )
+        if len(self.roster.names(Role.MATCHER)) != 1:
+            raise NotInPlan("The roster holds no matcher, or several; one compares tags (O24).")
+
+    def match_run(self) -> MatchRun | None:
+        """Return what all parties of a matching agree on; None if nothing is matched by tags."""
+        guard = match_guard(self.policy.rules.get(Disclosure.MATCH, ()))
+        return match_run(self.plan, self.run, self.roster, guard)
+
     def of_party(self, me: Identity) -> Papers:
         """Return another party's papers of the same run, for parties of one process.
 
@@ -129,7 +156,7 @@ class Papers:
         """
         made = copy.copy(self)
         made.me, made.he_key, made.keys, made.pairs = me, None, {}, None
-        made.zeros = made.reserve = made.training = None
+        made.zeros = made.reserve = made.training = made.tag_key = made.matching = None
         return made
 
     def dims(self, item: Item) -> dict[str, int]:

@@ -14,6 +14,7 @@ from protocols.control import (
     Acknowledgement,
     Boxes,
     Call,
+    CellTotals,
     Farewell,
     KeyCall,
     Place,
@@ -23,7 +24,7 @@ from protocols.control import (
 from protocols.disclosures import Disclosure
 from protocols.envelope import envelope_bytes, header_bytes
 from protocols.errors import PolicyError
-from protocols.forms import Exchange
+from protocols.forms import Exchange, strictest
 from protocols.groups import epochs, slots
 from protocols.guards import (
     Clip,
@@ -36,9 +37,17 @@ from protocols.guards import (
     find,
 )
 from protocols.heads import MOST_ITEMS, client_items
-from protocols.learns import learns
+from protocols.learns import NETWORK, learns
+from protocols.match_side import match_guard
 from protocols.messages import Message
 from protocols.plan import Item, NoisePlan
+from protocols.planner_match import (
+    MATCHER_NAME,
+    TAG_SERVER_NAMES,
+    TOTALS,
+    plan_matching,
+    totals_item,
+)
 from protocols.planner_mixed import RELAY_NAME, plan_mixtures
 from protocols.planner_results import plan_cosines, plan_rows, plan_upload, witness_name
 from protocols.planner_sums import plan_opening, plan_pairs, plan_sharing
@@ -53,19 +62,24 @@ AGGREGATOR_NAME = "aggregator"
 AUTHORITY_NAME = "key-authority"
 _CLIENT, _AGGREGATOR, _AUTHORITY = str(Role.CLIENT), str(Role.AGGREGATOR), str(Role.KEY_AUTHORITY)
 _WITNESS, _RELAY = str(Role.WITNESS), str(Role.RELAY)
+_SERVER, _MATCHER = str(Role.TAG_SERVER), str(Role.MATCHER)
+
+
+_OPENED = (Disclosure.WEIGHTED_SUM, Disclosure.MATCH)
 
 
 def wire_kinds(kinds: Sequence[type[Message]], policy: PrivacyPolicy) -> tuple[type[Message], ...]:
     """Return what a downward bundle holds on the wire.
 
-    Rows sealed by peers travel as Boxes, combinations that were opened blind as Row.
+    Rows sealed by peers travel as Boxes, combinations that were opened blind as Row, what was
+    matched by tags as CellTotals.
     """
     found: list[type[Message]] = []
     for kind in kinds:
-        weighed = kind.disclosure is Disclosure.WEIGHTED_SUM and evaluated(
-            policy.chain(kind.disclosure)
-        )
-        found.append(Boxes if by_peers(kind) else Row if weighed else kind)
+        chain = policy.chain(kind.disclosure) if kind.disclosure in _OPENED else ()
+        weighed, matched = evaluated(chain), find(chain, "match")
+        instead = Row if weighed else CellTotals if matched else kind
+        found.append(Boxes if by_peers(kind) else instead)
     return tuple(found)
 
 
@@ -120,6 +134,7 @@ class Planner:
         """Return the longest name of a party in this role."""
         names = {_CLIENT: self.longest, _AGGREGATOR: AGGREGATOR_NAME, _AUTHORITY: AUTHORITY_NAME}
         names |= {_WITNESS: witness_name(9), _RELAY: RELAY_NAME}
+        names |= {_SERVER: TAG_SERVER_NAMES[0], _MATCHER: MATCHER_NAME}
         return names.get(role, EVERYONE)
 
     def add(  # noqa: PLR0913 - an item has that many facts
@@ -175,13 +190,16 @@ class Planner:
             sizes["row_box"] = shape_of((weighed,), self.policy, self.dims).row_bytes
             sources = [e.name for e in self.exchanges if weighed in e.back]
             plan_rows(self, exchange.name, weighed, sources, times)
+        sizes |= totals_item(self, down)
+        said = {_CLIENT: TOTALS, "network": NETWORK} if CellTotals in down else None
         self.add(
             f"{exchange.name}.down",
             (_AGGREGATOR, _CLIENT),
             (Call, Place, *down),
-            exchange.given_disclosure,
+            strictest(down),
             times,
             dims=sizes or None,
+            said=said,
         )
         for disclosure in dict.fromkeys(kind.disclosure for kind in exchange.back):
             kinds = tuple(kind for kind in exchange.back if kind.disclosure is disclosure)
@@ -228,6 +246,8 @@ class Planner:
                 plan_cosines(self, name, shape, times)
         elif disclosure is Disclosure.MIXED:
             plan_mixtures(self, name, kinds[0], times)
+        elif disclosure is Disclosure.MATCH and (match := match_guard(chain)):
+            plan_matching(self, name, kinds[0], match, times)
         else:
             self.add(id, route, kinds, disclosure, times)
 
@@ -277,7 +297,7 @@ class Planner:
             _CLIENT,
             *([_AUTHORITY] if secret else []),
             *([_WITNESS] if witnesses else []),
-            *([_RELAY] if any(item.recipient == _RELAY for item in planned) else []),
+            *(r for r in (_RELAY, _SERVER, _MATCHER) if any(i.recipient == r for i in planned)),
         ):
             route = (role, _AGGREGATOR)
             self.add(f"refusal.{role}", route, (Refusal,), Disclosure.SEALED, (0, 1), said=said)

@@ -33,10 +33,11 @@ from protocols.guards import (
     evaluated,
     find,
 )
+from protocols.match_guards import SMALLEST_CELL, Match
 from protocols.messages import Message
 from protocols.mix_guards import Mix, Relay
 from protocols.mix_layout import mixed_fields
-from protocols.objections import private_objection, rows_objection
+from protocols.objections import form_objection, private_objection, rows_objection
 from protocols.strict import Strict, nearest, problems, read_yaml
 from protocols.training import Training
 
@@ -82,10 +83,13 @@ class PrivacyPolicy(Strict):
             raise ValueError("noise needs a budget: what all runs together may spend (O20)")
         for disclosure, chain in self.rules.items():
             guard = evaluated(chain)
-            if (guard is not None or find(chain, "mix")) and self.budget is not None:
+            unbounded = guard is not None or find(chain, "mix") or find(chain, "match")
+            if unbounded and self.budget is not None:
                 raise ValueError(f"{disclosure} cannot be accounted, and there is a budget (O16)")
             if isinstance(guard, Weigh) and guard.top is not None and guard.top <= self.others:
                 raise ValueError(f"top: more than the {self.others} others of minimum_cohort")
+            if isinstance(match := find(chain, "match"), Match) and match.cell < self.smallest_cell:
+                raise ValueError(f"cell: at least {self.smallest_cell}, colluders counted (O10)")
         return self
 
     @classmethod
@@ -164,6 +168,11 @@ class PrivacyPolicy(Strict):
         """Clients that must take part, the receiver itself included."""
         return self.others + 1
 
+    @property
+    def smallest_cell(self) -> int:
+        """Clients that a cell of matched clients holds at least, besides colluders five (O25)."""
+        return max(self.smallest_cohort, SMALLEST_CELL + self.colluders)
+
     def chain(self, disclosure: Disclosure) -> tuple[Guard, ...]:
         """Return the guards for `disclosure`; raises NotAdmitted if the policy names none."""
         if disclosure not in self.rules:
@@ -212,13 +221,8 @@ class PrivacyPolicy(Strict):
                 return few
             if noised and any(field.wire == "u8" for field in kind.fields):
                 return f"message {kind.__name__} holds exact counts, which its noise cannot cover"
-        for exchange in form.exchanges:
-            for kinds in (exchange.back, exchange.given):
-                said = [kind.disclosure for kind in kinds]
-                for disclosure in dict.fromkeys(said):
-                    one = evaluated(self.rules.get(disclosure, ())) is not None
-                    if (one or disclosure is Disclosure.MIXED) and said.count(disclosure) > 1:
-                        return f"{exchange.name} holds two {disclosure} messages; one is possible"
+        if found := form_objection(form, self.rules):
+            return found
         return private_objection(form) if self.training is not None else None
 
     def _not_computed(self, kind: type[Message], top: int | None) -> str | None:

@@ -24,11 +24,7 @@ EVERYONE = "roster"  # recipient of what is public to all parties
 
 
 class Role(StrEnum):
-    """What a party does.
-
-    Tag servers and matcher have an engine (`protocols.matching`) and no session yet, so that no
-    plan names them.
-    """
+    """What a party does."""
 
     CLIENT = "client"
     AGGREGATOR = "aggregator"

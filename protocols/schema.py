@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from protocols.errors import NotInPlan
+from protocols.match_layout import MatchLayout
 from protocols.messages import Message
 from protocols.mix_layout import MixLayout
 from protocols.plan import FieldPlan, MessagePlan
 from protocols.sums import SumLayout
 
-Layout = SumLayout | MixLayout
+Layout = SumLayout | MixLayout | MatchLayout
 """Where fields stand on a grid, whose bounds and steps a plan prints."""
 
 

@@ -160,6 +160,26 @@ class WeighedView(_View):
         return Mixture(self._kind, self._source, chosen.table, chosen.flattened)
 
 
+class Cells(Sealed):
+    """Blinded totals of all cells: clients open them, each for its own items."""
+
+    def __init__(self, kind: type[Message], told: Message) -> None:
+        super().__init__(kind, {})
+        self.told = told
+
+
+class CellsView(_View):
+    """MATCH, protected: which items are equal stands with the clients, and nothing of it here."""
+
+    verb = "matched"
+
+    def __init__(self, told: Message) -> None:
+        self._told = told
+
+    def _answer(self, **options: Any) -> Sealed:
+        return Cells(options["into"], self._told)
+
+
 class ClearView(_View):
     """What an Unsafe chain brought in clear: the baseline and control of a protected view."""
 
@@ -254,6 +274,8 @@ _VERBS = {
 }
 
 __all__ = [
+    "Cells",
+    "CellsView",
     "ClearView",
     "CosinesView",
     "EachView",

@@ -24,10 +24,9 @@ from crypto.masks import container
 from crypto.samplers import entropy
 from protocols.capture import captured_rounds
 from protocols.disclosures import Disclosure
-from protocols.envelope import Envelope
+from protocols.envelope import Envelope, commitment
 from protocols.errors import EvidenceError, LedgerError, SecureFglError
 from protocols.forms import Exchange, Form
-from protocols.gateway import commitment
 from protocols.guards import find
 from protocols.messages import Message
 from protocols.papers import Papers

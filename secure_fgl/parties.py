@@ -4,22 +4,25 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import cached_property
 from typing import Any, Protocol, TypeVar
 
 from crypto.he import Scheme
 from crypto.samplers import derive, entropy
+from crypto.tags import KEY_BYTES
 from protocols.budget import Reserve
 from protocols.ciphers import witness_count
 from protocols.disclosures import Disclosure
 from protocols.forms import Form
 from protocols.guards import find
 from protocols.ledger import Ledger, Store
+from protocols.match_side import match_guard
 from protocols.papers import Papers, Zeros
 from protocols.plan import Plan
 from protocols.planner import AGGREGATOR_NAME, AUTHORITY_NAME
+from protocols.planner_match import match_roles
 from protocols.planner_mixed import RELAY_NAME
 from protocols.planner_results import witness_name
 from protocols.policy import PrivacyPolicy
@@ -30,8 +33,10 @@ from protocols.sessions.base import Session
 from protocols.sessions.client import ClientSession
 from protocols.sessions.keeping import LockedSafe, Outcome, StateKeeper
 from protocols.sessions.key_authority import KeyAuthoritySession
+from protocols.sessions.matcher import MatcherSession
 from protocols.sessions.recording import Recorder
 from protocols.sessions.relay import RelaySession
+from protocols.sessions.tag_server import TagServerSession
 from protocols.sessions.witness import WitnessSession
 from secure_fgl.errors import UsageError
 from secure_fgl.safes import FileSafe, Safes
@@ -62,7 +67,14 @@ def learning_seed(seed: int, *labels: str) -> int:
 
 
 SessionT = TypeVar("SessionT", bound=Session)
-OtherSession = ClientSession | KeyAuthoritySession | WitnessSession | RelaySession
+OtherSession = (
+    ClientSession
+    | KeyAuthoritySession
+    | WitnessSession
+    | RelaySession
+    | TagServerSession
+    | MatcherSession
+)
 AnySession = AggregatorSession | OtherSession
 SESSIONS: dict[Role, type[Any]] = {
     Role.AGGREGATOR: AggregatorSession,
@@ -70,6 +82,8 @@ SESSIONS: dict[Role, type[Any]] = {
     Role.KEY_AUTHORITY: KeyAuthoritySession,
     Role.WITNESS: WitnessSession,
     Role.RELAY: RelaySession,
+    Role.TAG_SERVER: TagServerSession,
+    Role.MATCHER: MatcherSession,
 }
 """Every role's session."""
 _LEARNING = (Role.CLIENT, Role.AGGREGATOR)  # who is told what the algorithm says
@@ -129,6 +143,7 @@ class Making:
         reserve: returns the door to a site's privacy budget by client name.
         transport: its name; every ledger begins with it.
         config: what the run was configured with; a run that is taken up must have the same.
+        tag_key: of tags in ``hmac`` mode, which all clients hold; None without.
     """
 
     plan: Plan
@@ -142,6 +157,7 @@ class Making:
     reserve: Callable[[str], Reserve] | None = None
     transport: str = "memory"
     config: str = ""
+    tag_key: bytes | None = field(default=None, repr=False)
 
     @property
     def roles(self) -> dict[str, Role]:
@@ -151,6 +167,7 @@ class Making:
             roles[AUTHORITY_NAME] = Role.KEY_AUTHORITY
         if any(item.recipient == str(Role.RELAY) for item in self.plan.items):
             roles[RELAY_NAME] = Role.RELAY
+        roles |= match_roles(self.plan)
         witnesses = witness_count(self.plan.items, self.policy)
         return {**roles, **{witness_name(1 + i): Role.WITNESS for i in range(witnesses)}}
 
@@ -171,7 +188,7 @@ class Making:
         """Return what one party holds; `first` are the papers of any party of this run."""
         held = first.of_party(me)
         if me.party.role is Role.CLIENT:
-            held.zeros = self.zeros
+            held.zeros, held.tag_key = self.zeros, self.tag_key
             held.reserve = self.reserve(me.party.name) if self.reserve else None
             if self.plan.training is not None:
                 held.training = PrivateSteps(self.plan.training)
@@ -213,6 +230,8 @@ def set_up(making: Making, safes: Callable[[str], Safes] | None = None) -> Parti
         making: what the sessions are made of.
         safes: returns the run's safes by its name; None keeps no state.
     """
+    if (guard := match_guard(making.policy.rules.get(Disclosure.MATCH, ()))) and not guard.servers:
+        making = replace(making, tag_key=entropy(KEY_BYTES))
     seeds = {name: entropy(32) for name in making.roles}
     identities = {n: Identity.from_seed(n, role, seeds[n]) for n, role in making.roles.items()}
     roster, nonce = Roster(identity.party for identity in identities.values()), entropy(16)

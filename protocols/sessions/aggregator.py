@@ -25,6 +25,7 @@ from protocols.rounds import Reply
 from protocols.sessions.asking import AskingSession
 from protocols.sessions.base import Outgoing, Parcel
 from protocols.sessions.evaluation import Uploads
+from protocols.sessions.matching import MATCHING
 from protocols.sessions.table import Event, State
 
 
@@ -63,6 +64,8 @@ class AggregatorSession(AskingSession):
             self._take_pairs(letter)
         elif item.endswith((".vote", ".shares")):
             self._take_share(letter)
+        elif MATCHING in item:
+            self._take_match(letter)
         elif ".relayed." in item:
             self._take_pool(letter)
         elif ".witnessed." in item:
@@ -95,7 +98,7 @@ class AggregatorSession(AskingSession):
             return self._out(parcels)
         except RoundLost:
             self.move(Event.LOST)
-            self._collection = self._unmasking = None
+            self._collection = self._unmasking = self._broker = None
             self._forget(None)
             self._settle(None)
             self._out([])
@@ -139,6 +142,7 @@ class AggregatorSession(AskingSession):
         following: dict[State, Callable[[], Iterable[Parcel]]] = {
             State.ASKED: self._settle_answers,
             State.RELAYING: self._pooled,
+            State.MATCHING: self._go_matching,
             State.VOTING: self._show_votes,
             State.SHARING: self._unmask,
             State.WITNESSING: lambda: [self._request_reveal()],
@@ -154,6 +158,8 @@ class AggregatorSession(AskingSession):
         self._check_left(asked.survivors)
         if asked.relayed:
             return self._hand_over()
+        if self._planned(f"{asked.exchange.name}.match.compare"):
+            return self._match()
         return self._compare() if asked.compared else self._add_up()
 
     def _pooled(self) -> Iterable[Parcel]:

@@ -10,22 +10,22 @@ from protocols.control import Boxes, Call, Row
 from protocols.disclosures import Disclosure
 from protocols.errors import LocalProtocolError, RoundLost
 from protocols.forms import Exchange, Form
-from protocols.gateway import SHARED, given_digest
+from protocols.given import SHARED, given_digest
 from protocols.groups import epoch_of, slot_of
 from protocols.ledger import Ledger
 from protocols.messages import Message
 from protocols.papers import Papers, Where
 from protocols.rounds import Ask, Reply, Sealed
 from protocols.sessions.base import Outgoing, Parcel
+from protocols.sessions.brokering import BrokeringSession
 from protocols.sessions.collection import Collection
 from protocols.sessions.evaluation import Held
-from protocols.sessions.relaying import RelayingSession
 from protocols.sessions.setup import Phase
 from protocols.sessions.table import Event
-from protocols.views import Mixture
+from protocols.views import Cells, Mixture
 
 
-class AskingSession(RelayingSession):
+class AskingSession(BrokeringSession):
     """What the aggregator does before the first answer to an Ask.
 
     Args:
@@ -92,7 +92,8 @@ class AskingSession(RelayingSession):
         root, places = self._places()
         mask = self.papers.roster.mask(members)
         call = Call(members=mask, slot=slot, nonce=entropy(16), heads=root)
-        messages = [given for given in held.handed if isinstance(given, Message)]
+        handed = [given.told if isinstance(given, Cells) else given for given in held.handed]
+        messages = [given for given in handed if isinstance(given, Message)]
         shared = [call, *(message for message in messages if message.disclosure in SHARED)]
         given = given_digest(shared, self.papers.dims(item))
         where = Where(round, self._exchange_number, members, given, slot=slot)
@@ -100,7 +101,7 @@ class AskingSession(RelayingSession):
         self._collection, self._reply = Collection(self.papers, exchange, where, pairs), None
         self._tell_heads(root, where)
         return (
-            self.send(item.id, [call, places[m], *self._parts(held.handed, m, rows)], m, where)
+            self.send(item.id, [call, places[m], *self._parts(handed, m, rows)], m, where)
             for m in members
         )
 

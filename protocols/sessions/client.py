@@ -7,12 +7,20 @@ from typing import Any
 
 from protocols.boxes import by_peers, open_box, open_boxes
 from protocols.ciphers import shape_of
-from protocols.control import Acknowledgement, Boxes, Call, Farewell, Place, Row
+from protocols.control import (
+    Acknowledgement,
+    Boxes,
+    Call,
+    CellTotals,
+    Farewell,
+    Place,
+    Row,
+)
 from protocols.disclosures import Disclosure
-from protocols.envelope import Envelope, beginning, is_again
+from protocols.envelope import Envelope, beginning, commitment, is_again
 from protocols.errors import BadEnvelope, LedgerError, LocalProtocolError, Replay, UnfitMessage
 from protocols.forms import Exchange, Form
-from protocols.gateway import SHARED, commitment, given_digest
+from protocols.given import SHARED, given_digest
 from protocols.heads import Spoken, check_place, client_items
 from protocols.inbox import Letter
 from protocols.ledger import Ledger
@@ -21,12 +29,12 @@ from protocols.papers import Papers, Where
 from protocols.planner import wire_kinds
 from protocols.roster import Role, cohort_digest
 from protocols.sessions.base import Parcel
-from protocols.sessions.holding import HoldingSession
+from protocols.sessions.matching import MATCHING, MatchingSession
 from protocols.sessions.table import Event
 from protocols.uploads import opened_message, row_info
 
 
-class ClientSession(HoldingSession):
+class ClientSession(MatchingSession):
     """CLIENT: holds a site, and the only code that lets anything about it out.
 
     Args:
@@ -108,6 +116,8 @@ class ClientSession(HoldingSession):
             return self._take_keys(letter)
         if letter.item.id == "heads.down":
             return self._take_leave(letter)
+        if MATCHING in letter.item.id:
+            return self._take_match(letter)
         name, _, direction = letter.item.id.rpartition(".")
         if direction not in ("down", "survivors", "votes") or name not in self._exchanges:
             raise BadEnvelope("An envelope of this kind is not for a client.")
@@ -242,6 +252,8 @@ class ClientSession(HoldingSession):
         """Return what a message is to the algorithm's answer: opened, if it came in a box."""
         if isinstance(message, Boxes):
             return self._unbox(kind, message.boxes, where)
+        if isinstance(message, CellTotals):
+            return self._found(kind, message, where)
         return self._combined(kind, message, name, where) if isinstance(message, Row) else message
 
     def _combined(self, kind: type[Message], row: Row, name: str, where: Where) -> Message:

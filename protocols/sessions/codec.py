@@ -24,48 +24,13 @@ import numpy as np
 
 from crypto.bfv_parts import PublicKey, SecretKey
 from crypto.he import Scheme
-from crypto.masks import MaskSum
 from protocols.ciphers import EVALUATED, ring_of
-from protocols.decoys import Decoyer
-from protocols.disclosures import Disclosure
 from protocols.errors import LocalProtocolError
-from protocols.gateway import Gateway
-from protocols.groups import Group, Slot
-from protocols.heads import Spoken
-from protocols.inbox import Inbox
 from protocols.messages import Message
-from protocols.mixing import Mixer
 from protocols.pairs import Pairs
-from protocols.papers import Where
-from protocols.roster import Identity, Role, Roster
-from protocols.rounds import Reply, Sealed
-from protocols.sessions.base import Parcel
-from protocols.sessions.collection import Collection, Kept
-from protocols.sessions.evaluation import Evaluation, Held, Uploads
-from protocols.sessions.setup import Phase, Setup
-from protocols.sessions.table import State
-from protocols.unmasking import Unmasking
-from protocols.uploads import Upload
-from protocols.views import (
-    ClearView,
-    CosinesView,
-    EachView,
-    HandedView,
-    Mixture,
-    TotalView,
-    WeighedView,
-)
+from protocols.roster import Identity, Roster
+from protocols.sessions.kept_kinds import ENUMS, OBJECTS
 
-_OBJECTS: dict[str, type[Any]] = {
-    kind.__name__: kind
-    for kind in (
-        *(ClearView, Collection, CosinesView, Decoyer, EachView, Evaluation, Gateway, Group),
-        *(HandedView, Held, Inbox, Kept, MaskSum, Mixer, Mixture, Parcel, Reply, Sealed, Setup),
-        *(Slot, Spoken, TotalView),
-        *(Unmasking, Upload, Uploads, WeighedView, Where),
-    )
-}
-_ENUMS: dict[str, type[Enum]] = {kind.__name__: kind for kind in (Disclosure, Phase, Role, State)}
 _LENGTH = struct.Struct("<Q")
 _LONG = 1 << 16
 """Bytes from which on a value is put apart."""
@@ -179,7 +144,7 @@ class StateCodec:
             # are open by design.
             if type(value) is kind or (kind in _OPEN and isinstance(value, kind)):
                 return write(self, value, blobs)
-        if type(value).__name__ in _OBJECTS and type(value) in _OBJECTS.values():
+        if type(value).__name__ in OBJECTS and type(value) in OBJECTS.values():
             facts = [[k, self._write(v, blobs)] for k, v in _attributes(value).items()]
             return {"object": [type(value).__name__, facts]}
         raise LocalProtocolError(f"A {type(value).__name__} cannot be kept in a session's state.")
@@ -246,7 +211,7 @@ class StateCodec:
 
     def _read_object(self, content: Any, blobs: list[bytes]) -> Any:
         name, facts = content
-        made = object.__new__(_OBJECTS[name])
+        made = object.__new__(OBJECTS[name])
         for key, value in facts:
             object.__setattr__(made, key, self._read(value, blobs))
         return made
@@ -276,8 +241,14 @@ class StateCodec:
 
 def _attributes(value: Any) -> dict[str, Any]:
     """Return everything an object holds, but for what it can compute again."""
-    cached = {k for k in vars(value) if isinstance(getattr(type(value), k, None), cached_property)}
-    return {k: v for k, v in vars(value).items() if k not in cached}
+    held = {
+        name: getattr(value, name)
+        for kind in type(value).__mro__
+        for name in getattr(kind, "__slots__", ())
+        if hasattr(value, name)
+    } | getattr(value, "__dict__", {})
+    cached = {k for k in held if isinstance(getattr(type(value), k, None), cached_property)}
+    return {k: v for k, v in held.items() if k not in cached}
 
 
 def _flat(rows: Iterable[Any]) -> bool:
@@ -317,7 +288,7 @@ _READERS: dict[str, _Reader] = {
     "bytearray": lambda c, v, b: bytearray(b[v]),
     "bytes": lambda c, v, b: b[v],
     "dict": lambda c, v, b: {c._read(key, b): c._read(item, b) for key, item in v},
-    "enum": lambda c, v, b: _ENUMS[v[0]](v[1]),
+    "enum": lambda c, v, b: ENUMS[v[0]](v[1]),
     "flat": StateCodec._read_flat,
     "float": lambda c, v, b: float.fromhex(v),
     "frozenset": lambda c, v, b: frozenset(c._read(item, b) for item in v),

@@ -214,7 +214,8 @@ class Collection:
             found.append(kept.evidence if kept is not None else bytes(EVIDENCE_BYTES))
         return found
 
-    def _bodies(self, disclosure: Disclosure) -> dict[str, bytes]:
+    def bodies(self, disclosure: Disclosure) -> dict[str, bytes]:
+        """Return what the survivors said of one disclosure, sorted by client."""
         item = self._item(disclosure)
         return {m: self._letters[m, item].body for m in self.survivors}
 
@@ -323,7 +324,7 @@ class Collection:
             return self._evaluated(kind)
         if self.pool is not None and kind.disclosure is Disclosure.MIXED:
             return EachView((self.pool,), self.pool_layout().decode)
-        bodies, dims = self._bodies(kind.disclosure), self.dims(self._item(kind.disclosure))
+        bodies, dims = self.bodies(kind.disclosure), self.dims(self._item(kind.disclosure))
         if kind.disclosure is Disclosure.SEALED:
             return handed(kind, kinds, bodies, dims, self._papers.roster.clients)
         if kind.disclosure is Disclosure.MIXED:

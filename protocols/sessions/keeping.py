@@ -36,6 +36,7 @@ from protocols.disclosures import Disclosure
 from protocols.errors import LedgerError
 from protocols.forms import Form
 from protocols.ledger import Ledger
+from protocols.match_side import match_guard
 from protocols.messages import Message
 from protocols.papers import Papers
 from protocols.rounds import Reply
@@ -131,6 +132,8 @@ def state_codec(
         "plan": papers.plan,
         "policy": papers.policy,
         "he_key": papers.he_key,
+        "match": match_guard(papers.policy.rules.get(Disclosure.MATCH, ())),
+        "spread": map,
         **{f"key {disclosure}": key for disclosure, key in papers.keys.items()},
         "form": form,
         "site": site,
@@ -175,6 +178,7 @@ class StateKeeper:
             "he_key": papers.he_key.raw if papers.he_key is not None else None,
             "keys": {str(disclosure): key.raw for disclosure, key in papers.keys.items()},
             "ledger": session.ledger.facts(),
+            "matching": papers.matching,
             "pairs": papers.pairs,
             "training": papers.training.standing if papers.training is not None else None,
             "session": {k: v for k, v in vars(session).items() if k not in _APART},
@@ -206,7 +210,7 @@ class StateKeeper:
             papers.take_key(Disclosure(disclosure), raw)
         ledger = reopen(root["ledger"])
         root = self._pieces.get("session", self._codec(ledger))
-        papers.pairs = root["pairs"]
+        papers.pairs, papers.matching = root["pairs"], root["matching"]
         if papers.training is not None:
             papers.training.take_up(root["training"])
         session = kind.__new__(kind)

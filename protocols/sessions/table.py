@@ -25,6 +25,7 @@ class State(StrEnum):
     WITNESSING = "WITNESSING"  # aggregator: witnesses are computing a result again
     REVEALING = "REVEALING"  # aggregator: the key authority is opening a witnessed result
     RELAYING = "RELAYING"  # aggregator: the relay is taking the senders off mixtures
+    MATCHING = "MATCHING"  # aggregator: tags are made and compared, and cells add up
     PARTING = "PARTING"  # aggregator: all clients were given the last heads
     PARTED = "PARTED"  # aggregator: the run is over
     OPENING = "OPENING"  # aggregator: the key authority is opening the blinded total
@@ -49,6 +50,7 @@ class Event(StrEnum):
     WITNESS = "WITNESS"  # aggregator: a result goes to the witnesses; witness: it arrived
     REVEAL = "REVEAL"  # aggregator: a witnessed result goes to be opened
     RELAY = "RELAY"  # aggregator: mixtures go to the relay; relay: they arrived
+    MATCH = "MATCH"  # a step of matching: it goes out, or arrived
     LOST = "LOST"  # aggregator: too few clients are left; the round is skipped
     PART = "PART"  # aggregator: the last heads go out
     CLOSE = "CLOSE"
@@ -69,6 +71,7 @@ TRANSITIONS: dict[Role, dict[State, dict[Event, State]]] = {
             Event.PAIR: State.READY,
             Event.ASK: State.READY,
             Event.SHARE: State.READY,
+            Event.MATCH: State.READY,
             **_CLOSES,
         },
     },
@@ -97,9 +100,11 @@ TRANSITIONS: dict[Role, dict[State, dict[Event, State]]] = {
             Event.WITNESS: State.WITNESSING,
             Event.REVEAL: State.REVEALING,
             Event.RELAY: State.RELAYING,
+            Event.MATCH: State.MATCHING,
             Event.LOST: State.READY,
             **_CLOSES,
         },
+        State.MATCHING: {Event.ANSWERED: State.READY, Event.LOST: State.READY, **_CLOSES},
         State.RELAYING: {
             Event.ANSWERED: State.READY,
             Event.UNMASK: State.VOTING,
@@ -139,9 +144,14 @@ TRANSITIONS: dict[Role, dict[State, dict[Event, State]]] = {
         State.NEW: {Event.RELAY: State.READY, **_CLOSES},
         State.READY: {Event.RELAY: State.READY, **_CLOSES},
     },
-    # Of these there is an engine and no session yet (docs/adr/0018): nothing is legal.
-    Role.TAG_SERVER: {},
-    Role.MATCHER: {},
+    Role.TAG_SERVER: {
+        State.NEW: {Event.MATCH: State.READY, **_CLOSES},
+        State.READY: {Event.MATCH: State.READY, **_CLOSES},
+    },
+    Role.MATCHER: {
+        State.NEW: {Event.MATCH: State.READY, **_CLOSES},
+        State.READY: {Event.MATCH: State.READY, **_CLOSES},
+    },
 }
 
 

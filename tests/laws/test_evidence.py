@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 
 from audits.report import build_report
-from protocols.envelope import Envelope
-from protocols.gateway import commitment
+from protocols.envelope import Envelope, commitment
 from protocols.roster import Role
 from secure_fgl.catalogue import algorithm_names
 from tests.laws.conftest import Recorded

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from protocols.control import Call, Place
 from protocols.envelope import Envelope
-from protocols.gateway import given_digest
+from protocols.given import given_digest
 from tests.protocols.wire import World
 
 

@@ -14,7 +14,7 @@ from protocols.codec import encode
 from protocols.control import Call, Survivors, Vote
 from protocols.errors import BadEnvelope
 from protocols.forms import Exchange, Form
-from protocols.gateway import given_digest
+from protocols.given import given_digest
 from protocols.groups import slot_of
 from protocols.pairs import Pairs
 from protocols.sessions.holding import HoldingSession

@@ -79,7 +79,7 @@ class Killed(World):
     def kill(self, name: str) -> None:
         before = self.session(name)
         papers = copy(before.papers)
-        papers.he_key = papers.pairs = None
+        papers.he_key = papers.pairs = papers.matching = papers.tag_key = None
         papers.keys = {}
         store, run = self.stores[name], self.run
 
@@ -95,6 +95,8 @@ class Killed(World):
             self.witnesses[name] = taken
         elif name == "aggregator":
             self.aggregator = taken
+        elif name in self.serving:
+            self.serving[name] = taken
         elif name == "relay":
             self.relay = taken
         else:

@@ -19,15 +19,17 @@ from protocols.ciphers import witness_count
 from protocols.codec import encode
 from protocols.control import Call, OpenRequest, Place
 from protocols.disclosures import Disclosure
-from protocols.envelope import NONE, Envelope, Header, signed_header
+from protocols.envelope import NONE, Envelope, Header, commitment, signed_header
 from protocols.forms import Form
-from protocols.gateway import SHARED, Gateway, commitment, given_digest
+from protocols.gateway import Gateway
+from protocols.given import SHARED, given_digest
 from protocols.groups import slot_of
 from protocols.guards import SCHEMES, encryption, find
 from protocols.heads import tree
 from protocols.ledger import Ledger, MemoryStore, read_lines
 from protocols.papers import Papers, Where
 from protocols.planner import AGGREGATOR_NAME, AUTHORITY_NAME
+from protocols.planner_match import match_roles
 from protocols.planner_mixed import RELAY_NAME
 from protocols.planner_results import witness_name
 from protocols.policy import PrivacyPolicy
@@ -37,7 +39,9 @@ from protocols.sessions.aggregator import AggregatorSession
 from protocols.sessions.base import Parcel
 from protocols.sessions.client import ClientSession
 from protocols.sessions.key_authority import KeyAuthoritySession
+from protocols.sessions.matcher import MatcherSession
 from protocols.sessions.relay import RelaySession
+from protocols.sessions.tag_server import TagServerSession
 from protocols.sessions.witness import WitnessSession
 from tests.protocols.toys import (
     TRAIN,
@@ -68,7 +72,9 @@ class World:
         stores: dict[str, MemoryStore] | None = None,
         reserve: Any = None,
         plan: Any = None,
+        tag_key: bytes | None = None,
     ) -> None:
+        self.tag_key = tag_key
         self.form, self.names = form, names_of(clients) if isinstance(clients, int) else clients
         # Keys for the whole run and no longer: slots that nobody uses only cost time here.
         whole = {"rekey_rounds": max(4, rounds)}
@@ -89,6 +95,8 @@ class World:
         roles |= dict.fromkeys(witnesses, Role.WITNESS)
         if any(item.recipient == str(Role.RELAY) for item in self.plan.items):
             roles[RELAY_NAME] = Role.RELAY
+        serving = match_roles(self.plan)
+        roles |= serving
         self.identities = identities or {n: Identity.generate(n, r) for n, r in roles.items()}
         self.roster = Roster(identity.party for identity in self.identities.values())
         self.run = run_id(entropy(16), self.roster, self.plan.digest, self.policy.digest)
@@ -106,6 +114,8 @@ class World:
         self.witnesses = {n: WitnessSession(*self._common(n)) for n in witnesses}
         if AUTHORITY_NAME in roles:
             self.authority = KeyAuthoritySession(*self._common(AUTHORITY_NAME))
+        made = {Role.TAG_SERVER: TagServerSession, Role.MATCHER: MatcherSession}
+        self.serving = {n: made[role](*self._common(n)) for n, role in serving.items()}
         if RELAY_NAME in roles:
             self.relay = RelaySession(*self._common(RELAY_NAME))
         self.wire: list[bytes] = []  # every envelope that travelled, in order
@@ -118,7 +128,7 @@ class World:
             facts = (self.roster, self.plan, self.policy, self.run, self.scheme)
             self._papers = Papers(me, *facts, reserve=self.reserve)
         papers = copy(self._papers)  # every party's are the same but for who it is
-        papers.me = self.identities[name]
+        papers.me, papers.tag_key = self.identities[name], self.tag_key
         return papers, Ledger(name, self.run, self.stores[name], lambda: "2026-01-01"), ROUNDING
 
     # --- the honest flow --------------------------------------------------------------------
@@ -130,6 +140,8 @@ class World:
             return self.witnesses[name]
         if name == RELAY_NAME:
             return self.relay
+        if name in self.serving:
+            return self.serving[name]
         return self.clients[name] if name != AUTHORITY_NAME else self.authority
 
     def deliver(self, parcel: Parcel) -> list[Parcel]:

@@ -14,10 +14,9 @@ from crypto.errors import CryptoError
 from crypto.hpke import SEAL_OVERHEAD
 from protocols.boxes import _info, box_bytes
 from protocols.disclosures import Disclosure
-from protocols.envelope import Envelope
+from protocols.envelope import Envelope, commitment
 from protocols.errors import NotAdmitted
 from protocols.forms import Algorithm, Form
-from protocols.gateway import commitment
 from protocols.ledger import read_lines
 from protocols.messages import Message, PublicMessage, ReleasedMessage, count, real
 from protocols.policy import PRESETS, PrivacyPolicy

@@ -1,0 +1,178 @@
+"""A client's part in matching within a run: from what its algorithm says to what it is told.
+
+`protocols.matching.ClientMatching` does the steps; here is what a session adds: the epoch is the
+round, everything belongs to one Ask, and cell means become the message that the algorithm reads.
+"""
+
+from __future__ import annotations
+
+import hmac
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from crypto.handles import Mute
+from crypto.samplers import Stream
+from protocols.cell_sums import context
+from protocols.control import CellTotals
+from protocols.disclosures import Disclosure
+from protocols.errors import BadEnvelope, LocalProtocolError
+from protocols.guards import Guard, find
+from protocols.match_guards import Match
+from protocols.match_layout import MatchLayout, found_message
+from protocols.match_wire import Kind, MatchRun
+from protocols.matching import ClientMatching
+from protocols.messages import Message
+from protocols.plan import Item, Plan
+from protocols.roster import Identity, Roster
+from protocols.tagging import chosen
+
+if TYPE_CHECKING:
+    from protocols.papers import Where
+
+__all__ = ["MatchSide", "match_item", "match_run"]
+
+VALUES = "match_values"
+"""The plan item's size that says how many integers a client carries."""
+
+
+def match_guard(chain: Sequence[Guard]) -> Match | None:
+    """Return the guard ``match`` of a chain, None if there is none."""
+    found = find(tuple(chain), "match")
+    return found if isinstance(found, Match) else None
+
+
+def match_item(plan: Plan) -> Item | None:
+    """Return the upload that is matched by tags; None if a plan holds none."""
+    found = [i for i in plan.items if i.disclosure is Disclosure.MATCH and VALUES in i.dims]
+    return found[0] if found else None
+
+
+def match_run(plan: Plan, run: str, roster: Roster, guard: Match | None) -> MatchRun | None:
+    """Return what all parties of a matching agree on; None if nothing is matched by tags."""
+    item = match_item(plan)
+    if item is None or guard is None:
+        return None
+    return MatchRun(run, roster, guard, item.dims[VALUES])
+
+
+class MatchSide(Mute):
+    """What a client remembers of matching.
+
+    Args:
+        run: what all parties agree on.
+        me: the client.
+        key: of tags, in ``hmac`` mode.
+    """
+
+    def __init__(self, run: MatchRun, me: Identity, key: bytes | None) -> None:
+        self._run, self._client = run, ClientMatching(run, me, key=key)
+        self._values: NDArray[np.int64] = np.zeros(0, dtype=np.int64)
+        self._where: Where | None = None
+        self._step, self._levels = 0.0, 0
+
+    def begin(
+        self, message: Message, layout: MatchLayout, where: Where, stream: Stream
+    ) -> tuple[bytes, bool]:
+        """Return the boxes that leave first, and whether the vector was clipped.
+
+        Tags are asked for, in ``hmac`` mode handed over. The integers stay here until a cell is
+        known.
+
+        Raises:
+            UnfitMessage: the message is not what it declares.
+            Replay: this round's matching began before.
+        """
+        items, values, clipped = layout.encode(message, stream)
+        picked = chosen(items, range(layout.catalogue), self._run.match)
+        boxes = self._client.ask(where.round, picked)
+        self._values, self._where = values, where
+        self._step, self._levels = layout.grid.step, layout.grid.levels
+        body = b"".join(boxes[name] for name in sorted(boxes)) or self._client.hand_over({})
+        return body, clipped
+
+    def check(self, where: Where) -> None:
+        """Raise BadEnvelope unless an envelope belongs to the Ask that this matching began with."""
+        mine = self._where
+        if mine is None or _place(mine) != _place(where):
+            raise BadEnvelope("What was matched belongs to another Ask than the one answered.")
+
+    @property
+    def where(self) -> Where:
+        """The Ask that this matching began with."""
+        if self._where is None:
+            raise LocalProtocolError("Nothing is being matched.")
+        return self._where
+
+    def hand_over(self, boxes: bytes, servers: Sequence[str]) -> bytes:
+        """Take both tag servers' boxes, sorted by server; return the box for the matcher."""
+        size = self._run.length(Kind.ANSWER)
+        cut = {n: boxes[i * size : (i + 1) * size] for i, n in enumerate(sorted(servers))}
+        return self._client.hand_over(cut)
+
+    def share(self, box: bytes) -> tuple[int, tuple[str, ...], bytes]:
+        """Take the matcher's box; return the cell, its members, and a box for each of them.
+
+        Raises:
+            BadEnvelope: the matcher or a tag server lied, or the cell is larger than planned.
+        """
+        found = self._client.share(box, self._values, self.where.exchange)
+        self._values = np.zeros(0, dtype=np.int64)
+        members = tuple(sorted(found))
+        if len(members) > self._run.match.largest(len(self._run.roster.clients)):
+            raise BadEnvelope("A cell is larger than any honest matcher makes it (O25).")
+        return self._client.cell, members, b"".join(found[name] for name in members)
+
+    def add(self, boxes: bytes) -> bytes:
+        """Take a box from each member of the cell, sorted; return this client's blinded sum."""
+        size = self._run.length(Kind.SHARE)
+        cut = {n: boxes[i * size : (i + 1) * size] for i, n in enumerate(self._client.members)}
+        return self._client.add(cut)
+
+    def found(
+        self, kind: type[Message], told: CellTotals, dims: Mapping[str, int], where: Where
+    ) -> tuple[Message, int]:
+        """Open all cells' totals; return the algorithm's message, and how many cells were usable.
+
+        Raises:
+            BadEnvelope: others were matched by another canary (O8, O24), or this client took no
+                part in this round.
+        """
+        if self._where is None or self._where.round != where.round:
+            raise BadEnvelope("Cells are opened that this client did not add to in this round.")
+        client = self._client
+        if not hmac.compare_digest(told.canary, client.digest):
+            raise BadEnvelope(
+                "The others were matched by another canary than this client (O24).",
+                why="a tag server used another key for some, and the matcher said nothing",
+                fix="stop the run; compare the ledgers of both tag servers and of the matcher",
+            )
+        cells = client.sizes.size
+        totals = np.frombuffer(told.totals, dtype="<u4").reshape(-1, self._run.size)
+        mask = np.frombuffer(told.there, dtype=np.uint8)
+        there = np.unpackbits(mask, bitorder="little").astype(bool)
+        if there[cells:].any():
+            raise BadEnvelope("A cell is opened that there is not.")
+        steps, usable = client.open(totals[:cells], there[:cells], self._levels)
+        rows, found = client.rows, {}
+        for item, place in rows.items():
+            if (place & usable).any():
+                found[item] = self._step * context(place[None, :], steps, usable)[0]
+        self._where = None  # cells are opened once
+        return found_message(kind, dims, found), int(usable.sum())
+
+    @property
+    def digest(self) -> str:
+        """Digest of the canary, as ledgers say it."""
+        return self._client.digest.hex()
+
+    @property
+    def cells(self) -> int:
+        """How many cells there are."""
+        return int(self._client.sizes.size)
+
+
+def _place(where: Where) -> tuple[object, ...]:
+    return (where.round, where.exchange, where.attempt, where.members, where.given)

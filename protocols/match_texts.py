@@ -1,0 +1,50 @@
+"""What plans say of matching: who sees what, and what a reader must know (O24, O25)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from protocols.match_guards import Match
+from protocols.plan import Item
+
+POINTS = "who asks and when; uniform points, as many of everybody; no item, no tag"
+BOXED = "size only: boxes that it cannot open, and who takes part when"
+MATCHER = (
+    "which tags are equal, so the graph of clients and items without the items' names, from which "
+    "popular items can be guessed (A03); no item, no vector, no total"
+)
+TOLD = "who shares its cell, by name; which cells hold its own items; no other tag"
+CELL = "who stands in one cell; boxes that it cannot open"
+PART = "uniform numbers: shares under a blind that only clients know"
+TOTALS = (
+    "the mean of every cell; of its own items, which cells hold them; and what was computed from "
+    "disclosed totals (the global model)"
+)
+KEYED = (
+    "tags are made with one key that all clients hold (hmac): any client, together with the "
+    "matcher, reads every item of everybody"
+)
+SHARED = (
+    "the two tag servers together with the matcher read every item of everybody; the matcher with "
+    "one client tests one quota of guesses an epoch, and knows a tag again in later epochs"
+)
+CELLS = (
+    "clients learn by name with whom they share a cell; all of a cell but one together learn that "
+    "one's vector"
+)
+
+
+def upload_learns(match: Match) -> dict[str, str]:
+    """Return, per role, what the first boxes of a matching tell it."""
+    network = "sender, recipient, time and size"
+    return {"aggregator": BOXED, "other clients": "nothing", "network": network} | (
+        {"tag_server": POINTS} if match.servers else {"matcher": MATCHER}
+    )
+
+
+def match_warnings(items: Sequence[Item]) -> list[str]:
+    """Say what matching rests on, where a plan matches by tags."""
+    if not any(item.id.endswith(".match.compare") for item in items):
+        return []
+    servers = any(item.id.endswith(".match.points") for item in items)
+    return [SHARED if servers else KEYED, CELLS]

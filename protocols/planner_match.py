@@ -1,0 +1,140 @@
+"""The plan items of matching: what travels between an answer and its cells' totals (O24, O25)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from protocols.control import Box, Bundle, Canary, CellBoxes, CellPart, CellTotals
+from protocols.disclosures import Disclosure
+from protocols.errors import CohortTooSmall, PolicyError
+from protocols.guards import Guard
+from protocols.match_guards import Match
+from protocols.match_layout import MatchLayout
+from protocols.match_side import VALUES, match_guard
+from protocols.match_texts import BOXED, CELL, MATCHER, PART, POINTS, TOLD, TOTALS, upload_learns
+from protocols.match_wire import Kind, box_length
+from protocols.messages import Message
+from protocols.plan import Plan
+from protocols.roster import Role
+
+if TYPE_CHECKING:
+    from protocols.planner import Planner
+
+_CLIENT, _AGGREGATOR = str(Role.CLIENT), str(Role.AGGREGATOR)
+_SERVER, _MATCHER = str(Role.TAG_SERVER), str(Role.MATCHER)
+MATCHER_NAME = "matcher"
+TAG_SERVER_NAMES = ("tag-server-1", "tag-server-2")
+Times = tuple[int, int]
+
+
+def match_roles(plan: Plan) -> dict[str, Role]:
+    """Return who makes and who compares tags in a run, by name."""
+    asked = {item.recipient for item in plan.items}
+    servers = dict.fromkeys(TAG_SERVER_NAMES, Role.TAG_SERVER) if _SERVER in asked else {}
+    return servers | ({MATCHER_NAME: Role.MATCHER} if _MATCHER in asked else {})
+
+
+def totals_dims(match: Match, size: int, clients: int) -> dict[str, int]:
+    """Return the sizes of what holds all cells' totals."""
+    cells = match.cells(clients)
+    return {"cell_mask": -(-cells // 8), "cell_totals": 4 * size * cells}
+
+
+def totals_item(planner: Planner, kinds: tuple[type[Message], ...]) -> dict[str, int]:
+    """Return the sizes of cells' totals where an Ask hands them out; empty where it does not."""
+    match = match_guard(planner.policy.rules.get(Disclosure.MATCH, ()))
+    if CellTotals not in kinds or match is None:
+        return {}
+    back = [k for e in planner.exchanges for k in e.back if k.disclosure is Disclosure.MATCH]
+    layout = MatchLayout(back[0], planner.policy.chain(Disclosure.MATCH), planner.dims)
+    return totals_dims(match, layout.length, len(planner.clients))
+
+
+def plan_matching(
+    planner: Planner, name: str, kind: type[Message], match: Match, times: Times
+) -> None:
+    """Add one Ask's matched message, and everything that follows it.
+
+    Raises:
+        CohortTooSmall: fewer clients than one cell needs.
+    """
+    chain: tuple[Guard, ...] = planner.policy.chain(Disclosure.MATCH)
+    layout, clients = MatchLayout(kind, chain, planner.dims), len(planner.clients)
+    if clients < match.cell:
+        raise CohortTooSmall(f"A cell takes {match.cell} clients, and there are {clients} (O25).")
+    _check_places(planner, match, layout)
+
+    def size(kind: Kind) -> int:
+        return box_length(kind, match, layout.length, clients)
+
+    keyed = match.servers == 0
+    first = size(Kind.TAGS) if keyed else match.servers * size(Kind.POINTS)
+    up, route = f"{name}.up.{Disclosure.MATCH}", (_CLIENT, _AGGREGATOR)
+    planner.add(
+        up, route, (kind,), Disclosure.MATCH, times, body=first, layout=layout,
+        dims={VALUES: layout.length}, said=upload_learns(match),
+    )  # fmt: skip
+    back, down = (_CLIENT, _AGGREGATOR), (_AGGREGATOR, _CLIENT)
+    all_of = {kind: {"match_bundle": clients * size(kind)} for kind in Kind}
+    share = {"match_boxes": match.largest(clients) * size(Kind.SHARE)}
+    if not keyed:
+        _add(planner, name, "points", (_AGGREGATOR, _SERVER), times, Bundle,
+             dims=all_of[Kind.POINTS], said={_SERVER: POINTS})  # fmt: skip
+        _add(planner, name, "answers", (_SERVER, _AGGREGATOR), times, Bundle,
+             dims=all_of[Kind.ANSWER], said={_AGGREGATOR: BOXED})  # fmt: skip
+        boxes = {"match_boxes": match.servers * size(Kind.ANSWER)}
+        _add(planner, name, "tagged", down, times, Box, dims=boxes, said={_CLIENT: "its own tags"})
+        boxes = {"match_boxes": size(Kind.TAGS)}
+        _add(planner, name, "tags", back, times, Box, dims=boxes, said={_AGGREGATOR: BOXED})
+    _add(planner, name, "compare", (_AGGREGATOR, _MATCHER), times, Bundle,
+         dims=all_of[Kind.TAGS], said={_MATCHER: MATCHER})  # fmt: skip
+    _add(planner, name, "compared", (_MATCHER, _AGGREGATOR), times, Bundle, Canary,
+         dims=all_of[Kind.TOLD], said={_AGGREGATOR: BOXED})  # fmt: skip
+    boxes = {"match_boxes": size(Kind.TOLD)}
+    _add(planner, name, "told", down, times, Box, dims=boxes, said={_CLIENT: TOLD})
+    _add(planner, name, "split", back, times, CellBoxes, dims=share, said={_AGGREGATOR: CELL})
+    said = {_CLIENT: "uniform numbers, one of each member of its cell"}
+    _add(planner, name, "mates", down, times, Box, dims=share, said=said)
+    words = {"cell_words": 4 * layout.length}
+    _add(planner, name, "part", back, times, CellPart, dims=words, said={_AGGREGATOR: PART})
+
+
+def _add(
+    planner: Planner,
+    name: str,
+    part: str,
+    route: tuple[str, str],
+    times: Times,
+    *kinds: type[Message],
+    dims: dict[str, int],
+    said: dict[str, str],
+) -> None:
+    said = {**said, "network": "sender, recipient, time and size"}
+    id = f"{name}.match.{part}"
+    planner.add(id, route, kinds, Disclosure.SEALED, times, dims=dims, said=said)
+
+
+def _check_places(planner: Planner, match: Match, layout: MatchLayout) -> None:
+    """Refuse, before anything is sent, an algorithm with fewer places than a client has tags."""
+    most = min(match.cap, layout.catalogue)
+    for exchange in planner.exchanges:
+        for kind in exchange.given:
+            if kind.disclosure is not Disclosure.MATCH:
+                continue
+            for field in kind.fields:
+                if field.sizes(planner.dims)[0] < most:
+                    raise PolicyError(
+                        f"{kind.__name__} has fewer places than a client may have tags ({most}).",
+                        fix="lower 'cap' of the guard 'match'",
+                    )
+
+
+__all__ = [
+    "MATCHER_NAME",
+    "TAG_SERVER_NAMES",
+    "TOTALS",
+    "match_roles",
+    "plan_matching",
+    "totals_dims",
+    "totals_item",
+]

@@ -1,0 +1,297 @@
+"""The aggregator's session while items are matched: it carries boxes, and adds cells (O24, O25).
+
+It opens none of the boxes. It learns who stands in one cell, as it carries their shares, and adds
+blinded sums, of which it reads nothing: the blinds follow from a key that only clients know. A cell
+of which anything is missing is left out as a whole.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from enum import StrEnum
+from typing import TypeVar
+
+import numpy as np
+
+from protocols.cell_sums import total
+from protocols.control import Box, Bundle, Canary, CellBoxes, CellPart, CellTotals
+from protocols.disclosures import Disclosure
+from protocols.errors import BadEnvelope, LocalProtocolError, Replay, RoundLost, WrongStage
+from protocols.inbox import Letter
+from protocols.ledger import Ledger
+from protocols.match_wire import Kind, MatchRun
+from protocols.messages import Message
+from protocols.papers import Papers
+from protocols.roster import Role
+from protocols.rounds import Reply
+from protocols.sessions.base import Parcel
+from protocols.sessions.relaying import RelayingSession
+from protocols.sessions.serving import bundle_of, cut_bundle
+from protocols.sessions.table import Event, State
+from protocols.views import CellsView
+
+M = TypeVar("M", bound=Message)
+
+
+class Brokered(StrEnum):
+    """What is being waited for."""
+
+    ANSWERS = "answers"  # of both tag servers
+    TAGS = "tags"  # of the clients
+    COMPARED = "compared"  # of the matcher
+    SPLIT = "split"  # shares, of the clients
+    PART = "part"  # sums of shares, of the members of whole cells
+
+
+class Broker:
+    """One Ask's matching, as far as it came.
+
+    Args:
+        boxes: by client, what it sealed first: points, or in ``hmac`` mode tags.
+        keyed: ``hmac`` mode.
+    """
+
+    def __init__(self, boxes: Mapping[str, bytes], keyed: bool) -> None:
+        self.boxes = dict(boxes)
+        self.phase = Brokered.TAGS if keyed else Brokered.ANSWERS
+        self.here: dict[str, tuple[Message, ...]] = {}  # of this phase, by sender
+        self.canary = b""
+        self.cells: dict[str, int] = {}  # of the members of whole cells
+        self.members: dict[int, tuple[str, ...]] = {}
+
+    def take(self, phase: Brokered) -> dict[str, tuple[Message, ...]]:
+        """Return everything of this phase, and go on to another."""
+        found, self.here, self.phase = self.here, {}, phase
+        return found
+
+
+class BrokeringSession(RelayingSession):
+    """What the aggregator does between clients, tag servers and matcher."""
+
+    def __init__(self, papers: Papers, ledger: Ledger, rounding: bytes) -> None:
+        super().__init__(papers, ledger, rounding)
+        self._broker: Broker | None = None
+        self._celled = False  # whether the matcher made cells of all clients
+
+    @property
+    def _matching(self) -> tuple[Broker, MatchRun]:
+        run = self.papers.match_run()
+        if self._broker is None or run is None:
+            raise LocalProtocolError("Nothing is being matched.")
+        return self._broker, run
+
+    def _match(self) -> Iterable[Parcel]:
+        """Give the clients' boxes to the tag servers; in ``hmac`` mode to the matcher."""
+        self.move(Event.MATCH)
+        run = self.papers.match_run()
+        if run is None:
+            raise LocalProtocolError("Nothing is matched in this run.")
+        keyed = run.match.servers == 0
+        self._broker = Broker(self._asked.bodies(Disclosure.MATCH), keyed)
+        return self._compare_tags() if keyed else self._ask_servers()
+
+    def _ask_servers(self) -> list[Parcel]:
+        broker, run = self._matching
+        size = run.length(Kind.POINTS)
+        servers = self._servers
+        return [
+            self._carry(server, "points", self._bundled(Kind.POINTS, {
+                name: box[at * size : (at + 1) * size] for name, box in broker.boxes.items()
+            }))
+            for at, server in enumerate(servers)
+        ]  # fmt: skip
+
+    @property
+    def _servers(self) -> list[str]:
+        return sorted(self.papers.roster.names(Role.TAG_SERVER))
+
+    def _bundled(self, kind: Kind, boxes: Mapping[str, bytes]) -> Bundle:
+        _, run = self._matching
+        members = self.papers.roster.mask(self._asked.where.members)
+        return Bundle(members=members, bundle=bundle_of(run, kind, boxes))
+
+    def _carry(self, party: str, part: str, message: Message) -> Parcel:
+        asked = self._asked
+        return self.send(f"{asked.exchange.name}.match.{part}", [message], party, asked.where)
+
+    def _take_match(self, letter: Letter) -> None:
+        """Take one answer of the step that is under way.
+
+        Raises:
+            WrongStage: nothing of this kind is waited for.
+            Replay: this party answered already.
+            BadEnvelope: it is not from whom the step asked.
+        """
+        if self.state is not State.MATCHING:
+            raise WrongStage("An answer of matching arrived while nothing is matched.")
+        broker, _ = self._matching
+        name, _, part = letter.item.id.partition(".match.")
+        if name != self._asked.exchange.name or part != broker.phase:
+            raise WrongStage("An answer of matching belongs to another step.")
+        self._asked.check_place(letter)
+        sender, client = letter.header.sender, letter.item.sender == str(Role.CLIENT)
+        if client and (letter.header.given != self._asked.where.given or not self._in(sender)):
+            raise BadEnvelope("An answer of matching is not from who was asked.")
+        if sender in broker.here:
+            raise Replay("This party's answer of this step is here already.")
+        broker.here[sender] = self._inbox.read(letter, _KINDS[broker.phase])
+
+    def _in(self, client: str) -> bool:
+        broker, _ = self._matching
+        return client in (broker.cells if broker.phase is Brokered.PART else broker.boxes)
+
+    def _go_matching(self) -> Iterable[Parcel]:
+        """Go on once a step's answers are in."""
+        broker, _ = self._matching
+        steps: dict[Brokered, Callable[[], Iterable[Parcel]]] = {
+            Brokered.ANSWERS: self._hand_back,
+            Brokered.TAGS: self._compare_tags,
+            Brokered.COMPARED: self._tell,
+            Brokered.SPLIT: self._hand_shares,
+            Brokered.PART: self._add_cells,
+        }
+        return steps[broker.phase]()
+
+    def _hand_back(self) -> list[Parcel]:
+        """Give every client what both tag servers made of its points."""
+        broker, run = self._matching
+        here = broker.take(Brokered.TAGS)
+        if set(here) != set(self._servers):
+            raise RoundLost("A tag server did not answer. The round is skipped.")
+        boxes = [
+            cut_bundle(run, Kind.ANSWER, _only(here[server], Bundle).bundle)
+            for server in self._servers
+        ]
+        if any(set(found) != set(broker.boxes) for found in boxes):
+            raise BadEnvelope("A tag server answered others than those who asked.")
+        return [
+            self._carry(name, "tagged", Box(boxes=b"".join(found[name] for found in boxes)))
+            for name in sorted(broker.boxes)
+        ]
+
+    def _compare_tags(self) -> list[Parcel]:
+        """Give the matcher all tags; the first time those of all clients, as cells are for good."""
+        broker, run = self._matching
+        if run.match.servers:
+            here = broker.take(Brokered.COMPARED)
+            self._stay(here)
+            broker.boxes = {name: _only(found, Box).boxes for name, found in here.items()}
+        broker.phase = Brokered.COMPARED
+        if not self._celled and set(broker.boxes) != set(run.roster.clients):
+            raise RoundLost("Cells are made once, of all clients, and some are missing.")
+        self._check_enough(broker.boxes)
+        matcher = self.papers.roster.one(Role.MATCHER).name
+        return [self._carry(matcher, "compare", self._bundled(Kind.TAGS, broker.boxes))]
+
+    def _tell(self) -> list[Parcel]:
+        """Give every client what the matcher found for it."""
+        broker, run = self._matching
+        here = broker.take(Brokered.SPLIT)
+        if not here:
+            raise RoundLost("The matcher did not answer. The round is skipped.")
+        (found,) = here.values()
+        boxes = cut_bundle(run, Kind.TOLD, _only(found, Bundle).bundle)
+        broker.canary = _only(found, Canary).canary
+        if set(boxes) != set(broker.boxes):
+            raise BadEnvelope("The matcher answered others than those who sent tags.")
+        self._celled = True
+        return [self._carry(name, "told", Box(boxes=box)) for name, box in sorted(boxes.items())]
+
+    def _hand_shares(self) -> list[Parcel]:
+        """Give the members of whole cells each other's shares."""
+        broker, run = self._matching
+        here = broker.take(Brokered.PART)
+        self._stay(here)
+        said = {name: _only(found, CellBoxes) for name, found in here.items()}
+        broker.members = _whole(run, {n: (m.cell, m.members) for n, m in said.items()})
+        broker.cells = {n: cell for cell, names in broker.members.items() for n in names}
+        if not broker.members:
+            raise RoundLost("No cell is complete: of each a member vanished.")
+        size, found = run.length(Kind.SHARE), []
+        for name, cell in sorted(broker.cells.items()):
+            names = broker.members[cell]
+            place = names.index(name)
+            mine = b"".join(said[n].boxes[place * size : (place + 1) * size] for n in names)
+            padded = mine.ljust(run.match.largest(len(run.roster.clients)) * size, b"\0")
+            found.append(self._carry(name, "mates", Box(boxes=padded)))
+        return found
+
+    def _add_cells(self) -> list[Parcel]:
+        """Add the blinded sums of whole cells; the reply hands their totals to all clients."""
+        broker, run = self._matching
+        here = broker.take(Brokered.PART)
+        totals = np.zeros((run.cells, run.size), dtype=np.uint32)
+        there = np.zeros(run.cells, dtype=bool)
+        for cell, names in broker.members.items():
+            if all(name in here for name in names):
+                parts = [_only(here[name], CellPart).words for name in names]
+                totals[cell], there[cell] = total(parts, len(names), run.size), True
+        if not there.any():
+            raise RoundLost("No cell is complete: of each a member vanished.")
+        self._gone_from(set(broker.cells) - set(here))
+        facts = {
+            "canary": broker.canary.hex(),
+            "cells": int(there.sum()),
+            "clients": len(here),
+            "exchange": self._asked.where.exchange,
+            "round": self._asked.where.round,
+        }
+        self.ledger.record("match", facts)
+        told = CellTotals(
+            canary=broker.canary,
+            there=np.packbits(there, bitorder="little").tobytes(),
+            totals=totals.astype("<u4").tobytes(),
+        )
+        (kind,), survivors = self._asked.exchange.back, self._asked.survivors
+        self._broker, self._reply = None, Reply({kind: CellsView(told)}, len(survivors))
+        self.move(Event.ANSWERED)
+        return []
+
+    def _stay(self, here: Iterable[str]) -> None:
+        """Go on with who answered; who did not has vanished from the round."""
+        broker, _ = self._matching
+        self._gone_from(set(broker.boxes) - set(here))
+        broker.boxes = {name: box for name, box in broker.boxes.items() if name in here}
+
+    def _gone_from(self, names: Iterable[str]) -> None:
+        round = self._asked.where.round
+        self._vanished = (round, self._gone(round) | frozenset(names))
+
+    def _check_enough(self, names: Sequence[str] | Mapping[str, bytes]) -> None:
+        if len(names) < self.papers.policy.smallest_cohort:
+            raise RoundLost(f"Only {len(names)} clients are left to be matched.")
+
+
+_KINDS: dict[Brokered, tuple[type[Message], ...]] = {
+    Brokered.ANSWERS: (Bundle,),
+    Brokered.TAGS: (Box,),
+    Brokered.COMPARED: (Bundle, Canary),
+    Brokered.SPLIT: (CellBoxes,),
+    Brokered.PART: (CellPart,),
+}
+
+
+def _only(messages: Sequence[Message], kind: type[M]) -> M:
+    for message in messages:
+        if isinstance(message, kind):
+            return message
+    raise LocalProtocolError(f"There is no {kind.__name__} here.")
+
+
+def _whole(run: MatchRun, said: Mapping[str, tuple[int, bytes]]) -> dict[int, tuple[str, ...]]:
+    """Return the members of each cell of which all sent their shares.
+
+    Raises:
+        BadEnvelope: members of a cell name other members, or a cell that there cannot be: the
+            matcher told them different things, or one of them lies.
+    """
+    found: dict[int, tuple[str, ...]] = {}
+    for name, (cell, mask) in sorted(said.items()):
+        members = run.roster.unmask(mask)
+        if cell >= run.cells or name not in members or found.get(cell, members) != members:
+            raise BadEnvelope("Members of one cell were told different things (O25).")
+        found[cell] = members
+    named = [name for members in found.values() for name in members]
+    if len(set(named)) != len(named):
+        raise BadEnvelope("A client stands in two cells (O25).")
+    return {cell: names for cell, names in found.items() if set(names) <= set(said)}

@@ -1,0 +1,42 @@
+"""The matcher's session: compares tags, makes cells once, and tells each client its own (O24, O25).
+
+It sees which tags are equal, so who has how much in common with whom, and no item, vector or total.
+What it keeps others from is to read this graph. What it could do itself: make cells by another rule
+(of the right size: clients check what they see), or tell a client false cells for an item, which
+then gets the mean of other cells.
+"""
+
+from __future__ import annotations
+
+from protocols.control import Canary
+from protocols.desks import MatcherDesk
+from protocols.inbox import Letter
+from protocols.ledger import Ledger
+from protocols.match_wire import Kind
+from protocols.papers import Papers
+from protocols.sessions.base import Parcel
+from protocols.sessions.serving import ServingSession
+
+
+class MatcherSession(ServingSession):
+    """MATCHER: compares tags that it cannot make."""
+
+    def __init__(self, papers: Papers, ledger: Ledger, rounding: bytes) -> None:
+        super().__init__(papers, ledger, rounding)
+        self._desk = MatcherDesk(self.run, papers.me)
+
+    def _answer(self, letter: Letter) -> Parcel:
+        """Return a box for every client whose tags are here, and the digest of their canary."""
+        where, boxes = self._boxes(letter, Kind.TAGS)
+        found = self._desk.match(where.round, boxes)
+        facts = {
+            "canary": self._desk.digest.hex(),
+            "cells": self._desk.cells,
+            "clients": len(boxes),
+            "exchange": where.exchange,
+            "round": where.round,
+        }
+        self.ledger.record("match", facts)
+        answer = [self._bundle(where, Kind.TOLD, found), Canary(canary=self._desk.digest)]
+        name = letter.item.id.partition(".")[0]
+        return self.send(f"{name}.match.compared", answer, letter.header.sender, where)

@@ -1,0 +1,96 @@
+"""The client's session while items are matched: tags, a cell, shares for it (O24, O25).
+
+What belongs to an Ask is answered once, in order, and for that Ask only; `protocols.match_side`
+holds the matcher and the tag servers to what a client can see.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from protocols.control import Box, CellBoxes, CellPart, CellTotals
+from protocols.errors import BadEnvelope, LocalProtocolError
+from protocols.inbox import Letter
+from protocols.ledger import Ledger
+from protocols.match_side import MatchSide
+from protocols.messages import Message
+from protocols.papers import Papers, Where
+from protocols.roster import Role
+from protocols.sessions.base import Parcel
+from protocols.sessions.holding import HoldingSession
+from protocols.sessions.table import Event
+
+MATCHING = ".match."
+"""What plan items of matching hold behind the name of their Ask."""
+
+
+class MatchingSession(HoldingSession):
+    """What a client does between its answer and the totals of all cells."""
+
+    def __init__(self, papers: Papers, ledger: Ledger, rounding: bytes) -> None:
+        super().__init__(papers, ledger, rounding)
+        run = papers.match_run()
+        papers.matching = MatchSide(run, papers.me, papers.tag_key) if run is not None else None
+
+    def die(self, error: BaseException) -> None:
+        """End the session for good and forget the tags."""
+        super().die(error)
+        self.papers.matching = None
+
+    def close(self, result: Mapping[str, str] | None = None) -> None:
+        """Forget the tags, record the last entry and end."""
+        self.papers.matching = None
+        super().close(result)
+
+    @property
+    def _side(self) -> MatchSide:
+        if self.papers.matching is None:
+            raise LocalProtocolError("This client takes no part in matching.")
+        return self.papers.matching
+
+    def _take_match(self, letter: Letter) -> list[Parcel]:
+        """Answer one step of matching."""
+        self.move(Event.MATCH)
+        side, header, papers = self._side, letter.header, self.papers
+        where = side.where
+        place = (header.round, header.exchange, where.members, header.given, header.attempt)
+        side.check(Where(*place))
+        if header.cohort != papers.cohort(where):
+            raise BadEnvelope("What was matched belongs to another cohort.")
+        name, _, part = letter.item.id.partition(MATCHING)
+        (message,) = self._inbox.read(letter, (Box,))
+        if not isinstance(message, Box):
+            raise LocalProtocolError("This is no box.")
+        step = {"tagged": self._tagged, "told": self._told, "mates": self._mates}[part]
+        item, said = step(name, message.boxes)
+        return [self.send(item, [said], header.sender, where)]
+
+    def _tagged(self, name: str, boxes: bytes) -> tuple[str, Message]:
+        servers = self.papers.roster.names(Role.TAG_SERVER)
+        return f"{name}.match.tags", Box(boxes=self._side.hand_over(boxes, servers))
+
+    def _told(self, name: str, boxes: bytes) -> tuple[str, Message]:
+        side, roster = self._side, self.papers.roster
+        cell, members, shares = side.share(boxes)
+        self._record(side, side.where)
+        item = f"{name}.match.split"
+        padded = shares.ljust(self.papers.plan.item(item).dims["match_boxes"], b"\0")
+        return item, CellBoxes(cell=cell, members=roster.mask(members), boxes=padded)
+
+    def _mates(self, name: str, boxes: bytes) -> tuple[str, Message]:
+        return f"{name}.match.part", CellPart(words=self._side.add(boxes))
+
+    def _found(self, kind: type[Message], told: CellTotals, where: Where) -> Message:
+        """Return what was found as the message that the algorithm reads."""
+        found, _ = self._side.found(kind, told, self.papers.plan.dims, where)
+        return found
+
+    def _record(self, side: MatchSide, where: Where) -> None:
+        """Put the canary's digest into the ledger, for an audit to compare with all others'."""
+        facts = {
+            "canary": side.digest,
+            "cells": side.cells,
+            "exchange": where.exchange,
+            "round": where.round,
+        }
+        self.ledger.record("match", facts)

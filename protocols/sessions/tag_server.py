@@ -1,0 +1,44 @@
+"""A tag server's session: multiplies clients' points by its share of the epoch's key (O24).
+
+It sees who asks and when, and uniform points. What it keeps others from is to make tags without it,
+and to test more guesses than a client's quota: one batch a client and round. What it could do
+itself: use another key for somebody, which the canary shows; tell its share to the matcher and to
+the other server, with which all tags are open.
+"""
+
+from __future__ import annotations
+
+from protocols.control import Bundle
+from protocols.desks import TagDesk
+from protocols.errors import Replay
+from protocols.inbox import Letter
+from protocols.ledger import Ledger
+from protocols.match_wire import Kind
+from protocols.papers import Papers
+from protocols.sessions.base import Parcel
+from protocols.sessions.serving import ServingSession
+
+
+class TagServerSession(ServingSession):
+    """TAG_SERVER: holds one share of the key of tags, drawn anew every epoch."""
+
+    def __init__(self, papers: Papers, ledger: Ledger, rounding: bytes) -> None:
+        super().__init__(papers, ledger, rounding)
+        self._desk = TagDesk(self.run, papers.me)
+        self._round = 0  # of the latest epoch
+
+    def _answer(self, letter: Letter) -> Parcel:
+        """Return every client's points times this epoch's share."""
+        where, boxes = self._boxes(letter, Kind.POINTS)
+        if where.round <= self._round:
+            raise Replay("Tags of this round were made before: a client's quota is one batch.")
+        self._round = where.round
+        self._desk.begin(where.round)
+        try:
+            found = {n: self._desk.answer(n, where.round, box) for n, box in boxes.items()}
+        finally:
+            facts = {**self._desk.report(), "exchange": where.exchange, "round": where.round}
+            self.ledger.record("tags", facts)
+        name = letter.item.id.partition(".")[0]
+        answer: Bundle = self._bundle(where, Kind.ANSWER, found)
+        return self.send(f"{name}.match.answers", [answer], letter.header.sender, where)
