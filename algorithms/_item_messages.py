@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from protocols.messages import (
+    MatchMessage,
     Matrix,
     NoisedMessage,
     ReleasedMessage,
@@ -12,7 +13,16 @@ from protocols.messages import (
     real,
 )
 
-__all__ = ["Holders", "ItemGradient", "ItemRows", "Next", "Start"]
+__all__ = [
+    "Expand",
+    "HeldItems",
+    "Holders",
+    "ItemGradient",
+    "ItemRows",
+    "Near",
+    "Next",
+    "Start",
+]
 
 
 class Start(ReleasedMessage):
@@ -28,6 +38,28 @@ class Next(ReleasedMessage):
     """Asks for another block of rows of the gradient that the last `Start` asked for."""
 
     block: int = count(unit="block", meaning="which rows of the item table, from 1")
+
+
+class Expand(ReleasedMessage):
+    """Asks for what graphs are expanded by: which items a user holds, and its vector."""
+
+    step: int = count(unit="round", meaning="rounds done so far")
+
+
+class HeldItems(MatchMessage):
+    """The items that one user trains on, to be compared with others', and the user's vector."""
+
+    held: Vector = count(
+        "items", unit="item", meaning="by public popularity: 1 + place where held, else 0", key=True
+    )
+    vector: Vector = real("hidden", unit="weight", meaning="the user's own vector")
+
+
+class Near(MatchMessage):
+    """What other users are like who hold the same items."""
+
+    row: Vector = count("items", unit="item", meaning="1 + place of an item held; 0: padding")
+    vectors: Matrix = real("items", "hidden", unit="weight", meaning="mean of users who hold it")
 
 
 class ItemGradient(SumMessage):

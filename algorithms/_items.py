@@ -27,7 +27,7 @@ from algorithms._item_users import ROW_SCALE, SHARED_SCALE, User
 from algorithms.tasks._optimisers import Moments
 from protocols.forms import Answer, Form
 from protocols.messages import Array, Message
-from protocols.rounds import Ask, Cohort, RemoteProtocolError, Reply, RoundLost
+from protocols.rounds import Ask, Cohort, RemoteProtocolError, Reply, RoundLost, Sealed
 
 __all__ = ["Aggregator", "Server", "forms"]
 
@@ -121,7 +121,12 @@ class Aggregator:
         return rows
 
     def each_cohort(
-        self, state: Server, cohort: Cohort, kind: type[Message], read: Read
+        self,
+        state: Server,
+        cohort: Cohort,
+        kind: type[Message],
+        read: Read,
+        more: tuple[Sealed, ...] = (),
     ) -> Generator[Ask, Reply, Server]:
         """Step along what each cohort says; where one is lost, the round ends with those before.
 
@@ -131,7 +136,7 @@ class Aggregator:
         """
         for number, part in enumerate(self.split(state, cohort)):
             try:
-                reply = yield Ask(part, given=state.start, back=kind)
+                reply = yield Ask(part, given=(state.start, *more), back=kind)
             except RoundLost:
                 if number == 0:
                     raise

@@ -124,13 +124,17 @@ def heed(site: Site, keep: Keep | Last) -> None:
 def _wrap(form: Form[S], score: Any, scoring: Scoring, at: At) -> Form[Tracked[S]]:
     first = form.exchanges[0]
 
-    def answer(site: Site, *given: Message) -> tuple[Message, ...]:
-        *own, keep = given
-        heed(site, keep)  # type: ignore[arg-type]
-        before = score(site, own[0]) if at == "downloaded" else None
-        said = first.answer(site, *own)
-        messages = () if said is None else said if isinstance(said, tuple) else (said,)
-        return (*messages, before if before is not None else score(site, None))
+    def with_score(exchange: Exchange) -> Exchange:
+        def answer(site: Site, *given: Message) -> tuple[Message, ...]:
+            *own, keep = given
+            heed(site, keep)  # type: ignore[arg-type]
+            before = score(site, own[0]) if at == "downloaded" else None
+            said = exchange.answer(site, *own)
+            messages = () if said is None else said if isinstance(said, tuple) else (said,)
+            return (*messages, before if before is not None else score(site, None))
+
+        given, back = (*exchange.given, Keep), (*exchange.back, kind)
+        return replace(exchange, given=given, back=back, answer=answer, held_out=(kind,))
 
     def only_score(site: Site, *given: Message) -> SumMessage:
         heed(site, given[-1])  # type: ignore[arg-type]
@@ -140,11 +144,8 @@ def _wrap(form: Form[S], score: Any, scoring: Scoring, at: At) -> Form[Tracked[S
     def last_word(site: Site, keep: Keep) -> None:
         heed(site, keep)
 
-    given, kind = (*first.given, Keep), scoring.kind
-    exchanges = [
-        replace(first, given=given, back=(*first.back, kind), answer=answer, held_out=(kind,)),
-        *form.exchanges[1:],
-    ]
+    kind = scoring.kind
+    exchanges = [with_score(e) if _scored(e.given, e.back, first) else e for e in form.exchanges]
     if at == "downloaded":
         last = (*first.given, Last)
         exchanges.append(
@@ -165,7 +166,7 @@ def _unscored(form: Form[S]) -> Form[Tracked[S]]:
 
 
 def _round(form: Form[S], scoring: Scoring, at: At) -> Any:
-    first = form.exchanges[0].given
+    first = form.exchanges[0]
 
     def round(tracked: Tracked[S], cohort: Cohort) -> Round[Tracked[S]]:
         scores: list[SumMessage] = []
@@ -179,9 +180,14 @@ def _round(form: Form[S], scoring: Scoring, at: At) -> Any:
     return round
 
 
+def _scored(given: Sequence[type[Message]], back: Sequence[type[Message]], first: Exchange) -> bool:
+    """Tell whether an Ask is a form's first one, whatever else is handed out with it."""
+    return tuple(given[: len(first.given)]) == first.given and set(back) == set(first.back)
+
+
 def _scoring(
     inner: Round[S],
-    first: tuple[type[Message], ...],
+    first: Exchange,
     with_it: tuple[Keep, type[SumMessage]],
     scores: list[SumMessage],
 ) -> Generator[Ask, Reply, S]:
@@ -190,7 +196,7 @@ def _scoring(
     try:
         ask = next(inner)
         while True:
-            scored = ask.given_kinds == first
+            scored = _scored(ask.given_kinds, ask.wanted, first)
             if scored:
                 ask = replace(ask, given=(*ask.handed, keep), back=(*ask.wanted, kind))
             try:

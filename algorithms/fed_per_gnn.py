@@ -22,6 +22,10 @@ Forms:
   it beside that of the whole message. A policy takes this form if it lets ItemRows out and
   ItemGradient not (`messages`), see examples/published_policy.yaml.
 
+* `matched_items`: as `secure_items`; and after `expand_after` rounds users who hold the same items
+  become neighbours in each other's graphs (`algorithms._item_expansion`). All clients take part in
+  that step. A policy needs a rule for MATCH, see examples/matched_policy.yaml.
+
 The paper's third kind of noise is replaced by one with a proof: policies with noise on sums (preset
 `calibrated`) clip each user's whole gradient in L2 and take `secure_items`, per user and run.
 
@@ -38,8 +42,9 @@ Where this departs from the paper and from the authors' code:
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
+from algorithms._item_expansion import ExpandedUser, Expanding, expanding_forms
 from algorithms._item_users import User, checked
 from algorithms._items import Aggregator, Server, forms
 from algorithms.tasks import Kind, Task
@@ -60,6 +65,9 @@ def fed_per_gnn(  # noqa: PLR0913 - settings, all by name
     user_decay: float = 1.0,
     holders: int = 4,
     blocks: int = 1,
+    expand_after: int = 0,
+    expand_every: int = 0,
+    popular: Sequence[int] = (),
 ) -> Algorithm[Server]:
     """Return FedPerGNN for a task.
 
@@ -75,6 +83,11 @@ def fed_per_gnn(  # noqa: PLR0913 - settings, all by name
         holders: of a row in the form `held_items`, the first round's survivors counted.
         blocks: into how many sums the rows of a large table are cut, in the form `secure_items`,
             which is then the only one.
+        expand_after: rounds before graphs are expanded for the first time; 0: they never are. With
+            it the form is `matched_items`.
+        expand_every: rounds from one expansion to the next; 0: there is one.
+        popular: numbers of items by public popularity, the most popular first, for policies whose
+            guard `match` leaves out the most popular; others follow in the catalogue's order.
 
     Raises:
         ValueError: an option is out of range, or the model is not of one user.
@@ -83,15 +96,22 @@ def fed_per_gnn(  # noqa: PLR0913 - settings, all by name
         raise ValueError(
             "out of range; needed are epochs >= 1, user_steps >= 1, user_decay >= 0, user_lr > 0"
         )
-    user = User(checked(task, "fed_per_gnn"), epochs * user_steps, user_lr, user_decay, blocks)
-    server = Aggregator(user, decay, cohorts, holders)
+    settings = (checked(task, "fed_per_gnn"), epochs * user_steps, user_lr, user_decay, blocks)
+    if min(expand_after, expand_every) < 0 or (expand_every and not expand_after):
+        raise ValueError("expand_after and expand_every are 0 or more, and the first comes first")
+    user, server = User(*settings), Aggregator(User(*settings), decay, cohorts, holders)
+    ways = forms(server)
+    if expand_after:
+        user = expanded = ExpandedUser(*settings, tuple(popular))
+        server = wide = Expanding(user, decay, cohorts, holders, expand_after, expand_every)
+        ways = expanding_forms(wide, expanded)
     return Algorithm(
         name="fed_per_gnn",
         citation="Wu et al., A federated graph neural network framework for privacy-preserving "
         "personalization, Nature Communications 13, 2022",
         init=server.init,
         predict=user.predict,
-        forms=forms(server),
+        forms=ways,
         dims=server.dims,
     )
 

@@ -19,6 +19,8 @@ from protocols.roster import Role, Roster
 
 SUM_UP, RELAY_UP = f".up.{Disclosure.SUM}", f".up.{Disclosure.MIXED}"
 _RELAY, _RELAYED = f".relay.{Disclosure.MIXED}", f".relayed.{Disclosure.MIXED}"
+MATCH_STEPS = {"tagged": "tags", "told": "split", "mates": "part"}
+"""What a client answers to each step of matching."""
 _ROWS = tuple(f".{part}.{Disclosure.WEIGHTED_SUM}" for part in ("witness", "witnessed", "open"))
 
 
@@ -44,6 +46,7 @@ class Asked:
             the rows that it hands out.
         rows: it was to hand out rows, which are opened before it goes out.
         relayed, pooled: a relay was to take the senders off its mixtures; they came back from it.
+        matched, celled: its items were to be matched by tags; cells of it were added up.
         by: the aggregator.
         cut: the run ended here, before the Ask was through.
     """
@@ -67,6 +70,8 @@ class Asked:
     rows: bool
     relayed: bool
     pooled: bool
+    matched: bool
+    celled: bool
     by: str
     cut: bool
 
@@ -92,6 +97,7 @@ class Asked:
         unopened = unopened or (self.compared and str(Disclosure.SIMILARITY) not in self.results)
         unopened = unopened or (self.rows and not self.downs)
         unopened = unopened or (self.relayed and not self.pooled)
+        unopened = unopened or (self.matched and not self.celled)
         return not self.cut and (unopened or len(self.arrived) < smallest)
 
 
@@ -111,6 +117,7 @@ class Asks:
         self._steps = sorted(s.seq for s in book.releases() if s.party == self.aggregator)
         self._items = {item.id: item for item in plan.items}
         self._opens, self._lists = book.by_exchange("open"), book.by_exchange("survivors")
+        self._celled = [e for p, e in book.of_kind("match") if p == self.aggregator]
         self._keying: dict[tuple[str, int], list[Sent]] = {}
         for sent in book.releases():
             if sent.keying:
@@ -138,7 +145,7 @@ class Asks:
             name=name,
             round=sents[0].round,
             members=frozenset(s.recipient for s in downs),
-            arrived=self._arrived(downs, sents, answers),
+            arrived=self._arrived(downs, sents, answers) - self._left_matching(sents),
             sents=tuple(sents),
             opens=tuple(self._opens.get(number, ())),
             listed={s.recipient: s for s in sents if s.item.endswith(".survivors")},
@@ -160,6 +167,8 @@ class Asks:
                 s.item.endswith(_RELAYED) and book.receipt(s, self.aggregator) is not None
                 for s in sents
             ),
+            matched=f"{name}.match.compare" in self._items,
+            celled=any(e["exchange"] == number for e in self._celled),
             by=self.aggregator,
             cut=book.in_cut(sents[0]),
         )
@@ -175,6 +184,16 @@ class Asks:
                 here.add((sent.party, sent.item))
         members = {s.recipient for s in downs}
         return frozenset(m for m in members if all((m, item) in here for item in answers))
+
+    def _left_matching(self, sents: list[Sent]) -> frozenset[str]:
+        """Return the clients of which an answer never arrived while items were matched."""
+        said = {
+            (s.party, s.item.rpartition(".")[2])
+            for s in sents
+            if ".match." in s.item and self._book.receipt(s, self.aggregator) is not None
+        }
+        asked = [(s.recipient, MATCH_STEPS.get(s.item.partition(".match.")[2], "")) for s in sents]
+        return frozenset(n for n, step in asked if step and (n, step) not in said)
 
     def next_step(self, seq: int) -> float:
         """Return the number of the aggregator's first release after an entry of its own."""

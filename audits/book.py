@@ -86,6 +86,15 @@ _FACTS: dict[str, dict[str, type]] = {
     },
     "witness": {**_SUM, **_RESULT},
     "relay": {**_SUM, "item": str},
+    "tags": {
+        "clients": int,
+        "epoch": int,
+        "exchange": int,
+        "quota": int,
+        "refused": int,
+        "round": int,
+    },
+    "match": {"canary": str, "cells": int, "exchange": int, "round": int},
     "heads": {"exchange": int, "root": str, "round": int},
     "close": {"state": str},
 }
@@ -95,10 +104,12 @@ _OPTIONAL: dict[str, dict[str, type]] = {
     "mix": {"alone": int},
     "open": _RESULT,
     "witness": _TABLE,
+    "match": {"clients": int},
     "heads": {"heard": int, "items": int, "missing": int},
     "refusal": {"detail": str},
     "close": {"result": dict},
 }
+_KEYLESS = (Role.RELAY, Role.TAG_SERVER, Role.MATCHER)
 KEYING = ("key.", "pair.")  # items of an epoch's keys; names that no Ask may have
 LEAVING = "heads."  # items after the last Ask; a name that no Ask may have
 RESULT = {"best", "metrics", "model"}  # digests of what a finished run leaves; "" for no model
@@ -145,10 +156,10 @@ class Sent:
         return self.item.startswith(KEYING)
 
     def addressees(self, roster: Roster) -> tuple[str, ...]:
-        """Return every party that should hold a receipt; a relay takes no keys."""
+        """Return every party that should hold a receipt; who computes nothing takes no keys."""
         if self.recipient != EVERYONE:
             return (self.recipient,)
-        away = {self.party, *roster.names(Role.RELAY)}
+        away = {self.party, *(name for role in _KEYLESS for name in roster.names(role))}
         return tuple(p["name"] for p in roster.document() if p["name"] not in away)
 
 
@@ -284,6 +295,8 @@ class Book:
             return False
         if "relay" in guards and not any(".relayed." in s.item for s in sents):
             return False
+        if "match" in guards:
+            return any(e["exchange"] == last and "clients" in e for _, e in self.of_kind("match"))
         if guards & {"he", "ckks"}:
             return 0 < opens[0] == opens[1]
         if "mask" in guards:

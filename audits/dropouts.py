@@ -9,14 +9,21 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from audits.asks import SUM_UP, Asked, Asks
+from audits.asks import MATCH_STEPS, SUM_UP, Asked, Asks
 from audits.book import LEAVING, Book, Sent
 from audits.models import Dropouts, LostRound, Moment, Vanished
 from audits.steps import Case
 from protocols.roster import Role
 
 _AFTER = {"witness": "witnessed", "witnessed": "open", "open": "opened", "relay": "relayed"}
+_MATCHING = (
+    *("points", "answers", "tagged", "tags", "compare"),
+    *("compared", "told", "split", "mates", "part"),
+)  # the steps of matching, in order
 _LAST = {"opened": "open", "relayed": "relay"}  # the answer that an Ask goes on with -> its request
+
+
+_TO_CLIENT = tuple(f".match.{step}" for step in MATCH_STEPS)
 
 
 class Losses:
@@ -52,6 +59,8 @@ class Losses:
     def _unanswered(self, sent: Sent, party: str) -> str | None:
         """Return who did not answer for a result, if nothing of it went any further."""
         part, _, said = sent.item.partition(".")[2].partition(".")
+        if part == "match":
+            return self._unmatched(sent, party, said)
         if part not in (*_AFTER, *_LAST) or not said:
             return None
         after = _AFTER.get(part, "")
@@ -68,6 +77,16 @@ class Losses:
             else (f"{name}.{after}.{said}" in items)
         )
         return None if on else other
+
+    def _unmatched(self, sent: Sent, party: str, step: str) -> str | None:
+        """Return the tag server or matcher that did not answer, if nothing went any further."""
+        ask = self._asks.all.get(sent.exchange)
+        if ask is None or ask.celled:
+            return None
+        later = _MATCHING[_MATCHING.index(step) + (2 if step in ("points", "compare") else 1) :]
+        if any(s.item.partition(".match.")[2] in later for s in ask.sents):
+            return None
+        return party if party != self._asks.aggregator else sent.party
 
     def _left_keys(self, sent: Sent, client: str) -> bool:
         """Tell whether a client came no further in an epoch's keys than this envelope."""
@@ -95,6 +114,8 @@ class Losses:
 
     def _left(self, sent: Sent, client: str, ask: Asked) -> bool:
         mine = [s for s in ask.sents if s.party == client]
+        if ".match." in sent.item:
+            return self._left_matching(sent, client, ask)
         if sent.item.endswith(".shares"):
             return True  # the step "opened" counts the shares that arrived
         if sent.item.endswith(".survivors"):
@@ -106,6 +127,13 @@ class Losses:
         if sent.item.endswith(".down"):
             return not mine and self._not_counted(client, ask)
         return self._not_counted(client, ask)
+
+    def _left_matching(self, sent: Sent, client: str, ask: Asked) -> bool:
+        """Tell whether a client came no further in matching than this envelope."""
+        step = sent.item.partition(".match.")[2]
+        later = _MATCHING[_MATCHING.index(step) + 1 :]
+        with_it = [s for s in ask.sents if client in (s.party, s.recipient)]
+        return not any(s.item.partition(".match.")[2] in later for s in with_it)
 
     def _not_counted(self, client: str, ask: Asked) -> bool:
         """Tell whether all went on without this client's answer."""
@@ -145,7 +173,12 @@ def _from(ask: Asked, book: Book, asks: Asks) -> Iterator[Vanished]:
     for client in sorted(ask.vanished):
         asked = [s for s in ask.sents if s.item.endswith(".down") and s.recipient == client]
         said = any(s.party == client for s in ask.sents)
-        moment: Moment = "before its answer arrived" if said else "before it answered"
+        steps = [s for s in ask.sents if s.recipient == client and s.item.endswith(_TO_CLIENT)]
+        if steps:
+            moment: Moment = "while items were matched"
+            yield Vanished(client=client, round=ask.round, exchange=ask.number, moment=moment)
+            continue
+        moment = "before its answer arrived" if said else "before it answered"
         if not any(book.receipt(s, client) is not None for s in asked):
             moment = "before the request reached it"
         yield Vanished(client=client, round=ask.round, exchange=ask.number, moment=moment)

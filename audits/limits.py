@@ -7,6 +7,7 @@ from audits.attack_rows import NO_FILE
 from audits.mixtures import of_mixtures
 from protocols.disclosures import Disclosure
 from protocols.learns import ACTIVE_AGGREGATOR, KEY_THEFT, MANY, RESULTS
+from protocols.match_texts import TEXTS
 from protocols.plan import Plan
 from protocols.policy import PrivacyPolicy
 
@@ -47,7 +48,7 @@ def limits(
         found.append(f"While sums are not masked inside the ciphertext, {ACTIVE_AGGREGATOR}.")
     if KEY_THEFT in plan.warnings:
         found.append(f"For the same reason, {KEY_THEFT}.")
-    told = [w for w in plan.warnings if w in RESULTS or w.startswith(MANY)]
+    told = [w for w in plan.warnings if w in (*RESULTS, *TEXTS) or w.startswith(MANY)]
     found += [f"{warning[0].upper()}{warning[1:]}." for warning in told]
     if simulated:
         found.append("All roles ran in one process, so no statement about separate roles is shown.")

@@ -138,6 +138,7 @@ class PlanDiff(Strict):
 
 Moment = Literal[
     "while keys were agreed on",
+    "while items were matched",
     "before the request reached it",
     "before it answered",
     "before its answer arrived",

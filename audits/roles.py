@@ -21,6 +21,18 @@ _WHOSE = "whose every mixture is, as the aggregator alone sees without a relay"
 _REST = (
     "which mixtures are none of theirs; if all but one of a round's clients tell, whose the rest is"
 )
+_PAIRS = (
+    (
+        "matcher and one client",
+        "which of its quota of guesses are tags, in every epoch; whoever "
+        "holds a tag is known again, so guesses of epochs and clients add up",
+    ),
+    ("matcher and one tag server", "nothing more than each alone"),
+    ("matcher and both tag servers", "EVERY item of every client"),
+    ("aggregator and one client", "the totals of all cells, which the client reads anyway"),
+    ("all of a cell but one", "that one's vector"),
+)
+_KEYED = "EVERY item of every client: it holds the key of tags"
 _COORDINATE = "one coordinate of every compared vector a round, which a vector of its choice reads"
 
 
@@ -82,6 +94,18 @@ def _with_the_authority(
         yield RoleView(viewer="key authority and one client", received=None, sees=(_COORDINATE,))
 
 
+def _of_matching(case: Case) -> Iterator[RoleView]:
+    """Say what those who make and compare tags see together (O24, O25)."""
+    if not any(item.id.endswith(".match.compare") for item in case.plan.items):
+        return
+    keyed = not case.roster.names(Role.TAG_SERVER)
+    for viewer, said in _PAIRS:
+        if keyed and "tag server" in viewer:
+            continue
+        seen = _KEYED if keyed and viewer == "matcher and one client" else said
+        yield RoleView(viewer=viewer, received=None, sees=(seen,))
+
+
 def _collusions(case: Case) -> Iterator[RoleView]:
     items = {item.id for item in case.plan.items}
     masked, keyed = "pair.call" in items, any(i.endswith(".open") for i in items)
@@ -91,6 +115,7 @@ def _collusions(case: Case) -> Iterator[RoleView]:
     if any(words.relayed(item.guards) for item in case.plan.items):
         yield RoleView(viewer="aggregator and relay", received=None, sees=(_WHOSE,))
         yield RoleView(viewer="aggregator and other clients", received=None, sees=(_REST,))
+    yield from _of_matching(case)
     count = case.policy.colluders
     if unsafe:
         yield RoleView(

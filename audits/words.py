@@ -54,6 +54,10 @@ def relayed(guards: tuple[str, ...]) -> bool:
     return "relay" in map(guard, guards)
 
 
+def _oprf(guards: tuple[str, ...]) -> bool:
+    return any(text.startswith("match(mode=oprf") for text in guards)
+
+
 def protection(guards: tuple[str, ...]) -> str:
     """Return in words what a chain of guards does to a message."""
     names = {guard(text) for text in guards}
@@ -67,6 +71,9 @@ def protection(guards: tuple[str, ...]) -> str:
         return "encrypted, only cosines opened, sealed"
     if "weigh" in names:
         return "encrypted, only weighted rows opened, sealed"
+    if "match" in names:
+        how = "by tags of two servers" if _oprf(guards) else "by tags of one shared key"
+        return f"items matched {how}, vectors added in cells, sealed"
     if "mix" in names:
         noised = " and noised" if "blur" in names else ""
         to = "the aggregator, and to a relay" if "relay" in names else "the recipient"

@@ -33,6 +33,9 @@ CELLS = (
     "one's vector"
 )
 
+TEXTS = (KEYED, SHARED, CELLS)
+"""What plans warn of, and reports say again."""
+
 
 def upload_learns(match: Match) -> dict[str, str]:
     """Return, per role, what the first boxes of a matching tell it."""

@@ -233,6 +233,8 @@ class ClearView(_View):
         first dimension: 1 + the index of the own key a found row belongs to, 0 for padding.
         """
         (key,) = [field for field in self._kind.fields if field.key]
+        if any(f.shape[:1] != key.shape for f in self._kind.fields if not f.key):
+            return self._meant(key.name, into)
         carried = [field for field in self._kind.fields if not field.key]
         parcels: dict[str, Message] = {}
         for name, mine in self._sent.items():
@@ -245,6 +247,28 @@ class ClearView(_View):
                 if int(k) in own
             ]
             parcels[name] = self._fill(into, carried, found)
+        return Sealed(into, parcels)
+
+    def _meant(self, key: str, into: type[Message]) -> Sealed:
+        """For each client: by key that others hold too, the mean of the vectors of all who do.
+
+        What O25 forbids: means by item tell whoever holds them, and who holds what, every vector.
+        """
+        (real,) = [field.name for field in self._kind.fields if field.name != key]
+        (name,) = [field.name for field in into.fields if field.name != "row"]
+        keys = np.stack([np.asarray(getattr(m, key)) for m in self._sent.values()]) > 0
+        vectors = np.stack([np.asarray(getattr(m, real)) for m in self._sent.values()])
+        held = keys.sum(axis=0)
+        means = (keys.T.astype(np.float64) @ vectors) / np.maximum(held, 1)[:, None]
+        field = next(field for field in into.fields if field.name == name)
+        parcels = {}
+        for client, mine in zip(self._sent, keys, strict=True):
+            found = np.flatnonzero(mine & (held > 1))
+            row = np.zeros(field.sizes(self._dims)[0], dtype=np.int64)
+            block = np.zeros(field.sizes(self._dims))
+            row[: len(found)], block[: len(found)] = 1 + found, means[found]
+            values: dict[str, Any] = {"row": row, name: block}
+            parcels[client] = into(**values)
         return Sealed(into, parcels)
 
     def _fill(self, into: type[Message], carried: list[Any], found: list[Any]) -> Message:

@@ -7,6 +7,7 @@ from functools import lru_cache
 
 from audits.asks import Asked, facts_of
 from audits.book import Sent
+from audits.checks.matching import matching
 from audits.checks.relays import relays
 from audits.checks.results import results
 from audits.checks.sharing import sharing
@@ -42,7 +43,7 @@ def opened(case: Case) -> str:
             _one_set(ask, rounds[ask.round])
             rounds[ask.round].append((ask, ask.arrived))
     _returned(case, asks)
-    more, said = results(case) + relays(case), _said(case, asks)
+    more, said = results(case) + relays(case) + matching(case), _said(case, asks)
     return said.replace("nothing was opened", "no total was opened") + more if more else said
 
 

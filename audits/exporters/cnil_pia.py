@@ -59,6 +59,11 @@ MEASURES = {
         "Another organisation takes the senders off mixtures, and opens none of them; what they "
         "hold may still hint at whose they are.",
     ),
+    "match": (
+        "Matched by tags",
+        "Items are compared by tags that no single party can make, and what people carry is read "
+        "only as means over small groups.",
+    ),
     "ckks": ("Encrypted sums", "Parts are added up encrypted; only totals are opened."),
     "seal": ("Sealed envelopes", "Each message is encrypted to the one party that it is for."),
     "sign": ("Signed envelopes", "Each message is signed by its sender and bound to run and plan."),

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 
 from crypto.samplers import entropy
 from protocols.control import Farewell, Place
-from protocols.errors import RemoteProtocolError
 from protocols.envelope import commitment
+from protocols.errors import RemoteProtocolError
 from protocols.given import given_digest
 from protocols.heads import SILENT, Line, client_items, heard, tree, word_of
 from protocols.inbox import Letter

@@ -67,7 +67,7 @@ def _others(plan: Plan) -> Iterator[tuple[str, str]]:
     from protocols.learns import schemes
 
     computing = ("key_authority", "witness") if schemes(plan.items) else ()
-    for role in (*computing, "relay"):
+    for role in (*computing, "relay", "tag_server", "matcher"):
         taken = sum(item.bytes * item.times for item in plan.items if item.recipient == role)
         given = sum(item.bytes * item.times for item in plan.items if item.sender == role)
         if taken:

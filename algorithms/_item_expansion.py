@@ -1,0 +1,137 @@
+"""Graph expansion: a user's items get neighbours, which are means over users who hold them too.
+
+The field sends item ids and every user's vector to a third party. Here both leave as a matched
+message (`HeldItems`): a policy that matches by tags turns items into tags that nobody can make
+alone, and opens vectors only as means over cells of users; an item then gets the mean over the
+cells that hold it (docs/adr/0018). Under an Unsafe chain an item gets the mean over all users who
+hold it, which tells single users' vectors to whoever holds the means and who holds what.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from dataclasses import dataclass, replace
+
+import numpy as np
+import torch
+
+from algorithms._item_messages import Expand, HeldItems, ItemGradient, Near, Start
+from algorithms._item_users import User
+from algorithms._items import Aggregator, Server
+from algorithms.nn._ratings import Neighbours
+from algorithms.site import Site
+from algorithms.tasks import Weights
+from protocols.forms import Exchange, Form
+from protocols.messages import Array, Message
+from protocols.rounds import Ask, Cohort, Reply
+
+__all__ = ["ExpandedUser", "Expanding", "expanding_forms"]
+
+
+@dataclass(frozen=True)
+class ExpandedUser(User):
+    """A client whose items have neighbours, once it was told some.
+
+    A site's memory holds them as "near": item numbers, (n,), and vectors, (n, h).
+
+    Attributes:
+        popular: numbers of items by public popularity, the most popular first; items that are not
+            named follow in the catalogue's order.
+    """
+
+    popular: tuple[int, ...] = ()
+
+    def __post_init__(self) -> None:
+        """Refuse what has no meaning; raises ValueError."""
+        super().__post_init__()
+        items, _ = self.table()
+        named = self.popular
+        if len(set(named)) != len(named) or not all(0 <= item < items for item in named):
+            raise ValueError("popular names an item twice, or one that there is not")
+        if self.blocks > 1:
+            raise ValueError("blocks and an expansion exclude each other; set blocks to 1")
+
+    @property
+    def order(self) -> Array:
+        """All items by public popularity, (items,)."""
+        rest = np.setdiff1d(np.arange(self.table()[0]), np.array(self.popular, dtype=np.int64))
+        found: Array = np.concatenate([np.array(self.popular, dtype=np.int64), rest])
+        return found
+
+    def offered(self, site: Site, given: Expand) -> HeldItems:
+        """Return what is compared with others: the items trained on, and the user's vector."""
+        items, width = self.table()
+        places = np.argsort(self.order)[self.held(site)]
+        held = np.zeros(items, dtype=np.int64)
+        held[places] = 1 + places
+        head = site.memory.get("head", np.zeros(width + 1, dtype=np.float32))
+        return HeldItems(held=held, vector=np.asarray(head[:width], dtype=np.float64))
+
+    def expanded(self, site: Site, given: Start, near: Near) -> ItemGradient:
+        """Remember the neighbours, train, and return what may be said of it."""
+        there = near.row > 0
+        site.memory["near"] = {
+            "items": self.order[near.row[there] - 1],
+            "vectors": near.vectors[there].astype(np.float32),
+        }
+        return self.gradient(site, given)
+
+    def whole(self, site: Site, given: Start) -> Weights:
+        """Return all weights, (size,); the graph knows its neighbours by then."""
+        self.look(site)
+        return super().whole(site, given)
+
+    def predict(self, site: Site, given: Message | None) -> Array:
+        """Return predictions, with the neighbours that were told last."""
+        self.look(site)
+        return super().predict(site, given)
+
+    def look(self, site: Site) -> None:
+        """Give the site's graph the neighbours that are remembered, one an item."""
+        near, data = site.memory.get("near"), site.data
+        if near is None:
+            data.graph.neighbours = None
+            return
+        vectors = np.zeros((len(data.items), 1, self.table()[1]), dtype=np.float32)
+        known = np.zeros((len(data.items), 1), dtype=bool)
+        places = np.searchsorted(data.items, near["items"])
+        vectors[places, 0], known[places, 0] = near["vectors"], True
+        data.graph.neighbours = Neighbours(torch.from_numpy(vectors), torch.from_numpy(known))
+
+
+@dataclass(frozen=True)
+class Expanding(Aggregator):
+    """An aggregator that has graphs expanded in some rounds.
+
+    Attributes:
+        after: so many rounds are done before the first expansion.
+        every: rounds from one expansion to the next; 0: there is one.
+    """
+
+    after: int = 1
+    every: int = 0
+
+    def due(self, step: int) -> bool:
+        """Tell whether graphs are expanded in a round that begins after `step` others."""
+        since = step - self.after
+        return since == 0 or (since > 0 and self.every > 0 and since % self.every == 0)
+
+    def on_matches(self, state: Server, cohort: Cohort) -> Generator[Ask, Reply, Server]:
+        """Ask every cohort once, in some rounds after all clients were matched."""
+        if not self.due(state.start.step):
+            return (yield from self.on_sums(state, cohort))
+        reply = yield Ask(cohort, given=Expand(step=state.start.step), back=HeldItems)
+        near = reply.matched(HeldItems, into=Near)
+        return (yield from self.each_cohort(state, cohort, ItemGradient, self.summed, (near,)))
+
+    @property
+    def dims(self) -> dict[str, int]:
+        """Sizes of the messages."""
+        return {**super().dims, "hidden": self.user.table()[1]}
+
+
+def expanding_forms(server: Expanding, user: ExpandedUser) -> tuple[Form[Server], ...]:
+    """Return the one form with expansions: gradients leave in protected sums."""
+    form = Form.of("matched_items", server.on_matches, {Start: user.gradient, Expand: user.offered})
+    with_near = Exchange("expanded", (Start, Near), (ItemGradient,), user.expanded)
+    return (replace(form, exchanges=(*form.exchanges, with_near)),)
