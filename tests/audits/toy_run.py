@@ -30,6 +30,7 @@ from protocols.messages import ReleasedMessage, SumMessage, Vector, count, real
 from protocols.papers import Papers
 from protocols.plan import DataPlan, Plan
 from protocols.planner import AGGREGATOR_NAME, AUTHORITY_NAME
+from protocols.planner_match import match_roles
 from protocols.planner_mixed import RELAY_NAME
 from protocols.planner_results import witness_name
 from protocols.planning import make_plan
@@ -40,8 +41,10 @@ from protocols.sessions.aggregator import AggregatorSession
 from protocols.sessions.base import Parcel
 from protocols.sessions.client import ClientSession
 from protocols.sessions.key_authority import KeyAuthoritySession
+from protocols.sessions.matcher import MatcherSession
 from protocols.sessions.relay import RelaySession
 from protocols.sessions.table import State
+from protocols.sessions.tag_server import TagServerSession
 from protocols.sessions.witness import WitnessSession
 
 ROUNDING = bytes(32)
@@ -273,6 +276,7 @@ class Bus:
         site: Callable[[str], float] = lambda name: 0.25,
         synthetic: bool = True,
         algorithm: Algorithm[Any] | None = None,
+        tag_key: bytes | None = None,
     ) -> None:
         algorithm = algorithm or toy()
         wanted = encryption(policy.rules.get(Disclosure.SUM, ()))
@@ -288,6 +292,8 @@ class Bus:
         roles |= dict.fromkeys(watching, Role.WITNESS)
         if any(item.recipient == str(Role.RELAY) for item in plan.items):
             roles[RELAY_NAME] = Role.RELAY
+        serving = match_roles(plan)
+        roles |= serving
         people = {name: Identity.generate(name, role) for name, role in roles.items()}
         roster, nonce = Roster(p.party for p in people.values()), bytes(range(16))
         run = run_id(nonce, roster, plan.digest, policy.digest)
@@ -299,6 +305,7 @@ class Bus:
             store = self.toy.stores.setdefault(name, MemoryStore())
             ledger = Ledger(name, run, store, lambda: "2026-01-02T03:04:05Z")
             mine = Papers(people[name], roster, plan, policy, run, he, reserve=reserve)
+            mine.tag_key = tag_key
             return mine, ledger, ROUNDING
 
         self.others: dict[str, Any] = {
@@ -307,6 +314,8 @@ class Bus:
         self.others |= {name: WitnessSession(*tools(name)) for name in watching}
         if AUTHORITY_NAME in roles:
             self.others[AUTHORITY_NAME] = KeyAuthoritySession(*tools(AUTHORITY_NAME))
+        made = {Role.TAG_SERVER: TagServerSession, Role.MATCHER: MatcherSession}
+        self.others |= {name: made[role](*tools(name)) for name, role in serving.items()}
         if RELAY_NAME in roles:
             self.others[RELAY_NAME] = RelaySession(*tools(RELAY_NAME))
         self.aggregator = AggregatorSession(*tools(AGGREGATOR_NAME), self.form)
@@ -369,10 +378,11 @@ def run_toy(
     synthetic: bool = True,
     losing: Lose | None = None,
     algorithm: Algorithm[Any] | None = None,
+    tag_key: bytes | None = None,
 ) -> Toy:
     """Return a finished toy run."""
     chosen = PrivacyPolicy.preset(policy) if isinstance(policy, str) else policy
-    bus = Bus(chosen, rounds, clients, site, synthetic, algorithm)
+    bus = Bus(chosen, rounds, clients, site, synthetic, algorithm, tag_key)
     bus.lose = losing or bus.lose
     bus.play(rounds)
     return bus.finish()

@@ -20,6 +20,7 @@ from protocols.messages import (
 )
 from protocols.planning import make_plan
 from protocols.policy import PrivacyPolicy
+from protocols.rounds import Ask, Cohort
 from tests.protocols.matching import KEY, crowd, plain
 from tests.protocols.toys import DATA, names_of
 from tests.protocols.wire import World
@@ -71,9 +72,16 @@ def _never(*_: Any) -> Any:
     raise NotImplementedError
 
 
+def play(state: int, cohort: Cohort) -> Any:
+    reply = yield Ask(cohort, given=Go(step=state), back=Items)
+    found = reply.matched(Items, into=Found)
+    yield Ask(cohort, given=(Go(step=state), found), back=Change)
+    return state + 1
+
+
 EXPAND = Form(
     "expanding",
-    _never,
+    play,
     (
         Exchange("expand", (Go,), (Items,), expand),
         Exchange("learn", (Go, Found), (Change,), learn),
@@ -93,9 +101,13 @@ def match_policy(preset: str = "masks", *, clip: Clip | None = None, **facts: An
     return PrivacyPolicy.model_validate({**document, **changed})
 
 
+def toy(form: Form[Any] = EXPAND, places: int = CAP) -> Algorithm[Any]:
+    dims = {"items": ITEMS, "h": WIDTH, "places": places}
+    return Algorithm("toy", "none", lambda rng: 1, _never, (form,), dims)
+
+
 def match_plan(policy: PrivacyPolicy, form: Form[Any] = EXPAND, **facts: Any) -> Any:
-    dims = {"items": ITEMS, "h": WIDTH, "places": facts.pop("places", CAP)}
-    made = Algorithm("toy", "none", _never, _never, (form,), dims)
+    made = toy(form, facts.pop("places", CAP))
     clients, rounds = names_of(facts.pop("clients", 11)), facts.pop("rounds", 3)
     return make_plan(made, policy, data=DATA, clients=clients, rounds=rounds, scheme=None)
 

@@ -1,0 +1,158 @@
+"""Items matched by tags in the evidence: one canary, one batch, and who saw what (O24, O25)."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from audits.report import build_report
+from audits.verify import verify
+from protocols.ledger import Entry
+from tests.audits.forging import Change, rewrite
+from tests.audits.lies import drop, finds, setting
+from tests.audits.toy_run import Bus, Lose, Toy, lose, run_toy
+from tests.protocols.matched import CAP, ITEMS, WIDTH, match_policy, toy
+from tests.protocols.matching import KEY, crowd
+
+ELEVEN = tuple(f"client-{i:02d}" for i in range(1, 12))
+OWN = dict(zip(ELEVEN, crowd(11, ITEMS, CAP).values(), strict=True))
+GONE = "client-03"
+STEPS = ("up.MATCH", "tagged", "tags", "told", "split", "mates", "part")
+
+
+def site(name: str) -> Any:
+    rng = np.random.default_rng(ELEVEN.index(name))
+    vector = rng.uniform(-0.9, 0.9, WIDTH)
+    return SimpleNamespace(items=OWN[name], vector=vector, memory={}, draws={})
+
+
+def run(mode: str = "oprf", losing: Lose | None = None, rounds: int = 2) -> Toy:
+    facts: Any = {"clients": ELEVEN, "site": site, "algorithm": toy(), "losing": losing}
+    key = KEY if mode == "hmac" else None
+    return run_toy(match_policy(mode=mode), rounds=rounds, tag_key=key, **facts)
+
+
+@pytest.fixture(scope="module")
+def honest() -> Toy:
+    return run()
+
+
+def detail(toy: Toy, name: str) -> str:
+    return next(step.detail for step in verify(toy.view()).steps if step.name == name)
+
+
+@pytest.mark.parametrize("mode", ["oprf", "hmac"])
+def test_an_honest_run_verifies_and_says_so(mode: str) -> None:
+    made = run(mode)
+    assert verify(made.view()).ok, verify(made.view()).failed
+    assert "2 Asks matched, each by one canary" in detail(made, "opened")
+    assert "refused" not in detail(made, "opened")
+
+
+def test_the_report_says_who_saw_what_alone_and_together(honest: Toy) -> None:
+    report = build_report(honest.view())
+    views = {view.viewer: " ".join(view.sees) for view in report.views}
+    assert "uniform points" in views["tag_server"] and "which tags" not in views["tag_server"]
+    assert "which tags are equal" in views["matcher"] and "no item, no vector" in views["matcher"]
+    assert "uniform numbers: shares under a blind" in views["aggregator"]
+    assert "mean of every cell" in views["client"]
+    assert views["matcher and both tag servers"] == "EVERY item of every client"
+    assert views["matcher and one tag server"] == "nothing more than each alone"
+    assert "quota of guesses" in views["matcher and one client"]
+    assert any("two tag servers together with the matcher" in limit for limit in report.limits)
+    up = next(row for row in report.egress if row.item == "expand.up.MATCH")
+    assert any(guard.startswith("match(mode=oprf") for guard in up.protection)
+
+
+def test_the_report_labels_one_shared_key(honest: Toy) -> None:
+    report = build_report(run("hmac").view())
+    views = {view.viewer: " ".join(view.sees) for view in report.views}
+    assert "tag_server" not in views and "matcher and both tag servers" not in views
+    assert "holds the key of tags" in views["matcher and one client"]
+    assert any("one key that all clients hold (hmac)" in limit for limit in report.limits)
+
+
+# --- who vanishes ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("step", STEPS)
+def test_a_client_that_vanishes_is_explained(step: str) -> None:
+    made = run(losing=lose(GONE, f".{step}", round=2))
+    assert made.lost == [] and verify(made.view()).ok, verify(made.view()).failed
+    assert f"{GONE} in round 2" in detail(made, "receipts")
+
+
+@pytest.mark.parametrize("step", STEPS[:4])
+def test_a_client_that_is_missing_when_cells_are_made_costs_the_round(step: str) -> None:
+    made = run(losing=lose(GONE, f".{step}", round=1))
+    assert made.lost == ([1] if step != "told" else [])
+    assert verify(made.view()).ok, verify(made.view()).failed
+
+
+@pytest.mark.parametrize(
+    ("who", "step"),
+    [("tag-server-1", "points"), ("tag-server-2", "answers"), ("matcher", "compare"),
+     ("matcher", "compared")],
+)  # fmt: skip
+def test_a_server_that_is_lost_costs_its_round_and_is_explained(who: str, step: str) -> None:
+    made = run(losing=lose(who, f".{step}", round=1))
+    assert made.lost == [1] and verify(made.view()).ok, verify(made.view()).failed
+    assert f"clients that vanished: {who}" in detail(made, "receipts")
+    assert "1 round skipped" in detail(made, "opened")
+
+
+@pytest.mark.parametrize("until", ["points", "answers", "tagged", "compare", "told", "part"])
+def test_a_run_that_was_cut_short_verifies(until: str) -> None:
+    class Cut(Exception):
+        pass
+
+    def cutting(header: Any, to: str) -> bool:
+        if header.item.endswith(f".match.{until}") and header.round == 2:
+            raise Cut
+        return False
+
+    bus = Bus(match_policy(), 2, ELEVEN, site, True, toy())
+    bus.lose = cutting
+    with pytest.raises(Cut):
+        bus.play(2)
+    cut = bus.finish(whole=False)
+    assert verify(cut.view()).ok, verify(cut.view()).failed
+
+
+# --- ledgers that lie -----------------------------------------------------------------------------
+
+FIRST = {"exchange": 1, "kind": "match"}
+SERVED = {"exchange": 1, "kind": "tags"}
+
+
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [
+        (setting(GONE, FIRST, canary="ab" * 32), "more than one canary"),
+        (setting("matcher", FIRST, canary="ab" * 32), "more than one canary"),
+        (setting("aggregator", FIRST, canary="ab" * 32), "more than one canary"),
+        (setting(GONE, FIRST, cells=3), "other cells at the matcher"),
+        (setting("aggregator", FIRST, cells=3), "other cells at the matcher"),
+        (drop("matcher", kind="match"), "not in the matcher's ledger"),
+        (setting("matcher", FIRST, exchange=77), "of no such exchange"),
+        (setting("tag-server-1", SERVED, clients=9), "for other clients at each server"),
+        (setting("tag-server-2", SERVED, epoch=2), "made twice in a round"),
+    ],
+)
+def test_ledgers_that_contradict_each_other_are_found(
+    honest: Toy, change: Change, why: str
+) -> None:
+    finds("opened", why, rewrite(honest, honest.view(reports=False), change))
+
+
+def test_what_was_refused_is_counted(honest: Toy) -> None:
+    def refusing(party: str, entry: Entry) -> list[Entry]:
+        there = party == "tag-server-1" and entry["kind"] == "tags" and entry["round"] == 2
+        return [{**entry, "refused": 1}] if there else [entry]
+
+    forged = rewrite(honest, honest.view(reports=False), refusing)
+    step = next(s for s in verify(forged).steps if s.name == "opened")
+    assert "1 question beyond the quota refused" in step.detail
