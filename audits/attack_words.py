@@ -50,6 +50,8 @@ NAMES = {
 
 _TOPICS = {
     "A01": "it can be told which items a user touched",
+    "A02": "it can be told which items tags stand for, by who can make some",
+    "A03": "it can be told which items tags stand for, by how many clients hold them",
     "A04": "which classes a client holds can be told",
     "A05": "it can be told which records were used for training",
     "A06": "it can be told which records are in a mixture",
@@ -61,6 +63,11 @@ _ESTIMATES = {
     "names the right one; 0.5 is a coin, 1 is always. It is asked over the whole catalogue, and "
     "among the rows that were seen, where decoys should hide the true ones. Prior: who ranks items "
     "by how popular they are.",
+    "A02": "The share of a client's tags that are turned back. Two rows are facts: the matcher has "
+    "no key, and one tag server half of one. With one client the matcher has a quota of "
+    "guesses, which find what they find by design: that is the prior.",
+    "A03": "The share of a client's tags whose rank, by how many clients hold them, is that of the "
+    "item. The attacker knows the run's own counts, the worst case. Prior: ranks drawn at random.",
     "A04": "Overlap: the share of a client's records that the guess puts into the right class. "
     "AUC: of two classes, one held and one not, how often the right one is named. Chance is the "
     "guess that all classes are equally common, which is good where they are. Prior is the best "

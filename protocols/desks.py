@@ -44,19 +44,24 @@ class TagDesk(Mute):
         found = self._server.answer(client, epoch, points, spread)
         return run.close(found, Kind.ANSWER, epoch, self._me, client)
 
+    def alone(self, catalogue: int) -> bytes:
+        """Return what this server by itself could look tags up in, for audits."""
+        return self._server.alone(catalogue)
+
     def report(self) -> dict[str, int]:
         """Return what stands in the ledger at the end of an epoch."""
         return self._server.report()
 
 
 class MatcherDesk(Mute):
-    """The matcher with its boxes. It remembers who stands where, and no tag.
+    """The matcher with its boxes. It remembers who stands where, and of tags the latest alone.
 
     Attributes:
         digest: of the canary that all clients had in the latest epoch.
+        tags: of the latest epoch, by client, until they were captured or dropped.
     """
 
-    __slots__ = ("_cells", "_epoch", "_me", "_run", "digest")
+    __slots__ = ("_cells", "_epoch", "_me", "_run", "digest", "tags")
 
     def __init__(self, run: MatchRun, me: Identity) -> None:
         if me.party.role is not Role.MATCHER:
@@ -64,6 +69,7 @@ class MatcherDesk(Mute):
         self._run, self._me, self._epoch = run, me, -1
         self._cells: Mapping[str, int] | None = None
         self.digest = b""
+        self.tags: dict[str, Bytes] = {}
 
     @property
     def cells(self) -> int:
@@ -90,7 +96,7 @@ class MatcherDesk(Mute):
         for name, box in boxes.items():
             content = run.open(box, Kind.TAGS, epoch, self._me, name)
             digests[name], tags[name], vectors[name] = read_tags(content, run.match.cap)
-        self.digest = same_canary(digests)
+        self.digest, self.tags = same_canary(digests), tags
         if run.published:
             handed = neighbours(tags, digests, vectors, run.match)
             contents, kind = {n: handed_bytes(one) for n, one in handed.items()}, Kind.HANDED

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hmac
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -162,6 +162,14 @@ class MatchSide(Mute):
                 found[item] = self._step * context(place[None, :], steps, usable)[0]
         self._where = None  # cells are opened once
         return found_message(kind, dims, found), int(usable.sum())
+
+    @property
+    def tagged(self) -> dict[str, NDArray[Any]]:
+        """For audits at this client: its tags, and which of them are of which place."""
+        held = self._client.held
+        places = sorted(held.places.items())
+        found = np.array(places, dtype=np.int64).reshape(-1, 2)
+        return {"sent": held.sent, "items": found[:, 0], "rows": found[:, 1]}
 
     @property
     def digest(self) -> str:

@@ -144,8 +144,8 @@ class ClientMatching(Mute):
         self._mine = b""
         if published is not None:
             self._check_size(published)
-            self._mine = locked(published, self._held.group, run.run, self._epoch)
-        content = tags_bytes(self._held) + self._mine
+            self._mine = locked(published, self.held.group, run.run, self._epoch)
+        content = tags_bytes(self.held) + self._mine
         return run.close(content, Kind.TAGS, self._epoch, self._me, matcher)
 
     def _check_size(self, values: NDArray[np.int64]) -> None:
@@ -171,10 +171,11 @@ class ClientMatching(Mute):
             raise LocalProtocolError("Vectors are handed over in the form 'published' only.")
         matcher = run.roster.one(Role.MATCHER).name
         told = read_handed(run.open(box, Kind.HANDED, self._epoch, self._me, matcher), run)
-        return check_neighbours(told, self._held, self._mine, run.match, where)
+        return check_neighbours(told, self.held, self._mine, run.match, where)
 
     @property
-    def _held(self) -> Tags:
+    def held(self) -> Tags:
+        """This epoch's tags."""
         if self._tags is None:
             raise LocalProtocolError("There are no tags of this epoch.")
         return self._tags
@@ -211,7 +212,7 @@ class ClientMatching(Mute):
         matcher = run.roster.one(Role.MATCHER).name
         told = read_told(run.open(box, Kind.TOLD, self._epoch, me, matcher), run)
         clients = run.roster.clients
-        check_told(told, self._held, me.party.name, run.match, clients, self._before)
+        check_told(told, self.held, me.party.name, run.match, clients, self._before)
         self._before, self._exchange = told, exchange
         digest, parts = cell_digest(self._place), shares(values, told.members)
         return {
@@ -251,7 +252,7 @@ class ClientMatching(Mute):
             for name, box in boxes.items()
         }
         words = partial(held, place, run.size)
-        return blinded(words, self._held.group, place, me.party.name)
+        return blinded(words, self.held.group, place, me.party.name)
 
     def open(
         self, totals: NDArray[np.uint32], there: NDArray[np.bool_], levels: int
@@ -270,13 +271,13 @@ class ClientMatching(Mute):
     def _open(
         self, totals: NDArray[np.uint32], there: NDArray[np.bool_], levels: int
     ) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
-        where, group = (self._run.run, self._exchange), self._held.group
+        where, group = (self._run.run, self._exchange), self.held.group
         return opened(totals, there, self._told, group, where, levels)
 
     @property
     def digest(self) -> bytes:
         """Of the canary."""
-        return self._held.digest
+        return self.held.digest
 
     @property
     def members(self) -> tuple[str, ...]:
@@ -292,9 +293,9 @@ class ClientMatching(Mute):
     def rows(self) -> dict[int, NDArray[np.bool_]]:
         """For each own item that enough others hold, which cells hold it, (cells,)."""
         told = self._told.rows
-        return {item: told[at] for item, at in self._held.places.items() if told[at].any()}
+        return {item: told[at] for item, at in self.held.places.items() if told[at].any()}
 
     @property
     def lists(self) -> dict[int, Numbers]:
         """For each own item that enough others hold, the numbers of the cells that hold it."""
-        return held_rows(self._told, self._held)
+        return held_rows(self._told, self.held)

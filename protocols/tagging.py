@@ -204,6 +204,15 @@ class TagServer(Mute):
         self._answered.add(client)
         return b"".join(found)
 
+    def alone(self, catalogue: int) -> bytes:
+        """Return what this server by itself could look tags up in: for audits (attack A02).
+
+        One tag for each place of the catalogue, made with its share alone. Nobody has such tags.
+        """
+        batch = blind([_item(item) for item in range(catalogue)])
+        made = batch.finalize([self._share.evaluate(batch.points)])
+        return b"".join(output[:TAG_BYTES] for output in made)
+
     def report(self) -> dict[str, int]:
         """Return what stands in the ledger at the end of an epoch: counts, and no point."""
         return {

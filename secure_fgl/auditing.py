@@ -17,7 +17,7 @@ import numpy as np
 
 from algorithms.site import Site
 from audits.asks import SUM_UP
-from audits.attacks import Exposure, ItemRows, Layers, Material, Mixtures, Truth
+from audits.attacks import Exposure, ItemRows, Layers, Material, Mixtures, Tagged, Truth
 from audits.attacks._payloads import item_rows
 from audits.steps import Case
 from crypto.masks import container
@@ -28,6 +28,7 @@ from protocols.envelope import Envelope, commitment
 from protocols.errors import EvidenceError, LedgerError, SecureFglError
 from protocols.forms import Exchange, Form
 from protocols.guards import find
+from protocols.match_side import match_item
 from protocols.messages import Message
 from protocols.papers import Papers
 from protocols.planner import AGGREGATOR_NAME, sum_layout, sum_ring
@@ -45,6 +46,7 @@ from secure_fgl.item_material import item_material
 from secure_fgl.layout import layers_of
 from secure_fgl.mixed_material import MIXED_UP, mixed_material
 from secure_fgl.runs import Run
+from secure_fgl.tag_material import tag_material
 from secure_fgl.truths import truth_of
 from secure_fgl.updates import Arrays, fields, says_updates, updates, weighs
 
@@ -77,6 +79,7 @@ def material(run: Run, *, profile: str = "quick", data: Path | None = None) -> M
             found = tuple(replay.exposures(first_only=profile == "quick"))
             mixed = tuple(replay.mixed(first_only=profile == "quick"))
             items = tuple(replay.items())
+            tagged = tuple(replay.tagged())
     except LedgerError as error:  # a piece is spoilt: nobody may switch attacks off that way
         raise EvidenceError("captured", error.what) from error
     except EvidenceError:
@@ -95,6 +98,7 @@ def material(run: Run, *, profile: str = "quick", data: Path | None = None) -> M
         exposures=found,
         mixed=mixed,
         items=items,
+        tagged=tagged,
         missing=missing,
         unread=unread,
         simulated=simulated,
@@ -175,6 +179,16 @@ class _Replay:
         if not item_rows(self.case.plan, self.case.policy):
             return []
         return item_material(self, self._checked(), self._replies(), self._clear)
+
+    def tagged(self) -> list[Tagged]:
+        """Return every captured matching of items by tags."""
+        if match_item(self.case.plan) is None:
+            return []
+
+        def views(party: str, role: Role) -> dict[int, dict[str, bytes]]:
+            return self._recorder(party, role, None).views()
+
+        return tag_material(self, self._checked(), views)
 
     def _checked(self) -> dict[str, list[Captured]]:
         """Return what every client captured, held against its ledger."""

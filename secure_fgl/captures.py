@@ -32,8 +32,11 @@ if TYPE_CHECKING:
 __all__ = ["Captures", "record", "sweep"]
 
 
+_KEEPING = (Role.CLIENT, Role.AGGREGATOR, Role.TAG_SERVER, Role.MATCHER)
+
+
 def record(sessions: Sequence[Session], making: Making, folder: Path) -> None:
-    """Let clients and aggregator keep the rounds that the policy wants captured.
+    """Let those who see more than ciphertexts keep the rounds that the policy wants captured.
 
     Args:
         sessions: of one run, in this process.
@@ -48,7 +51,7 @@ def record(sessions: Sequence[Session], making: Making, folder: Path) -> None:
         captures = Captures(session.papers.run, folder)
         if not number:
             sweep()
-        if capture is not None and session.role in (Role.CLIENT, Role.AGGREGATOR):
+        if capture is not None and session.role in _KEEPING:
             captures.begin(capture.days)
             session.recorder = making.recorder(session.papers, captures.safe(session.name))
 

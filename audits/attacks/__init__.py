@@ -32,6 +32,7 @@ from audits.attacks._material import (
     Samples,
     Truth,
 )
+from audits.attacks._tags import Tagged
 from audits.attacks.models import AttackReport, AttackRow, Claim, NotTested, Profile, Value, bucket
 from audits.book import Book
 from audits.steps import Case
@@ -52,6 +53,7 @@ __all__ = [
     "NotApplicable",
     "NotTested",
     "Samples",
+    "Tagged",
     "Truth",
     "Value",
     "attack",

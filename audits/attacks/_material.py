@@ -16,6 +16,7 @@ import numpy.typing as npt
 import scipy.sparse as sp
 
 from audits.attacks._rules import NullSide, Rule
+from audits.attacks._tags import Tagged
 from audits.attacks.models import Claim
 from audits.steps import Case
 
@@ -196,6 +197,7 @@ class Material:
         exposures: captured rounds; empty when the policy forbids capture.
         mixed: captured mixtures, likewise.
         items: captured gradients of item rows, likewise.
+        tagged: captured matchings, likewise.
         missing: why there are none; empty if there are.
         unread: updates left, and none of them could be looked at.
         simulated: whether all roles ran in one process.
@@ -206,6 +208,7 @@ class Material:
     exposures: tuple[Exposure, ...] = ()
     mixed: tuple[Mixtures, ...] = ()
     items: tuple[ItemRows, ...] = ()
+    tagged: tuple[Tagged, ...] = ()
     missing: str = ""
     unread: bool = False
     simulated: bool = False

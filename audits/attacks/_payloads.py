@@ -56,6 +56,7 @@ PAYLOADS = {
 _WHY = {
     "P03": "a share under its masks is uniform; no attack is tried on it by itself, the sum is",
     "P04": "no attack is tried on the encryption itself; the inventory lists its fields and sizes",
+    "P09": "only means over cells of users are opened; no attack on them is written yet",
     "P17": "no attack is written for it; the inventory lists every field",
     "P18": "no attack is written for it; the inventory lists every field",
     "P19": "no attack on the released model is written yet",
@@ -74,6 +75,11 @@ _OTHERS = {
     Disclosure.PUBLIC: "P18",
 }
 _ALONE = {"P15": "P14", "P21": "P01"}  # what a client's own message is that left in clear
+_MATCHING = {
+    **dict.fromkeys(("tags", "compare"), ("P08", "P04")),
+    **dict.fromkeys(("split", "mates", "part"), ("P03", "P04")),
+}
+"""What travels while items are matched; all of it is in boxes."""
 _RESULTS = {
     f"open.{Disclosure.SIMILARITY}": ("P15", "P04"),
     f"opened.{Disclosure.SIMILARITY}": ("P15",),
@@ -108,11 +114,15 @@ def payloads_of(item: Item, policy: PrivacyPolicy) -> tuple[str, ...]:
         return _sum(item, policy)
     if item.disclosure is Disclosure.RELEASED:
         return ("P19",) if _real(item) else ("P18",)
+    if ".match." in item.id:
+        return _MATCHING.get(item.id.partition(".match.")[2], ("P04",))
     if (part := item.id.partition(".")[2]) in _RESULTS:
         return _RESULTS[part]
     found = "P07" if _rows(item) else _OTHERS[item.disclosure]
     if item.sender == Role.CLIENT and not _forms(item):
         found = _ALONE.get(found, found)
+    if found == "P08" and "match" in _guards(item):
+        return ("P08", "P09", "P04")
     labels = ("P11",) if found == "P10" and _two_fields(item) else ()
     return (found, *labels, *_forms(item))
 

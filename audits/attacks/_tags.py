@@ -23,9 +23,40 @@ import numpy as np
 from cryptography.hazmat.primitives.asymmetric.rsa import RSAPublicKey
 from numpy.typing import NDArray
 
-__all__ = ["Ranked", "Recovered", "dictionary", "frequency", "signatures"]
+from crypto.canonical import canonical
 
-_DIGEST = 32
+__all__ = ["Ranked", "Recovered", "Tagged", "dictionary", "frequency", "public_table", "signatures"]
+
+_DIGEST, _TAG = 32, 16
+
+
+@dataclass(frozen=True, repr=False)
+class Tagged:
+    """One captured matching: what the matcher compared, and what is true of it.
+
+    Items are places of the public list, the most popular first.
+
+    Attributes:
+        round: of the run.
+        keyed: tags are made with one key that all clients hold.
+        quota: tags that one client can have made in an epoch.
+        left_out: so many of the most popular items are tagged by nobody.
+        catalogue: how many items there are.
+        sent: client -> its tags, random ones among them.
+        truth: tag -> its item; random ones are not in it.
+        items: client -> all items that it trains on, (k,).
+        alone: of each tag server, tag -> item, of the tags that its share alone makes.
+    """
+
+    round: int
+    keyed: bool
+    quota: int
+    left_out: int
+    catalogue: int
+    sent: Mapping[str, tuple[bytes, ...]]
+    truth: Mapping[bytes, int]
+    items: Mapping[str, NDArray[np.int64]]
+    alone: tuple[Mapping[bytes, int], ...]
 
 
 @dataclass(frozen=True)
@@ -76,6 +107,16 @@ def signatures(
         padded = pow(int.from_bytes(tag, "big"), numbers.e, numbers.n).to_bytes(size, "big")
         if (item := digests.get(padded[-_DIGEST:])) is not None:
             found[tag] = item
+    return found
+
+
+def public_table(catalogue: int) -> dict[bytes, int]:
+    """Return what can be made without any key: hashes of every item, and the items themselves."""
+    found = {}
+    for item in range(catalogue):
+        text = b"item\0" + canonical(item)
+        for made in (text, hashlib.sha256(text).digest(), hashlib.sha512(text).digest()):
+            found[made[:_TAG].ljust(_TAG, b"\0")] = item
     return found
 
 

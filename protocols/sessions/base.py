@@ -95,6 +95,12 @@ class Answers(Protocol):
     ) -> None:
         """Keep an answer, and who was mixed with whom."""
 
+    def tagged(self, name: str, where: Where, tags: Mapping[str, Any]) -> None:
+        """Keep a client's tags beside its answer, if that was kept."""
+
+    def viewed(self, name: str, where: Where, view: Mapping[str, bytes]) -> None:
+        """Keep what a tag server or the matcher saw, or could make of it."""
+
     def came(self, name: str, where: Where, reply: Reply) -> None:
         """Keep what an Ask brought back."""
 

@@ -39,4 +39,8 @@ class MatcherSession(ServingSession):
         self.ledger.record("match", facts)
         answer = [self._bundle(where, Kind.TOLD, found), Canary(canary=self._desk.digest)]
         name = letter.item.id.partition(".")[0]
+        if self.recorder is not None:
+            view = {client: tags.tobytes() for client, tags in self._desk.tags.items()}
+            self.recorder.viewed(name, where, view)
+        self._desk.tags = {}
         return self.send(f"{name}.match.compared", answer, letter.header.sender, where)

@@ -73,6 +73,8 @@ class MatchingSession(HoldingSession):
         side, roster = self._side, self.papers.roster
         cell, members, shares = side.share(boxes)
         self._record(side, side.where)
+        if self.recorder is not None:
+            self.recorder.tagged(name, side.where, side.tagged)
         item = f"{name}.match.split"
         padded = shares.ljust(self.papers.plan.item(item).dims["match_boxes"], b"\0")
         return item, CellBoxes(cell=cell, members=roster.mask(members), boxes=padded)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -27,6 +27,7 @@ class Captured:
         memory, draws: of its site before it answered.
         sent: the envelopes that left.
         groups: who was mixed with whom, (members,); None where nothing was.
+        tags: of its items, as `protocols.match_side.MatchSide.tagged`; None where none were made.
     """
 
     exchange: str
@@ -37,6 +38,7 @@ class Captured:
     draws: dict[str, int] = field(repr=False)
     sent: tuple[bytes, ...] = field(repr=False)
     groups: Numbers | None = field(default=None, repr=False)
+    tags: Mapping[str, Any] | None = field(default=None, repr=False)
 
 
 class Recorder:
@@ -79,6 +81,23 @@ class Recorder:
         content = {"before": before, "groups": groups, "sent": tuple(envelopes)}
         self._safe.put(piece(name, where.round, where.exchange), self._codec.pack(content))
 
+    def tagged(self, name: str, where: Where, tags: Mapping[str, Any]) -> None:
+        """Keep a client's tags beside its answer, if that was captured; raises LedgerError."""
+        place = piece(name, where.round, where.exchange)
+        if place in set(self._safe.names()):
+            content = {**self._codec.unpack(self._safe.get(place)), "tags": dict(tags)}
+            self._safe.put(place, self._codec.pack(content))
+
+    def viewed(self, name: str, where: Where, view: Mapping[str, bytes]) -> None:
+        """Keep what a party saw in a captured round; raises LedgerError."""
+        if where.round in self._rounds:
+            place = piece(name, where.round, where.exchange)
+            self._safe.put(place, self._codec.pack(dict(view)))
+
+    def views(self) -> dict[int, dict[str, bytes]]:
+        """Return what a tag server or the matcher captured, by exchange number."""
+        return {number: self._read(n, r, number) for n, r, number in self._pieces()}
+
     def came(self, name: str, where: Where, reply: Reply) -> None:
         """Keep what an Ask brought back; raises LedgerError if it cannot be written."""
         self._safe.put(piece(name, where.round, where.exchange), self._codec.pack(reply))
@@ -89,7 +108,7 @@ class Recorder:
         for name, round, number in self._pieces():
             content = self._read(name, round, number)
             held = self._codec.unpack(content["before"])
-            more = {"sent": content["sent"], "groups": content["groups"]}
+            more = {key: content.get(key) for key in ("sent", "groups", "tags")}
             found.append(Captured(name, round, number, **held, **more))
         return found
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from protocols.control import Bundle
 from protocols.desks import TagDesk
+from protocols.disclosures import Disclosure
 from protocols.errors import Replay
 from protocols.inbox import Letter
 from protocols.ledger import Ledger
@@ -27,6 +28,11 @@ class TagServerSession(ServingSession):
         self._desk = TagDesk(self.run, papers.me)
         self._round = 0  # of the latest epoch
 
+    def _catalogue(self, name: str) -> int:
+        """Return how many items there are, as the plan says."""
+        (message,) = self.papers.plan.item(f"{name}.up.{Disclosure.MATCH}").messages
+        return next(field.shape[0] for field in message.fields if field.dtype == "u8")
+
     def _answer(self, letter: Letter) -> Parcel:
         """Return every client's points times this epoch's share."""
         where, boxes = self._boxes(letter, Kind.POINTS)
@@ -40,5 +46,7 @@ class TagServerSession(ServingSession):
             facts = {**self._desk.report(), "exchange": where.exchange, "round": where.round}
             self.ledger.record("tags", facts)
         name = letter.item.id.partition(".")[0]
+        if self.recorder is not None:
+            self.recorder.viewed(name, where, {"alone": self._desk.alone(self._catalogue(name))})
         answer: Bundle = self._bundle(where, Kind.ANSWER, found)
         return self.send(f"{name}.match.answers", [answer], letter.header.sender, where)

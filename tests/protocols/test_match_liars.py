@@ -282,7 +282,7 @@ def test_an_aggregator_adds_uniform_words_and_clients_read_them(world):
     told = world.aggregator.reply().matched(Items, into=Found).told
     words = np.frombuffer(told.totals, "<i4").astype(np.int64)
     assert np.abs(words).max() > 6 * 2**15  # beyond what a cell can have
-    group = world.papers(world.names[0]).matching._client._held.group
+    group = world.papers(world.names[0]).matching._client.held.group
     assert all(group not in data for data in world.wire)
     world.pump(world.ask(1, given=(Go(step=1), _token(world)), back=(Change,)))
     same(world)
