@@ -297,8 +297,18 @@ def _touched(row: AttackRow) -> str:
     )
 
 
+def _turned(row: AttackRow) -> str:
+    seen, without = _hundred(*_figures(row))
+    return (
+        f"Whoever holds {named(row.payload)} can tell which items they stand for: {seen} of 100, "
+        f"against {without} by design or by guessing"
+    )
+
+
 _FOUND: dict[str, Callable[[AttackRow], str]] = {
     "A01": _touched,
+    "A02": _turned,
+    "A03": _turned,
     "A04": _classes,
     "A05": _members,
     "A06": _inside,

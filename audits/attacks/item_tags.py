@@ -52,7 +52,7 @@ class ItemTags:
     """See the head of this file."""
 
     id: str = "A02"
-    name: str = "dictionary"
+    name: str = "tag-dictionary"
     question: str = "Which items do tags stand for, to who can make some?"
     payloads: tuple[str, ...] = ("P08",)
     metric: str = ALONE.metric

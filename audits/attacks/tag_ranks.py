@@ -40,7 +40,7 @@ class TagRanks:
     """See the head of this file."""
 
     id: str = "A03"
-    name: str = "frequency"
+    name: str = "tag-frequency"
     question: str = "Which items do tags stand for, by how many clients hold them?"
     payloads: tuple[str, ...] = ("P08",)
     metric: str = NEAR.metric

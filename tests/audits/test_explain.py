@@ -144,11 +144,11 @@ def test_a_row_is_read_as_the_report_reads_it():
     """One source: what the page adds is what the five values are, where they are estimates."""
     readings = {word: dict(find(word)[0].sections)["How to read a row"] for word in ATTACKS}
     assert "facts" in readings["A09"] and "claimed" in readings["A10"]
-    general = readings["A02"]
+    general = readings["A07"]
     assert all(word in general for word in ("Chance", "Prior", "Raw", "Null", "Left", "interval"))
     for word, text in readings.items():
         told = explain._marked(reading(word), {attack.id for attack in attacks()})
-        estimates = word in ("A01", "A04", "A05", "A06")
+        estimates = word in ("A01", "A02", "A03", "A04", "A05", "A06")
         assert text == (f"{general} {told}" if estimates else told)
     assert len({readings[attack.id] for attack in attacks()} | {general}) == len(attacks()) + 1
 
