@@ -29,6 +29,7 @@ _PAIRS = (
     ),
     ("matcher and one tag server", "nothing more than each alone"),
     ("matcher and both tag servers", "EVERY item of every client"),
+    ("aggregator and both tag servers", "the totals of all cells: they make the canary's tag"),
     ("aggregator and one client", "the totals of all cells, which the client reads anyway"),
     ("all of a cell but one", "that one's vector"),
 )

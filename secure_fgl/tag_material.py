@@ -8,6 +8,7 @@ and matcher must have captured the same tags.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from typing import NoReturn
 
 import numpy as np
 
@@ -64,7 +65,7 @@ def tag_material(
     return found
 
 
-def _fail(what: str) -> None:
+def _fail(what: str) -> NoReturn:
     raise EvidenceError("captured", f"a party {what}")
 
 
