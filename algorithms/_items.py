@@ -136,7 +136,8 @@ class Aggregator:
         """
         for number, part in enumerate(self.split(state, cohort)):
             try:
-                reply = yield Ask(part, given=(state.start, *more), back=kind)
+                given = (state.start, *more) if more else state.start
+                reply = yield Ask(part, given=given, back=kind)
             except RoundLost:
                 if number == 0:
                     raise
