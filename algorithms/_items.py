@@ -136,8 +136,8 @@ class Aggregator:
         """
         for number, part in enumerate(self.split(state, cohort)):
             try:
-                given = (state.start, *more) if more else state.start
-                reply = yield Ask(part, given=given, back=kind)
+                start = state.start
+                reply = yield Ask(part, given=(start, *more) if more else start, back=kind)
             except RoundLost:
                 if number == 0:
                     raise
