@@ -8,6 +8,7 @@ neighbours of a random k-regular graph (Bell et al., CCS 2020).
 from __future__ import annotations
 
 import hashlib
+from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
@@ -22,6 +23,7 @@ from crypto.graph import (
     thinnest_window,
 )
 from crypto.samplers import derive
+from protocols.cohorts import by_names
 from protocols.disclosures import Disclosure
 from protocols.errors import NotInPlan
 from protocols.guards import Mask, find
@@ -197,42 +199,36 @@ class Group:
           has seen its list's quorum in each window of the circle, by the same distances. So of two
           lists that contradict each other anywhere, only one is opened.
         """
-        if self.degree >= len(self.called) - 1:
-            return self.called
-        known = _voters(self._seed, self.called, self.degree)
-        if name not in known:
-            holders = self.holders(name)
-            known[name] = tuple(sorted({peer for owner in holders for peer in self.holders(owner)}))
-        return known[name]
+        return self.called if self._graph.complete else self._graph.voters(name)
 
-    def fewest(self, voters: Collection[str], owners: Sequence[str] | None = None) -> int:
+    def fewest(self, voters: Collection[str], around: str | None = None) -> int:
         """Return how many voted of the holders of the client with the fewest; compare `quorum`.
 
         Args:
             voters: who voted for one and the same list.
-            owners: whose holders count; by default those of all that were called.
+            around: count only for those clients whose shares this one holds; by default for all.
         """
-        absent = as_set(self.called).difference(voters)
-        rows = map(self.holders, self.called if owners is None else owners)
-        return min(len(row) - len(absent.intersection(row)) for row in rows)
+        whose = self.called if around is None else self.holders(around)
+        shown = self.called if around is None else self.voters(around)
+        # Who holds shares of whom is symmetric: who did not vote is missed by whom it holds.
+        missed = Counter(
+            owner for name in shown if name not in voters for owner in self.holders(name)
+        )
+        return min(len(self.holders(owner)) - missed[owner] for owner in whose)
 
     def thinnest(self, survivors: Sequence[str]) -> int:
         """Return what a survivor list leaves standing where it is thinnest; compare `window`."""
-        return _thinnest(self.called, self.degree, self._seed, tuple(survivors))
+        return self._graph.thinnest(tuple(survivors))
 
-    @property
+    @cached_property
     def _seed(self) -> bytes:
         # Not a secret: every party computes it. Who could choose the run's name could choose the
         # graph.
         return derive(self.run.encode(), "graph", f"{self.epoch}")
 
     @cached_property
-    def _graph(self) -> Mapping[str, tuple[str, ...]]:
-        return _graph(self._seed, self.called, self.degree)
-
-    @cached_property
-    def _holders(self) -> Mapping[str, tuple[str, ...]]:
-        return _holders(self._seed, self.called, self.degree)
+    def _graph(self) -> _Graph:
+        return _graph(self.called, self.degree, self._seed)
 
     @cached_property
     def digest(self) -> str:
@@ -246,15 +242,11 @@ class Group:
         Raises:
             NotInPlan: a client that was not called.
         """
-        if name not in self._graph:
-            raise NotInPlan("A client that was not called for this epoch's keys is named.")
-        return self._graph[name]
+        return self._graph.of(self._graph.neighbours, name)
 
     def holders(self, name: str) -> tuple[str, ...]:
         """Return who holds shares of the seeds of `name`: its neighbours and itself, sorted."""
-        if name not in self._holders:
-            raise NotInPlan("A client that was not called for this epoch's keys is named.")
-        return self._holders[name]
+        return self._graph.of(self._graph.holders, name)
 
 
 def agreement(group: Group, there: Sequence[str], slot: Slot) -> str:
@@ -263,11 +255,47 @@ def agreement(group: Group, there: Sequence[str], slot: Slot) -> str:
     It stands in the signed header of every masked upload: who was told another story about who
     agreed on keys, or which slot this is, has another digest, and the others' holders see it (O7).
     """
-    content = [group.digest, _names_digest(tuple(there)), slot.label]
-    return hashlib.sha256(b"secure-fgl/agreement\0" + canonical(content)).hexdigest()
+    return _agreement(tuple(there), group.digest, slot.label)
 
 
 # What follows depends on public facts only, and every client of a process asks for the same.
+
+
+class _Graph:
+    """Who is joined to whom, for all groups of a process that are of the same clients and seed."""
+
+    def __init__(self, called: tuple[str, ...], degree: int, seed: bytes) -> None:
+        self._called, self._degree, self._seed = called, degree, seed
+        self.complete = degree >= len(called) - 1
+        rows = zip(called, neighbourhoods(len(called), degree, seed), strict=True)
+        self.neighbours = {name: tuple(called[place] for place in row) for name, row in rows}
+        self.holders = {name: tuple(sorted((*row, name))) for name, row in self.neighbours.items()}
+        self._voters: dict[str, tuple[str, ...]] = {}
+        self.thinnest = by_names(self._thinnest)
+
+    @staticmethod
+    def of(rows: Mapping[str, tuple[str, ...]], name: str) -> tuple[str, ...]:
+        """Return a client's row; raises NotInPlan for one that was not called."""
+        if name not in rows:
+            raise NotInPlan("A client that was not called for this epoch's keys is named.")
+        return rows[name]
+
+    def voters(self, name: str) -> tuple[str, ...]:
+        """Return who holds shares of anybody whose shares `name` holds, sorted."""
+        if name not in self._voters:
+            near = (self.holders[owner] for owner in self.of(self.holders, name))
+            self._voters[name] = tuple(sorted(set().union(*near)))
+        return self._voters[name]
+
+    def _thinnest(self, names: tuple[str, ...]) -> int:
+        survivors = set(names)
+        there = {place for place, name in enumerate(self._called) if name in survivors}
+        return thinnest_window(len(self._called), self._degree, self._seed, there)
+
+
+@lru_cache(maxsize=8)
+def _graph(called: tuple[str, ...], degree: int, seed: bytes) -> _Graph:
+    return _Graph(called, degree, seed)
 
 
 def shared(names: Iterable[str]) -> tuple[str, ...]:
@@ -280,39 +308,13 @@ def _shared(names: tuple[str, ...]) -> tuple[str, ...]:
     return names
 
 
-@lru_cache(maxsize=16)
-def as_set(names: tuple[str, ...]) -> frozenset[str]:
-    """Return a cohort as the one set that all of a process hold."""
-    return frozenset(names)
-
-
 @lru_cache(maxsize=8)
 def _names_digest(names: tuple[str, ...]) -> str:
     content = canonical(sorted(names))
     return hashlib.sha256(b"secure-fgl/names\0" + content).hexdigest()
 
 
-@lru_cache(maxsize=8)
-def _thinnest(called: tuple[str, ...], degree: int, seed: bytes, names: tuple[str, ...]) -> int:
-    survivors = set(names)
-    there = {place for place, name in enumerate(called) if name in survivors}
-    return thinnest_window(len(called), degree, seed, there)
-
-
-@lru_cache(maxsize=8)
-def _holders(seed: bytes, called: tuple[str, ...], degree: int) -> Mapping[str, tuple[str, ...]]:
-    rows = _graph(seed, called, degree)
-    return {name: tuple(sorted((*row, name))) for name, row in rows.items()}
-
-
-@lru_cache(maxsize=8)
-def _voters(seed: bytes, called: tuple[str, ...], degree: int) -> dict[str, tuple[str, ...]]:
-    return {}  # filled by who asks
-
-
-@lru_cache(maxsize=8)
-def _graph(seed: bytes, called: tuple[str, ...], degree: int) -> Mapping[str, tuple[str, ...]]:
-    rows = neighbourhoods(len(called), degree, seed)
-    return {
-        name: tuple(called[place] for place in row) for name, row in zip(called, rows, strict=True)
-    }
+@by_names
+def _agreement(there: tuple[str, ...], group: str, slot: str) -> str:
+    content = canonical([group, _names_digest(there), slot])
+    return hashlib.sha256(b"secure-fgl/agreement\0" + content).hexdigest()

@@ -26,8 +26,9 @@ from crypto.handles import Mute
 from crypto.samplers import derive, entropy
 from crypto.sharing import new_seed, split
 from protocols.boxes import BOX_OVERHEAD, close_box, open_box
+from protocols.cohorts import as_set, within
 from protocols.errors import BadEnvelope, CohortTooSmall, LocalProtocolError
-from protocols.groups import Group, Slot, agreement, as_set, shared
+from protocols.groups import Group, Slot, agreement, shared
 from protocols.messages import Vector
 from protocols.roster import Identity, Roster
 
@@ -222,10 +223,11 @@ class Pairs(Mute):
                 why="neighbours were away when the keys of this epoch were agreed on",
                 fix="wait for the next epoch, or start the run again when all clients are there",
             )
-        asked, there = as_set(tuple(members)), as_set(self.there)
+        names = tuple(members)
+        asked, there = as_set(names), as_set(self.there)
         cut_off = asked.intersection(self._neighbours).difference(reached)
-        left = [member for member in members if member not in cut_off] if cut_off else members
-        if not asked <= there or self.group.thinnest(left) < self.group.window:
+        left = [member for member in names if member not in cut_off] if cut_off else names
+        if not within(names, there) or self.group.thinnest(left) < self.group.window:
             raise BadEnvelope("A cohort holds clients that were away when keys were agreed on.")
 
     def agreement(self, slot: Slot) -> str:

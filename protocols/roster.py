@@ -14,6 +14,7 @@ from crypto.canonical import canonical
 from crypto.hpke import OpeningKey, SealingKey
 from crypto.samplers import derive
 from crypto.signatures import SigningKey, VerifyKey
+from protocols.cohorts import by_names
 from protocols.errors import BadEnvelope
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,59}")
@@ -97,7 +98,7 @@ class Roster:
         self.clients = tuple(sorted(self.names(Role.CLIENT)))
         self._only = {role: self.names(role) for role in Role}
         self._cohorts: dict[bytes, tuple[str, ...]] = {}
-        self._masks: dict[tuple[str, ...], bytes] = {}
+        self._masks = by_names(self._bits)
         if len(self._parties) != len(listed):
             raise BadEnvelope("The roster names a party twice.")
         for keys in ([p.verify.raw for p in listed], [p.seal.raw for p in listed]):
@@ -135,14 +136,13 @@ class Roster:
 
     def mask(self, members: Sequence[str]) -> bytes:
         """Return the cohort as a bit mask over the sorted roster clients."""
-        names = tuple(members)
-        found = self._masks.get(names)
-        if found is None:
-            bits = bytearray(-(-len(self.clients) // 8))
-            for index in map(self.place, names):
-                bits[index // 8] |= 1 << (index % 8)
-            found = _keep(self._masks, names, bytes(bits))
-        return found
+        return self._masks(tuple(members))
+
+    def _bits(self, names: tuple[str, ...]) -> bytes:
+        bits = bytearray(-(-len(self.clients) // 8))
+        for index in map(self.place, names):
+            bits[index // 8] |= 1 << (index % 8)
+        return bytes(bits)
 
     def place(self, client: str) -> int:
         """Return a client's number among the sorted clients; raises BadEnvelope for a stranger."""
@@ -194,10 +194,11 @@ def run_id(nonce: bytes, roster: Roster, plan_digest: str, policy_digest: str) -
 
 def cohort_digest(run: str, plan: str, round: int, attempt: int, members: Sequence[str]) -> str:
     """Digest of the exact cohort (O4): run, plan, round, attempt and the sorted members."""
-    return _cohort_digest(run, plan, round, attempt, tuple(members))
+    return _cohort_digest(tuple(members), run, plan, round, attempt)
 
 
-@lru_cache(maxsize=64)  # asked for with every envelope of an exchange
-def _cohort_digest(run: str, plan: str, round: int, attempt: int, members: tuple[str, ...]) -> str:
+@by_names  # asked for with every envelope of an exchange
+@lru_cache(maxsize=64)
+def _cohort_digest(members: tuple[str, ...], run: str, plan: str, round: int, attempt: int) -> str:
     content = canonical([run, plan, round, attempt, sorted(members)])
     return hashlib.sha256(b"secure-fgl/cohort\0" + content).hexdigest()

@@ -12,8 +12,9 @@ from collections.abc import Mapping, Sequence
 from crypto.aead import unlock
 from crypto.errors import CryptoError
 from crypto.sharing import combine
+from protocols.cohorts import as_set
 from protocols.errors import BadEnvelope, RoundLost, WrongStage
-from protocols.groups import Group, Slot, as_set
+from protocols.groups import Group, Slot
 from protocols.messages import Vector
 from protocols.pairs import NOTHING, SEED_BYTES, pair_key, row_bytes, row_info, row_key, self_key
 
@@ -42,7 +43,7 @@ class Unmasking:
     ) -> None:
         self.group, self.slot, self.survivors = group, slot, tuple(survivors)
         self._members, self._label = tuple(members), tuple(label)
-        self._shares: dict[str, dict[int, bytes]] = {name: {} for name in self._members}
+        self._shares: dict[str, dict[str, bytes]] = {name: {} for name in self._members}
         self._heard: set[str] = set()
         self._votes: dict[str, bytes] = {}
 
@@ -76,10 +77,11 @@ class Unmasking:
         if holder in self._heard:
             raise WrongStage("A holder's shares came twice.")
         self._heard.add(holder)
+        rows = shares.tobytes()
         for row, owner in enumerate(self.group.holders(holder)):
-            share = shares[row].tobytes()
+            share = rows[row * SEED_BYTES : (row + 1) * SEED_BYTES]
             if owner in self._shares and share != NOTHING:
-                self._shares[owner][self.group.holders(owner).index(holder)] = share
+                self._shares[owner][holder] = share
 
     def keys(self, rows: Mapping[str, bytes], width: int) -> Keys:
         """Return the keys that take every mask off the survivors' sum.
@@ -108,7 +110,7 @@ class Unmasking:
 
     def _seeds(self) -> dict[str, bytes]:
         """Rebuild one seed per member; members with the same holders are rebuilt together."""
-        alike: dict[tuple[int, ...], list[str]] = {}
+        alike: dict[tuple[int, ...], dict[str, dict[int, bytes]]] = {}
         for name, shares in self._shares.items():
             if len(shares) < self.group.threshold:
                 raise RoundLost(
@@ -117,10 +119,12 @@ class Unmasking:
                     why="too many clients vanished before they gave their shares",
                     fix="this was not opened; the next round goes on with who is there",
                 )
-            alike.setdefault(tuple(sorted(shares)), []).append(name)
+            holders = enumerate(self.group.holders(name))
+            there = {place: shares[holder] for place, holder in holders if holder in shares}
+            alike.setdefault(tuple(there), {})[name] = there
         found: dict[str, bytes] = {}
-        for holders, owners in alike.items():
-            table = {h: [self._shares[owner][h] for owner in owners] for h in holders}
+        for places, owners in alike.items():
+            table = {place: [given[place] for given in owners.values()] for place in places}
             try:
                 seeds = combine(table, self.group.threshold)
             except CryptoError as error:

@@ -7,6 +7,7 @@ from typing import Any
 
 from protocols.boxes import by_peers, open_box, open_boxes
 from protocols.ciphers import shape_of
+from protocols.cohorts import as_set
 from protocols.control import (
     Acknowledgement,
     Boxes,
@@ -228,7 +229,7 @@ class ClientSession(MatchingSession):
         if header.round > papers.plan.rounds:
             raise BadEnvelope("An Ask is for a round beyond the plan.")
         members = papers.roster.unmask(call.members) if isinstance(call, Call) else ()
-        if self.name not in members:
+        if self.name not in as_set(members):
             raise BadEnvelope("An Ask's cohort does not hold this client.")
         papers.policy.check_cohort(len(members))
         digest = cohort_digest(

@@ -12,6 +12,7 @@ from crypto.masks import MaskSum, container, masked
 from crypto.samplers import entropy
 from protocols.ballots import EVIDENCE_BYTES, evidence_of
 from protocols.codec import decode
+from protocols.cohorts import as_set
 from protocols.disclosures import Disclosure
 from protocols.envelope import signed_header
 from protocols.errors import BadEnvelope, LocalProtocolError, WrongStage
@@ -81,7 +82,7 @@ class Collection:
         if header.item not in self._expected:
             raise WrongStage("An answer belongs to another exchange than the one asked.")
         self.check_place(letter)
-        if header.sender not in where.members:
+        if header.sender not in as_set(where.members):
             raise BadEnvelope("An answer is not from this cohort.")
         if header.given != where.given:
             raise BadEnvelope("A client was given something else than the others (O8).")
@@ -141,8 +142,9 @@ class Collection:
     def fix_survivors(self) -> tuple[str, ...]:
         """Settle whose answers count: those of which everything is here. Return who vanished."""
         gone = self.missing()
-        self.survivors = tuple(m for m in self.where.members if m not in gone)
-        self._letters = {key: kept for key, kept in self._letters.items() if key[0] not in gone}
+        there = as_set(self.where.members).difference(gone)
+        self.survivors = tuple(m for m in self.where.members if m in there)
+        self._letters = {key: kept for key, kept in self._letters.items() if key[0] in there}
         return gone
 
     @property

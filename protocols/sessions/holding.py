@@ -17,6 +17,7 @@ import numpy as np
 from crypto.errors import CryptoError
 from protocols.ballots import ballot_of, check_evidence
 from protocols.budget import Budget, Unit, budget_key
+from protocols.cohorts import as_set, within
 from protocols.control import (
     PairBoxes,
     PairCall,
@@ -30,7 +31,7 @@ from protocols.control import (
 from protocols.disclosures import Disclosure
 from protocols.errors import BadEnvelope, LocalProtocolError
 from protocols.forms import Exchange
-from protocols.groups import Group, Slot, as_set, epoch_of, planned_degree, slot_of, slots
+from protocols.groups import Group, Slot, epoch_of, planned_degree, slot_of, slots
 from protocols.guards import encryption, find
 from protocols.inbox import Letter
 from protocols.ledger import Ledger
@@ -216,7 +217,7 @@ class HoldingSession(Session):
             header.round, header.exchange, members, header.given, header.attempt, found.slot
         )
         _refuse_unless(
-            header.cohort == papers.cohort(where) and set(survivors) <= set(members),
+            header.cohort == papers.cohort(where) and within(survivors, as_set(members)),
             "A survivor list names clients outside its cohort.",
         )
         slot = slot_of(papers.plan.item(f"{name}.up.{Disclosure.SUM}"), where.round, where.slot)
@@ -275,7 +276,7 @@ class HoldingSession(Session):
                 raise BadEnvelope("A client did not vote for this survivor list (O7).") from error
             voted.add(voter)
         _refuse_unless(
-            group.fewest(voted, group.holders(self.name)) >= group.quorum,
+            group.fewest(voted, self.name) >= group.quorum,
             "Too few clients confirmed the survivor list.",
         )
 
@@ -308,15 +309,16 @@ class HoldingSession(Session):
             where.round >= self._latest[1], "A survivor list is for a round that is over."
         )
         mine = self._uploads.get((name, where.exchange))
+        counted = self.name in as_set(survivors)
         if mine is None:
             _refuse_unless(
-                self.name not in survivors
-                and (self.name not in where.members or where.exchange > self._latest[0]),
+                not counted
+                and (self.name not in as_set(where.members) or where.exchange > self._latest[0]),
                 "A survivor list counts a sum that this client did not send.",
             )
         else:
             _refuse_unless(
-                mine == where and self.name in survivors,
+                mine == where and counted,
                 "A survivor list does not fit what this client sent.",
             )
         for place in (_round(where), slot.label):

@@ -6,6 +6,7 @@ import contextlib
 from collections.abc import Sequence
 
 from crypto.samplers import entropy
+from protocols.cohorts import as_set
 from protocols.control import Farewell, Place
 from protocols.envelope import commitment
 from protocols.errors import RemoteProtocolError
@@ -38,7 +39,7 @@ class WitnessingSession(OpeningSession):
     def _present(self, cohort: Sequence[str], round: int) -> tuple[str, ...]:
         """Return who of a cohort has this epoch's keys and did not vanish in this round."""
         if self._planned("pair.call"):
-            ready = self._agreed.ready
+            ready = as_set(self._agreed.ready)
             cohort = [member for member in cohort if member in ready]
         return tuple(member for member in cohort if member not in self._gone(round))
 
