@@ -7,6 +7,7 @@ the part that implementations get wrong). Object members are sorted by UTF-16 co
 """
 
 import json
+from functools import lru_cache
 from json.encoder import encode_basestring
 from typing import Any, NoReturn
 
@@ -18,8 +19,7 @@ MAX_DEPTH = 16  # our deepest header nests 5 levels
 MAX_INTEGER = 2**53 - 1  # RFC 7493 section 2.2: exact in every JSON reader
 
 _LONGEST_INTEGER = len(str(-MAX_INTEGER))
-_TEXTS = frozenset({str, bool, type(None)})
-_PLAIN = _TEXTS | {int, list}
+_CONSTANTS = {None: "null", True: "true", False: "false"}
 _ENCODER = json.JSONEncoder(sort_keys=True, separators=(",", ":"), ensure_ascii=False)
 
 
@@ -29,87 +29,50 @@ def canonical(value: object) -> bytes:
     Raises NotCanonical for a type outside the subset, an integer of 2^53 or more, a lone surrogate,
     or more than `MAX_DEPTH` levels.
     """
-    if _is_plain(value):
-        text = _ENCODER.encode(value)
-    else:
-        pieces: list[str] = []
-        _write(value, pieces, 0)
-        text = "".join(pieces)
+    text = _text(value, 0)
     try:
         return text.encode("utf-8")
     except UnicodeEncodeError:
         raise NotCanonical("A string holds a lone surrogate, which UTF-8 cannot carry.") from None
 
 
-def _is_plain(value: object) -> bool:
-    """Tell whether the encoder in C writes a value as `_write` would: headers and ledger entries.
-
-    These are lists and objects of texts and small integers, at most one level of lists deep, whose
-    keys are ASCII, so that Python sorts them as UTF-16 code units. Exact types only.
-    """
-    if type(value) is dict:
-        if set(map(type, value)) != {str} or not all(map(str.isascii, value)):
-            return False
-        items = list(value.values())
-    elif type(value) is list:
-        items = value
-    else:
-        return False
-    kinds = set(map(type, items))
-    if kinds <= _TEXTS:
-        return True
-    if not kinds <= _PLAIN:
-        return False
-    integers = (item for item in items if type(item) is int)
-    lists = (item for item in items if type(item) is list)
-    return all(abs(item) <= MAX_INTEGER for item in integers) and all(
-        set(map(type, item)) <= _TEXTS for item in lists
-    )
-
-
-def _write(value: object, out: list[str], depth: int) -> None:
-    if depth > MAX_DEPTH:
-        raise NotCanonical(f"The value nests deeper than {MAX_DEPTH} levels.")
-    if value is None:
-        out.append("null")
-    elif isinstance(value, bool):
-        out.append("true" if value else "false")
-    elif isinstance(value, str):
+def _text(value: object, depth: int) -> str:
+    if isinstance(value, str):
         # Python escapes exactly what RFC 8785 section 3.2.2.2 asks for when ASCII is not forced.
-        out.append(encode_basestring(value))
-    elif type(value) is int:
+        return encode_basestring(value)
+    if type(value) is int:
         if abs(value) > MAX_INTEGER:
             raise NotCanonical("An integer is 2^53 or more; carry it as a string or in limbs.")
-        out.append(str(value))
-    elif isinstance(value, list):
-        _write_list(value, out, depth)
-    elif isinstance(value, dict):
-        _write_object(value, out, depth)
-    else:
-        raise NotCanonical(f"A value of type {type(value).__name__} has no canonical encoding.")
+        return str(value)
+    if value is None or value is True or value is False:
+        return _CONSTANTS[value]
+    if isinstance(value, list):
+        return f"[{','.join(_texts(value, depth + 1))}]"
+    if isinstance(value, dict):
+        names, around = _around(tuple(value))
+        return around % tuple(_texts([value[name] for name in names], depth + 1))
+    raise NotCanonical(f"A value of type {type(value).__name__} has no canonical encoding.")
 
 
-def _write_list(items: list[object], out: list[str], depth: int) -> None:
-    out.append("[")
-    for index, item in enumerate(items):
-        if index:
-            out.append(",")
-        _write(item, out, depth + 1)
-    out.append("]")
+def _texts(values: list[object], depth: int) -> list[str]:
+    if values and depth > MAX_DEPTH:
+        raise NotCanonical(f"The value nests deeper than {MAX_DEPTH} levels.")
+    # Digests and names hold nothing to escape: to look at all at once takes a fifth of the time.
+    joined = "".join([value for value in values if type(value) is str])
+    if joined.isprintable() and '"' not in joined and "\\" not in joined:
+        return [f'"{v}"' if type(v) is str else _text(v, depth) for v in values]
+    return [_text(value, depth) for value in values]
 
 
-def _write_object(members: dict[object, object], out: list[str], depth: int) -> None:
-    for key in members:
-        if not isinstance(key, str):
-            raise NotCanonical("An object has a key that is not a string.")
-    out.append("{")
-    for index, key in enumerate(sorted(members, key=_utf16)):
-        if index:
-            out.append(",")
-        _write(key, out, depth + 1)
-        out.append(":")
-        _write(members[key], out, depth + 1)
-    out.append("}")
+@lru_cache(maxsize=256)  # headers and ledger entries are of few shapes
+def _around(names: tuple[object, ...]) -> tuple[tuple[str, ...], str]:
+    """Return an object's names in order, and the text around its values."""
+    texts = [name for name in names if isinstance(name, str)]
+    if len(texts) != len(names):
+        raise NotCanonical("An object has a key that is not a string.")
+    texts.sort(key=_utf16)
+    spelt = [encode_basestring(name).replace("%", "%%") for name in texts]
+    return tuple(texts), "{" + ",".join(f"{name}:%s" for name in spelt) + "}"
 
 
 def _utf16(key: object) -> bytes:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import cast
 
 from crypto.errors import OutOfRange
@@ -87,7 +86,7 @@ class Gateway:
             body, clipped = self._body(item, ordered, where, header, mixed)
         except KeyError as error:
             raise NotInPlan("A message uses a dimension that the plan does not name.") from error
-        header = replace(header, body=hashlib.sha256(body).hexdigest())
+        header = header.of_body(hashlib.sha256(body).hexdigest())
         signature = self._papers.me.signing.sign("envelope", header.encode())
         envelope = Envelope(header, signature, body)
         if envelope.size > item.bytes:

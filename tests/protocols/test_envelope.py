@@ -2,6 +2,7 @@
 
 import contextlib
 import dataclasses
+import re
 
 import pytest
 from hypothesis import given
@@ -185,3 +186,44 @@ def test_the_header_without_its_body_still_names_everything_else(real):
                 **{field.name: 9 if text.isdigit() and len(text) < 8 else text[:-1] + "~"},
             )
             assert changed.encode(without_body=True) != header.encode(without_body=True)
+
+
+@pytest.mark.parametrize("body", ["ab" * 32, "", "\\" * 64, "a" * 63 + "\\", "a" * 63 + '"', "é"])
+def test_a_header_without_its_body_is_the_header_of_an_empty_one(real, body):
+    header = dataclasses.replace(Envelope.decode(real[0]).header, body=body)
+    empty = dataclasses.replace(header, body="").encode()
+    assert header.encode(without_body=True) == empty
+    other = dataclasses.replace(header, body="cd" * 32)
+    found = header.of_body("cd" * 32)
+    assert (found, found.encode()) == (other, other.encode())
+
+
+def decoded(raw):
+    """Return a header and its encoding, or None."""
+    with contextlib.suppress(BadEnvelope):
+        found = Header.decode(raw)
+        return found, found.encode(), found.encode(without_body=True)
+
+
+def test_usual_headers_are_read_as_all_others_are(real, monkeypatch):
+    stream = Stream(b"\x0b" * 32)
+    headers = {Envelope.decode(data).header.encode() for data in real[-20:]}
+    raws = [raw for header in headers for raw in (header, *mutants(header, 150, stream))]
+    raws += [header.replace(b"a", other) for header in headers for other in (b"\x7f", b"\\u0061")]
+    quick = [decoded(raw) for raw in raws]
+    monkeypatch.setattr(module, "_USUAL", re.compile(b"(?!)"))
+    assert quick == [decoded(raw) for raw in raws]
+    assert None in quick
+    assert len({found[1] for found in quick if found}) > len(headers)
+
+
+def test_headers_of_one_sum_are_encoded_as_each_of_them(real):
+    header = Envelope.decode(real[-1]).header
+    said = ("client-2", "12" * 32, "34" * 32, "56" * 16)
+    names = ("sender", "body", "head", "nonce")
+    each = dataclasses.replace(header, **dict(zip(names, said, strict=True)))
+    assert header.siblings()(*said) == each.encode()
+    percent = dataclasses.replace(each, given="%s%" * 21 + "%")
+    assert dataclasses.replace(header, given=percent.given).siblings()(*said) == percent.encode()
+    with pytest.raises(BadEnvelope):
+        dataclasses.replace(header, given="@head@").siblings()

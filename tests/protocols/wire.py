@@ -259,7 +259,7 @@ class World:
         if sealed and not item.endswith(".up.SEALED") and recipient != EVERYONE:
             seal = self.roster.party(recipient).seal
             body = seal.seal(header.encode(without_body=True), body)
-        header = Header(**{**header.__dict__, "body": hashlib.sha256(body).hexdigest()})
+        header = header.of_body(hashlib.sha256(body).hexdigest())
         signature = self.identities[by].signing.sign("envelope", header.encode())
         return Envelope(header, signature, body).encode()
 
