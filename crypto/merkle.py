@@ -178,6 +178,12 @@ class Tree:
         """How many leaves have been appended."""
         return self._size
 
+    def copy(self) -> "Tree":
+        """Return this tree as it stands: what is appended later is not in it."""
+        made = Tree()
+        made._size, made._edge = self._size, list(self._edge)
+        return made
+
     def append(self, data: bytes) -> int:
         """Append an entry and return its index."""
         return self.append_hash(leaf_hash(data))

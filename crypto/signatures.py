@@ -6,6 +6,7 @@ another kind: domains hold no NUL byte, so the pair (domain, message) is read ba
 
 import hashlib
 import hmac
+from functools import lru_cache
 
 from cryptography.exceptions import InvalidSignature as _Rejected
 from cryptography.hazmat.primitives.asymmetric.ed25519 import (
@@ -43,9 +44,14 @@ def key_id(raw: bytes) -> str:
 
 
 def _framed(domain: str, message: bytes) -> bytes:
+    return _frame(domain) + message
+
+
+@lru_cache(maxsize=64)
+def _frame(domain: str) -> bytes:
     if not (0 < len(domain) <= _MAX_DOMAIN and domain.isascii() and domain.isprintable()):
         raise OutOfRange(f"A domain is 1 to {_MAX_DOMAIN} printable ASCII characters.")
-    return b"secure-fgl/" + domain.encode("ascii") + b"\0" + message
+    return b"secure-fgl/" + domain.encode("ascii") + b"\0"
 
 
 class VerifyKey:

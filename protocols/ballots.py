@@ -83,12 +83,12 @@ def check_evidence(
         nonce="",
         pairs=pairs,
     )
-    encoded = header.siblings()
-    for owner, row in zip(owners, rows, strict=True):
-        raw = row.tobytes()
+    encoded, roster, table = header.siblings(), papers.roster, rows.tobytes()
+    for place, owner in enumerate(owners):
+        raw = table[place * EVIDENCE_BYTES : (place + 1) * EVIDENCE_BYTES]
         said = encoded(owner, raw[:32].hex(), raw[32:64].hex(), raw[64:80].hex())
         try:
-            papers.roster.party(owner).verify.verify("envelope", raw[80:], said)
+            roster.party(owner).verify.verify("envelope", raw[80:], said)
         except CryptoError as error:
             raise BadEnvelope(
                 "A survivor list counts a client that did not upload in this sum (O7).",

@@ -30,13 +30,40 @@ def bundle_bytes(kinds: Sequence[type[Message]], dims: Mapping[str, int]) -> int
     return sum(field_bytes(field, dims) for kind in kinds for field in kind.fields)
 
 
-def encode(messages: Sequence[Message], dims: Mapping[str, int]) -> bytes:
+def encode(
+    messages: Sequence[Message],
+    dims: Mapping[str, int],
+    known: Mapping[Message, bytes] | None = None,
+) -> bytes:
     """Return the fields of `messages`, in order.
+
+    Args:
+        messages: what is encoded.
+        dims: sizes of named dimensions.
+        known: those of them that were encoded before, with their bytes.
 
     Raises:
         UnfitMessage: a field's shape, type or finiteness is not as declared.
     """
-    return b"".join(_field(m, f, dims) for m in messages for f in type(m).fields)
+    ready, parts = known or {}, list[bytes]()
+    for message in messages:
+        if message in ready:
+            parts.append(ready[message])
+        else:
+            parts += [_field(message, field, dims) for field in type(message).fields]
+    return b"".join(parts)
+
+
+def pieces(
+    kinds: Sequence[type[Message]], data: bytes, dims: Mapping[str, int]
+) -> list[memoryview]:
+    """Return each message's part of a bundle that `decode` read, uncopied."""
+    view, start, found = memoryview(data), 0, list[memoryview]()
+    for kind in kinds:
+        end = start + bundle_bytes((kind,), dims)
+        found.append(view[start:end])
+        start = end
+    return found
 
 
 def _field(message: Message, field: Field, dims: Mapping[str, int]) -> bytes:
@@ -46,6 +73,8 @@ def _field(message: Message, field: Field, dims: Mapping[str, int]) -> bytes:
         if not isinstance(value, bytes) or len(value) != field_bytes(field, dims):
             raise UnfitMessage(f"{name} does not have the planned number of bytes.")
         return value
+    if field.wire == "u8" and not field.shape and type(value) is int and 0 <= value < 1 << 64:
+        return value.to_bytes(8, "little")
     array = as_array(value, name)
     if array.shape != field.sizes(dims):
         raise UnfitMessage(
@@ -101,9 +130,9 @@ def decode(
 def _value(field: Field, data: bytes, dims: Mapping[str, int]) -> Any:
     if field.wire == "bytes" and len(field.shape) == 1:
         return data
+    if field.wire == "u8" and not field.shape:
+        return int.from_bytes(data, "little")
     array = np.frombuffer(data, dtype=WIRE_DTYPE[field.wire]).reshape(field.sizes(dims))
     if field.wire in ("f4", "f8") and not np.all(np.isfinite(array)):
         raise BadEnvelope("A message holds NaN or Inf.")
-    if field.shape:
-        return array
-    return int(array) if field.wire == "u8" else float(array)
+    return array if field.shape else float(array)

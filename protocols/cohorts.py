@@ -24,12 +24,12 @@ def by_names(
     known: dict[tuple[Any, ...], tuple[tuple[str, ...], V]] = {}
 
     @wraps(function)
-    def kept(names: tuple[str, ...], /, *rest: P.args, **_: P.kwargs) -> V:
-        place = (id(names), *rest)
+    def kept(names: tuple[str, ...], /, *rest: P.args, **named: P.kwargs) -> V:
+        place = (id(names), *rest, *named.items())
         found = known.get(place)
         if found is not None:
             return found[1]
-        value = function(names, *rest)
+        value = function(names, *rest, **named)
         if len(known) >= _MOST:
             known.clear()  # one step for threads, unlike dropping the oldest
         known[place] = (names, value)  # held, so that its id stays its own

@@ -33,7 +33,6 @@ from protocols.mixing import Mixer
 from protocols.noising import SAMPLERS, check_noise
 from protocols.papers import Papers, Where
 from protocols.plan import Item, times_in_round
-from protocols.planner import sum_layout, sum_ring
 from protocols.ring import Ring, Words
 from protocols.roster import EVERYONE, Role
 from protocols.schema import Layout, check_schema
@@ -63,7 +62,12 @@ class Gateway:
         return self._mixer.groups
 
     def release(
-        self, id: str, messages: Sequence[Message], recipient: str, where: Where
+        self,
+        id: str,
+        messages: Sequence[Message],
+        recipient: str,
+        where: Where,
+        known: Mapping[Message, bytes] | None = None,
     ) -> Envelope:
         """Protect `messages` as the policy says and put them into a signed envelope.
 
@@ -72,18 +76,19 @@ class Gateway:
             messages: the item's messages, any order.
             recipient: a party's name, or ``roster`` for public messages.
             where: round, exchange and cohort.
+            known: messages that `encode` wrote for this item before, with their bytes.
 
         Raises:
             NotInPlan: the plan does not hold this message, route, size or number of times.
             UnfitMessage: wrong shape or type, NaN or Inf.
             LocalProtocolError: a second vector under one label (O6), or a key that is missing.
         """
-        item = self._papers.plan.item(id)
+        item = self._papers.item(id)
         ordered = self._check(item, messages, recipient, where)
         try:
             mixed = self._mixed(item, ordered, where)  # before the header, which holds our head
             header = self._header(item, recipient, where)
-            body, clipped = self._body(item, ordered, where, header, mixed)
+            body, clipped = self._body(item, ordered, where, header, mixed, known)
         except KeyError as error:
             raise NotInPlan("A message uses a dimension that the plan does not name.") from error
         header = header.of_body(hashlib.sha256(body).hexdigest())
@@ -127,7 +132,7 @@ class Gateway:
             return
         dims, layout = self._papers.dims(item), cast(Layout | None, None)
         if item.disclosure is Disclosure.SUM:
-            layout = summed = sum_layout(kinds, self._papers.policy.chain(item.disclosure), dims)
+            layout = summed = self._papers.summed(item, tuple(kinds))[0]
             check_noise(item, summed, self._papers.plan, self._papers.policy)
         elif self._papers.enciphers(item):
             layout = shape_of(kinds, self._papers.policy, dims).layout
@@ -186,6 +191,7 @@ class Gateway:
         where: Where,
         header: Header,
         mixed: tuple[bytes, bool] | None,
+        known: Mapping[Message, bytes] | None,
     ) -> tuple[bytes, bool]:
         """Apply the guards in the policy's order; returns the body and whether clip changed it."""
         chain = self._papers.policy.chain(item.disclosure)
@@ -205,7 +211,7 @@ class Gateway:
             if item.disclosure is Disclosure.NOISED:
                 ready = [self._decoyer.ready(m, chain, dims) for m in messages]
                 messages, clipped = [m for m, _ in ready], any(cut for _, cut in ready)
-            body = encode(messages, dims)
+            body = encode(messages, dims, known)
         if len(body) != item.body:
             raise NotInPlan(f"{item.id} does not have the planned size; nothing was sent.")
         if find(chain, "seal"):
@@ -217,8 +223,7 @@ class Gateway:
         self, item: Item, messages: list[Message], where: Where, header: Header
     ) -> tuple[bytes, bool]:
         papers, chain = self._papers, self._papers.policy.chain(item.disclosure)
-        layout = sum_layout([type(message) for message in messages], chain, papers.dims(item))
-        ring = sum_ring(layout, chain, len(papers.plan.clients), papers.scheme, item.noise)
+        layout, ring = papers.summed(item, tuple(type(message) for message in messages))
         noise = item.noise
         # Under noise a privacy claim rests on every draw, so none is seeded (O15).
         key = entropy(32) if noise else self._seeded("rounding", item, where)

@@ -1,4 +1,4 @@
-"""What a cohort was given, in one digest, so that parties can compare it (O8)."""
+"""What a cohort is given alike, and its digest: it stands in every answer's header (O8)."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from protocols.codec import encode
 from protocols.disclosures import Disclosure
 from protocols.messages import Message, names
 
-__all__ = ["SHARED", "given_digest"]
+__all__ = ["SHARED", "bytes_digest", "given_digest"]
 
 SHARED = (Disclosure.RELEASED, Disclosure.PUBLIC)
 """Disclosures that every member of a cohort is given alike, so that they can be compared (O8)."""
@@ -17,6 +17,11 @@ SHARED = (Disclosure.RELEASED, Disclosure.PUBLIC)
 
 def given_digest(messages: Sequence[Message], dims: Mapping[str, int]) -> str:
     """Return the digest of what a cohort was given (equal for every client, O8)."""
-    kinds = names(tuple(type(message) for message in messages))
-    content = kinds.encode() + b"\0" + encode(messages, dims)
-    return hashlib.sha256(b"secure-fgl/given\0" + content).hexdigest()
+    return bytes_digest([(type(message), encode([message], dims)) for message in messages])
+
+
+def bytes_digest(given: Sequence[tuple[type[Message], bytes | memoryview]]) -> str:
+    """Return the `given_digest` of messages of these types and bytes."""
+    kinds = names(tuple(kind for kind, _ in given)).encode()
+    content = (b"secure-fgl/given\0", kinds, b"\0", *(data for _, data in given))
+    return hashlib.sha256(b"".join(content)).hexdigest()

@@ -246,7 +246,10 @@ def evaluated(chain: tuple[Guard, ...]) -> Cosine | Weigh | None:
 
 def find(chain: tuple[Guard, ...], name: str) -> Guard | None:
     """Return the guard called `name`, or None."""
-    return next((guard for guard in chain if guard.guard == name), None)
+    for guard in chain:
+        if guard.guard == name:
+            return guard
+    return None
 
 
 def describe(guard: Guard) -> str:

@@ -98,7 +98,7 @@ class Inbox:
         if header.sender == me.name:
             raise BadEnvelope("An envelope of this party's own came back to it.")
         try:
-            item = papers.plan.item(header.item)
+            item = papers.item(header.item)
         except NotInPlan as error:
             raise BadEnvelope("An envelope belongs to no planned item.") from error
         if item.sender != str(papers.roster.party(header.sender).role):

@@ -86,7 +86,7 @@ class Ledger:
         self.party, self.run = party, run
         self._store, self._clock = store, clock
         self._tree, self._pending, self._failed = Tree(), bytearray(), False
-        self._durable = (0, self._tree.root())
+        self._durable = self._tree.copy()
         self.head, self.size = NONE, 0
         self._written = 0  # bytes that are durable
 
@@ -147,7 +147,7 @@ class Ledger:
             ) from error
         self._pending.clear()
         self._written += len(lines)
-        self._durable, self._failed = (self.size, self._tree.root()), False
+        self._durable, self._failed = self._tree.copy(), False
 
     def facts(self) -> dict[str, Any]:
         """Return where this ledger stands, for `take_up` after its party was killed."""
@@ -198,12 +198,13 @@ class Ledger:
             )
         made._pending, made._written = bytearray(pending[len(tail) :]), len(found)
         if not made._pending:
-            made._durable = made.size, made._tree.root()
+            made._durable = made._tree.copy()
         return made
 
     def checkpoint(self, key: SigningKey) -> str:
         """Return a signed note over the tree of all entries that are durable."""
-        note = Checkpoint(origin_of(self.run, self.party), *self._durable)
+        tree = self._durable
+        note = Checkpoint(origin_of(self.run, self.party), tree.size, tree.root())
         return note.sign(key, self.party)
 
 

@@ -95,7 +95,7 @@ class Pairs(Mute):
         self._pair: dict[Slot, dict[str, bytes]] = {}
         self._held: dict[str, bytearray] = {}  # by owner: its shares of all slots, b then e
         self.there: tuple[str, ...] = ()
-        self._given: set[tuple[Slot, str]] = set()  # shares that are gone, by owner
+        self._given: dict[Slot, set[str]] = {}  # owners whose shares are gone
 
     def kept(self) -> dict[str, Any]:
         """Return everything that is not derived from `group`, compactly, for a locked state."""
@@ -104,7 +104,9 @@ class Pairs(Mute):
         return {
             "b": ([slots.index(s) for s in self._b], b"".join(self._b.values())),
             "e": ([slots.index(s) for s in self._e], b"".join(self._e.values())),
-            "given": [(slots.index(slot), owner) for slot, owner in sorted(self._given, key=str)],
+            "given": [
+                (slots.index(s), o) for s, given in self._given.items() for o in sorted(given)
+            ],
             "group": self.group,
             "halves": self._halves,
             "held": self._held,
@@ -123,7 +125,9 @@ class Pairs(Mute):
         made._me, made._roster, made._name = me, roster, me.party.name
         made._neighbours = peers = made.group.neighbours(made._name)
         made._halves, made._held = kept["halves"], kept["held"]
-        made._given = {(slots[place], owner) for place, owner in kept["given"]}
+        made._given = {}
+        for place, owner in kept["given"]:
+            made._given.setdefault(slots[place], set()).add(owner)
         made._b = dict(zip((slots[i] for i in kept["b"][0]), _cuts(kept["b"][1]), strict=True))
         made._e = dict(zip((slots[i] for i in kept["e"][0]), _cuts(kept["e"][1]), strict=True))
         row = len(peers) * SEED_BYTES
@@ -248,7 +252,8 @@ class Pairs(Mute):
         Raises:
             LocalProtocolError: the slot was used before, or is not of this epoch.
         """
-        if slot not in self._b or slot not in self._pair or (slot, self._name) in self._given:
+        given = self._given.get(slot, set())
+        if slot not in self._b or slot not in self._pair or self._name in given:
             raise LocalProtocolError("The secrets of this slot were used, or are not here (O6).")
         secrets, plus = self._pair.pop(slot), [self_key(self._b.pop(slot), label)]
         minus: list[bytes] = []
@@ -270,9 +275,10 @@ class Pairs(Mute):
         """
         asked, there = as_set(tuple(members)), as_set(tuple(survivors))
         owners = [owner for owner in self.group.holders(self._name) if owner in asked]
-        if slot not in self.slots or any((slot, owner) in self._given for owner in owners):
+        given = self._given.get(slot, set())
+        if slot not in self.slots or not given.isdisjoint(owners):
             raise LocalProtocolError("Shares of this slot were given before (O7).")
-        self._given.update((slot, owner) for owner in owners)
+        self._given[slot] = given.union(owners)
         place, rows = self.slots.index(slot) * _SHARES_BYTES, []
         for owner in self.group.holders(self._name):
             held = self._held.get(owner)

@@ -18,11 +18,14 @@ from protocols.errors import LocalProtocolError, NotInPlan
 from protocols.guards import UnsafeClear, describe, evaluated, find
 from protocols.match_side import MatchSide, match_guard, match_run
 from protocols.match_wire import MatchRun
+from protocols.messages import Message
 from protocols.pairs import Pairs
 from protocols.plan import Item, Plan
 from protocols.policy import PrivacyPolicy
 from protocols.private_steps import PrivateSteps
+from protocols.ring import Ring
 from protocols.roster import Identity, Party, Role, Roster, cohort_digest
+from protocols.sums import SumLayout, sum_layout, sum_ring
 
 
 @dataclass(frozen=True)
@@ -97,6 +100,9 @@ class Papers:
         self.plan, self.policy = self.plan.model_copy(deep=True), self.policy.checked()
         self.plan_digest, self.policy_digest = self.plan.digest, self.policy.digest
         self.schemas = {item.id: item.schema_digest for item in self.plan.items}
+        self._items = {item.id: item for item in self.plan.items}
+        self._dims = {item.id: {**self.plan.dims, **item.dims} for item in self.plan.items}
+        self._summed: dict[tuple[str, tuple[type[Message], ...]], tuple[SumLayout, Ring]] = {}
         if self.plan.policy_digest != self.policy_digest:
             raise NotInPlan(
                 "The plan was made for another policy.", fix="make a new plan with this policy"
@@ -159,14 +165,30 @@ class Papers:
         made.zeros = made.reserve = made.training = made.tag_key = made.matching = None
         return made
 
-    def dims(self, item: Item) -> dict[str, int]:
-        """Return all named sizes that apply to an item."""
-        return {**self.plan.dims, **item.dims}
+    def item(self, id: str) -> Item:
+        """Return an item of the plan by id; raises NotInPlan."""
+        found = self._items.get(id)
+        return self.plan.item(id) if found is None else found
+
+    def dims(self, item: Item) -> Mapping[str, int]:
+        """Return all named sizes that apply to an item of the plan."""
+        return self._dims[item.id]
+
+    def summed(self, item: Item, kinds: tuple[type[Message], ...]) -> tuple[SumLayout, Ring]:
+        """Return how messages of these types are summed under an item of the plan."""
+        found = self._summed.get((item.id, kinds))
+        if found is None:
+            chain = self.policy.chain(item.disclosure)
+            layout = sum_layout(kinds, chain, self.dims(item))
+            ring = sum_ring(layout, chain, len(self.plan.clients), self.scheme, item.noise)
+            found = self._summed[item.id, kinds] = layout, ring
+        return found
 
     def enciphers(self, item: Item) -> bool:
         """Tell whether an item is an upload whose results are computed on ciphertexts."""
-        protected = evaluated(self.policy.chain(item.disclosure)) is not None
-        return protected and item.id.endswith(f".up.{item.disclosure}")
+        if not item.id.endswith(f".up.{item.disclosure}"):
+            return False
+        return evaluated(self.policy.chain(item.disclosure)) is not None
 
     def key_of(self, disclosure: Disclosure) -> PublicKey:
         """Return this epoch's public key of a disclosure.
@@ -181,8 +203,9 @@ class Papers:
 
     def relays(self, item: Item) -> bool:
         """Tell whether an item is an upload that a relay takes the sender off (O23)."""
-        chain = self.policy.chain(item.disclosure)
-        return find(chain, "relay") is not None and item.id.endswith(f".up.{item.disclosure}")
+        if not item.id.endswith(f".up.{item.disclosure}"):
+            return False
+        return find(self.policy.chain(item.disclosure), "relay") is not None
 
     def opener(self, item: Item, recipient: str) -> Party:
         """Return who alone opens an item's seal: its recipient, or the relay."""

@@ -27,9 +27,7 @@ from protocols.errors import PolicyError
 from protocols.forms import Exchange, strictest
 from protocols.groups import epochs, slots
 from protocols.guards import (
-    Clip,
     Guard,
-    Quantise,
     UnsafeClear,
     describe,
     encryption,
@@ -55,7 +53,7 @@ from protocols.policy import PrivacyPolicy
 from protocols.ring import Ring
 from protocols.roster import EVERYONE, Role
 from protocols.schema import Layout, message_plan
-from protocols.sums import SumLayout
+from protocols.sums import SumLayout, sum_layout, sum_ring
 
 _KEY_SAID = "the public key of this epoch"
 AGGREGATOR_NAME = "aggregator"
@@ -81,34 +79,6 @@ def wire_kinds(kinds: Sequence[type[Message]], policy: PrivacyPolicy) -> tuple[t
         instead = Row if weighed else CellTotals if matched else kind
         found.append(Boxes if by_peers(kind) else instead)
     return tuple(found)
-
-
-def sum_layout(
-    kinds: Sequence[type[Message]], chain: tuple[Guard, ...], dims: Mapping[str, int]
-) -> SumLayout:
-    """Return the integer layout of a SUM bundle under the policy's chain."""
-    clip, quantise = find(chain, "clip"), find(chain, "quantise")
-    if not isinstance(clip, Clip) or not isinstance(quantise, Quantise):
-        raise ValueError("a SUM chain needs clip and quantise")  # the policy checks it too
-    return SumLayout(kinds, clip, quantise, dims)
-
-
-def sum_ring(
-    layout: SumLayout,
-    chain: tuple[Guard, ...],
-    clients: int,
-    scheme: Scheme | None,
-    noise: NoisePlan | None,
-) -> Ring:
-    """Return how a SUM bundle's integers stand in what is summed.
-
-    Raises:
-        OutOfRange: the cohort's total and its noise do not fit (O19).
-    """
-    margin = noise.margin if noise else 0
-    encrypted = scheme if encryption(chain) else None
-    summed = clients if encrypted or find(chain, "mask") else 1  # in clear nothing is added mod t
-    return Ring.of(layout.length, layout.bits, summed, margin=margin, scheme=encrypted)
 
 
 class Planner:

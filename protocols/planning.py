@@ -16,8 +16,9 @@ from protocols.learns import budget, warnings
 from protocols.mix_layout import planned_mixtures
 from protocols.noising import noise_for
 from protocols.plan import DataPlan, NoisePlan, Plan
-from protocols.planner import Planner, sum_layout
+from protocols.planner import Planner
 from protocols.policy import PrivacyPolicy
+from protocols.sums import sum_layout
 from protocols.training import TrainingPlan, plan_training
 
 

@@ -89,7 +89,7 @@ def shown_uploads(
         raise BadEnvelope("The cohort is not the one that its members signed.")
     if not cosines:
         _check_rows(header, first, asked, names)
-    size = papers.plan.item(first.item).body - SIGNATURE_BYTES
+    size = papers.item(first.item).body - SIGNATURE_BYTES
     shape = Shape(disclosure, size // ring_of(disclosure).ciphertext_bytes)
     place = place_of_result(papers, name, disclosure, where, first.exchange)
     return Shown(name, where, members, names, found, first.exchange, shape, place)

@@ -16,12 +16,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from crypto.errors import OutOfRange
+from crypto.he import Scheme
 from crypto.quantiser import Grid, from_limbs, limbs
 from crypto.samplers import Stream
 from protocols.codec import as_array
 from protocols.errors import UnfitMessage
-from protocols.guards import Clip, Quantise
+from protocols.guards import Clip, Guard, Quantise, encryption, find
 from protocols.messages import Field, Message
+from protocols.plan import NoisePlan
+from protocols.ring import Ring
 
 COUNT_BITS = 32  # exact counts are below 2^32
 _REDRAWS = 200  # each fails with probability at most exp(-1/2) by the choice of the limit
@@ -206,3 +209,31 @@ class SumLayout:
             return counts if column.shape else int(counts)
         values = column.grid.restore(part - members * column.grid.levels).reshape(column.shape)
         return values if column.shape else float(values)
+
+
+def sum_layout(
+    kinds: Sequence[type[Message]], chain: tuple[Guard, ...], dims: Mapping[str, int]
+) -> SumLayout:
+    """Return the integer layout of a SUM bundle under the policy's chain."""
+    clip, quantise = find(chain, "clip"), find(chain, "quantise")
+    if not isinstance(clip, Clip) or not isinstance(quantise, Quantise):
+        raise ValueError("a SUM chain needs clip and quantise")  # the policy checks it too
+    return SumLayout(kinds, clip, quantise, dims)
+
+
+def sum_ring(
+    layout: SumLayout,
+    chain: tuple[Guard, ...],
+    clients: int,
+    scheme: Scheme | None,
+    noise: NoisePlan | None,
+) -> Ring:
+    """Return how a SUM bundle's integers stand in what is summed.
+
+    Raises:
+        OutOfRange: the cohort's total and its noise do not fit (O19).
+    """
+    margin = noise.margin if noise else 0
+    encrypted = scheme if encryption(chain) else None
+    summed = clients if encrypted or find(chain, "mask") else 1  # in clear nothing is added mod t
+    return Ring.of(layout.length, layout.bits, summed, margin=margin, scheme=encrypted)

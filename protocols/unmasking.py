@@ -31,6 +31,7 @@ class Unmasking:
         members: who was asked.
         survivors: whose uploads are summed.
         label: what every mask key of this sum is bound to (O6).
+        ballot: what a vote for these survivors signs.
     """
 
     def __init__(
@@ -40,7 +41,9 @@ class Unmasking:
         members: Sequence[str],
         survivors: Sequence[str],
         label: Sequence[str],
+        ballot: bytes,
     ) -> None:
+        self.ballot = ballot
         self.group, self.slot, self.survivors = group, slot, tuple(survivors)
         self._members, self._label = tuple(members), tuple(label)
         self._shares: dict[str, dict[str, bytes]] = {name: {} for name in self._members}

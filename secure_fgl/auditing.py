@@ -31,11 +31,11 @@ from protocols.guards import find
 from protocols.match_side import match_item
 from protocols.messages import Message
 from protocols.papers import Papers
-from protocols.planner import AGGREGATOR_NAME, sum_layout, sum_ring
+from protocols.planner import AGGREGATOR_NAME
 from protocols.roster import Identity, Role
 from protocols.rounds import Reply
 from protocols.sessions.recording import Captured, Recorder
-from protocols.sums import SumLayout
+from protocols.sums import SumLayout, sum_layout, sum_ring
 from secure_fgl.agreement import agree, rounded
 from secure_fgl.captures import Captures
 from secure_fgl.config import Config

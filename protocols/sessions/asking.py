@@ -6,11 +6,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from crypto.samplers import entropy
+from protocols.codec import encode
 from protocols.control import Boxes, Call, Row
 from protocols.disclosures import Disclosure
 from protocols.errors import LocalProtocolError, RoundLost
 from protocols.forms import Exchange, Form
-from protocols.given import SHARED, given_digest
+from protocols.given import SHARED, bytes_digest
 from protocols.groups import epoch_of, slot_of
 from protocols.ledger import Ledger
 from protocols.messages import Message
@@ -87,30 +88,34 @@ class AskingSession(BrokeringSession):
         """Return an Ask's envelopes, with the rows that were opened for it."""
         exchange, round, members = held.exchange, held.round, held.members
         self.move(Event.ASK)
-        item = self.papers.plan.item(f"{exchange.name}.down")
+        item = self.papers.item(f"{exchange.name}.down")
         slot = self._next_slot(exchange, round, members)
         root, places = self._places()
         mask = self.papers.roster.mask(members)
         call = Call(members=mask, slot=slot, nonce=entropy(16), heads=root)
         handed = [given.told if isinstance(given, Cells) else given for given in held.handed]
         messages = [given for given in handed if isinstance(given, Message)]
-        shared = [call, *(message for message in messages if message.disclosure in SHARED)]
-        given = given_digest(shared, self.papers.dims(item))
+        dims = self.papers.dims(item)
+        # Encoded once for all: what a digest is of is what everybody gets.
+        shared = {m: encode([m], dims) for m in (call, *messages) if m.disclosure in SHARED}
+        given = bytes_digest([(type(m), data) for m, data in shared.items()])
         where = Where(round, self._exchange_number, members, given, slot=slot)
         pairs = self._rests_on(exchange, where)
         self._collection, self._reply = Collection(self.papers, exchange, where, pairs), None
         self._tell_heads(root, where)
-        return (
-            self.send(item.id, [call, places[m], *self._parts(handed, m, rows)], m, where)
-            for m in members
-        )
+
+        def asked(member: str) -> Parcel:
+            own = [call, places[member], *self._parts(handed, member, rows)]
+            return self.send(item.id, own, member, where, shared)
+
+        return map(asked, members)
 
     def _rests_on(self, exchange: Exchange, where: Where) -> str | None:
         """Return what the masks of this Ask's sum rest on; None without masks."""
         item = f"{exchange.name}.up.{Disclosure.SUM}"
         if not self._planned("pair.call") or not self._planned(item):
             return None
-        return self._agreed.agreement(slot_of(self.papers.plan.item(item), where.round, where.slot))
+        return self._agreed.agreement(slot_of(self.papers.item(item), where.round, where.slot))
 
     def _there(self, cohort: Sequence[str], round: int) -> tuple[str, ...]:
         """Return the members that can be asked now."""
@@ -135,7 +140,7 @@ class AskingSession(BrokeringSession):
         """Return how many sums of this kind any of the members was asked for before (O6)."""
         if not any(kind.disclosure is Disclosure.SUM for kind in exchange.back):
             return 0
-        item = self.papers.plan.item(f"{exchange.name}.up.{Disclosure.SUM}")
+        item = self.papers.item(f"{exchange.name}.up.{Disclosure.SUM}")
         place = slot_of(item, round, 0).round
         slot = max(self._summed.get((item.id, place, member), 0) for member in members)
         self._summed.update({(item.id, place, member): slot + 1 for member in members})

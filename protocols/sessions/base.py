@@ -147,9 +147,16 @@ class Session:
         """End the session for good and remember why, locally."""
         self.state, self.last_error = State.DEAD, error
 
-    def send(self, item: str, messages: Sequence[Message], recipient: str, where: Where) -> Parcel:
+    def send(
+        self,
+        item: str,
+        messages: Sequence[Message],
+        recipient: str,
+        where: Where,
+        known: Mapping[Message, bytes] | None = None,
+    ) -> Parcel:
         """Release through the gateway; the parcel may leave only after `ledger.commit()`."""
-        envelope = self._gateway.release(item, messages, recipient, where)
+        envelope = self._gateway.release(item, messages, recipient, where, known)
         self._said(envelope)
         return Parcel(recipient, envelope.encode())
 

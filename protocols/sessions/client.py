@@ -7,6 +7,7 @@ from typing import Any
 
 from protocols.boxes import by_peers, open_box, open_boxes
 from protocols.ciphers import shape_of
+from protocols.codec import pieces
 from protocols.cohorts import as_set
 from protocols.control import (
     Acknowledgement,
@@ -21,7 +22,7 @@ from protocols.disclosures import Disclosure
 from protocols.envelope import Envelope, beginning, commitment, is_again
 from protocols.errors import BadEnvelope, LedgerError, LocalProtocolError, Replay, UnfitMessage
 from protocols.forms import Exchange, Form
-from protocols.given import SHARED, given_digest
+from protocols.given import SHARED, bytes_digest, given_digest
 from protocols.heads import Spoken, check_place, client_items
 from protocols.inbox import Letter
 from protocols.ledger import Ledger
@@ -136,7 +137,7 @@ class ClientSession(MatchingSession):
             *wire_kinds(exchange.given, self.papers.policy),
         )
         call, place, *given = self._inbox.read(letter, kinds)
-        where = self._where(letter, call, given)
+        where = self._where(letter, call, kinds)
         self._witness(call, place, where)
         if any(kind.disclosure is Disclosure.SUM for kind in exchange.back):
             self._check_sum(exchange.name, where)
@@ -211,7 +212,7 @@ class ClientSession(MatchingSession):
             group = [message for message in messages if message.disclosure is disclosure]
             item = f"{name}.up.{disclosure}"
             parcels.append(self.send(item, group, to, where))
-            if self.papers.enciphers(self.papers.plan.item(item)):
+            if self.papers.enciphers(self.papers.item(item)):
                 weighed = disclosure is Disclosure.WEIGHTED_SUM
                 self._weighed = where.round if weighed else self._weighed
             if disclosure is Disclosure.SEALED:
@@ -219,7 +220,7 @@ class ClientSession(MatchingSession):
                 self._boxed.update({type(message): place for message in group})
         return parcels
 
-    def _where(self, letter: Letter, call: Message, given: list[Message]) -> Where:
+    def _where(self, letter: Letter, call: Message, kinds: tuple[type[Message], ...]) -> Where:
         """Check cohort, order and digests of an Ask before anything is computed."""
         header, papers = letter.header, self.papers
         if (header.exchange <= self._latest[0]) or header.round < self._latest[1]:
@@ -237,8 +238,10 @@ class ClientSession(MatchingSession):
         )
         if header.cohort != digest:
             raise BadEnvelope("An Ask's cohort is not the one its header names.")
-        shared = [m for m in (call, *given) if m.disclosure in SHARED]
-        if header.given != given_digest(shared, papers.dims(letter.item)):
+        # The very bytes that came: what they decode to has no other encoding.
+        data = pieces(kinds, letter.body, papers.dims(letter.item))
+        shared = [(k, d) for k, d in zip(kinds, data, strict=True) if k.disclosure in SHARED]
+        if header.given != bytes_digest(shared):
             raise BadEnvelope("An Ask's content is not what its header says was given.")
         self._latest = (header.exchange, header.round)
         slot = call.slot if isinstance(call, Call) else 0

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -22,7 +22,6 @@ from protocols.inbox import Letter
 from protocols.messages import Message, Vector
 from protocols.mix_layout import MixLayout
 from protocols.papers import Papers, Where
-from protocols.planner import sum_layout, sum_ring
 from protocols.ring import Ring, Words
 from protocols.rounds import Reply, View
 from protocols.sums import SumLayout
@@ -67,9 +66,9 @@ class Collection:
     def _item(self, disclosure: Disclosure) -> str:
         return f"{self.exchange.name}.up.{disclosure}"
 
-    def dims(self, item: str) -> dict[str, int]:
+    def dims(self, item: str) -> Mapping[str, int]:
         """Return all named sizes that apply to a plan item."""
-        return self._papers.dims(self._papers.plan.item(item))
+        return self._papers.dims(self._papers.item(item))
 
     def add(self, letter: Letter) -> None:
         """Take one answer.
@@ -164,7 +163,7 @@ class Collection:
 
     def _protected(self, disclosure: Disclosure) -> bool:
         item = self._item(disclosure)
-        return item in self._expected and self._papers.enciphers(self._papers.plan.item(item))
+        return item in self._expected and self._papers.enciphers(self._papers.item(item))
 
     @property
     def compared(self) -> bool:
@@ -180,7 +179,7 @@ class Collection:
     def relayed(self) -> bool:
         """Whether mixtures came back that go to a relay first."""
         item = self._item(Disclosure.MIXED)
-        return item in self._expected and self._papers.relays(self._papers.plan.item(item))
+        return item in self._expected and self._papers.relays(self._papers.item(item))
 
     def handed_over(self) -> list[Kept]:
         """Return the survivors' mixtures, sorted by client, and forget them (O9)."""
@@ -296,21 +295,20 @@ class Collection:
         return self._added().values.view(np.int64)
 
     def _layout(self) -> SumLayout:
-        kinds = [k for k in self.exchange.back if k.disclosure is Disclosure.SUM]
-        chain = self._papers.policy.chain(Disclosure.SUM)
-        return sum_layout(kinds, chain, self.dims(self._item(Disclosure.SUM)))
+        return self._summed()[0]
 
     def _ring(self) -> Ring:
-        papers = self._papers
-        chain = papers.policy.chain(Disclosure.SUM)
-        noise = papers.plan.item(self._item(Disclosure.SUM)).noise
-        return sum_ring(self._layout(), chain, len(papers.plan.clients), papers.scheme, noise)
+        return self._summed()[1]
+
+    def _summed(self) -> tuple[SumLayout, Ring]:
+        kinds = tuple(k for k in self.exchange.back if k.disclosure is Disclosure.SUM)
+        return self._papers.summed(self._papers.item(self._item(Disclosure.SUM)), kinds)
 
     def reply(self, total: Vector | None) -> Reply:
         """Build the Reply, one view per message type that came back, and forget the letters."""
         views: dict[type[Message], View] = {}
         if total is not None:
-            noise = self._papers.plan.item(self._item(Disclosure.SUM)).noise
+            noise = self._papers.item(self._item(Disclosure.SUM)).noise
             margin = noise.margin if noise else 0
             totals = self._layout().decode(total, len(self.survivors), margin=margin)
             views.update({kind: TotalView(message) for kind, message in totals.items()})

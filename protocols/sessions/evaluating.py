@@ -158,7 +158,7 @@ class EvaluatingSession(WitnessingSession):
     ) -> list[Parcel]:
         """Have a result witnessed; where the policy asks for no witness, have it opened."""
         uploads = kept.uploads
-        dims = self.papers.plan.item(f"{name}.open.{disclosure}").dims
+        dims = self.papers.item(f"{name}.open.{disclosure}").dims
         headers = b"".join(upload.header for upload in uploads.values())
         self._evaluation = Evaluation(
             disclosure=disclosure,
@@ -180,7 +180,7 @@ class EvaluatingSession(WitnessingSession):
         """Show every witness signed uploads, and what else the result follows from."""
         self.move(Event.WITNESS)
         papers, where, disclosure = self.papers, evaluation.where, evaluation.disclosure
-        item, uploads = papers.plan.item(f"{evaluation.name}.witness.{disclosure}"), kept.uploads
+        item, uploads = papers.item(f"{evaluation.name}.witness.{disclosure}"), kept.uploads
         signatures = b"".join(upload.signature for upload in uploads.values())
         padded = signatures.ljust(len(papers.plan.clients) * SIGNATURE_BYTES, b"\0")
         bodies = b"".join(upload.body for upload in uploads.values())

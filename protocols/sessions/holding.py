@@ -15,6 +15,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from crypto.errors import CryptoError
+from crypto.signatures import SIGNATURE_BYTES
 from protocols.ballots import ballot_of, check_evidence
 from protocols.budget import Budget, Unit, budget_key
 from protocols.cohorts import as_set, within
@@ -220,7 +221,7 @@ class HoldingSession(Session):
             header.cohort == papers.cohort(where) and within(survivors, as_set(members)),
             "A survivor list names clients outside its cohort.",
         )
-        slot = slot_of(papers.plan.item(f"{name}.up.{Disclosure.SUM}"), where.round, where.slot)
+        slot = slot_of(papers.item(f"{name}.up.{Disclosure.SUM}"), where.round, where.slot)
         self._check_list(name, where, survivors, slot)
         pairs = papers.pairs.agreement(slot)
         self._check_evidence(name, where, survivors, found, pairs)
@@ -254,7 +255,7 @@ class HoldingSession(Session):
             "Votes belong to another sum than the survivor list, or to one that is over.",
         )
         self._check_votes(found, ballot)
-        slot = slot_of(papers.plan.item(f"{name}.up.{Disclosure.SUM}"), where.round, where.slot)
+        slot = slot_of(papers.item(f"{name}.up.{Disclosure.SUM}"), where.round, where.slot)
         shares = Shares(shares=papers.pairs.give(slot, where.members, survivors))
         return [self.send(f"{name}.shares", [shares], header.sender, where)]
 
@@ -264,14 +265,14 @@ class HoldingSession(Session):
         if papers.pairs is None:
             raise LocalProtocolError("This client holds no shares.")
         group, voted = papers.pairs.group, set()
-        rows = np.asarray(found.signatures)
-        there = np.asarray(rows.any(axis=1))
+        there = np.asarray(found.signatures.any(axis=1)).tolist()
+        table = found.signatures.tobytes()
         for place, voter in enumerate(group.voters(self.name)):
             if not there[place]:
                 continue
+            signature = table[place * SIGNATURE_BYTES : (place + 1) * SIGNATURE_BYTES]
             try:
-                key = papers.roster.party(voter).verify
-                key.verify("survivors", rows[place].tobytes(), ballot)
+                papers.roster.party(voter).verify.verify("survivors", signature, ballot)
             except CryptoError as error:
                 raise BadEnvelope("A client did not vote for this survivor list (O7).") from error
             voted.add(voter)

@@ -14,7 +14,6 @@ from crypto.errors import CryptoError
 from crypto.signatures import SIGNATURE_BYTES
 from protocols.ballots import EVIDENCE_BYTES, ballot_of
 from protocols.control import Opened, OpenRequest, Shares, Survivors, Vote, Votes
-from protocols.envelope import NONE
 from protocols.errors import (
     BadEnvelope,
     LocalProtocolError,
@@ -77,14 +76,11 @@ class OpeningSession(KeyingSession):
 
     def _check_vote(self, holder: str, vote: Vote) -> None:
         """Refuse a vote that would make every other holder refuse."""
-        asked = self._asked
-        slot = self._unmasking.slot if self._unmasking is not None else None
-        pairs = self._agreed.agreement(slot) if slot is not None else NONE
-        name = asked.exchange.name
-        ballot = ballot_of(self.papers, name, asked.where, asked.survivors, pairs)
+        if self._unmasking is None:
+            raise LocalProtocolError("No votes were asked for.")
         try:
             key = self.papers.roster.party(holder).verify
-            key.verify("survivors", vote.signature, ballot)
+            key.verify("survivors", vote.signature, self._unmasking.ballot)
         except CryptoError as error:
             raise BadEnvelope(f"{holder} signed another survivor list than it was sent.") from error
 
@@ -95,9 +91,16 @@ class OpeningSession(KeyingSession):
             raise RoundLost("What is left of the clients' graph could fall apart; see O7.")
         self.move(Event.UNMASK)
         where, name = asked.where, asked.exchange.name
-        slot = slot_of(self.papers.plan.item(f"{name}.up.SUM"), where.round, where.slot)
-        label = asked.label(setup.agreement(slot))
-        self._unmasking = Unmasking(setup.group, slot, where.members, asked.survivors, label)
+        slot = slot_of(self.papers.item(f"{name}.up.SUM"), where.round, where.slot)
+        pairs = setup.agreement(slot)
+        self._unmasking = Unmasking(
+            setup.group,
+            slot,
+            where.members,
+            asked.survivors,
+            asked.label(pairs),
+            ballot_of(self.papers, name, where, asked.survivors, pairs),
+        )
         members, survivors = roster.mask(where.members), roster.mask(asked.survivors)
 
         def told(holder: str) -> Survivors:
@@ -119,7 +122,7 @@ class OpeningSession(KeyingSession):
         votes = self._unmasking.votes()
         self.move(Event.CERTIFY)
         group, item = self._agreed.group, f"{asked.exchange.name}.votes"
-        width = self.papers.plan.item(item).dims["voters"]
+        width = self.papers.item(item).dims["voters"]
 
         def shown(holder: str) -> Votes:
             rows = [votes.get(name, bytes(SIGNATURE_BYTES)) for name in group.voters(holder)]
@@ -172,7 +175,7 @@ class OpeningSession(KeyingSession):
         """Ask the authority to open the blinded total; only this session can take the blind off."""
         asked = self._asked
         total, headers = asked.blinded(masks)
-        item = self.papers.plan.item(f"{asked.exchange.name}.open")
+        item = self.papers.item(f"{asked.exchange.name}.open")
         padded = headers.ljust(item.dims["he_headers"], b"\0")
         members = self.papers.roster.mask(asked.where.members)
         request = OpenRequest(members=members, total=total, headers=padded)

@@ -83,7 +83,7 @@ class RelaySession(Session):
         if not isinstance(request, Batch):
             raise LocalProtocolError("This is no batch.")
         header, name = letter.header, letter.item.id.partition(".")[0]
-        up = self.papers.plan.item(f"{name}.up.{Disclosure.MIXED}")
+        up = self.papers.item(f"{name}.up.{Disclosure.MIXED}")
         members = self.papers.roster.unmask(request.members)
         sealed = self._vouched(request, header, up, members)
         if not again:  # else these very bytes were recorded, and killed before they were answered
@@ -91,7 +91,7 @@ class RelaySession(Session):
             # Durable before anything is opened: a restart must not relay another batch.
             self._repeat = (beginning(letter.envelope), None)
             self.commit()
-        item = self.papers.plan.item(f"{name}.relayed.{Disclosure.MIXED}")
+        item = self.papers.item(f"{name}.relayed.{Disclosure.MIXED}")
         pool = b"".join(shuffled(self._boxes(sealed, up)))
         where = Where(header.round, header.exchange, members, header.given, header.attempt)
         padded = pool.ljust(item.dims["pool"], b"\0")

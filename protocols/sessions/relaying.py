@@ -25,7 +25,7 @@ class RelayingSession(EvaluatingSession):
         """Give the relay everything that the survivors of an Ask sealed to it, and forget it."""
         self.move(Event.RELAY)
         asked, papers = self._asked, self.papers
-        item = papers.plan.item(f"{asked.exchange.name}.relay.{Disclosure.MIXED}")
+        item = papers.item(f"{asked.exchange.name}.relay.{Disclosure.MIXED}")
         kept = asked.handed_over()
         headers = b"".join(one.header for one in kept)
         bodies = b"".join(one.body for one in kept)
@@ -53,7 +53,7 @@ class RelayingSession(EvaluatingSession):
         if not isinstance(pool, Pool):
             raise BadEnvelope("A pool of mixtures is of another type.")
         layout = asked.pool_layout()
-        up = papers.plan.item(f"{name}.up.{Disclosure.MIXED}")
+        up = papers.item(f"{name}.up.{Disclosure.MIXED}")
         size = up.body // papers.plan.dims["mixtures"]
         data, used = pool.boxes, layout.most * size
         there = all(any(data[start : start + size]) for start in range(0, used, size))

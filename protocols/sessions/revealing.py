@@ -104,7 +104,7 @@ class RevealingSession(Session):
     def _cosines(self, results: list[bytes], shown: Shown, request: Reveal) -> Message:
         """Read one number a pair, rounded (O3); a number that is no cosine ends this session."""
         ring, secret = cosine_ring(), self._held(Disclosure.SIMILARITY)
-        item = self.papers.plan.item(f"{shown.name}.opened.{Disclosure.SIMILARITY}")
+        item = self.papers.item(f"{shown.name}.opened.{Disclosure.SIMILARITY}")
         found: Vector = np.zeros(item.dims["pairs"], dtype=np.int64)
         for place, ((one, other), result) in enumerate(
             zip(pairs_of(shown.names), results, strict=True)
@@ -130,7 +130,7 @@ class RevealingSession(Session):
             row = ring.decrypt(secret, result).astype("<u8").tobytes()
             info = row_info(papers.run, shown.where.exchange, name, receiver)
             boxes.append(close_box(row, papers.me, papers.roster.party(receiver), info))
-        item = papers.plan.item(f"{name}.opened.{Disclosure.WEIGHTED_SUM}")
+        item = papers.item(f"{name}.opened.{Disclosure.WEIGHTED_SUM}")
         return RowBoxes(boxes=b"".join(boxes).ljust(item.dims["row_boxes"], b"\0"))
 
     def _recorded(self, header: Header, disclosure: Disclosure) -> None:

@@ -113,7 +113,7 @@ class WitnessSession(Session):
                 "What was shown cannot be computed.",
                 why="weights rest on too few others (O10), or an upload is no ciphertext",
             ) from error
-        size = self.papers.plan.item(f"{name}.open.{said}").dims["results"]
+        size = self.papers.item(f"{name}.open.{said}").dims["results"]
         found = statement(shown.place, request.headers, b"".join(results).ljust(size, b"\0"))
         return self._sign(letter, shown, found, told)
 

@@ -74,7 +74,7 @@ class WitnessingSession(OpeningSession):
         self._exchange_number += 1
         root, places = self._places()
         message = Farewell(nonce=entropy(16), heads=root)
-        item = self.papers.plan.item("heads.down")
+        item = self.papers.item("heads.down")
         given = given_digest([message], self.papers.dims(item))
         where = Where(round, self._exchange_number, (), given)
         there = self._present(self.papers.roster.clients, round)
