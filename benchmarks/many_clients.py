@@ -10,25 +10,24 @@ memory is its own. Seconds are of the processor (all parties share one), the med
     keys_ms       the same of an epoch's keys, agreed on once in `rekey_rounds` rounds
     crypto_ms     of a round: signatures, seals, masks, shares, rounding and hashes of long bodies
     session_ms    of a round: what is neither that nor training
+    clock_ms      what telling these apart took, left out of the others
     peak_gib      memory of the whole process, libraries and all
 
-`masks_over_clear` compares two rows of one client number. `--profile` prints where a round under
-the first policy spends its time, by kind of work.
+`masks_over_clear` compares two rows of one client number. `--profile` adds `where_ms`: session_ms
+by kind of work, from looks at the stack (`benchmarks/_where.py`).
 """
 
 from __future__ import annotations
 
 import argparse
 import contextlib
-import cProfile
 import hashlib
 import json
-import pstats
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -39,6 +38,7 @@ if __package__ in (None, ""):  # run as a file: the floors lie one folder up
 
 from benchmarks._rows import memory
 from benchmarks._sessions import Drawn
+from benchmarks._where import Looks
 from benchmarks.bench_he import constant
 from crypto.hpke import OpeningKey, SealingKey
 from crypto.masks import MaskSum
@@ -73,22 +73,30 @@ _CRYPTO: tuple[tuple[Any, str], ...] = (
     (pairs, "lock"),
 )
 """Owner and name of what counts as cryptography; hashing inside the others counts once, there."""
-_KINDS = (
-    ("fsync and files", ("fsync", "posix.", "_io.")),
-    ("crypto", ("/crypto/", "cryptography", "hashlib", "_hashlib", "openssl_")),
-    ("ledger", ("ledger.py", "merkle.py", "datetime", "strftime")),
-    ("serialise", ("canonical.py", "codec.py", "envelope.py", "/json/", "json.")),
-    ("roster, groups and papers", ("roster.py", "groups.py", "papers.py", "graph.py")),
-    ("pairs and votes", ("pairs.py", "unmasking.py", "ballots.py", "holding.py")),
-    ("vectors", ("sums.py", "quantiser.py", "numpy", "ring.py")),
-)
+_TRIES = 20_000  # calls that the clock's own cost is measured with
 
 
 class Clock:
-    """Seconds of the processor inside what counts as cryptography."""
+    """Seconds of the processor inside what counts as cryptography, and what counting them cost."""
 
     def __init__(self) -> None:
-        self.seconds, self._inside = 0.0, False
+        self.seconds, self.calls, self._inside = 0.0, 0, False
+        bare, timed = (lambda: None), self._timed(lambda: None)
+        start = time.process_time()
+        for _ in range(_TRIES):
+            bare()
+        middle = time.process_time()
+        for _ in range(_TRIES):
+            timed()
+        end = time.process_time()
+        self._within = self.seconds / _TRIES  # of one call's cost, what it takes for cryptography
+        self._each = (end - middle - (middle - start)) / _TRIES
+        self.seconds, self.calls = 0.0, 0
+
+    @property
+    def found(self) -> tuple[float, float]:
+        """Seconds of cryptography, and those that this clock took itself."""
+        return self.seconds - self.calls * self._within, self.calls * self._each
 
     @contextlib.contextmanager
     def counting(self) -> Iterator[None]:
@@ -108,6 +116,7 @@ class Clock:
             if self._inside:
                 return found(*args, **kwargs)
             self._inside = True
+            self.calls += 1
             start = time.process_time()
             try:
                 return found(*args, **kwargs)
@@ -140,45 +149,50 @@ def one(
     policy_name: str, clients: int, parameters: int, rounds: int, *, disk: bool, profile: bool
 ) -> dict[str, Any]:
     """Play the rounds in this process. Raises ArithmeticError for a wrong mean."""
-    vectors, meter, clock = Trained(parameters, clients), Meter(), Clock()
+    vectors, meter, clock, looks = Trained(parameters, clients), Meter(), Clock(), Looks()
     with tempfile.TemporaryDirectory() as folder:
         start = time.process_time()
         place = Path(folder) if disk else None
-        driver, form, state = made(policy_name, vectors, rounds + profile, meter, place)
+        driver, form, state = made(policy_name, vectors, rounds, meter, place)
         ready = time.process_time()
         driver.start()
         keyed, rows = time.process_time(), []
         for number in range(1, rounds + 1):
-            before = np.array([time.process_time(), clock.seconds, vectors.seconds])
+            before = np.array([time.process_time(), *clock.found, vectors.seconds])
             wall = time.perf_counter()
-            with clock.counting():
+            with clock.counting(), looks.looking() if profile else contextlib.nullcontext():
                 state = driver.play(form.round(state, driver.cohort), number)
-            after = np.array([time.process_time(), clock.seconds, vectors.seconds])
+            after = np.array([time.process_time(), *clock.found, vectors.seconds])
             rows.append((*(after - before), time.perf_counter() - wall))
-        if profile:
-            watch = cProfile.Profile(time.process_time)
-            watch.runcall(driver.play, form.round(state, driver.cohort), rounds + 1)
-            by_kind(pstats.Stats(watch, stream=sys.stderr), clients)
     mean = sum(vectors, start=np.zeros(parameters)) / clients
     error = float(np.abs(state.weights - mean).max())
     if not error < 1e-4:
         raise ArithmeticError(f"The mean of {clients} clients is off by {error:.3g}.")
-    whole, crypto, training, walls = np.median(np.array(rows), axis=0).tolist()
+    spent = np.array(rows)
+    spent[:, 0] -= spent[:, 2] + spent[:, 3]  # without the clock and training
+    whole, crypto, clocked, _, walls = np.median(spent, axis=0).tolist()
     peak, each = memory("VmHWM"), 1000 / clients
-    return {
+    row = {
         "policy": policy_name,
         "clients": clients,
         "parameters": parameters,
         "set_up_ms": (ready - start) * each,
         "keys_ms": (keyed - ready) * each,
-        "round_ms": (whole - training) * each,
+        "round_ms": whole * each,
         "crypto_ms": crypto * each,
-        "session_ms": (whole - training - crypto) * each,
+        "session_ms": (whole - crypto) * each,
+        "clock_ms": clocked * each,
         "wall_s": walls,
         "bytes_up": meter.up // clients,
         "bytes_down": meter.down // clients,
         "peak_gib": None if peak is None else peak / 2**30,
     }
+    if profile:
+        shares = looks.shares()
+        shares.pop("training", None)
+        known = sum(shares.values()) - shares.pop("cryptography", 0)
+        row["where_ms"] = {k: v / known * row["session_ms"] for k, v in shares.items()}
+    return row
 
 
 def made(
@@ -201,28 +215,6 @@ def made(
     parties = set_up(making)
     driver = Driver(parties, MemoryTransport(parties.others), meter)
     return driver, form, algorithm.init(np.random.default_rng(0))
-
-
-def by_kind(stats: pstats.Stats, clients: int) -> None:
-    """Print milliseconds a client by kind of work; what a builtin takes is its caller's."""
-    found: dict[str, float] = {}
-    entries: Mapping[Any, Any] = stats.stats  # type: ignore[attr-defined]
-    for (file, _, name), (_, _, own, _, callers) in entries.items():
-        kind = kind_of(f"{file}:{name}")
-        if kind is None and file == "~" and callers:
-            for (caller, _, called), share in callers.items():
-                found_kind = kind_of(f"{caller}:{called}") or "rest"
-                found[found_kind] = found.get(found_kind, 0.0) + share[2]
-            continue
-        found[kind or "rest"] = found.get(kind or "rest", 0.0) + own
-    for kind, seconds in sorted(found.items(), key=lambda row: -row[1]):
-        print(f"{kind:28s} {1000 * seconds / clients:8.3f} ms a client", file=sys.stderr)
-    stats.sort_stats("tottime").print_stats(25)
-
-
-def kind_of(place: str) -> str | None:
-    """Return the kind of work that a function is."""
-    return next((kind for kind, marks in _KINDS if any(m in place for m in marks)), None)
 
 
 def main() -> int:
