@@ -49,6 +49,7 @@ from protocols.ledger import MemoryStore, Store
 from protocols.plan import DataPlan
 from protocols.planning import make_plan
 from protocols.policy import PrivacyPolicy
+from protocols.sessions import asking, client
 from protocols.sums import SumLayout
 from secure_fgl.driving import Driver, Meter
 from secure_fgl.parties import Making, client_names, set_up
@@ -71,6 +72,8 @@ _CRYPTO: tuple[tuple[Any, str], ...] = (
     (pairs, "split"),
     (pairs, "derive"),
     (pairs, "lock"),
+    (asking, "bytes_digest"),
+    (client, "bytes_digest"),
 )
 """Owner and name of what counts as cryptography; hashing inside the others counts once, there."""
 _TRIES = 20_000  # calls that the clock's own cost is measured with

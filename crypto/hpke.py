@@ -44,13 +44,13 @@ def _suite() -> Suite:
 class SealingKey:
     """The public half: anyone may seal to it. Its bytes are ML-KEM-768 ‖ X25519, 1,216 in all."""
 
-    __slots__ = ("_key", "_raw")
+    __slots__ = ("_id", "_key", "_raw")
 
     def __init__(self, raw: bytes) -> None:
         """Take the key's bytes; raises InvalidKey unless they are two well-formed public keys."""
         if len(raw) != KEY_BYTES:
             raise InvalidKey(f"A sealing key has exactly {KEY_BYTES} bytes.")
-        self._raw = bytes(raw)
+        self._raw, self._id = bytes(raw), ""
         try:
             self._key = MLKEM768X25519PublicKey(
                 MLKEM768PublicKey.from_public_bytes(self._raw[:_MLKEM_PUBLIC]),
@@ -72,7 +72,8 @@ class SealingKey:
     @property
     def key_id(self) -> str:
         """The key's short public name, 16 hex digits."""
-        return key_id(self._raw)
+        self._id = self._id or key_id(self._raw)
+        return self._id
 
     def seal(self, info: bytes, plaintext: bytes) -> bytes:
         """Seal `plaintext` to this key under `info`; the result is `SEAL_OVERHEAD` bytes longer.

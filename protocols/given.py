@@ -23,5 +23,7 @@ def given_digest(messages: Sequence[Message], dims: Mapping[str, int]) -> str:
 def bytes_digest(given: Sequence[tuple[type[Message], bytes | memoryview]]) -> str:
     """Return the `given_digest` of messages of these types and bytes."""
     kinds = names(tuple(kind for kind, _ in given)).encode()
-    content = (b"secure-fgl/given\0", kinds, b"\0", *(data for _, data in given))
-    return hashlib.sha256(b"".join(content)).hexdigest()
+    digest = hashlib.sha256(b"secure-fgl/given\0" + kinds + b"\0")
+    for _, data in given:
+        digest.update(data)  # models are megabytes: not joined first
+    return digest.hexdigest()

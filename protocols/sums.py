@@ -45,9 +45,25 @@ class Column:
         return int(np.prod(self.shape, dtype=np.int64))
 
 
+def _largest(values: NDArray[Any]) -> float:
+    """Return the largest magnitude without a copy of them; NaN if there is one."""
+    if not values.size:
+        return 0.0
+    # As Python's numbers: the smallest of numpy's integers has no negative in its own type.
+    low, high = float(values.min()), float(values.max())
+    return math.nan if math.isnan(low) else max(-low, high)
+
+
+def _joined(parts: Sequence[NDArray[np.int64]]) -> NDArray[np.int64]:
+    """Return one vector of several; of one, itself."""
+    if len(parts) == 1:
+        return parts[0]
+    return np.concatenate(parts) if parts else np.zeros(0, np.int64)
+
+
 def _norm(values: NDArray[Any]) -> float:
     """Return the Euclidean norm without overflow for values up to the largest double."""
-    largest = float(np.max(np.abs(values), initial=0.0))
+    largest = _largest(values)
     return largest * float(np.linalg.norm(values / largest)) if largest > 0 else 0.0
 
 
@@ -109,13 +125,13 @@ class SumLayout:
             kept = value
             if column.grid is not None:
                 kept = value if shrink == 1.0 else value * shrink
-                if np.max(np.abs(kept), initial=0.0) > column.grid.bound:
+                if _largest(kept) > column.grid.bound:
                     kept, clipped = np.clip(kept, -column.grid.bound, column.grid.bound), True
             bounded.append(kept)
         parts = self._round(bounded, stream)
         for _ in range(_REDRAWS):
             if limit is None or self._level_norm(parts) <= limit:
-                return np.concatenate(parts) if parts else np.zeros(0, np.int64), clipped
+                return _joined(parts), clipped
             parts = self._round(bounded, stream)
         raise UnfitMessage("A vector could not be rounded within its norm; nothing was sent.")
 
@@ -150,13 +166,13 @@ class SumLayout:
             return given.ravel()
         if given.dtype.kind not in "fiu":
             raise UnfitMessage(f"{name} is not a real number.")
-        if not np.all(np.isfinite(given)):
+        if not math.isfinite(_largest(given)):
             raise UnfitMessage(
                 f"{name} holds NaN or Inf.",
                 why="training diverged, or the data holds such values",
                 fix="lower the learning rate, or check the features; nothing was sent",
             )
-        return given.astype(np.float64).ravel()
+        return np.asarray(given, dtype=np.float64).ravel()  # only read from here on
 
     def _joint_shrink(self, values: Sequence[NDArray[Any]]) -> float:
         """Return the factor that brings the scaled joint L2 norm to the bound (``l2`` only)."""

@@ -63,9 +63,9 @@ def overheard() -> Iterator[list[Any]]:
     """Note every message that any party releases, before it is protected."""
     release, said = Gateway.release, []
 
-    def released(self: Gateway, id: str, messages: Any, recipient: str, where: Any) -> Any:
+    def released(self: Gateway, id: str, messages: Any, recipient: str, *more: Any) -> Any:
         said.extend(messages)
-        return release(self, id, messages, recipient, where)
+        return release(self, id, messages, recipient, *more)
 
     with patch.object(Gateway, "release", released):
         yield said

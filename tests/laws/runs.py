@@ -188,8 +188,8 @@ class Recording:
 def _recorded(recording: Recording) -> Iterator[None]:
     release, begin = Gateway.release, AggregatorSession.__init__
 
-    def released(self: Gateway, id: str, messages: Any, recipient: str, where: Any) -> Envelope:
-        envelope = release(self, id, messages, recipient, where)
+    def released(self: Gateway, id: str, messages: Any, recipient: str, *more: Any) -> Envelope:
+        envelope = release(self, id, messages, recipient, *more)
         sender = self._papers.me.party.name
         recording.said += [(sender, id, message) for message in messages]
         return envelope
