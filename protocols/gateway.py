@@ -7,7 +7,7 @@ the ledger and returns its bytes. The session sends them only after the ledger i
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import cast
 
 from crypto.errors import OutOfRange

@@ -11,8 +11,9 @@ from hypothesis.extra import numpy as hnp
 from crypto.errors import CryptoError
 from crypto.quantiser import Packing
 from crypto.samplers import Stream
-from protocols.codec import bundle_bytes, decode, encode, field_bytes
+from protocols.codec import bundle_bytes, decode, encode, field_bytes, pieces
 from protocols.errors import BadEnvelope, UnfitMessage
+from protocols.given import bytes_digest, given_digest
 from protocols.guards import Clip, Quantise
 from protocols.messages import ReleasedMessage, SumMessage, blob, count, equal, real
 from protocols.sums import SumLayout
@@ -54,6 +55,30 @@ def test_a_bundle_comes_back_as_it_was(message):
     raw = encode([message], DIMS)
     assert len(raw) == bundle_bytes((Wide,), DIMS) == 48 + 20 + 8 + 24 + 8 + 3
     assert equal(decode((Wide,), raw, DIMS)[0], message)
+
+
+@given(st.binary(min_size=111, max_size=111))
+def test_what_bytes_decode_to_has_no_other_encoding_nor_digest(raw):
+    start = encode([Start(weights=np.arange(5, dtype=np.float32))], DIMS)
+    try:
+        messages = decode((Start, Wide), start + raw, DIMS)
+    except BadEnvelope:  # NaN or infinity
+        return
+    assert encode(messages, DIMS) == start + raw
+    parts = pieces((Start, Wide), start + raw, DIMS)
+    digest = bytes_digest(list(zip((Start, Wide), parts, strict=True)))
+    assert digest == given_digest(messages, DIMS)
+    assert digest != bytes_digest([(Wide, parts[1]), (Start, parts[0])])
+
+
+def test_a_message_that_was_encoded_before_is_not_encoded_again():
+    start, update = Start(weights=np.arange(5, dtype=np.float32)), Update(delta=np.ones(5), count=7)
+    whole = encode([start, update], DIMS)
+    known = {start: encode([start], DIMS)}
+    assert encode([start, update], DIMS, known) == whole
+    assert encode([start, update], DIMS, {start: b"marked"}).startswith(b"marked")
+    other = Start(weights=np.zeros(5, dtype=np.float32))  # of the same type, and another message
+    assert encode([other], DIMS, known) == encode([other], DIMS) != known[start]
 
 
 def test_a_bundle_of_several_has_the_sum_of_their_sizes():
