@@ -6,8 +6,7 @@ import hashlib
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime
-from functools import cached_property, lru_cache
+from functools import cached_property
 from typing import Any, Protocol, TypeVar
 
 from crypto.he import Scheme
@@ -45,12 +44,7 @@ from secure_fgl.safes import FileSafe, Safes
 
 def clock() -> str:
     """Return the time (UTC, to the second) for ledger entries."""
-    return _stamp(int(time.time()))
-
-
-@lru_cache(maxsize=1)
-def _stamp(seconds: int) -> str:
-    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
 
 
 def client_names(count: int) -> tuple[str, ...]:
