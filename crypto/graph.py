@@ -36,6 +36,7 @@ __all__ = [
     "choose_degree",
     "honest_majority",
     "neighbourhoods",
+    "part_of",
     "thinnest_window",
 ]
 
@@ -187,10 +188,15 @@ def choose_degree(
     return Degree(count - 1, t, bad, bad + 1)
 
 
+def part_of(count: int, share: float) -> int:
+    """Return how many clients a share of them is, rounded down."""
+    return math.floor(share * count + _DUST)
+
+
 def _parts(count: int, corrupt: float, dropped: float) -> tuple[int, int]:
     if not 2 <= count <= _MAX_COUNT or not (0 <= corrupt < 1 and 0 <= dropped < 1):
         raise OutOfRange("A graph has 2 clients up to a million; fractions lie in [0, 1).")
-    bad, lost = (math.floor(part * count + _DUST) for part in (corrupt, dropped))
+    bad, lost = part_of(count, corrupt), part_of(count, dropped)
     if bad + lost >= count:
         raise OutOfRange("Corrupt clients and drop-outs leave nobody; expect fewer.")
     return bad, lost

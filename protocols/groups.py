@@ -20,12 +20,13 @@ from crypto.graph import (
     choose_degree,
     honest_majority,
     neighbourhoods,
+    part_of,
     thinnest_window,
 )
 from crypto.samplers import derive
 from protocols.cohorts import by_names
 from protocols.disclosures import Disclosure
-from protocols.errors import NotInPlan
+from protocols.errors import NotInPlan, PolicyError
 from protocols.guards import Mask, find
 from protocols.plan import Item, times_in_round
 from protocols.policy import PrivacyPolicy
@@ -112,6 +113,30 @@ def _degree(count: int, policy: PrivacyPolicy) -> Degree:
     return _chosen(count, max(mask.corrupt, policy.colluders / count), mask.dropped)
 
 
+def fewest_survivors(count: int, policy: PrivacyPolicy) -> int:
+    """Return how many clients a survivor list among `count` clients holds at least (O10, O18).
+
+    The policy's minimum of others and one more, beside all that may be corrupt: these can subtract
+    what they sent, and their noise with it. From 100 clients on the mask's `corrupt` counts too.
+
+    Raises:
+        PolicyError: more than there are clients.
+    """
+    mask = find(policy.rules.get(Disclosure.SUM, ()), "mask")
+    corrupt = policy.colluders
+    if count >= COMPLETE_BELOW and isinstance(mask, Mask):
+        corrupt = max(corrupt, part_of(count, mask.corrupt))
+    least = policy.minimum_cohort + 1 + corrupt
+    if least > count:
+        raise PolicyError(
+            f"Policy {policy.name!r} asks for {least} survivors (minimum_cohort "
+            f"{policy.minimum_cohort} others and one, beside {corrupt} that may be corrupt); "
+            f"there are {count} clients.",
+            fix="choose a smaller minimum_cohort, fewer colluders or a smaller `corrupt` (mask)",
+        )
+    return least
+
+
 @lru_cache(maxsize=64)
 def _chosen(count: int, corrupt: float, dropped: float) -> Degree:
     return choose_degree(count, corrupt=corrupt, dropped=dropped, lying=True)
@@ -130,8 +155,10 @@ class Group:
             added (O7); with all pairs never fewer than the policy's smallest cohort. On a sparse
             graph that may be more than all holders of a client: there every holder counts the
             survivor list itself, and what is opened is one such list (see `voters`).
+        least: how many clients a survivor list holds: all that may be corrupt, the policy's minimum
+            of others, and one (O10).
         window: what a survivor list must leave standing, so that it cannot cut the graph in two;
-            with all pairs the corrupt clients, the policy's minimum of others, and one (O10).
+            with all pairs a window is a whole list, and this is `least` or more.
         quorum: how many of each client's holders must have voted for a survivor list before shares
             are given; more than half, the corrupt ones added, so that no two lists of one sum can
             both be served (see `voters`).
@@ -142,6 +169,7 @@ class Group:
     called: tuple[str, ...]
     degree: int
     threshold: int
+    least: int
     window: int
     quorum: int
 
@@ -151,24 +179,26 @@ class Group:
 
         Raises:
             CohortTooSmall: fewer than the policy's minimum.
+            PolicyError: fewer than a survivor list holds.
         """
         policy.check_cohort(len(called))
         chosen, count = _degree(len(called), policy), len(called)
         holders = chosen.neighbours + 1
         # On a sparse graph the client whose holders they are may be corrupt itself: one more.
-        corrupt, window, least = chosen.corrupt + 1, chosen.window, 0
+        corrupt, window, shares = chosen.corrupt + 1, chosen.window, 0
+        least = fewest_survivors(count, policy)
         if holders == count:
-            corrupt, least = chosen.corrupt, policy.smallest_cohort
-            # A window is a whole list here: beside the corrupt it counts a smallest cohort (O10).
-            window = max(window, policy.smallest_cohort - policy.colluders + corrupt)
+            corrupt, shares = chosen.corrupt, policy.smallest_cohort
+            window = max(window, least)
         return cls(
             run=run,
             epoch=epoch,
             called=shared(sorted(called)),
             degree=chosen.neighbours,
-            threshold=max(least, chosen.threshold),
+            threshold=max(shares, chosen.threshold),
+            least=least,
             window=window,
-            quorum=max(least, honest_majority(holders, corrupt)),
+            quorum=max(shares, honest_majority(holders, corrupt)),
         )
 
     def voters(self, name: str) -> tuple[str, ...]:

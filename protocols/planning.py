@@ -10,6 +10,7 @@ from protocols.decoys import planned_rows
 from protocols.disclosures import Disclosure
 from protocols.errors import PolicyError
 from protocols.forms import Algorithm, Form
+from protocols.groups import fewest_survivors
 from protocols.guards import find
 from protocols.heads import proof_bytes
 from protocols.learns import budget, warnings
@@ -86,10 +87,12 @@ def make_plan(
     Raises:
         NotAdmitted: no form of the algorithm fits the policy.
         CohortTooSmall: fewer clients than the policy's minimum.
+        PolicyError: fewer than a list of survivors holds.
     """
     policy = policy.checked()
     form = policy.admit(algorithm)
     policy.check_cohort(len(clients))
+    fewest_survivors(len(clients), policy)
     if scheme is not None and len(clients) > scheme.max_terms:
         raise PolicyError(
             f"{scheme.name} adds at most {scheme.max_terms} uploads exactly.",

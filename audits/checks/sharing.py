@@ -72,6 +72,8 @@ def _lists(case: Case, ask: Asked) -> None:
 
 def _votes(case: Case, ask: Asked, group: Group) -> None:
     """Shares were given only once enough clients had voted for the list (O7)."""
+    if ask.listed and len(ask.arrived) < group.least:
+        fail("opened", f"exchange {ask.number}: too few survivors beside the corrupt (O10)")
     if ask.listed and group.thinnest(tuple(ask.arrived)) < group.window:
         fail("opened", f"exchange {ask.number}: its survivors could be cut in two (O7)")
     first = min((s.seq for s in ask.shown.values()), default=None)

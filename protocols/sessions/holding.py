@@ -298,10 +298,10 @@ class HoldingSession(Session):
         papers = self.papers
         papers.policy.check_cohort(len(survivors))
         group = papers.pairs.group if papers.pairs is not None else None
-        _refuse_unless(
-            group is not None and group.thinnest(survivors) >= group.window,
-            "A survivor list could cut the clients' graph in two.",
-        )
+        enough = group is not None and len(survivors) >= group.least
+        _refuse_unless(enough, "A survivor list holds too few beside the corrupt (O10).")
+        whole = group is not None and group.thinnest(survivors) >= group.window
+        _refuse_unless(whole, "A survivor list could cut the clients' graph in two.")
         _refuse_unless(
             where.attempt == 1 and epoch_of(where.round, papers.policy) == self._pair_epoch,
             "A survivor list is for another epoch or attempt.",

@@ -87,6 +87,8 @@ class OpeningSession(KeyingSession):
     def _list_survivors(self) -> Iterable[Parcel]:
         """Say whose uploads are here, and ask every holder for its shares."""
         asked, setup, roster = self._asked, self._agreed, self.papers.roster
+        if len(asked.survivors) < setup.group.least:
+            raise RoundLost("Too few clients are left beside those who may be corrupt; see O10.")
         if setup.group.thinnest(asked.survivors) < setup.group.window:
             raise RoundLost("What is left of the clients' graph could fall apart; see O7.")
         self.move(Event.UNMASK)

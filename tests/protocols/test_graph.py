@@ -141,7 +141,7 @@ def own_lists(world: World) -> dict[str, set[str]]:
     group, victim, lists = world.aggregator._agreed.group, world.names[0], {}
     for holder in world.names:
         strangers = not_in(world, {victim, *group.holders(holder)})
-        lists[holder] = {victim, holder, *strangers[: world.policy.smallest_cohort - 1]}
+        lists[holder] = {victim, holder, *strangers[: group.least - 1]}
     return lists
 
 

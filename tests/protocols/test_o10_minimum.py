@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from crypto.graph import _circle
+from protocols.errors import PolicyError, RoundLost
 from protocols.groups import Group
 from tests.protocols.test_graph import NEIGHBOURS, QUORUM, THRESHOLD, WINDOW, not_in, sparse
 from tests.protocols.toys import PULL, Update, changed_policy, names_of, toy_plan
@@ -35,7 +36,7 @@ def test_o10_a_minimum_above_the_threshold_of_a_sparse_graph_is_every_holders(
     found = haul(world, lambda name: left, asked=left)
     assert found.refused == set(world.names) and not found.votes
     # Control: the same list is served where it is long enough.
-    world, gone = counted(monkeypatch, 29)
+    world, gone = counted(monkeypatch, 27)
     left = not_in(world, gone)
     found = haul(world, lambda name: left, asked=left)
     assert not found.refused and is_sum_of(world, unveil(world, found, left), left)
@@ -45,8 +46,44 @@ def test_o10_drop_outs_down_to_such_a_minimum_lose_no_sum(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     world, gone = counted(monkeypatch, 32)
-    world.lost = lambda item, sender, _: item.startswith("train") and sender in gone[:7]
-    assert is_sum_of(world, world.round(1).total(Update), not_in(world, gone[:7]))
+    some = gone[:5]  # 32 others, one, and two that may be corrupt are left
+    world.lost = lambda item, sender, _: item.startswith("train") and sender in some
+    assert is_sum_of(world, world.round(1).total(Update), not_in(world, some))
+
+
+def test_o10_the_aggregator_skips_a_round_of_too_few_beside_the_corrupt(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    world, gone = counted(monkeypatch, 32)
+    some = gone[:6]
+    world.lost = lambda item, sender, _: item.startswith("train") and sender in some
+    with pytest.raises(RoundLost, match="beside those who may be corrupt"):
+        world.round(1)
+    assert not any(kind == "survivors" for name in world.names for kind in world.kinds(name))
+
+
+def test_o10_a_minimum_that_no_list_can_hold_is_refused_by_the_plan() -> None:
+    """Of 943 clients 94 may be corrupt."""
+    for others in (848, 849):
+        policy = changed_policy("masks", minimum_cohort=others)
+        if others == 848:
+            assert toy_plan(policy=policy, clients=names_of(943), bfv=None)
+            continue
+        with pytest.raises(PolicyError, match="94 that may be corrupt"):
+            toy_plan(policy=policy, clients=names_of(943), bfv=None)
+
+
+def test_o10_a_list_on_a_sparse_graph_holds_the_minimum_beside_the_corrupt(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The guard's `corrupt`, two of forty here, may be more than `colluders`."""
+    world, gone = counted(monkeypatch, 29)
+    left = not_in(world, gone)
+    assert len(left) == 30 and world.policy.colluders == 0
+    honest = left[2:]
+    assert len(honest) < world.policy.minimum_cohort + 1
+    found = haul(world, lambda name: left, asked=left)
+    assert found.refused == set(world.names) and not found.votes
 
 
 @pytest.mark.parametrize(("others", "colluders"), [(54, 0), (500, 90)])
