@@ -286,7 +286,7 @@ def test_an_opening_of_an_exchange_that_brought_no_sum_is_found() -> None:
 class Sparse:
     """A graph in which everybody holds only its own shares, and which any list cuts in two."""
 
-    window = 1
+    least, window = 4, 1
 
     def holders(self, name: str) -> tuple[str, ...]:
         return (name,)
@@ -308,6 +308,9 @@ def test_o7_who_holds_no_share_gets_no_list_and_a_list_may_not_cut_the_graph() -
         _listed(case, ask, Sparse())
     with pytest.raises(EvidenceError, match="cut in two"):
         _votes(case, ask, Sparse())
+    short = replace(ask, arrived=frozenset(FIVE[:3]))
+    with pytest.raises(EvidenceError, match="beside the corrupt"):
+        _votes(case, short, Sparse())
 
 
 def test_o5_who_vanished_from_one_sum_of_a_round_is_in_no_other(whole: Toy) -> None:
