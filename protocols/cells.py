@@ -160,7 +160,9 @@ def matched(
         tags: by client, (cap, TAG_BYTES), sorted.
         digests: by client, of the canary.
         match: the policy's guard.
-        cells: by client, of an earlier epoch of the run, which stay as they were (O25).
+        cells: by client, of an earlier epoch of the run, which stay as they were (O25). Of a cell
+            with a missing member nothing is told, and nobody in it counts: what clients are told
+            depends on whole cells only, whoever is dropped.
 
     Raises:
         BadEnvelope: canaries differ, tags are not sorted, or somebody is in no cell of the run.
@@ -176,15 +178,20 @@ def matched(
     # Whoever vanished still stands in its cell, which is then not opened.
     sizes = np.bincount(list(cells.values())).astype(np.int64)
     members = [tuple(sorted(n for n in cells if cells[n] == cell)) for cell in range(len(sizes))]
+    # Nor does it count here: otherwise who drops a client reads its items from what changes.
     stands = np.array([cells[name] for name in names])
-    entries = (np.ones(len(names), np.float32), (stands, np.arange(len(names))))
-    of_cell = csr_array(entries, shape=(len(sizes), len(names)))
-    holds = csr_array((of_cell @ held).T)  # (tags, cells)
-    often = np.asarray(held.sum(axis=0)) >= match.floor
+    whole = np.bincount(stands, minlength=len(sizes)) == sizes
+    counted = np.flatnonzero(whole[stands])
+    held_whole = csr_array(held[counted])
+    entries = (np.ones(len(counted), np.float32), (stands[counted], np.arange(len(counted))))
+    of_cell = csr_array(entries, shape=(len(sizes), len(counted)))
+    holds = csr_array((of_cell @ held_whole).T)  # (tags, cells)
+    often = np.asarray(held_whole.sum(axis=0)) >= match.floor
     told = {}
     for at, name in enumerate(names):
         own = held.indices[held.indptr[at] : held.indptr[at + 1]]
         rows = (holds[own].toarray() > 0) & often[own][:, None]
+        rows[rows.any(axis=1), cells[name]] = True  # which it knows, and checks
         packed = np.packbits(rows, axis=1)
         told[name] = Told(digest, cells[name], members[cells[name]], sizes, packed)
     return Matched(dict(cells), told)
