@@ -32,6 +32,7 @@ from audits.attacks._tags import Tagged
 
 __all__ = ["ATTACK", "TagRanks"]
 
+_ORDERS = 20
 NEAR = Rule("share of a client's tags placed by rank", 0.05, 0.1, null_side="above")
 
 
@@ -66,18 +67,17 @@ def _row(found: Sequence[Tagged], rng: np.random.Generator) -> Samples:
     bare = {c: tuple(b"%d" % i for i in one.items[c]) for c in one.items}
     plain = {b"%d" % i: i for i in range(one.catalogue)}
     width = max(1, one.catalogue // 100)
-    chance = min(1.0, (2 * width + 1) / one.catalogue)
-
-    def scored(
-        sent: Mapping[str, Sequence[bytes]], truth: Mapping[bytes, int], known: Array, skip: int
-    ) -> Array:
-        order = np.argsort(-known, kind="stable")
-        rank = {int(item): at for at, item in enumerate(i for i in order if i >= skip)}
-        held = Counter(tag for tags in sent.values() for tag in tags)
-        places = {t: at for at, t in enumerate(sorted(held, key=lambda t: (-held[t], t)))}
-        return np.array([_near(sent[c], truth, places, rank, width) for c in clients])
-
-    shuffled = rng.permutation(popularity)
+    chance = min(1.0, (2 * width + 1) / max(1, one.catalogue - one.left_out))
+    truth, left = one.truth, one.left_out
+    places, rank = _places(one.sent), _rank(popularity, left)
+    bare_places, bare_rank = _places(bare), _rank(popularity, 0)
+    # Of each client by itself: under one false order for all, their scores would move together.
+    null = [
+        np.mean(
+            [_near(one.sent[c], truth, places, _false(one, rng), width) for _ in range(_ORDERS)]
+        )
+        for c in clients
+    ]
     return Samples(
         payload="P08",
         what="the matcher alone, by popularity among the run's own clients",
@@ -85,13 +85,31 @@ def _row(found: Sequence[Tagged], rng: np.random.Generator) -> Samples:
         rounds=(one.round,),
         chance=chance,
         prior=np.full(len(clients), chance),
-        raw=scored(bare, plain, popularity, 0),
-        null=scored(one.sent, one.truth, shuffled, one.left_out),
-        protected=scored(one.sent, one.truth, popularity, one.left_out),
+        raw=np.array([_near(bare[c], plain, bare_places, bare_rank, width) for c in clients]),
+        null=np.array(null),
+        protected=np.array([_near(one.sent[c], truth, places, rank, width) for c in clients]),
         positives=sum(t in one.truth for c in clients for t in one.sent[c]),
         note=f"Within {width} ranks of {one.catalogue}; no mode of tags hides counts",
         **NEAR.given(),
     )
+
+
+def _places(sent: Mapping[str, Sequence[bytes]]) -> dict[bytes, int]:
+    """Return the rank of every tag by how many clients hold it; ties by its own bytes."""
+    held = Counter(tag for tags in sent.values() for tag in tags)
+    return {tag: at for at, tag in enumerate(sorted(held, key=lambda t: (-held[t], t)))}
+
+
+def _rank(known: Array, left_out: int) -> dict[int, int]:
+    """Return the rank of every item that clients do not leave out, by what is known of it."""
+    order = np.argsort(-known, kind="stable")
+    return {int(item): at for at, item in enumerate(i for i in order if i >= left_out)}
+
+
+def _false(one: Tagged, rng: np.random.Generator) -> dict[int, int]:
+    """Return ranks drawn at random."""
+    order = one.left_out + rng.permutation(one.catalogue - one.left_out)
+    return {int(item): at for at, item in enumerate(order)}
 
 
 def _popularity(one: Tagged) -> Array:
