@@ -5,6 +5,10 @@ but one of them together learn no more than the total. Each adds the shares that
 blind on it that follows from the group's key; the aggregator adds those of a cell and hands the
 blinded totals to all clients (O25). There is no total of some of a cell: a member that vanishes
 costs its cell.
+
+No blind is used by two cells, whatever their members were told of numbers and places: a random
+nonce goes along with every member's shares, and blinds are bound to the hash of all of them, the
+cell's label. It tells nothing, and travels beside the sums.
 """
 
 from __future__ import annotations
@@ -21,7 +25,21 @@ from crypto.samplers import Stream, derive, entropy
 from protocols.cells import Told
 from protocols.errors import BadEnvelope, LocalProtocolError, RoundLost, UnfitMessage
 
-__all__ = ["CellPlace", "blinded", "cell_digest", "context", "opened", "partial", "shares", "total"]
+__all__ = [
+    "LABEL_BYTES",
+    "NONCE_BYTES",
+    "CellPlace",
+    "blinded",
+    "cell_digest",
+    "cell_label",
+    "context",
+    "opened",
+    "partial",
+    "shares",
+    "total",
+]
+
+LABEL_BYTES = NONCE_BYTES = 32
 
 Words = NDArray[np.uint32]
 _WORD = np.dtype("<u4")
@@ -51,6 +69,25 @@ def cell_digest(place: CellPlace) -> str:
     """
     content = canonical([place.run, place.exchange, place.cell, list(place.members)])
     return hashlib.sha256(b"secure-fgl/cell\0" + content).hexdigest()
+
+
+def cell_label(nonces: Mapping[str, bytes], place: CellPlace) -> bytes:
+    """Return a cell's label, LABEL_BYTES: what its blinds are bound to, and who adds it up knows.
+
+    Nobody outside the cell can guess it, and as long as one member is honest nobody can have two
+    cells with one label.
+
+    Args:
+        nonces: by member, what came along with its share.
+        place: of the cell.
+
+    Raises:
+        BadEnvelope: not one nonce of each member.
+    """
+    if set(nonces) != set(place.members) or {len(n) for n in nonces.values()} != {NONCE_BYTES}:
+        raise BadEnvelope("A cell's label takes one nonce of each member (O25).")
+    content = canonical([cell_digest(place), *(nonces[name].hex() for name in place.members)])
+    return hashlib.sha256(b"secure-fgl/cell label\0" + content).digest()
 
 
 def shares(values: NDArray[np.int64], members: Sequence[str]) -> dict[str, bytes]:
@@ -102,8 +139,8 @@ def partial(held: Mapping[str, bytes], place: CellPlace, size: int) -> Words:
     return total
 
 
-def blinded(words: Words, group: bytes, place: CellPlace, me: str) -> bytes:
-    """Add this member's blind to its sum of shares; the aggregator gets that.
+def blinded(words: Words, group: bytes, place: CellPlace, label: bytes, me: str) -> bytes:
+    """Add this member's blind to its sum of shares; the aggregator gets that, and the label.
 
     Raises:
         LocalProtocolError: this client is not in the cell.
@@ -111,35 +148,51 @@ def blinded(words: Words, group: bytes, place: CellPlace, me: str) -> bytes:
     if me not in place.members:
         raise LocalProtocolError("A client adds only for its own cell.")
     at = place.members.index(me)
-    return (words + _blind(group, place.run, place.exchange, place.cell, at, words.size)).tobytes()
+    return (words + _blind(group, (place.run, place.exchange), label, at, words.size)).tobytes()
 
 
-def _blind(group: bytes, run: str, exchange: int, cell: int, at: int, size: int) -> Words:
+def _blind(group: bytes, where: tuple[str, int], label: bytes, at: int, size: int) -> Words:
     """Return one member's blind, by its place in the cell: who stands there others do not know."""
-    key = derive(group, "cell", run, f"{exchange}", f"{cell}", f"{at}")
+    run, exchange = where
+    key = derive(group, "cell", run, f"{exchange}", label.hex(), f"{at}")
     return np.frombuffer(Stream(key).bytes(4 * size), dtype=_WORD).astype(np.uint32)
 
 
-def total(parts: Sequence[bytes], count: int, size: int) -> Words:
-    """Add a cell's blinded sums at the aggregator, (size,): uniform to everybody but clients.
+def total(parts: Sequence[tuple[bytes, bytes]], count: int, size: int) -> tuple[bytes, Words]:
+    """Add a cell's blinded sums at the aggregator; they are uniform to everybody but clients.
+
+    Args:
+        parts: each member's label of the cell, and its sum.
+        count: how many members there are.
+        size: of a sum, in words.
+
+    Returns:
+        The label, and the total, (size,).
 
     Raises:
-        RoundLost: one of `count` is missing.
+        RoundLost: one of `count` is missing, or they do not have one label.
         BadEnvelope: one has another size.
     """
     if len(parts) != count:
         raise RoundLost(f"Only {len(parts)} of {count} members of a cell sent their sum.")
-    if any(len(part) != 4 * size for part in parts):
+    if any(len(label) != LABEL_BYTES or len(words) != 4 * size for label, words in parts):
         raise BadEnvelope("A member's sum does not have the planned size.")
+    if len(labels := {label for label, _ in parts}) != 1:
+        raise RoundLost(
+            "Members of one cell have different labels for it.",
+            why="a member sent others different nonces",
+            fix="nothing was opened; the round goes on without this cell",
+        )
     found = np.zeros(size, dtype=np.uint32)
-    for part in parts:
-        found += np.frombuffer(part, dtype=_WORD)
-    return found
+    for _, words in parts:
+        found += np.frombuffer(words, dtype=_WORD)
+    return labels.pop(), found
 
 
 def opened(
     totals: Words,
     there: NDArray[np.bool_],
+    labels: Sequence[bytes],
     told: Told,
     group: bytes,
     where: tuple[str, int],
@@ -150,6 +203,7 @@ def opened(
     Args:
         totals: (cells, d) as the aggregator added them.
         there: (cells,) which of them are complete.
+        labels: of the cells; with another one than the members had, a total stays uniform.
         told: of the matcher; says how many stand in each cell.
         group: the group's key.
         where: run and exchange.
@@ -160,7 +214,7 @@ def opened(
         its members cannot have is not: somebody altered it.
     """
     cells, size = totals.shape
-    if there.shape != (cells,) or len(told.sizes) != cells:
+    if there.shape != (cells,) or len(told.sizes) != cells or len(labels) != cells:
         raise BadEnvelope("The totals are not those of this run's cells.")
     if int(told.sizes.max()) * levels >= _HALF:
         raise UnfitMessage("The total of a cell does not fit into 32 bits.")
@@ -169,7 +223,7 @@ def opened(
         count = int(told.sizes[cell])
         words = totals[cell].astype(np.uint32)
         for at in range(count):
-            words = words - _blind(group, *where, int(cell), at, size)
+            words = words - _blind(group, where, labels[int(cell)], at, size)
         integers = words.view(np.int32).astype(np.int64)
         usable[cell] = int(np.abs(integers).max()) <= count * levels
         if usable[cell]:

@@ -207,6 +207,7 @@ class CellBoxes(SealedMessage):
 class CellPart(SealedMessage):
     """Client to aggregator: the sum of the shares that it holds, under the group's blind."""
 
+    label: bytes = blob(32, unit="byte", meaning="hash of what its members drew at random")
     words: bytes = blob("cell_words", unit="byte", meaning="little-endian words of 32 bits")
 
 
@@ -218,6 +219,7 @@ class CellTotals(ReleasedMessage):
 
     canary: bytes = blob(32, unit="byte", meaning="digest of a public text's tag")
     there: bytes = blob("cell_mask", unit="bit", meaning="bit i: cell i is complete")
+    labels: bytes = blob("cell_labels", unit="byte", meaning="32 of each cell; its blinds' label")
     totals: bytes = blob("cell_totals", unit="byte", meaning="words of 32 bits, cell by cell")
 
 

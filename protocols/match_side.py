@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from crypto.handles import Mute
 from crypto.samplers import Stream
-from protocols.cell_sums import context
+from protocols.cell_sums import LABEL_BYTES, context
 from protocols.control import CellTotals
 from protocols.disclosures import Disclosure
 from protocols.errors import BadEnvelope, LocalProtocolError
@@ -125,8 +125,8 @@ class MatchSide(Mute):
             raise BadEnvelope("A cell is larger than any honest matcher makes it (O25).")
         return self._client.cell, members, b"".join(found[name] for name in members)
 
-    def add(self, boxes: bytes) -> bytes:
-        """Take a box from each member of the cell, sorted; return this client's blinded sum."""
+    def add(self, boxes: bytes) -> tuple[bytes, bytes]:
+        """Take a box from each member of the cell, sorted; return its label and a blinded sum."""
         size = self._run.length(Kind.SHARE)
         cut = {n: boxes[i * size : (i + 1) * size] for i, n in enumerate(self._client.members)}
         return self._client.add(cut)
@@ -155,7 +155,8 @@ class MatchSide(Mute):
         there = np.unpackbits(mask, bitorder="little").astype(bool)
         if there[cells:].any():
             raise BadEnvelope("A cell is opened that there is not.")
-        steps, usable = client.open(totals[:cells], there[:cells], self._levels)
+        labels = [told.labels[i * LABEL_BYTES : (i + 1) * LABEL_BYTES] for i in range(cells)]
+        steps, usable = client.open(totals[:cells], there[:cells], labels, self._levels)
         rows, found = client.rows, {}
         for item, place in rows.items():
             if (place & usable).any():

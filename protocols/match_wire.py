@@ -15,6 +15,7 @@ import numpy as np
 from crypto.canonical import canonical
 from crypto.ristretto import POINT_BYTES
 from protocols.boxes import BOX_OVERHEAD, close_box, open_box
+from protocols.cell_sums import NONCE_BYTES
 from protocols.cells import Told
 from protocols.errors import BadEnvelope
 from protocols.match_guards import Match
@@ -45,7 +46,7 @@ class Kind(StrEnum):
     TAGS = "tags"  # client to matcher
     TOLD = "told"  # matcher to client
     HANDED = "handed"  # matcher to client, in the form `published`
-    SHARE = "share"  # member to member of a cell
+    SHARE = "share"  # member to member of a cell: a nonce and a share
 
 
 def box_length(kind: Kind, match: Match, size: int, clients: int) -> int:
@@ -65,7 +66,7 @@ def box_length(kind: Kind, match: Match, size: int, clients: int) -> int:
         Kind.TAGS: DIGEST_BYTES + match.cap * TAG_BYTES + vector * published,
         Kind.TOLD: DIGEST_BYTES + 4 + -(-clients // 8) + 4 * cells + bits,
         Kind.HANDED: DIGEST_BYTES + match.vectors * vector + 2 * match.cap * match.neighbours,
-        Kind.SHARE: 4 * size,
+        Kind.SHARE: NONCE_BYTES + 4 * size,
     }
     return sizes[kind] + BOX_OVERHEAD
 

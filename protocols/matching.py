@@ -17,7 +17,17 @@ from numpy.typing import NDArray
 
 from crypto.handles import Mute
 from crypto.ristretto import Spread
-from protocols.cell_sums import CellPlace, blinded, cell_digest, opened, partial, shares
+from crypto.samplers import entropy
+from protocols.cell_sums import (
+    NONCE_BYTES,
+    CellPlace,
+    blinded,
+    cell_digest,
+    cell_label,
+    opened,
+    partial,
+    shares,
+)
 from protocols.cells import Numbers, Told, check_told, held_rows
 from protocols.errors import BadEnvelope, LocalProtocolError, Replay, RoundLost
 from protocols.match_wire import Kind, MatchRun, read_handed, read_told, tags_bytes
@@ -215,8 +225,9 @@ class ClientMatching(Mute):
         check_told(told, self.held, me.party.name, run.match, clients, self._before)
         self._before, self._exchange = told, exchange
         digest, parts = cell_digest(self._place), shares(values, told.members)
+        nonce = entropy(NONCE_BYTES)  # the same for all members; their hash is the cell's label
         return {
-            name: run.close(part, Kind.SHARE, self._epoch, me, name, digest)
+            name: run.close(nonce + part, Kind.SHARE, self._epoch, me, name, digest)
             for name, part in parts.items()
         }
 
@@ -229,8 +240,11 @@ class ClientMatching(Mute):
         """The number of this client's cell, which the aggregator needs to add."""
         return self._told.cell
 
-    def add(self, boxes: Mapping[str, bytes]) -> bytes:
-        """Take one box from each member, return the sum of the shares under this client's blind.
+    def add(self, boxes: Mapping[str, bytes]) -> tuple[bytes, bytes]:
+        """Take one box from each member.
+
+        Returns:
+            The cell's label, and the sum of the shares under this client's blind.
 
         Raises:
             RoundLost: a member's box is missing; this cell is lost, others' totals can be read.
@@ -242,7 +256,7 @@ class ClientMatching(Mute):
             self._step = Step.OPEN
             raise
 
-    def _add(self, boxes: Mapping[str, bytes]) -> bytes:
+    def _add(self, boxes: Mapping[str, bytes]) -> tuple[bytes, bytes]:
         run, me, place = self._run, self._me, self._place
         if set(boxes) - set(place.members):
             raise BadEnvelope("A share is from outside the cell (O25).")
@@ -251,28 +265,32 @@ class ClientMatching(Mute):
             name: run.open(box, Kind.SHARE, self._epoch, me, name, digest)
             for name, box in boxes.items()
         }
-        words = partial(held, place, run.size)
-        return blinded(words, self.held.group, place, me.party.name)
+        words = partial({name: box[NONCE_BYTES:] for name, box in held.items()}, place, run.size)
+        label = cell_label({name: box[:NONCE_BYTES] for name, box in held.items()}, place)
+        return label, blinded(words, self.held.group, place, label, me.party.name)
 
     def open(
-        self, totals: NDArray[np.uint32], there: NDArray[np.bool_], levels: int
+        self,
+        totals: NDArray[np.uint32],
+        there: NDArray[np.bool_],
+        labels: Sequence[bytes],
+        levels: int,
     ) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
         """Return all cells' means in grid steps, (cells, d), and which are usable.
 
         Args:
             totals: (cells, d), blinded.
             there: (cells,), which are complete.
+            labels: of the cells.
             levels: the largest integer of one client.
         """
         if self._step is Step.ADD:
             self._step = Step.OPEN  # a member vanished: this cell is lost, the others are not
-        return self._do(Step.OPEN, lambda: self._open(totals, there, levels))
-
-    def _open(
-        self, totals: NDArray[np.uint32], there: NDArray[np.bool_], levels: int
-    ) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
-        where, group = (self._run.run, self._exchange), self.held.group
-        return opened(totals, there, self._told, group, where, levels)
+        where = (self._run.run, self._exchange)
+        return self._do(
+            Step.OPEN,
+            lambda: opened(totals, there, labels, self._told, self.held.group, where, levels),
+        )
 
     @property
     def digest(self) -> bytes:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from protocols.cell_sums import LABEL_BYTES
 from protocols.control import Box, Bundle, Canary, CellBoxes, CellPart, CellTotals
 from protocols.disclosures import Disclosure
 from protocols.errors import CohortTooSmall, PolicyError
@@ -37,7 +38,8 @@ def match_roles(plan: Plan) -> dict[str, Role]:
 def totals_dims(match: Match, size: int, clients: int) -> dict[str, int]:
     """Return the sizes of what holds all cells' totals."""
     cells = match.cells(clients)
-    return {"cell_mask": -(-cells // 8), "cell_totals": 4 * size * cells}
+    labels, totals = LABEL_BYTES * cells, 4 * size * cells
+    return {"cell_mask": -(-cells // 8), "cell_labels": labels, "cell_totals": totals}
 
 
 def totals_item(planner: Planner, kinds: tuple[type[Message], ...]) -> dict[str, int]:

@@ -8,12 +8,13 @@ of which anything is missing is left out as a whole.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from enum import StrEnum
 from typing import TypeVar
 
 import numpy as np
 
-from protocols.cell_sums import total
+from protocols.cell_sums import LABEL_BYTES, total
 from protocols.control import Box, Bundle, Canary, CellBoxes, CellPart, CellTotals
 from protocols.disclosures import Disclosure
 from protocols.errors import BadEnvelope, LocalProtocolError, Replay, RoundLost, WrongStage
@@ -222,10 +223,13 @@ class BrokeringSession(RelayingSession):
         here = broker.take(Brokered.PART)
         totals = np.zeros((run.cells, run.size), dtype=np.uint32)
         there = np.zeros(run.cells, dtype=bool)
+        labels = [bytes(LABEL_BYTES)] * run.cells
         for cell, names in broker.members.items():
-            if all(name in here for name in names):
-                parts = [_only(here[name], CellPart).words for name in names]
-                totals[cell], there[cell] = total(parts, len(names), run.size), True
+            said = [_only(here[name], CellPart) for name in names if name in here]
+            parts = [(part.label, part.words) for part in said]
+            with suppress(RoundLost):  # a member is missing, or they have no common label
+                labels[cell], totals[cell] = total(parts, len(names), run.size)
+                there[cell] = True
         if not there.any():
             raise RoundLost("No cell is complete: of each a member vanished.")
         self._gone_from(set(broker.cells) - set(here))
@@ -240,6 +244,7 @@ class BrokeringSession(RelayingSession):
         told = CellTotals(
             canary=broker.canary,
             there=np.packbits(there, bitorder="little").tobytes(),
+            labels=b"".join(labels),
             totals=totals.astype("<u4").tobytes(),
         )
         (kind,), survivors = self._asked.exchange.back, self._asked.survivors

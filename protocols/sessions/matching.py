@@ -80,7 +80,8 @@ class MatchingSession(HoldingSession):
         return item, CellBoxes(cell=cell, members=roster.mask(members), boxes=padded)
 
     def _mates(self, name: str, boxes: bytes) -> tuple[str, Message]:
-        return f"{name}.match.part", CellPart(words=self._side.add(boxes))
+        label, words = self._side.add(boxes)
+        return f"{name}.match.part", CellPart(label=label, words=words)
 
     def _found(self, kind: type[Message], told: CellTotals, where: Where) -> Message:
         """Return what was found as the message that the algorithm reads."""

@@ -6,7 +6,17 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from protocols.cell_sums import CellPlace, blinded, opened, partial, shares, total
+from crypto.samplers import entropy
+from protocols.cell_sums import (
+    LABEL_BYTES,
+    CellPlace,
+    blinded,
+    cell_label,
+    opened,
+    partial,
+    shares,
+    total,
+)
 from protocols.cells import Matched, matched
 from protocols.match_guards import Match
 from protocols.tagging import TagBatch, Tags, TagServer, keyed
@@ -65,29 +75,32 @@ def added(
     gone: Sequence[str] = (),
     seen: dict | None = None,
 ):
-    """Return what the aggregator hands out: (cells, d) blinded totals, and which are complete."""
+    """Return the (cells, d) blinded totals, which are complete, and the cells' labels."""
     size = len(next(iter(values.values())))
     cells = max(found.cells.values()) + 1
     totals, there = np.zeros((cells, size), np.uint32), np.zeros(cells, bool)
+    labels = [bytes(LABEL_BYTES)] * cells
     for cell in range(cells):
         members = tuple(sorted(n for n, c in found.cells.items() if c == cell))
         if set(members) & set(gone):
             continue
         place = CellPlace(RUN, exchange, cell, members)
         split = {name: shares(values[name], members) for name in members}
+        label = cell_label({name: entropy(32) for name in members}, place)
         parts = []
         for me in members:
             words = partial({other: split[other][me] for other in members}, place, size)
-            parts.append(blinded(words, tags[me].group, place, me))
+            parts.append((label, blinded(words, tags[me].group, place, label, me)))
         if seen is not None:
             seen[cell] = (split, parts)
-        totals[cell], there[cell] = total(parts, len(members), size), True
-    return totals, there
+        labels[cell], totals[cell] = total(parts, len(members), size)
+        there[cell] = True
+    return totals, there, labels
 
 
-def read(totals, there, told, group, exchange: int = 1, levels: int = 1000):
+def read(totals, there, labels, told, group, exchange: int = 1, levels: int = 1000):
     """Open all totals at one client."""
-    return opened(totals, there, told, group, (RUN, exchange), levels)
+    return opened(totals, there, labels, told, group, (RUN, exchange), levels)
 
 
 def crowd(clients: int, items: int, each: int, seed: int = 0) -> dict[str, list[int]]:

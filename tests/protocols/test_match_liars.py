@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from protocols import desks
-from protocols.cell_sums import total
+from protocols.cell_sums import cell_label, total
 from protocols.cells import matched as honest
 from protocols.codec import encode
 from protocols.control import Box, Bundle, Call
@@ -239,6 +239,23 @@ def test_o25_cells_of_a_later_round_must_be_the_same(world, monkeypatch):
     assert dead and "other ones than earlier" in str(dead[0].last_error)
 
 
+def test_o25_a_member_that_sends_others_different_nonces_costs_its_own_cell(world, monkeypatch):
+    calls = iter(range(99))
+
+    def label(nonces, place):
+        return bytes(32) if next(calls) == 0 else cell_label(nonces, place)
+
+    monkeypatch.setattr("protocols.matching.cell_label", label)
+    matched_round(world)
+    lost = [
+        cell
+        for cell in (0, 1)
+        for gone in [tuple(n for n, c in cells_of(world).items() if c == cell)]
+        if all(set(world.sites[n].found) == set(wanted(world, gone)[n]) for n in world.names)
+    ]
+    assert len(lost) == 1
+
+
 # --- the aggregator -------------------------------------------------------------------------------
 
 
@@ -247,7 +264,8 @@ def altered(monkeypatch, by, cells=(0, 1)):
     added = iter(range(9))
 
     def adding(parts, count, size):
-        return total(parts, count, size) + np.uint32(by if next(added) in cells else 0)
+        label, words = total(parts, count, size)
+        return label, words + np.uint32(by if next(added) in cells else 0)
 
     monkeypatch.setattr(brokering, "total", adding)
 

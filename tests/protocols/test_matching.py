@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from protocols.boxes import BOX_OVERHEAD
-from protocols.cell_sums import total
+from protocols.cell_sums import LABEL_BYTES, total
 from protocols.desks import MatcherDesk, TagDesk
 from protocols.errors import (
     BadEnvelope,
@@ -103,6 +103,7 @@ class World:
         cells = self.cells()
         count = max(cells.values()) + 1
         totals, there = np.zeros((count, SIZE), np.uint32), np.zeros(count, bool)
+        labels = [bytes(LABEL_BYTES)] * count
         for cell in range(count):
             members = [n for n in self.names if cells[n] == cell]
             parts = []
@@ -113,26 +114,27 @@ class World:
                 except RoundLost:
                     continue
             if len(parts) == len(members):
-                totals[cell], there[cell] = total(parts, len(members), SIZE), True
-        return totals, there
+                labels[cell], totals[cell] = total(parts, len(members), SIZE)
+                there[cell] = True
+        return totals, there, labels
 
 
 @pytest.mark.parametrize("match", [MATCH, KEYED], ids=["oprf", "hmac"])
 def test_a_whole_epoch(match):
     world = World(match, clients=17)
-    totals, there = world.added(world.shared())
+    totals, there, labels = world.added(world.shared())
     cells = world.cells()
     assert there.all() and len(there) == 3
     lists = plain(world.items, cells, match.floor)
     for name, client in world.clients.items():
         assert {i: list(map(int, c)) for i, c in client.lists.items()} == lists[name]
-        means, usable = client.open(totals, there, LEVELS)
+        means, usable = client.open(totals, there, labels, LEVELS)
         assert usable.all()
         for cell in range(3):
             stack = [world.values[n] for n in cells if cells[n] == cell]
             np.testing.assert_array_equal(means[cell], np.mean(stack, axis=0))
         with pytest.raises(LocalProtocolError, match="stands at OVER"):
-            client.open(totals, there, LEVELS)
+            client.open(totals, there, labels, LEVELS)
     for desk in world.desks.values():
         assert desk.report() == {"clients": 17, "epoch": 0, "quota": 19, "refused": 0}
 
@@ -151,9 +153,9 @@ def test_o25_a_later_epoch_has_other_tags_and_the_same_cells():
     world = World()
     world.added(world.shared(0, 1))
     before = world.cells()
-    totals, there = world.added(world.shared(1, 2))
+    totals, there, labels = world.added(world.shared(1, 2))
     assert world.cells() == before
-    assert world.clients["c003"].open(totals, there, LEVELS)[1].all()
+    assert world.clients["c003"].open(totals, there, labels, LEVELS)[1].all()
 
 
 def test_o25_a_client_that_vanishes_costs_its_cell_alone():
@@ -162,10 +164,10 @@ def test_o25_a_client_that_vanishes_costs_its_cell_alone():
     gone = world.names[0]
     lost = world.cells()[gone]
     del shared[gone]
-    totals, there = world.added(shared)
+    totals, there, labels = world.added(shared)
     assert [int(c) for c in np.flatnonzero(~there)] == [lost]
     for name in world.names[1:]:  # those of the lost cell read the others' means, too
-        means, usable = world.clients[name].open(totals, there, LEVELS)
+        means, usable = world.clients[name].open(totals, there, labels, LEVELS)
         assert usable.tolist() == there.tolist() and not means[lost].any()
 
 
@@ -233,7 +235,7 @@ def test_steps_come_once_and_in_order():
         lambda: client.hand_over({}),
         lambda: client.share(b"", world.values["c000"], 1),
         lambda: client.add({}),
-        lambda: client.open(np.zeros((3, SIZE), np.uint32), np.ones(3, bool), LEVELS),
+        lambda: client.open(np.zeros((3, SIZE), np.uint32), np.ones(3, bool), [], LEVELS),
     ):
         with pytest.raises(LocalProtocolError, match="stands at OVER"):
             early()
@@ -317,16 +319,16 @@ def test_answers_that_the_aggregator_exchanged_are_refused(what):
 def test_a_box_opens_for_what_it_was_closed_for_only(what):
     world = World()
     run, (one, other, third) = world.run, (world.known[f"c00{n}"] for n in range(3))
-    box = run.close(bytes(4 * SIZE), Kind.SHARE, 3, one, "c001", "digest")
+    box = run.close(bytes(32 + 4 * SIZE), Kind.SHARE, 3, one, "c001", "digest")
     alike = Match(cap=8, canaries=2)  # whose tags are as long as that share
-    wide = MatchRun(RUN, run.roster, alike, (32 + 8 * 16) // 4)
+    wide = MatchRun(RUN, run.roster, alike, 8 * 16 // 4)
     opens = {
         "": lambda: run.open(box, Kind.SHARE, 3, other, "c000", "digest"),
         "run": lambda: replace(run, run="00" * 16).open(
             box, Kind.SHARE, 3, other, "c000", "digest"
         ),
         "kind": lambda: wide.open(
-            wide.close(bytes(4 * wide.size), Kind.SHARE, 3, one, "c001"),
+            wide.close(bytes(32 + 4 * wide.size), Kind.SHARE, 3, one, "c001"),
             Kind.TAGS,
             3,
             other,
@@ -338,7 +340,7 @@ def test_a_box_opens_for_what_it_was_closed_for_only(what):
         "to": lambda: run.open(box, Kind.SHARE, 3, third, "c000", "digest"),
     }
     if not what:
-        assert opens[what]() == bytes(4 * SIZE)
+        assert opens[what]() == bytes(32 + 4 * SIZE)
         return
     with pytest.raises(BadEnvelope, match="not from the client"):
         opens[what]()

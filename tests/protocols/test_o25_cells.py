@@ -15,6 +15,7 @@ from protocols.cell_sums import (
     CellPlace,
     blinded,
     cell_digest,
+    cell_label,
     context,
     opened,
     partial,
@@ -237,9 +238,9 @@ def vectors(names, size=6, levels=1000, seed=0):
 def test_o25_every_client_reads_the_means_of_all_cells():
     own, tags, found = made()
     values = vectors(own)
-    totals, there = added(values, tags, found)
+    totals, there, labels = added(values, tags, found)
     for name in ("c000", "c017"):
-        means, usable = read(totals, there, found.told[name], tags[name].group)
+        means, usable = read(totals, there, labels, found.told[name], tags[name].group)
         assert usable.all()
         for cell in range(len(there)):
             stack = [values[n] for n in own if found.cells[n] == cell]
@@ -250,14 +251,14 @@ def test_o25_what_the_aggregator_adds_is_uniform_without_the_groups_key():
     _, tags, found = made()
     zero = {name: np.zeros(4000, np.int64) for name in tags}
     seen: dict = {}
-    totals, there = added(zero, tags, found, seen=seen)
+    totals, there, labels = added(zero, tags, found, seen=seen)
     everything = [totals.ravel()]
-    everything += [np.frombuffer(part, "<u4") for _, parts in seen.values() for part in parts]
+    everything += [np.frombuffer(part, "<u4") for _, parts in seen.values() for _, part in parts]
     for words in everything:
         counts = np.bincount(words >> 24, minlength=256)
         expected = words.size / 256
         assert ((counts - expected) ** 2 / expected).sum() < 390  # chi2, 255 degrees, 1e-7
-    means, usable = read(totals, there, found.told["c000"], bytes(32))
+    means, usable = read(totals, there, labels, found.told["c000"], bytes(32))
     assert not usable.any() and not means.any()
 
 
@@ -280,9 +281,9 @@ def test_o25_four_of_five_members_learn_the_total_only(missing):
 def test_o25_a_vanished_member_costs_its_cell_and_no_other():
     own, tags, found = made()
     gone = found.told["c000"].members[0]
-    totals, there = added(vectors(own), tags, found, gone=[gone])
+    totals, there, labels = added(vectors(own), tags, found, gone=[gone])
     reader = next(n for n in own if found.cells[n] != found.cells[gone])
-    means, usable = read(totals, there, found.told[reader], tags[reader].group)
+    means, usable = read(totals, there, labels, found.told[reader], tags[reader].group)
     assert not usable[found.cells[gone]] and usable.sum() == len(usable) - 1
     assert not means[found.cells[gone]].any()
     place = CellPlace(RUN, 1, 0, tuple("abcde"))
@@ -290,14 +291,14 @@ def test_o25_a_vanished_member_costs_its_cell_and_no_other():
     with pytest.raises(RoundLost, match="1 of 5"):
         partial({n: split[n] for n in "abcd"}, place, 3)
     with pytest.raises(RoundLost, match="Only 4 of 5"):
-        total([bytes(12)] * 4, 5, 3)
+        total([(bytes(32), bytes(12))] * 4, 5, 3)
 
 
 def test_o25_an_altered_total_is_not_used():
     own, tags, found = made()
-    totals, there = added(vectors(own), tags, found)
+    totals, there, labels = added(vectors(own), tags, found)
     totals[0, 2] += np.uint32(1 << 20)
-    means, usable = read(totals, there, found.told["c000"], tags["c000"].group)
+    means, usable = read(totals, there, labels, found.told["c000"], tags["c000"].group)
     assert not usable[0] and usable[1:].all() and not means[0].any()
     got = context(np.ones((1, len(usable)), bool), means, usable)
     np.testing.assert_allclose(got[0], means[1:].mean(axis=0))
@@ -307,15 +308,41 @@ def test_o25_blinds_are_of_one_exchange_one_cell_and_one_member():
     _, tags, _ = made()
     group, words = tags["c000"].group, np.zeros(50, np.uint32)
     place = CellPlace(RUN, 1, 0, tuple("abcde"))
-    places = [(place, n) for n in "abcde"]
-    places += [(replace(place, exchange=2), "a"), (replace(place, cell=1), "a")]
-    places += [(replace(place, run="00" * 16), "a")]
-    found_ = {blinded(words, group, at, me) for at, me in places} | {
-        blinded(words, b"k" * 32, *places[0])
-    }
+    label = cell_label(dict.fromkeys("abcde", bytes(32)), place)
+    places = [(place, label, n) for n in "abcde"]
+    places += [(replace(place, exchange=2), label, "a"), (place, bytes(32), "a")]
+    places += [(replace(place, run="00" * 16), label, "a")]
+    found_ = {blinded(words, group, *at) for at in places} | {blinded(words, b"k" * 32, *places[0])}
     assert len(found_) == 9
     with pytest.raises(LocalProtocolError, match="own cell"):
-        blinded(words, group, place, "z")
+        blinded(words, group, place, label, "z")
+
+
+def test_o25_a_cells_label_takes_a_nonce_of_each_member_and_is_its_own():
+    place = CellPlace(RUN, 1, 0, tuple("abcde"))
+    nonces = {name: bytes([at]) * 32 for at, name in enumerate("abcde")}
+    first = cell_label(nonces, place)
+    others = [cell_label({**nonces, name: bytes([9]) * 32}, place) for name in "abcde"]
+    others += [cell_label(nonces, replace(place, cell=1))]
+    others += [cell_label({**nonces, "a": nonces["b"], "b": nonces["a"]}, place)]
+    assert len({first, *others}) == 8
+    for wrong in ({n: nonces[n] for n in "abcd"}, {**nonces, "a": bytes(31)}):
+        with pytest.raises(BadEnvelope, match="one nonce of each"):
+            cell_label(wrong, place)
+
+
+def test_o25_members_with_different_labels_have_no_total():
+    parts = [(bytes(32), bytes(12))] * 4 + [(b"l" * 32, bytes(12))]
+    with pytest.raises(RoundLost, match="different labels"):
+        total(parts, 5, 3)
+
+
+def test_o25_a_total_under_another_label_stays_uniform():
+    own, tags, found = made()
+    totals, there, labels = added(vectors(own), tags, found)
+    labels[0] = labels[1]
+    _, usable = read(totals, there, labels, found.told["c000"], tags["c000"].group)
+    assert not usable[0] and usable[1:].all()
 
 
 def test_shares_of_strangers_or_of_another_size_are_refused():
@@ -326,7 +353,7 @@ def test_shares_of_strangers_or_of_another_size_are_refused():
     with pytest.raises(BadEnvelope, match="size"):
         partial({**split, "a": bytes(8)}, place, 3)
     with pytest.raises(BadEnvelope, match="size"):
-        total([bytes(12)] * 4 + [bytes(8)], 5, 3)
+        total([(bytes(32), bytes(12))] * 4 + [(bytes(32), bytes(8))], 5, 3)
 
 
 @pytest.mark.parametrize(
@@ -341,10 +368,11 @@ def test_totals_that_may_wrap_are_refused():
     _, tags, found = made()
     told, cells = found.told["c000"], len(found.told["c000"].sizes)
     zeros, there = np.zeros((cells, 2), np.uint32), np.ones(cells, bool)
+    labels = [bytes(32)] * cells
     with pytest.raises(UnfitMessage, match="32 bits"):
-        read(zeros, there, told, tags["c000"].group, levels=2**31 // 5)
+        read(zeros, there, labels, told, tags["c000"].group, levels=2**31 // 5)
     with pytest.raises(BadEnvelope, match="cells"):
-        opened(zeros[:-1], there[:-1], told, tags["c000"].group, (RUN, 1), 10)
+        opened(zeros[:-1], there[:-1], labels, told, tags["c000"].group, (RUN, 1), 10)
 
 
 # --- the rank test ------------------------------------------------------------------------------
