@@ -35,6 +35,7 @@ class Asked:
         members: to whom it went.
         arrived: whose whole answer the aggregator received before it went on; who is not among
             them has vanished from this Ask, and nothing of it counts.
+        answered: these, and who vanished only while items were matched.
         sents: every release of this exchange but keys and refusals.
         opens: (party, entry) of every opening.
         listed, voted, shown, gave: holder -> the survivor list that went to it, its vote, the votes
@@ -56,6 +57,7 @@ class Asked:
     round: int
     members: frozenset[str]
     arrived: frozenset[str]
+    answered: frozenset[str]
     sents: tuple[Sent, ...]
     opens: tuple[tuple[str, Entry], ...]
     listed: Mapping[str, Sent]
@@ -140,12 +142,14 @@ class Asks:
         answers = {id for id in self._items if id.startswith(f"{name}.up.")} or {f"{name}.ack"}
         summed = f"{name}{SUM_UP}" in answers
         masked = f"{name}.survivors" in self._items
+        answered = self._arrived(downs, sents, answers)
         return Asked(
             number=number,
             name=name,
             round=sents[0].round,
             members=frozenset(s.recipient for s in downs),
-            arrived=self._arrived(downs, sents, answers) - self._left_matching(sents),
+            arrived=answered - self._left_matching(sents),
+            answered=answered,
             sents=tuple(sents),
             opens=tuple(self._opens.get(number, ())),
             listed={s.recipient: s for s in sents if s.item.endswith(".survivors")},

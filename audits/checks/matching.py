@@ -1,20 +1,31 @@
-"""Items matched by tags: one canary for all, one batch a client, cells of the matcher (O24)."""
+"""Items matched by tags: one canary for all, one batch a client, cells of the matcher (O24).
+
+Whoever sent on what it made of a matching recorded it before; so an entry that is missing was taken
+out.
+"""
 
 from __future__ import annotations
 
 from typing import NoReturn
 
+from audits.asks import Asked
+from audits.book import Sent
 from audits.steps import Case
 from audits.view import fail
 from audits.words import plural
+from protocols.control import CellTotals
+from protocols.disclosures import Disclosure
 from protocols.ledger import Entry
+from protocols.match_side import match_guard
 from protocols.roster import Role
 
 _TELLS = (Role.CLIENT, Role.MATCHER, Role.AGGREGATOR)
+_RECORDED = {"answers": "tags", "compared": "match", "split": "match"}
+"""Step of a matching that somebody sent -> kind of the entry that it wrote before."""
 
 
 def matching(case: Case) -> str:
-    """Every party's record of a matching tells of one canary; no quota was exceeded.
+    """Every party's record of a matching is there and tells of one canary; quotas were kept.
 
     Part of the step ``opened``; returns a clause for its sentence, empty if nothing was matched.
     """
@@ -30,6 +41,7 @@ def matching(case: Case) -> str:
     for known in told.values():
         _one_story(case, known)
     refused = _servers(case)
+    _nothing_missing(case)
     if not told:
         return ""
     more = f"; {plural(refused, 'question')} beyond the quota refused" if refused else ""
@@ -41,7 +53,7 @@ def _fail(entry: Entry, what: str) -> NoReturn:
 
 
 def _one_story(case: Case, known: dict[str, Entry]) -> None:
-    """Hold clients, matcher and aggregator to one canary and one number of cells."""
+    """Hold clients, matcher and aggregator to one canary, one number of cells, and receipts."""
     entries = list(known.values())
     if len({entry["canary"] for entry in entries}) != 1:
         _fail(entries[0], "rests on more than one canary (O24)")
@@ -53,12 +65,14 @@ def _one_story(case: Case, known: dict[str, Entry]) -> None:
         client = case.roster.party(party).role is Role.CLIENT
         if entry["cells"] > matcher["cells"] or (client and entry["cells"] != matcher["cells"]):
             _fail(entry, "has other cells at the matcher (O25)")
+        if not client and entry.get("clients") != _counted(case, party, entry):
+            _fail(entry, f"counts other clients at {party} than envelopes arrived of")
 
 
 def _servers(case: Case) -> int:
     """Hold tag servers to one epoch a round and one batch a client; return what they refused."""
+    guard = match_guard(case.policy.rules.get(Disclosure.MATCH, ()))
     rounds: dict[str, set[int]] = {}
-    counts: dict[int, set[int]] = {}
     refused = 0
     for party, entry in case.book.of_kind("tags"):
         done = rounds.setdefault(party, set())
@@ -69,8 +83,44 @@ def _servers(case: Case) -> int:
             _fail(entry, "had tags made twice in a round (O24)")
         done.add(entry["round"])
         refused += entry["refused"]
-        if not entry["refused"]:
-            counts.setdefault(entry["exchange"], set()).add(entry["clients"])
-            if len(counts[entry["exchange"]]) > 1:
-                _fail(entry, "had tags made for other clients at each server")
+        if guard is None or entry["quota"] != guard.places:
+            _fail(entry, "had another quota than the policy's (O24)")
+        whole = any(s.party == party and _step(s) == "answers" for s in ask.sents)
+        if whole and entry["clients"] != len(ask.answered):
+            _fail(entry, f"had tags made for other clients at {party} than envelopes arrived of")
     return refused
+
+
+def _step(sent: Sent) -> str:
+    return sent.item.partition(".match.")[2]
+
+
+def _nothing_missing(case: Case) -> None:
+    """Demand an entry of everybody who sent on what it made, or handed out cells' totals."""
+    kinds = ("match", "tags")
+    there = {(k, p, e["exchange"]) for k in kinds for p, e in case.book.of_kind(k)}
+    added = {e["round"] for p, e in case.book.of_kind("match") if p == case.asks.aggregator}
+    totals = CellTotals.__name__
+    hand_out = {i.id for i in case.plan.items if totals in {m.name for m in i.messages}}
+    for sent in case.book.releases():
+        kind = _RECORDED.get(_step(sent))
+        missing = kind is not None and (kind, sent.party, sent.exchange) not in there
+        if missing or (sent.item in hand_out and sent.round not in added):
+            fail("opened", f"the ledger of {sent.party} lacks the matching behind {sent.item}")
+
+
+def _counted(case: Case, party: str, entry: Entry) -> int:
+    """Return of how many clients the tags, or the sums of shares, had arrived."""
+    ask: Asked = case.asks.all[entry["exchange"]]
+    if party == case.asks.aggregator:
+        return _arrived(case, ask, "part", entry["seq"])
+    if not any(_step(s) == "points" for s in ask.sents):  # in `hmac` mode tags leave first
+        return len(ask.answered)
+    asked = [s.seq for s in ask.sents if s.party == ask.by and _step(s) == "compare"]
+    return _arrived(case, ask, "tags", max(asked, default=-1))
+
+
+def _arrived(case: Case, ask: Asked, step: str, before: int) -> int:
+    """Return of how many clients the aggregator had a step's answer by an entry of its ledger."""
+    seqs = (case.book.receipt(s, ask.by) for s in ask.sents if _step(s) == step)
+    return sum(seq is not None and seq < before for seq in seqs)

@@ -139,7 +139,7 @@ SERVED = {"exchange": 1, "kind": "tags"}
         (setting("aggregator", FIRST, cells=3), "other cells at the matcher"),
         (drop("matcher", kind="match"), "not in the matcher's ledger"),
         (setting("matcher", FIRST, exchange=77), "of no such exchange"),
-        (setting("tag-server-1", SERVED, clients=9), "for other clients at each server"),
+        (setting("tag-server-1", SERVED, clients=9), "for other clients at tag-server-1"),
         (setting("tag-server-2", SERVED, epoch=2), "made twice in a round"),
     ],
 )
