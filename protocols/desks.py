@@ -48,6 +48,10 @@ class TagDesk(Mute):
         """Return what this server by itself could look tags up in, for audits."""
         return self._server.alone(catalogue)
 
+    def forget(self) -> None:
+        """Drop this epoch's share of the key."""
+        self._server.forget()
+
     def report(self) -> dict[str, int]:
         """Return what stands in the ledger at the end of an epoch."""
         return self._server.report()

@@ -22,7 +22,8 @@ class Match(Strict):
         cap: how many tags every client sends, random ones among them: a power of two (O24).
         canaries: how many copies of the public text stand in a client's batch.
         popular: the most popular share of the catalogue, by public figures, that clients leave out.
-        floor: how many clients hold an item at least, before anybody is told where.
+        floor: how many clients hold an item at least, before anybody is told where; colluders are
+            counted on top, who may put an item into their batches (O10).
         cell: how many clients stand in a cell, at least.
         form: ``cell_means``: clients read means over cells. ``published``: they read single others'
             vectors, clipped and noised before, without names; so does a matcher with any client.

@@ -90,6 +90,8 @@ class PrivacyPolicy(Strict):
                 raise ValueError(f"top: more than the {self.others} others of minimum_cohort")
             if isinstance(match := find(chain, "match"), Match) and match.cell < self.smallest_cell:
                 raise ValueError(f"cell: at least {self.smallest_cell}, colluders counted (O10)")
+            if isinstance(match, Match) and match.floor < 3 + self.colluders:
+                raise ValueError(f"floor: at least {3 + self.colluders}, colluders counted (O10)")
         return self
 
     @classmethod

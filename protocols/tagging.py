@@ -170,7 +170,8 @@ class TagServer(Mute):
     __slots__ = ("_answered", "_epoch", "_match", "_share", "refused")
 
     def __init__(self, match: Match) -> None:
-        self._match, self._epoch, self._share = match, -1, KeyShare.generate()
+        self._match, self._epoch = match, -1
+        self._share: KeyShare | None = None
         self._answered: set[str] = set()
         self.refused: dict[str, int] = {}
 
@@ -180,6 +181,16 @@ class TagServer(Mute):
             raise LocalProtocolError("An epoch's share of the tag key is drawn once (O24).")
         self._epoch, self._share = epoch, KeyShare.generate()
         self._answered = set()
+
+    def forget(self) -> None:
+        """Drop the share once its epoch is answered: nothing of it is needed any more."""
+        self._share = None
+
+    @property
+    def _held(self) -> KeyShare:
+        if self._share is None:
+            raise LocalProtocolError("A tag server holds no share of the key between two epochs.")
+        return self._share
 
     def answer(self, client: str, epoch: int, points: bytes, spread: Spread = map) -> bytes:
         """Multiply a client's points by the share of this epoch, once.
@@ -198,7 +209,7 @@ class TagServer(Mute):
                 fix="ask the client; its ledger holds what it sent",
             )
         try:
-            found = self._share.evaluate(pointwise(points), spread)
+            found = self._held.evaluate(pointwise(points), spread)
         except CryptoError as error:
             raise BadEnvelope("A client's points are not usable.") from error
         self._answered.add(client)
@@ -210,7 +221,7 @@ class TagServer(Mute):
         One tag for each place of the catalogue, made with its share alone. Nobody has such tags.
         """
         batch = blind([_item(item) for item in range(catalogue)])
-        made = batch.finalize([self._share.evaluate(batch.points)])
+        made = batch.finalize([self._held.evaluate(batch.points)])
         return b"".join(output[:TAG_BYTES] for output in made)
 
     def report(self) -> dict[str, int]:

@@ -111,7 +111,7 @@ def _tagged(
     return Tagged(
         round=round,
         keyed=guard.servers == 0,
-        quota=guard.cap,
+        quota=guard.places,
         left_out=int(guard.popular * catalogue),
         catalogue=catalogue,
         sent={client: tuple(_cut(data)) for client, data in compared.items()},

@@ -25,6 +25,11 @@ class MatcherSession(ServingSession):
         super().__init__(papers, ledger, rounding)
         self._desk = MatcherDesk(self.run, papers.me)
 
+    def die(self, error: BaseException) -> None:
+        """End the session for good and forget the tags."""
+        super().die(error)
+        self._desk.tags = {}
+
     def _answer(self, letter: Letter) -> Parcel:
         """Return a box for every client whose tags are here, and the digest of their canary."""
         where, boxes = self._boxes(letter, Kind.TAGS)

@@ -28,6 +28,11 @@ class TagServerSession(ServingSession):
         self._desk = TagDesk(self.run, papers.me)
         self._round = 0  # of the latest epoch
 
+    def die(self, error: BaseException) -> None:
+        """End the session for good and forget the share of the key."""
+        super().die(error)
+        self._desk.forget()
+
     def _catalogue(self, name: str) -> int:
         """Return how many items there are, as the plan says."""
         (message,) = self.papers.plan.item(f"{name}.up.{Disclosure.MATCH}").messages
@@ -48,5 +53,6 @@ class TagServerSession(ServingSession):
         name = letter.item.id.partition(".")[0]
         if self.recorder is not None:
             self.recorder.viewed(name, where, {"alone": self._desk.alone(self._catalogue(name))})
+        self._desk.forget()
         answer: Bundle = self._bundle(where, Kind.ANSWER, found)
         return self.send(f"{name}.match.answers", [answer], letter.header.sender, where)

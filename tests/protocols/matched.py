@@ -94,7 +94,8 @@ def match_policy(preset: str = "masks", *, clip: Clip | None = None, **facts: An
     """Return a policy that matches; `facts`: of the guard, and `colluders`."""
     document = PrivacyPolicy.preset(preset).document()
     more = {k: facts.pop(k) for k in ("colluders", "minimum_cohort", "budget") if k in facts}
-    match = Match(**{"cap": CAP, "canaries": 3, "floor": 2, "popular": 0.0, **facts})
+    floor = 3 + more.get("colluders", 0)
+    match = Match(**{"cap": CAP, "canaries": 3, "floor": floor, "popular": 0.0, **facts})
     chain = (clip or Clip(bound=BOUND), Quantise(bits=BITS), match, Seal())
     rules = {**document["rules"], "MATCH": [g.model_dump() for g in chain]}
     changed = {"name": "matching", "rules": rules, "rekey_rounds": 4, **more}

@@ -5,10 +5,16 @@ from __future__ import annotations
 from dataclasses import replace
 
 import numpy as np
+import pytest
+from pydantic import ValidationError
 
 from protocols import desks
+from protocols.cells import check_told
 from protocols.cells import matched as honest
+from protocols.errors import BadEnvelope, Refused
+from protocols.match_guards import Match
 from protocols.sessions import brokering
+from protocols.tagging import TagServer
 from tests.protocols.matched import (
     STEP,
     Change,
@@ -16,8 +22,11 @@ from tests.protocols.matched import (
     Go,
     Items,
     cells_of,
+    match_policy,
+    matched_round,
     matching,
 )
+from tests.protocols.matching import compared, keyed_all
 
 
 def test_o25_two_cells_of_one_number_do_not_share_a_blind(monkeypatch):
@@ -51,3 +60,63 @@ def test_o25_two_cells_of_one_number_do_not_share_a_blind(monkeypatch):
     off = min(np.abs(read - d).max() for d in (sums[0] - sums[1], sums[1] - sums[0]))
     world.pump(world.ask(1, given=(Go(step=1), told), back=(Change,)))  # and nobody refuses
     assert off > 11 * STEP, "the aggregator reads the difference of two cells' totals"
+
+
+def test_o24_a_share_of_the_key_is_gone_once_its_epoch_is_answered():
+    """It serves one bundle an epoch; kept on, it lies in memory and in the kept state."""
+    world = matching().start()
+    matched_round(world)
+    for name in ("tag-server-1", "tag-server-2"):
+        assert getattr(world.serving[name]._desk._server, "_share", None) is None
+
+
+def test_o10_a_floor_counts_colluders():
+    """Two that collude put an item into their batches and find its only other holder's cell."""
+    match_policy(colluders=2, cell=7, floor=5)
+    with pytest.raises(ValidationError, match="floor: at least 3"):
+        match_policy(floor=2)
+    with pytest.raises(ValidationError, match="floor"):
+        match_policy(colluders=2, cell=7, floor=3)
+
+
+@pytest.mark.parametrize("own", [[3], [3, 5, 7]])
+def test_o24_a_refusal_does_not_tell_the_matcher_which_tags_are_random(own):
+    """A bit under each tag in turn: what is refused must not count the items of a client."""
+    match = Match(cap=8, canaries=2, floor=2, popular=0.0)
+    items = {f"c{n}": own if n == 0 else [20 + n] for n in range(5)}
+    tags = keyed_all(items, match)
+    told = compared(tags, match).told["c0"]
+    refused = 0
+    for row in range(match.cap):
+        lie = told.bits.copy()
+        lie[row] = 128  # this cell
+        try:
+            check_told(replace(told, bits=lie), tags["c0"], "c0", match, sorted(items))
+        except BadEnvelope:
+            refused += 1
+    assert refused in (0, match.cap), f"{match.cap - refused} of the tags are items"
+
+
+def test_o24_a_matcher_that_fails_forgets_the_tags(monkeypatch):
+    """Its session is kept on; tags that it compared must not lie in it."""
+
+    def failing(*arguments):
+        raise BadEnvelope("the comparison failed")
+
+    world = matching().start()
+    monkeypatch.setattr(desks, "matched", failing)
+    with pytest.raises(Refused):
+        matched_round(world)
+    desk = world.serving["matcher"]._desk
+    assert desk.tags == {} and desk.digest
+
+
+def test_o24_a_tag_server_that_fails_forgets_its_share(monkeypatch):
+    def failing(*arguments, **more):
+        raise BadEnvelope("no points")
+
+    world = matching().start()
+    monkeypatch.setattr(TagServer, "answer", failing)
+    with pytest.raises(Refused):
+        matched_round(world)
+    assert world.serving["tag-server-1"]._desk._server._share is None

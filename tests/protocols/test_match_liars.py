@@ -174,7 +174,7 @@ def test_o24_points_that_are_none_are_refused_and_counted(world, monkeypatch):
         (lambda t: replace(t, members=t.members[:-1]), "sizes of the cells"),
         (lambda t: replace(t, members=(), cell=0), "not this client"),
         (lambda t: replace(t, sizes=np.array([3, 8])), "smaller than the policy's"),
-        (lambda t: replace(t, bits=np.full_like(t.bits, 192)), "random tag"),
+        (lambda t: replace(t, bits=np.full_like(t.bits, 192 ^ (128 >> t.cell))), "own cell out"),
         (lambda t: replace(t, digest=bytes(32)), "another canary"),
     ],
 )

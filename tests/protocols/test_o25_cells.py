@@ -162,7 +162,10 @@ def lies():
         "no such cell": (replace(told, cell=len(told.sizes)), "sizes of the cells"),
         "a cell below zero": (replace(told, cell=-1), "sizes of the cells"),
         "another cell than before": (replace(told, members=swapped), "earlier in this run"),
-        "a bit for a random tag": (flipped(told, random, 0), "random tag"),
+        "a random tag without my own cell": (
+            flipped(told, random, (cell + 1) % len(told.sizes)),
+            "own cell out",
+        ),
         "my own cell left out": (flipped(told, row, cell), "own cell out"),
         "bits cut short": (replace(told, bits=told.bits[:, :-1]), "planned size"),
         "bits beyond the cells": (

@@ -32,7 +32,7 @@ def _keys(tmp_path_factory: pytest.TempPathFactory) -> Any:
 def _played(folder: Path, capture: bool = True, **guard: Any) -> Run:
     document = PrivacyPolicy.load("examples/matched_policy.yaml").document()
     match = next(g for g in document["rules"]["MATCH"] if g["guard"] == "match")
-    match.update({"cap": CAP, "canaries": 3, "floor": 2, "popular": 0.0, **guard})
+    match.update({"cap": CAP, "canaries": 3, "floor": 3, "popular": 0.0, **guard})
     named = folder / "policy.yaml"
     document["capture"] = {"rounds": "all"} if capture else None
     named.write_text(yaml.safe_dump(document), "utf-8")
@@ -82,7 +82,7 @@ def test_a02_only_both_tag_servers_open_tags(oprf: Run) -> None:
     for row in (alone, server):
         assert row.verdict == "PASS" and row.payload == "P08" and row.n_clients == USERS
         assert _value(row.protected) == _value(row.null) == 0.0 and _value(row.raw) == 1.0
-    quota = rows[f"the matcher and one client's {CAP} guesses"]
+    quota = rows[f"the matcher and one client's {CAP + 3} guesses"]
     assert quota.verdict == "PASS" and quota.protected == quota.prior
     assert 0.1 < _value(quota.protected) < 0.9 and _value(quota.raw) == 1.0
 
@@ -97,7 +97,7 @@ def test_a02_with_one_shared_key_any_client_opens_all(keyed: Run) -> None:
 
 def test_a02_a_quota_that_covers_all_items_keeps_nobody_from_anything(tmp_path: Path) -> None:
     row = _rows(material(_played(tmp_path, cap=128)), "A02")[
-        "the matcher and one client's 128 guesses"
+        "the matcher and one client's 131 guesses"
     ]
     assert row.verdict == "FAIL" and _value(row.prior) == 0.0 and _value(row.protected) == 1.0
 

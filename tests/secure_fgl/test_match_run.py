@@ -31,7 +31,7 @@ SAME = ("model_sha256", "metrics", "lost_rounds", "rounds", "form")
 def _policy(**guard: Any) -> PrivacyPolicy:
     document = PrivacyPolicy.load("examples/matched_policy.yaml").document()
     match = next(g for g in document["rules"]["MATCH"] if g["guard"] == "match")
-    match.update({"cap": 16, "canaries": 3, "floor": 2, **guard})
+    match.update({"cap": 16, "canaries": 3, "floor": 3, **guard})
     return PrivacyPolicy.model_validate(document)
 
 
@@ -119,7 +119,7 @@ def test_neighbours_are_those_of_plaintext_matching_under_the_same_caps(
         for name, (items, _) in zip(names, seen.offered.values(), strict=True)
     }
     vectors = dict(zip(names, (v for _, v in seen.offered.values()), strict=True))
-    lists = plain(own, seen.cells, 2)
+    lists = plain(own, seen.cells, 3)
     means = {
         cell: np.mean([vectors[n] for n in names if seen.cells[n] == cell], axis=0)
         for cell in set(seen.cells.values())
