@@ -30,8 +30,21 @@ _PAIRS = (
     ("matcher and one tag server", "nothing more than each alone"),
     ("matcher and both tag servers", "EVERY item of every client"),
     ("aggregator and both tag servers", "the totals of all cells: they make the canary's tag"),
-    ("aggregator and one client", "the totals of all cells, which the client reads anyway"),
-    ("all of a cell but one", "that one's vector"),
+    (
+        "aggregator, matcher, one tag server and one client",
+        "EVERY item of one more client in an epoch, if the tag server is active: it hands that "
+        "client's points to the colluding one, which asks the honest server for them in place of "
+        "its own. The victim's ledger then holds another canary than the others'",
+    ),
+    (
+        "aggregator and one client",
+        "the totals of all cells, which the client reads anyway; for each item in the client's "
+        "quota, which cells hold it, and who stands in them by name",
+    ),
+    (
+        "all of a cell but one",
+        "that one's vector; with a client outside, which items of that client's quota it holds",
+    ),
 )
 _KEYED = "EVERY item of every client: it holds the key of tags"
 _COORDINATE = "one coordinate of every compared vector a round, which a vector of its choice reads"
@@ -125,7 +138,8 @@ def _collusions(case: Case) -> Iterator[RoleView]:
     elif masked or results:
         who = f"aggregator and {count} clients" if count else "aggregator and one client"
         rest = "" if count else "; the policy assumes that no client colludes"
-        sums = _COLLUDING if results else f"{_COLLUDING}; {_NOTHING_ELSE}"
+        more = results or any(i.endswith(".match.compare") for i in items)
+        sums = _COLLUDING if more else f"{_COLLUDING}; {_NOTHING_ELSE}"
         seen = [f"{sums}{rest}"] if masked else []
         seen += [_KEY] if results else []
         yield RoleView(viewer=who, received=None, sees=tuple(seen))

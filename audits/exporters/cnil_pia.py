@@ -61,8 +61,8 @@ MEASURES = {
     ),
     "match": (
         "Matched by tags",
-        "Items are compared by tags that no single party can make, and what people carry is read "
-        "only as means over small groups.",
+        "Items are compared by tags, whose key two servers share or, in the mode hmac, all clients "
+        "hold; what people carry is read only as means over small groups.",
     ),
     "ckks": ("Encrypted sums", "Parts are added up encrypted; only totals are opened."),
     "seal": ("Sealed envelopes", "Each message is encrypted to the one party that it is for."),
