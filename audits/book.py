@@ -94,6 +94,7 @@ _FACTS: dict[str, dict[str, type]] = {
         "refused": int,
         "round": int,
     },
+    "canary": {"canary": str, "exchange": int, "round": int},
     "match": {"canary": str, "cells": int, "exchange": int, "round": int},
     "heads": {"exchange": int, "root": str, "round": int},
     "close": {"state": str},

@@ -41,6 +41,7 @@ KINDS = (
     "witness",
     "relay",
     "tags",
+    "canary",
     "match",
     "heads",
     "close",

@@ -20,7 +20,7 @@ from protocols.match_side import match_guard
 from protocols.roster import Role
 
 _TELLS = (Role.CLIENT, Role.MATCHER, Role.AGGREGATOR)
-_RECORDED = {"answers": "tags", "compared": "match", "split": "match"}
+_RECORDED = {"answers": "tags", "tags": "canary", "compared": "match", "split": "match"}
 """Step of a matching that somebody sent -> kind of the entry that it wrote before."""
 
 
@@ -40,6 +40,7 @@ def matching(case: Case) -> str:
             _fail(entry, "is of no such exchange")
     for known in told.values():
         _one_story(case, known)
+    _one_canary(case)
     refused = _servers(case)
     _nothing_missing(case)
     if not told:
@@ -53,10 +54,8 @@ def _fail(entry: Entry, what: str) -> NoReturn:
 
 
 def _one_story(case: Case, known: dict[str, Entry]) -> None:
-    """Hold clients, matcher and aggregator to one canary, one number of cells, and receipts."""
+    """Hold clients, matcher and aggregator to one number of cells, and to receipts."""
     entries = list(known.values())
-    if len({entry["canary"] for entry in entries}) != 1:
-        _fail(entries[0], "rests on more than one canary (O24)")
     matchers = [e for p, e in known.items() if case.roster.party(p).role is Role.MATCHER]
     if not matchers:
         _fail(entries[0], "is not in the matcher's ledger")
@@ -67,6 +66,23 @@ def _one_story(case: Case, known: dict[str, Entry]) -> None:
             _fail(entry, "has other cells at the matcher (O25)")
         if not client and entry.get("clients") != _counted(case, party, entry):
             _fail(entry, f"counts other clients at {party} than envelopes arrived of")
+
+
+def _one_canary(case: Case) -> None:
+    """Hold all who made a matching's tags, or told of it, to one canary, told of a cell or not."""
+    seen: dict[int, str] = {}
+    for kind in ("canary", "match"):
+        for party, entry in case.book.of_kind(kind):
+            ask = case.asks.all.get(entry["exchange"])
+            if kind == "canary" and (
+                case.roster.party(party).role is not Role.CLIENT
+                or ask is None
+                or not ask.matched
+                or ask.round != entry["round"]
+            ):
+                _fail(entry, f"has a canary of {party}, and the Ask has none")
+            if seen.setdefault(entry["exchange"], entry["canary"]) != entry["canary"]:
+                _fail(entry, "rests on more than one canary (O24)")
 
 
 def _servers(case: Case) -> int:
@@ -97,7 +113,7 @@ def _step(sent: Sent) -> str:
 
 def _nothing_missing(case: Case) -> None:
     """Demand an entry of everybody who sent on what it made, or handed out cells' totals."""
-    kinds = ("match", "tags")
+    kinds = ("canary", "match", "tags")
     there = {(k, p, e["exchange"]) for k in kinds for p, e in case.book.of_kind(k)}
     added = {e["round"] for p, e in case.book.of_kind("match") if p == case.asks.aggregator}
     totals = CellTotals.__name__

@@ -66,8 +66,12 @@ class MatchingSession(HoldingSession):
         return [self.send(item, [said], header.sender, where)]
 
     def _tagged(self, name: str, boxes: bytes) -> tuple[str, Message]:
-        servers = self.papers.roster.names(Role.TAG_SERVER)
-        return f"{name}.match.tags", Box(boxes=self._side.hand_over(boxes, servers))
+        side, servers = self._side, self.papers.roster.names(Role.TAG_SERVER)
+        found = side.hand_over(boxes, servers)
+        # Before the tags leave: whoever gets another key may never be told of its cell (O24).
+        facts = {"canary": side.digest, "exchange": side.where.exchange, "round": side.where.round}
+        self.ledger.record("canary", facts)
+        return f"{name}.match.tags", Box(boxes=found)
 
     def _told(self, name: str, boxes: bytes) -> tuple[str, Message]:
         side, roster = self._side, self.papers.roster
