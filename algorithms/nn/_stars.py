@@ -7,11 +7,12 @@ scale from 0 to 1, with residuals s_k = r_uk - μ - b_k - b_u,
     r_uj = μ + b_j + b_u + <p_u, q_j> + layer({(q_k, s_k) : k rated by u, k ≠ j}, q_j).
 
 The rating that is predicted is never among the messages it is predicted from: otherwise a model
-would learn to copy it. Where neighbours are known, an item's vector is
+would learn to copy it. Where neighbours are known, the vector of an item that the user rated is
 
-    q_j + W Σ_n softmax_n(<q_j, e_n>) e_n,
+    q_k + W Σ_n softmax_n(<q_k, e_n>) e_n,
 
-over the neighbours that hold item j; they are given and not trained.
+over the neighbours that hold item k; they are given and not trained. The item that is asked for has
+its own vector q_j.
 
 Parameters: Q (items, h), b (items), m with μ = 1/2 + 2 m, the layer's, W (h, h), then p (1, h) and
 b_u (1). The user's part is the head. It has one row, as every client has one user: an algorithm
@@ -19,8 +20,8 @@ that shares the base only keeps it at the client.
 
 As in `dot`, **an item's row in a sum of updates may have a single contributor** (O12).
 
-Where this departs from the paper: ratings are messages (there, edges carry none), and the rating
-that is predicted is left out.
+Where this departs from the paper: ratings are messages (there, edges carry none), the rating that
+is predicted is left out, and neighbours do not change the vector of the item that is asked for.
 """
 
 from __future__ import annotations
@@ -123,7 +124,9 @@ class Star(RatingModel):
                 "choose the model dot or gcn_dot"
             )
         own, bias = self.head.table[0], self.mean() + self.head.bias
-        query = self._vectors(graph, item)
+        # A user never learns neighbours of what it has not rated: with them in the query, what is
+        # trained on would look unlike what is asked for.
+        query = embedding(item, self.items.table)
         rating: Tensor = bias + self.items.bias.index_select(0, item) + query @ own
         layer = getattr(self, "layer", None)
         if layer is None:

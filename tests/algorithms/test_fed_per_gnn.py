@@ -154,6 +154,25 @@ def test_neighbours_join_an_item_by_masked_attention() -> None:
     np.testing.assert_array_equal(found[1], q[1])
 
 
+def test_neighbours_of_the_item_that_is_asked_for_change_nothing() -> None:
+    """They reach a prediction through the items that the user rated; of others none are known."""
+    module = user_gcn.build(1, 3, 2, 1, 0.0, "degree")
+    draw = torch.Generator().manual_seed(0)
+    with torch.no_grad():
+        for parameter in module.parameters():
+            parameter.copy_(torch.randn(parameter.shape, generator=draw))
+    graph = site_of(0, items=[0, 1, 2]).data.graph.on_scale(1.0, 4.0)
+    vectors = torch.randn((3, 1, 2), generator=draw)
+
+    def rated(item: int, neighbours: list[bool]) -> float:
+        graph.neighbours = Neighbours(vectors, torch.tensor(neighbours)[:, None])
+        asked = torch.zeros(1, dtype=torch.int64), torch.tensor([item])
+        return float(module(graph, *asked, draw, False).detach())
+
+    assert rated(0, [True, False, False]) == rated(0, [False] * 3)
+    assert rated(1, [True, False, False]) != rated(1, [False] * 3)
+
+
 @pytest.mark.parametrize("make", [fed_per_gnn, fcf, fed_mf])
 def test_constant_ratings_are_learnt(make: Any) -> None:
     model = "user_gat" if make is fed_per_gnn else "user_dot"
