@@ -9,7 +9,7 @@ hold it, which tells single users' vectors to whoever holds the means and who ho
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -25,7 +25,14 @@ from protocols.forms import Exchange, Form
 from protocols.messages import Array, Message
 from protocols.rounds import Ask, Cohort, Reply
 
-__all__ = ["ExpandedUser", "Expanding", "expanding_forms"]
+__all__ = ["ExpandedUser", "Expanding", "by_popularity", "expanding_forms"]
+
+
+def by_popularity(popular: Sequence[int], items: int) -> Array:
+    """Return all items, (items,): those of a public list first, others in the catalogue's order."""
+    first = np.array(popular, dtype=np.int64)
+    found: Array = np.concatenate([first, np.setdiff1d(np.arange(items), first)])
+    return found
 
 
 @dataclass(frozen=True)
@@ -54,9 +61,7 @@ class ExpandedUser(User):
     @property
     def order(self) -> Array:
         """All items by public popularity, (items,)."""
-        rest = np.setdiff1d(np.arange(self.table()[0]), np.array(self.popular, dtype=np.int64))
-        found: Array = np.concatenate([np.array(self.popular, dtype=np.int64), rest])
-        return found
+        return by_popularity(self.popular, self.table()[0])
 
     def offered(self, site: Site, given: Expand) -> HeldItems:
         """Return what is compared with others: the items trained on, and the user's vector."""

@@ -11,8 +11,8 @@ As benchmarks/personalised.py; every client is one user. Tables:
 * cohorts: how many steps of the aggregator a round is cut into;
 * forms: what protection costs on ML-100K; each row has its own policy, and the true epsilon stands
   in each run's plan. A calibrated run has no metrics of its own but `released_model`, which only a
-  simulator can look up. Its clip, steps and rounds were chosen from five settings, by validation of
-  seed 1 in a simulation without sessions.
+  simulator can look up. Its clip, steps and rounds were chosen from seven settings, by validation
+  of seed 1 in a simulation without sessions.
 
 FedMF's own Paillier is a row of `aggregation.py`, see envs/paillier.
 """

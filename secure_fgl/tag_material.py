@@ -12,6 +12,7 @@ from typing import NoReturn
 
 import numpy as np
 
+from algorithms._item_expansion import by_popularity
 from audits.attacks import Tagged
 from audits.steps import Case
 from protocols.capture import captured_rounds
@@ -19,6 +20,7 @@ from protocols.disclosures import Disclosure
 from protocols.errors import EvidenceError
 from protocols.match_guards import Match
 from protocols.match_side import match_guard, match_item
+from protocols.messages import Array
 from protocols.roster import Role
 from protocols.sessions.recording import Captured
 from protocols.tagging import TAG_BYTES
@@ -121,10 +123,8 @@ def _tagged(
     )
 
 
-def _order(run: Replayed, catalogue: int) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
+def _order(run: Replayed, catalogue: int) -> Array:
     """Return the items in the order of the public list, the most popular first."""
     chosen = run.config.algorithm
     popular = chosen.options.get(chosen.name, {}).get("popular", ())
-    first = np.array([int(item) for item in popular], dtype=np.int64)
-    rest = np.setdiff1d(np.arange(catalogue), first)
-    return np.concatenate([first, rest])
+    return by_popularity(popular, catalogue)
