@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from crypto.noise import MAX_SCALE, MIN_SCALE, DiscreteLaplace
+from crypto.noise import MAX_SCALE, MIN_SCALE, DiscreteLaplace, sampler
 from crypto.samplers import Stream, entropy
 from protocols.errors import UnfitMessage
 from protocols.guards import Clip, Guard, find
@@ -148,15 +148,20 @@ def _fields(message: Message) -> dict[str, Any]:
 
 
 def _alike(rows: Reals, count: int, stream: Stream) -> Reals:
-    """Return rows drawn from N(mean, cov) of the given ones: mean + z'(rows - mean) / √(K - 1)."""
+    """Return rows drawn from N(mean, cov) of the given ones: mean + z'R / √(K - 1).
+
+    R'R = (rows - mean)'(rows - mean), by QR: no more numbers are drawn of a row than it has.
+    """
     if len(rows) < 1:
         return np.zeros((count, *rows.shape[1:]))
     from scipy.special import ndtri
 
     mean = rows.mean(axis=0)
-    words = stream.words(count * len(rows)) >> np.uint64(11)
-    normal = ndtri((words.astype(np.float64) + 0.5) * 2.0**-53).reshape(count, len(rows))
-    found: Reals = mean + normal @ (rows - mean) / np.sqrt(max(len(rows) - 1, 1))
+    root = np.linalg.qr((rows - mean).reshape(len(rows), -1), mode="r")
+    words = stream.words(count * len(root)) >> np.uint64(11)
+    normal = ndtri((words.astype(np.float64) + 0.5) * 2.0**-53).reshape(count, len(root))
+    drawn = normal @ root / np.sqrt(max(len(rows) - 1, 1))
+    found: Reals = mean + drawn.reshape(count, *rows.shape[1:])
     return found
 
 
@@ -166,10 +171,12 @@ def _on_grid(value: Reals, bound: float, noise: Guard | None) -> Reals:
     levels = np.rint(value / step).astype(np.int64)
     if isinstance(noise, Laplace):
         scale = noise.scale / step
-        if noise.how == "dynamic":
+        if noise.how == "fixed":
+            law = sampler(DiscreteLaplace, scale)
+        else:
             scale *= float(np.abs(value).mean()) if value.size else 0.0
-            scale = float(np.clip(scale, MIN_SCALE, MAX_SCALE))
-        drawn = DiscreteLaplace(scale).sample(Stream(entropy(32)), value.size)
+            law = DiscreteLaplace(float(np.clip(scale, MIN_SCALE, MAX_SCALE)))
+        drawn = law.sample(Stream(entropy(32)), value.size)
         levels = levels + drawn.reshape(value.shape)
     found: Reals = levels.astype(np.float64) * step
     return found

@@ -12,6 +12,7 @@ from typing import cast
 
 from crypto.errors import OutOfRange
 from crypto.masks import masked
+from crypto.noise import sampler
 from crypto.samplers import Stream, derive, entropy
 from protocols.boxes import close_boxes
 from protocols.ciphers import shape_of
@@ -230,8 +231,8 @@ class Gateway:
         limit = float(noise.l2) if noise else None
         integers, clipped = layout.encode(messages, Stream(key), limit=limit)
         if noise:
-            drawn = SAMPLERS[noise.mechanism](float(noise.sigma))
-            integers += drawn.sample(Stream(entropy(32)), integers.size)
+            law = sampler(SAMPLERS[noise.mechanism], float(noise.sigma))
+            integers += law.sample(Stream(entropy(32)), integers.size)
         try:
             residues = ring.residues(integers)
         except OutOfRange as error:  # noise beyond its head-room: at most once in 2^40 runs

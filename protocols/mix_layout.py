@@ -8,13 +8,12 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Mapping, Sequence
-from functools import lru_cache
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from crypto.noise import DiscreteGaussian
+from crypto.noise import DiscreteGaussian, sampler
 from crypto.quantiser import Grid
 from crypto.samplers import Stream
 from protocols.codec import WIRE_DTYPE
@@ -30,11 +29,6 @@ Reals = NDArray[np.float64]
 
 COUNT = struct.Struct("<Q")  # of mixtures, before the fields
 _WORD_BITS = 16  # levels of so many bits stand in two bytes
-
-
-@lru_cache(maxsize=4)
-def _sampler(steps: float) -> DiscreteGaussian:
-    return DiscreteGaussian(steps)
 
 
 def mixed_fields(kind: type[Message]) -> tuple[Field, Field | None]:
@@ -214,8 +208,8 @@ class MixLayout:
             bound = column.grid.bound
             values = column.grid.quantise(np.clip(values, -bound, bound), rounding)
         if self.blur is not None and self.mix is not None:
-            sampler = _sampler(self.blur.steps(self.mix))
-            values = values + sampler.sample(noise, values.size)
+            law = sampler(DiscreteGaussian, self.blur.steps(self.mix))
+            values = values + law.sample(noise, values.size)
         return values
 
     def decode(self, data: bytes) -> Message:
@@ -248,7 +242,7 @@ class MixLayout:
             return flat
         top = column.grid.levels
         if self.blur is not None and self.mix is not None:
-            top += _sampler(self.blur.steps(self.mix)).largest
+            top += sampler(DiscreteGaussian, self.blur.steps(self.mix)).largest
         levels = flat.astype(np.int64)
         if np.any(np.abs(levels) > top):
             raise BadEnvelope("A mixture lies outside its grid.")

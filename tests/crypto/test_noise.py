@@ -15,7 +15,14 @@ from scipy import stats
 
 import crypto.noise
 from crypto.errors import OutOfRange
-from crypto.noise import MAX_SCALE, MIN_SCALE, TAIL_BITS, DiscreteGaussian, DiscreteLaplace
+from crypto.noise import (
+    MAX_SCALE,
+    MIN_SCALE,
+    TAIL_BITS,
+    DiscreteGaussian,
+    DiscreteLaplace,
+    sampler,
+)
 from crypto.samplers import Stream
 
 KEY = bytes(range(32))
@@ -192,9 +199,9 @@ def test_o15_the_lower_digit_is_weighed(kind):
     starts = np.arange(0, 200 * 64) * cell
     share = 2 * float(np.sum(law.cdf(starts + cell / 2) - law.cdf(starts)))
     found = []
-    for sampler in (kind(scale), AcceptsAll(scale)):
-        assert sampler._bits == 14
-        low = int(np.sum(np.abs(sampler.sample(Stream(KEY), 6_000_000)) % cell < cell // 2))
+    for noise in (kind(scale), AcceptsAll(scale)):
+        assert noise._bits == 14
+        low = int(np.sum(np.abs(noise.sample(Stream(KEY), 6_000_000)) % cell < cell // 2))
         found.append(abs(low / 6e6 - share) / math.sqrt(0.25 / 6e6))
     assert found[0] < 4.5
     assert found[1] > 6.0
@@ -347,3 +354,20 @@ def test_counts(kind):
     assert noise.sample(Stream(KEY), 1).shape == (1,)
     with pytest.raises(OutOfRange):
         noise.sample(Stream(KEY), -1)
+
+
+@pytest.mark.parametrize("scale", [5.0, 300.0])
+def test_o15_a_shared_sampler_draws_what_one_of_its_own_does_and_keeps_nothing(scale):
+    for kind in KINDS:
+        shared = sampler(kind, scale)
+        assert type(shared) is kind and sampler(kind, scale) is shared
+        for key in (KEY, KEY[::-1], KEY):
+            assert np.array_equal(
+                shared.sample(Stream(key), 40_000), kind(scale).sample(Stream(key), 40_000)
+            )
+        for part in shared._table[1:]:
+            with pytest.raises(ValueError, match="read-only"):
+                part[0] = 0
+    assert sampler(DiscreteGaussian, scale) is not sampler(DiscreteLaplace, scale)
+    with pytest.raises(OutOfRange, match="scale between"):
+        sampler(DiscreteGaussian, math.inf)

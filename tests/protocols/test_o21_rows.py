@@ -42,13 +42,14 @@ def own() -> np.ndarray:
     return np.random.default_rng(0).permutation(CATALOGUE)[:20]
 
 
-def test_pseudo_rows_have_the_sample_mean_and_covariance() -> None:
+@pytest.mark.parametrize("held", [2, 3, 10])
+def test_pseudo_rows_have_the_sample_mean_and_covariance(held: int) -> None:
     rng = np.random.default_rng(1)
-    own = np.arange(10)
-    rows = rng.normal(size=(10, WIDTH)) @ rng.normal(size=(WIDTH, WIDTH)) + [1.0, -2.0, 0.5]
+    own = np.arange(held)
+    rows = rng.normal(size=(held, WIDTH)) @ rng.normal(size=(WIDTH, WIDTH)) + [1.0, -2.0, 0.5]
     found = []
     for _ in range(60):
-        said = ready(Decoyer(), shown(own, rows), Decoys(rows=190), sent=190)
+        said = ready(Decoyer(), shown(own, rows), Decoys(rows=180 + held), sent=180 + held)
         found.append(said.rows[~np.isin(said.number, own)])
     drawn = np.concatenate(found)
     assert len(drawn) == 60 * 180
