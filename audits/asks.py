@@ -19,7 +19,7 @@ from protocols.roster import Role, Roster
 
 SUM_UP, RELAY_UP = f".up.{Disclosure.SUM}", f".up.{Disclosure.MIXED}"
 _RELAY, _RELAYED = f".relay.{Disclosure.MIXED}", f".relayed.{Disclosure.MIXED}"
-MATCH_STEPS = {"tagged": "tags", "told": "split", "mates": "part"}
+MATCH_STEPS = {"halfway": "onward", "tagged": "tags", "told": "split", "mates": "part"}
 """What a client answers to each step of matching."""
 _ROWS = tuple(f".{part}.{Disclosure.WEIGHTED_SUM}" for part in ("witness", "witnessed", "open"))
 

@@ -17,8 +17,8 @@ from protocols.roster import Role
 
 _AFTER = {"witness": "witnessed", "witnessed": "open", "open": "opened", "relay": "relayed"}
 _MATCHING = (
-    *("points", "answers", "tagged", "tags", "compare"),
-    *("compared", "told", "split", "mates", "part"),
+    *("points", "answers", "halfway", "onward", "second_points", "second_answers"),
+    *("tagged", "tags", "compare", "compared", "told", "split", "mates", "part"),
 )  # the steps of matching, in order
 _LAST = {"opened": "open", "relayed": "relay"}  # the answer that an Ask goes on with -> its request
 
@@ -83,7 +83,8 @@ class Losses:
         ask = self._asks.all.get(sent.exchange)
         if ask is None or ask.celled:
             return None
-        later = _MATCHING[_MATCHING.index(step) + (2 if step in ("points", "compare") else 1) :]
+        asked = step in ("points", "second_points", "compare")
+        later = _MATCHING[_MATCHING.index(step) + (2 if asked else 1) :]
         if any(s.item.partition(".match.")[2] in later for s in ask.sents):
             return None
         return party if party != self._asks.aggregator else sent.party

@@ -1,10 +1,15 @@
 """Tags that no single party can make: OPRF(ristretto255, SHA-512) of RFC 9497, its key split.
 
-A client blinds inputs, each of two servers multiplies by its own share of the key, and the client
-adds, unblinds and hashes. The output is that of RFC 9497 under k = k1 + k2 (O24), so its vectors
-hold. A server sees uniform points and learns nothing of the inputs; the client learns nothing of
+A client blinds inputs, two servers multiply by their shares of the key, one after the other, and
+the client unblinds and hashes. The output is that of RFC 9497 under k = k1 k2 (O24), so its vectors
+hold. Both servers see uniform points and learn nothing of the inputs; the client learns nothing of
 the shares; with one share nobody can compute an output. There is no proof that a server used the
 same key for all (mode OPRF, not VOPRF): whoever needs that compares outputs of a public input.
+
+A server that lies, with other clients to ask the honest one for it, can give a client outputs under
+any polynomial in the honest share without a constant term, so under no key that it knows. Sums of
+shares do not have that: there it takes the honest part off its own answer (docs/adr/0018). The
+second server must not see the points that went to the first.
 
 Every input of a batch costs the same work, whatever it is, so a client that fills a batch up with
 random inputs does not tell by its time how many are its own.
@@ -14,7 +19,6 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
-from functools import reduce
 from itertools import repeat
 from typing import Final
 
@@ -107,9 +111,10 @@ class KeyShare(Mute):
         raise InvalidKey("No key follows from this seed.")
 
     def split(self) -> tuple[KeyShare, KeyShare]:
-        """Return two shares, each uniform, whose outputs together are those of this key."""
+        """Return two shares, each uniform, that one after the other give this key's outputs."""
         other = KeyShare.generate()
-        return KeyShare(ristretto.subtract_scalars(self._scalar, other._scalar)), other
+        (inverse,) = ristretto.inverses([other._scalar])
+        return KeyShare(ristretto.multiply_scalars(self._scalar, inverse)), other
 
     def evaluate(self, points: Sequence[bytes], spread: Spread = map) -> list[bytes]:
         """Multiply a client's points by this share (BlindEvaluate, RFC 9497 section 3.3.1).
@@ -122,11 +127,11 @@ class KeyShare(Mute):
 
 def joined(one: KeyShare, other: KeyShare) -> KeyShare:
     """Return the key of two shares: what nobody may hold. For tests and for audits of collusion."""
-    return KeyShare(ristretto.add_scalars(one._scalar, other._scalar))
+    return KeyShare(ristretto.multiply_scalars(one._scalar, other._scalar))
 
 
 class Blinded(Mute):
-    """A client's batch on its way: the inputs, their blinds, and the points that go to servers."""
+    """A client's batch on its way: the inputs, their blinds, and the points that leave."""
 
     __slots__ = ("_blinds", "_inputs", "points")
 
@@ -137,21 +142,20 @@ class Blinded(Mute):
         self._inputs, self._blinds = list(inputs), list(blinds)
         self.points = ristretto.multiply(self._blinds, _to_points(self._inputs, spread), spread)
 
-    def finalize(self, evaluations: Sequence[Sequence[bytes]], spread: Spread = map) -> list[bytes]:
+    def finalize(self, evaluated: Sequence[bytes], spread: Spread = map) -> list[bytes]:
         """Return the output of every input, 64 bytes each (Finalize, RFC 9497 section 3.3.1).
 
         Args:
-            evaluations: of each server, its answer to `points`, in the same order.
+            evaluated: `points` times all shares of the key, in the same order.
             spread: see `crypto.ristretto.Spread`.
 
         Raises:
-            InvalidPoint: an answer is the identity, or no canonical encoding.
-            OutOfRange: an answer has another length than the batch, or there is none.
+            InvalidPoint: one of them is the identity, or no canonical encoding.
+            OutOfRange: they are more, or fewer, than the batch has.
         """
-        if not evaluations or any(len(part) != len(self.points) for part in evaluations):
-            raise OutOfRange("Each server answers every point of a batch.")
-        total = reduce(lambda a, b: ristretto.add(a, b, spread), evaluations)
-        found = ristretto.multiply(ristretto.inverses(self._blinds), total, spread)
+        if len(evaluated) != len(self.points):
+            raise OutOfRange("A server answers every point of a batch.")
+        found = ristretto.multiply(ristretto.inverses(self._blinds), evaluated, spread)
         return list(map(_output, self._inputs, found, repeat(b"Finalize")))
 
 

@@ -1,8 +1,8 @@
 """The group ristretto255 (RFC 9496) in libsodium, through `rbcl`, with every check that it needs.
 
 `rbcl` (libsodium 1.0.18) takes the identity for a valid point, ignores the top bit of an encoding,
-and its `add` does not look at libsodium's refusal of bytes that are no point: it then returns the
-identity. Nobody but this module imports it, and here a point is looked at before it is used.
+and some of its functions do not look at libsodium's refusal of bytes that are no point. Nobody but
+this module imports it, and here a point is looked at before it is used.
 
 libsodium's multiplication, inversion and map to the group take the same time for all secrets.
 Python around them takes time by how many there are, and memory that held a scalar is not wiped.
@@ -27,14 +27,13 @@ __all__ = [
     "SCALAR_BYTES",
     "UNIFORM_BYTES",
     "Spread",
-    "add",
-    "add_scalars",
+    "check",
     "from_uniform",
     "inverses",
     "multiply",
+    "multiply_scalars",
     "random_scalars",
     "reduced",
-    "subtract_scalars",
 ]
 
 # rbcl writes its copy of libsodium to a temporary file at every import and leaves it there. Once
@@ -90,25 +89,15 @@ def multiply(
     return _spread(work, len(points), spread)
 
 
-def add(left: Sequence[bytes], right: Sequence[bytes], spread: Spread = map) -> list[bytes]:
-    """Return the sums of points at equal places; the arguments are those of `multiply`.
-
-    Raises:
-        InvalidPoint: one is no canonical encoding, or the identity is one of them or comes out.
-        OutOfRange: the batches differ in length.
-    """
-    if len(left) != len(right):
-        raise OutOfRange("Points are added place by place.")
+def check(points: Sequence[bytes], spread: Spread = map) -> None:
+    """Raise InvalidPoint if one of n encodings is not canonical, or is the identity's."""
 
     def work(part: slice) -> list[bytes]:
-        for point in chain(left[part], right[part]):
+        for point in points[part]:
             _check(point)
-        sums = list(map(rbcl.crypto_core_ristretto255_add, left[part], right[part]))
-        if _IDENTITY in sums:
-            raise InvalidPoint
-        return sums
+        return []
 
-    return _spread(work, len(left), spread)
+    _spread(work, len(points), spread)
 
 
 def _check_form(point: bytes) -> None:
@@ -181,18 +170,11 @@ def inverses(scalars: Sequence[bytes]) -> list[bytes]:
     return found[::-1]
 
 
-def add_scalars(one: bytes, other: bytes) -> bytes:
-    """Return the sum of two scalars; raises InvalidKey if it is zero."""
-    total: bytes = rbcl.crypto_core_ristretto255_scalar_add(one, other)
-    _refuse_zero([total])
-    return total
-
-
-def subtract_scalars(one: bytes, other: bytes) -> bytes:
-    """Return the difference of two scalars; raises InvalidKey if it is zero."""
-    difference: bytes = rbcl.crypto_core_ristretto255_scalar_sub(one, other)
-    _refuse_zero([difference])
-    return difference
+def multiply_scalars(one: bytes, other: bytes) -> bytes:
+    """Return the product of two scalars; raises InvalidKey if one of them is zero."""
+    _refuse_zero([one, other])
+    product: bytes = rbcl.crypto_core_ristretto255_scalar_mul(one, other)
+    return product
 
 
 def _refuse_zero(scalars: Iterable[bytes]) -> None:

@@ -76,7 +76,7 @@ class MatchSide(Mute):
     def begin(
         self, message: Message, layout: MatchLayout, where: Where, stream: Stream
     ) -> tuple[bytes, bool]:
-        """Return the boxes that leave first, and whether the vector was clipped.
+        """Return the box that leaves first, and whether the vector was clipped.
 
         Tags are asked for, in ``hmac`` mode handed over. The integers stay here until a cell is
         known.
@@ -87,11 +87,10 @@ class MatchSide(Mute):
         """
         items, values, clipped = layout.encode(message, stream)
         picked = chosen(items, range(layout.catalogue), self._run.match)
-        boxes = self._client.ask(where.round, picked)
+        box = self._client.ask(where.round, picked)
         self._values, self._where = values, where
         self._step, self._levels = layout.grid.step, layout.grid.levels
-        body = b"".join(boxes[name] for name in sorted(boxes)) or self._client.hand_over({})
-        return body, clipped
+        return box or self._client.hand_over(), clipped
 
     def check(self, where: Where) -> None:
         """Raise BadEnvelope unless an envelope belongs to the Ask that this matching began with."""
@@ -106,11 +105,13 @@ class MatchSide(Mute):
             raise LocalProtocolError("Nothing is being matched.")
         return self._where
 
-    def hand_over(self, boxes: bytes, servers: Sequence[str]) -> bytes:
-        """Take both tag servers' boxes, sorted by server; return the box for the matcher."""
-        size = self._run.length(Kind.ANSWER)
-        cut = {n: boxes[i * size : (i + 1) * size] for i, n in enumerate(sorted(servers))}
-        return self._client.hand_over(cut)
+    def forward(self, box: bytes) -> bytes:
+        """Take the first tag server's box; return the box for the second."""
+        return self._client.forward(box)
+
+    def hand_over(self, box: bytes) -> bytes:
+        """Take the second tag server's box; return the box for the matcher."""
+        return self._client.hand_over(box)
 
     def share(self, box: bytes) -> tuple[int, tuple[str, ...], bytes]:
         """Take the matcher's box; return the cell, its members, and a box for each of them.

@@ -8,6 +8,11 @@ from protocols.match_guards import Match
 from protocols.plan import Item
 
 POINTS = "who asks and when; uniform points, as many of everybody; no item, no tag"
+SECOND_POINTS = (
+    "the second one: who asks and when; uniform points (a client's times the first share), as many "
+    "of everybody; no item, no tag"
+)
+HALFWAY = "its own points times the first tag server's share: uniform"
 BOXED = "size only: boxes that it cannot open, and who takes part when"
 MATCHER = (
     "which tags are equal, so the graph of clients and items without the items' names, from which "

@@ -20,7 +20,7 @@ from protocols.cells import Told
 from protocols.errors import BadEnvelope
 from protocols.match_guards import Match
 from protocols.neighbours import Neighbours, locked_bytes
-from protocols.roster import Identity, Roster
+from protocols.roster import Identity, Role, Roster
 from protocols.tagging import DIGEST_BYTES, TAG_BYTES, Bytes, Tags
 
 __all__ = [
@@ -41,7 +41,7 @@ _WORD, _SHORT = np.dtype("<u4"), np.dtype("<u2")
 class Kind(StrEnum):
     """What a box holds."""
 
-    POINTS = "points"  # client to tag server
+    POINTS = "points"  # client to tag server: to the second, what the first made of them
     ANSWER = "answer"  # tag server to client
     TAGS = "tags"  # client to matcher
     TOLD = "told"  # matcher to client
@@ -86,6 +86,11 @@ class MatchRun:
     roster: Roster
     match: Match
     size: int
+
+    @property
+    def servers(self) -> tuple[str, ...]:
+        """Names of the tag servers in the order in which all clients ask them."""
+        return tuple(sorted(self.roster.names(Role.TAG_SERVER)))
 
     @property
     def cells(self) -> int:

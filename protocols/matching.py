@@ -44,11 +44,12 @@ class Step(IntEnum):
     """What a client does next."""
 
     ASK = 0
-    HAND_OVER = 1
-    SHARE = 2  # or take what is handed over, in the form `published`
-    ADD = 3
-    OPEN = 4
-    OVER = 5
+    FORWARD = 1  # not in ``hmac`` mode
+    HAND_OVER = 2
+    SHARE = 3  # or take what is handed over, in the form `published`
+    ADD = 4
+    OPEN = 5
+    OVER = 6
 
 
 class ClientMatching(Mute):
@@ -96,8 +97,8 @@ class ClientMatching(Mute):
         self._step = Step(step + 1)
         return found
 
-    def ask(self, epoch: int, items: Sequence[int]) -> dict[str, bytes]:
-        """Begin an epoch: return one box for each tag server; none in ``hmac`` mode.
+    def ask(self, epoch: int, items: Sequence[int]) -> bytes:
+        """Begin an epoch: return the box for the first tag server; empty in ``hmac`` mode.
 
         Args:
             epoch: later than any before.
@@ -109,45 +110,59 @@ class ClientMatching(Mute):
         if epoch <= self._epoch:
             raise Replay("A client asks for tags once an epoch (O24).")
         self._epoch, self._step, self._tags = epoch, Step.ASK, None
-        return self._do(Step.ASK, lambda: self._ask(items))
+        found = self._do(Step.ASK, lambda: self._ask(items))
+        if self._key is not None:
+            self._step = Step.HAND_OVER
+        return found
 
-    def _ask(self, items: Sequence[int]) -> dict[str, bytes]:
+    def _ask(self, items: Sequence[int]) -> bytes:
         run, epoch = self._run, self._epoch
         if self._key is not None:
             self._tags = keyed(items, self._key, run.match, run.run, epoch)
-            return {}
-        servers = sorted(run.roster.names(Role.TAG_SERVER))
-        if len(servers) != 2:
+            return b""
+        if len(run.servers) != 2:
             raise LocalProtocolError("The key of tags is held by two tag servers (O24).")
         self._batch = TagBatch(items, run.match, run.run, epoch, self._spread)
-        points = self._batch.points
-        return {s: run.close(points, Kind.POINTS, epoch, self._me, s) for s in servers}
+        return run.close(self._batch.points, Kind.POINTS, epoch, self._me, run.servers[0])
 
-    def hand_over(
-        self, answers: Mapping[str, bytes], published: NDArray[np.int64] | None = None
-    ) -> bytes:
-        """Take both tag servers' boxes, return the box for the matcher.
+    def forward(self, answer: bytes) -> bytes:
+        """Take the first tag server's box, return the box for the second.
+
+        The points in it are the client's times the first share: a second server that saw them
+        without it could give the client tags under a key that it knows.
+
+        Raises:
+            BadEnvelope: the answer is not the first server's, or holds no points.
+        """
+        return self._do(Step.FORWARD, lambda: self._forward(answer))
+
+    def _forward(self, answer: bytes) -> bytes:
+        run, epoch = self._run, self._epoch
+        if self._batch is None:
+            raise LocalProtocolError("No batch of tags is under way.")
+        first, second = run.servers
+        points = self._batch.checked(run.open(answer, Kind.ANSWER, epoch, self._me, first))
+        return run.close(points, Kind.POINTS, epoch, self._me, second)
+
+    def hand_over(self, answer: bytes = b"", published: NDArray[np.int64] | None = None) -> bytes:
+        """Take the second tag server's box, return the box for the matcher.
 
         Args:
-            answers: by tag server; none in ``hmac`` mode.
+            answer: empty in ``hmac`` mode.
             published: in that form, (d,) clipped, quantised and noised, for strangers to read.
 
         Raises:
-            BadEnvelope: an answer is missing, false, or made with more than one key.
+            BadEnvelope: the answer is false, or made with more than one key.
         """
-        return self._do(Step.HAND_OVER, lambda: self._hand_over(answers, published))
+        return self._do(Step.HAND_OVER, lambda: self._hand_over(answer, published))
 
-    def _hand_over(
-        self, answers: Mapping[str, bytes], published: NDArray[np.int64] | None
-    ) -> bytes:
+    def _hand_over(self, answer: bytes, published: NDArray[np.int64] | None) -> bytes:
         run, batch = self._run, self._batch
         self._batch = None
         if batch is not None:
-            servers = sorted(run.roster.names(Role.TAG_SERVER))
-            if sorted(answers) != servers:
-                raise BadEnvelope("Both tag servers answer a batch, and nobody else.")
-            opened_ = [run.open(answers[s], Kind.ANSWER, self._epoch, self._me, s) for s in servers]
-            self._tags = batch.finish(opened_)
+            second = run.servers[1]
+            tags = batch.finish(run.open(answer, Kind.ANSWER, self._epoch, self._me, second))
+            self._tags = tags
         matcher = run.roster.one(Role.MATCHER).name
         if run.published is (published is None):
             raise LocalProtocolError("A vector is published in the form of that name only.")

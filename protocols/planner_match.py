@@ -12,7 +12,18 @@ from protocols.guards import Guard
 from protocols.match_guards import Match
 from protocols.match_layout import MatchLayout
 from protocols.match_side import VALUES, match_guard
-from protocols.match_texts import BOXED, CELL, MATCHER, PART, POINTS, TOLD, TOTALS, upload_learns
+from protocols.match_texts import (
+    BOXED,
+    CELL,
+    HALFWAY,
+    MATCHER,
+    PART,
+    POINTS,
+    SECOND_POINTS,
+    TOLD,
+    TOTALS,
+    upload_learns,
+)
 from protocols.match_wire import Kind, box_length
 from protocols.messages import Message
 from protocols.plan import Plan
@@ -70,7 +81,7 @@ def plan_matching(
         return box_length(kind, match, layout.length, clients)
 
     keyed = match.servers == 0
-    first = size(Kind.TAGS) if keyed else match.servers * size(Kind.POINTS)
+    first = size(Kind.TAGS if keyed else Kind.POINTS)
     up, route = f"{name}.up.{Disclosure.MATCH}", (_CLIENT, _AGGREGATOR)
     planner.add(
         up, route, (kind,), Disclosure.MATCH, times, body=first, layout=layout,
@@ -80,11 +91,19 @@ def plan_matching(
     all_of = {kind: {"match_bundle": clients * size(kind)} for kind in Kind}
     share = {"match_boxes": match.largest(clients) * size(Kind.SHARE)}
     if not keyed:
+        points, answers = (all_of[kind] for kind in (Kind.POINTS, Kind.ANSWER))
+        boxes = {"match_boxes": size(Kind.ANSWER)}
         _add(planner, name, "points", (_AGGREGATOR, _SERVER), times, Bundle,
-             dims=all_of[Kind.POINTS], said={_SERVER: POINTS})  # fmt: skip
+             dims=points, said={_SERVER: POINTS})  # fmt: skip
         _add(planner, name, "answers", (_SERVER, _AGGREGATOR), times, Bundle,
-             dims=all_of[Kind.ANSWER], said={_AGGREGATOR: BOXED})  # fmt: skip
-        boxes = {"match_boxes": match.servers * size(Kind.ANSWER)}
+             dims=answers, said={_AGGREGATOR: BOXED})  # fmt: skip
+        _add(planner, name, "halfway", down, times, Box, dims=boxes, said={_CLIENT: HALFWAY})
+        _add(planner, name, "onward", back, times, Box,
+             dims={"match_boxes": size(Kind.POINTS)}, said={_AGGREGATOR: BOXED})  # fmt: skip
+        _add(planner, name, "second_points", (_AGGREGATOR, _SERVER), times, Bundle,
+             dims=points, said={_SERVER: SECOND_POINTS})  # fmt: skip
+        _add(planner, name, "second_answers", (_SERVER, _AGGREGATOR), times, Bundle,
+             dims=answers, said={_AGGREGATOR: BOXED})  # fmt: skip
         _add(planner, name, "tagged", down, times, Box, dims=boxes, said={_CLIENT: "its own tags"})
         boxes = {"match_boxes": size(Kind.TAGS)}
         _add(planner, name, "tags", back, times, Box, dims=boxes, said={_AGGREGATOR: BOXED})

@@ -1,5 +1,8 @@
 """Items become tags: what a client asks of the tag servers, and what a tag server answers (O24).
 
+The first server multiplies a client's points by its share of the key; the client hands what comes
+back to the second one, which multiplies by its own.
+
 A batch holds a client's items, random texts in place of those it lacks, and copies of one public
 text, the canary, in an order drawn anew. All of them are blinded and finished alike, so neither
 size nor work tells them apart. The canary's tag is the same for all clients if the servers used one
@@ -19,7 +22,7 @@ from crypto.canonical import canonical
 from crypto.errors import CryptoError
 from crypto.handles import Mute
 from crypto.oprf import Blinded, KeyShare, blind, pointwise
-from crypto.ristretto import POINT_BYTES, Spread
+from crypto.ristretto import POINT_BYTES, Spread, check
 from crypto.samplers import Stream, derive, entropy
 from crypto.tags import keyed_tags
 from protocols.errors import BadEnvelope, LocalProtocolError, NotInPlan, UnfitMessage
@@ -119,7 +122,7 @@ class TagBatch(Mute):
 
     @property
     def points(self) -> bytes:
-        """What both tag servers get: uniform points, 32 bytes each."""
+        """What the first tag server gets: uniform points, 32 bytes each. The second must not."""
         return b"".join(self._open.points)
 
     @property
@@ -128,16 +131,26 @@ class TagBatch(Mute):
             raise LocalProtocolError("This batch of tags was answered before.")
         return self._batch
 
-    def finish(self, answers: Sequence[bytes]) -> Tags:
-        """Return the tags, from both servers' answers; once.
+    def checked(self, answer: bytes) -> bytes:
+        """Return the first server's answer, for the second; raises BadEnvelope for no points."""
+        if len(answer) != len(self.points):
+            raise BadEnvelope("The first tag server answered another number of points.")
+        try:
+            check(pointwise(answer), self._spread)
+        except CryptoError as error:
+            raise BadEnvelope("The first tag server's answer is not usable.") from error
+        return answer
+
+    def finish(self, answer: bytes) -> Tags:
+        """Return the tags, from the second server's answer; once.
 
         Raises:
-            BadEnvelope: an answer holds no points, or copies of the canary differ: a server used
+            BadEnvelope: the answer holds no points, or copies of the canary differ: a server used
                 more than one key.
         """
         batch, self._batch = self._open, None
         try:
-            outputs = batch.finalize([pointwise(answer) for answer in answers], self._spread)
+            outputs = batch.finalize(pointwise(answer), self._spread)
         except CryptoError as error:
             raise BadEnvelope("A tag server's answer is not usable.") from error
         found = [b""] * len(outputs)
@@ -163,8 +176,8 @@ def keyed(items: Sequence[int], key: bytes, match: Match, run: str, epoch: int) 
 class TagServer(Mute):
     """One of two tag servers: a share of the key for every epoch, and a quota for every client.
 
-    It sees who asks, when, and uniform points. With the matcher it still makes no tag: it lacks the
-    other share. With both shares everything is open.
+    It sees who asks, when, and uniform points, as first and as second. With the matcher it still
+    makes no tag: it lacks the other share. With both shares everything is open.
     """
 
     __slots__ = ("_answered", "_epoch", "_match", "_share", "refused")
@@ -221,7 +234,7 @@ class TagServer(Mute):
         One tag for each place of the catalogue, made with its share alone. Nobody has such tags.
         """
         batch = blind([_item(item) for item in range(catalogue)])
-        made = batch.finalize([self._held.evaluate(batch.points)])
+        made = batch.finalize(self._held.evaluate(batch.points))
         return b"".join(output[:TAG_BYTES] for output in made)
 
     def report(self) -> dict[str, int]:

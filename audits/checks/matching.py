@@ -20,7 +20,11 @@ from protocols.match_side import match_guard
 from protocols.roster import Role
 
 _TELLS = (Role.CLIENT, Role.MATCHER, Role.AGGREGATOR)
-_RECORDED = {"answers": "tags", "tags": "canary", "compared": "match", "split": "match"}
+_RECORDED = {
+    **dict.fromkeys(("answers", "second_answers"), "tags"),
+    **dict.fromkeys(("compared", "split"), "match"),
+    "tags": "canary",
+}
 """Step of a matching that somebody sent -> kind of the entry that it wrote before."""
 
 
@@ -101,8 +105,11 @@ def _servers(case: Case) -> int:
         refused += entry["refused"]
         if guard is None or entry["quota"] != guard.places:
             _fail(entry, "had another quota than the policy's (O24)")
-        whole = any(s.party == party and _step(s) == "answers" for s in ask.sents)
-        if whole and entry["clients"] != len(ask.answered):
+        said = {_step(s) for s in ask.sents if s.party == party}
+        if len(said) > 1 or not said <= {"answers", "second_answers"}:
+            _fail(entry, f"had tags made by {party} as first and as second tag server (O24)")
+        asked = _passed(case, ask) if "second_answers" in said else len(ask.answered)
+        if said and entry["clients"] != asked:
             _fail(entry, f"had tags made for other clients at {party} than envelopes arrived of")
     return refused
 
@@ -132,8 +139,18 @@ def _counted(case: Case, party: str, entry: Entry) -> int:
         return _arrived(case, ask, "part", entry["seq"])
     if not any(_step(s) == "points" for s in ask.sents):  # in `hmac` mode tags leave first
         return len(ask.answered)
-    asked = [s.seq for s in ask.sents if s.party == ask.by and _step(s) == "compare"]
-    return _arrived(case, ask, "tags", max(asked, default=-1))
+    return _before(case, ask, "tags", "compare")
+
+
+def _passed(case: Case, ask: Asked) -> int:
+    """Return of how many clients points had arrived that went on to the second tag server."""
+    return _before(case, ask, "onward", "second_points")
+
+
+def _before(case: Case, ask: Asked, step: str, request: str) -> int:
+    """Return of how many clients a step's answer had arrived when the aggregator asked on."""
+    asked = [s.seq for s in ask.sents if s.party == ask.by and _step(s) == request]
+    return _arrived(case, ask, step, max(asked, default=-1))
 
 
 def _arrived(case: Case, ask: Asked, step: str, before: int) -> int:

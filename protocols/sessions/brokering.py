@@ -37,7 +37,9 @@ M = TypeVar("M", bound=Message)
 class Brokered(StrEnum):
     """What is being waited for."""
 
-    ANSWERS = "answers"  # of both tag servers
+    ANSWERS = "answers"  # of the first tag server
+    ONWARD = "onward"  # these, of the clients
+    SECOND = "second_answers"  # of the second tag server
     TAGS = "tags"  # of the clients
     COMPARED = "compared"  # of the matcher
     SPLIT = "split"  # shares, of the clients
@@ -82,29 +84,18 @@ class BrokeringSession(RelayingSession):
         return self._broker, run
 
     def _match(self) -> Iterable[Parcel]:
-        """Give the clients' boxes to the tag servers; in ``hmac`` mode to the matcher."""
+        """Give the clients' boxes to the first tag server; in ``hmac`` mode to the matcher."""
         self.move(Event.MATCH)
         run = self.papers.match_run()
         if run is None:
             raise LocalProtocolError("Nothing is matched in this run.")
         keyed = run.match.servers == 0
         self._broker = Broker(self._asked.bodies(Disclosure.MATCH), keyed)
-        return self._compare_tags() if keyed else self._ask_servers()
+        return self._compare_tags() if keyed else self._ask_server("points", run.servers[0])
 
-    def _ask_servers(self) -> list[Parcel]:
-        broker, run = self._matching
-        size = run.length(Kind.POINTS)
-        servers = self._servers
-        return [
-            self._carry(server, "points", self._bundled(Kind.POINTS, {
-                name: box[at * size : (at + 1) * size] for name, box in broker.boxes.items()
-            }))
-            for at, server in enumerate(servers)
-        ]  # fmt: skip
-
-    @property
-    def _servers(self) -> list[str]:
-        return sorted(self.papers.roster.names(Role.TAG_SERVER))
+    def _ask_server(self, part: str, server: str) -> list[Parcel]:
+        broker, _ = self._matching
+        return [self._carry(server, part, self._bundled(Kind.POINTS, broker.boxes))]
 
     def _bundled(self, kind: Kind, boxes: Mapping[str, bytes]) -> Bundle:
         _, run = self._matching
@@ -125,7 +116,7 @@ class BrokeringSession(RelayingSession):
         """
         if self.state is not State.MATCHING:
             raise WrongStage("An answer of matching arrived while nothing is matched.")
-        broker, _ = self._matching
+        broker, run = self._matching
         name, _, part = letter.item.id.partition(".match.")
         if name != self._asked.exchange.name or part != broker.phase:
             raise WrongStage("An answer of matching belongs to another step.")
@@ -135,6 +126,8 @@ class BrokeringSession(RelayingSession):
             raise BadEnvelope("An answer of matching is not from who was asked.")
         if sender in broker.here:
             raise Replay("This party's answer of this step is here already.")
+        if broker.phase in _SERVED and sender != run.servers[_SERVED.index(broker.phase)]:
+            raise BadEnvelope("An answer of matching is not from the tag server that was asked.")
         broker.here[sender] = self._inbox.read(letter, _KINDS[broker.phase])
 
     def _in(self, client: str) -> bool:
@@ -145,7 +138,9 @@ class BrokeringSession(RelayingSession):
         """Go on once a step's answers are in."""
         broker, _ = self._matching
         steps: dict[Brokered, Callable[[], Iterable[Parcel]]] = {
-            Brokered.ANSWERS: self._hand_back,
+            Brokered.ANSWERS: lambda: self._hand_back("halfway", Brokered.ONWARD),
+            Brokered.ONWARD: self._ask_second,
+            Brokered.SECOND: lambda: self._hand_back("tagged", Brokered.TAGS),
             Brokered.TAGS: self._compare_tags,
             Brokered.COMPARED: self._tell,
             Brokered.SPLIT: self._hand_shares,
@@ -153,22 +148,33 @@ class BrokeringSession(RelayingSession):
         }
         return steps[broker.phase]()
 
-    def _hand_back(self) -> list[Parcel]:
-        """Give every client what both tag servers made of its points."""
+    def _hand_back(self, part: str, phase: Brokered) -> list[Parcel]:
+        """Give every client what a tag server made of its points."""
         broker, run = self._matching
-        here = broker.take(Brokered.TAGS)
-        if set(here) != set(self._servers):
+        here = broker.take(phase)
+        if not here:
             raise RoundLost("A tag server did not answer. The round is skipped.")
-        boxes = [
-            cut_bundle(run, Kind.ANSWER, _only(here[server], Bundle).bundle)
-            for server in self._servers
-        ]
-        if any(set(found) != set(broker.boxes) for found in boxes):
+        (found,) = here.values()
+        boxes = cut_bundle(run, Kind.ANSWER, _only(found, Bundle).bundle)
+        if set(boxes) != set(broker.boxes):
             raise BadEnvelope("A tag server answered others than those who asked.")
-        return [
-            self._carry(name, "tagged", Box(boxes=b"".join(found[name] for found in boxes)))
-            for name in sorted(broker.boxes)
-        ]
+        return [self._carry(name, part, Box(boxes=box)) for name, box in sorted(boxes.items())]
+
+    def _ask_second(self) -> list[Parcel]:
+        """Give the second tag server what clients sealed for it."""
+        broker, run = self._matching
+        here = broker.take(Brokered.SECOND)
+        self._stay(here)
+        broker.boxes = {name: _only(found, Box).boxes for name, found in here.items()}
+        self._check_all()
+        return self._ask_server("second_points", run.servers[1])
+
+    def _check_all(self) -> None:
+        """Refuse to go on without somebody the first time, as cells are for good."""
+        broker, run = self._matching
+        if not self._celled and set(broker.boxes) != set(run.roster.clients):
+            raise RoundLost("Cells are made once, of all clients, and some are missing.")
+        self._check_enough(broker.boxes)
 
     def _compare_tags(self) -> list[Parcel]:
         """Give the matcher all tags; the first time those of all clients, as cells are for good."""
@@ -178,9 +184,7 @@ class BrokeringSession(RelayingSession):
             self._stay(here)
             broker.boxes = {name: _only(found, Box).boxes for name, found in here.items()}
         broker.phase = Brokered.COMPARED
-        if not self._celled and set(broker.boxes) != set(run.roster.clients):
-            raise RoundLost("Cells are made once, of all clients, and some are missing.")
-        self._check_enough(broker.boxes)
+        self._check_all()
         matcher = self.papers.roster.one(Role.MATCHER).name
         return [self._carry(matcher, "compare", self._bundled(Kind.TAGS, broker.boxes))]
 
@@ -269,11 +273,16 @@ class BrokeringSession(RelayingSession):
 
 _KINDS: dict[Brokered, tuple[type[Message], ...]] = {
     Brokered.ANSWERS: (Bundle,),
+    Brokered.ONWARD: (Box,),
+    Brokered.SECOND: (Bundle,),
     Brokered.TAGS: (Box,),
     Brokered.COMPARED: (Bundle, Canary),
     Brokered.SPLIT: (CellBoxes,),
     Brokered.PART: (CellPart,),
 }
+
+_SERVED = (Brokered.ANSWERS, Brokered.SECOND)
+"""Whose turn it is among tag servers."""
 
 
 def _only(messages: Sequence[Message], kind: type[M]) -> M:

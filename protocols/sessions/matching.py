@@ -15,7 +15,6 @@ from protocols.ledger import Ledger
 from protocols.match_side import MatchSide
 from protocols.messages import Message
 from protocols.papers import Papers, Where
-from protocols.roster import Role
 from protocols.sessions.base import Parcel
 from protocols.sessions.holding import HoldingSession
 from protocols.sessions.table import Event
@@ -61,13 +60,21 @@ class MatchingSession(HoldingSession):
         (message,) = self._inbox.read(letter, (Box,))
         if not isinstance(message, Box):
             raise LocalProtocolError("This is no box.")
-        step = {"tagged": self._tagged, "told": self._told, "mates": self._mates}[part]
-        item, said = step(name, message.boxes)
+        steps = {
+            "halfway": self._halfway,
+            "tagged": self._tagged,
+            "told": self._told,
+            "mates": self._mates,
+        }
+        item, said = steps[part](name, message.boxes)
         return [self.send(item, [said], header.sender, where)]
 
+    def _halfway(self, name: str, boxes: bytes) -> tuple[str, Message]:
+        return f"{name}.match.onward", Box(boxes=self._side.forward(boxes))
+
     def _tagged(self, name: str, boxes: bytes) -> tuple[str, Message]:
-        side, servers = self._side, self.papers.roster.names(Role.TAG_SERVER)
-        found = side.hand_over(boxes, servers)
+        side = self._side
+        found = side.hand_over(boxes)
         # Before the tags leave: whoever gets another key may never be told of its cell (O24).
         facts = {"canary": side.digest, "exchange": side.where.exchange, "round": side.where.round}
         self.ledger.record("canary", facts)

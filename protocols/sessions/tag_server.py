@@ -1,6 +1,7 @@
 """A tag server's session: multiplies clients' points by its share of the epoch's key (O24).
 
-It sees who asks and when, and uniform points. What it keeps others from is to make tags without it,
+It sees who asks and when, and uniform points: as first server those that clients blinded, as second
+one those times the first's share. What it keeps others from is to make tags without it,
 and to test more guesses than a client's quota: one batch a client and round. What it could do
 itself: use another key for somebody, which the canary shows; tell its share to the matcher and to
 the other server, with which all tags are open.
@@ -11,13 +12,16 @@ from __future__ import annotations
 from protocols.control import Bundle
 from protocols.desks import TagDesk
 from protocols.disclosures import Disclosure
-from protocols.errors import Replay
+from protocols.errors import BadEnvelope, Replay
 from protocols.inbox import Letter
 from protocols.ledger import Ledger
 from protocols.match_wire import Kind
 from protocols.papers import Papers
 from protocols.sessions.base import Parcel
 from protocols.sessions.serving import ServingSession
+
+STEPS = (("points", "answers"), ("second_points", "second_answers"))
+"""What the first tag server is asked and answers, then the second: as plan items say it."""
 
 
 class TagServerSession(ServingSession):
@@ -40,6 +44,12 @@ class TagServerSession(ServingSession):
 
     def _answer(self, letter: Letter) -> Parcel:
         """Return every client's points times this epoch's share."""
+        name, _, step = letter.item.id.partition(".match.")
+        asked, said = STEPS[self.run.servers.index(self.name)]
+        if step != asked:
+            raise BadEnvelope(
+                "This tag server is not asked at this step: the order is fixed (O24)."
+            )
         where, boxes = self._boxes(letter, Kind.POINTS)
         if where.round <= self._round:
             raise Replay("Tags of this round were made before: a client's quota is one batch.")
@@ -50,9 +60,8 @@ class TagServerSession(ServingSession):
         finally:
             facts = {**self._desk.report(), "exchange": where.exchange, "round": where.round}
             self.ledger.record("tags", facts)
-        name = letter.item.id.partition(".")[0]
         if self.recorder is not None:
             self.recorder.viewed(name, where, {"alone": self._desk.alone(self._catalogue(name))})
         self._desk.forget()
         answer: Bundle = self._bundle(where, Kind.ANSWER, found)
-        return self.send(f"{name}.match.answers", [answer], letter.header.sender, where)
+        return self.send(f"{name}.match.{said}", [answer], letter.header.sender, where)

@@ -20,7 +20,7 @@ from tests.protocols.matching import KEY, crowd
 ELEVEN = tuple(f"client-{i:02d}" for i in range(1, 12))
 OWN = dict(zip(ELEVEN, crowd(11, ITEMS, CAP).values(), strict=True))
 GONE = "client-03"
-STEPS = ("up.MATCH", "tagged", "tags", "told", "split", "mates", "part")
+STEPS = ("up.MATCH", "halfway", "onward", "tagged", "tags", "told", "split", "mates", "part")
 
 
 def site(name: str) -> Any:
@@ -86,7 +86,7 @@ def test_a_client_that_vanishes_is_explained(step: str) -> None:
     assert f"{GONE} in round 2" in detail(made, "receipts")
 
 
-@pytest.mark.parametrize("step", STEPS[:4])
+@pytest.mark.parametrize("step", STEPS[:6])
 def test_a_client_that_is_missing_when_cells_are_made_costs_the_round(step: str) -> None:
     made = run(losing=lose(GONE, f".{step}", round=1))
     assert made.lost == ([1] if step != "told" else [])
@@ -95,8 +95,8 @@ def test_a_client_that_is_missing_when_cells_are_made_costs_the_round(step: str)
 
 @pytest.mark.parametrize(
     ("who", "step"),
-    [("tag-server-1", "points"), ("tag-server-2", "answers"), ("matcher", "compare"),
-     ("matcher", "compared")],
+    [("tag-server-1", "points"), ("tag-server-1", "answers"), ("tag-server-2", "second_points"),
+     ("tag-server-2", "second_answers"), ("matcher", "compare"), ("matcher", "compared")],
 )  # fmt: skip
 def test_a_server_that_is_lost_costs_its_round_and_is_explained(who: str, step: str) -> None:
     made = run(losing=lose(who, f".{step}", round=1))
@@ -105,7 +105,11 @@ def test_a_server_that_is_lost_costs_its_round_and_is_explained(who: str, step: 
     assert "1 round skipped" in detail(made, "opened")
 
 
-@pytest.mark.parametrize("until", ["points", "answers", "tagged", "compare", "told", "part"])
+@pytest.mark.parametrize(
+    "until",
+    ["points", "answers", "halfway", "onward", "second_points", "second_answers", "tagged",
+     "compare", "told", "part"],
+)  # fmt: skip
 def test_a_run_that_was_cut_short_verifies(until: str) -> None:
     class Cut(Exception):
         pass
@@ -140,6 +144,11 @@ SERVED = {"exchange": 1, "kind": "tags"}
         (drop("matcher", kind="match"), "not in the matcher's ledger"),
         (setting("matcher", FIRST, exchange=77), "of no such exchange"),
         (setting("tag-server-1", SERVED, clients=9), "for other clients at tag-server-1"),
+        (setting("tag-server-2", SERVED, clients=9), "for other clients at tag-server-2"),
+        (
+            drop("tag-server-2", kind="tags"),
+            "lacks the matching behind expand.match.second_answers",
+        ),
         (setting("tag-server-2", SERVED, epoch=2), "made twice in a round"),
     ],
 )

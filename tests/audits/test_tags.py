@@ -13,7 +13,7 @@ from crypto.oprf import blind, joined
 from crypto.tags import unsafe_signature_tags
 from protocols.match_guards import Match
 from protocols.tagging import TAG_BYTES, TagBatch, TagServer, _item, keyed
-from tests.protocols.matching import KEY, RUN, crowd, keyed_all, served
+from tests.protocols.matching import KEY, RUN, crowd, finished, keyed_all, served
 
 MATCH, CATALOGUE = Match(cap=8, canaries=2), 60
 ITEMS = crowd(12, CATALOGUE, 8, seed=2)
@@ -37,7 +37,7 @@ def oprf():
 def table(share):
     """All tags that a key makes: what a server could do with it."""
     batch = blind([_item(item) for item in range(CATALOGUE)])
-    outputs = batch.finalize([share.evaluate(batch.points)])
+    outputs = batch.finalize(share.evaluate(batch.points))
     return {output[:TAG_BYTES]: item for item, output in enumerate(outputs)}
 
 
@@ -68,7 +68,7 @@ def test_a02_one_client_and_the_matcher_find_its_quota_at_most(oprf):
     counts = Counter(item for own in ITEMS.values() for item in own)
     guesses = [item for item, _ in counts.most_common(MATCH.cap)]  # the best it can ask for
     batch = TagBatch(guesses, MATCH, RUN, 0)
-    tags = batch.finish([server.answer("thief", 0, batch.points) for server in servers])
+    tags = finished(batch, "thief", servers)
     found = dictionary(held, truth, {tags.sent[at].tobytes(): i for i, at in tags.places.items()})
     assert found.share == pytest.approx(MATCH.cap / len(counts))
     assert found.weight > found.share  # spent on the popular, it finds more holders

@@ -9,7 +9,10 @@ from protocols.sessions.table import State
 from tests.protocols.matched import cells_of, matched_round, matching, same
 
 GONE = "client-3"
-CLIENT_STEPS = ("expand.up.MATCH", "expand.match.tags", "expand.match.split", "expand.match.part")
+CLIENT_STEPS = (
+    *("expand.up.MATCH", "expand.match.onward", "expand.match.tags"),
+    *("expand.match.split", "expand.match.part"),
+)
 
 
 @pytest.fixture
@@ -26,7 +29,7 @@ def find(world):
     world.lost = lambda *_: False
 
 
-@pytest.mark.parametrize("item", CLIENT_STEPS[:2])
+@pytest.mark.parametrize("item", CLIENT_STEPS[:3])
 def test_cells_are_made_of_all_clients_or_not_at_all(world, item):
     lose(world, item)
     with pytest.raises(RoundLost, match="Cells are made once"):
@@ -63,7 +66,9 @@ def test_of_a_later_round_a_vanished_client_costs_its_cell(world, item):
     ("item", "who"),
     [
         ("expand.match.points", "tag-server-1"),
-        ("expand.match.answers", "tag-server-2"),
+        ("expand.match.answers", "tag-server-1"),
+        ("expand.match.second_points", "tag-server-2"),
+        ("expand.match.second_answers", "tag-server-2"),
         ("expand.match.compare", "matcher"),
         ("expand.match.compared", "matcher"),
     ],

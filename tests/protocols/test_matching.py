@@ -63,22 +63,31 @@ class World:
     def _seen(self, kind: str, boxes) -> None:
         self.sizes.setdefault(kind, set()).update(map(len, boxes))
 
-    def asked(self, epoch: int) -> dict[str, dict[str, bytes]]:
+    def asked(self, epoch: int) -> dict[str, bytes]:
         for desk in self.desks.values():
             desk.begin(epoch)
         asked = {n: c.ask(epoch, self.items[n]) for n, c in self.clients.items()}
-        for boxes in asked.values():
-            self._seen("points", boxes.values())
+        self._seen("points", asked.values())
         return asked
 
-    def answered(self, asked, epoch: int) -> dict[str, dict[str, bytes]]:
-        return {
-            n: {s: self.desks[s].answer(n, epoch, box) for s, box in boxes.items()}
-            for n, boxes in asked.items()
-        }
+    def served(self, server: str, asked, epoch: int) -> dict[str, bytes]:
+        found = {n: self.desks[server].answer(n, epoch, box) for n, box in asked.items()}
+        self._seen("answer", found.values())
+        return found
+
+    def onward(self, epoch: int) -> dict[str, bytes]:
+        halfway = self.served("tags-1", self.asked(epoch), epoch)
+        found = {n: c.forward(halfway[n]) for n, c in self.clients.items()}
+        self._seen("points", found.values())
+        return found
+
+    def answered(self, epoch: int) -> dict[str, bytes]:
+        return self.served("tags-2", self.onward(epoch), epoch)
 
     def tags(self, epoch: int = 0) -> dict[str, bytes]:
-        answers = self.answered(self.asked(epoch), epoch)
+        answers = self.answered(epoch) if self.desks else dict.fromkeys(self.names, b"")
+        if not self.desks:
+            self.asked(epoch)
         found = {n: c.hand_over(answers[n]) for n, c in self.clients.items()}
         self._seen("tags", found.values())
         return found
@@ -142,9 +151,7 @@ def test_a_whole_epoch(match):
 def test_o24_every_box_of_a_kind_has_the_size_that_the_plan_says():
     world = World()
     world.shared()
-    assert world.sizes == {
-        str(kind): {world.run.length(kind)} for kind in Kind if kind not in ("answer", "handed")
-    }
+    assert world.sizes == {str(kind): {world.run.length(kind)} for kind in Kind if kind != "handed"}
     assert len({len(own) for own in world.items.values()}) > 5
     assert world.run.length(Kind.POINTS) == 32 * (16 + 3) + BOX_OVERHEAD
 
@@ -186,7 +193,7 @@ PUBLISHED = Match(cap=16, canaries=3, floor=2, form="published", neighbours=3, v
 
 
 def published(world: World, epoch: int = 0) -> dict[str, bytes]:
-    answers = world.answered(world.asked(epoch), epoch)
+    answers = world.answered(epoch)
     boxes = {n: c.hand_over(answers[n], world.values[n]) for n, c in world.clients.items()}
     assert {len(box) for box in boxes.values()} == {world.run.length(Kind.TAGS)}
     found = world.matcher.match(epoch, boxes)
@@ -217,7 +224,7 @@ def test_forms_are_not_mixed():
     with pytest.raises(BadEnvelope):
         world.clients["c001"].take(handed["c000"])
     other = World()
-    answers = other.answered(other.asked(0), 0)
+    answers = other.answered(0)
     with pytest.raises(LocalProtocolError, match="of that name only"):
         other.clients["c000"].hand_over(answers["c000"], other.values["c000"])
     other.clients["c001"].hand_over(answers["c001"])
@@ -232,7 +239,8 @@ def test_steps_come_once_and_in_order():
     world = World()
     client = world.clients["c000"]
     for early in (
-        lambda: client.hand_over({}),
+        lambda: client.forward(b""),
+        lambda: client.hand_over(b""),
         lambda: client.share(b"", world.values["c000"], 1),
         lambda: client.add({}),
         lambda: client.open(np.zeros((3, SIZE), np.uint32), np.ones(3, bool), [], LEVELS),
@@ -240,8 +248,13 @@ def test_steps_come_once_and_in_order():
         with pytest.raises(LocalProtocolError, match="stands at OVER"):
             early()
     client.ask(0, [1, 2])
+    for skipped in (lambda: client.hand_over(b""), lambda: client.add({})):
+        with pytest.raises(LocalProtocolError, match="stands at FORWARD"):
+            skipped()
+    keyed = World(KEYED).clients["c000"]
+    keyed.ask(0, [1, 2])
     with pytest.raises(LocalProtocolError, match="stands at HAND_OVER"):
-        client.add({})
+        keyed.forward(b"")
     for epoch in (0, -1):
         with pytest.raises(Replay, match="once an epoch"):
             client.ask(epoch, [1, 2])
@@ -258,13 +271,13 @@ def test_o25_a_client_shares_once_whatever_the_matcher_says():
 
 def test_a_step_that_failed_ends_the_epoch():
     world = World()
-    asked = world.asked(0)
-    answers = world.answered(asked, 0)
+    halfway = world.served("tags-1", world.asked(0), 0)
     client = world.clients["c000"]
     with pytest.raises(BadEnvelope):
-        client.hand_over(answers["c001"])  # another client's
-    with pytest.raises(LocalProtocolError, match="stands at OVER"):
-        client.hand_over(answers["c000"])
+        client.forward(halfway["c001"])  # another client's
+    for step in (client.forward, client.hand_over):
+        with pytest.raises(LocalProtocolError, match="stands at OVER"):
+            step(halfway["c000"])
 
 
 def test_blinds_of_an_exchange_are_used_once():
@@ -281,7 +294,7 @@ def test_blinds_of_an_exchange_are_used_once():
 def test_o24_quota_holds_behind_boxes():
     world = World()
     asked = world.asked(0)
-    desk, box = world.desks["tags-1"], asked["c000"]["tags-1"]
+    desk, box = world.desks["tags-1"], asked["c000"]
     desk.answer("c000", 0, box)
     with pytest.raises(NotInPlan, match="quota"):
         desk.answer("c000", 0, box)
@@ -290,29 +303,68 @@ def test_o24_quota_holds_behind_boxes():
         with pytest.raises(BadEnvelope):
             desk.answer(name, 0, box)
     with pytest.raises(BadEnvelope):
-        desk.answer("c002", 0, asked["c002"]["tags-2"])  # for the other server
+        world.desks["tags-2"].answer("c002", 0, asked["c002"])  # for the other server
     desk.begin(1)
     with pytest.raises(BadEnvelope):
-        desk.answer("c003", 1, asked["c003"]["tags-1"])  # of the last epoch
+        desk.answer("c003", 1, asked["c003"])  # of the last epoch
 
 
-@pytest.mark.parametrize("what", ["swap", "one", "flip", "cut", "other client"])
-def test_answers_that_the_aggregator_exchanged_are_refused(what):
+@pytest.mark.parametrize("what", ["other server", "none", "flip", "cut", "other client"])
+@pytest.mark.parametrize("second", [False, True])
+def test_answers_that_the_aggregator_exchanged_are_refused(what, second):
     world = World()
-    answers = world.answered(world.asked(0), 0)
-    mine = dict(answers["c000"])
-    if what == "swap":
-        mine = {"tags-1": mine["tags-2"], "tags-2": mine["tags-1"]}
-    elif what == "one":
-        del mine["tags-2"]
-    elif what == "flip":
-        mine["tags-1"] = mine["tags-1"][:-1] + bytes([mine["tags-1"][-1] ^ 1])
-    elif what == "cut":
-        mine["tags-1"] = mine["tags-1"][:-1]
-    else:
-        mine["tags-1"] = answers["c001"]["tags-1"]
+    asked = world.asked(0)
+    halfway = world.served("tags-1", asked, 0)
+    client, others = world.clients["c000"], halfway
+    if second:
+        onward = {n: c.forward(halfway[n]) for n, c in world.clients.items()}
+        others = world.served("tags-2", onward, 0)
+    mine = others["c000"]
+    made = {
+        "none": b"",
+        "flip": mine[:-1] + bytes([mine[-1] ^ 1]),
+        "cut": mine[:-1],
+        "other client": others["c001"],
+        "other server": world.run.close(
+            bytes(32 * MATCH.places),
+            Kind.ANSWER,
+            0,
+            world.known[f"tags-{1 if second else 2}"],
+            "c000",
+        ),
+    }[what]
     with pytest.raises(BadEnvelope):
-        world.clients["c000"].hand_over(mine)
+        (client.hand_over if second else client.forward)(made)
+
+
+@pytest.mark.parametrize("bad", [bytes(32), b"\xff" * 32], ids=["identity", "no point"])
+def test_o24_a_first_answer_that_is_no_points_is_not_passed_on(bad):
+    world = World()
+    halfway = world.served("tags-1", world.asked(0), 0)
+    content = world.run.open(halfway["c000"], Kind.ANSWER, 0, world.known["c000"], "tags-1")
+    box = world.run.close(content[:-32] + bad, Kind.ANSWER, 0, world.known["tags-1"], "c000")
+    with pytest.raises(BadEnvelope, match="first tag server's answer is not usable"):
+        world.clients["c000"].forward(box)
+
+
+def test_o24_the_second_server_sees_no_point_that_the_first_one_saw():
+    world = World()
+    asked = world.asked(0)
+    halfway = world.served("tags-1", asked, 0)
+    seen = {"tags-1": asked, "tags-2": {n: c.forward(halfway[n]) for n, c in world.clients.items()}}
+    points = {
+        server: {
+            content[at : at + 32]
+            for name, box in boxes.items()
+            for content in [world.run.open(box, Kind.POINTS, 0, world.known[server], name)]
+            for at in range(0, len(content), 32)
+        }
+        for server, boxes in seen.items()
+    }
+    assert [len(those) for those in points.values()] == [11 * MATCH.places] * 2
+    assert not points["tags-1"] & points["tags-2"]
+    with pytest.raises(BadEnvelope):
+        world.run.open(asked["c000"], Kind.POINTS, 0, world.known["tags-2"], "c000")
 
 
 @pytest.mark.parametrize("what", ["", "run", "kind", "epoch", "cell", "sender", "to"])

@@ -173,10 +173,18 @@ def test_o24_all_points_under_another_key_are_caught_by_others_only():
 
 def test_a_batch_is_answered_once_and_by_points():
     batch = TagBatch([1], MATCH, RUN, 0)
+    good = batch.points
+    for wrong in (bytes(len(good)), good[:-POINT_BYTES] + bytes(POINT_BYTES), good[:-1] + b"\xff"):
+        with pytest.raises(BadEnvelope, match="first tag server's answer is not usable"):
+            batch.checked(wrong)
+    for wrong in (b"", good[:-POINT_BYTES], good * 2):
+        with pytest.raises(BadEnvelope, match="another number"):
+            batch.checked(wrong)
+    assert batch.checked(good) == good
     with pytest.raises(BadEnvelope, match="not usable"):
-        batch.finish([bytes(MATCH.places * POINT_BYTES)] * 2)
+        batch.finish(bytes(MATCH.places * POINT_BYTES))
     with pytest.raises(LocalProtocolError, match="before"):
-        batch.finish([b"", b""])
+        batch.finish(b"")
 
 
 def test_too_many_items_or_one_twice_are_unfit():
