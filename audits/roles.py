@@ -32,9 +32,8 @@ _PAIRS = (
     ("aggregator and both tag servers", "the totals of all cells: they make the canary's tag"),
     (
         "aggregator, matcher, one tag server and one client",
-        "EVERY item of one more client in an epoch, if the tag server is active: it hands that "
-        "client's points to the colluding one, which asks the honest server for them in place of "
-        "its own. The victim's ledger then holds another canary than the others'",
+        "no more than matcher and client: the honest tag server's share stands in every tag, "
+        "whatever the other one answers, so each guess costs one of the client's quota",
     ),
     (
         "aggregator and one client",

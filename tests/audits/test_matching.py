@@ -63,6 +63,8 @@ def test_the_report_says_who_saw_what_alone_and_together(honest: Toy) -> None:
     assert views["matcher and one tag server"] == "nothing more than each alone"
     assert "quota of guesses" in views["matcher and one client"]
     assert "totals of all cells" in views["aggregator and both tag servers"]
+    four = views["aggregator, matcher, one tag server and one client"]
+    assert "no more than matcher and client" in four
     assert any("two tag servers together with the matcher" in limit for limit in report.limits)
     up = next(row for row in report.egress if row.item == "expand.up.MATCH")
     assert any(guard.startswith("match(mode=oprf") for guard in up.protection)

@@ -150,6 +150,38 @@ def test_o24_a_second_batch_in_a_round_is_refused_and_reported(world):
     assert [e["reason"] for e in world.entries(first.to) if e["kind"] == "refusal"] == ["Replay"]
 
 
+@pytest.mark.parametrize("server", [0, 1])
+def test_o24_a_tag_server_is_asked_at_its_own_step_only(world, server):
+    """Whoever is asked in another order may see points that the other server saw."""
+    world.prepare(1)
+    run = world.papers("aggregator").match_run()
+    (first,) = world.pump(world.ask(1, given=Go(step=1), back=(Items,)), until=".points")
+    header = Envelope.decode(first.data).header
+    box = {name: bytes([1]) * run.length(Kind.POINTS) for name in world.names}
+    bundle = Bundle(members=world.roster.mask(world.names), bundle=bundle_of(run, Kind.POINTS, box))
+    item = ("expand.match.second_points", "expand.match.points")[server]
+    where, to = world.where(exchange=header.exchange, given=header.given), run.servers[server]
+    data = world.twin("aggregator").release(item, [bundle], to, where).encode()
+    (answer,) = world.session(to).receive(data)
+    assert Envelope.decode(answer.data).header.item == "refusal.tag_server"
+    assert "order is fixed" in str(world.session(to).last_error)
+    assert not [e for e in world.entries(to) if e["kind"] == "tags"]
+
+
+def test_o24_an_answer_of_the_other_tag_server_is_not_taken(world):
+    world.prepare(1)
+    (first,) = world.pump(world.ask(1, given=Go(step=1), back=(Items,)), until=".points")
+    header = Envelope.decode(first.data).header
+    run = world.papers("aggregator").match_run()
+    box = {name: bytes([1]) * run.length(Kind.ANSWER) for name in world.names}
+    bundle = Bundle(members=world.roster.mask(world.names), bundle=bundle_of(run, Kind.ANSWER, box))
+    where = world.where(exchange=header.exchange, given=header.given)
+    twin = world.twin(run.servers[1])
+    data = twin.release("expand.match.answers", [bundle], "aggregator", where).encode()
+    with pytest.raises(BadEnvelope, match="not from the tag server that was asked"):
+        world.aggregator.receive(data)
+
+
 def test_o24_points_that_are_none_are_refused_and_counted(world, monkeypatch):
     """A client whose box holds no points: beyond its quota of guesses there is nothing to get."""
     usual = TagServer.answer

@@ -147,7 +147,10 @@ def test_the_run_and_its_report_tell_of_matching(tmp_path: Path) -> None:
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="kills a forked child")
 @pytest.mark.parametrize(
     ("after", "steps"),
-    [(False, ("points", "compare", "mates")), (True, ("tagged", "told", "expanded.down"))],
+    [
+        (False, (".points", "second_points", "compare", "mates")),
+        (True, ("halfway", "tagged", "told", "expanded.down")),
+    ],
 )
 def test_a_run_that_is_killed_within_an_expansion_ends_the_same(
     tmp_path: Path, after: bool, steps: tuple[str, ...]
