@@ -49,7 +49,7 @@ UNIFORM_BYTES: Final = 64
 _IDENTITY: Final = bytes(POINT_BYTES)
 _ZERO: Final = bytes(SCALAR_BYTES)
 _ONE: Final = b"\1" + bytes(SCALAR_BYTES - 1)
-_CHUNK: Final = 256  # points a worker takes at a time: some 15 ms
+_CHUNK: Final = 64  # points a worker takes at a time: some 4 ms, so a client's batch is several
 
 Work = Callable[[slice], list[bytes]]
 Spread = Callable[[Work, Iterable[slice]], Iterable[list[bytes]]]

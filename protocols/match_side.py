@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from crypto.handles import Mute
+from crypto.ristretto import Spread
 from crypto.samplers import Stream
 from protocols.cell_sums import LABEL_BYTES, context
 from protocols.control import CellTotals
@@ -65,10 +66,13 @@ class MatchSide(Mute):
         run: what all parties agree on.
         me: the client.
         key: of tags, in ``hmac`` mode.
+        spread: how tags are worked through.
     """
 
-    def __init__(self, run: MatchRun, me: Identity, key: bytes | None) -> None:
-        self._run, self._client = run, ClientMatching(run, me, key=key)
+    def __init__(
+        self, run: MatchRun, me: Identity, key: bytes | None, spread: Spread = map
+    ) -> None:
+        self._run, self._client = run, ClientMatching(run, me, key=key, spread=spread)
         self._values: NDArray[np.int64] = np.zeros(0, dtype=np.int64)
         self._where: Where | None = None
         self._step, self._levels = 0.0, 0

@@ -10,6 +10,7 @@ from typing import Protocol
 
 from crypto.canonical import canonical
 from crypto.he import PublicKey, Scheme
+from crypto.ristretto import Spread
 from protocols.budget import Reserve
 from protocols.ciphers import ring_of, witness_count
 from protocols.disclosures import Disclosure
@@ -71,6 +72,7 @@ class Papers:
         training: at a client, draws the batches and the noise of private training.
         tag_key: at a client, the key of tags that all clients hold, in ``hmac`` mode.
         matching: at a client, its part in matching items by tags.
+        spread: how batches of points are worked through (`crypto.ristretto.Spread`).
     """
 
     me: Identity
@@ -88,6 +90,7 @@ class Papers:
     training: PrivateSteps | None = field(default=None, repr=False)
     tag_key: bytes | None = field(default=None, repr=False)
     matching: MatchSide | None = field(default=None, repr=False)
+    spread: Spread = field(default=map, repr=False)
 
     def __post_init__(self) -> None:
         """Cache the digests that stand in every header, and hold plan, policy and roster together.

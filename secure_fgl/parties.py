@@ -38,6 +38,7 @@ from protocols.sessions.recording import Recorder
 from protocols.sessions.relay import RelaySession
 from protocols.sessions.tag_server import TagServerSession
 from protocols.sessions.witness import WitnessSession
+from secure_fgl.cores import over_cores
 from secure_fgl.errors import UsageError
 from secure_fgl.safes import FileSafe, Safes
 
@@ -197,9 +198,8 @@ class Making:
 
     def first_papers(self, me: Identity, roster: Roster, run: str) -> Papers:
         """Check plan, policy and roster against each other; see `papers`."""
-        return Papers(
-            me, roster, self.plan, self.policy, run, self.scheme, transport=self.transport
-        )
+        facts = (self.plan, self.policy, run, self.scheme)
+        return Papers(me, roster, *facts, transport=self.transport, spread=over_cores)
 
     def session(self, papers: Papers) -> AnySession:
         """Return one party's session at the beginning of a run."""

@@ -133,7 +133,7 @@ def state_codec(
         "policy": papers.policy,
         "he_key": papers.he_key,
         "match": match_guard(papers.policy.rules.get(Disclosure.MATCH, ())),
-        "spread": map,
+        "spread": papers.spread,
         **{f"key {disclosure}": key for disclosure, key in papers.keys.items()},
         "form": form,
         "site": site,

@@ -29,7 +29,8 @@ class MatchingSession(HoldingSession):
     def __init__(self, papers: Papers, ledger: Ledger, rounding: bytes) -> None:
         super().__init__(papers, ledger, rounding)
         run = papers.match_run()
-        papers.matching = MatchSide(run, papers.me, papers.tag_key) if run is not None else None
+        if run is not None:
+            papers.matching = MatchSide(run, papers.me, papers.tag_key, papers.spread)
 
     def die(self, error: BaseException) -> None:
         """End the session for good and forget the tags."""

@@ -56,7 +56,8 @@ class TagServerSession(ServingSession):
         self._round = where.round
         self._desk.begin(where.round)
         try:
-            found = {n: self._desk.answer(n, where.round, box) for n, box in boxes.items()}
+            spread, number = self.papers.spread, where.round
+            found = {n: self._desk.answer(n, number, box, spread) for n, box in boxes.items()}
         finally:
             facts = {**self._desk.report(), "exchange": where.exchange, "round": where.round}
             self.ledger.record("tags", facts)

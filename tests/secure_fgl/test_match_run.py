@@ -18,7 +18,9 @@ from audits.verify import verify
 from protocols.desks import MatcherDesk
 from protocols.errors import CohortTooSmall, NotAdmitted
 from protocols.policy import PrivacyPolicy
+from secure_fgl import cores, parties
 from secure_fgl.config import Config
+from secure_fgl.cores import over_cores
 from secure_fgl.federation import Federation
 from secure_fgl.runs import Run
 from tests.laws.killing import play
@@ -142,6 +144,22 @@ def test_the_run_and_its_report_tell_of_matching(tmp_path: Path) -> None:
     text = (run.path / "report" / "report.md").read_text("utf-8")
     for word in ("tag server", "matcher", "two tag servers together with the matcher"):
         assert word in text.replace("_", " ")
+
+
+def test_clients_and_tag_servers_work_on_all_cores(tmp_path: Path) -> None:
+    calls: list[int] = []
+
+    def counted(work: Any, parts: Any) -> Any:
+        parts = list(parts)
+        calls.append(len(parts))
+        return over_cores(work, parts)
+
+    chosen = _config(tmp_path, _policy(cap=64))
+    with patch.object(cores, "_cores", lambda: 2), patch.object(parties, "over_cores", counted):
+        run = Federation.from_config(chosen).run(tmp_path / "run")
+    assert run.verify().ok
+    # Hash, blind, two shares, a look at the first answer, unblind: of 67 places, in two parts.
+    assert calls == [2] * (6 * USERS * (ROUNDS - 1))
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="kills a forked child")
