@@ -1,9 +1,10 @@
-"""Graph expansion: a user's items get neighbours, which are means over users who hold them too.
+"""Graph expansion: a user's items get neighbours, from the users who hold them too.
 
 The field sends item ids and every user's vector to a third party. Here both leave as a matched
 message (`HeldItems`): a policy that matches by tags turns items into tags that nobody can make
 alone, and opens vectors only as means over cells of users; an item then gets the mean over the
-cells that hold it (docs/adr/0018). Under an Unsafe chain an item gets the mean over all users who
+cells that hold it, or in the policy's Unsafe form `published` some of those who hold it, their
+vectors noised (docs/adr/0018). Where all leaves in clear an item gets the mean over all users who
 hold it, which tells single users' vectors to whoever holds the means and who holds what.
 """
 
@@ -39,7 +40,8 @@ def by_popularity(popular: Sequence[int], items: int) -> Array:
 class ExpandedUser(User):
     """A client whose items have neighbours, once it was told some.
 
-    A site's memory holds them as "near": item numbers, (n,), and vectors, (n, h).
+    A site's memory holds them as "near": item numbers, (n,), one as often as it has neighbours, and
+    vectors, (n, h).
 
     Attributes:
         popular: numbers of items by public popularity, the most popular first; items that are not
@@ -92,15 +94,19 @@ class ExpandedUser(User):
         return super().predict(site, given)
 
     def look(self, site: Site) -> None:
-        """Give the site's graph the neighbours that are remembered, one an item."""
+        """Give the site's graph the neighbours that are remembered."""
         near, data = site.memory.get("near"), site.data
         if near is None:
             data.graph.neighbours = None
             return
-        vectors = np.zeros((len(data.items), 1, self.table()[1]), dtype=np.float32)
-        known = np.zeros((len(data.items), 1), dtype=bool)
         places = np.searchsorted(data.items, near["items"])
-        vectors[places, 0], known[places, 0] = near["vectors"], True
+        order = np.argsort(places, kind="stable")
+        sorted_ = places[order]
+        nth = np.arange(len(order)) - np.searchsorted(sorted_, sorted_)  # of its item's neighbours
+        most = 1 + int(nth.max(initial=0))
+        vectors = np.zeros((len(data.items), most, self.table()[1]), dtype=np.float32)
+        known = np.zeros((len(data.items), most), dtype=bool)
+        vectors[sorted_, nth], known[sorted_, nth] = near["vectors"][order], True
         data.graph.neighbours = Neighbours(torch.from_numpy(vectors), torch.from_numpy(known))
 
 

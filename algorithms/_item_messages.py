@@ -58,8 +58,10 @@ class HeldItems(MatchMessage):
 class Near(MatchMessage):
     """What other users are like who hold the same items."""
 
-    row: Vector = count("items", unit="item", meaning="1 + place of an item held; 0: padding")
-    vectors: Matrix = real("items", "hidden", unit="weight", meaning="mean of users who hold it")
+    row: Vector = count("found", unit="item", meaning="1 + place of an item held; 0: padding")
+    vectors: Matrix = real(
+        "found", "hidden", unit="weight", meaning="a user who holds it, or a mean of some"
+    )
 
 
 class ItemGradient(SumMessage):

@@ -43,7 +43,7 @@ def check_chain(disclosure: Disclosure, chain: tuple[Guard, ...]) -> None:
             raise ValueError(
                 f"{disclosure}: '{guard.guard}' cannot follow a value of stage {stage.name}; the "
                 "order is clip, quantise, noise, mask, he or ckks, seal; or clip, mix, blur, "
-                "relay, seal; or clip, quantise, match, seal"
+                "relay, seal; or clip, quantise, match, seal; or clip, laplace, match, unsafe_clear"
             )
         stage = guard.gives
     if stage is not Stage.ENVELOPE:
@@ -104,14 +104,28 @@ def _check_mixed(disclosure: Disclosure, chain: tuple[Guard, ...]) -> None:
 
 def _check_matched(disclosure: Disclosure, chain: tuple[Guard, ...]) -> None:
     """Hold what is matched to its one chain; raises ValueError."""
-    if disclosure is not Disclosure.MATCH or [g.guard for g in chain] != _MATCHED:
-        raise ValueError(f"{disclosure}: needed are exactly {', '.join(_MATCHED)}, and for MATCH")
     match, quantise = find(chain, "match"), find(chain, "quantise")
-    if isinstance(match, Match) and match.form != "cell_means":
-        raise ValueError(f"MATCH: no run has the form '{match.form}' yet; take cell_means")
+    published = isinstance(match, Match) and match.form == "published"
+    wanted = _PUBLISHED if published else _MATCHED
+    if disclosure is not Disclosure.MATCH or [g.guard for g in chain] != wanted:
+        of = f"the form '{match.form}' of MATCH" if isinstance(match, Match) else "MATCH"
+        raise ValueError(f"{disclosure}: needed are exactly {', '.join(wanted)}, for {of}")
+    if published:
+        _check_published(chain)
+        return
     bits = quantise.bits if isinstance(quantise, Quantise) else 0
     if isinstance(match, Match) and 2 * match.cell >> (32 - bits):
         raise ValueError("MATCH: 'quantise' has too many bits: cells add up in 32 bits")
+
+
+def _check_published(chain: tuple[Guard, ...]) -> None:
+    """Hold the noise on vectors that strangers read to one with an epsilon; raises ValueError."""
+    clip, noise = find(chain, "clip"), find(chain, "laplace")
+    if not isinstance(clip, Clip) or clip.norm != "linf":
+        raise ValueError("MATCH: 'laplace' needs 'clip' with norm linf before it")
+    if not isinstance(noise, Laplace) or noise.how != "fixed":
+        raise ValueError("MATCH: 'laplace' is fixed: a scale that follows the data has no epsilon")
+    noise.steps(clip.bound)
 
 
 def _check_rows(disclosure: Disclosure, chain: tuple[Guard, ...]) -> None:
@@ -130,6 +144,7 @@ def _check_rows(disclosure: Disclosure, chain: tuple[Guard, ...]) -> None:
 
 _MIXED = ["clip", "mix", "seal"]
 _MATCHED = ["clip", "quantise", "match", "seal"]
+_PUBLISHED = ["clip", "laplace", "match", "unsafe_clear"]
 _WEIGHED_BITS = 15  # two values a coefficient; more would double what every party sends
 _SPECIAL: tuple[tuple[set[str], Callable[[Disclosure, tuple[Guard, ...]], None]], ...] = (
     ({"mix"}, _check_mixed),

@@ -223,6 +223,15 @@ class CellTotals(ReleasedMessage):
     totals: bytes = blob("cell_totals", unit="byte", meaning="words of 32 bits, cell by cell")
 
 
+class Listed(ReleasedMessage):
+    """Aggregator to client, in the form `published`: what all were matched by (O8, O24).
+
+    The lists are with the clients by then; the matcher handed them over.
+    """
+
+    canary: bytes = blob(32, unit="byte", meaning="digest of a public text's tag")
+
+
 class PairCall(PublicMessage):
     """Aggregator to client, once an epoch: agree on secrets with these clients."""
 
@@ -318,6 +327,7 @@ CONTROL = (
     CellBoxes,
     CellPart,
     CellTotals,
+    Listed,
     PairCall,
     PairBoxes,
     PairDown,

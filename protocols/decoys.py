@@ -19,7 +19,7 @@ from protocols.guards import Clip, Guard, find
 from protocols.messages import Message, Partial, partial_of
 from protocols.row_guards import LEVELS, Decoys, Laplace
 
-__all__ = ["SENT", "Decoyer", "local_epsilon", "planned_rows"]
+__all__ = ["SENT", "Decoyer", "local_epsilon", "noised_steps", "planned_rows"]
 
 SENT = "sent"
 """Dimension of the rows that leave; the plan sizes it."""
@@ -167,6 +167,18 @@ def _alike(rows: Reals, count: int, stream: Stream) -> Reals:
 
 def _on_grid(value: Reals, bound: float, noise: Guard | None) -> Reals:
     """Return values rounded to the grid, with noise on it: no low bit tells what a value was."""
+    found: Reals = noised_steps(value, bound, noise).astype(np.float64) * (bound / LEVELS)
+    return found
+
+
+def noised_steps(value: Reals, bound: float, noise: Guard | None) -> Numbers:
+    """Return values, within ±`bound`, as whole steps of bound / `LEVELS`, with noise on them.
+
+    Args:
+        value: of any shape.
+        bound: of `clip`.
+        noise: the guard `laplace`; None adds none. Drawn from the operating system (O15).
+    """
     step = bound / LEVELS
     levels = np.rint(value / step).astype(np.int64)
     if isinstance(noise, Laplace):
@@ -178,5 +190,4 @@ def _on_grid(value: Reals, bound: float, noise: Guard | None) -> Reals:
             law = DiscreteLaplace(float(np.clip(scale, MIN_SCALE, MAX_SCALE)))
         drawn = law.sample(Stream(entropy(32)), value.size)
         levels = levels + drawn.reshape(value.shape)
-    found: Reals = levels.astype(np.float64) * step
-    return found
+    return levels

@@ -19,7 +19,11 @@ for what is matched::
 
     VALUE --clip--> BOUNDED --quantise--> INTEGER --match--> MATCHED --seal--> ENVELOPE
 
-and, as published and never by a preset, for rows that one client shows::
+and, as published and never by a preset, for vectors that strangers read one by one::
+
+    VALUE --clip--> BOUNDED --laplace--> NOISED --match--> MATCHED --unsafe_clear--> ENVELOPE
+
+as well as and never by a preset, for rows that one client shows::
 
     VALUE --clip--> BOUNDED (--decoys--> BOUNDED) (--laplace--> NOISED) --unsafe_clear--> ENVELOPE
 
@@ -199,9 +203,18 @@ class Sign(Strict):
 
 
 class UnsafeClear(Strict):
-    """UNSAFE: leave unprotected. For baselines and controls; flagged in plan, ledger and report."""
+    """UNSAFE: leave unprotected. For baselines and controls; flagged in plan, ledger and report.
 
-    takes: ClassVar[tuple[Stage, ...]] = (Stage.VALUE, Stage.BOUNDED, Stage.INTEGER, Stage.NOISED)
+    After 'match' the boxes stay locked, and what others get out of them is unprotected.
+    """
+
+    takes: ClassVar[tuple[Stage, ...]] = (
+        Stage.VALUE,
+        Stage.BOUNDED,
+        Stage.INTEGER,
+        Stage.NOISED,
+        Stage.MATCHED,
+    )
     gives: ClassVar[Stage] = Stage.ENVELOPE
     guard: Literal["unsafe_clear"] = "unsafe_clear"
 

@@ -108,6 +108,12 @@ _BLURRED = (
     "infinity for the run; covered: nothing; not covered: all messages"
 )
 
+_LISTED = (
+    "noise is added to the vector of {} by itself: epsilon = infinity for the run, as which items "
+    "match depends on the data; covered: vectors alone, as said below; not covered: all messages "
+    "as a whole"
+)
+
 _LOCAL = (
     "noise is added to every number of {} by itself: epsilon = infinity for the run, as which rows "
     "are sent depends on the data; covered: single numbers alone, as said below; not covered: all "
@@ -153,8 +159,12 @@ def _spent(items: Sequence[Item]) -> str:
     """Return what the run spends of one client."""
     noised = [item for item in items if item.noise is not None]
     if not noised or noised[0].noise is None:
-        for guard, text in (("blur(", _BLURRED), ("laplace(", _LOCAL)):
-            noisy = [item.id for item in items if any(g.startswith(guard) for g in item.guards)]
+        for guard, matched, text in (
+            ("blur(", False, _BLURRED),
+            ("laplace(", False, _LOCAL),
+            ("laplace(", True, _LISTED),
+        ):
+            noisy = [i.id for i in items if _under(i, guard) and matched is _under(i, "match(")]
             if noisy:
                 return text.format(", ".join(noisy))
         return BUDGET_WITHOUT_NOISE
@@ -170,6 +180,10 @@ def _spent(items: Sequence[Item]) -> str:
             f"epsilon = infinity for the run; covered: {listed} with {target}; not covered: {rest}"
         )
     return f"{target}; covered: {listed}; not covered: refusals (one code), times"
+
+
+def _under(item: Item, guard: str) -> bool:
+    return any(text.startswith(guard) for text in item.guards)
 
 
 def _from_data(item: Item) -> bool:
@@ -293,7 +307,7 @@ def warnings(
     if data.synthetic:
         found.append("the data are SYNTHETIC (generated)")
     for item in items:
-        if item.unsafe:
+        if item.unsafe and not _under(item, "match("):  # those boxes are locked; see below
             found.append(f"UNSAFE: {item.id} leaves in clear")
     masked = any(item.id == "pair.down" for item in items)
     if any(item.id.endswith(".open") for item in items) and not masked:

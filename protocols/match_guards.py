@@ -27,11 +27,12 @@ class Match(Strict):
         cell: how many clients stand in a cell, at least.
         form: ``cell_means``: clients read means over cells. ``published``: they read single others'
             vectors, clipped and noised before, without names; so does a matcher with any client.
+            Only Unsafe chains have it.
         neighbours: in ``published``, how many others' vectors one item brings, at most.
         vectors: in ``published``, how many different ones a client gets, at most.
     """
 
-    takes: ClassVar[tuple[Stage, ...]] = (Stage.INTEGER,)
+    takes: ClassVar[tuple[Stage, ...]] = (Stage.INTEGER, Stage.NOISED)
     gives: ClassVar[Stage] = Stage.MATCHED
     guard: Literal["match"] = "match"
     mode: Literal["oprf", "hmac"] = "oprf"
@@ -56,6 +57,10 @@ class Match(Strict):
     def largest(self, clients: int) -> int:
         """Return how many clients stand in one cell at most."""
         return min(2 * self.cell - 1, clients)
+
+    def found(self, catalogue: int) -> int:
+        """Return how many vectors a client is told at most, over all its items."""
+        return min(self.cap, catalogue) * (self.neighbours if self.form == "published" else 1)
 
     @property
     def places(self) -> int:

@@ -2,14 +2,15 @@
 
 A MATCH message has two fields. The key field is a public list, the catalogue with its most popular
 items first: at each place 1 + that place where the client holds the item, 0 elsewhere. The real
-field is the client's vector. Neither leaves: items become tags, and the vector becomes shares.
-What comes back is a message of two fields, too: ``row``, 1 + the place that something was found
-for (0: padding), and beside it vectors.
+field is the client's vector. Neither leaves: items become tags, and the vector becomes shares, or
+in the form `published` one noised vector. What comes back is a message of two fields, too: ``row``,
+1 + the place that something was found for (0: padding; a place stands once a vector), and beside it
+vectors.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,12 +18,31 @@ from numpy.typing import NDArray
 from crypto.quantiser import Grid
 from crypto.samplers import Stream
 from protocols.codec import as_array
+from protocols.decoys import noised_steps
 from protocols.errors import UnfitMessage
 from protocols.guards import Clip, Guard, Quantise, find
+from protocols.match_guards import Match
 from protocols.messages import Message
+from protocols.row_guards import LEVELS
 from protocols.sums import Column
 
-__all__ = ["MatchLayout", "found_message"]
+__all__ = ["FOUND", "MatchLayout", "found_message", "planned_found"]
+
+FOUND = "found"
+"""Dimension of what a client is told of others; the plan sizes it."""
+
+
+def planned_found(chain: Sequence[Guard], dims: Mapping[str, int]) -> dict[str, int]:
+    """Return the plan's dimension `FOUND`, where an algorithm has ``items`` and a policy matches.
+
+    Args:
+        chain: of MATCH.
+        dims: of the algorithm.
+    """
+    if "items" not in dims or not chain:
+        return {}
+    match = find(tuple(chain), "match")
+    return {FOUND: match.found(dims["items"]) if isinstance(match, Match) else dims["items"]}
 
 
 class MatchLayout:
@@ -36,19 +56,25 @@ class MatchLayout:
     Attributes:
         catalogue: how many places the public list has.
         length: d, entries of the vector.
-        grid: on which the vector is rounded.
+        grid: on which the vector is rounded; None in the form `published`, whose noise has its own.
+        step: of the grid, in the unit of the vector.
+        levels: steps to the bound.
         columns: the two fields, as plans print them.
     """
 
     def __init__(
         self, kind: type[Message], chain: tuple[Guard, ...], dims: Mapping[str, int]
     ) -> None:
-        clip, quantise = find(chain, "clip"), find(chain, "quantise")
-        if not isinstance(clip, Clip) or not isinstance(quantise, Quantise):
-            raise ValueError("a MATCH chain needs clip and quantise")  # the policy checks it too
+        clip, quantise, noise = (find(chain, name) for name in ("clip", "quantise", "laplace"))
+        grid = isinstance(quantise, Quantise)
+        if not isinstance(clip, Clip) or grid is (noise is not None):  # the policy checks it too
+            raise ValueError("a MATCH chain needs clip, and quantise or laplace")
         (key,) = (field for field in kind.fields if field.key)
         (real,) = (field for field in kind.fields if not field.key)
-        self.kind, self.clip, self.grid = kind, clip, Grid(clip.bound, quantise.bits)
+        self.kind, self.clip, self._noise = kind, clip, noise
+        self.grid = Grid(clip.bound, quantise.bits) if isinstance(quantise, Quantise) else None
+        self.step = self.grid.step if self.grid else clip.bound / LEVELS
+        self.levels = self.grid.levels if self.grid else LEVELS
         self._key = Column(kind.__name__, key, key.sizes(dims), None)
         self._real = Column(kind.__name__, real, real.sizes(dims), self.grid)
         self.columns = [self._key, self._real]
@@ -59,7 +85,7 @@ class MatchLayout:
 
         Args:
             message: of this layout's type.
-            stream: decides the rounding.
+            stream: decides the rounding; of noise it decides nothing (O15).
 
         Raises:
             UnfitMessage: wrong shape, NaN or Inf, or keys that are not places of the list.
@@ -80,7 +106,12 @@ class MatchLayout:
                 fix="lower the learning rate; nothing was sent",
             )
         bounded, clipped = self._clipped(values.astype(np.float64).ravel())
-        return np.flatnonzero(keys).tolist(), self.grid.quantise(bounded, stream), clipped
+        steps = (
+            self.grid.quantise(bounded, stream)
+            if self.grid
+            else noised_steps(bounded, self.clip.bound, self._noise)
+        )
+        return np.flatnonzero(keys).tolist(), steps, clipped
 
     def _array(self, message: Message, column: Column) -> NDArray[np.generic]:
         name = f"{column.message}.{column.field.name}"
@@ -102,27 +133,29 @@ class MatchLayout:
 
 
 def found_message(
-    kind: type[Message], dims: Mapping[str, int], found: Mapping[int, NDArray[np.float64]]
+    kind: type[Message],
+    dims: Mapping[str, int],
+    found: Iterable[tuple[int, NDArray[np.float64]]],
 ) -> Message:
     """Return what was found as the message that an algorithm's answer is given.
 
     Args:
         kind: with the field ``row`` and one real field.
         dims: sizes of named dimensions.
-        found: by place of the public list, a vector, (d,).
+        found: places of the public list, each with a vector, (d,).
 
     Raises:
         UnfitMessage: the message has fewer places than there are vectors.
     """
     (row,) = (field for field in kind.fields if field.wire == "u8")
     (real,) = (field for field in kind.fields if field is not row)
-    places, shape = row.sizes(dims)[0], real.sizes(dims)
+    places, shape, found = row.sizes(dims)[0], real.sizes(dims), list(found)
     if len(found) > places:
         raise UnfitMessage(
             f"{kind.__name__} has {places} places, and more was found.",
             fix="plan at least as many places as the policy's cap",
         )
     numbers, vectors = np.zeros(places, dtype=np.int64), np.zeros(shape)
-    for place, (item, vector) in enumerate(sorted(found.items())):
+    for place, (item, vector) in enumerate(found):
         numbers[place], vectors[place] = 1 + item, vector.reshape(shape[1:])
     return kind(**{row.name: numbers, real.name: vectors})

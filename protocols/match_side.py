@@ -1,7 +1,8 @@
 """A client's part in matching within a run: from what its algorithm says to what it is told.
 
 `protocols.matching.ClientMatching` does the steps; here is what a session adds: the epoch is the
-round, everything belongs to one Ask, and cell means become the message that the algorithm reads.
+round, everything belongs to one Ask, and what is found becomes the message that the algorithm
+reads: means over cells, or in the form `published` single others' vectors.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from crypto.handles import Mute
 from crypto.ristretto import Spread
 from crypto.samplers import Stream
 from protocols.cell_sums import LABEL_BYTES, context
-from protocols.control import CellTotals
+from protocols.control import CellTotals, Listed
 from protocols.disclosures import Disclosure
 from protocols.errors import BadEnvelope, LocalProtocolError
 from protocols.guards import Guard, find
@@ -76,6 +77,7 @@ class MatchSide(Mute):
         self._values: NDArray[np.int64] = np.zeros(0, dtype=np.int64)
         self._where: Where | None = None
         self._step, self._levels = 0.0, 0
+        self._near: tuple[NDArray[np.int64], dict[int, list[int]]] | None = None
 
     def begin(
         self, message: Message, layout: MatchLayout, where: Where, stream: Stream
@@ -92,9 +94,9 @@ class MatchSide(Mute):
         items, values, clipped = layout.encode(message, stream)
         picked = chosen(items, range(layout.catalogue), self._run.match)
         box = self._client.ask(where.round, picked)
-        self._values, self._where = values, where
-        self._step, self._levels = layout.grid.step, layout.grid.levels
-        return box or self._client.hand_over(), clipped
+        self._values, self._where, self._near = values, where, None
+        self._step, self._levels = layout.step, layout.levels
+        return box or self.hand_over(), clipped
 
     def check(self, where: Where) -> None:
         """Raise BadEnvelope unless an envelope belongs to the Ask that this matching began with."""
@@ -113,9 +115,25 @@ class MatchSide(Mute):
         """Take the first tag server's box; return the box for the second."""
         return self._client.forward(box)
 
-    def hand_over(self, box: bytes) -> bytes:
-        """Take the second tag server's box; return the box for the matcher."""
-        return self._client.hand_over(box)
+    def hand_over(self, box: bytes = b"") -> bytes:
+        """Take the second tag server's box, or none in ``hmac`` mode; return the matcher's."""
+        if not self._run.published:
+            return self._client.hand_over(box)
+        values, self._values = self._values, np.zeros(0, dtype=np.int64)
+        return self._client.hand_over(box, values)
+
+    @property
+    def published(self) -> bool:
+        """Whether this client is told single others' vectors."""
+        return self._run.published
+
+    def take(self, box: bytes) -> None:
+        """In the form `published`, take the matcher's box and keep the lists until all are told.
+
+        Raises:
+            BadEnvelope: the matcher or a tag server lied.
+        """
+        self._near = self._client.take(box)
 
     def share(self, box: bytes) -> tuple[int, tuple[str, ...], bytes]:
         """Take the matcher's box; return the cell, its members, and a box for each of them.
@@ -137,23 +155,34 @@ class MatchSide(Mute):
         return self._client.add(cut)
 
     def found(
-        self, kind: type[Message], told: CellTotals, dims: Mapping[str, int], where: Where
-    ) -> tuple[Message, int]:
-        """Open all cells' totals; return the algorithm's message, and how many cells were usable.
+        self, kind: type[Message], told: CellTotals | Listed, dims: Mapping[str, int], where: Where
+    ) -> Message:
+        """Return the algorithm's message, of the lists that are here or of all cells' totals.
 
         Raises:
             BadEnvelope: others were matched by another canary (O8, O24), or this client took no
                 part in this round.
         """
         if self._where is None or self._where.round != where.round:
-            raise BadEnvelope("Cells are opened that this client did not add to in this round.")
-        client = self._client
-        if not hmac.compare_digest(told.canary, client.digest):
+            raise BadEnvelope("What was found in a round is given to who took part in it.")
+        if not hmac.compare_digest(told.canary, self._client.digest):
             raise BadEnvelope(
                 "The others were matched by another canary than this client (O24).",
                 why="a tag server used another key for some, and the matcher said nothing",
                 fix="stop the run; compare the ledgers of both tag servers and of the matcher",
             )
+        found = self._means(told) if isinstance(told, CellTotals) else self._listed()
+        self._where = self._near = None  # it is given once
+        return found_message(kind, dims, found)
+
+    def _listed(self) -> list[tuple[int, NDArray[np.float64]]]:
+        if self._near is None:
+            raise BadEnvelope("This client was told no list of neighbours in this round.")
+        vectors, rows = self._near
+        return [(item, self._step * vectors[at]) for item in rows for at in rows[item]]
+
+    def _means(self, told: CellTotals) -> list[tuple[int, NDArray[np.float64]]]:
+        client = self._client
         cells = client.sizes.size
         totals = np.frombuffer(told.totals, dtype="<u4").reshape(-1, self._run.size)
         mask = np.frombuffer(told.there, dtype=np.uint8)
@@ -162,12 +191,11 @@ class MatchSide(Mute):
             raise BadEnvelope("A cell is opened that there is not.")
         labels = [told.labels[i * LABEL_BYTES : (i + 1) * LABEL_BYTES] for i in range(cells)]
         steps, usable = client.open(totals[:cells], there[:cells], labels, self._levels)
-        rows, found = client.rows, {}
-        for item, place in rows.items():
-            if (place & usable).any():
-                found[item] = self._step * context(place[None, :], steps, usable)[0]
-        self._where = None  # cells are opened once
-        return found_message(kind, dims, found), int(usable.sum())
+        return [
+            (item, self._step * context(place[None, :], steps, usable)[0])
+            for item, place in sorted(client.rows.items())
+            if (place & usable).any()
+        ]
 
     @property
     def tagged(self) -> dict[str, NDArray[Any]]:
@@ -184,8 +212,8 @@ class MatchSide(Mute):
 
     @property
     def cells(self) -> int:
-        """How many cells there are."""
-        return int(self._client.sizes.size)
+        """How many cells there are; 0 in the form `published`."""
+        return 0 if self._run.published else int(self._client.sizes.size)
 
 
 def _place(where: Where) -> tuple[object, ...]:

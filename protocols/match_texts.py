@@ -18,6 +18,16 @@ MATCHER = (
     "which tags are equal, so the graph of clients and items without the items' names, from which "
     "popular items can be guessed (A03); no item, no vector, no total"
 )
+NETWORK = "sender, recipient, time and size"
+HANDED = (
+    "single vectors, noised, of some who hold its own items; no names, the same vector under every "
+    "item that they share; no other tag"
+)
+TAKEN = "that the lists arrived"
+LISTED = (
+    "that all were matched by one canary; and what was computed from disclosed totals (the global "
+    "model)"
+)
 TOLD = "who shares its cell, by name; which cells hold its own items; no other tag"
 CELL = "who stands in one cell; boxes that it cannot open"
 PART = "uniform numbers: shares under a blind that only clients know"
@@ -37,15 +47,19 @@ CELLS = (
     "clients learn by name with whom they share a cell; all of a cell but one together learn that "
     "one's vector"
 )
+LISTS = (
+    "UNSAFE: clients read single others' vectors, clipped and noised, without names; the matcher "
+    "together with any client reads all of them, and which of them are of whom"
+)
 
-TEXTS = (KEYED, SHARED, CELLS)
+TEXTS = (KEYED, SHARED, CELLS, LISTS)
 """What plans warn of, and reports say again."""
 
 
 def upload_learns(match: Match) -> dict[str, str]:
     """Return, per role, what the first boxes of a matching tell it."""
-    network = "sender, recipient, time and size"
-    return {"aggregator": BOXED, "other clients": "nothing", "network": network} | (
+    others = "its vector, noised, by itself" if match.form == "published" else "nothing"
+    return {"aggregator": BOXED, "other clients": others, "network": NETWORK} | (
         {"tag_server": POINTS} if match.servers else {"matcher": MATCHER}
     )
 
@@ -55,4 +69,5 @@ def match_warnings(items: Sequence[Item]) -> list[str]:
     if not any(item.id.endswith(".match.compare") for item in items):
         return []
     servers = any(item.id.endswith(".match.points") for item in items)
-    return [SHARED if servers else KEYED, CELLS]
+    lists = any(item.id.endswith(".match.taken") for item in items)
+    return [SHARED if servers else KEYED, LISTS if lists else CELLS]

@@ -102,6 +102,11 @@ class MatchRun:
         """Whether clients read single others' vectors."""
         return self.match.form == "published"
 
+    @property
+    def found(self) -> Kind:
+        """The boxes that clients get of the matcher."""
+        return Kind.HANDED if self.published else Kind.TOLD
+
     def length(self, kind: Kind) -> int:
         """Return how long every box of a kind is."""
         return box_length(kind, self.match, self.size, len(self.roster.clients))

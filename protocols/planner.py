@@ -14,7 +14,6 @@ from protocols.control import (
     Acknowledgement,
     Boxes,
     Call,
-    CellTotals,
     Farewell,
     KeyCall,
     Place,
@@ -35,15 +34,17 @@ from protocols.guards import (
     find,
 )
 from protocols.heads import MOST_ITEMS, client_items
-from protocols.learns import NETWORK, learns
+from protocols.learns import learns
+from protocols.match_guards import Match
 from protocols.match_side import match_guard
 from protocols.messages import Message
 from protocols.plan import Item, NoisePlan
 from protocols.planner_match import (
     MATCHER_NAME,
     TAG_SERVER_NAMES,
-    TOTALS,
+    found_said,
     plan_matching,
+    told_kind,
     totals_item,
 )
 from protocols.planner_mixed import RELAY_NAME, plan_mixtures
@@ -70,13 +71,13 @@ def wire_kinds(kinds: Sequence[type[Message]], policy: PrivacyPolicy) -> tuple[t
     """Return what a downward bundle holds on the wire.
 
     Rows sealed by peers travel as Boxes, combinations that were opened blind as Row, what was
-    matched by tags as CellTotals.
+    matched by tags as CellTotals or, in the form `published`, as Listed.
     """
     found: list[type[Message]] = []
     for kind in kinds:
         chain = policy.chain(kind.disclosure) if kind.disclosure in _OPENED else ()
         weighed, matched = evaluated(chain), find(chain, "match")
-        instead = Row if weighed else CellTotals if matched else kind
+        instead = Row if weighed else told_kind(matched) if isinstance(matched, Match) else kind
         found.append(Boxes if by_peers(kind) else instead)
     return tuple(found)
 
@@ -161,7 +162,7 @@ class Planner:
             sources = [e.name for e in self.exchanges if weighed in e.back]
             plan_rows(self, exchange.name, weighed, sources, times)
         sizes |= totals_item(self, down)
-        said = {_CLIENT: TOTALS, "network": NETWORK} if CellTotals in down else None
+        said = found_said(down)
         self.add(
             f"{exchange.name}.down",
             (_AGGREGATOR, _CLIENT),

@@ -5,7 +5,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from protocols.cell_sums import LABEL_BYTES
-from protocols.control import Box, Bundle, Canary, CellBoxes, CellPart, CellTotals
+from protocols.control import (
+    Acknowledgement,
+    Box,
+    Bundle,
+    Canary,
+    CellBoxes,
+    CellPart,
+    CellTotals,
+    Listed,
+)
 from protocols.disclosures import Disclosure
 from protocols.errors import CohortTooSmall, PolicyError
 from protocols.guards import Guard
@@ -16,10 +25,14 @@ from protocols.match_texts import (
     BOXED,
     CELL,
     HALFWAY,
+    HANDED,
+    LISTED,
     MATCHER,
+    NETWORK,
     PART,
     POINTS,
     SECOND_POINTS,
+    TAKEN,
     TOLD,
     TOTALS,
     upload_learns,
@@ -53,6 +66,17 @@ def totals_dims(match: Match, size: int, clients: int) -> dict[str, int]:
     return {"cell_mask": -(-cells // 8), "cell_labels": labels, "cell_totals": totals}
 
 
+def told_kind(match: Match) -> type[Message]:
+    """Return the layer's message that the next Ask hands out once items were matched."""
+    return Listed if match.form == "published" else CellTotals
+
+
+def found_said(kinds: tuple[type[Message], ...]) -> dict[str, str] | None:
+    """Return who learns what of an Ask that hands out what was found; None where it does not."""
+    said = TOTALS if CellTotals in kinds else LISTED if Listed in kinds else ""
+    return {_CLIENT: said, "network": NETWORK} if said else None
+
+
 def totals_item(planner: Planner, kinds: tuple[type[Message], ...]) -> dict[str, int]:
     """Return the sizes of cells' totals where an Ask hands them out; empty where it does not."""
     match = match_guard(planner.policy.rules.get(Disclosure.MATCH, ()))
@@ -73,7 +97,8 @@ def plan_matching(
     """
     chain: tuple[Guard, ...] = planner.policy.chain(Disclosure.MATCH)
     layout, clients = MatchLayout(kind, chain, planner.dims), len(planner.clients)
-    if clients < match.cell:
+    published = match.form == "published"
+    if clients < match.cell and not published:
         raise CohortTooSmall(f"A cell takes {match.cell} clients, and there are {clients} (O25).")
     _check_places(planner, match, layout)
 
@@ -89,7 +114,6 @@ def plan_matching(
     )  # fmt: skip
     back, down = (_CLIENT, _AGGREGATOR), (_AGGREGATOR, _CLIENT)
     all_of = {kind: {"match_bundle": clients * size(kind)} for kind in Kind}
-    share = {"match_boxes": match.largest(clients) * size(Kind.SHARE)}
     if not keyed:
         points, answers = (all_of[kind] for kind in (Kind.POINTS, Kind.ANSWER))
         boxes = {"match_boxes": size(Kind.ANSWER)}
@@ -109,13 +133,29 @@ def plan_matching(
         _add(planner, name, "tags", back, times, Box, dims=boxes, said={_AGGREGATOR: BOXED})
     _add(planner, name, "compare", (_AGGREGATOR, _MATCHER), times, Bundle,
          dims=all_of[Kind.TAGS], said={_MATCHER: MATCHER})  # fmt: skip
+    found = Kind.HANDED if published else Kind.TOLD
     _add(planner, name, "compared", (_MATCHER, _AGGREGATOR), times, Bundle, Canary,
-         dims=all_of[Kind.TOLD], said={_AGGREGATOR: BOXED})  # fmt: skip
-    boxes = {"match_boxes": size(Kind.TOLD)}
-    _add(planner, name, "told", down, times, Box, dims=boxes, said={_CLIENT: TOLD})
+         dims=all_of[found], said={_AGGREGATOR: BOXED})  # fmt: skip
+    boxes = {"match_boxes": size(found)}
+    told = {_CLIENT: HANDED if published else TOLD}
+    _add(planner, name, "told", down, times, Box, dims=boxes, said=told)
+    if published:
+        said = {_AGGREGATOR: TAKEN}
+        _add(planner, name, "taken", back, times, Acknowledgement, dims={}, said=said)
+    else:
+        _plan_cells(planner, name, match, layout, times)
+
+
+def _plan_cells(
+    planner: Planner, name: str, match: Match, layout: MatchLayout, times: Times
+) -> None:
+    """Add what members of a cell send each other, and what is added up of it."""
+    clients, back = len(planner.clients), (_CLIENT, _AGGREGATOR)
+    size = box_length(Kind.SHARE, match, layout.length, clients)
+    share = {"match_boxes": match.largest(clients) * size}
     _add(planner, name, "split", back, times, CellBoxes, dims=share, said={_AGGREGATOR: CELL})
     said = {_CLIENT: "uniform numbers, one of each member of its cell"}
-    _add(planner, name, "mates", down, times, Box, dims=share, said=said)
+    _add(planner, name, "mates", (_AGGREGATOR, _CLIENT), times, Box, dims=share, said=said)
     words = {"cell_words": 4 * layout.length}
     _add(planner, name, "part", back, times, CellPart, dims=words, said={_AGGREGATOR: PART})
 
@@ -130,14 +170,14 @@ def _add(
     dims: dict[str, int],
     said: dict[str, str],
 ) -> None:
-    said = {**said, "network": "sender, recipient, time and size"}
+    said = {**said, "network": NETWORK}
     id = f"{name}.match.{part}"
     planner.add(id, route, kinds, Disclosure.SEALED, times, dims=dims, said=said)
 
 
 def _check_places(planner: Planner, match: Match, layout: MatchLayout) -> None:
-    """Refuse, before anything is sent, an algorithm with fewer places than a client has tags."""
-    most = min(match.cap, layout.catalogue)
+    """Refuse, before anything is sent, an algorithm with fewer places than are found."""
+    most = match.found(layout.catalogue)
     for exchange in planner.exchanges:
         for kind in exchange.given:
             if kind.disclosure is not Disclosure.MATCH:
@@ -145,17 +185,18 @@ def _check_places(planner: Planner, match: Match, layout: MatchLayout) -> None:
             for field in kind.fields:
                 if field.sizes(planner.dims)[0] < most:
                     raise PolicyError(
-                        f"{kind.__name__} has fewer places than a client may have tags ({most}).",
-                        fix="lower 'cap' of the guard 'match'",
+                        f"{kind.__name__} has fewer places than a client may be told of ({most}).",
+                        fix="lower 'cap' of the guard 'match', or in 'published' its 'neighbours'",
                     )
 
 
 __all__ = [
     "MATCHER_NAME",
     "TAG_SERVER_NAMES",
-    "TOTALS",
+    "found_said",
     "match_roles",
     "plan_matching",
+    "told_kind",
     "totals_dims",
     "totals_item",
 ]

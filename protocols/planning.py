@@ -14,6 +14,7 @@ from protocols.groups import fewest_survivors
 from protocols.guards import find
 from protocols.heads import proof_bytes
 from protocols.learns import budget, warnings
+from protocols.match_layout import planned_found
 from protocols.mix_layout import planned_mixtures
 from protocols.noising import noise_for
 from protocols.plan import DataPlan, NoisePlan, Plan
@@ -102,6 +103,7 @@ def make_plan(
     mixing = policy.rules.get(Disclosure.MIXED, ())
     dims |= planned_mixtures(form, mixing, algorithm.dims, data.records)
     dims |= planned_rows(policy.rules.get(Disclosure.NOISED, ()), algorithm.dims)
+    dims |= planned_found(policy.rules.get(Disclosure.MATCH, ()), algorithm.dims)
     planner = Planner(policy, clients, dims, scheme, rounds, form.exchanges)
     planner.noise = _noise(form, policy, dims, rounds, len(clients))
     for exchange in form.exchanges:

@@ -88,9 +88,11 @@ class PrivacyPolicy(Strict):
                 raise ValueError(f"{disclosure} cannot be accounted, and there is a budget (O16)")
             if isinstance(guard, Weigh) and guard.top is not None and guard.top <= self.others:
                 raise ValueError(f"top: more than the {self.others} others of minimum_cohort")
-            if isinstance(match := find(chain, "match"), Match) and match.cell < self.smallest_cell:
+            if not isinstance(match := find(chain, "match"), Match):
+                continue
+            if match.form == "cell_means" and match.cell < self.smallest_cell:
                 raise ValueError(f"cell: at least {self.smallest_cell}, colluders counted (O10)")
-            if isinstance(match, Match) and match.floor < 3 + self.colluders:
+            if match.floor < 3 + self.colluders:
                 raise ValueError(f"floor: at least {3 + self.colluders}, colluders counted (O10)")
         return self
 

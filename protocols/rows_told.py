@@ -85,13 +85,21 @@ def _single(item: Item) -> list[str]:
     return found
 
 
+_BESIDE = {
+    Disclosure.NOISED: "which rows are sent, and rows drawn from the client's own",
+    Disclosure.MATCH: "which items a client holds, nor by which of them its vector reaches others",
+}
+"""What noise on single clients' numbers leaves open."""
+
+
 def local_noise(items: Sequence[Item], policy: PrivacyPolicy) -> list[str]:
     """Return what Laplace noise on single clients' numbers comes to, beside the whole message."""
-    chain, found = policy.rules.get(Disclosure.NOISED, ()), []
-    noise, one = find(chain, "laplace"), local_epsilon(chain)
+    found = []
     for item in items:
-        if item.disclosure is not Disclosure.NOISED or noise is None:
+        chain = policy.rules.get(item.disclosure, ())
+        if item.disclosure not in _BESIDE or find(chain, "laplace") is None:
             continue
+        one = local_epsilon(chain)
         if one is None:
             found.append(f"{item.id}: no epsilon: its noise's scale depends on the data (O21)")
             continue
@@ -101,7 +109,7 @@ def local_noise(items: Sequence[Item], policy: PrivacyPolicy) -> list[str]:
             f"{item.id}: epsilon = {one:g} per coordinate, per round, and {one * numbers:g} for a "
             f"whole message of {numbers} coordinates, {one * numbers * item.times:g} for the run "
             "(unit: coordinate, message; adjacency: replace-one; model: local; scope: as said; "
-            "delta < 2^-200, of the sampler; assumptions: none on sampling); not covered: which "
-            "rows are sent, and rows drawn from the client's own"
+            "delta < 2^-200, of the sampler; assumptions: none on sampling); not covered: "
+            f"{_BESIDE[item.disclosure]}"
         )
     return found

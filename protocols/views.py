@@ -161,7 +161,7 @@ class WeighedView(_View):
 
 
 class Cells(Sealed):
-    """Blinded totals of all cells: clients open them, each for its own items."""
+    """Blinded totals of all cells, which clients open, or the canary of lists that they have."""
 
     def __init__(self, kind: type[Message], told: Message) -> None:
         super().__init__(kind, {})

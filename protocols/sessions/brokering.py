@@ -2,12 +2,13 @@
 
 It opens none of the boxes. It learns who stands in one cell, as it carries their shares, and adds
 blinded sums, of which it reads nothing: the blinds follow from a key that only clients know. A cell
-of which anything is missing is left out as a whole.
+of which anything is missing is left out as a whole. In the form `published` there are no cells, and
+it carries boxes alone.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence, Sized
 from contextlib import suppress
 from enum import StrEnum
 from typing import TypeVar
@@ -15,7 +16,16 @@ from typing import TypeVar
 import numpy as np
 
 from protocols.cell_sums import LABEL_BYTES, total
-from protocols.control import Box, Bundle, Canary, CellBoxes, CellPart, CellTotals
+from protocols.control import (
+    Acknowledgement,
+    Box,
+    Bundle,
+    Canary,
+    CellBoxes,
+    CellPart,
+    CellTotals,
+    Listed,
+)
 from protocols.disclosures import Disclosure
 from protocols.errors import BadEnvelope, LocalProtocolError, Replay, RoundLost, WrongStage
 from protocols.inbox import Letter
@@ -44,6 +54,7 @@ class Brokered(StrEnum):
     COMPARED = "compared"  # of the matcher
     SPLIT = "split"  # shares, of the clients
     PART = "part"  # sums of shares, of the members of whole cells
+    TAKEN = "taken"  # in the form `published`: receipts, of the clients
 
 
 class Broker:
@@ -145,6 +156,7 @@ class BrokeringSession(RelayingSession):
             Brokered.COMPARED: self._tell,
             Brokered.SPLIT: self._hand_shares,
             Brokered.PART: self._add_cells,
+            Brokered.TAKEN: self._end_lists,
         }
         return steps[broker.phase]()
 
@@ -172,7 +184,7 @@ class BrokeringSession(RelayingSession):
     def _check_all(self) -> None:
         """Refuse to go on without somebody the first time, as cells are for good."""
         broker, run = self._matching
-        if not self._celled and set(broker.boxes) != set(run.roster.clients):
+        if not (run.published or self._celled) and set(broker.boxes) != set(run.roster.clients):
             raise RoundLost("Cells are made once, of all clients, and some are missing.")
         self._check_enough(broker.boxes)
 
@@ -191,15 +203,15 @@ class BrokeringSession(RelayingSession):
     def _tell(self) -> list[Parcel]:
         """Give every client what the matcher found for it."""
         broker, run = self._matching
-        here = broker.take(Brokered.SPLIT)
+        here = broker.take(Brokered.TAKEN if run.published else Brokered.SPLIT)
         if not here:
             raise RoundLost("The matcher did not answer. The round is skipped.")
         (found,) = here.values()
-        boxes = cut_bundle(run, Kind.TOLD, _only(found, Bundle).bundle)
+        boxes = cut_bundle(run, run.found, _only(found, Bundle).bundle)
         broker.canary = _only(found, Canary).canary
         if set(boxes) != set(broker.boxes):
             raise BadEnvelope("The matcher answered others than those who sent tags.")
-        self._celled = True
+        self._celled = not run.published
         return [self._carry(name, "told", Box(boxes=box)) for name, box in sorted(boxes.items())]
 
     def _hand_shares(self) -> list[Parcel]:
@@ -237,20 +249,33 @@ class BrokeringSession(RelayingSession):
         if not there.any():
             raise RoundLost("No cell is complete: of each a member vanished.")
         self._gone_from(set(broker.cells) - set(here))
-        facts = {
-            "canary": broker.canary.hex(),
-            "cells": int(there.sum()),
-            "clients": len(here),
-            "exchange": self._asked.where.exchange,
-            "round": self._asked.where.round,
-        }
-        self.ledger.record("match", facts)
         told = CellTotals(
             canary=broker.canary,
             there=np.packbits(there, bitorder="little").tobytes(),
             labels=b"".join(labels),
             totals=totals.astype("<u4").tobytes(),
         )
+        return self._end(told, int(there.sum()), len(here))
+
+    def _end_lists(self) -> list[Parcel]:
+        """In the form `published`, end once clients have their lists; the reply says by what."""
+        broker, _ = self._matching
+        here = broker.take(Brokered.TAKEN)
+        self._stay(here)
+        self._check_enough(here)
+        return self._end(Listed(canary=broker.canary), 0, len(here))
+
+    def _end(self, told: Message, cells: int, clients: int) -> list[Parcel]:
+        """Record a matching, and make it the Ask's reply."""
+        broker, _ = self._matching
+        facts = {
+            "canary": broker.canary.hex(),
+            "cells": cells,
+            "clients": clients,
+            "exchange": self._asked.where.exchange,
+            "round": self._asked.where.round,
+        }
+        self.ledger.record("match", facts)
         (kind,), survivors = self._asked.exchange.back, self._asked.survivors
         self._broker, self._reply = None, Reply({kind: CellsView(told)}, len(survivors))
         self.move(Event.ANSWERED)
@@ -266,7 +291,7 @@ class BrokeringSession(RelayingSession):
         round = self._asked.where.round
         self._vanished = (round, self._gone(round) | frozenset(names))
 
-    def _check_enough(self, names: Sequence[str] | Mapping[str, bytes]) -> None:
+    def _check_enough(self, names: Sized) -> None:
         if len(names) < self.papers.policy.smallest_cohort:
             raise RoundLost(f"Only {len(names)} clients are left to be matched.")
 
@@ -279,6 +304,7 @@ _KINDS: dict[Brokered, tuple[type[Message], ...]] = {
     Brokered.COMPARED: (Bundle, Canary),
     Brokered.SPLIT: (CellBoxes,),
     Brokered.PART: (CellPart,),
+    Brokered.TAKEN: (Acknowledgement,),
 }
 
 _SERVED = (Brokered.ANSWERS, Brokered.SECOND)

@@ -15,6 +15,7 @@ from protocols.control import (
     Call,
     CellTotals,
     Farewell,
+    Listed,
     Place,
     Row,
 )
@@ -256,7 +257,7 @@ class ClientSession(MatchingSession):
         """Return what a message is to the algorithm's answer: opened, if it came in a box."""
         if isinstance(message, Boxes):
             return self._unbox(kind, message.boxes, where)
-        if isinstance(message, CellTotals):
+        if isinstance(message, CellTotals | Listed):
             return self._found(kind, message, where)
         return self._combined(kind, message, name, where) if isinstance(message, Row) else message
 

@@ -3,7 +3,8 @@
 It sees which tags are equal, so who has how much in common with whom, and no item, vector or total.
 What it keeps others from is to read this graph. What it could do itself: make cells by another rule
 (of the right size: clients check what they see), or tell a client false cells for an item, which
-then gets the mean of other cells.
+then gets the mean of other cells. In the form `published` it makes no cells, and hands each client
+some vectors of those who hold its tags; it cannot open them, but with any client it can.
 """
 
 from __future__ import annotations
@@ -42,7 +43,8 @@ class MatcherSession(ServingSession):
             "round": where.round,
         }
         self.ledger.record("match", facts)
-        answer = [self._bundle(where, Kind.TOLD, found), Canary(canary=self._desk.digest)]
+        kind = self.run.found
+        answer = [self._bundle(where, kind, found), Canary(canary=self._desk.digest)]
         name = letter.item.id.partition(".")[0]
         if self.recorder is not None:
             view = {client: tags.tobytes() for client, tags in self._desk.tags.items()}

@@ -1,14 +1,15 @@
-"""The client's session while items are matched: tags, a cell, shares for it (O24, O25).
+"""The client's session while items are matched: tags, then a cell and shares for it (O24, O25).
 
-What belongs to an Ask is answered once, in order, and for that Ask only; `protocols.match_side`
-holds the matcher and the tag servers to what a client can see.
+In the form `published` the matcher's lists take the place of the cell. What belongs to an Ask is
+answered once, in order, and for that Ask only; `protocols.match_side` holds the matcher and the tag
+servers to what a client can see.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
-from protocols.control import Box, CellBoxes, CellPart, CellTotals
+from protocols.control import Acknowledgement, Box, CellBoxes, CellPart, CellTotals, Listed
 from protocols.errors import BadEnvelope, LocalProtocolError
 from protocols.inbox import Letter
 from protocols.ledger import Ledger
@@ -83,10 +84,12 @@ class MatchingSession(HoldingSession):
 
     def _told(self, name: str, boxes: bytes) -> tuple[str, Message]:
         side, roster = self._side, self.papers.roster
+        if side.published:
+            side.take(boxes)
+            self._compared(name, side)
+            return f"{name}.match.taken", Acknowledgement()
         cell, members, shares = side.share(boxes)
-        self._record(side, side.where)
-        if self.recorder is not None:
-            self.recorder.tagged(name, side.where, side.tagged)
+        self._compared(name, side)
         item = f"{name}.match.split"
         padded = shares.ljust(self.papers.plan.item(item).dims["match_boxes"], b"\0")
         return item, CellBoxes(cell=cell, members=roster.mask(members), boxes=padded)
@@ -95,17 +98,18 @@ class MatchingSession(HoldingSession):
         label, words = self._side.add(boxes)
         return f"{name}.match.part", CellPart(label=label, words=words)
 
-    def _found(self, kind: type[Message], told: CellTotals, where: Where) -> Message:
+    def _found(self, kind: type[Message], told: CellTotals | Listed, where: Where) -> Message:
         """Return what was found as the message that the algorithm reads."""
-        found, _ = self._side.found(kind, told, self.papers.plan.dims, where)
-        return found
+        return self._side.found(kind, told, self.papers.plan.dims, where)
 
-    def _record(self, side: MatchSide, where: Where) -> None:
+    def _compared(self, name: str, side: MatchSide) -> None:
         """Put the canary's digest into the ledger, for an audit to compare with all others'."""
         facts = {
             "canary": side.digest,
             "cells": side.cells,
-            "exchange": where.exchange,
-            "round": where.round,
+            "exchange": side.where.exchange,
+            "round": side.where.round,
         }
         self.ledger.record("match", facts)
+        if self.recorder is not None:
+            self.recorder.tagged(name, side.where, side.tagged)

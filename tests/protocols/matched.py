@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from protocols.forms import Algorithm, Exchange, Form
-from protocols.guards import Clip, Quantise, Seal, find
+from protocols.guards import Clip, Quantise, Seal, UnsafeClear, find
 from protocols.match_guards import Match
 from protocols.messages import (
     MatchMessage,
@@ -21,6 +21,7 @@ from protocols.messages import (
 from protocols.planning import make_plan
 from protocols.policy import PrivacyPolicy
 from protocols.rounds import Ask, Cohort
+from protocols.row_guards import LEVELS, Laplace
 from tests.protocols.matching import KEY, crowd, plain
 from tests.protocols.toys import DATA, names_of
 from tests.protocols.wire import World
@@ -29,6 +30,8 @@ ITEMS, WIDTH, CAP = 40, 3, 16
 BOUND, BITS = 1.0, 16
 STEP = BOUND / (2 ** (BITS - 1) - 1)
 UP = "expand.up.MATCH"
+SCALE = BOUND / LEVELS  # of the noise in the form `published`: next to none, so that tests see whom
+WIDE = {"form": "published", "neighbours": 16, "vectors": 32, "places": CAP * 16}
 
 
 class Go(ReleasedMessage):
@@ -56,11 +59,9 @@ def expand(site: Any, given: Go) -> Items:
 
 
 def learn(site: Any, given: Go, found: Found) -> Change:
-    site.found = {
-        int(row) - 1: np.array(vector)
-        for row, vector in zip(found.row, found.vectors, strict=True)
-        if row
-    }
+    pairs = list(zip(found.row, found.vectors, strict=True))
+    site.found = {int(row) - 1: np.array(vector) for row, vector in pairs if row}
+    site.lists = [(int(row) - 1, np.array(vector)) for row, vector in pairs if row]
     return Change(change=np.full(WIDTH, 0.125))
 
 
@@ -97,6 +98,8 @@ def match_policy(preset: str = "masks", *, clip: Clip | None = None, **facts: An
     floor = 3 + more.get("colluders", 0)
     match = Match(**{"cap": CAP, "canaries": 3, "floor": floor, "popular": 0.0, **facts})
     chain = (clip or Clip(bound=BOUND), Quantise(bits=BITS), match, Seal())
+    if match.form == "published":
+        chain = (Clip(bound=BOUND), Laplace(scale=SCALE), match, UnsafeClear())
     rules = {**document["rules"], "MATCH": [g.model_dump() for g in chain]}
     changed = {"name": "matching", "rules": rules, "rekey_rounds": 4, **more}
     return PrivacyPolicy.model_validate({**document, **changed})
@@ -167,6 +170,17 @@ def wanted(world: Any, gone: tuple[str, ...] = ()) -> dict[str, dict[int, np.nda
         }
         for name, rows in lists.items()
     }
+
+
+def named(world: Any, name: str) -> dict[int, set[str]]:
+    """Return who was handed to a client under each of its items, by the nearest vector."""
+    found: dict[int, set[str]] = {}
+    for item, vector in world.sites[name].lists:
+        gaps = {n: float(np.abs(world.sites[n].vector - vector).max()) for n in world.names}
+        who = min(gaps, key=gaps.__getitem__)
+        assert gaps[who] < 64 * SCALE and who not in found.get(item, set())
+        found.setdefault(item, set()).add(who)
+    return found
 
 
 def same(world: Any, gone: tuple[str, ...] = ()) -> None:
