@@ -24,7 +24,8 @@ Forms:
 
 * `matched_items`: as `secure_items`; and after `expand_after` rounds users who hold the same items
   become neighbours in each other's graphs (`algorithms._item_expansion`). All clients take part in
-  that step. A policy needs a rule for MATCH, see examples/matched_policy.yaml.
+  that step. A policy needs a rule for MATCH, see examples/matched_policy.yaml. The field's form, in
+  which users read single others' vectors, is Unsafe: examples/matched_published_policy.yaml.
 
 The paper's third kind of noise is replaced by one with a proof: policies with noise on sums (preset
 `calibrated`) clip each user's whole gradient in L2 and take `secure_items`, per user and run.

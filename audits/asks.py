@@ -19,8 +19,13 @@ from protocols.roster import Role, Roster
 
 SUM_UP, RELAY_UP = f".up.{Disclosure.SUM}", f".up.{Disclosure.MIXED}"
 _RELAY, _RELAYED = f".relay.{Disclosure.MIXED}", f".relayed.{Disclosure.MIXED}"
-MATCH_STEPS = {"halfway": "onward", "tagged": "tags", "told": "split", "mates": "part"}
-"""What a client answers to each step of matching."""
+MATCH_STEPS = {
+    "halfway": ("onward",),
+    "tagged": ("tags",),
+    "told": ("split", "taken"),
+    "mates": ("part",),
+}
+"""What a client answers to each step of matching; one of these, by the form."""
 _ROWS = tuple(f".{part}.{Disclosure.WEIGHTED_SUM}" for part in ("witness", "witnessed", "open"))
 
 
@@ -196,8 +201,8 @@ class Asks:
             for s in sents
             if ".match." in s.item and self._book.receipt(s, self.aggregator) is not None
         }
-        asked = [(s.recipient, MATCH_STEPS.get(s.item.partition(".match.")[2], "")) for s in sents]
-        return frozenset(n for n, step in asked if step and (n, step) not in said)
+        asked = [(s.recipient, MATCH_STEPS.get(s.item.partition(".match.")[2], ())) for s in sents]
+        return frozenset(n for n, steps in asked if steps and not {(n, p) for p in steps} & said)
 
     def next_step(self, seq: int) -> float:
         """Return the number of the aggregator's first release after an entry of its own."""

@@ -290,7 +290,7 @@ def singled_out(found: Outcome, egress: Sequence[Egress], *, noised: bool) -> Li
 def _known(egress: Sequence[Egress], *, noised: bool) -> Iterator[str]:
     """Say what is disclosed whatever an attack finds."""
     kept = {row.disclosure for row in egress if ".up." in row.item and not row.unsafe}
-    if any(row.unsafe for row in egress):
+    if any(words.in_clear(row.protection) for row in egress):
         yield "what left in clear can be read in full by whoever received it"
     elif Disclosure.SUM in kept or not kept:
         how = "with their noise" if noised else "as they are"

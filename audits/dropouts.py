@@ -18,7 +18,7 @@ from protocols.roster import Role
 _AFTER = {"witness": "witnessed", "witnessed": "open", "open": "opened", "relay": "relayed"}
 _MATCHING = (
     *("points", "answers", "halfway", "onward", "second_points", "second_answers"),
-    *("tagged", "tags", "compare", "compared", "told", "split", "mates", "part"),
+    *("tagged", "tags", "compare", "compared", "told", "split", "mates", "part", "taken"),
 )  # the steps of matching, in order
 _LAST = {"opened": "open", "relayed": "relay"}  # the answer that an Ask goes on with -> its request
 

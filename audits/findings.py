@@ -193,8 +193,7 @@ def _egress(make: _Maker, egress: Sequence[Egress]) -> None:
             make.add(
                 "UNSAFE_CLEAR",
                 "critical",
-                f"{words.plural(row.count, 'envelope')} of {row.item} left in clear: "
-                + _readable(row),
+                f"{words.plural(row.count, 'envelope')} of {row.item} {_open(row)}",
                 "Take a policy without an unsafe guard; keep this one for baselines on data that "
                 "may be seen.",
                 item=row.item,
@@ -211,6 +210,13 @@ def _egress(make: _Maker, egress: Sequence[Egress]) -> None:
                 item=row.item,
                 role=row.recipient_role,
             )
+
+
+def _open(row: Egress) -> str:
+    """Say what an Unsafe chain left open."""
+    if words.in_clear(row.protection):
+        return f"left in clear: {_readable(row)}"
+    return "were matched so that clients read single vectors of others, clipped and noised."
 
 
 def _readable(row: Egress) -> str:

@@ -37,7 +37,7 @@ def limits(
         "A report made after all keys were stolen can be made to look like this one; only heads "
         "held by others tell.",
     ]
-    if any(item.unsafe for item in plan.items):
+    if any(words.in_clear(item.guards) for item in plan.items):
         found.insert(0, "Some messages left in clear: nothing protects them from their receiver.")
     if masked:
         found.append(

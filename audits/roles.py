@@ -45,6 +45,15 @@ _PAIRS = (
         "that one's vector; with a client outside, which items of that client's quota it holds",
     ),
 )
+_LISTS: dict[str, str | None] = {
+    "matcher and one client": "EVERY published vector, and whose it is; which of the client's "
+    "quota of guesses are tags, in every epoch; guesses of epochs and clients add up",
+    "matcher and both tag servers": "EVERY item and every published vector of every client",
+    "aggregator and both tag servers": "nothing more than each alone",
+    "aggregator and one client": "nothing more than each alone",
+    "all of a cell but one": None,
+}
+"""What is otherwise, or is not there, where clients read single vectors (`published`)."""
 _KEYED = "EVERY item of every client: it holds the key of tags"
 _COORDINATE = "one coordinate of every compared vector a round, which a vector of its choice reads"
 
@@ -61,7 +70,7 @@ def role_views(case: Case) -> tuple[RoleView, ...]:
         for role in roles
     ]
     network = "sender, recipient, time and size of every envelope"
-    if any(item.unsafe for item in case.plan.items):
+    if any(words.in_clear(item.guards) for item in case.plan.items):
         network += "; EVERYTHING in what left in clear"
     views.append(RoleView(viewer="network", received=None, sees=(network,)))
     return (*views, *_collusions(case))
@@ -112,17 +121,21 @@ def _of_matching(case: Case) -> Iterator[RoleView]:
     if not any(item.id.endswith(".match.compare") for item in case.plan.items):
         return
     keyed = not case.roster.names(Role.TAG_SERVER)
+    lists = any(item.id.endswith(".match.taken") for item in case.plan.items)
     for viewer, said in _PAIRS:
         if keyed and "tag server" in viewer:
             continue
-        seen = _KEYED if keyed and viewer == "matcher and one client" else said
-        yield RoleView(viewer=viewer, received=None, sees=(seen,))
+        seen = _LISTS.get(viewer, said) if lists else said
+        if keyed and viewer == "matcher and one client":
+            seen = f"{_KEYED}; EVERY published vector" if lists else _KEYED
+        if seen is not None:
+            yield RoleView(viewer=viewer, received=None, sees=(seen,))
 
 
 def _collusions(case: Case) -> Iterator[RoleView]:
     items = {item.id for item in case.plan.items}
     masked, keyed = "pair.call" in items, any(i.endswith(".open") for i in items)
-    unsafe = any(item.unsafe for item in case.plan.items)
+    unsafe = any(words.in_clear(item.guards) for item in case.plan.items)
     results = {i.partition(".open.")[2] for i in items} - {""}
     yield from _with_the_authority(case, results, masked=masked, keyed=keyed)
     if any(words.relayed(item.guards) for item in case.plan.items):

@@ -18,6 +18,7 @@ from protocols.roster import Role
 SIMULATION = "SIMULATION: roles are not separated"
 SYNTHETIC = "SYNTHETIC DATA: generated, about nobody"
 UNSAFE = "UNSAFE: messages left in clear"
+READ = "UNSAFE: clients read single vectors of others"
 BROKEN = "EVIDENCE BROKEN: do not rely on this report"
 _MOST_NAMED = 3  # waivers in the strip; all stand under the findings
 
@@ -28,7 +29,8 @@ def notes(
     """Return the banners, the gravest first."""
     found = (
         (BROKEN, not evidence.ok),
-        (UNSAFE, any(row.unsafe for row in egress)),
+        (UNSAFE, any(words.in_clear(row.protection) for row in egress)),
+        (READ, any(_read(row) for row in egress)),
         (SIMULATION, simulated),
         (SYNTHETIC, plan.data.synthetic),
     )
@@ -55,7 +57,8 @@ def summary(
             :func:`audits.scope.smallest_opened`.
     """
     up = _up(egress)
-    unsafe = sum(row.count for row in up if row.unsafe)
+    unsafe = sum(row.count for row in up if words.in_clear(row.protection))
+    read = sum(row.count for row in up if _read(row))
     sentences = [
         f"{words.plural(len(plan.clients), 'client')} trained {plan.algorithm} on "
         f"{plan.data.name} for up to {words.plural(plan.rounds, 'round')} under the policy "
@@ -74,9 +77,19 @@ def summary(
         sentences.append(f"{words.plural(count, 'round')} skipped: too few clients were left.")
     if unsafe:
         sentences.append(f"{words.plural(unsafe, 'envelope')} left IN CLEAR, as the policy asked.")
+    if read:
+        sentences.append(
+            f"Clients read SINGLE VECTORS of others, clipped and noised ({words.number(read)} left)"
+            ", as the policy asked."
+        )
     if diff.unplanned:
         sentences.append(f"{len(diff.unplanned)} releases were NOT as planned.")
     return " ".join(sentences)
+
+
+def _read(row: Egress) -> bool:
+    """Tell whether clients read what this envelope asks to be matched, one by one."""
+    return row.unsafe and not words.in_clear(row.protection)
 
 
 def _computed(

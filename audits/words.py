@@ -54,6 +54,12 @@ def relayed(guards: tuple[str, ...]) -> bool:
     return "relay" in map(guard, guards)
 
 
+def in_clear(guards: tuple[str, ...]) -> bool:
+    """Tell whether a chain lets a message out in clear; Unsafe boxes of matching stay locked."""
+    names = {guard(text) for text in guards}
+    return "unsafe_clear" in names and "match" not in names
+
+
 def _oprf(guards: tuple[str, ...]) -> bool:
     return any(text.startswith("match(mode=oprf") for text in guards)
 
@@ -61,7 +67,7 @@ def _oprf(guards: tuple[str, ...]) -> bool:
 def protection(guards: tuple[str, ...]) -> str:
     """Return in words what a chain of guards does to a message."""
     names = {guard(text) for text in guards}
-    if "unsafe_clear" in names:
+    if in_clear(guards):
         return "UNSAFE: in clear"
     kinds = [word for name, word in _SUMS if name in names]
     if kinds:
@@ -72,8 +78,7 @@ def protection(guards: tuple[str, ...]) -> str:
     if "weigh" in names:
         return "encrypted, only weighted rows opened, sealed"
     if "match" in names:
-        how = "by tags of two servers" if _oprf(guards) else "by tags of one shared key"
-        return f"items matched {how}, vectors added in cells, sealed"
+        return _matched(names, guards)
     if "mix" in names:
         noised = " and noised" if "blur" in names else ""
         to = "the aggregator, and to a relay" if "relay" in names else "the recipient"
@@ -81,6 +86,13 @@ def protection(guards: tuple[str, ...]) -> str:
     if "seal" in names:
         return "sealed to the recipient"
     return "signed, public" if "sign" in names else "unknown"
+
+
+def _matched(names: set[str], guards: tuple[str, ...]) -> str:
+    how = "by tags of two servers" if _oprf(guards) else "by tags of one shared key"
+    if "unsafe_clear" in names:
+        return f"UNSAFE: items matched {how}, vectors noised and read by others one by one"
+    return f"items matched {how}, vectors added in cells, sealed"
 
 
 def decimal(text: str) -> str:

@@ -9,6 +9,7 @@ from audits.asks import SUM_UP, Asked
 from audits.attacks._payloads import payload_of
 from audits.steps import Case
 from audits.view import fail
+from audits.words import in_clear
 from protocols.plan import Item, MessagePlan
 from protocols.roster import Role
 
@@ -63,7 +64,7 @@ def _in_clear(case: Case, ask: Asked) -> Iterator[Opened]:
         item = next((item for item in case.plan.items if item.id == sent.item), None)
         if item is None:
             fail("plan", f"{sent.item[:60]} left and was not planned")
-        bare = item.unsafe or (item.id.endswith(SUM_UP) and not ask.protected)
+        bare = in_clear(item.guards) or (item.id.endswith(SUM_UP) and not ask.protected)
         if bare and item.sender == Role.CLIENT and ".up." in item.id:
             yield from _sums(case, item, ask.round, frozenset({sent.party}))
 

@@ -13,7 +13,7 @@ from audits.book import Sent
 from audits.steps import Case
 from audits.view import fail
 from audits.words import plural
-from protocols.control import CellTotals
+from protocols.control import CellTotals, Listed
 from protocols.disclosures import Disclosure
 from protocols.ledger import Entry
 from protocols.match_side import match_guard
@@ -22,7 +22,7 @@ from protocols.roster import Role
 _TELLS = (Role.CLIENT, Role.MATCHER, Role.AGGREGATOR)
 _RECORDED = {
     **dict.fromkeys(("answers", "second_answers"), "tags"),
-    **dict.fromkeys(("compared", "split"), "match"),
+    **dict.fromkeys(("compared", "split", "taken"), "match"),
     "tags": "canary",
 }
 """Step of a matching that somebody sent -> kind of the entry that it wrote before."""
@@ -117,12 +117,12 @@ def _step(sent: Sent) -> str:
 
 
 def _nothing_missing(case: Case) -> None:
-    """Demand an entry of everybody who sent on what it made, or handed out cells' totals."""
+    """Demand an entry of everybody who sent on what it made, or handed out what was found."""
     kinds = ("canary", "match", "tags")
     there = {(k, p, e["exchange"]) for k in kinds for p, e in case.book.of_kind(k)}
     added = {e["round"] for p, e in case.book.of_kind("match") if p == case.asks.aggregator}
-    totals = CellTotals.__name__
-    hand_out = {i.id for i in case.plan.items if totals in {m.name for m in i.messages}}
+    found = {CellTotals.__name__, Listed.__name__}
+    hand_out = {i.id for i in case.plan.items if found & {m.name for m in i.messages}}
     for sent in case.book.releases():
         kind = _RECORDED.get(_step(sent))
         missing = kind is not None and (kind, sent.party, sent.exchange) not in there
@@ -131,10 +131,11 @@ def _nothing_missing(case: Case) -> None:
 
 
 def _counted(case: Case, party: str, entry: Entry) -> int:
-    """Return of how many clients the tags, or the sums of shares, had arrived."""
+    """Return of how many clients the tags, or what they answered last, had arrived."""
     ask: Asked = case.asks.all[entry["exchange"]]
     if party == case.asks.aggregator:
-        return _arrived(case, ask, "part", entry["seq"])
+        lists = f"{ask.name}.match.taken" in {item.id for item in case.plan.items}
+        return _arrived(case, ask, "taken" if lists else "part", entry["seq"])
     if not any(_step(s) == "points" for s in ask.sents):  # in `hmac` mode tags leave first
         return len(ask.answered)
     return _before(case, ask, "tags", "compare")

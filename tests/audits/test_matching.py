@@ -14,7 +14,7 @@ from protocols.ledger import Entry
 from tests.audits.forging import Change, rewrite
 from tests.audits.lies import drop, finds, setting
 from tests.audits.toy_run import Bus, Lose, Toy, lose, run_toy
-from tests.protocols.matched import CAP, ITEMS, WIDTH, match_policy, toy
+from tests.protocols.matched import CAP, ITEMS, WIDE, WIDTH, match_policy, toy
 from tests.protocols.matching import KEY, crowd
 
 ELEVEN = tuple(f"client-{i:02d}" for i in range(1, 12))
@@ -29,10 +29,12 @@ def site(name: str) -> Any:
     return SimpleNamespace(items=OWN[name], vector=vector, memory={}, draws={})
 
 
-def run(mode: str = "oprf", losing: Lose | None = None, rounds: int = 2) -> Toy:
-    facts: Any = {"clients": ELEVEN, "site": site, "algorithm": toy(), "losing": losing}
+def run(mode: str = "oprf", losing: Lose | None = None, rounds: int = 2, **guard: Any) -> Toy:
+    places = guard.pop("places", CAP)
+    facts: Any = {"clients": ELEVEN, "site": site, "losing": losing}
+    facts["algorithm"] = toy(places=places)
     key = KEY if mode == "hmac" else None
-    return run_toy(match_policy(mode=mode), rounds=rounds, tag_key=key, **facts)
+    return run_toy(match_policy(mode=mode, **guard), rounds=rounds, tag_key=key, **facts)
 
 
 @pytest.fixture(scope="module")
@@ -168,3 +170,56 @@ def test_what_was_refused_is_counted(honest: Toy) -> None:
     forged = rewrite(honest, honest.view(reports=False), refusing)
     step = next(s for s in verify(forged).steps if s.name == "opened")
     assert "1 question beyond the quota refused" in step.detail
+
+
+# --- the form `published` -------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def lists() -> Toy:
+    return run("hmac", **WIDE)
+
+
+def test_a_run_that_publishes_verifies_and_is_labelled(lists: Toy) -> None:
+    assert verify(lists.view()).ok, verify(lists.view()).failed
+    assert "2 Asks matched, each by one canary" in detail(lists, "opened")
+    report = build_report(lists.view())
+    views = {view.viewer: " ".join(view.sees) for view in report.views}
+    assert "single vectors, noised" in views["client"]
+    assert "EVERY published vector" in views["matcher and one client"]
+    assert "all of a cell but one" not in views and "aggregator alone" not in views
+    assert "in clear" not in views["network"]
+    assert "UNSAFE: clients read single vectors of others" in report.notes
+    assert any("clients read single others' vectors" in limit for limit in report.limits)
+    up = next(row for row in report.egress if row.item == "expand.up.MATCH")
+    assert up.unsafe and any(guard.startswith("laplace(") for guard in up.protection)
+    (told,) = [f for f in report.findings if f.rule == "UNSAFE_CLEAR"]
+    assert "single vectors of others" in told.message and told.severity == "critical"
+
+
+@pytest.mark.parametrize("step", ["up.MATCH", "told", "taken"])
+def test_a_client_that_vanishes_before_its_list_is_explained(step: str) -> None:
+    made = run("hmac", lose(GONE, f".{step}", round=1), rounds=1, **WIDE)
+    assert made.lost == [] and verify(made.view()).ok, verify(made.view()).failed
+    assert f"{GONE} in round 1" in detail(made, "receipts")
+
+
+@pytest.mark.parametrize("step", ["compare", "compared"])
+def test_a_matcher_that_is_lost_costs_the_round_of_lists(step: str) -> None:
+    made = run("hmac", lose("matcher", f".{step}", round=1), rounds=1, **WIDE)
+    assert made.lost == [1] and verify(made.view()).ok, verify(made.view()).failed
+
+
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [
+        (setting(GONE, FIRST, canary="ab" * 32), "more than one canary"),
+        (drop("matcher", kind="match"), "not in the matcher's ledger"),
+        (drop(GONE, kind="match"), "lacks the matching behind"),
+        (drop("aggregator", kind="match"), "lacks the matching behind"),
+        (setting("aggregator", FIRST, clients=9), "counts other clients at aggregator"),
+        (setting("matcher", FIRST, clients=9), "counts other clients at matcher"),
+    ],
+)
+def test_ledgers_of_lists_that_lie_are_found(lists: Toy, change: Change, why: str) -> None:
+    finds("opened", why, rewrite(lists, lists.view(reports=False), change))
