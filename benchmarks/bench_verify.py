@@ -44,17 +44,6 @@ from secure_fgl.transports.memory import MemoryTransport
 WEIGHTS = 8
 
 
-class Chunks(MemoryStore):
-    """Keeps lines in a list: adding to one long string would take longer than the run."""
-
-    def __init__(self) -> None:
-        self.parts: list[bytes] = []
-
-    def append(self, lines: bytes) -> None:
-        """Keep the lines."""
-        self.parts.append(lines)
-
-
 class Heads(dict[str, str]):
     """Takes what would be files."""
 
@@ -79,7 +68,7 @@ def played(entries: int, clients: int, name: str) -> RunView:
     plan = make_plan(
         algorithm, policy, data=data, clients=client_names(clients), rounds=rounds, scheme=None
     )
-    stores = {name: Chunks() for name in (*plan.clients, "aggregator")}
+    stores = {name: MemoryStore() for name in (*plan.clients, "aggregator")}
     form, sites = policy.admit(algorithm), list(range(clients))
     making = Making(plan, policy, form, sites, scheme=None, store=stores.__getitem__, seed=1)
     parties = set_up(making)
@@ -99,7 +88,7 @@ def played(entries: int, clients: int, name: str) -> RunView:
         policy_text=json.dumps(policy.document()).encode(),
         roster_text=json.dumps({**parties.document(), "transport": "memory"}).encode(),
         result_text=json.dumps({"metrics": none, "model_sha256": None}).encode(),
-        ledgers={name: b"".join(store.parts) for name, store in stores.items()},
+        ledgers={name: store.lines for name, store in stores.items()},
         checkpoints=dict(heads),
     )
 

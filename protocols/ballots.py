@@ -8,10 +8,12 @@ signature (O5, O7). The vote signs the list; `protocols.sessions.holding` counts
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import lru_cache
 
 from crypto.canonical import canonical
 from crypto.errors import CryptoError
+from crypto.signatures import SIGNATURE_BYTES
 from protocols.disclosures import Disclosure
 from protocols.envelope import Header
 from protocols.errors import BadEnvelope
@@ -21,6 +23,7 @@ from protocols.roster import Role
 
 EVIDENCE_BYTES = 144
 """Of a signed header what differs between clients: body 32, head 32, nonce 16, signature 64."""
+_NO_VOTE = bytes(SIGNATURE_BYTES)
 
 
 def evidence_of(header: Header, signature: bytes) -> bytes:
@@ -64,7 +67,7 @@ def check_evidence(
     item = f"{name}.up.{Disclosure.SUM}"
     aggregator = papers.roster.one(Role.AGGREGATOR).name
     cohort, key = papers.cohort(where), papers.sum_key(aggregator)
-    header = Header(
+    common = Header(
         run=papers.run,
         plan=papers.plan_digest,
         policy=papers.policy_digest,
@@ -83,9 +86,12 @@ def check_evidence(
         nonce="",
         pairs=pairs,
     )
-    encoded, roster, table = header.siblings(), papers.roster, rows.tobytes()
+    encoded, roster, table = _siblings(common), papers.roster, rows.tobytes()
+    known = _true(common, roster.digest)
     for place, owner in enumerate(owners):
         raw = table[place * EVIDENCE_BYTES : (place + 1) * EVIDENCE_BYTES]
+        if (owner, raw) in known:
+            continue
         said = encoded(owner, raw[:32].hex(), raw[32:64].hex(), raw[64:80].hex())
         try:
             roster.party(owner).verify.verify("envelope", raw[80:], said)
@@ -94,3 +100,49 @@ def check_evidence(
                 "A survivor list counts a client that did not upload in this sum (O7).",
                 why="the aggregator made the sum up, or told that client another story",
             ) from error
+        known.add((owner, raw))
+
+
+def check_votes(
+    papers: Papers, ballot: bytes, voters: Sequence[str], signatures: Vector
+) -> set[str]:
+    """See that every vote that is there is for exactly this ballot; return who voted.
+
+    Args:
+        papers: of the holder.
+        ballot: what it signed itself.
+        voters: whose votes these would be.
+        signatures: shape (len(voters) or more, 64); zeros for who did not vote.
+
+    Raises:
+        BadEnvelope: one of them is for another list.
+    """
+    roster, table, voted = papers.roster, signatures.tobytes(), set[str]()
+    known = _true(ballot, roster.digest)
+    for place, voter in enumerate(voters):
+        signature = table[place * SIGNATURE_BYTES : (place + 1) * SIGNATURE_BYTES]
+        if signature == _NO_VOTE:
+            continue
+        if (voter, signature) not in known:
+            try:
+                roster.party(voter).verify.verify("survivors", signature, ballot)
+            except CryptoError as error:
+                raise BadEnvelope("A client did not vote for this survivor list (O7).") from error
+            known.add((voter, signature))
+        voted.add(voter)
+    return voted
+
+
+# What was found true once need not be found again by every holder of a process: it follows from
+# what is signed, who is said to have signed it, the signature and the roster's keys alone.
+
+
+@lru_cache(maxsize=16)
+def _true(said: Header | bytes, roster: str) -> set[tuple[str, bytes]]:
+    """Return the names and bytes that were found true beside `said` under a roster's digest."""
+    return set()
+
+
+@lru_cache(maxsize=16)
+def _siblings(common: Header) -> Callable[[str, str, str, str], bytes]:
+    return common.siblings()

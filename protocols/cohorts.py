@@ -8,7 +8,7 @@ cohort twice gets one tuple (`Roster.unmask`), so a party by itself finds its co
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import lru_cache, wraps
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
@@ -49,3 +49,13 @@ def as_set(names: tuple[str, ...]) -> frozenset[str]:
 def within(names: tuple[str, ...], others: frozenset[str]) -> bool:
     """Tell whether all of a cohort are among others."""
     return others.issuperset(names)
+
+
+def shared(names: Iterable[str]) -> tuple[str, ...]:
+    """Return these names as the one tuple that all of a process hold: n clients name n clients."""
+    return _shared(tuple(names))
+
+
+@lru_cache(maxsize=16)
+def _shared(names: tuple[str, ...]) -> tuple[str, ...]:
+    return names

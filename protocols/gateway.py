@@ -54,7 +54,6 @@ class Gateway:
         self._papers, self._ledger, self._rounding = papers, ledger, rounding
         self._sent: dict[tuple[str, str, int], int] = {}
         self._labels: set[tuple[str, str, int, int]] = set()
-        self._checked: set[tuple[str, tuple[type[Message], ...]]] = set()
         self._mixer, self._decoyer = Mixer(), Decoyer()
 
     @property
@@ -129,7 +128,8 @@ class Gateway:
 
     def _check_schemas(self, item: Item, kinds: list[type[Message]]) -> None:
         """Compare the classes with the plan's fields, not only their names; once per item."""
-        if (item.id, tuple(kinds)) in self._checked:
+        known, place = self._papers.compared, (item.id, tuple(kinds))
+        if place in known:
             return
         dims, layout = self._papers.dims(item), cast(Layout | None, None)
         if item.disclosure is Disclosure.SUM:
@@ -144,7 +144,7 @@ class Gateway:
             layout = MixLayout(kinds[0], self._papers.policy.chain(item.disclosure), dims)
         for kind, planned in zip(kinds, item.messages, strict=True):
             check_schema(kind, planned, dims, layout)
-        self._checked.add((item.id, tuple(kinds)))
+        known.add(place)
 
     def _check_times(self, item: Item, recipient: str, where: Where) -> None:
         """Hold the plan's counts, per run and per round: a round is answered once (O5)."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 
@@ -24,7 +24,7 @@ from crypto.graph import (
     thinnest_window,
 )
 from crypto.samplers import derive
-from protocols.cohorts import by_names
+from protocols.cohorts import by_names, shared
 from protocols.disclosures import Disclosure
 from protocols.errors import NotInPlan, PolicyError
 from protocols.guards import Mask, find
@@ -241,10 +241,10 @@ class Group:
         whose = self.called if around is None else self.holders(around)
         shown = self.called if around is None else self.voters(around)
         # Who holds shares of whom is symmetric: who did not vote is missed by whom it holds.
-        missed = Counter(
-            owner for name in shown if name not in voters for owner in self.holders(name)
-        )
-        return min(len(self.holders(owner)) - missed[owner] for owner in whose)
+        silent = (name for name in shown if name not in voters)
+        missed = Counter(owner for name in silent for owner in self.holders(name))
+        most = max((missed[owner] for owner in missed.keys() & whose), default=0)
+        return self.degree + 1 - most  # everybody has as many holders
 
     def thinnest(self, survivors: Sequence[str]) -> int:
         """Return what a survivor list leaves standing where it is thinnest; compare `window`."""
@@ -297,10 +297,8 @@ class _Graph:
     def __init__(self, called: tuple[str, ...], degree: int, seed: bytes) -> None:
         self._called, self._degree, self._seed = called, degree, seed
         self.complete = degree >= len(called) - 1
-        rows = zip(called, neighbourhoods(len(called), degree, seed), strict=True)
-        self.neighbours = {name: tuple(called[place] for place in row) for name, row in rows}
-        self.holders = {name: tuple(sorted((*row, name))) for name, row in self.neighbours.items()}
-        self._voters: dict[str, tuple[str, ...]] = {}
+        self.neighbours = self._near(degree)
+        self.holders = _with_itself(self.neighbours)
         self.thinnest = by_names(self._thinnest)
 
     @staticmethod
@@ -312,10 +310,18 @@ class _Graph:
 
     def voters(self, name: str) -> tuple[str, ...]:
         """Return who holds shares of anybody whose shares `name` holds, sorted."""
-        if name not in self._voters:
-            near = (self.holders[owner] for owner in self.of(self.holders, name))
-            self._voters[name] = tuple(sorted(set().union(*near)))
-        return self._voters[name]
+        return self.of(self._voters, name)
+
+    @cached_property
+    def _voters(self) -> dict[str, tuple[str, ...]]:
+        # Neighbours are the nearest on a circle, so theirs are those within twice the distance.
+        return _with_itself(self._near(2 * self._degree))
+
+    def _near(self, degree: int) -> dict[str, tuple[str, ...]]:
+        """Return who stands within degree/2 of each client on the circle, sorted."""
+        called = self._called
+        rows = zip(called, neighbourhoods(len(called), degree, self._seed), strict=True)
+        return {name: tuple([called[place] for place in row]) for name, row in rows}
 
     def _thinnest(self, names: tuple[str, ...]) -> int:
         survivors = set(names)
@@ -323,19 +329,13 @@ class _Graph:
         return thinnest_window(len(self._called), self._degree, self._seed, there)
 
 
+def _with_itself(near: Mapping[str, tuple[str, ...]]) -> dict[str, tuple[str, ...]]:
+    return {name: tuple(sorted((*row, name))) for name, row in near.items()}
+
+
 @lru_cache(maxsize=8)
 def _graph(called: tuple[str, ...], degree: int, seed: bytes) -> _Graph:
     return _Graph(called, degree, seed)
-
-
-def shared(names: Iterable[str]) -> tuple[str, ...]:
-    """Return these names as the one tuple that all of a process hold: n clients name n clients."""
-    return _shared(tuple(names))
-
-
-@lru_cache(maxsize=16)
-def _shared(names: tuple[str, ...]) -> tuple[str, ...]:
-    return names
 
 
 @lru_cache(maxsize=8)

@@ -61,11 +61,16 @@ class MemoryStore:
     """Keeps lines in memory: for tests, and runs without a folder."""
 
     def __init__(self) -> None:
-        self.lines = b""
+        self._lines = bytearray()  # grows in place: an aggregator's ledger has many megabytes
+
+    @property
+    def lines(self) -> bytes:
+        """All lines so far; a copy."""
+        return bytes(self._lines)
 
     def append(self, lines: bytes) -> None:
         """Keep the lines."""
-        self.lines += lines
+        self._lines += lines
 
 
 def head_of(line: bytes) -> str:

@@ -26,9 +26,9 @@ from crypto.handles import Mute
 from crypto.samplers import derive, entropy
 from crypto.sharing import new_seed, split
 from protocols.boxes import BOX_OVERHEAD, close_box, open_box
-from protocols.cohorts import as_set, within
+from protocols.cohorts import as_set, shared, within
 from protocols.errors import BadEnvelope, CohortTooSmall, LocalProtocolError
-from protocols.groups import Group, Slot, agreement, shared
+from protocols.groups import Group, Slot, agreement
 from protocols.messages import Vector
 from protocols.roster import Identity, Roster
 

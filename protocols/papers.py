@@ -106,6 +106,8 @@ class Papers:
         self._items = {item.id: item for item in self.plan.items}
         self._dims = {item.id: {**self.plan.dims, **item.dims} for item in self.plan.items}
         self._summed: dict[tuple[str, tuple[type[Message], ...]], tuple[SumLayout, Ring]] = {}
+        # Items whose messages' classes the gateway compared with the plan; both never change.
+        self.compared: set[tuple[str, tuple[type[Message], ...]]] = set()
         if self.plan.policy_digest != self.policy_digest:
             raise NotInPlan(
                 "The plan was made for another policy.", fix="make a new plan with this policy"

@@ -6,7 +6,7 @@ import hashlib
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Any, Protocol, TypeVar
 
 from crypto.he import Scheme
@@ -45,7 +45,12 @@ from secure_fgl.safes import FileSafe, Safes
 
 def clock() -> str:
     """Return the time (UTC, to the second) for ledger entries."""
-    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+    return _written(int(time.time()))
+
+
+@lru_cache(maxsize=1)  # thousands of entries are of one second
+def _written(seconds: int) -> str:
+    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(seconds))
 
 
 def client_names(count: int) -> tuple[str, ...]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -10,7 +10,7 @@ import numpy as np
 from crypto.errors import CryptoError
 from crypto.masks import MaskSum, container, masked
 from crypto.samplers import entropy
-from protocols.ballots import EVIDENCE_BYTES, evidence_of
+from protocols.ballots import evidence_of
 from protocols.codec import decode
 from protocols.cohorts import as_set
 from protocols.disclosures import Disclosure
@@ -207,13 +207,10 @@ class Collection:
         key = self._papers.sum_key(self._papers.me.party.name)
         return self._papers.mask_label(self._item(Disclosure.SUM), self.where, key, pairs)
 
-    def evidence(self, names: Sequence[str]) -> list[bytes]:
-        """Return, per client, what it signed over its upload; zeros for who is no survivor."""
-        item, found = self._item(Disclosure.SUM), []
-        for name in names:
-            kept = self._letters.get((name, item))
-            found.append(kept.evidence if kept is not None else bytes(EVIDENCE_BYTES))
-        return found
+    def evidence(self) -> dict[str, bytes]:
+        """Return, per survivor, what it signed over its upload."""
+        item = self._item(Disclosure.SUM)
+        return {name: self._letters[name, item].evidence for name in self.survivors}
 
     def bodies(self, disclosure: Disclosure) -> dict[str, bytes]:
         """Return what the survivors said of one disclosure, sorted by client."""

@@ -14,9 +14,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from crypto.errors import CryptoError
-from crypto.signatures import SIGNATURE_BYTES
-from protocols.ballots import ballot_of, check_evidence
+from protocols.ballots import ballot_of, check_evidence, check_votes
 from protocols.budget import Budget, Unit, budget_key
 from protocols.cohorts import as_set, within
 from protocols.control import (
@@ -264,18 +262,8 @@ class HoldingSession(Session):
         papers = self.papers
         if papers.pairs is None:
             raise LocalProtocolError("This client holds no shares.")
-        group, voted = papers.pairs.group, set()
-        there = np.asarray(found.signatures.any(axis=1)).tolist()
-        table = found.signatures.tobytes()
-        for place, voter in enumerate(group.voters(self.name)):
-            if not there[place]:
-                continue
-            signature = table[place * SIGNATURE_BYTES : (place + 1) * SIGNATURE_BYTES]
-            try:
-                papers.roster.party(voter).verify.verify("survivors", signature, ballot)
-            except CryptoError as error:
-                raise BadEnvelope("A client did not vote for this survivor list (O7).") from error
-            voted.add(voter)
+        group = papers.pairs.group
+        voted = check_votes(papers, ballot, group.voters(self.name), found.signatures)
         _refuse_unless(
             group.fewest(voted, self.name) >= group.quorum,
             "Too few clients confirmed the survivor list.",

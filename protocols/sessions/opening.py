@@ -6,7 +6,7 @@ holders signed.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 
@@ -25,6 +25,7 @@ from protocols.errors import (
 from protocols.groups import slot_of
 from protocols.inbox import Letter
 from protocols.ledger import Ledger
+from protocols.messages import Vector
 from protocols.papers import Papers
 from protocols.roster import Role
 from protocols.rounds import Reply
@@ -105,10 +106,10 @@ class OpeningSession(KeyingSession):
         )
         members, survivors = roster.mask(where.members), roster.mask(asked.survivors)
 
+        signed = asked.evidence()
+
         def told(holder: str) -> Survivors:
-            rows = asked.evidence(setup.group.holders(holder))
-            rows += [bytes(EVIDENCE_BYTES)] * (setup.width + 1 - len(rows))
-            evidence = np.frombuffer(b"".join(rows), dtype=np.uint8).reshape(-1, EVIDENCE_BYTES)
+            evidence = _table(signed, setup.group.holders(holder), EVIDENCE_BYTES, setup.width + 1)
             return Survivors(
                 members=members, survivors=survivors, slot=where.slot, evidence=evidence
             )
@@ -127,10 +128,7 @@ class OpeningSession(KeyingSession):
         width = self.papers.item(item).dims["voters"]
 
         def shown(holder: str) -> Votes:
-            rows = [votes.get(name, bytes(SIGNATURE_BYTES)) for name in group.voters(holder)]
-            rows += [bytes(SIGNATURE_BYTES)] * (width - len(rows))
-            table = np.frombuffer(b"".join(rows), dtype=np.uint8).reshape(-1, SIGNATURE_BYTES)
-            return Votes(signatures=table)
+            return Votes(signatures=_table(votes, group.voters(holder), SIGNATURE_BYTES, width))
 
         return (self.send(item, [shown(holder)], holder, asked.where) for holder in sorted(votes))
 
@@ -202,6 +200,13 @@ class OpeningSession(KeyingSession):
                 "The key authority returned something that is no total of this cohort."
             ) from error
         self.move(Event.OPEN)
+
+
+def _table(said: Mapping[str, bytes], names: Sequence[str], size: int, rows: int) -> Vector:
+    """Return what each of `names` said, shape (rows, size); zeros for who said nothing."""
+    nothing = bytes(size)
+    found = b"".join([said.get(name, nothing) for name in names])
+    return np.frombuffer(found.ljust(rows * size, b"\0"), dtype=np.uint8).reshape(-1, size)
 
 
 def open_facts(cohort: str, asked: Collection) -> dict[str, str | int]:
