@@ -86,15 +86,11 @@ def check_evidence(
         nonce="",
         pairs=pairs,
     )
-    encoded, roster, table = _siblings(common), papers.roster, rows.tobytes()
-    known = _true(common, roster.digest)
-    for place, owner in enumerate(owners):
-        raw = table[place * EVIDENCE_BYTES : (place + 1) * EVIDENCE_BYTES]
-        if (owner, raw) in known:
-            continue
+    encoded, known = _siblings(common), _true(common, papers.roster.digest)
+    for owner, raw in set(zip(owners, _cut(rows, EVIDENCE_BYTES), strict=True)) - known:
         said = encoded(owner, raw[:32].hex(), raw[32:64].hex(), raw[64:80].hex())
         try:
-            roster.party(owner).verify.verify("envelope", raw[80:], said)
+            papers.roster.party(owner).verify.verify("envelope", raw[80:], said)
         except CryptoError as error:
             raise BadEnvelope(
                 "A survivor list counts a client that did not upload in this sum (O7).",
@@ -117,20 +113,21 @@ def check_votes(
     Raises:
         BadEnvelope: one of them is for another list.
     """
-    roster, table, voted = papers.roster, signatures.tobytes(), set[str]()
-    known = _true(ballot, roster.digest)
-    for place, voter in enumerate(voters):
-        signature = table[place * SIGNATURE_BYTES : (place + 1) * SIGNATURE_BYTES]
-        if signature == _NO_VOTE:
-            continue
-        if (voter, signature) not in known:
-            try:
-                roster.party(voter).verify.verify("survivors", signature, ballot)
-            except CryptoError as error:
-                raise BadEnvelope("A client did not vote for this survivor list (O7).") from error
-            known.add((voter, signature))
-        voted.add(voter)
-    return voted
+    there = zip(voters, _cut(signatures, SIGNATURE_BYTES), strict=False)
+    votes = {vote for vote in there if vote[1] != _NO_VOTE}
+    known = _true(ballot, papers.roster.digest)
+    for voter, signature in votes - known:
+        try:
+            papers.roster.party(voter).verify.verify("survivors", signature, ballot)
+        except CryptoError as error:
+            raise BadEnvelope("A client did not vote for this survivor list (O7).") from error
+        known.add((voter, signature))
+    return {voter for voter, _ in votes}
+
+
+def _cut(rows: Vector, size: int) -> list[bytes]:
+    table = rows.tobytes()
+    return [table[start : start + size] for start in range(0, len(table), size)]
 
 
 # What was found true once need not be found again by every holder of a process: it follows from

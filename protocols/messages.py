@@ -59,7 +59,7 @@ class Field:
 
     def sizes(self, dims: Mapping[str, int]) -> tuple[int, ...]:
         """Return the concrete shape under `dims`; raises KeyError for an unknown dimension."""
-        return tuple(dims[part] if isinstance(part, str) else part for part in self.shape)
+        return tuple([dims[part] if isinstance(part, str) else part for part in self.shape])
 
 
 def _field(**facts: Any) -> Any:

@@ -228,8 +228,9 @@ class Pairs(Mute):
                 fix="wait for the next epoch, or start the run again when all clients are there",
             )
         names = tuple(members)
-        asked, there = as_set(names), as_set(self.there)
-        cut_off = asked.intersection(self._neighbours).difference(reached)
+        asked, there, cut_off = as_set(names), as_set(self.there), frozenset[str]()
+        if len(reached) < len(self._neighbours):
+            cut_off = asked.intersection(self._neighbours).difference(reached)
         left = [member for member in names if member not in cut_off] if cut_off else names
         if not within(names, there) or self.group.thinnest(left) < self.group.window:
             raise BadEnvelope("A cohort holds clients that were away when keys were agreed on.")
@@ -238,8 +239,10 @@ class Pairs(Mute):
         """Return the digest of what the masks of a slot rest on."""
         return agreement(self.group, self.there, slot)
 
-    def _reached(self, members: Sequence[str]) -> list[str]:
+    def _reached(self, members: Sequence[str]) -> Sequence[str]:
         there, asked = self._held, as_set(tuple(members))
+        if len(there) > len(self._neighbours) and asked.issuperset(self._neighbours):
+            return self._neighbours  # all of them: whose shares are here are these and itself
         return [peer for peer in self._neighbours if peer in asked and peer in there]
 
     def keys(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -16,7 +16,7 @@ from protocols.ciphers import ring_of, witness_count
 from protocols.disclosures import Disclosure
 from protocols.envelope import NONE
 from protocols.errors import LocalProtocolError, NotInPlan
-from protocols.guards import UnsafeClear, describe, evaluated, find
+from protocols.guards import Guard, UnsafeClear, describe, evaluated, find
 from protocols.match_side import MatchSide, match_guard, match_run
 from protocols.match_wire import MatchRun
 from protocols.messages import Message
@@ -48,6 +48,10 @@ class Where:
     given: str = NONE
     attempt: int = 1
     slot: int = 0
+
+
+def _relay(chain: tuple[Guard, ...]) -> Guard | None:
+    return find(chain, "relay")
 
 
 class Zeros(Protocol):
@@ -121,7 +125,9 @@ class Papers:
                 "The roster holds fewer witnesses than the policy asks for (O4).",
                 fix="name a witness that belongs to neither aggregator nor key authority",
             )
-        if any(self.relays(item) for item in self.plan.items) and not self.roster.names(Role.RELAY):
+        self._enciphers = {item.id: self._is_guarded(item, evaluated) for item in self.plan.items}
+        self._relays = {item.id: self._is_guarded(item, _relay) for item in self.plan.items}
+        if any(self._relays.values()) and not self.roster.names(Role.RELAY):
             raise NotInPlan(
                 "The roster holds no relay, and the policy asks for one (O23).",
                 fix="name a relay that does not belong to the aggregator",
@@ -191,9 +197,13 @@ class Papers:
 
     def enciphers(self, item: Item) -> bool:
         """Tell whether an item is an upload whose results are computed on ciphertexts."""
+        return self._enciphers[item.id]
+
+    def _is_guarded(self, item: Item, by: Callable[[tuple[Guard, ...]], Guard | None]) -> bool:
+        """Tell whether an item is an upload that a guard of this kind protects."""
         if not item.id.endswith(f".up.{item.disclosure}"):
             return False
-        return evaluated(self.policy.chain(item.disclosure)) is not None
+        return by(self.policy.chain(item.disclosure)) is not None
 
     def key_of(self, disclosure: Disclosure) -> PublicKey:
         """Return this epoch's public key of a disclosure.
@@ -208,9 +218,7 @@ class Papers:
 
     def relays(self, item: Item) -> bool:
         """Tell whether an item is an upload that a relay takes the sender off (O23)."""
-        if not item.id.endswith(f".up.{item.disclosure}"):
-            return False
-        return find(self.policy.chain(item.disclosure), "relay") is not None
+        return self._relays[item.id]
 
     def opener(self, item: Item, recipient: str) -> Party:
         """Return who alone opens an item's seal: its recipient, or the relay."""

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import hashlib
-import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property, lru_cache
+from functools import cached_property
 from typing import Any, Protocol, TypeVar
 
 from crypto.he import Scheme
@@ -38,19 +37,10 @@ from protocols.sessions.recording import Recorder
 from protocols.sessions.relay import RelaySession
 from protocols.sessions.tag_server import TagServerSession
 from protocols.sessions.witness import WitnessSession
+from secure_fgl.clock import clock
 from secure_fgl.cores import over_cores
 from secure_fgl.errors import UsageError
 from secure_fgl.safes import FileSafe, Safes
-
-
-def clock() -> str:
-    """Return the time (UTC, to the second) for ledger entries."""
-    return _written(int(time.time()))
-
-
-@lru_cache(maxsize=1)  # thousands of entries are of one second
-def _written(seconds: int) -> str:
-    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(seconds))
 
 
 def client_names(count: int) -> tuple[str, ...]:

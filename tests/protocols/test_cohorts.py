@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from protocols.cohorts import _MOST, as_set, by_names, within
-from protocols.groups import Group
+from protocols.groups import Group, _Graph
 from protocols.policy import PrivacyPolicy
 from protocols.roster import cohort_digest
 from protocols.sums import _largest
@@ -66,6 +66,15 @@ def test_o7_the_fewest_votes_are_counted_from_those_that_are_missing(absent):
             assert GROUP.fewest(voters, name) == expected
             # What is shown to a holder is enough for it.
             assert GROUP.fewest(voters & set(GROUP.voters(name)), name) == expected
+
+
+@pytest.mark.parametrize(("count", "degree"), [(120, 10), (120, 58), (121, 60), (120, 80)])
+def test_o7_the_voters_a_holder_is_shown_hold_what_it_holds_shares_of(count, degree):
+    names = tuple(f"client-{place:03}" for place in range(count))
+    graph = _Graph(names, degree, b"s" * 32)
+    for name in names:
+        near = (graph.holders[owner] for owner in graph.holders[name])
+        assert graph.voters(name) == tuple(sorted(set().union(*near)))
 
 
 @pytest.mark.parametrize("kind", [np.float32, np.float64, np.int64, np.int8, np.uint8])

@@ -5,8 +5,10 @@ Each attack is run to the end: a true list that everybody voted for, used for an
 
 from __future__ import annotations
 
+from copy import copy
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
 from protocols import ballots
@@ -17,6 +19,7 @@ from protocols.forms import Exchange, Form
 from protocols.given import given_digest
 from protocols.groups import slot_of
 from protocols.pairs import Pairs
+from protocols.roster import Identity, Role, Roster
 from protocols.sessions.holding import HoldingSession
 from tests.protocols.toys import Seed, Start, Update, changed_policy, sow, train
 from tests.protocols.unveiling import (
@@ -153,6 +156,70 @@ def voted(world, found, holder, listed):
         evidence=evidence_for(world, found, holder),
     )
     return tell(world, "survivors", holder, message, where, Vote) is not None
+
+
+# --- what was found true once -------------------------------------------------------------------
+
+
+def with_other_keys(papers, name):
+    """Return the papers with another party under one client's name."""
+    parties = [papers.roster.party(p["name"]) for p in papers.roster.document()]
+    other = Identity.generate(name, Role.CLIENT).party
+    changed = copy(papers)
+    changed.roster = Roster(other if party.name == name else party for party in parties)
+    return changed
+
+
+def test_o7_evidence_found_true_is_believed_of_this_client_sum_and_roster_only():
+    world = World(ONE, "masks", clients=10).start()
+    names = world.names[:4]
+    found = asked(world, names, names, 1, 1)
+    papers, where = world.clients[names[0]].papers, found.where[names[0]]
+    rows = np.frombuffer(b"".join(found.evidence[n] for n in names), np.uint8).reshape(4, -1)
+    pairs = papers.pairs.agreement(found.slot)
+
+    def check(papers=papers, where=where, owners=names, rows=rows, pairs=pairs):
+        ballots.check_evidence(papers, "train", where, pairs, owners, rows)
+
+    check()
+    check()
+    wrong = rows.copy()
+    wrong[2, 143] ^= 1
+    for other in (
+        {"owners": (names[1], names[0], *names[2:])},
+        {"where": replace(where, exchange=2)},
+        {"pairs": "0" * 64},
+        {"rows": wrong},
+        {"papers": with_other_keys(papers, names[3])},
+    ):
+        for _ in range(2):  # what is false is not remembered either
+            with pytest.raises(BadEnvelope):
+                check(**other)
+    check()
+
+
+def test_o7_votes_found_true_are_believed_of_this_client_list_and_roster_only():
+    world = World(ONE, "masks", clients=10).start()
+    names, papers = world.names, world.clients[world.names[0]].papers
+    signed = {n: world.clients[n].papers.me.signing.sign("survivors", b"list") for n in names[:6]}
+    rows = [signed.get(name, bytes(64)) for name in names]
+    table = np.frombuffer(b"".join(rows), np.uint8).reshape(-1, 64)
+    for _ in range(2):
+        assert ballots.check_votes(papers, b"list", names, table) == set(signed)
+    wrong = table.copy()
+    wrong[5, 63] ^= 1
+    for facts in (
+        (papers, b"other list", names, table),
+        (papers, b"list", (names[1], names[0], *names[2:]), table),
+        (papers, b"list", names, wrong),
+        (with_other_keys(papers, names[5]), b"list", names, table),
+    ):
+        for _ in range(2):
+            with pytest.raises(BadEnvelope):
+                ballots.check_votes(*facts)
+
+
+# --- lists of one slot ----------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("contradicts", [True, False])

@@ -25,10 +25,11 @@ from protocols.sessions.aggregator import AggregatorSession
 from protocols.sessions.base import Parcel
 from protocols.sessions.keeping import Outcome
 from secure_fgl.captures import record
+from secure_fgl.clock import clock
 from secure_fgl.driving import Driver, Meter, one_thread_and_deterministic
 from secure_fgl.errors import PlanDrift, UsageError
 from secure_fgl.federation import Federation
-from secure_fgl.parties import SESSIONS, AnySession, Making, Parties, bare_backend, clock
+from secure_fgl.parties import SESSIONS, AnySession, Making, Parties, bare_backend
 from secure_fgl.running import Preparation
 from secure_fgl.runs import FileStore, RunFolder
 from secure_fgl.safes import Safes
