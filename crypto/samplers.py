@@ -7,6 +7,7 @@ which is how a blind or a mask is shared by sharing 32 bytes.
 
 import os
 import struct
+from functools import lru_cache
 
 import numpy as np
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
@@ -43,13 +44,17 @@ def derive(secret: bytes, *labels: str | bytes, length: int = KEY_BYTES) -> byte
         raise InvalidKey("A secret of fewer than 16 bytes cannot carry a key.")
     if not 1 <= length <= _DERIVE_LIMIT:
         raise OutOfRange(f"HKDF-SHA256 gives between 1 and {_DERIVE_LIMIT} bytes.")
-    info = b"secure-fgl/derive\0" + b"".join(_label(label) for label in labels)
-    return _hkdf(secret, salt=None, info=info, length=length)
+    return _hkdf(secret, salt=None, info=_info(*labels), length=length)
 
 
 def _hkdf(secret: bytes, *, salt: bytes | None, info: bytes, length: int) -> bytes:
     """RFC 5869 itself, kept apart from our labels so that its published vectors can be run."""
     return HKDF(algorithm=SHA256(), length=length, salt=salt, info=info).derive(secret)
+
+
+@lru_cache(maxsize=256)  # a client derives a key for each neighbour, under the same labels
+def _info(*labels: str | bytes) -> bytes:
+    return b"secure-fgl/derive\0" + b"".join(map(_label, labels))
 
 
 def _label(label: str | bytes) -> bytes:

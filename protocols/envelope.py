@@ -12,6 +12,7 @@ import hmac
 import struct
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
+from functools import cached_property
 
 from crypto.canonical import canonical, parse
 from crypto.errors import CryptoError
@@ -240,6 +241,11 @@ class Envelope:
             raise BadEnvelope("An envelope's body does not match its signed digest.")
         return cls(header, bytes(view[end:rest]), body)
 
+    @cached_property
+    def committed(self) -> str:
+        """See `commitment`: the ledger and the client's receipt both name it."""
+        return hashlib.sha256(b"secure-fgl/envelope\0" + signed_header(self)).hexdigest()
+
     @property
     def size(self) -> int:
         """Bytes on the wire."""
@@ -333,4 +339,4 @@ def commitment(envelope: Envelope) -> str:
     SHA-256 over the signed header, which holds the body's SHA-256 and a random nonce: it binds
     every byte, and nobody without the envelope can guess its content from it.
     """
-    return hashlib.sha256(b"secure-fgl/envelope\0" + signed_header(envelope)).hexdigest()
+    return envelope.committed

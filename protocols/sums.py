@@ -118,14 +118,14 @@ class SumLayout:
             UnfitMessage: wrong shape, NaN or Inf, or a count outside [0, 2^32).
         """
         by_name = {type(message).__name__: message for message in messages}
-        values = [self._values(by_name[c.message], c) for c in self.columns]
-        shrink = self._joint_shrink(values)
+        given = [self._values(by_name[c.message], c) for c in self.columns]
+        shrink = self._joint_shrink([values for values, _ in given])
         bounded, clipped = [], shrink < 1.0
-        for column, value in zip(self.columns, values, strict=True):
-            kept = value
+        for column, (values, largest) in zip(self.columns, given, strict=True):
+            kept = values
             if column.grid is not None:
-                kept = value if shrink == 1.0 else value * shrink
-                if _largest(kept) > column.grid.bound:
+                kept = values if shrink == 1.0 else values * shrink
+                if largest * shrink > column.grid.bound:  # rounding keeps the order of products
                     kept, clipped = np.clip(kept, -column.grid.bound, column.grid.bound), True
             bounded.append(kept)
         parts = self._round(bounded, stream)
@@ -152,7 +152,8 @@ class SumLayout:
         )
         return math.hypot(*(float(np.linalg.norm(part)) for part in centred))
 
-    def _values(self, message: Message, column: Column) -> NDArray[Any]:
+    def _values(self, message: Message, column: Column) -> tuple[NDArray[Any], float]:
+        """Return a field as a vector, and its largest magnitude (0 for counts)."""
         name = f"{column.message}.{column.field.name}"
         given = as_array(getattr(message, column.field.name), name)
         if given.shape != column.shape:
@@ -163,16 +164,17 @@ class SumLayout:
         if column.grid is None:
             if given.dtype.kind not in "iu" or np.any(given < 0) or np.any(given >= 2**COUNT_BITS):
                 raise UnfitMessage(f"{name} is not an exact count below 2^{COUNT_BITS}.")
-            return given.ravel()
+            return given.ravel(), 0.0
         if given.dtype.kind not in "fiu":
             raise UnfitMessage(f"{name} is not a real number.")
-        if not math.isfinite(_largest(given)):
+        largest = _largest(given)
+        if not math.isfinite(largest):
             raise UnfitMessage(
                 f"{name} holds NaN or Inf.",
                 why="training diverged, or the data holds such values",
                 fix="lower the learning rate, or check the features; nothing was sent",
             )
-        return np.asarray(given, dtype=np.float64).ravel()  # only read from here on
+        return np.asarray(given, dtype=np.float64).ravel(), largest  # only read from here on
 
     def _joint_shrink(self, values: Sequence[NDArray[Any]]) -> float:
         """Return the factor that brings the scaled joint L2 norm to the bound (``l2`` only)."""
