@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import hmac
 from collections.abc import Iterable, Mapping, Sequence
+from operator import eq
 
 import numpy as np
 from numpy.typing import NDArray
@@ -108,7 +109,7 @@ class TagBatch(Mute):
         spread: how the batch is worked through.
     """
 
-    __slots__ = ("_batch", "_items", "_match", "_order", "_spread")
+    __slots__ = ("_asked", "_batch", "_items", "_match", "_order", "_spread")
 
     def __init__(
         self, items: Sequence[int], match: Match, run: str, epoch: int, spread: Spread = map
@@ -119,6 +120,7 @@ class TagBatch(Mute):
         self._order = [int(place) for place in np.argsort(drawn, kind="stable")]
         self._items, self._match, self._spread = list(items), match, spread
         self._batch: Blinded | None = blind([inputs[place] for place in self._order], spread)
+        self._asked = self.points  # what the next answer is to
 
     @property
     def points(self) -> bytes:
@@ -132,27 +134,43 @@ class TagBatch(Mute):
         return self._batch
 
     def checked(self, answer: bytes) -> bytes:
-        """Return the first server's answer, for the second; raises BadEnvelope for no points."""
+        """Return the first server's answer, for the second.
+
+        Raises:
+            BadEnvelope: it holds no points, or one that was asked.
+        """
         if len(answer) != len(self.points):
             raise BadEnvelope("The first tag server answered another number of points.")
         try:
             check(pointwise(answer), self._spread)
         except CryptoError as error:
             raise BadEnvelope("The first tag server's answer is not usable.") from error
+        self._refuse_nothing(answer)
+        self._asked = answer
         return answer
+
+    def _refuse_nothing(self, answer: bytes) -> None:
+        """Refuse a share of 1: what the other server keeps for audits would look the tags up."""
+        if any(map(eq, pointwise(answer), pointwise(self._asked))):
+            raise BadEnvelope(
+                "A tag server sent back what it was asked (O24).",
+                why="it put no share of the key into the answer",
+                fix="stop the run; ask who runs it",
+            )
 
     def finish(self, answer: bytes) -> Tags:
         """Return the tags, from the second server's answer; once.
 
         Raises:
-            BadEnvelope: the answer holds no points, or copies of the canary differ: a server used
-                more than one key.
+            BadEnvelope: the answer holds no points, or one that was asked, or copies of the canary
+                differ: a server used more than one key.
         """
         batch, self._batch = self._open, None
         try:
             outputs = batch.finalize(pointwise(answer), self._spread)
         except CryptoError as error:
             raise BadEnvelope("A tag server's answer is not usable.") from error
+        self._refuse_nothing(answer)
         found = [b""] * len(outputs)
         for output, place in zip(outputs, self._order, strict=True):
             found[place] = output

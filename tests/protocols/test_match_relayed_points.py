@@ -78,7 +78,6 @@ class Attack:
 
 LIES = {
     "a key of its own": lambda a, seen: a.key.evaluate(seen),
-    "nothing done": lambda a, seen: seen,
     "relayed": lambda a, seen: a.oracle(seen),
     "relayed, under its own key": lambda a, seen: a.key.evaluate(a.oracle(seen)),
     "squared": lambda a, seen: a.oracle(a.oracle(seen)),
@@ -95,8 +94,8 @@ def lied(attack, lie, first):
     if first:
         halfway = batch.checked(b"".join(lie(attack, points)))
         return batch.finish(attack.server.answer("victim", 0, halfway))
-    halfway = pointwise(attack.server.answer("victim", 0, batch.points))
-    return batch.finish(b"".join(lie(attack, halfway)))
+    halfway = batch.checked(attack.server.answer("victim", 0, batch.points))
+    return batch.finish(b"".join(lie(attack, pointwise(halfway))))
 
 
 @pytest.mark.parametrize("first", [True, False], ids=["first", "second"])
@@ -105,6 +104,24 @@ def test_o24_no_lie_gives_a_victim_tags_under_a_known_key(lie, first):
     attack = Attack()
     tags = lied(attack, LIES[lie], first)
     assert not read(tags, table(*attack.known))
+
+
+@pytest.mark.parametrize("few", [slice(None), slice(7, 8)], ids=["all", "one"])
+@pytest.mark.parametrize("first", [True, False], ids=["first", "second"])
+def test_o24_a_server_that_does_nothing_is_refused(first, few):
+    """Tags would be the honest server's alone: what that keeps for audits would look them up."""
+
+    def lie(a, seen):
+        found = a.share.evaluate(seen)
+        found[few] = seen[few]
+        return found
+
+    attack = Attack()
+    with pytest.raises(BadEnvelope, match="sent back what it was asked"):
+        tags = lied(attack, lie, first)
+        alone = attack.server.alone(ITEMS)
+        known = {alone[at * TAG_BYTES :][:TAG_BYTES]: at for at in range(ITEMS)}
+        pytest.fail(f"{len(read(tags, known))} of {len(OWN)} items are read")
 
 
 @pytest.mark.parametrize("first", [True, False], ids=["first", "second"])
