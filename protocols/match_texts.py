@@ -41,7 +41,8 @@ KEYED = (
 )
 SHARED = (
     "the two tag servers together with the matcher read every item of everybody; the matcher with "
-    "one client tests one quota of guesses an epoch, and knows a tag again in later epochs"
+    "one client tests one quota of guesses an epoch, the most held items first, and knows a tag "
+    "again in later epochs: as many as rounds, if the aggregator asks for them"
 )
 CELLS = (
     "clients learn by name with whom they share a cell; all of a cell but one together learn that "

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -9,9 +10,14 @@ from typing import Any
 import yaml
 
 from protocols.match_guards import Match
+from protocols.match_texts import SHARED
+from protocols.tagging import chosen
 from secure_fgl import tag_material
+from tests.protocols.matched import match_plan, match_policy
+from tests.protocols.matching import crowd
 
-EXAMPLES = Path(__file__).parents[2] / "examples"
+ROOT = Path(__file__).parents[2]
+EXAMPLES = ROOT / "examples"
 CATALOGUE = 1682  # of MovieLens-100K
 
 
@@ -32,3 +38,22 @@ def test_a02_spends_all_places_of_a_batch() -> None:
     replayed: Any = SimpleNamespace(case=case, config=SimpleNamespace(algorithm=algorithm))
     made = tag_material._tagged(replayed, guard, 1, {}, {}, ())
     assert made.quota == guard.places == 12
+
+
+def test_a_quota_finds_more_than_its_share_of_the_catalogue() -> None:
+    """Guesses go to what most hold, so no text may say that they find quota / catalogue."""
+    items, guard = 800, Match(cap=32)
+    own = crowd(200, items, 60)
+    tagged = Counter(i for held in own.values() for i in chosen(held, range(items), guard))
+    first = int(guard.popular * items)
+    found = sum(tagged[i] for i in range(first, first + guard.places)) / tagged.total()
+    assert found > 2 * guard.places / items
+    for page in ("docs/adr/0018-matching.md", "LIMITATIONS.md", "docs/threat-model.md"):
+        assert "quota / catalogue" not in (ROOT / page).read_text("utf-8")
+
+
+def test_a_plan_says_that_there_may_be_an_epoch_a_round() -> None:
+    """Clients answer in every round, whatever the algorithm means to; quotas add up (O24)."""
+    plan = match_plan(match_policy(), rounds=7)
+    assert plan.item("expand.up.MATCH").times == 7
+    assert "as many as rounds" in SHARED and SHARED in plan.warnings
