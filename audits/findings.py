@@ -216,7 +216,9 @@ def _open(row: Egress) -> str:
     """Say what an Unsafe chain left open."""
     if words.in_clear(row.protection):
         return f"left in clear: {_readable(row)}"
-    return "were matched so that clients read single vectors of others, clipped and noised."
+    if words.reads(row.protection):
+        return "were matched so that clients read single vectors of others, clipped and noised."
+    return "were matched by tags that anybody turns back: the matcher reads every item."
 
 
 def _readable(row: Egress) -> str:

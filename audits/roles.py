@@ -116,12 +116,25 @@ def _with_the_authority(
         yield RoleView(viewer="key authority and one client", received=None, sees=(_COORDINATE,))
 
 
+def _opened(lists: bool) -> Iterator[RoleView]:
+    """Say what is seen where anybody makes the canary's tag, and so all keys."""
+    more = " and every published vector" if lists else ""
+    seen = f"EVERY item{more} of every client"
+    yield RoleView(viewer="matcher alone", received=None, sees=(seen,))
+    if not lists:
+        seen = "the totals of all cells"
+        yield RoleView(viewer="aggregator, of cells", received=None, sees=(seen,))
+
+
 def _of_matching(case: Case) -> Iterator[RoleView]:
     """Say what those who make and compare tags see together (O24, O25)."""
     if not any(item.id.endswith(".match.compare") for item in case.plan.items):
         return
     keyed = not case.roster.names(Role.TAG_SERVER)
     lists = any(item.id.endswith(".match.taken") for item in case.plan.items)
+    if any(words.opens(item.guards) for item in case.plan.items):
+        yield from _opened(lists)
+        return
     for viewer, said in _PAIRS:
         if keyed and "tag server" in viewer:
             continue

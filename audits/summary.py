@@ -19,6 +19,7 @@ SIMULATION = "SIMULATION: roles are not separated"
 SYNTHETIC = "SYNTHETIC DATA: generated, about nobody"
 UNSAFE = "UNSAFE: messages left in clear"
 READ = "UNSAFE: clients read single vectors of others"
+OPEN = "UNSAFE: anybody turns tags of items back"
 BROKEN = "EVIDENCE BROKEN: do not rely on this report"
 _MOST_NAMED = 3  # waivers in the strip; all stand under the findings
 
@@ -30,7 +31,8 @@ def notes(
     found = (
         (BROKEN, not evidence.ok),
         (UNSAFE, any(words.in_clear(row.protection) for row in egress)),
-        (READ, any(_read(row) for row in egress)),
+        (READ, any(words.reads(row.protection) for row in egress)),
+        (OPEN, any(words.opens(row.protection) for row in egress)),
         (SIMULATION, simulated),
         (SYNTHETIC, plan.data.synthetic),
     )
@@ -58,7 +60,7 @@ def summary(
     """
     up = _up(egress)
     unsafe = sum(row.count for row in up if words.in_clear(row.protection))
-    read = sum(row.count for row in up if _read(row))
+    read = sum(row.count for row in up if words.reads(row.protection))
     sentences = [
         f"{words.plural(len(plan.clients), 'client')} trained {plan.algorithm} on "
         f"{plan.data.name} for up to {words.plural(plan.rounds, 'round')} under the policy "
@@ -85,11 +87,6 @@ def summary(
     if diff.unplanned:
         sentences.append(f"{len(diff.unplanned)} releases were NOT as planned.")
     return " ".join(sentences)
-
-
-def _read(row: Egress) -> bool:
-    """Tell whether clients read what this envelope asks to be matched, one by one."""
-    return row.unsafe and not words.in_clear(row.protection)
 
 
 def _computed(

@@ -64,6 +64,16 @@ def _oprf(guards: tuple[str, ...]) -> bool:
     return any(text.startswith("match(mode=oprf") for text in guards)
 
 
+def opens(guards: tuple[str, ...]) -> bool:
+    """Tell whether tags of items are made with a public key, and so by anybody."""
+    return any(text.startswith("match(mode=deterministic") for text in guards)
+
+
+def reads(guards: tuple[str, ...]) -> bool:
+    """Tell whether clients read single vectors of others."""
+    return {"laplace", "match"} <= {guard(text) for text in guards}
+
+
 def protection(guards: tuple[str, ...]) -> str:
     """Return in words what a chain of guards does to a message."""
     names = {guard(text) for text in guards}
@@ -90,9 +100,11 @@ def protection(guards: tuple[str, ...]) -> str:
 
 def _matched(names: set[str], guards: tuple[str, ...]) -> str:
     how = "by tags of two servers" if _oprf(guards) else "by tags of one shared key"
-    if "unsafe_clear" in names:
+    how = "by tags that anybody opens" if opens(guards) else how
+    if "laplace" in names:
         return f"UNSAFE: items matched {how}, vectors noised and read by others one by one"
-    return f"items matched {how}, vectors added in cells, sealed"
+    unsafe = "UNSAFE: " if "unsafe_clear" in names else ""
+    return f"{unsafe}items matched {how}, vectors added in cells, sealed"
 
 
 def decimal(text: str) -> str:

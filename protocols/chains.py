@@ -105,16 +105,18 @@ def _check_mixed(disclosure: Disclosure, chain: tuple[Guard, ...]) -> None:
 def _check_matched(disclosure: Disclosure, chain: tuple[Guard, ...]) -> None:
     """Hold what is matched to its one chain; raises ValueError."""
     match, quantise = find(chain, "match"), find(chain, "quantise")
-    published = isinstance(match, Match) and match.form == "published"
-    wanted = _PUBLISHED if published else _MATCHED
+    if not isinstance(match, Match):
+        raise ValueError(f"{disclosure}: 'match' is missing")
+    published = match.form == "published"
+    wanted = _PUBLISHED if published else [*_MATCHED, "unsafe_clear" if match.unsafe else "seal"]
     if disclosure is not Disclosure.MATCH or [g.guard for g in chain] != wanted:
-        of = f"the form '{match.form}' of MATCH" if isinstance(match, Match) else "MATCH"
+        of = f"MATCH, form '{match.form}', mode '{match.mode}'"
         raise ValueError(f"{disclosure}: needed are exactly {', '.join(wanted)}, for {of}")
     if published:
         _check_published(chain)
         return
     bits = quantise.bits if isinstance(quantise, Quantise) else 0
-    if isinstance(match, Match) and 2 * match.cell >> (32 - bits):
+    if 2 * match.cell >> (32 - bits):
         raise ValueError("MATCH: 'quantise' has too many bits: cells add up in 32 bits")
 
 
@@ -143,7 +145,7 @@ def _check_rows(disclosure: Disclosure, chain: tuple[Guard, ...]) -> None:
 
 
 _MIXED = ["clip", "mix", "seal"]
-_MATCHED = ["clip", "quantise", "match", "seal"]
+_MATCHED = ["clip", "quantise", "match"]
 _PUBLISHED = ["clip", "laplace", "match", "unsafe_clear"]
 _WEIGHED_BITS = 15  # two values a coefficient; more would double what every party sends
 _SPECIAL: tuple[tuple[set[str], Callable[[Disclosure, tuple[Guard, ...]], None]], ...] = (

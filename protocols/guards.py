@@ -23,6 +23,8 @@ and, as published and never by a preset, for vectors that strangers read one by 
 
     VALUE --clip--> BOUNDED --laplace--> NOISED --match--> MATCHED --unsafe_clear--> ENVELOPE
 
+for tags that everybody opens, with 'quantise' in place of 'laplace',
+
 as well as and never by a preset, for rows that one client shows::
 
     VALUE --clip--> BOUNDED (--decoys--> BOUNDED) (--laplace--> NOISED) --unsafe_clear--> ENVELOPE

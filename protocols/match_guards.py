@@ -18,7 +18,9 @@ class Match(Strict):
 
     Attributes:
         mode: ``oprf``: two tag servers each hold a share of the key. ``hmac``: all clients hold one
-            key, so that any of them, together with the matcher, opens every tag.
+            key, so that any of them, together with the matcher, opens every tag. ``deterministic``:
+            as the field has it, under a public key, so that everybody opens every tag and every
+            cell; only Unsafe chains have it.
         cap: how many tags every client sends, random ones among them: a power of two (O24).
         canaries: how many copies of the public text stand in a client's batch.
         popular: the most popular share of the catalogue, by public figures, that clients leave out.
@@ -35,7 +37,7 @@ class Match(Strict):
     takes: ClassVar[tuple[Stage, ...]] = (Stage.INTEGER, Stage.NOISED)
     gives: ClassVar[Stage] = Stage.MATCHED
     guard: Literal["match"] = "match"
-    mode: Literal["oprf", "hmac"] = "oprf"
+    mode: Literal["oprf", "hmac", "deterministic"] = "oprf"
     cap: int = Field(default=128, ge=8, le=4096, strict=True)
     canaries: int = Field(default=8, ge=2, le=64, strict=True)
     popular: float = Field(default=0.01, ge=0, lt=1)
@@ -44,6 +46,11 @@ class Match(Strict):
     form: Literal["cell_means", "published"] = "cell_means"
     neighbours: int = Field(default=4, ge=1, le=100, strict=True)
     vectors: int = Field(default=64, ge=1, le=4096, strict=True)
+
+    @property
+    def unsafe(self) -> bool:
+        """Whether only an Unsafe chain may hold this guard."""
+        return self.mode == "deterministic" or self.form == "published"
 
     @property
     def servers(self) -> int:

@@ -28,6 +28,7 @@ LISTED = (
     "that all were matched by one canary; and what was computed from disclosed totals (the global "
     "model)"
 )
+OPENED = "EVERY item of every client: anybody turns these tags back"
 TOLD = "who shares its cell, by name; which cells hold its own items; no other tag"
 CELL = "who stands in one cell; boxes that it cannot open"
 PART = "uniform numbers: shares under a blind that only clients know"
@@ -42,18 +43,24 @@ KEYED = (
 SHARED = (
     "the two tag servers together with the matcher read every item of everybody; the matcher with "
     "one client tests one quota of guesses an epoch, the most held items first, and knows a tag "
-    "again in later epochs: as many as rounds, if the aggregator asks for them"
+    "again in later epochs: as many as rounds, if the aggregator asks for them; the aggregator and "
+    "one tag server, lying with them, add no guess beyond that client's quota"
+)
+OPEN = (
+    "UNSAFE: tags are made with a public key (deterministic): the matcher by itself reads every "
+    "item of everybody, and all vectors where they are published; the aggregator the cells' totals"
 )
 CELLS = (
     "clients learn by name with whom they share a cell; all of a cell but one together learn that "
-    "one's vector"
+    "one's vector; the aggregator with one client learns which cells, of whom by name, hold items "
+    "of that client's quota, and with both tag servers the cells' totals"
 )
 LISTS = (
     "UNSAFE: clients read single others' vectors, clipped and noised, without names; the matcher "
     "together with any client reads all of them, and which of them are of whom"
 )
 
-TEXTS = (KEYED, SHARED, CELLS, LISTS)
+TEXTS = (KEYED, SHARED, OPEN, CELLS, LISTS)
 """What plans warn of, and reports say again."""
 
 
@@ -61,14 +68,21 @@ def upload_learns(match: Match) -> dict[str, str]:
     """Return, per role, what the first boxes of a matching tell it."""
     others = "its vector, noised, by itself" if match.form == "published" else "nothing"
     return {"aggregator": BOXED, "other clients": others, "network": NETWORK} | (
-        {"tag_server": POINTS} if match.servers else {"matcher": MATCHER}
+        {"tag_server": POINTS} if match.servers else {"matcher": matcher_learns(match)}
     )
+
+
+def matcher_learns(match: Match) -> str:
+    """Return what the tags tell the matcher by itself."""
+    return OPENED if match.mode == "deterministic" else MATCHER
 
 
 def match_warnings(items: Sequence[Item]) -> list[str]:
     """Say what matching rests on, where a plan matches by tags."""
     if not any(item.id.endswith(".match.compare") for item in items):
         return []
-    servers = any(item.id.endswith(".match.points") for item in items)
+    guards = [text for item in items for text in item.guards if text.startswith("match(")]
+    modes = {"oprf": SHARED, "hmac": KEYED, "deterministic": OPEN}
     lists = any(item.id.endswith(".match.taken") for item in items)
-    return [SHARED if servers else KEYED, LISTS if lists else CELLS]
+    made = [said for mode, said in modes.items() if f"mode={mode}," in guards[0]]
+    return [*made, LISTS if lists else CELLS]

@@ -28,6 +28,7 @@ __all__ = [
     "MatchRun",
     "box_length",
     "handed_bytes",
+    "public_key",
     "read_handed",
     "read_tags",
     "read_told",
@@ -35,6 +36,8 @@ __all__ = [
     "told_bytes",
 ]
 
+PUBLIC_KEY_BYTES = 32
+"""The X25519 half of a sealing key, which stands last in it."""
 _WORD, _SHORT = np.dtype("<u4"), np.dtype("<u2")
 
 
@@ -145,6 +148,11 @@ class MatchRun:
             raise BadEnvelope("A box does not have the planned size.")
         info = self._info(kind, epoch, sender, me.party.name, bound)
         return open_box(box, me, self.roster.party(sender), info)
+
+
+def public_key(roster: Roster) -> bytes:
+    """Return the key of tags in ``deterministic`` mode: the aggregator's, which all know."""
+    return roster.one(Role.AGGREGATOR).seal.raw[-PUBLIC_KEY_BYTES:]
 
 
 def tags_bytes(tags: Tags) -> bytes:

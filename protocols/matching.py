@@ -30,10 +30,10 @@ from protocols.cell_sums import (
 )
 from protocols.cells import Numbers, Told, check_told, held_rows
 from protocols.errors import BadEnvelope, LocalProtocolError, Replay, RoundLost
-from protocols.match_wire import Kind, MatchRun, read_handed, read_told, tags_bytes
+from protocols.match_wire import Kind, MatchRun, public_key, read_handed, read_told, tags_bytes
 from protocols.neighbours import check_neighbours, locked
 from protocols.roster import Identity, Role
-from protocols.tagging import TagBatch, Tags, keyed
+from protocols.tagging import TagBatch, Tags, keyed, public
 
 __all__ = ["ClientMatching"]
 
@@ -111,7 +111,7 @@ class ClientMatching(Mute):
             raise Replay("A client asks for tags once an epoch (O24).")
         self._epoch, self._step, self._tags = epoch, Step.ASK, None
         found = self._do(Step.ASK, lambda: self._ask(items))
-        if self._key is not None:
+        if not self._run.match.servers:
             self._step = Step.HAND_OVER
         return found
 
@@ -119,6 +119,9 @@ class ClientMatching(Mute):
         run, epoch = self._run, self._epoch
         if self._key is not None:
             self._tags = keyed(items, self._key, run.match, run.run, epoch)
+            return b""
+        if run.match.mode == "deterministic":
+            self._tags = public(items, public_key(run.roster), run.match, run.run, epoch)
             return b""
         if len(run.servers) != 2:
             raise LocalProtocolError("The key of tags is held by two tag servers (O24).")

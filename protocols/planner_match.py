@@ -27,7 +27,6 @@ from protocols.match_texts import (
     HALFWAY,
     HANDED,
     LISTED,
-    MATCHER,
     NETWORK,
     PART,
     POINTS,
@@ -35,6 +34,7 @@ from protocols.match_texts import (
     TAKEN,
     TOLD,
     TOTALS,
+    matcher_learns,
     upload_learns,
 )
 from protocols.match_wire import Kind, box_length
@@ -132,7 +132,7 @@ def plan_matching(
         boxes = {"match_boxes": size(Kind.TAGS)}
         _add(planner, name, "tags", back, times, Box, dims=boxes, said={_AGGREGATOR: BOXED})
     _add(planner, name, "compare", (_AGGREGATOR, _MATCHER), times, Bundle,
-         dims=all_of[Kind.TAGS], said={_MATCHER: MATCHER})  # fmt: skip
+         dims=all_of[Kind.TAGS], said={_MATCHER: matcher_learns(match)})  # fmt: skip
     found = Kind.HANDED if published else Kind.TOLD
     _add(planner, name, "compared", (_MATCHER, _AGGREGATOR), times, Bundle, Canary,
          dims=all_of[found], said={_AGGREGATOR: BOXED})  # fmt: skip

@@ -25,7 +25,7 @@ from crypto.handles import Mute
 from crypto.oprf import Blinded, KeyShare, blind, pointwise
 from crypto.ristretto import POINT_BYTES, Spread, check
 from crypto.samplers import Stream, derive, entropy
-from crypto.tags import keyed_tags
+from crypto.tags import keyed_tags, unsafe_public_tags
 from protocols.errors import BadEnvelope, LocalProtocolError, NotInPlan, UnfitMessage
 from protocols.match_guards import Match
 
@@ -189,6 +189,19 @@ def keyed(items: Sequence[int], key: bytes, match: Match, run: str, epoch: int) 
     inputs = [*_padded(items, match), _canary(run, epoch)]
     *tags, canary = keyed_tags(derive(key, "match", run, str(epoch)), inputs)
     return Tags(tags, items, canary)
+
+
+def public(items: Sequence[int], key: bytes, match: Match, run: str, epoch: int) -> Tags:
+    """UNSAFE: return a client's tags in ``deterministic`` mode, which everybody can make."""
+    inputs = [*_padded(items, match), _canary(run, epoch)]
+    *tags, canary = unsafe_public_tags(key, inputs)
+    return Tags(tags, items, canary)
+
+
+def public_tags(key: bytes, catalogue: int) -> list[bytes]:
+    """Return the tags of a whole catalogue in ``deterministic`` mode, for audits (attack A02)."""
+    made = unsafe_public_tags(key, [_item(item) for item in range(catalogue)])
+    return [tag[:TAG_BYTES] for tag in made]
 
 
 class TagServer(Mute):

@@ -225,7 +225,8 @@ def set_up(making: Making, safes: Callable[[str], Safes] | None = None) -> Parti
         making: what the sessions are made of.
         safes: returns the run's safes by its name; None keeps no state.
     """
-    if (guard := match_guard(making.policy.rules.get(Disclosure.MATCH, ()))) and not guard.servers:
+    guard = match_guard(making.policy.rules.get(Disclosure.MATCH, ()))
+    if guard is not None and guard.mode == "hmac":
         making = replace(making, tag_key=entropy(KEY_BYTES))
     seeds = {name: entropy(32) for name in making.roles}
     identities = {n: Identity.from_seed(n, role, seeds[n]) for n, role in making.roles.items()}

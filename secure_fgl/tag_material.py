@@ -20,10 +20,11 @@ from protocols.disclosures import Disclosure
 from protocols.errors import EvidenceError
 from protocols.match_guards import Match
 from protocols.match_side import match_guard, match_item
+from protocols.match_wire import public_key
 from protocols.messages import Array
 from protocols.roster import Role
 from protocols.sessions.recording import Captured
-from protocols.tagging import TAG_BYTES
+from protocols.tagging import TAG_BYTES, public_tags
 from secure_fgl.mixed_material import Replayed
 from secure_fgl.truths import items_of
 
@@ -110,9 +111,11 @@ def _tagged(
     order = _order(run, catalogue)
     place = np.argsort(order)
     items = {c: place[items_of(run.sites[c], run.task.spec)] for c in compared}
+    public = guard.mode == "deterministic"
+    opened = public_tags(public_key(run.case.roster), catalogue) if public else []
     return Tagged(
         round=round,
-        keyed=guard.servers == 0,
+        keyed=guard.mode == "hmac",
         quota=guard.places,
         left_out=int(guard.popular * catalogue),
         catalogue=catalogue,
@@ -120,6 +123,7 @@ def _tagged(
         truth=truth,
         items=items,
         alone=alone,
+        opened={tag: item for item, tag in enumerate(opened)},
     )
 
 

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 from cryptography.hazmat.primitives.asymmetric.rsa import RSAPublicKey
@@ -45,6 +45,7 @@ class Tagged:
         sent: client -> its tags, random ones among them.
         truth: tag -> its item; random ones are not in it.
         items: client -> all items that it trains on, (k,).
+        opened: tag -> item, of the tags that the public key makes; empty where there is none.
         alone: of each tag server, tag -> item, of the tags that its share alone makes.
     """
 
@@ -57,6 +58,7 @@ class Tagged:
     truth: Mapping[bytes, int]
     items: Mapping[str, NDArray[np.int64]]
     alone: tuple[Mapping[bytes, int], ...]
+    opened: Mapping[bytes, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ Everybody knows the catalogue, and how many of the run's clients hold each item.
 **How.** He makes tags of as much of the catalogue as he can, and looks up what he holds. Alone he
 has no key. With one tag server he has the tags that its share alone makes. With one client he has
 one batch of guesses, which he spends on the items that most clients hold; where all clients hold
-the key he has all.
+the key he has all; in the mode `deterministic` the public key is enough.
 
 **What the number means.** Of the tags of one client's items the share that is turned back. The
 prior is 0 but for the quota, whose guesses find what they find by design: there it is the share of
@@ -70,6 +70,8 @@ class ItemTags:
             why = material.missing or "no round in which items were matched was captured"
             return Findings((NotApplicable(why, payload="P08", arises=True),))
         rows = [_alone(found, rng)]
+        if any(one.opened for one in found):
+            return Findings(tuple(rows))  # nobody needs any help
         if all(one.alone for one in found):
             rows.append(_one_server(found, rng))
         rows.append(_quota(found, rng))
@@ -119,7 +121,7 @@ def _row(
 
 def _alone(found: Sequence[Tagged], rng: np.random.Generator) -> Samples:
     """Return what the matcher finds with what is public."""
-    tables = [public_table(one.catalogue) for one in found]
+    tables = [{**public_table(one.catalogue), **one.opened} for one in found]
     units = _units(found)
     key = rsa.generate_private_key(65537, _KEY_BITS)
     raw = [_signed(key, one, client) for one, client in units]

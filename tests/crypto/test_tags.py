@@ -4,9 +4,10 @@ import hashlib
 
 import pytest
 from cryptography.hazmat.primitives.asymmetric import rsa
+from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
 from crypto.errors import InvalidKey
-from crypto.tags import keyed_tags, unsafe_signature_tags
+from crypto.tags import keyed_tags, unsafe_public_tags, unsafe_signature_tags
 
 
 def test_rfc4231_case_with_a_key_of_32_bytes_by_hand():
@@ -39,3 +40,18 @@ def test_the_public_key_alone_turns_signatures_back():
     tags = unsafe_signature_tags(key, [b"%d" % i for i in (3, 77, 3, 499)])
     found = [pow(int.from_bytes(t, "big"), public.e, public.n).to_bytes(256, "big") for t in tags]
     assert [catalogue[f[-32:]] for f in found] == [3, 77, 3, 499]
+
+
+def test_the_public_key_alone_makes_every_deterministic_tag():
+    private = X25519PrivateKey.generate()
+    key = private.public_key().public_bytes_raw()
+    texts = [b"%d" % i for i in range(50)]
+    tags = unsafe_public_tags(key, [texts[3], texts[7], texts[3]])
+    assert tags[0] == tags[2] != tags[1]
+    table = dict(zip(unsafe_public_tags(key, texts), texts, strict=True))
+    assert [table[tag] for tag in tags] == [texts[3], texts[7], texts[3]]
+    other = X25519PrivateKey.generate().public_key().public_bytes_raw()
+    assert not set(tags) & set(unsafe_public_tags(other, texts))
+    for wrong in (bytes(32), key[:31], b""):
+        with pytest.raises(InvalidKey):
+            unsafe_public_tags(wrong, texts)

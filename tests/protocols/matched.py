@@ -98,6 +98,8 @@ def match_policy(preset: str = "masks", *, clip: Clip | None = None, **facts: An
     floor = 3 + more.get("colluders", 0)
     match = Match(**{"cap": CAP, "canaries": 3, "floor": floor, "popular": 0.0, **facts})
     chain = (clip or Clip(bound=BOUND), Quantise(bits=BITS), match, Seal())
+    if match.mode == "deterministic":
+        chain = (*chain[:3], UnsafeClear())
     if match.form == "published":
         chain = (Clip(bound=BOUND), Laplace(scale=SCALE), match, UnsafeClear())
     rules = {**document["rules"], "MATCH": [g.model_dump() for g in chain]}
@@ -123,7 +125,7 @@ def matching(seed: int = 0, world: type[World] = World, **facts: Any) -> Any:
     plan = match_plan(policy, **plans)
     guard = guard_of(policy)
     made = world(EXPAND, policy, plan=plan, clients=plan.clients, d=WIDTH,
-                 tag_key=None if guard.servers else KEY)  # fmt: skip
+                 tag_key=KEY if guard.mode == "hmac" else None)  # fmt: skip
     own = crowd(len(made.names), ITEMS, CAP, seed)
     rng = np.random.default_rng(seed)
     for name, items in zip(made.names, own.values(), strict=True):

@@ -14,7 +14,7 @@ from protocols.errors import BadEnvelope, CohortTooSmall, NotAdmitted, NotInPlan
 from protocols.forms import Algorithm, Exchange, Form
 from protocols.guards import Clip, Mask, Quantise, Seal, UnsafeClear
 from protocols.match_guards import Match
-from protocols.match_texts import CELLS, KEYED, SHARED
+from protocols.match_texts import CELLS, KEYED, OPEN, SHARED
 from protocols.papers import Papers
 from protocols.policy import PrivacyPolicy
 from protocols.roster import Identity, Role, Roster
@@ -55,6 +55,18 @@ def test_the_one_chain_of_matching():
         rules = {**document["rules"], other: document["rules"]["MATCH"]}
         with pytest.raises(ValidationError):
             PrivacyPolicy.model_validate({**document, "rules": rules})
+
+
+def test_only_an_unsafe_chain_takes_tags_that_everybody_opens():
+    open_ = Match(mode="deterministic")
+    assert [str(d) for d in rule(Clip(), Quantise(), open_, UnsafeClear()).unsafe] == ["MATCH"]
+    with pytest.raises(ValidationError, match="unsafe_clear"):
+        rule(Clip(), Quantise(), open_, Seal())
+    plan = match_plan(match_policy(mode="deterministic"))
+    assert OPEN in plan.warnings and not {KEYED, SHARED} & set(plan.warnings)
+    assert plan.item("expand.up.MATCH").unsafe
+    assert "anybody turns these tags back" in plan.item("expand.match.compare").learns["matcher"]
+    assert "tag_server" not in {item.recipient for item in plan.items}
 
 
 @pytest.mark.parametrize(

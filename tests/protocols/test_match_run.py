@@ -13,7 +13,7 @@ from tests.laws.walk import reachable
 from tests.protocols.matched import Change, cells_of, matched_round, matching, same
 
 
-@pytest.mark.parametrize("mode", ["oprf", "hmac"])
+@pytest.mark.parametrize("mode", ["oprf", "hmac", "deterministic"])
 def test_clients_are_told_what_plaintext_matching_tells(mode):
     world = matching(mode=mode).start()
     reply = matched_round(world)

@@ -33,6 +33,8 @@ def _played(folder: Path, capture: bool = True, **guard: Any) -> Run:
     document = PrivacyPolicy.load("examples/matched_policy.yaml").document()
     match = next(g for g in document["rules"]["MATCH"] if g["guard"] == "match")
     match.update({"cap": CAP, "canaries": 3, "floor": 3, "popular": 0.0, **guard})
+    if guard.get("mode") == "deterministic":
+        document["rules"]["MATCH"][-1] = {"guard": "unsafe_clear"}
     named = folder / "policy.yaml"
     document["capture"] = {"rounds": "all"} if capture else None
     named.write_text(yaml.safe_dump(document), "utf-8")
@@ -93,6 +95,17 @@ def test_a02_with_one_shared_key_any_client_opens_all(keyed: Run) -> None:
     assert "the matcher and one tag server" not in rows
     row = rows["the matcher and one client, who holds the key"]
     assert row.verdict == "FAIL" and _value(row.protected) == 1.0
+
+
+def test_a02_deterministic_tags_are_turned_back_with_the_public_key_alone(tmp_path: Path) -> None:
+    run = _played(tmp_path, mode="deterministic")
+    assert run.verify().ok
+    (row,) = _rows(material(run), "A02").values()
+    assert row.what == "the matcher alone, with everything that is public"
+    assert row.verdict == "FAIL" and _value(row.protected) == 1.0 and _value(row.null) == 0.0
+    text = (run.path / "report" / "report.md").read_text("utf-8")
+    assert "UNSAFE: anybody turns tags of items back" in text
+    assert "UNSAFE: items matched by tags that anybody opens" in text
 
 
 def test_a02_a_quota_that_covers_all_items_keeps_nobody_from_anything(tmp_path: Path) -> None:
