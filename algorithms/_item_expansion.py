@@ -16,15 +16,15 @@ from dataclasses import dataclass, replace
 import numpy as np
 import torch
 
-from algorithms._item_messages import Expand, HeldItems, ItemGradient, Near, Start
+from algorithms._item_messages import Expand, HeldItems, Holders, ItemGradient, Near, Next, Start
 from algorithms._item_users import User
 from algorithms._items import Aggregator, Server
 from algorithms.nn._ratings import Neighbours
 from algorithms.site import Site
 from algorithms.tasks import Weights
-from protocols.forms import Exchange, Form
+from protocols.forms import Answer, Exchange, Form
 from protocols.messages import Array, Message
-from protocols.rounds import Ask, Cohort, Reply
+from protocols.rounds import Ask, Cohort, Reply, Sealed
 
 __all__ = ["ExpandedUser", "Expanding", "by_popularity", "expanding_forms"]
 
@@ -57,8 +57,6 @@ class ExpandedUser(User):
         named = self.popular
         if len(set(named)) != len(named) or not all(0 <= item < items for item in named):
             raise ValueError("popular names an item twice, or one that there is not")
-        if self.blocks > 1:
-            raise ValueError("blocks and an expansion exclude each other; set blocks to 1")
 
     @property
     def order(self) -> Array:
@@ -76,12 +74,21 @@ class ExpandedUser(User):
 
     def expanded(self, site: Site, given: Start, near: Near) -> ItemGradient:
         """Remember the neighbours, train, and return what may be said of it."""
+        self.met(site, near)
+        return self.gradient(site, given)
+
+    def expanded_count(self, site: Site, given: Start, near: Near) -> tuple[ItemGradient, Holders]:
+        """Do the same where rows rest on a count of holders, see `User.counted`."""
+        self.met(site, near)
+        return self.counted(site, given)
+
+    def met(self, site: Site, near: Near) -> None:
+        """Remember the neighbours."""
         there = near.row > 0
         site.memory["near"] = {
             "items": self.order[near.row[there] - 1],
             "vectors": near.vectors[there].astype(np.float32),
         }
-        return self.gradient(site, given)
 
     def whole(self, site: Site, given: Start) -> Weights:
         """Return all weights, (size,); the graph knows its neighbours by then."""
@@ -129,11 +136,20 @@ class Expanding(Aggregator):
 
     def on_matches(self, state: Server, cohort: Cohort) -> Generator[Ask, Reply, Server]:
         """Ask every cohort once, in some rounds after all clients were matched."""
+        near = yield from self.matched(state, cohort)
+        return (yield from self.on_sums(state, cohort, near))
+
+    def on_matched_held(self, state: Server, cohort: Cohort) -> Generator[Ask, Reply, Server]:
+        """Do the same with rows that enough clients hold."""
+        near = yield from self.matched(state, cohort)
+        return (yield from self.on_held(state, cohort, near))
+
+    def matched(self, state: Server, cohort: Cohort) -> Generator[Ask, Reply, tuple[Sealed, ...]]:
+        """Have all clients matched if a round is due; return what is handed out then."""
         if not self.due(state.start.step):
-            return (yield from self.on_sums(state, cohort))
+            return ()
         reply = yield Ask(cohort, given=Expand(step=state.start.step), back=HeldItems)
-        near = reply.matched(HeldItems, into=Near)
-        return (yield from self.each_cohort(state, cohort, ItemGradient, self.summed, (near,)))
+        return (reply.matched(HeldItems, into=Near),)
 
     @property
     def dims(self) -> dict[str, int]:
@@ -142,7 +158,21 @@ class Expanding(Aggregator):
 
 
 def expanding_forms(server: Expanding, user: ExpandedUser) -> tuple[Form[Server], ...]:
-    """Return the one form with expansions: gradients leave in protected sums."""
-    form = Form.of("matched_items", server.on_matches, {Start: user.gradient, Expand: user.offered})
+    """Return the forms with expansions, in which gradients leave in protected sums.
+
+    The second one is for policies that ask for several holders of a row; see `algorithms._items`.
+    """
+    answers: dict[type[Message], Answer] = {Start: user.gradient, Expand: user.offered}
+    if user.blocks > 1:
+        answers[Next] = user.rest
+    often: dict[type[Message], int] = {Next: user.blocks - 1} if user.blocks > 1 else {}
+    form = Form.of("matched_items", server.on_matches, answers, often)
     with_near = Exchange("expanded", (Start, Near), (ItemGradient,), user.expanded)
-    return (replace(form, exchanges=(*form.exchanges, with_near)),)
+    first = replace(form, exchanges=(*form.exchanges, with_near))
+    if server.cohorts > 1 or server.holders < 2 or user.blocks > 1:
+        return (first,)
+    counting: dict[type[Message], Answer] = {Start: user.counted, Expand: user.offered}
+    held = Form.of("matched_held_items", server.on_matched_held, counting, holders=server.holders)
+    back = (ItemGradient, Holders)
+    with_count = Exchange("expanded", (Start, Near), back, user.expanded_count)
+    return (first, replace(held, exchanges=(*held.exchanges, with_count)))

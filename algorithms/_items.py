@@ -81,13 +81,23 @@ class Aggregator:
         rng = np.random.default_rng([state.start.seed, 1])
         return cohort.split((rng.permutation(cohort.size) % self.cohorts).tolist())
 
-    def on_sums(self, state: Server, cohort: Cohort) -> Generator[Ask, Reply, Server]:
-        """Ask every cohort once, and step along each of their sums."""
-        if self.user.blocks == 1:
-            return (yield from self.each_cohort(state, cohort, ItemGradient, self.summed))
-        return (yield from self.each_block(state, cohort))
+    def on_sums(
+        self, state: Server, cohort: Cohort, more: tuple[Sealed, ...] = ()
+    ) -> Generator[Ask, Reply, Server]:
+        """Ask every cohort once, and step along each of their sums.
 
-    def each_block(self, state: Server, cohort: Cohort) -> Generator[Ask, Reply, Server]:
+        Args:
+            state: before the round.
+            cohort: all clients.
+            more: what is handed out beside the model.
+        """
+        if self.user.blocks == 1:
+            return (yield from self.each_cohort(state, cohort, ItemGradient, self.summed, more))
+        return (yield from self.each_block(state, cohort, more))
+
+    def each_block(
+        self, state: Server, cohort: Cohort, more: tuple[Sealed, ...] = ()
+    ) -> Generator[Ask, Reply, Server]:
         """Ask every cohort for one block after the other, and step along all of them at once.
 
         Where a block is lost, the step is along those before it and the round ends, for the reason
@@ -97,8 +107,9 @@ class Aggregator:
             rows: list[Array] = []
             shared: Array = np.zeros(self.dims["g"])
             try:
+                first: tuple[Message | Sealed, ...] = (state.start, *more)
                 for block in range(self.user.blocks):
-                    given = Next(block=block) if block else state.start
+                    given = Next(block=block) if block else first
                     reply = yield Ask(part, given=given, back=ItemGradient)
                     total = reply.total(ItemGradient)
                     rows.append(total.rows)
@@ -163,14 +174,17 @@ class Aggregator:
             shared += said.shared
         return ItemGradient(rows=ROW_SCALE * rows[:-1], shared=SHARED_SCALE * shared)
 
-    def on_held(self, state: Server, cohort: Cohort) -> Generator[Ask, Reply, Server]:
+    def on_held(
+        self, state: Server, cohort: Cohort, more: tuple[Sealed, ...] = ()
+    ) -> Generator[Ask, Reply, Server]:
         """Count who rated what with the first sum, and train the rows that enough clients hold."""
         closed = state.start.step == 0
         start = state.start
         if closed:
             start = replace(start, told=np.zeros_like(start.told))
         try:
-            reply = yield Ask(cohort, given=start, back=(ItemGradient, Holders))
+            given: tuple[Message | Sealed, ...] = (start, *more)
+            reply = yield Ask(cohort, given=given, back=(ItemGradient, Holders))
         except RoundLost as lost:
             if closed:
                 raise RemoteProtocolError(

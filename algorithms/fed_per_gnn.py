@@ -26,6 +26,7 @@ Forms:
   become neighbours in each other's graphs (`algorithms._item_expansion`). All clients take part in
   that step. A policy needs a rule for MATCH, see examples/matched_policy.yaml. The field's form, in
   which users read single others' vectors, is Unsafe: examples/matched_published_policy.yaml.
+* `matched_held_items`: the same, of items that at least `holders` clients rated (`held_items`).
 
 The paper's third kind of noise is replaced by one with a proof: policies with noise on sums (preset
 `calibrated`) clip each user's whole gradient in L2 and take `secure_items`, per user and run.
@@ -83,9 +84,9 @@ def fed_per_gnn(  # noqa: PLR0913 - settings, all by name
         user_decay: L2 coefficient of the user's part.
         holders: of a row in the form `held_items`, the first round's survivors counted.
         blocks: into how many sums the rows of a large table are cut, in the form `secure_items`,
-            which is then the only one.
+            or `matched_items`, which is then the only one.
         expand_after: rounds before graphs are expanded for the first time; 0: they never are. With
-            it the form is `matched_items`.
+            it the form is `matched_items` or `matched_held_items`.
         expand_every: rounds from one expansion to the next; 0: there is one.
         popular: numbers of items by public popularity, the most popular first, for policies whose
             guard `match` leaves out the most popular; others follow in the catalogue's order.

@@ -46,6 +46,12 @@ def match_guard(chain: Sequence[Guard]) -> Match | None:
     return found if isinstance(found, Match) else None
 
 
+def shared_key(chain: Sequence[Guard]) -> bool:
+    """Tell whether tags are made with one key that all clients hold (``hmac``)."""
+    guard = match_guard(chain)
+    return guard is not None and guard.mode == "hmac"
+
+
 def match_item(plan: Plan) -> Item | None:
     """Return the upload that is matched by tags; None if a plan holds none."""
     found = [i for i in plan.items if i.disclosure is Disclosure.MATCH and VALUES in i.dims]

@@ -17,7 +17,7 @@ from protocols.disclosures import Disclosure
 from protocols.forms import Form
 from protocols.guards import find
 from protocols.ledger import Ledger, Store
-from protocols.match_side import match_guard
+from protocols.match_side import shared_key
 from protocols.papers import Papers, Zeros
 from protocols.plan import Plan
 from protocols.planner import AGGREGATOR_NAME, AUTHORITY_NAME
@@ -225,8 +225,7 @@ def set_up(making: Making, safes: Callable[[str], Safes] | None = None) -> Parti
         making: what the sessions are made of.
         safes: returns the run's safes by its name; None keeps no state.
     """
-    guard = match_guard(making.policy.rules.get(Disclosure.MATCH, ()))
-    if guard is not None and guard.mode == "hmac":
+    if shared_key(making.policy.rules.get(Disclosure.MATCH, ())):
         making = replace(making, tag_key=entropy(KEY_BYTES))
     seeds = {name: entropy(32) for name in making.roles}
     identities = {n: Identity.from_seed(n, role, seeds[n]) for n, role in making.roles.items()}

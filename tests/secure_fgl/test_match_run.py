@@ -77,18 +77,17 @@ class Seen:
         self.cells: dict[str, int] = {}
 
     def watching(self) -> Any:
-        offer, told, match = ExpandedUser.offered, ExpandedUser.expanded, MatcherDesk.match
+        offer, met, match = ExpandedUser.offered, ExpandedUser.met, MatcherDesk.match
 
         def offered(user: Any, site: Any, given: Any) -> HeldItems:
             said = offer(user, site, given)
             self.offered[id(site)] = (user.held(site).tolist(), np.array(said.vector))
             return said
 
-        def expanded(user: Any, site: Any, *given: Any) -> Any:
-            found = told(user, site, *given)
+        def meeting(user: Any, site: Any, given: Any) -> None:
+            met(user, site, given)
             near = site.memory["near"]
             self.told[id(site)] = dict(zip(near["items"].tolist(), near["vectors"], strict=True))
-            return found
 
         def matching(desk: Any, *given: Any) -> Any:
             found = match(desk, *given)
@@ -97,7 +96,7 @@ class Seen:
 
         return (
             patch.object(ExpandedUser, "offered", offered),
-            patch.object(ExpandedUser, "expanded", expanded),
+            patch.object(ExpandedUser, "met", meeting),
             patch.object(MatcherDesk, "match", matching),
         )
 
@@ -225,3 +224,36 @@ def test_control_in_clear_an_item_gets_the_mean_of_all_who_hold_it(tmp_path: Pat
             assert (item in found) is (len(holders) > 1)
             if item in found:
                 assert np.allclose(found[item], np.mean(holders, axis=0), atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("options", "more", "form"),
+    [
+        ({"blocks": 3}, {}, "matched_items"),
+        ({"holders": 4}, {"holders": 4}, "matched_held_items"),
+    ],
+    ids=["blocks", "strict"],
+)
+def test_graphs_expand_under_other_ways_to_say_rows(
+    tmp_path: Path, options: dict[str, Any], more: dict[str, Any], form: str
+) -> None:
+    """Rows in blocks; and rows that enough clients hold, which is what `strict` asks for."""
+    policy = PrivacyPolicy.model_validate({**_policy(mode="hmac").document(), **more})
+    seen = Seen()
+    one, two, three = seen.watching()
+    with one, two, three:
+        run = Federation.from_config(_config(tmp_path, policy, options=options)).run(
+            tmp_path / "run"
+        )
+    assert run.result["form"] == form and not run.result["lost_rounds"]
+    assert run.verify().ok
+    lists = plain(
+        dict(zip(sorted(seen.cells), (own for own, _ in seen.offered.values()), strict=True)),
+        seen.cells,
+        3,
+    )
+    for wanted, found in zip(lists.values(), seen.told.values(), strict=True):
+        assert set(found) == set(wanted) != set()
+    if form == "matched_items":  # blocks change nothing of what is learnt
+        plain_run = Federation.from_config(_config(tmp_path, policy)).run(tmp_path / "whole")
+        assert plain_run.result["metrics"] == pytest.approx(run.result["metrics"], rel=1e-3)
