@@ -64,7 +64,7 @@ _ESTIMATES = {
     "among the rows that were seen, where decoys should hide the true ones. Prior: who ranks items "
     "by how popular they are.",
     "A02": "The share of a client's tags that are turned back. Two rows are facts: the matcher has "
-    "no key, and one tag server half of one. With one client the matcher has a quota of "
+    "no key, and one tag server one share of it. With one client the matcher has a quota of "
     "guesses, which find what they find by design: that is the prior.",
     "A03": "The share of a client's tags whose rank, by how many clients hold them, is that of the "
     "item. The attacker knows the run's own counts, the worst case. Prior: ranks drawn at random.",
