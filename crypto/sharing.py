@@ -28,6 +28,7 @@ PRIME: Final = 2**255 - 19
 SHARE_BYTES: Final = 32
 MAX_HOLDERS: Final = 1 << 20
 _TOP: Final = (1 << 255) - 1
+_STEPS: Final = 32  # of Horner's rule between two reductions: more make numbers long, fewer cost
 
 
 def new_seed() -> bytes:
@@ -53,7 +54,11 @@ def split(secrets: Sequence[bytes], threshold: int, holders: int) -> list[list[b
         raise OutOfRange("A shared secret has 32 bytes and lies below 2^255 - 19; see new_seed.")
     # The leading coefficient may be zero: a polynomial of exact degree would exclude secrets.
     polynomials = [[*_elements(threshold - 1), value] for value in values]
-    return [[_raw(_at(p, x)) for p in polynomials] for x in range(1, holders + 1)]
+    if not polynomials:
+        return [[] for _ in range(holders)]
+    width = SHARE_BYTES + _STEPS * holders.bit_length() // 8 + 1
+    columns = [_packed(column, width) for column in zip(*polynomials, strict=True)]
+    return [list(map(_raw, _at(columns, len(values), width, x))) for x in range(1, holders + 1)]
 
 
 def combine(shares: Mapping[int, Sequence[bytes]], threshold: int) -> list[bytes]:
@@ -100,12 +105,30 @@ def _elements(count: int) -> Iterator[int]:
                 yield value
 
 
-def _at(polynomial: Sequence[int], x: int) -> int:
-    """Return the polynomial's value at x; coefficients run from the highest power to the secret."""
-    value = 0
-    for coefficient in polynomial:
-        value = (value * x + coefficient) % PRIME
-    return value
+def _at(columns: Sequence[int], count: int, width: int, x: int) -> list[int]:
+    """Return the values of all polynomials at x, by Horner's rule on all of them at once.
+
+    Args:
+        columns: their coefficients of each power, packed, from the highest to the secrets.
+        count: how many polynomials.
+        width: bytes of a place. In n steps a value below 2^255 stays below 2^255 (x + 1)^n, and
+            so no value grows out of its place.
+        x: from 1 to the number of holders.
+    """
+    values = [0] * count
+    for start in range(0, len(columns), _STEPS):
+        packed = _packed(values, width)
+        for column in columns[start : start + _STEPS]:
+            packed = packed * x + column
+        raw = packed.to_bytes(width * count, "little")
+        places = (raw[place : place + width] for place in range(0, len(raw), width))
+        values = [int.from_bytes(place, "little") % PRIME for place in places]
+    return values
+
+
+def _packed(values: Sequence[int], width: int) -> int:
+    """Return one number that holds each value in `width` bytes, the first one lowest."""
+    return int.from_bytes(b"".join(value.to_bytes(width, "little") for value in values), "little")
 
 
 def _weights(points: tuple[int, ...], at: int) -> list[int]:

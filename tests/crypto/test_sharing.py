@@ -106,6 +106,17 @@ def test_o7_a_vanishing_coefficient_is_dealt_too(monkeypatch):
     assert split([raw(7)], 3, 4) == [[raw(7)]] * 4
 
 
+@pytest.mark.parametrize("threshold", [2, 31, 32, 33, 64, 65, 150])
+@pytest.mark.parametrize("holders", [150, 255, 256])
+def test_o7_large_coefficients_stay_apart_from_those_beside_them(threshold, holders, monkeypatch):
+    """Secrets are split together: none may run over into the next, and sums of powers say so."""
+    highest, secrets = raw(PRIME - 1), [raw(PRIME - 1), raw(0), raw(PRIME - 1)]
+    monkeypatch.setattr(sharing, "entropy", lambda count: highest * (count // SHARE_BYTES))
+    for x, row in enumerate(split(secrets, threshold, holders), 1):
+        powers = sum(pow(x, k, PRIME) for k in range(1, threshold))
+        assert row == [raw((number(secret) - powers) % PRIME) for secret in secrets]
+
+
 def test_every_single_share_is_uniform_whatever_the_secret():
     draws = [split([raw(0)], 2, 3) for _ in range(4000)]
     for holder in range(3):
