@@ -313,7 +313,7 @@ def test_o15_under_noise_rounding_comes_from_the_operating_system(monkeypatch):
         def sample(self, stream, count):
             return np.zeros(count, dtype=np.int64)
 
-    monkeypatch.setattr(mix_layout, "_sampler", lambda steps: Silent())
+    monkeypatch.setattr(mix_layout, "sampler", lambda law, steps: Silent())
     world = mixing(chain(Blur(multiplier=1.0)))
     site = world.sites["client-1"]
     message = Mashed.unmixed(table=site.table, index=site.index, label=site.label)
