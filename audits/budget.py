@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from audits.accounting.models import INFINITE, NO_DELTA, rounded_up
 from audits.accounting.tally import Tally
 from audits.accounting.training import Book, records
 from audits.models import Account
 from audits.steps import Case
-from protocols.plan import Plan
+from protocols.guards import find
+from protocols.plan import Item
 from protocols.roster import Role
 from protocols.training import TrainingPlan
 
+NO_NOISE = "none"
 _TOLERANCE = 1e-9  # of adding up in another order
 
 
@@ -45,7 +49,7 @@ def _record(case: Case, plan: TrainingPlan) -> Account:
 
 def _client(case: Case) -> Account:
     if all(item.noise is None for item in case.plan.items):
-        return _without_noise(case.plan)
+        return _without_guarantee(case)
     tally = Tally(case)
     spent = tally.recorded(tally.worst)
     recorded = rounded_up(spent)
@@ -66,23 +70,30 @@ def _client(case: Case) -> Account:
     )
 
 
-def _without_noise(plan: Plan) -> Account:
-    private = {
-        message.name
-        for item in plan.items
-        if item.sender == Role.CLIENT and ".up." in item.id
-        for message in item.messages
-    }
+def _without_guarantee(case: Case) -> Account:
+    """Return the statement of a run without noise that a guarantee for a client could rest on."""
+    sent = [item for item in case.plan.items if item.sender == Role.CLIENT and ".up." in item.id]
     return Account(
         unit="client",
         scope="run",
-        mechanism="none",
+        mechanism=_local(case, sent) or NO_NOISE,
         epsilon=INFINITE,
         recorded=INFINITE,
         target=INFINITE,
         borne_out=True,
         delta=NO_DELTA,
         covered=(),
-        not_covered=tuple(sorted(private)),
-        statement=plan.budget,
+        not_covered=tuple(sorted({message.name for item in sent for message in item.messages})),
+        statement=case.plan.budget,
     )
+
+
+def _local(case: Case, sent: Sequence[Item]) -> str:
+    """Return which noise there is that no epsilon of a client rests on; empty if there is none."""
+    found = sorted(
+        f"{guard} in {item.id}"
+        for item in sent
+        for guard in ("laplace", "blur")
+        if find(case.policy.rules.get(item.disclosure, ()), guard) is not None
+    )
+    return f"{', '.join(found)}, which counts for no client" if found else ""

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from audits import words
 from audits.attack_rows import Outcome, singled_out, undecided
 from audits.attack_words import untested
+from audits.budget import NO_NOISE
 from audits.findings import SEVERITIES
 from audits.models import Account, Dropouts, Egress, Finding, Line, PlanDiff, State
 from audits.steps import Verification
@@ -184,9 +185,14 @@ def _budget(spent: Account, record: Account | None = None) -> Line:
             question=question, answer=answer, state="ATTENTION" if record.borne_out else "FAIL"
         )
     if not spent.covered:
+        noise = (
+            "no noise was added"
+            if spent.mechanism == NO_NOISE
+            else f"the only noise is {spent.mechanism}"
+        )
         answer = (
-            "There is none to spend: no noise was added, so epsilon is infinity for the run and "
-            "no message is covered by a formal guarantee."
+            f"There is none to spend: {noise}, so epsilon is infinity for the run and no message "
+            "as a whole is covered by a formal guarantee."
         )
         return Line(question=question, answer=answer, state="ATTENTION")
     answer = (

@@ -197,6 +197,17 @@ def test_a_run_that_publishes_verifies_and_is_labelled(lists: Toy) -> None:
     assert "single vectors of others" in told.message and told.severity == "critical"
 
 
+def test_the_report_does_not_say_that_there_is_no_noise_where_vectors_are_noised(
+    lists: Toy, honest: Toy
+) -> None:
+    for toy_, noise in ((lists, "laplace in expand.up.MATCH, which counts for no client"),
+                        (honest, "none")):  # fmt: skip
+        report = build_report(toy_.view())
+        assert [account.mechanism for account in report.accounting] == [noise]
+        (said,) = [line.answer for line in report.verdict_strip if "budget" in line.question]
+        assert ("no noise was added" in said) is (noise == "none") and "epsilon is infinity" in said
+
+
 @pytest.mark.parametrize("step", ["up.MATCH", "told", "taken"])
 def test_a_client_that_vanishes_before_its_list_is_explained(step: str) -> None:
     made = run("hmac", lose(GONE, f".{step}", round=1), rounds=1, **WIDE)
