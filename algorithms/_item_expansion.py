@@ -134,6 +134,10 @@ class Expanding(Aggregator):
         since = step - self.after
         return since == 0 or (since > 0 and self.every > 0 and since % self.every == 0)
 
+    def expansions(self, rounds: int) -> int:
+        """Return how often graphs are expanded in so many rounds, if none is lost."""
+        return sum(map(self.due, range(rounds)))
+
     def on_matches(self, state: Server, cohort: Cohort) -> Generator[Ask, Reply, Server]:
         """Ask every cohort once, in some rounds after all clients were matched."""
         near = yield from self.matched(state, cohort)
@@ -166,13 +170,22 @@ def expanding_forms(server: Expanding, user: ExpandedUser) -> tuple[Form[Server]
     if user.blocks > 1:
         answers[Next] = user.rest
     often: dict[type[Message], int] = {Next: user.blocks - 1} if user.blocks > 1 else {}
-    form = Form.of("matched_items", server.on_matches, answers, often)
+    form = _said(Form.of("matched_items", server.on_matches, answers, often), server)
     with_near = Exchange("expanded", (Start, Near), (ItemGradient,), user.expanded)
     first = replace(form, exchanges=(*form.exchanges, with_near))
     if server.cohorts > 1 or server.holders < 2 or user.blocks > 1:
         return (first,)
     counting: dict[type[Message], Answer] = {Start: user.counted, Expand: user.offered}
     held = Form.of("matched_held_items", server.on_matched_held, counting, holders=server.holders)
+    held = _said(held, server)
     back = (ItemGradient, Holders)
     with_count = Exchange("expanded", (Start, Near), back, user.expanded_count)
     return (first, replace(held, exchanges=(*held.exchanges, with_count)))
+
+
+def _said(form: Form[Server], server: Expanding) -> Form[Server]:
+    """Say in how many rounds items are matched, for the policy's bound on it."""
+    told = (
+        replace(e, due=server.expansions) if e.given == (Expand,) else e for e in form.exchanges
+    )
+    return replace(form, exchanges=tuple(told))

@@ -51,6 +51,7 @@ class Exchange:
         per_round: how often in each round, at most.
         outside: how often outside rounds in a whole run, at most.
         held_out: which of `back` are computed from validation and test records, and from models.
+        due: in how many of so many rounds it is asked, if none is lost; None: in all of them.
     """
 
     name: str
@@ -60,6 +61,7 @@ class Exchange:
     per_round: int = 1
     outside: int = 0
     held_out: tuple[type[Message], ...] = ()
+    due: Callable[[int], int] | None = None
 
     def __post_init__(self) -> None:
         """Refuse what has no meaning in its direction; raises TypeError."""

@@ -32,6 +32,8 @@ class Match(Strict):
             Only Unsafe chains have it.
         neighbours: in ``published``, how many others' vectors one item brings, at most.
         vectors: in ``published``, how many different ones a client gets, at most.
+        epochs: how often a client has its items matched in one run, at most, whatever the
+            aggregator asks for. Rounds that are lost count: its points have left (O24).
     """
 
     takes: ClassVar[tuple[Stage, ...]] = (Stage.INTEGER, Stage.NOISED)
@@ -46,6 +48,7 @@ class Match(Strict):
     form: Literal["cell_means", "published"] = "cell_means"
     neighbours: int = Field(default=4, ge=1, le=100, strict=True)
     vectors: int = Field(default=64, ge=1, le=4096, strict=True)
+    epochs: int = Field(default=3, ge=1, le=1000, strict=True)
 
     @property
     def unsafe(self) -> bool:

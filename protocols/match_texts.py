@@ -43,8 +43,9 @@ KEYED = (
 SHARED = (
     "the two tag servers together with the matcher read every item of everybody; the matcher with "
     "one client tests one quota of guesses an epoch, the most held items first, and knows a tag "
-    "again in later epochs: as many as rounds, if the aggregator asks for them; the aggregator and "
-    "one tag server, lying with them, add no guess beyond that client's quota"
+    "again in later epochs: as many as the policy's 'epochs' in one run, lost rounds included, if "
+    "the aggregator asks for them, and runs add up; the aggregator and one tag server, lying with "
+    "them, add no guess beyond that client's quota"
 )
 OPEN = (
     "UNSAFE: tags are made with a public key (deterministic): the matcher by itself reads every "

@@ -17,7 +17,7 @@ from protocols.disclosures import Disclosure
 from protocols.envelope import NONE
 from protocols.errors import LocalProtocolError, NotInPlan
 from protocols.guards import Guard, UnsafeClear, describe, evaluated, find
-from protocols.match_side import MatchSide, match_guard, match_run
+from protocols.match_side import MatchSide, match_guard, match_item, match_run
 from protocols.match_wire import MatchRun
 from protocols.messages import Message
 from protocols.pairs import Pairs
@@ -158,6 +158,13 @@ class Papers:
             )
         if len(self.roster.names(Role.MATCHER)) != 1:
             raise NotInPlan("The roster holds no matcher, or several; one compares tags (O24).")
+        item = match_item(self.plan)
+        if item is not None and item.times > run.match.epochs:
+            raise NotInPlan(
+                f"The plan has items matched {item.times} times, the policy {run.match.epochs}.",
+                why="every epoch is one more quota of guesses for whoever works with the matcher",
+                fix="make a new plan with this policy",
+            )
 
     def match_run(self) -> MatchRun | None:
         """Return what all parties of a matching agree on; None if nothing is matched by tags."""

@@ -115,7 +115,7 @@ def times_in_round(item: Item, round: int, rounds: int) -> int:
         round: 0, or 1 to `rounds`.
         rounds: of the plan.
     """
-    outside = item.times - item.per_round * rounds
+    outside = max(0, item.times - item.per_round * rounds)  # of matching a run has fewer (O24)
     return item.per_round if round and item.per_round else outside
 
 

@@ -43,6 +43,7 @@ from protocols.planner_match import (
     MATCHER_NAME,
     TAG_SERVER_NAMES,
     found_said,
+    match_times,
     plan_matching,
     told_kind,
     totals_item,
@@ -152,7 +153,7 @@ class Planner:
 
     def exchange(self, exchange: Exchange) -> None:
         """Add everything that one kind of Ask makes travel."""
-        times = (exchange.per_round, exchange.times(self.rounds))
+        times = (exchange.per_round, match_times(self, exchange))
         down, sizes = wire_kinds(exchange.given, self.policy), {}
         if boxes := sum(box_bytes(k, self.dims) for k in exchange.given if by_peers(k)):
             sizes["boxes"] = boxes * len(self.clients)

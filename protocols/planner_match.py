@@ -17,6 +17,7 @@ from protocols.control import (
 )
 from protocols.disclosures import Disclosure
 from protocols.errors import CohortTooSmall, PolicyError
+from protocols.forms import Exchange
 from protocols.guards import Guard
 from protocols.match_guards import Match
 from protocols.match_layout import MatchLayout
@@ -85,6 +86,28 @@ def totals_item(planner: Planner, kinds: tuple[type[Message], ...]) -> dict[str,
     back = [k for e in planner.exchanges for k in e.back if k.disclosure is Disclosure.MATCH]
     layout = MatchLayout(back[0], planner.policy.chain(Disclosure.MATCH), planner.dims)
     return totals_dims(match, layout.length, len(planner.clients))
+
+
+def match_times(planner: Planner, exchange: Exchange) -> int:
+    """Return how often an exchange may happen in the run: of matching the policy says it.
+
+    The gateway holds every party to it, so that no aggregator makes each round an epoch (O24).
+
+    Raises:
+        PolicyError: the algorithm means to have items matched more often.
+    """
+    rounds = planner.rounds
+    match = match_guard(planner.policy.rules.get(Disclosure.MATCH, ()))
+    if match is None or all(kind.disclosure is not Disclosure.MATCH for kind in exchange.back):
+        return exchange.times(rounds)
+    due = exchange.per_round * (rounds if exchange.due is None else exchange.due(rounds))
+    if due > match.epochs:
+        raise PolicyError(
+            f"Items would be matched {due} times in this run; the policy allows {match.epochs}.",
+            why="every epoch gives a client that works with the matcher one more quota of guesses",
+            fix="have them matched less often, or raise 'epochs' of the guard 'match'",
+        )
+    return min(exchange.times(rounds), match.epochs)
 
 
 def plan_matching(
@@ -195,6 +218,7 @@ __all__ = [
     "TAG_SERVER_NAMES",
     "found_said",
     "match_roles",
+    "match_times",
     "plan_matching",
     "told_kind",
     "totals_dims",

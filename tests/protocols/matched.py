@@ -84,7 +84,7 @@ EXPAND = Form(
     "expanding",
     play,
     (
-        Exchange("expand", (Go,), (Items,), expand),
+        Exchange("expand", (Go,), (Items,), expand, due=lambda rounds: 1),
         Exchange("learn", (Go, Found), (Change,), learn),
         Exchange("rest", (Go,), (Change,), rest),
     ),

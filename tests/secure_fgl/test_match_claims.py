@@ -9,6 +9,7 @@ from typing import Any
 
 import yaml
 
+from algorithms._item_expansion import Expanding
 from protocols.match_guards import Match
 from protocols.match_texts import SHARED
 from protocols.tagging import chosen
@@ -52,8 +53,18 @@ def test_a_quota_finds_more_than_its_share_of_the_catalogue() -> None:
         assert "quota / catalogue" not in (ROOT / page).read_text("utf-8")
 
 
-def test_a_plan_says_that_there_may_be_an_epoch_a_round() -> None:
-    """Clients answer in every round, whatever the algorithm means to; quotas add up (O24)."""
-    plan = match_plan(match_policy(), rounds=7)
+def test_a_plan_says_how_many_epochs_there_may_be() -> None:
+    """Clients answer so often, whatever the algorithm means to; quotas add up (O24)."""
+    plan = match_plan(match_policy(epochs=7), rounds=9)
     assert plan.item("expand.up.MATCH").times == 7
-    assert "as many as rounds" in SHARED and SHARED in plan.warnings
+    assert "as the policy's 'epochs'" in SHARED and SHARED in plan.warnings
+
+
+def test_the_example_is_matched_as_often_as_its_policy_allows() -> None:
+    """Graphs are expanded after 10 rounds and after 20; one lost round is made up for."""
+    config = yaml.safe_load((EXAMPLES / "fed_per_gnn_matched.yaml").read_text("utf-8"))
+    rules = yaml.safe_load((EXAMPLES / "matched_policy.yaml").read_text("utf-8"))["rules"]
+    (guard,) = [g for g in rules["MATCH"] if g["guard"] == "match"]
+    options = config["algorithm"]["options"]["fed_per_gnn"]
+    wide = Expanding(None, 0.0, 1, 1, options["expand_after"], options["expand_every"])  # type: ignore[arg-type]
+    assert wide.expansions(config["algorithm"]["rounds"]) == 2 < guard["epochs"] == 3
