@@ -9,6 +9,8 @@ As benchmarks/personalised.py; every client is one user. Tables:
   FedPerGNN, FCF and FedMF, with the mean rating and centralised biased MF as references;
 * layers: the attention of GAT, the mean of GCN, the gate of GGNN, and none;
 * cohorts: how many steps of the aggregator a round is cut into;
+* expansion: the example's rounds with graphs expanded after 10 and after 20 of them, by cells and
+  in the Unsafe form `published`, and without (the row `secure_items, masks` of `forms`);
 * forms: what protection costs on ML-100K; each row has its own policy, and the true epsilon stands
   in each run's plan. A calibrated run has no metrics of its own but `released_model`, which only a
   simulator can look up. Its clip, steps and rounds were chosen from seven settings, by validation
@@ -33,6 +35,8 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+
+import yaml
 
 if __name__ == "__main__":  # a script's folder is on the path, the folder above it is not
     sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
@@ -124,10 +128,22 @@ def _forms() -> Iterator[tuple[str, Settings]]:
     yield "calibrated, without noise", {**noised, "policy": "masks"}
 
 
+def _expansion() -> Iterator[tuple[str, Settings]]:
+    """As in examples/fed_per_gnn_matched.yaml, which also says what `popular` is."""
+    made = yaml.safe_load((EXAMPLES / "fed_per_gnn_matched.yaml").read_text("utf-8"))
+    options = made["algorithm"]["options"]["fed_per_gnn"]
+    steps = {"algorithm.rounds": 30, "model.lr": 0.05}
+    plain = {**_at("ml100k", cohorts=1, decay=1.6), **steps}
+    yield "secure_items, masks", {**plain, "policy": "masks"}
+    wide = {**_at("ml100k", **{"cohorts": 1, **options}), **steps}
+    yield "cell_means", {**wide, "policy": str(EXAMPLES / "matched_policy.yaml")}
+    yield "published", {**wide, "policy": str(EXAMPLES / "matched_published_policy.yaml")}
+
+
 def rows(table: str) -> dict[str, Settings]:
     """Return a table's rows: label and settings."""
     tables = {"places": _places, "layers": _layers, "cohorts": _cohorts, "forms": _forms}
-    return dict(tables[table]())
+    return dict({**tables, "expansion": _expansion}[table]())
 
 
 if __name__ == "__main__":
