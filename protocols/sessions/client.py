@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 from protocols.boxes import by_peers, open_box, open_boxes
@@ -20,8 +19,8 @@ from protocols.control import (
     Row,
 )
 from protocols.disclosures import Disclosure
-from protocols.envelope import Envelope, beginning, commitment, is_again
-from protocols.errors import BadEnvelope, LedgerError, LocalProtocolError, Replay, UnfitMessage
+from protocols.envelope import Envelope, commitment
+from protocols.errors import BadEnvelope, LocalProtocolError, Replay, UnfitMessage
 from protocols.forms import Exchange, Form
 from protocols.given import SHARED, bytes_digest, given_digest
 from protocols.heads import Spoken, check_place, client_items
@@ -46,75 +45,27 @@ class ClientSession(MatchingSession):
         form: the admitted form; its exchanges hold the answers.
     """
 
-    repeats = True
-    """Whether the last answer is kept, for who asks again. Without, the same bytes are a replay."""
-
     def __init__(
         self, papers: Papers, ledger: Ledger, rounding: bytes, *, site: Any, form: Form[Any]
     ) -> None:
         super().__init__(papers, ledger, rounding)
         self._site, self._exchanges = site, {e.name: e for e in form.exchanges}
-        self._repeat: tuple[bytes, list[Parcel]] = (b"", [])  # how the last began, its answer
         self._spoken = Spoken(client_items(papers.plan.items))
         self._weighed = -1  # round of the last message that may come back weighed
         self.learnt = 0  # how often the site may have changed
         # What this client sealed for others, until the others' boxes come back in the same round.
         self._boxed: dict[type[Message], tuple[int, tuple[str, int, str]]] = {}
 
-    def receive(self, data: bytes) -> list[Parcel]:
-        """Take one envelope, return what leaves in answer; the ledger is durable by then.
-
-        The very same bytes again get the very same answer. Bytes that are not authentic raise
-        and change nothing; an authentic envelope that cannot be answered gets one refusal and
-        ends the session.
-
-        Raises:
-            RemoteProtocolError: not authentic, a replay, or for another run or party.
-            LedgerError: the record could not be written; nothing is returned, nothing leaves.
-        """
-        if is_again(data, self._repeat[0]):
-            return self._repeat[1]  # a refusal too, whoever lost it
-        self.alive()
-        letter = self._inbox.open(data)
-        try:
-            replies = self._handle(letter)
-        except LedgerError as error:
-            self.die(error)
-            raise
-        except Exception as error:
-            replies = [self._refuse(error, letter)]
-        if self.repeats:
-            self._repeat = (beginning(letter.envelope), replies)
-        try:
-            self.commit()
-        except BaseException as error:  # whatever failed: this answer never leaves
-            self._repeat = (b"", [])
-            self.die(error)
-            raise
-        return replies
-
-    def die(self, error: BaseException) -> None:
-        """End the session for good; nothing but its refusal is said again."""
-        super().die(error)
-        self._repeat = (b"", [])
-
-    def close(self, result: Mapping[str, str] | None = None) -> None:
-        """End; nothing is said again."""
-        self._repeat = (b"", [])
-        super().close(result)
-
     def _said(self, envelope: Envelope) -> None:
         """Note what leaves, to compare the aggregator's receipt with."""
         header = envelope.header
         self._spoken.add(header.exchange, header.item, commitment(envelope), header.head)
 
-    def _refuse(self, error: Exception, letter: Letter) -> Parcel:
+    def _refused(self, letter: Letter) -> Where:
         header = letter.header
-        where = Where(header.round, header.exchange, (), header.given, header.attempt)
-        self.die(error)
-        return self.refusal(error, self.papers.roster.one(Role.AGGREGATOR).name, where)
+        return Where(header.round, header.exchange, (), header.given, header.attempt)
 
-    def _handle(self, letter: Letter) -> list[Parcel]:
+    def _replies(self, letter: Letter, again: bool) -> list[Parcel]:
         if letter.item.id in ("key.offer", "pair.call", "pair.down"):
             return self._take_keys(letter)
         if letter.item.id == "heads.down":

@@ -39,14 +39,15 @@ from protocols.pairs import Pairs
 from protocols.papers import Papers, Where
 from protocols.private_steps import check_training
 from protocols.roster import Role
-from protocols.sessions.base import Parcel, Session
+from protocols.sessions.answering import AnsweringSession
+from protocols.sessions.base import Parcel
 from protocols.sessions.table import Event
 from protocols.training import training_divergence
 
 _Members = int  # a set of clients: bit i is client i of the roster
 
 
-class HoldingSession(Session):
+class HoldingSession(AnsweringSession):
     """What a client does for the sums of an epoch beside answering."""
 
     def __init__(self, papers: Papers, ledger: Ledger, rounding: bytes) -> None:

@@ -14,8 +14,7 @@ from crypto.errors import CryptoError
 from protocols.ciphers import key_message, keyed, ring_of
 from protocols.control import Opened, OpenRequest
 from protocols.disclosures import Disclosure
-from protocols.envelope import beginning, is_again
-from protocols.errors import BadEnvelope, LedgerError, LocalProtocolError
+from protocols.errors import BadEnvelope, LocalProtocolError
 from protocols.groups import epoch_of
 from protocols.inbox import Letter
 from protocols.messages import Message
@@ -30,42 +29,11 @@ from protocols.vouching import Wanted, place_of, vouched
 class KeyAuthoritySession(RevealingSession):
     """KEY_AUTHORITY: the only holder of the secret keys, which live in memory for one epoch."""
 
-    def receive(self, data: bytes) -> list[Parcel]:
-        """Take one envelope, return what leaves in answer.
-
-        Raises:
-            RemoteProtocolError: not authentic, a replay, or for another run.
-            LedgerError: the record could not be written; nothing is opened, nothing leaves.
-        """
-        again = is_again(data, self._repeat[0])
-        if again and self._repeat[1] is not None:  # None: killed between record and answer
-            return self._repeat[1]  # a refusal too, whoever lost it
-        self.alive()
-        letter = self._inbox.open(data, again=again)
-        try:
-            replies = [self._answer(letter, again)]
-        except LedgerError as error:
-            self.die(error)
-            raise
-        except Exception as error:
-            self.die(error)
-            where = Where(letter.header.round, letter.header.exchange)
-            replies = [self.refusal(error, letter.header.sender, where)]
-        self._repeat = (beginning(letter.envelope), replies)
-        try:
-            self.commit()
-        except BaseException as error:  # whatever failed: this answer never leaves
-            self._repeat = (b"", [])
-            self.die(error)
-            raise
-        return replies
-
-    def _answer(self, letter: Letter, again: bool) -> Parcel:
+    def _replies(self, letter: Letter, again: bool) -> list[Parcel]:
         if letter.item.id == "key.call":
-            return self._make_key(letter)
-        if letter.item.id.endswith(".open"):
-            return self._open(letter, again)
-        return self._reveal(letter, again)
+            return [self._make_key(letter)]
+        opened = self._open if letter.item.id.endswith(".open") else self._reveal
+        return [opened(letter, again)]
 
     def _make_key(self, letter: Letter) -> Parcel:
         """Make the key of an epoch; the one before it is destroyed first (O9)."""
@@ -108,8 +76,7 @@ class KeyAuthoritySession(RevealingSession):
             survivors = self._vouched(request.headers, letter, members)
             self._once(header, members, survivors)
             # Durable before the total is opened: a restart must not open another (O5).
-            self._repeat = (beginning(letter.envelope), None)
-            self.commit()
+            self._before_opening(letter)
         scheme = self.papers.scheme
         if scheme is None:
             raise LocalProtocolError("This key authority has no encryption scheme.")
@@ -148,11 +115,9 @@ class KeyAuthoritySession(RevealingSession):
     def die(self, error: BaseException) -> None:
         """End the session for good and destroy the secret key (O9)."""
         super().die(error)
-        self._repeat = (b"", [])  # nothing but a refusal is said again
         self._destroy()
 
     def close(self, result: Mapping[str, str] | None = None) -> None:
         """Destroy the secret key, record it, and end (O9)."""
-        self._repeat = (b"", [])
         self._destroy()
         super().close(result)

@@ -16,20 +16,20 @@ from __future__ import annotations
 
 import hashlib
 import hmac
-from collections.abc import Mapping
 
 from crypto.errors import CryptoError
 from crypto.hpke import SEAL_OVERHEAD
 from protocols.control import Batch, Pool
 from protocols.disclosures import Disclosure
-from protocols.envelope import Header, beginning, is_again
-from protocols.errors import BadEnvelope, LedgerError, LocalProtocolError, Replay
+from protocols.envelope import Header
+from protocols.errors import BadEnvelope, LocalProtocolError, Replay
 from protocols.inbox import Letter
 from protocols.ledger import Ledger
 from protocols.mix_boxes import cut_boxes, shuffled
 from protocols.papers import Papers, Where
 from protocols.plan import Item
-from protocols.sessions.base import Parcel, Session
+from protocols.sessions.answering import AnsweringSession
+from protocols.sessions.base import Parcel
 from protocols.sessions.table import Event
 from protocols.vouching import Wanted, place_of, vouched
 
@@ -37,44 +37,16 @@ _Sealed = list[tuple[Header, bytes]]
 """Headers of a batch, each with the body that its client sealed to the relay."""
 
 
-class RelaySession(Session):
+class RelaySession(AnsweringSession):
     """RELAY: between clients and aggregator, for what must not be told whose it is."""
 
     def __init__(self, papers: Papers, ledger: Ledger, rounding: bytes) -> None:
         super().__init__(papers, ledger, rounding)
-        # How the last envelope began, and its answer: None while its boxes are being opened.
-        self._repeat: tuple[bytes, list[Parcel] | None] = (b"", [])
         # By round: item, exchange, whose boxes.
         self._relayed: dict[int, list[tuple[str, int, frozenset[str]]]] = {}
 
-    def receive(self, data: bytes) -> list[Parcel]:
-        """Take one envelope, return what leaves in answer.
-
-        Raises:
-            RemoteProtocolError: not authentic, a replay, or for another run.
-            LedgerError: the record could not be written; nothing is opened, nothing leaves.
-        """
-        again = is_again(data, self._repeat[0])
-        if again and self._repeat[1] is not None:  # None: killed between record and answer
-            return self._repeat[1]
-        self.alive()
-        letter = self._inbox.open(data, again=again)
-        try:
-            replies = [self._relay(letter, again)]
-        except LedgerError as error:
-            self.die(error)
-            raise
-        except Exception as error:
-            self.die(error)
-            where = Where(letter.header.round, letter.header.exchange)
-            replies = [self.refusal(error, letter.header.sender, where)]
-        self._repeat = (beginning(letter.envelope), replies)
-        try:
-            self.commit()
-        except BaseException as error:  # whatever failed: this answer never leaves
-            self.die(error)
-            raise
-        return replies
+    def _replies(self, letter: Letter, again: bool) -> list[Parcel]:
+        return [self._relay(letter, again)]
 
     def _relay(self, letter: Letter, again: bool) -> Parcel:
         """Return one Ask's boxes without their senders."""
@@ -88,9 +60,7 @@ class RelaySession(Session):
         sealed = self._vouched(request, header, up, members)
         if not again:  # else these very bytes were recorded, and killed before they were answered
             self._once(header, up, members, [one.sender for one, _ in sealed])
-            # Durable before anything is opened: a restart must not relay another batch.
-            self._repeat = (beginning(letter.envelope), None)
-            self.commit()
+            self._before_opening(letter)
         item = self.papers.item(f"{name}.relayed.{Disclosure.MIXED}")
         pool = b"".join(shuffled(self._boxes(sealed, up)))
         where = Where(header.round, header.exchange, members, header.given, header.attempt)
@@ -164,13 +134,3 @@ class RelaySession(Session):
             "survivors": len(left),
         }
         self.ledger.record("relay", facts)
-
-    def die(self, error: BaseException) -> None:
-        """End the session for good; nothing but its refusal is said again."""
-        super().die(error)
-        self._repeat = (b"", [])
-
-    def close(self, result: Mapping[str, str] | None = None) -> None:
-        """End; nothing is said again."""
-        self._repeat = (b"", [])
-        super().close(result)

@@ -18,14 +18,15 @@ from protocols.boxes import close_box
 from protocols.ciphers import COSINE_LEVELS, cosine_ring, weigh_ring, witnesses_of
 from protocols.control import Cosines, Reveal, RowBoxes
 from protocols.disclosures import Disclosure
-from protocols.envelope import Header, beginning
+from protocols.envelope import Header
 from protocols.errors import BadEnvelope, LedgerError, LocalProtocolError, Replay
 from protocols.inbox import Letter
 from protocols.ledger import Ledger
 from protocols.messages import Message, Vector
 from protocols.papers import Papers
 from protocols.roster import Role
-from protocols.sessions.base import Parcel, Session
+from protocols.sessions.answering import AnsweringSession
+from protocols.sessions.base import Parcel
 from protocols.sessions.table import Event
 from protocols.shown import Shown, shown_uploads
 from protocols.uploads import pairs_of, row_info, statement
@@ -33,15 +34,13 @@ from protocols.uploads import pairs_of, row_info, statement
 _Opening = tuple[str, int, int, frozenset[str], frozenset[str]]
 
 
-class RevealingSession(Session):
+class RevealingSession(AnsweringSession):
     """Holds the secret keys of an epoch, and remembers what was opened."""
 
     def __init__(self, papers: Papers, ledger: Ledger, rounding: bytes) -> None:
         super().__init__(papers, ledger, rounding)
         self._secrets: dict[Disclosure, SecretKey] = {}
         self._epoch = -1
-        # How the last envelope began, and its answer: None while it is being opened.
-        self._repeat: tuple[bytes, list[Parcel] | None] = (b"", [])
         # By round: disclosure, exchange, exchange of the uploads, who was asked, whose uploads.
         self._opened: dict[int, list[_Opening]] = {}
 
@@ -70,8 +69,7 @@ class RevealingSession(Session):
             facts = self._witnessed(request, shown, disclosure)
             self._once(header, shown.members, shown.names, disclosure, shown.source, facts)
             # Durable before anything is opened: a restart must not open another (O5).
-            self._repeat = (beginning(letter.envelope), None)
-            self.commit()
+            self._before_opening(letter)
         try:
             message = self._results(request, shown, disclosure, name)
         except CryptoError as error:

@@ -5,53 +5,21 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from protocols.control import Bundle
-from protocols.envelope import beginning, is_again
-from protocols.errors import BadEnvelope, LedgerError, LocalProtocolError
+from protocols.errors import BadEnvelope, LocalProtocolError
 from protocols.inbox import Letter
-from protocols.ledger import Ledger
 from protocols.match_wire import Kind, MatchRun
-from protocols.papers import Papers, Where
-from protocols.roster import Role
-from protocols.sessions.base import Parcel, Session
+from protocols.papers import Where
+from protocols.sessions.answering import AnsweringSession
+from protocols.sessions.base import Parcel
 from protocols.sessions.table import Event
 
 
-class ServingSession(Session):
+class ServingSession(AnsweringSession):
     """A role that the aggregator asks with a bundle of boxes, one of each client."""
 
-    def __init__(self, papers: Papers, ledger: Ledger, rounding: bytes) -> None:
-        super().__init__(papers, ledger, rounding)
-        self._repeat: tuple[bytes, list[Parcel]] = (b"", [])  # how the last began, its answer
-
-    def receive(self, data: bytes) -> list[Parcel]:
-        """Take one envelope, return what leaves in answer.
-
-        Raises:
-            RemoteProtocolError: not authentic, a replay, or for another run.
-            LedgerError: the record could not be written; nothing leaves.
-        """
-        if is_again(data, self._repeat[0]):
-            return self._repeat[1]
-        self.alive()
-        letter = self._inbox.open(data)
-        try:
-            self.move(Event.MATCH)
-            replies = [self._answer(letter)]
-        except LedgerError as error:
-            self.die(error)
-            raise
-        except Exception as error:
-            self.die(error)
-            where = Where(letter.header.round, letter.header.exchange)
-            aggregator = self.papers.roster.one(Role.AGGREGATOR).name
-            replies = [self.refusal(error, aggregator, where)]
-        self._repeat = (beginning(letter.envelope), replies)
-        try:
-            self.commit()
-        except BaseException as error:  # whatever failed: this answer never leaves
-            self.die(error)
-            raise
-        return replies
+    def _replies(self, letter: Letter, again: bool) -> list[Parcel]:
+        self.move(Event.MATCH)
+        return [self._answer(letter)]
 
     def _answer(self, letter: Letter) -> Parcel:
         raise NotImplementedError
@@ -89,16 +57,6 @@ class ServingSession(Session):
         if found is None:
             raise LocalProtocolError("Nothing is matched in this run.")
         return found
-
-    def die(self, error: BaseException) -> None:
-        """End the session for good; nothing but its refusal is said again."""
-        super().die(error)
-        self._repeat = (b"", [])
-
-    def close(self, result: Mapping[str, str] | None = None) -> None:
-        """End; nothing is said again."""
-        self._repeat = (b"", [])
-        super().close(result)
 
 
 def bundle_of(run: MatchRun, kind: Kind, boxes: Mapping[str, bytes]) -> bytes:

@@ -16,15 +16,14 @@ import numpy as np
 from crypto.errors import CryptoError
 from protocols.control import CosineSeed, Examine, RowSeeds, Witnessed
 from protocols.disclosures import Disclosure
-from protocols.envelope import beginning, is_again
-from protocols.errors import BadEnvelope, LedgerError, LocalProtocolError, Replay
+from protocols.errors import BadEnvelope, LocalProtocolError, Replay
 from protocols.groups import epoch_of
 from protocols.inbox import Letter
 from protocols.ledger import Ledger
 from protocols.messages import Message, Vector
-from protocols.papers import Papers, Where
-from protocols.roster import Role
-from protocols.sessions.base import Parcel, Session
+from protocols.papers import Papers
+from protocols.sessions.answering import AnsweringSession
+from protocols.sessions.base import Parcel
 from protocols.sessions.table import Event
 from protocols.shown import Shown, shown_uploads
 from protocols.uploads import (
@@ -37,47 +36,16 @@ from protocols.uploads import (
 )
 
 
-class WitnessSession(Session):
+class WitnessSession(AnsweringSession):
     """WITNESS: a second pair of eyes on every result that is opened."""
 
     def __init__(self, papers: Papers, ledger: Ledger, rounding: bytes) -> None:
         super().__init__(papers, ledger, rounding)
         self._epoch = -1
-        self._repeat: tuple[bytes, list[Parcel]] = (b"", [])  # how the last began, its answer
         self._signed: set[tuple[str, int]] = set()  # disclosure, exchange of the uploads
         self._tables: list[Vector] = []  # of all rounds, for what they tell together (O10)
 
-    def receive(self, data: bytes) -> list[Parcel]:
-        """Take one envelope, return what leaves in answer.
-
-        Raises:
-            RemoteProtocolError: not authentic, a replay, or for another run.
-            LedgerError: the record could not be written; nothing leaves.
-        """
-        if is_again(data, self._repeat[0]):
-            return self._repeat[1]
-        self.alive()
-        letter = self._inbox.open(data)
-        try:
-            replies = self._answer(letter)
-        except LedgerError as error:
-            self.die(error)
-            raise
-        except Exception as error:
-            self.die(error)
-            where = Where(letter.header.round, letter.header.exchange)
-            aggregator = self.papers.roster.one(Role.AGGREGATOR).name
-            replies = [self.refusal(error, aggregator, where)]
-        self._repeat = (beginning(letter.envelope), replies)
-        try:
-            self.commit()
-        except BaseException as error:  # whatever failed: this answer never leaves
-            self._repeat = (b"", [])
-            self.die(error)
-            raise
-        return replies
-
-    def _answer(self, letter: Letter) -> list[Parcel]:
+    def _replies(self, letter: Letter, again: bool) -> list[Parcel]:
         if letter.item.id == "key.offer":
             return self._take_key(letter)
         return [self._examine(letter)]
@@ -170,8 +138,3 @@ class WitnessSession(Session):
         found = rows(key, list(uploads.values()), table, seeds, papers.policy)
         self._tables.append(whole_table(table, list(uploads), papers.roster.clients))
         return found, facts_of_rows(self._tables, seeds)
-
-    def die(self, error: BaseException) -> None:
-        """End the session for good; nothing but its refusal is said again."""
-        super().die(error)
-        self._repeat = (b"", [])
