@@ -122,6 +122,14 @@ def test_size_is_checked_before_parsing():
         parse(b"[1,2]", limit=4)
 
 
+def test_equal_texts_of_two_documents_are_held_once():
+    """Evidence of a thousand clients is read as a whole; most of its texts are the same."""
+    one, other = (parse(b'{"cohort":"abcdef","items":["xyz"]}', limit=99) for _ in range(2))
+    assert one == other and one is not other
+    assert all(a is b for a, b in zip(one, other, strict=True))
+    assert one["cohort"] is other["cohort"]
+
+
 def test_a_repeated_key_is_called_so():
     with pytest.raises(NotCanonical, match="repeats a key"):
         parse(b'{"a":1,"a":1}', limit=100)
