@@ -158,13 +158,35 @@ class Papers:
             )
         if len(self.roster.names(Role.MATCHER)) != 1:
             raise NotInPlan("The roster holds no matcher, or several; one compares tags (O24).")
-        item = match_item(self.plan)
-        if item is not None and item.times > run.match.epochs:
+        self._check_epochs(run.match.epochs)
+
+    def _check_epochs(self, epochs: int) -> None:
+        """Raise NotInPlan unless one message is matched, and no oftener than the policy says (O24).
+
+        A second one would have a count of its own.
+        """
+        asked = [
+            item
+            for item in self.plan.items
+            if item.disclosure is Disclosure.MATCH and item.sender == str(Role.CLIENT)
+        ]
+        if asked != [match_item(self.plan)]:
             raise NotInPlan(
-                f"The plan has items matched {item.times} times, the policy {run.match.epochs}.",
-                why="every epoch is one more quota of guesses for whoever works with the matcher",
+                "The plan has other than one message of clients matched.",
+                why="each would be matched as often as the policy says, by itself",
                 fix="make a new plan with this policy",
             )
+        name = asked[0].id.partition(".")[0]
+        whole = (f"{name}.down", f"{name}.up.", f"{name}.match.")
+        for item in self.plan.items:
+            if item.id.startswith(whole) and item.times > epochs:
+                raise NotInPlan(
+                    f"The plan has items matched {item.times} times ({item.id}), the policy "
+                    f"{epochs}.",
+                    why="every epoch is one more quota of guesses for whoever works with the "
+                    "matcher",
+                    fix="make a new plan with this policy",
+                )
 
     def match_run(self) -> MatchRun | None:
         """Return what all parties of a matching agree on; None if nothing is matched by tags."""

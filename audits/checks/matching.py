@@ -6,6 +6,7 @@ out.
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import NoReturn
 
 from audits.asks import Asked
@@ -47,6 +48,7 @@ def matching(case: Case) -> str:
     _one_canary(case)
     refused = _servers(case)
     _nothing_missing(case)
+    _often(case)
     if not told:
         return ""
     more = f"; {plural(refused, 'question')} beyond the quota refused" if refused else ""
@@ -110,6 +112,20 @@ def _servers(case: Case) -> int:
         if said and entry["clients"] != asked:
             _fail(entry, f"had tags made for other clients at {party} than envelopes arrived of")
     return refused
+
+
+def _often(case: Case) -> None:
+    """Hold how often each client had items matched to the policy, whatever the plan says."""
+    guard = match_guard(case.policy.rules.get(Disclosure.MATCH, ()))
+    matched = str(Disclosure.MATCH)
+    begun = Counter(
+        sent.party
+        for sent in case.book.releases()
+        if sent.facts["disclosure"] == matched and sent.party in case.roster.clients
+    )
+    for party, times in begun.items():
+        if guard is not None and times > guard.epochs:
+            fail("opened", f"{party} had items matched {times} times, the policy {guard.epochs}")
 
 
 def _step(sent: Sent) -> str:

@@ -80,6 +80,16 @@ def test_the_report_labels_one_shared_key(honest: Toy) -> None:
     assert any("one key that all clients hold (hmac)" in limit for limit in report.limits)
 
 
+def test_items_matched_more_often_than_the_policy_says_are_found(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Everybody took a plan that is not the policy's: releases are all as it says."""
+    monkeypatch.setattr("protocols.planner.match_times", lambda p, e: e.times(p.rounds))
+    monkeypatch.setattr("protocols.papers.Papers._check_epochs", lambda *_: None)
+    made = run("hmac", epochs=1)
+    finds("opened", "client-01 had items matched 2 times, the policy 1", made.view(reports=False))
+
+
 # --- who vanishes ---------------------------------------------------------------------------------
 
 

@@ -6,8 +6,12 @@ from dataclasses import replace
 
 import pytest
 
+from protocols.control import Bundle
 from protocols.errors import NotInPlan, PolicyError, RoundLost
 from protocols.forms import Form
+from protocols.match_wire import Kind
+from protocols.matching import ClientMatching
+from protocols.sessions.serving import bundle_of
 from tests.protocols.matched import (
     EXPAND,
     Go,
@@ -17,6 +21,7 @@ from tests.protocols.matched import (
     matched_round,
     matching,
 )
+from tests.protocols.test_results_resume import Killed
 from tests.protocols.wire import refused
 
 
@@ -47,8 +52,30 @@ def test_a_plan_of_more_epochs_is_not_the_policys():
     more = [i.model_copy(update={"times": max(i.times, 9)}) for i in plan.items]
     world = matching(epochs=3)
     papers = world.papers("client-1")
-    with pytest.raises(NotInPlan, match="matched 9 times, the policy 3"):
+    with pytest.raises(NotInPlan, match=r"matched 9 times .*, the policy 3"):
         replace(papers, plan=plan.model_copy(update={"items": tuple(more)}))
+
+
+def test_a_plan_of_a_second_matched_message_is_not_the_policys():
+    """It would stand first and be looked at, while the one that leaves is matched more often."""
+    plan = match_plan(match_policy(epochs=3), expanding(lambda rounds: 1), rounds=9)
+    aside = plan.item("expand.up.MATCH").model_copy(update={"id": "aside.up.MATCH"})
+    more = [i.model_copy(update={"times": 9}) for i in plan.items]
+    papers = matching(epochs=3).papers("client-1")
+    for items in ((aside, *more), (*plan.items, aside)):
+        with pytest.raises(NotInPlan, match="other than one message"):
+            replace(papers, plan=plan.model_copy(update={"items": items}))
+
+
+def test_a_plan_of_more_of_any_step_of_matching_is_not_the_policys():
+    plan = match_plan(match_policy(epochs=3), expanding(lambda rounds: 1), rounds=9)
+    papers = matching(epochs=3).papers("client-1")
+    steps = [i for i in plan.items if i.id.startswith("expand.")]
+    assert len(steps) > 12
+    for step in steps:
+        items = [i.model_copy(update={"times": 4}) if i is step else i for i in plan.items]
+        with pytest.raises(NotInPlan, match=f"matched 4 times .{step.id}., the policy 3"):
+            replace(papers, plan=plan.model_copy(update={"items": tuple(items)}))
 
 
 @pytest.mark.parametrize("mode", ["oprf", "hmac"])
@@ -78,3 +105,31 @@ def test_a_lost_round_is_an_epoch_too():
     world.prepare(3)
     with pytest.raises(NotInPlan, match="as often as planned"):
         world.ask(3, given=Go(step=3), back=(Items,))
+
+
+@pytest.mark.parametrize("mode", ["oprf", "hmac"])
+def test_who_is_killed_after_every_delivery_still_counts(mode):
+    world = matching(mode=mode, world=Killed, clients=6, epochs=2, rounds=4)
+    world.keep()
+    world.start()
+    matched_round(world)
+    matched_round(world, 2)
+    world.prepare(3)
+    world.aggregator._gateway._sent.clear()
+    parcels = world.ask(3, given=Go(step=3), back=(Items,))
+    assert world.kills > 50 and all(refused(world.deliver(parcel)) for parcel in parcels)
+
+
+def test_a_tag_server_answers_no_further_epoch_whoever_asks():
+    """Clients that work with the aggregator ask once more, past both of their gateways."""
+    world = matching(epochs=1, rounds=4).start()
+    matched_round(world)
+    run = world.papers("client-1").match_run()
+    boxes = {n: ClientMatching(run, world.identities[n]).ask(2, [1]) for n in world.names}
+    bundle = Bundle(
+        members=world.roster.mask(world.names), bundle=bundle_of(run, Kind.POINTS, boxes)
+    )
+    where, first = world.where(round=2, exchange=9), run.servers[0]
+    asked = world.twin("aggregator").release("expand.match.points", [bundle], first, where)
+    assert refused(world.session(first).receive(asked.encode()))
+    assert "as often as planned (1)" in str(world.session(first).last_error)
