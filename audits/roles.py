@@ -50,7 +50,9 @@ _LISTS: dict[str, str | None] = {
     "quota of guesses are tags, in every epoch; guesses of epochs and clients add up",
     "matcher and both tag servers": "EVERY item and every published vector of every client",
     "aggregator and both tag servers": "nothing more than each alone",
-    "aggregator and one client": "nothing more than each alone",
+    "aggregator and one client": "whose vectors the client reads, and who of them holds which "
+    "items of its quota: the aggregator says who is matched together, so two cohorts with one "
+    "other in common, or but for one alike, name that one",
     "all of a cell but one": None,
 }
 """What is otherwise, or is not there, where clients read single vectors (`published`)."""
@@ -124,6 +126,10 @@ def _opened(lists: bool) -> Iterator[RoleView]:
     if not lists:
         seen = "the totals of all cells"
         yield RoleView(viewer="aggregator, of cells", received=None, sees=(seen,))
+    for viewer, said in _PAIRS[-2:]:  # what tags and keys have no part in
+        told = _LISTS[viewer] if lists else said
+        if told is not None:
+            yield RoleView(viewer=viewer, received=None, sees=(told,))
 
 
 def _of_matching(case: Case) -> Iterator[RoleView]:

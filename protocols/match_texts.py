@@ -32,6 +32,7 @@ OPENED = "EVERY item of every client: anybody turns these tags back"
 TOLD = "who shares its cell, by name; which cells hold its own items; no other tag"
 CELL = "who stands in one cell; boxes that it cannot open"
 PART = "uniform numbers: shares under a blind that only clients know"
+OPEN_PART = "the cells' totals: anybody makes the key of the blinds that its shares are under"
 TOTALS = (
     "the mean of every cell; of its own items, which cells hold them; and what was computed from "
     "disclosed totals (the global model)"
@@ -51,17 +52,20 @@ OPEN = (
     "UNSAFE: tags are made with a public key (deterministic): the matcher by itself reads every "
     "item of everybody, and all vectors where they are published; the aggregator the cells' totals"
 )
-CELLS = (
+UNSERVED = (
     "clients learn by name with whom they share a cell; all of a cell but one together learn that "
     "one's vector; the aggregator with one client learns which cells, of whom by name, hold items "
-    "of that client's quota, and with both tag servers the cells' totals"
+    "of that client's quota"
 )
+CELLS = f"{UNSERVED}, and with both tag servers the cells' totals"
 LISTS = (
     "UNSAFE: clients read single others' vectors, clipped and noised, without names; the matcher "
-    "together with any client reads all of them, and which of them are of whom"
+    "together with any client reads all of them, and which of them are of whom; the aggregator, "
+    "which says who is matched together, learns with any client whose vectors that one reads, and "
+    "who of these holds which items of its quota"
 )
 
-TEXTS = (KEYED, SHARED, OPEN, CELLS, LISTS)
+TEXTS = (KEYED, SHARED, OPEN, CELLS, UNSERVED, LISTS)
 """What plans warn of, and reports say again."""
 
 
@@ -71,6 +75,11 @@ def upload_learns(match: Match) -> dict[str, str]:
     return {"aggregator": BOXED, "other clients": others, "network": NETWORK} | (
         {"tag_server": POINTS} if match.servers else {"matcher": matcher_learns(match)}
     )
+
+
+def part_learns(match: Match) -> str:
+    """Return what the members' sums of shares tell the aggregator by itself."""
+    return OPEN_PART if match.mode == "deterministic" else PART
 
 
 def matcher_learns(match: Match) -> str:
@@ -86,4 +95,4 @@ def match_warnings(items: Sequence[Item]) -> list[str]:
     modes = {"oprf": SHARED, "hmac": KEYED, "deterministic": OPEN}
     lists = any(item.id.endswith(".match.taken") for item in items)
     made = [said for mode, said in modes.items() if f"mode={mode}," in guards[0]]
-    return [*made, LISTS if lists else CELLS]
+    return [*made, LISTS if lists else CELLS if SHARED in made else UNSERVED]

@@ -29,13 +29,13 @@ from protocols.match_texts import (
     HANDED,
     LISTED,
     NETWORK,
-    PART,
     POINTS,
     SECOND_POINTS,
     TAKEN,
     TOLD,
     TOTALS,
     matcher_learns,
+    part_learns,
     upload_learns,
 )
 from protocols.match_wire import Kind, box_length
@@ -180,7 +180,8 @@ def _plan_cells(
     said = {_CLIENT: "uniform numbers, one of each member of its cell"}
     _add(planner, name, "mates", (_AGGREGATOR, _CLIENT), times, Box, dims=share, said=said)
     words = {"cell_words": 4 * layout.length}
-    _add(planner, name, "part", back, times, CellPart, dims=words, said={_AGGREGATOR: PART})
+    said = {_AGGREGATOR: part_learns(match)}
+    _add(planner, name, "part", back, times, CellPart, dims=words, said=said)
 
 
 def _add(

@@ -62,8 +62,9 @@ MEASURES = {
     "match": (
         "Matched by tags",
         "Items are compared by tags, whose key two servers share or, in the mode hmac, all clients "
-        "hold; what people carry is read only as means over small groups, or in the form "
-        "'published' one by one, with noise.",
+        "hold; in the mode deterministic anybody makes them, and they hide nothing. What people "
+        "carry is read only as means over small groups, or in the form 'published' one by one, "
+        "with noise.",
     ),
     "ckks": ("Encrypted sums", "Parts are added up encrypted; only totals are opened."),
     "seal": ("Sealed envelopes", "Each message is encrypted to the one party that it is for."),

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from audits.exporters import export
 from audits.report import build_report
 from audits.verify import verify
 from protocols.ledger import Entry
@@ -88,6 +89,19 @@ def test_items_matched_more_often_than_the_policy_says_are_found(
     monkeypatch.setattr("protocols.papers.Papers._check_epochs", lambda *_: None)
     made = run("hmac", epochs=1)
     finds("opened", "client-01 had items matched 2 times, the policy 1", made.view(reports=False))
+
+
+@pytest.mark.parametrize("guard", [{}, WIDE])
+def test_the_report_of_tags_that_anybody_makes_understates_nothing(guard: Any) -> None:
+    report = build_report(run("deterministic", rounds=1, **guard).view())
+    views = {view.viewer: " ".join(view.sees) for view in reversed(report.views)}
+    assert views["matcher alone"].startswith("EVERY item")
+    assert "only clients know" not in views["aggregator"]
+    cells = not guard
+    assert ("the cells' totals" in views["aggregator"]) is cells
+    assert ("all of a cell but one" in views) is cells
+    assert "quota" in views["aggregator and one client"]
+    assert "they hide nothing" in export(report, "cnil-pia").decode()
 
 
 # --- who vanishes ---------------------------------------------------------------------------------
@@ -199,6 +213,9 @@ def test_a_run_that_publishes_verifies_and_is_labelled(lists: Toy) -> None:
     assert "EVERY published vector" in views["matcher and one client"]
     assert "all of a cell but one" not in views and "aggregator alone" not in views
     assert "in clear" not in views["network"]
+    with_one = [" ".join(v.sees) for v in report.views if v.viewer == "aggregator and one client"]
+    assert "nothing more than each alone" not in with_one
+    assert any("whose vectors" in said for said in with_one)
     assert "UNSAFE: clients read single vectors of others" in report.notes
     assert any("clients read single others' vectors" in limit for limit in report.limits)
     up = next(row for row in report.egress if row.item == "expand.up.MATCH")

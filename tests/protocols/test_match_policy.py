@@ -14,10 +14,12 @@ from protocols.errors import BadEnvelope, CohortTooSmall, NotAdmitted, NotInPlan
 from protocols.forms import Algorithm, Exchange, Form
 from protocols.guards import Clip, Mask, Quantise, Seal, UnsafeClear
 from protocols.match_guards import Match
-from protocols.match_texts import CELLS, KEYED, OPEN, SHARED
+from protocols.match_texts import CELLS, KEYED, OPEN, SHARED, UNSERVED
+from protocols.match_wire import public_key
 from protocols.papers import Papers
 from protocols.policy import PrivacyPolicy
 from protocols.roster import Identity, Role, Roster
+from protocols.tagging import public
 from tests.protocols.matched import (
     EXPAND,
     Change,
@@ -116,7 +118,8 @@ def test_the_plan_says_who_sees_what_and_what_it_rests_on(mode):
     roles = {item.recipient for item in plan.items}
     assert ("tag_server" in roles) is (mode == "oprf") and "matcher" in roles
     assert (KEYED in plan.warnings) is (mode == "hmac")
-    assert (SHARED in plan.warnings) is (mode == "oprf") and CELLS in plan.warnings
+    assert (SHARED in plan.warnings) is (mode == "oprf")
+    assert (CELLS if mode == "oprf" else UNSERVED) in plan.warnings
     compare = plan.item("expand.match.compare")
     assert "which tags are equal" in compare.learns["matcher"]
     assert plan.item("learn.down").disclosure is Disclosure.RELEASED
@@ -124,6 +127,18 @@ def test_the_plan_says_who_sees_what_and_what_it_rests_on(mode):
     assert plan.item("expand.up.MATCH").guards[2].startswith(f"match(mode={mode}")
     assert {"refusal.matcher"} <= {item.id for item in plan.items}
     assert "epsilon = infinity" in plan.budget
+
+
+def test_where_anybody_makes_tags_the_plan_does_not_say_that_only_clients_know_the_blinds():
+    world = matching(mode="deterministic").start()
+    matched_round(world)
+    papers = world.papers("aggregator")
+    run = papers.match_run()
+    made = public([], public_key(papers.roster), run.match, run.run, 1)  # by the aggregator
+    assert made.group == world.papers("client-1").matching._client.held.group
+    said = papers.plan.item("expand.match.part").learns["aggregator"]
+    assert "only clients know" not in said and "totals" in said
+    assert not any("both tag servers" in warning for warning in papers.plan.warnings)
 
 
 def papers(plan, policy, roles):

@@ -26,6 +26,8 @@ from tests.protocols.matched import (
     WIDE,
     WIDTH,
     Change,
+    Go,
+    Items,
     guard_of,
     match_plan,
     match_policy,
@@ -118,6 +120,28 @@ def test_o24_who_reads_which_vectors():
         read = unlocked(box, group, world.papers(name).run, 1)
         assert np.abs(read * SCALE - world.sites[name].vector).max() < 64 * SCALE
     assert {e["cells"] for e in world.entries("client-1") if e["kind"] == "match"} == {0}
+
+
+def test_an_aggregator_with_a_client_tells_whose_vector_is_read_and_says_so():
+    """It says who is matched together: who stands in two cohorts is known by its vector."""
+    world = matching(rounds=4, **WIDE).start()
+    reader, victim, *others = world.names
+    world.sites[reader].items = list(range(CAP))  # guesses, a whole quota
+    read = []
+    for number in (1, 2):
+        members = sorted([reader, victim, *others[2 * number : 2 * number + 2]])
+        world.prepare(number)
+        world.pump(world.ask(number, given=Go(step=number), back=(Items,), members=members))
+        rows = world.papers(reader).matching._listed()
+        read.append(
+            {tuple(np.round(v, 2)): {i for i, w in rows if (w == v).all()} for _, v in rows}
+        )
+        world.aggregator.reply()
+    (known,) = set(read[0]) & set(read[1])
+    assert np.abs(known - world.sites[victim].vector).max() < 0.02
+    assert read[0][known] | read[1][known] <= set(world.sites[victim].items)
+    assert len(read[0][known] | read[1][known]) > 3
+    assert "who is matched together" in LISTS and LISTS in world.plan.warnings
 
 
 def test_the_plan_says_what_strangers_read_and_what_its_noise_is_worth():
