@@ -295,6 +295,10 @@ def _known(egress: Sequence[Egress], *, noised: bool) -> Iterator[str]:
     elif Disclosure.SUM in kept or not kept:
         how = "with their noise" if noised else "as they are"
         yield f"the totals of each cohort are disclosed {how}"
+    if any(words.opens(row.protection) for row in egress):
+        yield "the matcher reads every item of every client"
+    if any(words.reads(row.protection) for row in egress):
+        yield "clients read single vectors of others, clipped and noised"
     if Disclosure.MIXED in kept:
         yield "the aggregator reads mixtures of every client's records"
     if Disclosure.WEIGHTED_SUM in kept:

@@ -216,9 +216,11 @@ def _open(row: Egress) -> str:
     """Say what an Unsafe chain left open."""
     if words.in_clear(row.protection):
         return f"left in clear: {_readable(row)}"
-    if words.reads(row.protection):
-        return "were matched so that clients read single vectors of others, clipped and noised."
-    return "were matched by tags that anybody turns back: the matcher reads every item."
+    lists, opened = words.reads(row.protection), words.opens(row.protection)
+    said = ["so that clients read single vectors of others, clipped and noised"] * lists
+    said += ["by tags that anybody turns back: the matcher reads every item"] * opened
+    every = " and every vector" if lists and opened else ""
+    return f"were matched {', and '.join(said)}{every}."
 
 
 def _readable(row: Egress) -> str:

@@ -85,6 +85,11 @@ def summary(
             f"Clients read SINGLE VECTORS of others, clipped and noised ({words.number(read)} left)"
             ", as the policy asked."
         )
+    if opened := sum(row.count for row in up if words.opens(row.protection)):
+        sentences.append(
+            f"Tags of items are such that ANYBODY TURNS THEM BACK ({words.number(opened)} "
+            "envelopes), as the policy asked: the matcher reads every item of every client."
+        )
     if diff.unplanned:
         sentences.append(f"{len(diff.unplanned)} releases were NOT as planned.")
     return " ".join(sentences)

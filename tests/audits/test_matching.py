@@ -101,6 +101,13 @@ def test_the_report_of_tags_that_anybody_makes_understates_nothing(guard: Any) -
     assert ("the cells' totals" in views["aggregator"]) is cells
     assert ("all of a cell but one" in views) is cells
     assert "quota" in views["aggregator and one client"]
+    assert "ANYBODY TURNS THEM BACK (11 envelopes)" in report.summary
+    (known,) = [line.answer for line in report.verdict_strip if "singled out" in line.question]
+    assert "the matcher reads every item" in known
+    assert ("single vectors of others" in known) is bool(guard)
+    (found,) = [f.message for f in report.findings if f.rule == "UNSAFE_CLEAR"]
+    assert "the matcher reads every item" in found
+    assert ("single vectors of others" in found) is ("every vector" in found) is bool(guard)
     assert "they hide nothing" in export(report, "cnil-pia").decode()
 
 
