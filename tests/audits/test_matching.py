@@ -242,6 +242,15 @@ def test_the_report_does_not_say_that_there_is_no_noise_where_vectors_are_noised
         assert ("no noise was added" in said) is (noise == "none") and "epsilon is infinity" in said
 
 
+def test_a_plan_that_says_less_than_its_noise_comes_to_is_found(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The report quotes the plan, and of noise on single vectors no ledger tells."""
+    monkeypatch.setattr("protocols.planning.budget", lambda *_: "epsilon = 0.1 for the run")
+    made = run("hmac", rounds=1, **WIDE)
+    finds("plan", "is not what it comes to", made.view(reports=False))
+
+
 @pytest.mark.parametrize("step", ["up.MATCH", "told", "taken"])
 def test_a_client_that_vanishes_before_its_list_is_explained(step: str) -> None:
     made = run("hmac", lose(GONE, f".{step}", round=1), rounds=1, **WIDE)
