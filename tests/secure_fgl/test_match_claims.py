@@ -53,6 +53,12 @@ def test_a_quota_finds_more_than_its_share_of_the_catalogue() -> None:
         assert "quota / catalogue" not in (ROOT / page).read_text("utf-8")
 
 
+def test_pages_say_that_deterministic_tags_protect_nothing() -> None:
+    for page in ("LIMITATIONS.md", "docs/threat-model.md", "audits/explain/terms.yaml"):
+        text = " ".join((ROOT / page).read_text("utf-8").split())
+        assert "deterministic" in text and "item" in text.partition("deterministic")[2][:160]
+
+
 def test_a_plan_says_how_many_epochs_there_may_be() -> None:
     """Clients answer so often, whatever the algorithm means to; quotas add up (O24)."""
     plan = match_plan(match_policy(epochs=7), rounds=9)
