@@ -10,6 +10,7 @@ from audits.accounting.training import Book, records
 from audits.models import Account
 from audits.steps import Case
 from protocols.guards import find
+from protocols.learns import budget
 from protocols.plan import Item
 from protocols.roster import Role
 from protocols.training import TrainingPlan
@@ -65,9 +66,19 @@ def _client(case: Case) -> Account:
         delta=repr(tally.delta),
         covered=tally.covered,
         not_covered=tuple(found.item for found in tally.not_covered),
-        statement=f"{case.plan.budget}. The ledgers show epsilon {recorded} of the client that "
+        statement=f"{_planned(case)}. The ledgers show epsilon {recorded} of the client that "
         "spent most on what is covered",
     )
+
+
+def _planned(case: Case) -> str:
+    """Return what the plan's noise comes to, computed anew: its own sentence is only its author's.
+
+    A plan that was written by an earlier version may say the same in other words.
+    """
+    found = budget(case.plan.items, case.policy, case.plan.training)
+    same = found == case.plan.budget
+    return found if same else f"{found} (computed by this audit; the plan's own words differ)"
 
 
 def _without_guarantee(case: Case) -> Account:
@@ -84,7 +95,7 @@ def _without_guarantee(case: Case) -> Account:
         delta=NO_DELTA,
         covered=(),
         not_covered=tuple(sorted({message.name for item in sent for message in item.messages})),
-        statement=case.plan.budget,
+        statement=_planned(case),
     )
 
 

@@ -242,13 +242,17 @@ def test_the_report_does_not_say_that_there_is_no_noise_where_vectors_are_noised
         assert ("no noise was added" in said) is (noise == "none") and "epsilon is infinity" in said
 
 
-def test_a_plan_that_says_less_than_its_noise_comes_to_is_found(
-    monkeypatch: pytest.MonkeyPatch,
+def test_a_plan_that_says_less_than_its_noise_comes_to_is_not_quoted(
+    monkeypatch: pytest.MonkeyPatch, lists: Toy
 ) -> None:
-    """The report quotes the plan, and of noise on single vectors no ledger tells."""
+    """Of noise on single vectors no ledger tells: the report computes what it is worth."""
+    (honest,) = [account.statement for account in build_report(lists.view()).accounting]
+    assert "own words" not in honest
     monkeypatch.setattr("protocols.planning.budget", lambda *_: "epsilon = 0.1 for the run")
-    made = run("hmac", rounds=1, **WIDE)
-    finds("plan", "is not what it comes to", made.view(reports=False))
+    made = run("oprf", rounds=2, **WIDE)
+    (said,) = [account.statement for account in build_report(made.view()).accounting]
+    assert "epsilon = 0.1" not in said and "the plan's own words differ" in said
+    assert said.startswith(honest)
 
 
 @pytest.mark.parametrize("step", ["up.MATCH", "told", "taken"])
