@@ -11,10 +11,12 @@ vectors.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from math import ceil
 
 import numpy as np
 from numpy.typing import NDArray
 
+from crypto.noise import MIN_SCALE
 from crypto.quantiser import Grid
 from crypto.samplers import Stream
 from protocols.codec import as_array
@@ -23,11 +25,12 @@ from protocols.errors import UnfitMessage
 from protocols.guards import Clip, Guard, Quantise, find
 from protocols.match_guards import Match
 from protocols.messages import Message
-from protocols.row_guards import LEVELS
+from protocols.row_guards import LEVELS, Laplace
 from protocols.sums import Column
 
 __all__ = ["FOUND", "MatchLayout", "found_message", "planned_found"]
 
+TAIL = 40.0
 FOUND = "found"
 """Dimension of what a client is told of others; the plan sizes it."""
 
@@ -59,6 +62,8 @@ class MatchLayout:
         grid: on which the vector is rounded; None in the form `published`, whose noise has its own.
         step: of the grid, in the unit of the vector.
         levels: steps to the bound.
+        widest: steps that no number of an honest vector exceeds, its noise included, but with a
+            chance of `e**-TAIL`; without noise the bound's.
         columns: the two fields, as plans print them.
     """
 
@@ -75,6 +80,7 @@ class MatchLayout:
         self.grid = Grid(clip.bound, quantise.bits) if isinstance(quantise, Quantise) else None
         self.step = self.grid.step if self.grid else clip.bound / LEVELS
         self.levels = self.grid.levels if self.grid else LEVELS
+        self.widest = self.levels + _tail(noise, clip.bound)
         self._key = Column(kind.__name__, key, key.sizes(dims), None)
         self._real = Column(kind.__name__, real, real.sizes(dims), self.grid)
         self.columns = [self._key, self._real]
@@ -130,6 +136,14 @@ class MatchLayout:
             norm = largest * float(np.linalg.norm(values / largest))  # no overflow
             return (values * (bound / norm), True) if norm > bound else (values, False)
         return np.clip(values, -bound, bound), largest > bound
+
+
+def _tail(noise: Guard | None, bound: float) -> int:
+    """Return how many steps an honest draw stays within."""
+    if not isinstance(noise, Laplace):
+        return 0
+    scale = noise.scale * (bound if noise.how == "dynamic" else 1.0)  # a mean is within the bound
+    return ceil(TAIL * max(scale * LEVELS / bound, MIN_SCALE))
 
 
 def found_message(

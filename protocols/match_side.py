@@ -82,7 +82,7 @@ class MatchSide(Mute):
         self._run, self._client = run, ClientMatching(run, me, key=key, spread=spread)
         self._values: NDArray[np.int64] = np.zeros(0, dtype=np.int64)
         self._where: Where | None = None
-        self._step, self._levels = 0.0, 0
+        self._step, self._levels, self._widest = 0.0, 0, 0
         self._near: tuple[NDArray[np.int64], dict[int, list[int]]] | None = None
 
     def begin(
@@ -101,7 +101,7 @@ class MatchSide(Mute):
         picked = chosen(items, range(layout.catalogue), self._run.match)
         box = self._client.ask(where.round, picked)
         self._values, self._where, self._near = values, where, None
-        self._step, self._levels = layout.step, layout.levels
+        self._step, self._levels, self._widest = layout.step, layout.levels, layout.widest
         return box or self.hand_over(), clipped
 
     def check(self, where: Where) -> None:
@@ -185,7 +185,10 @@ class MatchSide(Mute):
         if self._near is None:
             raise BadEnvelope("This client was told no list of neighbours in this round.")
         vectors, rows = self._near
-        return [(item, self._step * vectors[at]) for item in rows for at in rows[item]]
+        honest = np.abs(vectors).max(axis=1, initial=0) <= self._widest  # others clipped nothing
+        return [
+            (item, self._step * vectors[at]) for item in rows for at in rows[item] if honest[at]
+        ]
 
     def _means(self, told: CellTotals) -> list[tuple[int, NDArray[np.float64]]]:
         client = self._client

@@ -256,3 +256,24 @@ def test_o8_a_client_told_of_another_canary_refuses(monkeypatch):
     with pytest.raises(Refused):
         matched_round(world)
     assert "another canary" in str(world.session("client-1").last_error)
+
+
+@pytest.mark.parametrize("wide", [2**30, -(2**30)])
+def test_a_vector_that_no_honest_client_publishes_is_left_out(wide):
+    """Its client does the clipping; the others see that this one did none."""
+    world = matching(mode="hmac", **WIDE).start()
+    side = world.papers(GONE).matching
+    hand_over = side.hand_over
+
+    def lies(box=b""):
+        side._values = np.full(WIDTH, wide)
+        return hand_over(box)
+
+    side.hand_over = lies
+    matched_round(world)
+    for name in world.names:
+        told = named(world, name)
+        assert told == {
+            item: who - {GONE} for item, who in holders(world, name).items() if who - {GONE}
+        }
+    assert any(GONE in who for n in world.names for who in holders(world, n).values())
