@@ -11,6 +11,7 @@ from typing import Any
 from protocols.ciphers import witness_count
 from protocols.plan import Plan
 from protocols.planner import AGGREGATOR_NAME, AUTHORITY_NAME
+from protocols.planner_match import match_roles
 from protocols.planner_mixed import RELAY_NAME
 from protocols.planner_results import witness_name
 from protocols.policy import PrivacyPolicy
@@ -66,6 +67,7 @@ def roles(plan: Plan, policy: PrivacyPolicy) -> dict[str, Role]:
         found[AUTHORITY_NAME] = Role.KEY_AUTHORITY
     if any(item.recipient == str(Role.RELAY) for item in plan.items):
         found[RELAY_NAME] = Role.RELAY
+    found |= match_roles(plan)
     witnesses = range(1, 1 + witness_count(plan.items, policy))
     return {**found, **{witness_name(number): Role.WITNESS for number in witnesses}}
 

@@ -4,6 +4,8 @@
 
     PARTY/  identity.json (0600)   the seed of its keys; never leaves this folder
             charter.json           what all parties agreed on, signed by all
+            tags.key (0600)        of clients in the mode `hmac` of matching: the key of item tags,
+                                   which one of them made and its operators brought to the others
             keys/ (0700)           while the run lasts: the key to its kept state
             run/                   its side of the run folder: papers, ledger, head, locked state
 
@@ -16,12 +18,13 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from crypto.handles import Mute
-from crypto.samplers import entropy
+from crypto.samplers import KEY_BYTES, entropy
 from protocols.errors import EvidenceError
 from protocols.roster import Identity, Party, Role
 from secure_fgl.config import Config
@@ -34,6 +37,8 @@ ROOT_VARIABLE = "SECURE_FGL_DATA"
 """Environment variable that names this site's own data folder."""
 
 _SEED_BYTES = 32
+_TAG_KEY = "tags.key"
+_HEX_KEY = re.compile(r"[0-9a-f]{64}\n?")
 _IDENTITY_LIMIT = 4096  # bytes; ours has about 150
 _IDENTITY_KEYS = {"name", "role", "seed"}
 
@@ -83,6 +88,29 @@ class PartyKit(Mute):
         """Where the key to the state lies that is kept in the run folder."""
         return self.folder / "keys"
 
+    def tag_key(self) -> bytes:
+        """Return the key of item tags that all clients hold (`hmac`), 32 bytes.
+
+        Clients with different keys find out when the matcher compares their canaries.
+
+        Raises:
+            UsageError: it is not there, open to others, or no key of ours.
+        """
+        path = self.folder / _TAG_KEY
+        if not path.is_file():
+            raise UsageError(
+                f"{path} is missing.",
+                why="the policy matches items by tags of one key that all clients hold (hmac), "
+                "and nothing of ours carries it from machine to machine",
+                fix="let one client make it (new_tag_key) and bring it to the others by hand; or "
+                "use the mode oprf, which needs none",
+            )
+        found = _read(path, _IDENTITY_LIMIT).decode("ascii", "replace")
+        _closed(path)
+        if not _HEX_KEY.fullmatch(found):
+            raise UsageError(f"{path} is not a key of ours: 64 hexadecimal digits.")
+        return bytes.fromhex(found.strip())
+
     def config(self) -> Config:
         """Return the agreed configuration with this site's own data folder."""
         document = self.charter.config.model_dump(mode="json")
@@ -98,32 +126,56 @@ def new_identity(folder: str | Path, name: str, role: Role) -> Party:
     """
     document = {"name": name, "role": str(role), "seed": entropy(_SEED_BYTES).hex()}
     place = Path(folder)
+    _write_secret(place / "identity.json", json.dumps(document), f"The identity of {name}")
+    return load_identity(place).party
+
+
+def new_tag_key(folder: str | Path) -> Path:
+    """Make the key of item tags for the mode `hmac`, at one client, and return its file.
+
+    Whoever holds it opens, with the matcher, every item of everybody. Operators copy the file into
+    the folders of all other clients, and of nobody else.
+
+    Raises:
+        UsageError: the folder holds one already, or cannot be written.
+    """
+    path = Path(folder) / _TAG_KEY
+    _write_secret(path, entropy(KEY_BYTES).hex() + "\n", "The key of item tags")
+    return path
+
+
+def _write_secret(path: Path, text: str, what: str) -> None:
+    """Write a new file that only its owner reads, durably."""
     try:
-        place.mkdir(mode=0o700, parents=True, exist_ok=True)
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         flags = os.O_CREAT | os.O_EXCL | os.O_WRONLY
-        with os.fdopen(os.open(place / "identity.json", flags, 0o600), "w") as file:
-            json.dump(document, file)
+        with os.fdopen(os.open(path, flags, 0o600), "w") as file:
+            file.write(text)
             file.flush()
             os.fsync(file.fileno())
     except OSError as error:
         raise UsageError(
-            f"The identity of {name} cannot be written ({error.strerror}).",
+            f"{what} cannot be written ({error.strerror}).",
             why="the folder holds one already, or is not writable",
             fix="give every party a new folder of its own",
         ) from error
-    return load_identity(place).party
+
+
+def _closed(path: Path) -> None:
+    """Raise UsageError if other users of this machine can read a secret file."""
+    if path.stat().st_mode & 0o077:
+        raise UsageError(
+            f"{path} can be read by other users of this machine.",
+            why="it holds a secret key",
+            fix=f"chmod 600 {path}, and make a new one if others had access",
+        )
 
 
 def load_identity(folder: Path) -> Identity:
     """Read a party's keys; raises UsageError unless the file is ours and closed to others."""
     path = folder / "identity.json"
     document = _json(_read(path, _IDENTITY_LIMIT))
-    if path.stat().st_mode & 0o077:
-        raise UsageError(
-            f"{path} can be read by other users of this machine.",
-            why="it holds the party's secret keys",
-            fix=f"chmod 600 {path}, and make a new identity if others had access",
-        )
+    _closed(path)
     try:
         if set(document) != _IDENTITY_KEYS:
             raise ValueError

@@ -15,9 +15,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from protocols.disclosures import Disclosure
 from protocols.errors import RemoteProtocolError
 from protocols.forms import Form
 from protocols.ledger import Ledger
+from protocols.match_side import shared_key
 from protocols.papers import Papers
 from protocols.plan import drift
 from protocols.roster import Role
@@ -164,12 +166,13 @@ def _making(
         files.callback(made.close)
         return made
 
-    charter = kit.charter
+    charter, client = kit.charter, kit.me.party.role is Role.CLIENT
+    keyed = client and shared_key(charter.policy.rules.get(Disclosure.MATCH, ()))
     sites = [site if name == kit.name else None for name in charter.plan.clients]
     return Making(
         charter.plan, charter.policy, form, sites,
         scheme=prepared.scheme, store=store, seed=prepared.config.seed,
-        reserve=prepared.reserve(), transport=TRANSPORT,
+        reserve=prepared.reserve(), transport=TRANSPORT, tag_key=kit.tag_key() if keyed else None,
     )  # fmt: skip
 
 

@@ -1,0 +1,106 @@
+"""Items matched between parties that each have a folder of their own (O24)."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("nvflare", reason="the extra nvflare is not installed")
+
+from protocols.errors import Refused
+from protocols.planner import AGGREGATOR_NAME
+from protocols.roster import Role
+from secure_fgl.errors import UsageError
+from secure_fgl.federation import Federation
+from secure_fgl.runs import Run
+from secure_fgl.transports.nvflare.party import new_tag_key
+from secure_fgl.transports.nvflare.sittings import conduct, sit_down
+from tests.nvflare.stage import SERVER_SITE, Parties, assemble, gather
+from tests.nvflare.test_engine import executed, seated, transport
+from tests.secure_fgl.test_match_run import _config, _policy
+
+
+@pytest.fixture(autouse=True)
+def _keys(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SECURE_FGL_STATE", str(tmp_path / "keys"))
+
+
+def made(folder: Path, mode: str) -> Parties:
+    return assemble(_config(folder, _policy(mode=mode)), folder / "parties")
+
+
+def clients(parties: Parties) -> list[str]:
+    return [s for s in parties.folders if parties.kit(s).me.party.role is Role.CLIENT]
+
+
+def bring(parties: Parties, sites: list[str]) -> None:
+    """Make the key at the first client, and copy its file to the others, as operators do."""
+    first, *others = sites
+    key = new_tag_key(parties.folders[first])
+    for site in others:
+        shutil.copy2(key, parties.folders[site])
+
+
+def played(parties: Parties, patch: pytest.MonkeyPatch) -> str | None:
+    seats = seated(parties, patch)
+    sites = {k: v for k, v in parties.charter.sites.items() if k != AGGREGATOR_NAME}
+    carried = transport(executed(seats), sites, deadline=60.0)
+    try:
+        return conduct(sit_down(parties.kit(SERVER_SITE)), carried)
+    finally:
+        carried.end()
+
+
+@pytest.mark.parametrize("mode", ["oprf", "hmac"])
+def test_a_run_over_tasks_is_the_run_in_memory(
+    mode: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    twin = Federation.from_config(_config(tmp_path, _policy(mode=mode))).run(tmp_path / "memory")
+    parties = made(tmp_path, mode)
+    if mode == "hmac":
+        bring(parties, clients(parties))
+    played(parties, monkeypatch)
+    result = parties.result()
+    same = ("bytes_up", "bytes_down", "exchanges", "lost_rounds", "rounds", "form")
+    assert {key: result[key] for key in same} == {key: twin.result[key] for key in same}
+    monkeypatch.setattr("audits.view.TRANSPORTS", ("memory", "nvflare"))
+    found = Run(gather(parties, tmp_path / "run")).verify()
+    assert found.verdict == "self-consistent only", found.failed
+
+
+def test_hmac_without_its_key_does_not_begin(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    parties = made(tmp_path, "hmac")
+    first = clients(parties)[0]
+    with pytest.raises(UsageError, match=r"tags\.key is missing"):
+        sit_down(parties.kit(first))
+    key = new_tag_key(parties.folders[first])
+    with pytest.raises(UsageError, match="cannot be written"):
+        new_tag_key(parties.folders[first])
+    assert key.stat().st_mode & 0o777 == 0o600
+    key.chmod(0o644)
+    with pytest.raises(UsageError, match="read by other users"):
+        sit_down(parties.kit(first))
+    key.chmod(0o600)
+    for wrong in ("", "ab" * 31, "xy" * 32, "ab" * 33):
+        key.write_text(wrong)
+        with pytest.raises(UsageError, match="is not a key of ours"):
+            sit_down(parties.kit(first))
+    matcher = next(s for s in parties.folders if parties.kit(s).me.party.role is Role.MATCHER)
+    sit_down(parties.kit(matcher)).close()  # who compares tags holds no key of theirs
+    assert not (parties.folders[matcher] / "tags.key").exists()
+
+
+def test_clients_with_different_keys_are_not_matched(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Their canaries differ, and the matcher refuses the epoch (O24)."""
+    parties = made(tmp_path, "hmac")
+    last = clients(parties)[-1]
+    bring(parties, clients(parties)[:-1])
+    new_tag_key(parties.folders[last])
+    with pytest.raises(Refused):
+        played(parties, monkeypatch)
