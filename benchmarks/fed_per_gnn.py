@@ -24,7 +24,7 @@ its grid. The same rounds were computed without sessions, which for FilmTrust an
 RMSE of the recorded runs to four digits. FCF's validation before and after: ML-100K 0.956 and
 0.910, FilmTrust 0.814 and 0.778: it needed more decay, at any step. FedMF's: 0.935 and 0.917, and
 0.789, as nothing better was found. FedPerGNN keeps the settings above on all sets, and on Ciao all
-do: on ML-100K 12 others changed its validation RMSE of 0.9112 to 0.9103 at best (user_steps 2, 24
+do: on ML-100K 13 others changed its validation RMSE of 0.9112 to 0.9103 at best (user_steps 2, 24
 rounds); see docs/results/fed_per_gnn.md.
 
 FedMF's own Paillier is a row of `aggregation.py`, see envs/paillier.

@@ -31,6 +31,7 @@ from protocols.sums import Column
 __all__ = ["FOUND", "MatchLayout", "found_message", "planned_found"]
 
 TAIL = 40.0
+"""How many scales of its noise a number of an honest vector stays within, but with e^-40."""
 FOUND = "found"
 """Dimension of what a client is told of others; the plan sizes it."""
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from functools import cache
 from itertools import combinations
 
 import numpy as np
@@ -25,18 +24,10 @@ from protocols.errors import (
     RoundLost,
     UnfitMessage,
 )
-from protocols.match_guards import Match
-from tests.protocols.matching import RUN, added, compared, crowd, keyed_all, read
+from tests.protocols.matching import RUN, added, crowd, read
+from tests.protocols.test_o25_cells import made
 
-MATCH = Match(cap=32, floor=3)
 WORD = 2**32
-
-
-@cache
-def made(clients: int = 48, items: int = 150, seed: int = 0):
-    own = crowd(clients, items, 30, seed)
-    tags = keyed_all(own, MATCH)
-    return own, tags, compared(tags, MATCH)
 
 
 # --- what is opened -----------------------------------------------------------------------------
