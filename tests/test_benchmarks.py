@@ -333,3 +333,41 @@ def test_the_plot_of_mixtures_has_a_panel_for_each_floor_and_a_mark_for_each_fig
     assert all(f">floor {floor}<" in drawn for floor in FLOORS)
     assert drawn.count("<circle") == 4 * len(FLOORS) * len(WIDTHS)
     assert "<script" not in drawn and drawn.count("http") == 1  # its namespace
+
+
+def test_a_session_is_told_from_cryptography_by_rounds_without_the_clock() -> None:
+    from benchmarks.many_clients import told_apart
+
+    slow, part = np.array([12.0, 5.0, 0.5, 1.0]), np.array([8.0, 4.0, 0.25, 0.5])
+    counted, bare = (True, 1.0, slow, part), (False, 1.0, np.array([10.0, 0, 0, 0]), part * 0.75)
+    # The clock took 2 where calls in a row take 1: so of what was counted it is twice 0.5.
+    assert told_apart([bare, counted]) == (10.0, 4.0, 6.0, 3.5, 2.0)
+    assert told_apart([counted]) == (11.0, 4.5, 7.5, 3.75, 1.0)
+
+
+def test_the_best_test_round_is_the_largest_of_all_rounds_and_skips_what_is_not_there(
+    tmp_path: Path,
+) -> None:
+    from benchmarks.personalised import _highest
+
+    metrics = tmp_path / "metrics.jsonl"
+    rounds = [
+        {"round": 1, "global_f1": 0.5, "local_f1": None, "test_accuracy": 0.9},
+        {"round": 2, "global_f1": 0.7, "local_f1": 0.6},
+        {"round": 3, "global_f1": 0.6, "local_f1": 0.4},
+    ]
+    metrics.write_text("".join(json.dumps(row) + "\n" for row in rounds), "utf-8")
+    assert _highest(metrics) == {"global_f1": 0.7, "local_f1": 0.6}
+
+
+def test_tables_of_the_authors_size_differ_in_what_their_names_say() -> None:
+    from benchmarks.fed_ego import rows
+
+    size, long, bare = (rows(f"published_{kind}") for kind in ("size", "long", "bare"))
+    (plain,) = bare.values()
+    base = size["cora fed_ego 512"]
+    assert {k for k in base if base[k] != plain[k]} == {
+        "model.dropout"
+    } and base.keys() == plain.keys()
+    assert {k for k in base if base[k] != long["cora fed_ego 512"][k]} == {"algorithm.rounds"}
+    assert (base["model.hidden"], base["model.lr"], base["algorithm.rounds"]) == (512, 3e-4, 200)

@@ -135,6 +135,12 @@ def test_lifted_levels_are_the_levels_and_l(bits):
         lifted = grid.lifted(values, Stream(KEY), kind)
         assert lifted.dtype == kind
         assert np.array_equal(lifted.astype(np.int64), levels + grid.levels)
+        place = np.zeros(values.size + 2, dtype=kind)
+        grid.lifted(values, Stream(KEY), out=place[1:-1])
+        assert np.array_equal(place[1:-1], lifted)
+        assert not place[[0, -1]].any()
+        with pytest.raises(OutOfRange):
+            grid.lifted(values, Stream(KEY), out=place)
     with pytest.raises(OutOfRange):
         grid.lifted(values, Stream(KEY), np.int64)
 

@@ -202,17 +202,42 @@ def blamed(error: Exception | None) -> bool:
     return isinstance(reason, (PolicyError, RemoteProtocolError, LocalProtocolError))
 
 
+SHARED = ("pair.", "heads.", "evaluate.", "close.")
+"""What begins the names of items that stand in every algorithm's plan; keys differ (`key.`)."""
+SHOWN = {"fed_avg", "local"}
+"""Whose runs show for all that these are held, under `tamper_policy`; the rest is `long`."""
+
+
+def tamper_policy(name: str) -> str:
+    return "he" if name == "fed_avg" else "masks"  # each item of either is seen once
+
+
+def test_what_is_shared_is_shown_by_few() -> None:
+    plans = {n: Federation.from_config(config(n, tamper_policy(n))).plan() for n in NAMES}
+    shared = {n: {i.id for i in used(p) if i.id.startswith(SHARED)} for n, p in plans.items()}
+    assert set().union(*shared.values()) == set().union(*(shared[name] for name in SHOWN))
+    assert set.intersection(*shared.values()) == shared["local"]  # whoever adds one has it tried
+
+
 @pytest.mark.parametrize("tamper", sorted(TAMPERS))
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize(
+    ("name", "shared"),
+    [
+        pytest.param(name, shared, id=f"{name}-{'shared' if shared else 'own'}", marks=marks)
+        for name in NAMES
+        for shared, marks in ((False, ()), (True, () if name in SHOWN else pytest.mark.long))
+    ],
+)
 def test_what_is_absent_from_the_plan_is_refused_at_run_time(
-    name: str, tamper: str, tmp_path: Path, recorded: Recorded
+    name: str, shared: bool, tamper: str, tmp_path: Path, recorded: Recorded
 ) -> None:
     """Even where the comparison of plans is skipped: the gateway holds on its own."""
-    policy = "he" if name == "fed_avg" else "masks"  # each item of either is seen once
+    policy = tamper_policy(name)
     assert recorded(name, policy).run is not None  # control: with the plan as it is, it runs
     chosen = config(name, policy)
     plan = Federation.from_config(chosen).plan()
-    for item in used(plan):
+    items = [item for item in used(plan) if item.id.startswith(SHARED) is shared]
+    for item in items:
         if tamper == "smaller_body" and not item.body:
             continue
         path = tmp_path / item.id

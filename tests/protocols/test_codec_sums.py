@@ -71,6 +71,20 @@ def test_what_bytes_decode_to_has_no_other_encoding_nor_digest(raw):
     assert digest != bytes_digest([(Wide, parts[1]), (Start, parts[0])])
 
 
+def test_what_is_decoded_lies_as_any_array_does_and_keeps_nothing_else_in_memory():
+    wide = Wide(matrix=np.ones((3, 2)), small=np.ones(5), one=1.0, counts=np.ones(3, int),
+                single=1, raw=b"abc")  # fmt: skip
+    start = Start(weights=np.ones(5))
+    found = decode((Start, Wide), encode([start, wide], DIMS), DIMS)
+    arrays = [found[0].weights, found[1].matrix, found[1].small, found[1].counts]
+    for array in arrays:  # how sums round depends on where numbers lie: a run taken up copies them
+        assert array.flags.aligned and not array.flags.writeable
+        owner = array
+        while isinstance(owner, np.ndarray):
+            owner = owner.base
+        assert len(owner) == array.nbytes
+
+
 def test_a_message_that_was_encoded_before_is_not_encoded_again():
     start, update = Start(weights=np.arange(5, dtype=np.float32)), Update(delta=np.ones(5), count=7)
     whole = encode([start, update], DIMS)

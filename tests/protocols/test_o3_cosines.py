@@ -201,10 +201,11 @@ def test_the_limit_a_client_that_chooses_its_vector_reads_a_coordinate(factor, m
     """What LIMITATIONS.md says a client can do that works with whoever learns the cosines.
 
     A long vector multiplies the noise too: about one run in three ends with its own cosine above 1,
-    and the adversary tries again.
+    and the adversary tries again. Beside half a step of rounding there is noise of a sixth of a
+    step (measured on 180 cosines), so that a step and a half of it is nine standard deviations.
     """
     place = 7
-    for _ in range(16):
+    for _ in range(24):
         world = pub(d=40)
         for site in world.sites.values():
             site.direction[place] *= 1e-3
@@ -214,8 +215,8 @@ def test_the_limit_a_client_that_chooses_its_vector_reads_a_coordinate(factor, m
             found = compared_by(world, one_entry(place, factor), patch)
             break
     assert found[0, 0] >= 1 - STEP
-    assert np.abs(found[0, 1:] / factor - wanted[1:]).max() < STEP / factor
-    assert np.abs(wanted[1:]).max() > STEP / 15  # below what one step shows, and above what is read
+    assert np.abs(found[0, 1:] / factor - wanted[1:]).max() < 2 * STEP / factor
+    assert np.abs(wanted[1:]).max() > 2 * STEP / 15  # more than the error
 
 
 def test_control_a_vector_that_is_too_long_by_accident_is_refused(monkeypatch):

@@ -206,6 +206,7 @@ def test_o7_votes_found_true_are_believed_of_this_client_list_and_roster_only():
     table = np.frombuffer(b"".join(rows), np.uint8).reshape(-1, 64)
     for _ in range(2):
         assert ballots.check_votes(papers, b"list", names, table) == set(signed)
+    assert ballots.check_votes(papers, b"list", names, table[:4]) == set(names[:4])  # no row: none
     wrong = table.copy()
     wrong[5, 63] ^= 1
     for facts in (

@@ -22,6 +22,8 @@ from secure_fgl.runs import Run
 
 USERS, ITEMS, ROUNDS, SENT = 8, 80, 3, 40
 
+pytestmark = pytest.mark.usefixtures("same_chance")
+
 
 def play(
     folder: Path, policy: PrivacyPolicy, rounds: int = ROUNDS, drop: str = "", blocks: int = 1

@@ -21,6 +21,8 @@ from tests.secure_fgl.cli_tools import invoke
 
 USERS, ITEMS, CAP = 16, 120, 32
 
+pytestmark = pytest.mark.usefixtures("same_chance")
+
 
 @pytest.fixture(scope="module", autouse=True)
 def _keys(tmp_path_factory: pytest.TempPathFactory) -> Any:

@@ -23,6 +23,9 @@ from secure_fgl.config import Config
 from secure_fgl.runs import Run
 
 ROUNDS, FLOOR = 3, 8
+
+pytestmark = pytest.mark.usefixtures("same_chance")
+
 DOCUMENT: dict[str, Any] = {
     "algorithm": {
         "name": "fed_ego",

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import re
 from pathlib import Path
+
+import pytest
 
 from secure_fgl import runs
 from tests.secure_fgl.cli_tools import config, invoke
@@ -46,3 +49,22 @@ def test_every_file_of_a_run_and_its_audits_is_named_and_no_other(tmp_path: Path
         look(("audit", words[0], run, *words[1:]))
     assert named() - seen == {"private/<party>/"}  # only while it runs
     assert seen <= named()
+
+
+def test_lines_of_a_ledger_are_flushed_to_the_device_or_not_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    flushed: list[int] = []
+    store = runs.FileStore(tmp_path / "ledger" / "party.jsonl")
+    monkeypatch.setattr(os, "fsync", lambda file: flushed.append(os.fstat(file).st_size))
+    store.append(b"one\n")
+    assert flushed == [4]  # once, with all of it written
+
+    def broken(file: int) -> None:
+        raise OSError(5, "Input/output error")
+
+    monkeypatch.setattr(os, "fsync", broken)
+    with pytest.raises(OSError):
+        store.append(b"two\n")
+    store.close()
+    assert (tmp_path / "ledger" / "party.jsonl").read_bytes() == b"one\n"

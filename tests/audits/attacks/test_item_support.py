@@ -17,6 +17,8 @@ from audits.steps import Case
 ITEMS, HELD, SENT, WIDTH, CLIENTS = 300, 20, 120, 6, 30
 ALL = np.arange(ITEMS)
 
+pytestmark = pytest.mark.usefixtures("same_chance")
+
 
 def planted(kind: str, rounds: int = 3) -> tuple[ItemRows, ...]:
     """Rows of clients whose items are all as popular: nothing but the message can tell them."""

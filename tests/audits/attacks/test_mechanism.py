@@ -12,7 +12,6 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from audits import attacks
 from audits.attacks import AttackReport, AttackRow, Material, _noise_code, _releases
 from audits.attacks._lower_bound import ceiling
 from audits.attacks._releases import Release, releases
@@ -33,11 +32,7 @@ GAUSSIAN, LAPLACE = "discrete_gaussian", "discrete_laplace"
 CODE = "code of sums: on the grid, within the sensitivity"
 Numbers = npt.NDArray[np.float64]
 
-
-@pytest.fixture(autouse=True)
-def same_chance(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Give every run the same chance: keys are drawn anew for each, and so are ledger heads."""
-    monkeypatch.setattr(attacks, "heads_digest", lambda book: "0" * 64)
+pytestmark = pytest.mark.usefixtures("same_chance")
 
 
 def stream(seed: int = 1) -> Stream:
