@@ -78,7 +78,9 @@ def _object(value: dict[Any, Any], depth: int) -> str:
     if others:
         ready = list(values)
         for place in others:
-            ready[place] = _text(ready[place], depth)
+            found = ready[place]
+            whole = type(found) is int and -MAX_INTEGER <= found <= MAX_INTEGER
+            ready[place] = str(found) if whole else _text(found, depth)
         return _between(quoted, ready)
     return _between(quoted, values)
 

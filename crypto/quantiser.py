@@ -74,20 +74,28 @@ class Grid:
         return levels
 
     def lifted(
-        self, values: NDArray[np.floating[Any]], stream: Stream, dtype: DTypeLike = np.uint64
+        self,
+        values: NDArray[np.floating[Any]],
+        stream: Stream,
+        dtype: DTypeLike = np.uint64,
+        *,
+        out: Words | None = None,
     ) -> Words:
         """Return `quantise` + L as unsigned numbers 0 … 2L of `dtype`, shape (d,), in one pass.
 
-        Raises OutOfRange as `quantise` does, and for a type that does not hold 2L.
+        Given `out`, they are written there, in its type, and `dtype` says nothing. Raises
+        OutOfRange as `quantise` does, and for a type that does not hold 2L or another shape.
         """
-        kind = np.dtype(dtype)
+        kind = np.dtype(dtype) if out is None else out.dtype
         if kind.kind != "u" or np.iinfo(kind).max < 2 * self.levels:
             raise OutOfRange("Lifted levels need an unsigned type that holds 2L.")
         exact = _vector(values)
-        out = np.empty(exact.size, dtype=kind)
+        found = np.empty(exact.size, dtype=kind) if out is None else out
+        if found.shape != exact.shape:
+            raise OutOfRange("Lifted levels go where there is one place for each value.")
         for part, lifted in self._blocks(exact, stream):
-            out[part] = lifted
-        return out
+            found[part] = lifted
+        return found
 
     def _blocks(
         self, exact: NDArray[np.floating[Any]], stream: Stream

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import lru_cache
+from operator import itemgetter
 
 from crypto.canonical import canonical
 from crypto.errors import CryptoError
@@ -86,7 +87,7 @@ def check_evidence(
         nonce="",
         pairs=pairs,
     )
-    encoded, known = _siblings(common), _true(common, papers.roster.digest)
+    encoded, known = _siblings(common, papers.roster.digest)
     for owner, raw in set(zip(owners, _cut(rows, EVIDENCE_BYTES), strict=True)) - known:
         said = encoded(owner, raw[:32].hex(), raw[32:64].hex(), raw[64:80].hex())
         try:
@@ -113,16 +114,18 @@ def check_votes(
     Raises:
         BadEnvelope: one of them is for another list.
     """
-    there = zip(voters, _cut(signatures, SIGNATURE_BYTES), strict=False)
-    votes = {vote for vote in there if vote[1] != _NO_VOTE}
-    known = _true(ballot, papers.roster.digest)
+    votes = set(zip(voters, _cut(signatures, SIGNATURE_BYTES), strict=False))
+    known, voted = _true(ballot, papers.roster.digest), {*map(itemgetter(0), votes)}
     for voter, signature in votes - known:
+        if signature == _NO_VOTE:
+            voted.discard(voter)
+            continue
         try:
             papers.roster.party(voter).verify.verify("survivors", signature, ballot)
         except CryptoError as error:
             raise BadEnvelope("A client did not vote for this survivor list (O7).") from error
         known.add((voter, signature))
-    return {voter for voter, _ in votes}
+    return voted
 
 
 def _cut(rows: Vector, size: int) -> list[bytes]:
@@ -134,12 +137,15 @@ def _cut(rows: Vector, size: int) -> list[bytes]:
 # what is signed, who is said to have signed it, the signature and the roster's keys alone.
 
 
-@lru_cache(maxsize=16)
-def _true(said: Header | bytes, roster: str) -> set[tuple[str, bytes]]:
+@lru_cache(maxsize=8)
+def _true(said: bytes, roster: str) -> set[tuple[str, bytes]]:
     """Return the names and bytes that were found true beside `said` under a roster's digest."""
     return set()
 
 
-@lru_cache(maxsize=16)
-def _siblings(common: Header) -> Callable[[str, str, str, str], bytes]:
-    return common.siblings()
+@lru_cache(maxsize=8)
+def _siblings(
+    common: Header, roster: str
+) -> tuple[Callable[[str, str, str, str], bytes], set[tuple[str, bytes]]]:
+    """Return what encodes headers that share `common`, and whose of them were found true."""
+    return common.siblings(), set()

@@ -95,7 +95,7 @@ def _field(message: Message, field: Field, dims: Mapping[str, int]) -> bytes:
         raise UnfitMessage(f"{name} is not a real number.")
     with np.errstate(over="ignore"):  # a value beyond f4 becomes Inf, which is refused below
         cast = array.astype(WIRE_DTYPE[field.wire])
-    if not np.all(np.isfinite(cast)):
+    if not np.isfinite(cast).all():
         raise UnfitMessage(
             f"{name} holds NaN, Inf or a value too large to be sent.",
             why="training diverged, or the data holds such values",
@@ -116,13 +116,14 @@ def decode(
     kinds: Sequence[type[Message]], data: bytes, dims: Mapping[str, int]
 ) -> tuple[Message, ...]:
     """Read a bundle; raises BadEnvelope unless `data` has exactly the planned length."""
-    if len(data) != bundle_bytes(kinds, dims):
+    sizes = [[field_bytes(field, dims) for field in kind.fields] for kind in kinds]
+    if len(data) != sum(map(sum, sizes)):
         raise BadEnvelope("A message does not have the planned length.")
     messages, start = [], 0
-    for kind in kinds:
+    for kind, widths in zip(kinds, sizes, strict=True):
         values: dict[str, Any] = {}
-        for field in kind.fields:
-            end = start + field_bytes(field, dims)
+        for field, width in zip(kind.fields, widths, strict=True):
+            end = start + width
             values[field.name] = _value(field, data[start:end], dims)
             start = end
         messages.append(kind(**values))
@@ -135,6 +136,6 @@ def _value(field: Field, data: bytes, dims: Mapping[str, int]) -> Any:
     if field.wire == "u8" and not field.shape:
         return int.from_bytes(data, "little")
     array = np.frombuffer(data, dtype=WIRE_DTYPE[field.wire]).reshape(field.sizes(dims))
-    if field.wire in ("f4", "f8") and not np.all(np.isfinite(array)):
+    if field.wire in ("f4", "f8") and not np.isfinite(array).all():
         raise BadEnvelope("A message holds NaN or Inf.")
     return array if field.shape else float(array)

@@ -21,11 +21,11 @@ def by_names(
     function: Callable[Concatenate[tuple[str, ...], P], V],
 ) -> Callable[Concatenate[tuple[str, ...], P], V]:
     """Keep what a function of a tuple of names, and of hashable values, returned of late."""
-    known: dict[tuple[Any, ...], tuple[tuple[str, ...], V]] = {}
+    known: dict[Any, tuple[tuple[str, ...], V]] = {}
 
     @wraps(function)
     def kept(names: tuple[str, ...], /, *rest: P.args, **named: P.kwargs) -> V:
-        place = (id(names), *rest, *named.items())
+        place = (id(names), *rest, *named.items()) if rest or named else id(names)
         found = known.get(place)
         if found is not None:
             return found[1]

@@ -47,6 +47,7 @@ KINDS = (
     "close",
 )
 
+_KNOWN = frozenset(KINDS)
 Entry = dict[str, Any]
 
 
@@ -108,7 +109,7 @@ class Ledger:
         """
         if self._failed:
             raise LedgerError("The ledger failed earlier and takes no more entries.")
-        if kind not in KINDS:
+        if kind not in _KNOWN:
             raise ValueError(f"unknown kind of ledger entry; known: {', '.join(KINDS)}")
         entry = {
             **facts,

@@ -35,7 +35,7 @@ from protocols.roster import Identity, Roster
 SEED_BYTES = 32
 _HALF_BYTES = 32
 _SHARES_BYTES = 2 * SEED_BYTES  # per slot: of b, of e
-NOTHING = bytes(SEED_BYTES)
+NOTHING, _FORGOTTEN = bytes(SEED_BYTES), bytes(_SHARES_BYTES)
 
 
 def pair_box_bytes(slots: int) -> int:
@@ -259,11 +259,9 @@ class Pairs(Mute):
         if slot not in self._b or slot not in self._pair or self._name in given:
             raise LocalProtocolError("The secrets of this slot were used, or are not here (O6).")
         secrets, plus = self._pair.pop(slot), [self_key(self._b.pop(slot), label)]
-        minus: list[bytes] = []
-        for peer in self._reached(members):
-            side = plus if self._name < peer else minus
-            side.append(pair_key(secrets[peer], label))
-        return plus, minus
+        reached = self._reached(members)
+        plus += [pair_key(secrets[peer], label) for peer in reached if self._name < peer]
+        return plus, [pair_key(secrets[peer], label) for peer in reached if self._name >= peer]
 
     def give(self, slot: Slot, members: Sequence[str], survivors: Sequence[str]) -> Vector:
         """Return this holder's shares for one sum, shape (width + 1, 32); each share once.
@@ -282,14 +280,14 @@ class Pairs(Mute):
         if slot not in self.slots or not given.isdisjoint(owners):
             raise LocalProtocolError("Shares of this slot were given before (O7).")
         self._given[slot] = given.union(owners)
-        place, rows = self.slots.index(slot) * _SHARES_BYTES, []
+        place, rows = self.slots.index(slot) * _SHARES_BYTES, list[bytes | bytearray]()
         for owner in self.group.holders(self._name):
             held = self._held.get(owner)
             if held is None or owner not in asked:
                 rows.append(NOTHING)
                 continue
             start = place if owner in there else place + SEED_BYTES
-            rows.append(bytes(held[start : start + SEED_BYTES]))
-            held[place : place + _SHARES_BYTES] = bytes(_SHARES_BYTES)  # the other one is forgotten
+            rows.append(held[start : start + SEED_BYTES])
+            held[place : place + _SHARES_BYTES] = _FORGOTTEN  # the other one is forgotten
         rows += [NOTHING] * (self._width + 1 - len(rows))
         return np.frombuffer(b"".join(rows), dtype=np.uint8).reshape(-1, SEED_BYTES)

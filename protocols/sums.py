@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import Any
 
 import numpy as np
@@ -54,11 +55,8 @@ def _largest(values: NDArray[Any]) -> float:
     return math.nan if math.isnan(low) else max(-low, high)
 
 
-def _joined(parts: Sequence[NDArray[np.int64]]) -> NDArray[np.int64]:
-    """Return one vector of several; of one, itself."""
-    if len(parts) == 1:
-        return parts[0]
-    return np.concatenate(parts) if parts else np.zeros(0, np.int64)
+def _are_counts(values: NDArray[np.integer[Any]]) -> bool:
+    return not values.size or (int(values.min()) >= 0 and int(values.max()) < 2**COUNT_BITS)
 
 
 def _norm(values: NDArray[Any]) -> float:
@@ -91,7 +89,10 @@ class SumLayout:
             for kind in self.kinds
             for field in kind.fields
         ]
-        self.length = sum(c.entries * (1 if c.grid else self.limb_count) for c in self.columns)
+        widths = [c.entries * (1 if c.grid else self.limb_count) for c in self.columns]
+        ends = list(accumulate(widths, initial=0))
+        self.length = ends[-1]
+        self._places = [slice(*ends[place : place + 2]) for place in range(len(widths))]
 
     def _grid(self, field: Field, dims: Mapping[str, int]) -> Grid | None:
         if field.wire == "u8":
@@ -128,20 +129,26 @@ class SumLayout:
                 if largest * shrink > column.grid.bound:  # rounding keeps the order of products
                     kept, clipped = np.clip(kept, -column.grid.bound, column.grid.bound), True
             bounded.append(kept)
-        parts = self._round(bounded, stream)
+        whole = np.empty(self.length, dtype=np.int64)
+        parts = [whole[place] for place in self._places]
         for _ in range(_REDRAWS):
+            self._round(bounded, stream, parts)
             if limit is None or self._level_norm(parts) <= limit:
-                return _joined(parts), clipped
-            parts = self._round(bounded, stream)
+                return whole, clipped
         raise UnfitMessage("A vector could not be rounded within its norm; nothing was sent.")
 
-    def _round(self, bounded: Sequence[NDArray[Any]], stream: Stream) -> list[NDArray[np.int64]]:
-        return [
-            self._limbs(value)
-            if column.grid is None
-            else column.grid.lifted(value, stream, np.uint64).view(np.int64)
-            for column, value in zip(self.columns, bounded, strict=True)
-        ]
+    def _round(
+        self,
+        bounded: Sequence[NDArray[Any]],
+        stream: Stream,
+        parts: Sequence[NDArray[np.int64]],
+    ) -> None:
+        """Write every column's rounded levels, or its limbs, to its part of the vector."""
+        for column, value, part in zip(self.columns, bounded, parts, strict=True):
+            if column.grid is None:
+                part[:] = self._limbs(value)
+            else:
+                column.grid.lifted(value, stream, out=part.view(np.uint64))
 
     def _level_norm(self, parts: Sequence[NDArray[np.int64]]) -> float:
         """Return the joint norm in grid steps; the steps of all columns span the same bound."""
@@ -162,7 +169,7 @@ class SumLayout:
                 fix="plan again with this model and data",
             )
         if column.grid is None:
-            if given.dtype.kind not in "iu" or np.any(given < 0) or np.any(given >= 2**COUNT_BITS):
+            if given.dtype.kind not in "iu" or not _are_counts(given):
                 raise UnfitMessage(f"{name} is not an exact count below 2^{COUNT_BITS}.")
             return given.ravel(), 0.0
         if given.dtype.kind not in "fiu":

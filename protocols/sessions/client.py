@@ -201,8 +201,8 @@ class ClientSession(MatchingSession):
 
     def _enciphers(self, exchange: Exchange) -> bool:
         """Tell whether an answer is computed on while it is encrypted."""
-        items = {f"{exchange.name}.up.{kind.disclosure}" for kind in exchange.back}
-        return any(i.id in items and self.papers.enciphers(i) for i in self.papers.plan.items)
+        said = [f"{exchange.name}.up.{kind.disclosure}" for kind in exchange.back]
+        return any([self.papers.enciphers(self.papers.item(id)) for id in said])
 
     def _argument(self, kind: type[Message], message: Message, name: str, where: Where) -> Message:
         """Return what a message is to the algorithm's answer: opened, if it came in a box."""

@@ -277,10 +277,11 @@ class HoldingSession(AnsweringSession):
         if self.papers.pairs is None:
             raise LocalProtocolError("This client holds no shares.")
         holders = self.papers.pairs.group.holders(self.name)
-        there = as_set(survivors)
-        places = [place for place, owner in enumerate(holders) if owner in there]
-        owners = [holders[place] for place in places]
-        rows = np.asarray(found.evidence)[places]
+        there, owners = as_set(survivors), list(holders)
+        rows = np.asarray(found.evidence)[: len(holders)]
+        if not there.issuperset(holders):
+            places = [place for place, owner in enumerate(holders) if owner in there]
+            owners, rows = [holders[place] for place in places], rows[places]
         check_evidence(self.papers, name, where, pairs, owners, rows)
 
     def _check_list(self, name: str, where: Where, survivors: tuple[str, ...], slot: Slot) -> None:
