@@ -10,6 +10,8 @@ test nodes of some clients train at others and no figure of one form compares wi
   FedProx and FedEgo in both forms (the paper's Tables 2 and 3);
 * strict_size, published_size: FedEgo and FedAvg on Cora as wide, at the rate and as long as the
   authors' program: 512, 3e-4 and 200 rounds;
+* strict_long, published_long: the same for 300 rounds, as the best of 200 were among the last;
+* strict_bare, published_bare: FedEgo at that size without dropout, which validation chose;
 * strict_wide, published_wide: the same 512 wide for 100 rounds, at the rates that validation chose;
 * strict_variants, published_variants: linear, w/o EGO, w/o PL, w/o RL, fixed shares, w/o Mixup,
   other gamma and other group sizes on Cora and CiteSeer (Tables 5, 6, 7 and 9, Figure 4).
@@ -20,7 +22,11 @@ strict form with seed 901, which is in no table, from 1e-3, 3e-3 and 1e-2 (best 
 and 12 rounds): FedEgo 0.847, 0.878, 0.862, so 3e-3; FedAvg 0.872, 0.870, 0.862 and Local 0.862,
 0.856, 0.849, so 1e-3. FedProx has FedAvg's rate. At 512 (published form, seed 901, best of 60
 rounds): FedEgo 0.908, 0.939 and 0.966 with 3e-4, 1e-3 and 3e-3, so 3e-3; FedAvg 0.989 with 1e-3 and
-with 3e-3, so 1e-3. Batches are the paper's; no other was tried.
+with 3e-3, so 1e-3. Batches are the paper's; no other was tried. Clients' own nodes do not judge the
+global figure. With 30 % of the pool of seeds 901 and 902 in the place of the global test, which was
+left out, it has 0.656, 0.705 and 0.702 with 1e-4, 3e-4 and 1e-3 (alpha_local 0.35, 140 test nodes,
+512, 200 rounds), so 3e-4 as the authors have; and at 3e-4 0.717 and 0.724 with dropout 0.3 and 0 in
+place of 0.705, and on clients' own nodes 0.908 and 0.935 in place of 0.885, so none.
 
 `--policy unsafe_plaintext`, the default, takes mixtures from groups that the seed draws, so that
 runs repeat; rows `no_ego_upload` run under `strict`. Baselines train without dropout, as the
@@ -84,11 +90,20 @@ def _places(*, strict: bool) -> Iterator[tuple[str, Settings]]:
             yield f"{data} {name}", {**here, **chosen, "model.dropout": 0.0, "model.lr": 1e-3}
 
 
-def _size(*, strict: bool) -> Iterator[tuple[str, Settings]]:
-    authors = {"model.hidden": 512, "model.lr": 3e-4, "algorithm.rounds": 200}
+def _size(*, strict: bool, rounds: int = 200) -> Iterator[tuple[str, Settings]]:
+    authors = {"model.hidden": 512, "model.lr": 3e-4, "algorithm.rounds": rounds}
     here = {**_at("cora", strict=strict), **authors}
     yield "cora fed_ego 512", here
     yield "cora fed_avg 512", {**here, "algorithm.name": "fed_avg", "model.dropout": 0.0}
+
+
+def _long(*, strict: bool) -> Iterator[tuple[str, Settings]]:
+    yield from _size(strict=strict, rounds=300)
+
+
+def _bare(*, strict: bool) -> Iterator[tuple[str, Settings]]:
+    here = dict(_size(strict=strict))["cora fed_ego 512"]
+    yield "cora fed_ego 512, no dropout", {**here, "model.dropout": 0.0}
 
 
 def _wide(*, strict: bool) -> Iterator[tuple[str, Settings]]:
@@ -120,7 +135,14 @@ def _variants(*, strict: bool) -> Iterator[tuple[str, Settings]]:
 def rows(table: str) -> dict[str, Settings]:
     """Return a table's rows: label and settings."""
     form, _, kind = table.partition("_")
-    made = {"": _places, "size": _size, "wide": _wide, "variants": _variants}
+    made = {
+        "": _places,
+        "size": _size,
+        "long": _long,
+        "bare": _bare,
+        "wide": _wide,
+        "variants": _variants,
+    }
     if form not in ("strict", "published") or kind not in made:
         raise KeyError(table)
     return dict(made[kind](strict=form == "strict"))

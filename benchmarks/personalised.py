@@ -174,8 +174,10 @@ def measure(facts: Settings, settings: Settings, data: str) -> dict[str, Any]:
         except Refused as refused:  # a client's numbers were no longer finite
             return {**facts, "metrics": {}, "references": {}, "diverged": str(refused)}
         flattened = _flattened(out / "ledger" / "aggregator.jsonl")
+        highest = _highest(out / "metrics.jsonl")
     kept = ("policy", "metrics", "references", "wall_s", "protect_s", "bytes_up", "model_sha256")
-    return {**facts, **{name: result[name] for name in kept}, "flattened": flattened}
+    found = {name: result[name] for name in kept}
+    return {**facts, **found, "flattened": flattened, "highest": highest}
 
 
 def _flattened(ledger: Path) -> float | None:
@@ -184,6 +186,19 @@ def _flattened(ledger: Path) -> float | None:
     rows = [line for line in lines if line["kind"] == "weights"]
     whole = sum(row["receivers"] for row in rows)
     return sum(len(row["flattened"]) for row in rows) / whole if rows else None
+
+
+def _highest(metrics: Path) -> dict[str, float]:
+    """Return the largest F1 of all rounds: the rule of papers that choose the round by the test.
+
+    It stands beside theirs; nothing of ours is chosen by it.
+    """
+    found: dict[str, float] = {}
+    for line in metrics.read_text("utf-8").splitlines():
+        for name, value in json.loads(line).items():
+            if name.endswith("_f1") and value is not None:
+                found[name] = max(value, found.get(name, 0.0))
+    return found
 
 
 def run(options: argparse.Namespace, rows: Callable[[str], dict[str, Settings]]) -> None:
@@ -221,7 +236,9 @@ def show(options: argparse.Namespace) -> None:
         names += sorted({n for f in mine for n in f["metrics"] if n.startswith("val_")})
         extra = sorted({name for line in mine for name in line["references"]})
         weighed = any(f.get("flattened") is not None for f in mine)
+        best = sorted({name for line in mine for name in line.get("highest") or ()})
         heads = ["row", "seeds", *names, *extra, "rounds to best"]
+        heads += [f"{name} of the best test round" for name in best]
         heads += ["flattened rows"] if weighed else []
         print(f"\n{table}\n\n| {' | '.join(heads)} |")
         print("|" + "---|" * len(heads))
@@ -230,6 +247,8 @@ def show(options: argparse.Namespace) -> None:
             cells = [_cell([f["metrics"].get(name) for f in found]) for name in names]
             cells += [_cell([f["references"].get(name) for f in found]) for name in extra]
             cells.append(_cell([f["metrics"].get("best_round") for f in found], digits=0))
+            told = [f["highest"] for f in found if f.get("highest")]
+            cells += [_cell([f.get(name) for f in told]) for name in best]
             cells += [_cell([f.get("flattened") for f in found])] if weighed else []
             print(f"| {row} | {len(found)} | {' | '.join(cells)} |")
 
