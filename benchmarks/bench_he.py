@@ -41,6 +41,7 @@ from protocols.policy import PrivacyPolicy
 from protocols.rounds import Ask, Cohort, Round
 from secure_fgl.driving import Driver, Meter
 from secure_fgl.parties import Making, client_names, set_up
+from secure_fgl.files import Folder
 from secure_fgl.runs import FileStore
 from secure_fgl.transports.memory import MemoryTransport
 
@@ -131,7 +132,7 @@ def layer(
     def store(name: str) -> Store:
         if folder is None:
             return MemoryStore()
-        return FileStore(folder / policy_name / f"{name}.jsonl")
+        return FileStore(Folder(folder / policy_name), f"{name}.jsonl")
 
     parties = set_up(
         Making(plan, policy, form, list(range(clients)), scheme=scheme, store=store, seed=1)

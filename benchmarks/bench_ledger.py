@@ -20,6 +20,7 @@ if __package__ in (None, ""):  # run as a file: the floors lie one folder up
 from benchmarks._measure import interleaved, medians, paired_ratio, parser, show
 from protocols.ledger import Ledger, MemoryStore, Store
 from secure_fgl.clock import clock
+from secure_fgl.files import Folder
 from secure_fgl.runs import FileStore
 
 FACTS: dict[str, Any] = {  # as large as an entry of a client's upload
@@ -72,7 +73,7 @@ def main() -> int:
         files = count()
 
         def on_disk() -> Store:
-            return FileStore(Path(name) / f"{next(files)}.jsonl")
+            return FileStore(Folder(name), f"{next(files)}.jsonl")
 
         seconds = interleaved(
             {

@@ -47,6 +47,7 @@ from protocols.policy import PrivacyPolicy
 from protocols.rounds import Ask, Cohort, Round
 from secure_fgl.driving import Driver, Meter
 from secure_fgl.parties import Making, client_names, set_up
+from secure_fgl.files import Folder
 from secure_fgl.runs import FileStore
 from secure_fgl.transports.memory import MemoryTransport
 
@@ -136,7 +137,7 @@ def layer(
     )
 
     def store(name: str) -> Store:
-        return FileStore(folder / policy_name / f"{name}.jsonl") if folder else MemoryStore()
+        return FileStore(Folder(folder / policy_name), f"{name}.jsonl") if folder else MemoryStore()
 
     form = policy.admit(algorithm)
     sites = list(range(clients))

@@ -57,6 +57,7 @@ from protocols.sessions.base import Parcel
 from protocols.sums import SumLayout
 from secure_fgl.driving import Driver, Meter
 from secure_fgl.parties import Making, client_names, set_up
+from secure_fgl.files import Folder
 from secure_fgl.runs import FileStore
 from secure_fgl.transports.memory import MemoryTransport, Receiver
 
@@ -272,7 +273,7 @@ def made(
     form = policy.admit(algorithm)
 
     def store(name: str) -> Store:
-        return FileStore(folder / f"{name}.jsonl") if folder else MemoryStore()
+        return FileStore(Folder(folder), f"{name}.jsonl") if folder else MemoryStore()
 
     making = Making(plan, policy, form, range(clients), scheme=None, store=store, seed=1)
     parties = set_up(making)

@@ -29,6 +29,7 @@ from audits.steps import Verification
 from crypto.canonical import canonical
 from crypto.signatures import SigningKey
 from secure_fgl.errors import UsageError
+from secure_fgl.files import create
 from secure_fgl.runs import Run
 
 __all__ = [
@@ -244,18 +245,15 @@ def _plain(name: str) -> str:
 
 
 def _write(path: Path, data: bytes) -> None:
-    """Write a new file, as a whole or not at all."""
-    fresh = path.with_name(f"{path.name}.new")
-    if path.exists():
+    """Write a new file."""
+    try:
+        create(path, data)
+    except FileExistsError as error:
         raise UsageError(
             f"{path} exists already.",
             why="a bundle that was handed on is evidence; it is not overwritten",
             fix="choose another --out, or move it away",
-        )
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        fresh.write_bytes(data)
-        fresh.replace(path)
+        ) from error
     except OSError as error:
         raise UsageError(
             f"The bundle cannot be written to {path} ({error.strerror}).",

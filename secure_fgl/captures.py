@@ -13,16 +13,16 @@ backups too, can then be read by nobody. Nothing destroys them while no command 
 
 from __future__ import annotations
 
-import os
-import shutil
 from collections.abc import Sequence
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from crypto.rest import new_key
+from protocols.errors import SecureFglError
 from protocols.roster import Role
 from secure_fgl.errors import UsageError
+from secure_fgl.files import Folder, run_name
 from secure_fgl.safes import VARIABLE, FileSafe, default_folder
 
 if TYPE_CHECKING:
@@ -67,14 +67,14 @@ def sweep(captures: Path | None = None) -> None:
     Args:
         captures: the folder of all runs' keys to captures; the default one if None.
     """
-    folder = default_folder() / "captures" if captures is None else captures
-    for run in folder.iterdir() if folder.is_dir() else ():
+    folder = Folder(default_folder() / "captures" if captures is None else captures)
+    for run in folder.folders():
         try:
-            over = date.fromisoformat((run / "until").read_text("ascii")) < today()
-        except (OSError, ValueError):
+            over = date.fromisoformat(folder.read(f"{run}/until").decode("ascii")) < today()
+        except (OSError, ValueError, SecureFglError):
             over = True
         if over:
-            shutil.rmtree(run, ignore_errors=True)
+            folder.remove_tree(run)
 
 
 class Captures:
@@ -84,11 +84,14 @@ class Captures:
         run: the run's name.
         folder: the run folder.
         keys: folder of all runs' keys; the default one if None.
+
+    Raises:
+        UsageError: that is no run's name.
     """
 
     def __init__(self, run: str, folder: Path, keys: Path | None = None) -> None:
-        self._all = (keys or default_folder()) / "captures"
-        self._keys, self._folder = self._all / run, folder / "captured"
+        self._keys = Folder((keys or default_folder()) / "captures")
+        self._run, self._folder = run_name(run), Folder(folder)
 
     def begin(self, days: int) -> None:
         """Note until when captures may be read; once a run, so that no resumption prolongs it.
@@ -96,10 +99,9 @@ class Captures:
         Raises:
             UsageError: that cannot be written.
         """
+        until = (today() + timedelta(days=days)).isoformat()
         try:
-            self._keys.mkdir(parents=True, exist_ok=True, mode=0o700)
-            with (self._keys / "until").open("x", encoding="ascii") as file:
-                file.write((today() + timedelta(days=days)).isoformat())
+            self._keys.create(f"{self._run}/until", until.encode())
         except FileExistsError:
             return
         except OSError as error:
@@ -111,16 +113,13 @@ class Captures:
         Raises:
             UsageError: the key cannot be written.
         """
-        path = self._keys / f"{party}.key"
         try:
-            flags = os.O_CREAT | os.O_EXCL | os.O_WRONLY
-            with open(os.open(path, flags, 0o600), "wb") as file:
-                file.write(new_key())
+            self._keys.create(self._key_of(party), new_key())
         except FileExistsError:
             pass  # of a run that goes on after a kill
         except OSError as error:
             raise self._unwritable(error) from error
-        return FileSafe(self._folder / party, path.read_bytes())
+        return FileSafe(self._folder, f"captured/{party}", self._keys.read(self._key_of(party)))
 
     def open(self, party: str) -> FileSafe:
         """Return a party's safe to read from.
@@ -128,22 +127,23 @@ class Captures:
         Raises:
             UsageError: the keys are not here, or their days are over; then they are destroyed.
         """
-        sweep(self._all)
-        try:
-            key = (self._keys / f"{party}.key").read_bytes()
-        except OSError as error:
+        sweep(self._keys.path)
+        if not (key := self._keys.read(self._key_of(party))):
             raise UsageError(
                 "The captured rounds of this run cannot be read: their keys are not here.",
                 why="their days are over, the policy forbids capture, or the run was made by "
                 "another user or on another machine",
                 fix=f"look whether {VARIABLE} is set as it was; else only what needs no capture "
                 "can be audited",
-            ) from error
-        return FileSafe(self._folder / party, key)
+            )
+        return FileSafe(self._folder, f"captured/{party}", key)
+
+    def _key_of(self, party: str) -> str:
+        return f"{self._run}/{party}.key"
 
     def _unwritable(self, error: OSError) -> UsageError:
         return UsageError(
             f"The keys of captured rounds cannot be written ({error.strerror}).",
-            why=f"they go to {self._all}, and never into the run folder",
+            why=f"they go to {self._keys.path}, and never into the run folder",
             fix=f"set {VARIABLE} to a folder of your own, or capture: null in the policy",
         )

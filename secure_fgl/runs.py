@@ -10,11 +10,13 @@
           attacks.json  (of audit attack)  {baseline,waivers}.json  (as audit report took them over)
           bundle.zip    (of audit bundle, unless it was written elsewhere)
 
-No role's secret lies here (O26). Ledgers are written durably before anything is sent.
+No role's secret lies here (O26). Ledgers are written durably before anything is sent. The folder is
+for its owner alone (0700, files 0600), and nothing in it is read or written through a link.
 """
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import zipfile
@@ -32,26 +34,26 @@ from protocols.errors import EvidenceError
 from protocols.messages import Array
 from secure_fgl.captures import sweep
 from secure_fgl.errors import UsageError
+from secure_fgl.files import FILE_LIMIT, Folder, replace, run_name
 from secure_fgl.safes import Safes
 from secure_fgl.weights import weights_digest
 
 NOT_JUDGED = "not audited"
 FORMATS = ("html", "json", "md", "csv")
-FILE_LIMIT = 1 << 30  # bytes; larger files in a run folder are refused, not read
 
 
 class FileStore:
     """A ledger's lines on disk: appended, flushed to the device before returning.
 
     Args:
-        path: of the file; it must not exist yet.
+        folder: where it lies.
+        name: of the file; it must not exist yet.
         again: it must exist: a killed run goes on with it.
     """
 
-    def __init__(self, path: Path, *, again: bool = False) -> None:
-        path.parent.mkdir(parents=True, exist_ok=True)
+    def __init__(self, folder: Folder, name: str, *, again: bool = False) -> None:
         flags = os.O_WRONLY | os.O_APPEND | (0 if again else os.O_CREAT | os.O_EXCL)
-        self._file = os.open(path, flags, 0o600)
+        self._file = folder.open(name, flags)
         self._size = os.fstat(self._file).st_size
 
     def append(self, lines: bytes) -> None:
@@ -83,7 +85,7 @@ class RunFolder:
     """
 
     def __init__(self, path: Path, *, again: bool = False) -> None:
-        self.path = path
+        self.path, self._folder = path, Folder(path)
         if again:
             self._check_unfinished()
             return
@@ -110,14 +112,14 @@ class RunFolder:
             )
 
     def _check_unfinished(self) -> None:
-        if not (self.path / "roster.json").is_file():
+        if not self._folder.holds("roster.json"):
             raise UsageError(
                 f"{self.path} holds no run that could go on.",
                 why="--resume continues a run that was killed after it had begun",
                 fix="give its folder with --out, or leave --resume out",
             )
         # A result without a verdict: killed while it was being looked at, which is done again.
-        if (self.path / "result.json").is_file() and self._judged():
+        if self._folder.holds("result.json") and self._judged():
             Safes(self.roster()["run"], self.path).destroy()  # if a kill left something
             raise UsageError(
                 f"The run in {self.path} was not killed: it finished.",
@@ -135,7 +137,7 @@ class RunFolder:
         try:
             found = json.loads(self.bytes("roster.json"))
             bytes.fromhex(found["nonce"])
-            return {"run": str(found["run"]), "nonce": str(found["nonce"])}
+            return {"run": run_name(found["run"]), "nonce": str(found["nonce"])}
         except (KeyError, TypeError, ValueError) as error:
             raise UsageError(
                 f"The roster in {self.path} cannot be read, so its run cannot go on.",
@@ -146,7 +148,7 @@ class RunFolder:
     def make(self) -> None:
         """Make the folder; raises UsageError if that is not possible."""
         try:
-            self.path.mkdir(parents=True, exist_ok=True)
+            self._folder.make()
         except OSError as error:
             raise UsageError(
                 f"The run folder {self.path} cannot be made ({error.strerror}).",
@@ -155,10 +157,7 @@ class RunFolder:
 
     def text(self, name: str, content: str) -> None:
         """Write a text file, as a whole or not at all."""
-        (self.path / name).parent.mkdir(parents=True, exist_ok=True)
-        fresh = self.path / f"{name}.new"
-        fresh.write_text(content, "utf-8")
-        fresh.replace(self.path / name)
+        self._folder.write(name, content.encode("utf-8"))
 
     def document(self, name: str, content: Any) -> None:
         """Write a JSON file."""
@@ -166,22 +165,22 @@ class RunFolder:
 
     def line(self, name: str, content: Mapping[str, Any]) -> None:
         """Append one JSON line."""
-        with (self.path / name).open("a", encoding="utf-8") as file:
-            file.write(json.dumps(content, sort_keys=True) + "\n")
+        self._folder.append(name, json.dumps(content, sort_keys=True).encode() + b"\n")
 
     def bytes(self, name: str) -> bytes:
         """Return a file's content; empty if there is none."""
-        return _read(self.path / name)
+        return self._folder.read(name)
 
     def arrays(self, name: str, arrays: Mapping[str, Array]) -> None:
         """Write arrays as npz (no pickles)."""
-        (self.path / name).parent.mkdir(parents=True, exist_ok=True)
-        np.savez(self.path / name, allow_pickle=False, **arrays)
+        made = io.BytesIO()
+        np.savez(made, allow_pickle=False, **arrays)
+        self._folder.write(name, made.getvalue())
 
     def ledger(self, party: str, *, again: bool = False) -> FileStore:
         """Return the durable store of a party's ledger, a new one unless `again`."""
         try:
-            return FileStore(self.path / "ledger" / f"{party}.jsonl", again=again)
+            return FileStore(self._folder, f"ledger/{party}.jsonl", again=again)
         except FileNotFoundError as error:
             raise UsageError(
                 f"The ledger of {party} is missing, so this run cannot go on.",
@@ -198,8 +197,9 @@ class Run:
 
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path)
+        self.folder = Folder(self.path)
         sweep()  # whoever looks at a run ends captures whose days are over
-        if not (self.path / "plan.json").is_file():
+        if not self.folder.holds("plan.json"):
             raise UsageError(
                 f"{self.path} is not a run folder: it holds no plan.json.",
                 fix="give the folder that 'secure-fgl run' printed",
@@ -211,7 +211,7 @@ class Run:
 
         Raises EvidenceError for a file that is not exactly one JSON object.
         """
-        return read_result(_read(self.path / "result.json"))
+        return read_result(self.folder.read("result.json"))
 
     @property
     def metrics(self) -> dict[str, Any]:
@@ -232,22 +232,30 @@ class Run:
             heads: checkpoints that other parties hold, by party name.
             expect_plan: the digest of the plan that was approved.
         """
+        read, names = self.folder.read, self.folder.names
+
+        def all_of(folder: str, suffix: str = "") -> dict[str, bytes]:
+            return {
+                name.removesuffix(suffix): read(f"{folder}/{name}")
+                for name in names(folder, suffix)
+            }
+
         return RunView(
-            plan_text=_read(self.path / "plan.json"),
-            policy_text=_read(self.path / "policy.json"),
-            roster_text=_read(self.path / "roster.json"),
-            result_text=_read(self.path / "result.json"),
-            metrics_text=_read(self.path / "metrics.jsonl"),
-            weights={f.stem: _weights(f) for f in _files(self.path / "checkpoints", ".npz")},
-            ledgers={f.stem: _read(f) for f in _files(self.path / "ledger", ".jsonl")},
+            plan_text=read("plan.json"),
+            policy_text=read("policy.json"),
+            roster_text=read("roster.json"),
+            result_text=read("result.json"),
+            metrics_text=read("metrics.jsonl"),
+            weights={name: _weights(data) for name, data in all_of("checkpoints", ".npz").items()},
+            ledgers=all_of("ledger", ".jsonl"),
             checkpoints={
-                f.stem: _read(f).decode("utf-8", "replace")
-                for f in _files(self.path / "heads", ".checkpoint")
+                party: note.decode("utf-8", "replace")
+                for party, note in all_of("heads", ".checkpoint").items()
             },
-            attacks_text=_read(self.path / "attacks.json"),
-            baseline_text=_read(self.path / "baseline.json"),
-            waivers_text=_read(self.path / "waivers.json"),
-            reports={f.name: _read(f) for f in _files(self.path / "report", "")},
+            attacks_text=read("attacks.json"),
+            baseline_text=read("baseline.json"),
+            waivers_text=read("waivers.json"),
+            reports=all_of("report"),
             held_heads=heads,
             expected_plan=expect_plan,
         )
@@ -264,11 +272,25 @@ class Run:
             UsageError: the files cannot be written.
         """
         files = render(build_report(self.view()), formats)
-        folder = Path(out) if out is not None else self.path / "report"
+        return self.write_report(files, Path(out) if out is not None else None)
+
+    def write_report(self, files: Mapping[str, bytes], out: Path | None = None) -> list[Path]:
+        """Write a report's files and return their paths.
+
+        Args:
+            files: by name.
+            out: a folder of the reader's; by default ``report/`` in the run folder.
+
+        Raises:
+            UsageError: the files cannot be written.
+        """
+        folder = self.path / "report" if out is None else out
         try:
-            folder.mkdir(parents=True, exist_ok=True)
             for name, content in files.items():
-                (folder / name).write_bytes(content)
+                if out is None:
+                    self.folder.write(f"report/{name}", content)
+                else:
+                    replace(out / name, content)
         except OSError as error:
             raise UsageError(
                 f"The report cannot be written to {folder} ({error.strerror}).",
@@ -276,12 +298,17 @@ class Run:
             ) from error
         return [folder / name for name in files]
 
-    def keep(self, name: str, content: str) -> None:
-        """Write a file of an audit beside the evidence; raises UsageError if that is impossible."""
-        fresh = self.path / f"{name}.new"
+    def keep(self, name: str, content: bytes) -> None:
+        """Write a file of an audit beside the evidence, or remove it if `content` is empty.
+
+        Raises:
+            UsageError: that is impossible.
+        """
         try:
-            fresh.write_text(content, "utf-8")
-            fresh.replace(self.path / name)
+            if content:
+                self.folder.write(name, content)
+            else:
+                self.folder.remove(name)
         except OSError as error:
             raise UsageError(
                 f"{name} cannot be written to {self.path} ({error.strerror}).",
@@ -293,7 +320,7 @@ class Run:
 
         It names the first step that failed: a report does not fit a record that broke since.
         """
-        if not _files(self.path / "report", ""):
+        if not self.folder.names("report"):
             return
         outcome = self.verify()
         step = next(step for step in outcome.steps if step.name == "report")
@@ -309,31 +336,17 @@ class Run:
         return verify(self.view(heads=heads, expect_plan=expect_plan))
 
 
-def _read(path: Path) -> bytes:
-    if not path.is_file():
-        return b""
-    if path.stat().st_size > FILE_LIMIT:
-        raise UsageError(f"{path} is too large to be one of our files.")
-    return path.read_bytes()
-
-
-def _files(folder: Path, suffix: str) -> list[Path]:
-    if not folder.is_dir():
-        return []
-    return sorted(f for f in folder.iterdir() if f.is_file() and f.name.endswith(suffix))
-
-
-def _weights(path: Path) -> str:
+def _weights(data: bytes) -> str:
     """Return the digest of a model's arrays; UNREADABLE for anything that we would not write."""
     try:
-        with zipfile.ZipFile(path) as archive:
+        with zipfile.ZipFile(io.BytesIO(data)) as archive:
             members = archive.infolist()
         names = {member.filename for member in members}
         plain = all(name.endswith(".npy") and name[:-4].isidentifier() for name in names)
         large = sum(member.file_size for member in members) > FILE_LIMIT
         if not plain or large or len(names) != len(members):
             return UNREADABLE
-        with np.load(path, allow_pickle=False) as file:
+        with np.load(io.BytesIO(data), allow_pickle=False) as file:
             return weights_digest({name: file[name] for name in file.files})
     except Exception:  # a hostile archive must neither crash an audit nor pass it
         return UNREADABLE

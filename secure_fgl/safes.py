@@ -19,12 +19,12 @@ from __future__ import annotations
 
 import fcntl
 import os
-import shutil
 from pathlib import Path
 
 from crypto.rest import new_key
 from protocols.errors import LedgerError
 from secure_fgl.errors import UsageError
+from secure_fgl.files import Folder, run_name
 
 __all__ = ["FileSafe", "Safes"]
 
@@ -44,37 +44,29 @@ class FileSafe:
     """One party's pieces, as files of a folder.
 
     Args:
-        folder: made when first needed, 0700.
+        folder: the run folder.
+        name: of the party's own folder in it, made when first needed, 0700.
         key: the party's store key.
     """
 
-    def __init__(self, folder: Path, key: bytes) -> None:
-        self.key, self._folder = key, folder
+    def __init__(self, folder: Folder, name: str, key: bytes) -> None:
+        self.key, self._folder, self._name = key, folder, name
 
     def put(self, name: str, data: bytes) -> None:
         """Write or replace a piece as a whole; raises OSError."""
-        self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-        fresh = self._folder / f".{name}.new"
-        with open(os.open(fresh, os.O_CREAT | os.O_TRUNC | os.O_WRONLY, 0o600), "wb") as file:
-            file.write(data)
-        fresh.replace(self._folder / name)
+        self._folder.write(f"{self._name}/{name}", data)
 
     def get(self, name: str) -> bytes | None:
         """Return a piece, None if there is none."""
-        try:
-            return (self._folder / name).read_bytes()
-        except FileNotFoundError:
-            return None
+        return self._folder.read(f"{self._name}/{name}") or None
 
     def drop(self, name: str) -> None:
         """Remove a piece, if it is there."""
-        (self._folder / name).unlink(missing_ok=True)
+        self._folder.remove(f"{self._name}/{name}")
 
     def names(self) -> list[str]:
         """Return the names of all pieces, sorted."""
-        if not self._folder.is_dir():
-            return []
-        return sorted(file.name for file in self._folder.iterdir() if file.name[0] != ".")
+        return [name for name in self._folder.names(self._name) if name[0] != "."]
 
 
 class Safes:
@@ -84,10 +76,14 @@ class Safes:
         run: the run's name.
         folder: the run folder.
         keys: folder of all runs' keys; :func:`default_folder` if None.
+
+    Raises:
+        UsageError: that is no run's name.
     """
 
     def __init__(self, run: str, folder: Path, keys: Path | None = None) -> None:
-        self._private, self._keys = folder / "private", (keys or default_folder()) / run
+        self._folder, self._keys = Folder(folder), Folder(keys or default_folder())
+        self._run = run_name(run)
         self._locked: int | None = None
 
     def _lock(self) -> None:
@@ -97,8 +93,7 @@ class Safes:
         """
         if self._locked is not None:
             return
-        flags = os.O_CREAT | os.O_RDWR | os.O_CLOEXEC
-        self._locked = os.open(self._keys / "lock", flags, 0o600)
+        self._locked = self._keys.open(f"{self._run}/lock", os.O_CREAT | os.O_RDWR)
         try:
             # Ends with the process, however that ends.
             fcntl.flock(self._locked, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -124,18 +119,15 @@ class Safes:
         """
         key = new_key()
         try:
-            self._keys.mkdir(parents=True, exist_ok=True, mode=0o700)
             self._lock()
-            flags = os.O_CREAT | os.O_EXCL | os.O_WRONLY
-            with open(os.open(self._keys / f"{party}.key", flags, 0o600), "wb") as file:
-                file.write(key)
+            self._keys.create(self._key_of(party), key)
         except OSError as error:
             raise UsageError(
                 f"The keys of a run's kept state cannot be written ({error.strerror}).",
-                why=f"they go to {self._keys.parent}, and never into the run folder",
+                why=f"they go to {self._keys.path}, and never into the run folder",
                 fix=f"set {VARIABLE} to a folder of your own, or resume: false in the config",
             ) from error
-        return FileSafe(self._private / party, key)
+        return self._safe(party, key)
 
     def open(self, party: str) -> FileSafe:
         """Return a safe that a killed run left.
@@ -144,7 +136,8 @@ class Safes:
             UsageError: its key is not here.
         """
         try:
-            key = (self._keys / f"{party}.key").read_bytes()
+            if not (key := self._keys.read(self._key_of(party))):
+                raise FileNotFoundError
             self._lock()
         except OSError as error:
             raise UsageError(
@@ -153,7 +146,7 @@ class Safes:
                 "or ran under another user",
                 fix=f"look whether {VARIABLE} is set as it was; else start the run again",
             ) from error
-        return FileSafe(self._private / party, key)
+        return self._safe(party, key)
 
     def destroy(self) -> None:
         """Remove all keys, and then the pieces that nobody can open any more.
@@ -162,11 +155,18 @@ class Safes:
             LedgerError: a key is still there.
         """
         self.release()
-        shutil.rmtree(self._keys, ignore_errors=True)
-        shutil.rmtree(self._private, ignore_errors=True)
-        if self._keys.exists():
+        self._keys.remove_tree(self._run)
+        self._folder.remove_tree("private")
+        if self._keys.there(self._run):
+            place = self._keys.path / self._run
             raise LedgerError(
-                f"The keys of this run's kept state could not be removed from {self._keys}.",
+                f"The keys of this run's kept state could not be removed from {place}.",
                 why="the folder is not writable",
                 fix="remove it by hand: whoever has it and the run folder reads that state",
             )
+
+    def _key_of(self, party: str) -> str:
+        return f"{self._run}/{party}.key"
+
+    def _safe(self, party: str, key: bytes) -> FileSafe:
+        return FileSafe(self._folder, f"private/{party}", key)

@@ -125,7 +125,7 @@ def judge_again(run: Run) -> None:
     if view.waivers_text != before.waivers_text:
         with advice():
             run.check_report()
-        keep(run.path, view)
+        keep(run, view)
         run.report(FORMATS)
 
 
@@ -146,28 +146,7 @@ def tell_kept(report: Report, view: RunView, *, given: Mapping[str, bool]) -> No
             say(f"{finding.rule.replace('_', ' ')}: {finding.message}", style="yellow")
 
 
-def keep(run: Path, view: RunView) -> None:
+def keep(run: Run, view: RunView) -> None:
     """Write the two files, or remove them; each as a whole or not at all."""
     for name, content in ((BASELINE, view.baseline_text), (WAIVERS, view.waivers_text)):
-        if content:
-            write(run, {name: content})
-        else:
-            (run / name).unlink(missing_ok=True)
-
-
-def write(folder: Path, files: Mapping[str, bytes]) -> list[Path]:
-    """Write files and return their paths; raises UsageError if that is not possible."""
-    from secure_fgl.errors import UsageError
-
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        for name, content in files.items():
-            fresh = folder / f"{name}.new"
-            fresh.write_bytes(content)
-            fresh.replace(folder / name)
-    except OSError as error:
-        raise UsageError(
-            f"The report cannot be written to {folder} ({error.strerror}).",
-            fix="choose another folder with --out",
-        ) from error
-    return [folder / name for name in files]
+        run.keep(name, content)

@@ -87,7 +87,7 @@ def attack(
         )
     except ValueError as error:
         raise UsageError(str(error)) from error
-    finished.keep("attacks.json", found.text())
+    finished.keep("attacks.json", found.text().encode())
     finished.report(FORMATS)
     report = build_report(finished.view())
     if format is Format.json:

@@ -69,15 +69,16 @@ def export(
 
 def _save(path: Path, content: bytes) -> None:
     from secure_fgl.errors import UsageError
+    from secure_fgl.files import create
 
-    if path.exists():
+    try:
+        create(path, content)
+    except FileExistsError as error:
         raise UsageError(
             f"{path} exists already.",
             why="a draft that people have worked on is not overwritten",
             fix="choose another --out",
-        )
-    try:
-        path.write_bytes(content)
+        ) from error
     except OSError as error:
         raise UsageError(
             f"The draft cannot be written to {path} ({error.strerror}).", fix="choose another --out"

@@ -65,9 +65,10 @@ def plan(
 
 def _write(path: Path, text: str) -> None:
     from secure_fgl.errors import UsageError
+    from secure_fgl.files import replace
 
     try:
-        path.write_text(text, "utf-8")
+        replace(path, text.encode("utf-8"))
     except OSError as error:
         raise UsageError(
             f"The plan cannot be written to {path} ({error.strerror}).", fix="choose another --out"

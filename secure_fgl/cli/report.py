@@ -14,6 +14,7 @@ from secure_fgl.cli._verb import verb
 if TYPE_CHECKING:
     from audits.models import Report
     from audits.view import RunView
+    from secure_fgl.runs import Run
 
 BaselineOption = Annotated[
     Path | None,
@@ -93,7 +94,7 @@ def report(  # noqa: PLR0913, PLR0917 - one per option; the command line gives t
     if out is None or moved:
         with keeping.advice():
             finished.check_report()  # an edited report is evidence; it is not overwritten
-    made, paths = _write(run, view, formats, out, moved=moved)
+    made, paths = _write(finished, view, formats, out, moved=moved)
     given = {keeping.BASELINE: baseline is not None, keeping.WAIVERS: waivers is not None}
     keeping.tell_kept(made, view, given=given)
     codes = _codes(made, fail_on, strict=strict)
@@ -125,12 +126,12 @@ def _exclude(name: str, given: Path | None, dropped: bool) -> None:
 
 
 def _write(
-    run: Path, view: RunView, formats: Sequence[str], out: Path | None, *, moved: bool
+    run: Run, view: RunView, formats: Sequence[str], out: Path | None, *, moved: bool
 ) -> tuple[Report, list[Path]]:
     """Render first, then write what the run keeps and all files that follow from it."""
     from audits.formats import file_names, render
     from audits.report import build_report
-    from secure_fgl.cli._keeping import keep, write
+    from secure_fgl.cli._keeping import keep
     from secure_fgl.runs import FORMATS
 
     made = build_report(view)
@@ -142,8 +143,8 @@ def _write(
         keep(run, view)
         if view.reports:
             there = {name for f in stale for name in file_names(f)}
-            write(run / "report", {name: files[name] for name in sorted(there)})
-    return made, write(out or run / "report", asked)
+            run.write_report({name: files[name] for name in sorted(there)})
+    return made, run.write_report(asked, out)
 
 
 def _print(

@@ -61,7 +61,7 @@ def run(
         headline = federation.headline()
         finished = _train(federation, approved, folder.path, resume, headline)
     if format is Format.json:
-        print_json((finished.path / "result.json").read_text("utf-8"))
+        print_json(finished.folder.read("result.json").decode())
     else:
         _summary(finished, headline)
     return 0
@@ -148,7 +148,7 @@ def _flattened(finished: Run) -> str:
     from audits.words import plural
     from protocols.ledger import read_lines
 
-    data = (finished.path / "ledger" / "aggregator.jsonl").read_bytes()
+    data = finished.folder.read("ledger/aggregator.jsonl")
     told = [entry for entry, _ in read_lines(data) if entry["kind"] == "weights"]
     rows, changed = sum(e["receivers"] for e in told), sum(len(e["flattened"]) for e in told)
     return f"{changed} of {plural(rows, 'row')} flattened" if changed else ""

@@ -333,13 +333,13 @@ def test_the_codec_gives_back_what_it_took_or_raises(value: Any) -> None:
 
 def test_a_crowd_of_parties_takes_one_lock(tmp_path: Path) -> None:
     """Thousands of clients in one process must not need a file handle each."""
-    safes = Safes("run", tmp_path, tmp_path / "keys")
+    safes = Safes("ab" * 16, tmp_path, tmp_path / "keys")
     before = len(list(Path("/proc/self/fd").iterdir())) if Path("/proc/self/fd").is_dir() else 0
     for number in range(50):
         safes.new(f"client-{number}")
     if before:
         assert len(list(Path("/proc/self/fd").iterdir())) <= before + 1
     with pytest.raises(UsageError, match="Another process"):
-        Safes("run", tmp_path, tmp_path / "keys").open("client-1")
+        Safes("ab" * 16, tmp_path, tmp_path / "keys").open("client-1")
     safes.release()
-    Safes("run", tmp_path, tmp_path / "keys").open("client-1")
+    Safes("ab" * 16, tmp_path, tmp_path / "keys").open("client-1")

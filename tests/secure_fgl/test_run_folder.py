@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from secure_fgl import runs
+from secure_fgl.files import Folder
 from tests.secure_fgl.cli_tools import config, invoke
 from tests.secure_fgl.test_audit_cli import waivers
 
@@ -55,7 +56,7 @@ def test_lines_of_a_ledger_are_flushed_to_the_device_or_not_there(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     flushed: list[int] = []
-    store = runs.FileStore(tmp_path / "ledger" / "party.jsonl")
+    store = runs.FileStore(Folder(tmp_path), "ledger/party.jsonl")
     monkeypatch.setattr(os, "fsync", lambda file: flushed.append(os.fstat(file).st_size))
     store.append(b"one\n")
     assert flushed == [4]  # once, with all of it written
