@@ -46,8 +46,8 @@ from protocols.planning import make_plan
 from protocols.policy import PrivacyPolicy
 from protocols.rounds import Ask, Cohort, Round
 from secure_fgl.driving import Driver, Meter
-from secure_fgl.parties import Making, client_names, set_up
 from secure_fgl.files import Folder
+from secure_fgl.parties import Making, client_names, set_up
 from secure_fgl.runs import FileStore
 from secure_fgl.transports.memory import MemoryTransport
 

@@ -56,8 +56,8 @@ from protocols.sessions import asking, client
 from protocols.sessions.base import Parcel
 from protocols.sums import SumLayout
 from secure_fgl.driving import Driver, Meter
-from secure_fgl.parties import Making, client_names, set_up
 from secure_fgl.files import Folder
+from secure_fgl.parties import Making, client_names, set_up
 from secure_fgl.runs import FileStore
 from secure_fgl.transports.memory import MemoryTransport, Receiver
 

@@ -186,6 +186,17 @@ class Config(Strict):
                 fix="compare with examples/, or run: secure-fgl schema config",
             ) from error
 
+    def shared(self) -> Config:
+        """Return what several organisations can agree on: without what is each site's own.
+
+        Where data and budgets lie, whether state is kept and zeros are made ahead, and faults that
+        a simulator plays, are nobody else's business; at a site they have their defaults.
+        """
+        own = {"budget": BudgetConfig(), "faults": FaultsConfig()}
+        kept = {name: Config.model_fields[name].default for name in ("prepare_ahead", "resume")}
+        data = self.data.model_copy(update={"root": None})
+        return self.model_copy(update={**own, **kept, "data": data})
+
     def text(self) -> str:
         """Return the configuration as YAML."""
         return yaml.safe_dump(self.model_dump(mode="json"), sort_keys=False)

@@ -13,12 +13,15 @@ import pytest
 from crypto.canonical import canonical
 from protocols.errors import EvidenceError
 from protocols.roster import Identity, Role
+from secure_fgl.budgets import BudgetStore
 from secure_fgl.config import Config
 from secure_fgl.errors import UsageError
 from secure_fgl.transports.nvflare import party
 from secure_fgl.transports.nvflare.charter import Charter, party_of
 from secure_fgl.transports.nvflare.party import PartyKit
 from tests.nvflare.stage import SERVER_SITE, Parties, assemble, banks
+
+ROOT = Path(__file__).resolve().parents[2]
 
 
 @pytest.fixture(scope="module")
@@ -176,6 +179,52 @@ def test_where_the_data_lie_is_each_party_s_own_affair(
     assert made.kit("site-1").config().data.root == str(tmp_path)
     monkeypatch.delenv("SECURE_FGL_DATA")
     assert made.kit(SERVER_SITE).config().data.root is None
+
+
+OWN = {
+    "budget": {"store": "/somewhere"},
+    "data.root": "/somewhere",
+    "faults": {"drop": "1@1"},
+    "prepare_ahead": False,
+    "resume": False,
+}
+
+
+def setting(name: str) -> Config:
+    document = banks().model_dump(mode="json")
+    first, _, last = name.partition(".")
+    document[first] = OWN[name] if not last else {**document[first], last: OWN[name]}
+    return Config.parse(document)
+
+
+@pytest.mark.parametrize("name", OWN)
+def test_what_is_each_site_s_own_is_never_part_of_what_others_send(
+    name: str, made: Parties, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert assemble(setting(name), tmp_path / "drawn").charter.config == made.charter.config
+    theirs = replace(made.charter, config=setting(name), signatures={})
+    with pytest.raises(EvidenceError, match="each site's own"):  # nobody signs it by mistake
+        party.sign(made.folders["site-1"], theirs)
+    for place in made.folders.values():  # and nobody uses it, even if all were talked into it
+        me = party.load_identity(place)
+        theirs = theirs.signed_by(me.party.name, me.signing)
+    with pytest.raises(EvidenceError, match=name.partition(".")[0]):
+        theirs.check()
+    monkeypatch.setenv("SECURE_FGL_BUDGETS", str(tmp_path / "mine"))
+    kit = replace(made.kit("site-1"), charter=theirs)  # what a charter says has no effect at all
+    assert BudgetStore(kit.config().budget.store).path == tmp_path / "mine"
+    assert kit.config().resume
+
+
+def test_a_charter_names_a_policy_and_not_the_drawer_s_file(tmp_path: Path) -> None:
+    path = tmp_path / "policy.yaml"
+    shutil.copy(ROOT / "examples" / "own_policy.yaml", path)
+    document = {**banks().model_dump(mode="json"), "policy": str(path)}
+    made = assemble(Config.parse(document), tmp_path / "parties")
+    assert made.charter.config.policy == "own" and str(tmp_path) not in str(made.charter.encode())
+    other = made.charter.config.model_copy(update={"policy": str(path)})
+    with pytest.raises(EvidenceError, match="another policy"):
+        replace(made.charter, config=other).check_settings()
 
 
 def test_a_process_that_does_not_know_who_it_is_says_so(

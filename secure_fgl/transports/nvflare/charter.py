@@ -66,11 +66,10 @@ class Charter:
     ) -> Charter:
         """Return the charter that is put before the parties, signed by nobody yet.
 
-        Where the data lie is each party's own affair, so `config` loses its data root.
+        Paths, budgets and kept state are each party's own affair, so `config` loses them, and
+        names the policy in place of the file that it came from.
         """
-        document = config.model_dump(mode="json")
-        document["data"]["root"] = None
-        agreed = Config.parse(document)
+        agreed = config.shared().model_copy(update={"policy": policy.name})
         return cls(entropy(16), Roster(parties), dict(sites), plan, policy, agreed, {})
 
     @property
@@ -95,8 +94,8 @@ class Charter:
         """See that everybody agreed to the very same charter.
 
         Raises:
-            EvidenceError: at step ``charter``: a signature is missing or wrong, or two parties
-                are at one site.
+            EvidenceError: at step ``charter``: a signature is missing or wrong, two parties are at
+                one site, or it sets what is each site's own.
         """
         names = {party["name"] for party in self.roster.document()}
         if set(self.sites) != names or len(set(self.sites.values())) != len(names):
@@ -109,6 +108,17 @@ class Charter:
                 key.verify(_DOMAIN, self.signatures[name], self.signed)
             except CryptoError as error:
                 raise EvidenceError("charter", f"{name} signed another charter") from error
+
+        self.check_settings()
+
+    def check_settings(self) -> None:
+        """See that nobody else sets what is this site's own; raises EvidenceError."""
+        agreed, shared = self.config, self.config.shared()
+        if agreed != shared:
+            found = [n for n in Config.model_fields if getattr(agreed, n) != getattr(shared, n)]
+            _fail(f"it sets what is each site's own ({', '.join(found)})")
+        if agreed.policy != self.policy.name:
+            _fail("its configuration names another policy than the one it holds")
 
     def document(self) -> dict[str, Any]:
         """Return the charter as plain data."""

@@ -29,6 +29,7 @@ from protocols.errors import EvidenceError
 from protocols.roster import Identity, Party, Role
 from secure_fgl.config import Config
 from secure_fgl.errors import UsageError
+from secure_fgl.files import replace
 from secure_fgl.transports.nvflare.charter import LIMIT, Charter
 
 PARTY_VARIABLE = "SECURE_FGL_PARTY"
@@ -112,8 +113,12 @@ class PartyKit(Mute):
         return bytes.fromhex(found.strip())
 
     def config(self) -> Config:
-        """Return the agreed configuration with this site's own data folder."""
-        document = self.charter.config.model_dump(mode="json")
+        """Return the agreed configuration with this site's own settings.
+
+        The data folder is the one that the environment names; budgets and the keys to kept state
+        and captures lie where `SECURE_FGL_BUDGETS` and `SECURE_FGL_STATE` say.
+        """
+        document = self.charter.config.shared().model_dump(mode="json")
         document["data"]["root"] = os.environ.get(ROOT_VARIABLE) or None
         return Config.parse(document)
 
@@ -193,12 +198,14 @@ def sign(folder: str | Path, charter: Charter) -> Charter:
 
     Raises:
         UsageError: the folder holds no identity of ours.
-        EvidenceError: the charter names this party with other keys or another role.
+        EvidenceError: the charter names this party with other keys or another role, or sets what
+            is each site's own.
     """
     me = load_identity(Path(folder))
     name = me.party.name
     if name not in charter.sites or charter.roster.party(name) != me.party:
         raise EvidenceError("charter", "it does not name this party as it announced itself")
+    charter.check_settings()
     return charter.signed_by(name, me.signing)
 
 
@@ -212,7 +219,7 @@ def keep(folder: str | Path, charter: Charter) -> PartyKit:
     charter.check()
     path = Path(folder) / "charter.json"
     try:
-        path.write_bytes(charter.encode())
+        replace(path, charter.encode())
     except OSError as error:
         raise UsageError(f"{path} cannot be written ({error.strerror}).") from error
     return PartyKit.load(folder)

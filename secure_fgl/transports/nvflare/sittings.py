@@ -187,8 +187,7 @@ def _begun(kit: PartyKit, making: Making, folder: RunFolder, safes: Safes) -> Se
     _papers(kit, folder)
     papers = _own_papers(kit, making)
     session = making.session(papers)
-    if kit.charter.config.resume:
-        session.keeper = making.keeper(papers, safes.new(kit.name))
+    session.keeper = making.keeper(papers, safes.new(kit.name))
     record([session], making, folder.path)
     session.commit()
     # Last: a folder with this file holds a run that can go on after a kill.

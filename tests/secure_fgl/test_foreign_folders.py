@@ -1,0 +1,277 @@
+"""A run folder comes from whoever hands it over: nothing is read, written or removed through it."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import stat
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from protocols.errors import EvidenceError
+from secure_fgl.captures import Captures, sweep
+from secure_fgl.errors import UsageError
+from secure_fgl.files import Folder, create, replace, run_name
+from secure_fgl.runs import Run, RunFolder
+from secure_fgl.safes import Safes
+from tests.secure_fgl.cli_tools import config, invoke
+from tests.secure_fgl.test_audit_cli import waivers
+
+PRECIOUS = "an auditor's own file"
+NAMES = ("..", "../victim", "/victim", ".", "", "ab" * 15, "AB" * 16, "ab" * 16 + "\n", None, 7)
+
+
+@pytest.fixture(scope="module")
+def once(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("runs")
+    out = folder / "run"
+    assert invoke("run", config(folder), "--out", out).exit_code == 0
+    return out
+
+
+@pytest.fixture
+def given(once: Path, tmp_path: Path) -> Path:
+    """Return a copy of a finished run, as somebody hands it over."""
+    return Path(shutil.copytree(once, tmp_path / "given"))
+
+
+@pytest.fixture
+def mine(tmp_path: Path) -> Iterator[Path]:
+    """Yield a file of the auditor's; it must be there and unchanged at the end."""
+    path = tmp_path / "mine" / "precious"
+    path.parent.mkdir()
+    path.write_text(PRECIOUS)
+    yield path
+    assert path.read_text() == PRECIOUS and [*path.parent.iterdir()] == [path]
+
+
+@pytest.fixture
+def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    folder = tmp_path / "state"
+    monkeypatch.setenv("SECURE_FGL_STATE", str(folder))
+    return folder
+
+
+def killed(given: Path, run: object) -> Path:
+    """Let a run folder look like one that was killed and whose verdict is still to come."""
+    document = json.loads((given / "roster.json").read_text())
+    (given / "roster.json").write_text(json.dumps({**document, "run": run}))
+    return given
+
+
+# --- what roster.json names -----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_run_s_name_is_32_hex_digits_wherever_it_is_read(
+    name: object, given: Path, tmp_path: Path
+) -> None:
+    with pytest.raises(UsageError, match="32 hexadecimal"):
+        run_name(name)
+    for made in (Safes, Captures):
+        with pytest.raises(UsageError):
+            made(name, tmp_path)  # type: ignore[arg-type]
+    with pytest.raises(UsageError, match="32 hexadecimal"):
+        RunFolder(killed(given, name), again=True)
+
+
+@pytest.mark.parametrize("how", ["absolute", "upwards"])
+def test_resuming_removes_nothing_that_a_roster_names(
+    how: str, given: Path, mine: Path, state: Path, tmp_path: Path
+) -> None:
+    state.mkdir()
+    name = str(mine.parent) if how == "absolute" else os.path.relpath(mine.parent, state)
+    shown = invoke("run", config(tmp_path), "--out", killed(given, name), "--resume")
+    assert shown.exit_code == 2 and "32 hexadecimal" in shown.stderr
+
+
+def test_removing_kept_state_follows_no_link(state: Path, mine: Path, tmp_path: Path) -> None:
+    run, folder = "ab" * 16, tmp_path / "run"
+    folder.mkdir()
+    (folder / "private").symlink_to(mine.parent)
+    state.mkdir()
+    (state / run).symlink_to(mine.parent)
+    (state / "captures").mkdir()
+    (state / "captures" / run).symlink_to(mine.parent)
+    with pytest.raises(Exception, match="could not be removed"):
+        Safes(run, folder).destroy()
+    sweep()
+    (state / run).unlink()
+    safes = Safes(run, folder)
+    safes.new("client-1")
+    assert (state / run / "client-1.key").is_file()  # the control: what is ours is removed
+    safes.destroy()
+    assert not (state / run).exists()
+
+
+def test_keys_are_neither_read_nor_written_through_a_link(
+    state: Path, mine: Path, tmp_path: Path
+) -> None:
+    run = "cd" * 16
+    (state / run).mkdir(parents=True)
+    (state / run / "client-1.key").symlink_to(mine)
+    for use in (Safes(run, tmp_path).open, Safes(run, tmp_path).new):
+        with pytest.raises((EvidenceError, UsageError)):
+            use("client-1")
+
+
+# --- what a run folder holds ----------------------------------------------------------------------
+
+READ = ("plan.json", "policy.json", "roster.json", "result.json", "metrics.jsonl",
+        "ledger/aggregator.jsonl", "heads/client-1.checkpoint", "checkpoints/best.npz",
+        "report/report.html", "attacks.json", "baseline.json", "waivers.json")  # fmt: skip
+
+
+@pytest.mark.parametrize("name", [*READ, "ledger", "heads", "checkpoints", "report"])
+def test_a_link_in_a_run_folder_is_broken_evidence(name: str, given: Path, tmp_path: Path) -> None:
+    place = given / name
+    moved = tmp_path / "moved"
+    if place.exists():
+        place.rename(moved)  # the very same content, so only the link can be what is refused
+    else:
+        moved.write_text("{}")
+    place.symlink_to(moved)
+    for command in ("verify", "report", "attack", "bundle", "account"):
+        shown = invoke("audit", command, given)
+        assert shown.exit_code == 5, (command, shown.stderr)
+        assert "link" in shown.stderr
+
+
+@pytest.mark.parametrize("name", ["attacks.json", "report/report.html", "metrics.jsonl"])
+def test_a_pipe_in_a_run_folder_does_not_hang_a_command(name: str, given: Path) -> None:
+    (given / name).unlink(missing_ok=True)
+    os.mkfifo(given / name)
+    assert invoke("audit", "verify", given).exit_code == 5
+
+
+WRITES: dict[str, tuple[tuple[object, ...], str]] = {
+    "report": (("report",), "report/report.html"),
+    "waivers": (("report", "--waivers"), "waivers.json"),
+    "attack": (("attack", "--fail-on", "never"), "attacks.json"),
+    "bundle": (("bundle",), "bundle.zip"),
+}
+
+
+@pytest.mark.parametrize("command", WRITES)
+def test_no_audit_writes_through_a_link_that_lies_ready(
+    command: str, given: Path, mine: Path, tmp_path: Path
+) -> None:
+    """`NAME.new` beside a file was followed, and what it led to replaced."""
+    words, name = WRITES[command]
+    ready = (given / f"{name}.new", given / name)
+    for link in ready[: 1 if (given / name).exists() else 2]:
+        link.unlink(missing_ok=True)
+        link.symlink_to(mine)
+    more = [waivers(tmp_path, {"rule": "SIMULATION"})] if command == "waivers" else []
+    shown = invoke("audit", words[0], given, *words[1:], *more)
+    assert shown.exit_code in {0, 2, 5}, shown.stderr
+    assert not (given / name).is_symlink() or shown.exit_code in {2, 5}
+
+
+@pytest.mark.parametrize("command", WRITES)
+def test_control_without_links_each_of_them_writes(
+    command: str, given: Path, tmp_path: Path
+) -> None:
+    words, name = WRITES[command]
+    more = [waivers(tmp_path, {"rule": "SIMULATION"})] if command == "waivers" else []
+    assert invoke("audit", words[0], given, *words[1:], *more).exit_code in {0, 3}
+    assert (given / name).is_file()
+
+
+def test_a_link_in_the_place_of_an_output_is_replaced_or_refused(
+    given: Path, mine: Path, tmp_path: Path
+) -> None:
+    link = tmp_path / "link"
+    for words in (
+        ("audit", "bundle", given, "--out", link),
+        ("audit", "export", given, "--to", "cnil-pia", "--out", link),
+    ):
+        link.symlink_to(mine)
+        assert invoke(*words).exit_code == 2
+        link.unlink()
+        link.symlink_to(tmp_path / "not there yet")  # leads nowhere: nothing comes to be there
+        assert invoke(*words).exit_code == 2 and not (tmp_path / "not there yet").exists()
+        link.unlink()
+    link.symlink_to(mine)
+    assert invoke("plan", config(tmp_path), "--out", link).exit_code == 0
+    assert not link.is_symlink() and "items" in link.read_text()
+
+
+def test_a_run_writes_through_no_link_that_appears_in_its_folder(
+    mine: Path, tmp_path: Path
+) -> None:
+    folder = RunFolder(tmp_path / "run")
+    folder.make()
+    (tmp_path / "run" / "ledger").symlink_to(mine.parent)
+    (tmp_path / "run" / "metrics.jsonl").symlink_to(mine)
+    attempts: list[Callable[[], object]] = [
+        lambda: folder.ledger("aggregator"),
+        lambda: folder.line("metrics.jsonl", {}),
+        lambda: folder.text("ledger/x", ""),
+    ]
+    for attempt in attempts:
+        with pytest.raises(EvidenceError, match="link"):
+            attempt()
+    folder.text("metrics.jsonl", "")  # takes the link's place
+    assert not (tmp_path / "run" / "metrics.jsonl").is_symlink()
+
+
+@pytest.mark.parametrize("name", ["../x", "/x", "a/../x", "a//x", ".", "", "a/.", "a\0b"])
+def test_a_name_that_leads_out_of_a_folder_is_refused(name: str, tmp_path: Path) -> None:
+    folder = Folder(tmp_path / "inner")
+    folder.make()
+    attempts: list[Callable[[], object]] = [
+        lambda: folder.read(name),
+        lambda: folder.write(name, b""),
+        lambda: folder.append(name, b""),
+        lambda: folder.remove(name),
+        lambda: folder.there(name),
+    ]
+    for attempt in attempts:
+        with pytest.raises(EvidenceError, match="leads out"):
+            attempt()
+
+
+# --- modes ----------------------------------------------------------------------------------------
+
+
+def test_a_run_folder_is_for_its_owner_alone(once: Path) -> None:
+    before = os.umask(0)
+    try:
+        assert invoke("audit", "report", once).exit_code == 0
+        Run(once).keep("waivers.json", b"")
+    finally:
+        os.umask(before)
+    for path in (once, *once.rglob("*")):
+        wanted = 0o700 if path.is_dir() else 0o600
+        assert stat.S_IMODE(path.stat().st_mode) == wanted, path
+
+
+def test_what_is_asked_for_by_name_has_the_mode_that_its_user_chose(tmp_path: Path) -> None:
+    before = os.umask(0o027)
+    try:
+        replace(tmp_path / "replaced", b"one")
+        create(tmp_path / "created", b"two")
+    finally:
+        os.umask(before)
+    for name in ("replaced", "created"):
+        assert stat.S_IMODE((tmp_path / name).stat().st_mode) == 0o640
+    with pytest.raises(FileExistsError):
+        create(tmp_path / "created", b"three")
+    assert (tmp_path / "created").read_bytes() == b"two"
+
+
+def test_a_file_that_cannot_be_written_leaves_nothing(tmp_path: Path) -> None:
+    folder = Folder(tmp_path)
+    folder.write("kept", b"old")
+    with pytest.raises(TypeError):
+        folder.write("kept", "no bytes")  # type: ignore[arg-type]
+    with pytest.raises(TypeError):
+        create(tmp_path / "new", "no bytes")  # type: ignore[arg-type]
+    assert [path.name for path in tmp_path.iterdir()] == ["kept"]
+    assert folder.read("kept") == b"old"
+    with pytest.raises(UsageError, match="too large"):
+        folder.read("kept", limit=2)
