@@ -249,8 +249,11 @@ class Gateway:
         return papers.scheme.encrypt(papers.he_key, residues.astype("u8"), zeros), clipped
 
     def _seeded(self, purpose: str, item: Item, where: Where) -> bytes:
+        """Return the key of a stream, a new one for each release: by label, round and ordinal."""
         me = self._papers.me.party.name
-        return derive(self._rounding, purpose, me, f"{where.exchange}", item.id)
+        to = self._papers.roster.one(Role.AGGREGATOR).name
+        ordinal = self._sent.get((item.id, to, where.round), 0)
+        return derive(self._rounding, purpose, me, item.label, f"{where.round}", f"{ordinal}")
 
     def _enciphered(
         self, item: Item, messages: list[Message], where: Where, header: Header
@@ -302,7 +305,7 @@ class Gateway:
         if pairs is None:
             raise LocalProtocolError("The pair secrets of this epoch are not here.")
         slot = slot_of(item, where.round, where.slot)
-        label = self._papers.mask_label(item.id, where, header.key, header.pairs)
+        label = self._papers.mask_label(item, where, header.key, header.pairs)
         plus, minus = pairs.keys(slot, where.members, label)
         return masked(residues, ring.modulus, plus, minus, spare=False)
 

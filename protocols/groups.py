@@ -47,7 +47,7 @@ class Slot:
     """One place for a masked sum in an epoch; every slot has seeds of its own, used once (O6).
 
     Attributes:
-        item: the plan item of the upload.
+        item: label of the upload's plan item.
         round: the round; 0 for what the plan does not count by rounds.
         ordinal: how many sums of this item came before it in that round.
     """
@@ -70,7 +70,7 @@ class Slot:
 
 def slot_of(item: Item, round: int, ordinal: int) -> Slot:
     """Return the slot of an upload."""
-    return Slot(item.id, round if item.per_round else 0, ordinal)
+    return Slot(item.label, round if item.per_round else 0, ordinal)
 
 
 def slots(
@@ -91,7 +91,7 @@ def slots(
         places = [(0, times_in_round(item, 0, rounds))]
         if item.per_round:
             places += [(round, item.per_round) for round in range(first, last + 1)]
-        found += [Slot(item.id, r, k) for r, count in places for k in range(count)]
+        found += [Slot(item.label, r, k) for r, count in places for k in range(count)]
     return tuple(found)
 
 

@@ -278,14 +278,14 @@ class Papers:
             return self.he_key.key_id[:16]
         return self.roster.party(recipient).seal.key_id
 
-    def mask_label(self, item: str, where: Where, key: str, pairs: str) -> tuple[str, ...]:
+    def mask_label(self, item: Item, where: Where, key: str, pairs: str) -> tuple[str, ...]:
         """Return what every mask of one sum is bound to (O6).
 
         With the digest of what was given, masks of clients that got different models do not cancel
         (O8), whoever holds the key.
         """
         places = (f"{where.round}", f"{where.attempt}", self.cohort(where), where.given)
-        facts = [self.run, self.plan_digest, *places, key, f"{where.exchange}", item, pairs]
+        facts = [self.run, self.plan_digest, *places, key, f"{where.exchange}", item.label, pairs]
         # One digest: a client derives a key for each neighbour.
         return (hashlib.sha256(b"secure-fgl/mask\0" + canonical(facts)).hexdigest(),)
 

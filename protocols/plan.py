@@ -75,6 +75,8 @@ class Item(Strict):
 
     Attributes:
         id: for example ``train.up.SUM``.
+        label: stands in every derivation (rounding, mixing, masks) in the place of a name that
+            people read: whatever is renamed, a label stays, and with it every repeatable result.
         sender, recipient: roles; recipient ``roster`` is everyone.
         bytes: size on the wire of the largest envelope of this kind, header and signature included.
         body: exact size of its body before sealing.
@@ -86,6 +88,7 @@ class Item(Strict):
     """
 
     id: str
+    label: str
     sender: str
     recipient: str
     disclosure: Disclosure
@@ -151,7 +154,8 @@ class Plan(Strict):
 
     @model_validator(mode="after")
     def _names_are_unique(self) -> Plan:
-        for name, found in (("items", [i.id for i in self.items]), ("clients", self.clients)):
+        ids, labels = [i.id for i in self.items], [i.label for i in self.items]
+        for name, found in (("items", ids), ("labels", labels), ("clients", self.clients)):
             if len(set(found)) != len(found):
                 raise ValueError(f"{name}: a name stands twice")
         if list(self.clients) != sorted(self.clients):
@@ -200,6 +204,7 @@ _SAME = (
     "training",
 )
 _ITEM_SAME = (
+    "label",
     "sender",
     "recipient",
     "disclosure",

@@ -135,6 +135,7 @@ class Planner:
         self.items.append(
             Item(
                 id=id,
+                label=id,
                 sender=route[0],
                 recipient=route[1],
                 disclosure=disclosure,

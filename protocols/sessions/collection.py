@@ -205,7 +205,8 @@ class Collection:
     def label(self, pairs: str) -> tuple[str, ...]:
         """Return what the masks of this sum are bound to (O6)."""
         key = self._papers.sum_key(self._papers.me.party.name)
-        return self._papers.mask_label(self._item(Disclosure.SUM), self.where, key, pairs)
+        item = self._papers.item(self._item(Disclosure.SUM))
+        return self._papers.mask_label(item, self.where, key, pairs)
 
     def evidence(self) -> dict[str, bytes]:
         """Return, per survivor, what it signed over its upload."""

@@ -166,21 +166,25 @@ PLACES = {
 def test_o6_a_mask_is_bound_to_its_place(name):
     world = World(policy="masks")
     papers, where = world.papers("client-1"), world.where()
-    label = papers.mask_label(ITEM, where, "k", NONE)
-    moved = papers.mask_label(ITEM, replace(where, **PLACES[name]), "k", NONE)
-    assert papers.mask_label(ITEM, world.where(), "k", NONE) == label
+    item = papers.item(ITEM)
+    label = papers.mask_label(item, where, "k", NONE)
+    moved = papers.mask_label(item, replace(where, **PLACES[name]), "k", NONE)
+    assert papers.mask_label(item, world.where(), "k", NONE) == label
     for key in (self_key, pair_key):
         assert key(bytes(32), label) != key(bytes(32), moved)
 
 
 def test_o6_a_mask_is_bound_to_run_plan_key_and_item():
     one, other = World(policy="masks"), World(policy="masks", d=D)
+    item = one.plan.item(ITEM)
     labels = {
-        one.papers("client-1").mask_label(ITEM, Where(1, 1), "k", NONE),
-        one.papers("client-1").mask_label(ITEM, Where(1, 1), "k", "ab" * 32),
-        one.papers("client-1").mask_label(ITEM, Where(1, 1), "l", NONE),
-        one.papers("client-1").mask_label("other.up.SUM", Where(1, 1), "k", NONE),
-        other.papers("client-1").mask_label(ITEM, Where(1, 1), "k", NONE),
+        one.papers("client-1").mask_label(item, Where(1, 1), "k", NONE),
+        one.papers("client-1").mask_label(item, Where(1, 1), "k", "ab" * 32),
+        one.papers("client-1").mask_label(item, Where(1, 1), "l", NONE),
+        one.papers("client-1").mask_label(
+            item.model_copy(update={"label": "other"}), Where(1, 1), "k", NONE
+        ),
+        other.papers("client-1").mask_label(item, Where(1, 1), "k", NONE),
     }
     assert len({self_key(bytes(32), label) for label in labels}) == 5
     assert self_key(bytes(32), ("a",)) != pair_key(bytes(32), ("a",))

@@ -56,6 +56,7 @@ WORSE = {
 }
 WORSE_ITEM = {
     "id": "other.up.SUM",
+    "label": "other.up.SUM",
     "sender": "aggregator",
     "recipient": "client",
     "disclosure": Disclosure.NOISED,

@@ -235,7 +235,9 @@ def stripped(
         total.add(plain(world, found.bodies[name]))
         where = found.where[name]
         rests_on = found.agreed.get(name, agreed)
-        label = papers.mask_label(ITEM, where, papers.sum_key(AGGREGATOR_NAME), rests_on)
+        label = papers.mask_label(
+            papers.item(ITEM), where, papers.sum_key(AGGREGATOR_NAME), rests_on
+        )
         if selves:
             minus.append(self_key(seed(world, found, name, "b"), label))
         peers = set(found.paired.get(name, group.neighbours(name))) & set(where.members)
