@@ -22,6 +22,7 @@ from protocols.guards import Clip, Quantise, Weigh, encryption, evaluated, find
 from protocols.messages import Message, PublicMessage
 from protocols.plan import Item
 from protocols.policy import PrivacyPolicy
+from protocols.steps import Part, Step
 from protocols.sums import SumLayout
 
 if TYPE_CHECKING:
@@ -67,14 +68,17 @@ _KEYS: dict[Disclosure, tuple[type[PublicMessage], str]] = {
 
 def keyed(items: Iterable[Item], policy: PrivacyPolicy) -> tuple[Disclosure, ...]:
     """Return for what the key authority makes keys in every epoch of a run with these items."""
-    ids = [item.id for item in items]
+    said = _said(items)
     found = [Disclosure.SUM] if encryption(policy.rules.get(Disclosure.SUM, ())) else []
-    return tuple(found + [d for d in EVALUATED if _said(ids, d, policy)])
+    return tuple(found + [d for d in EVALUATED if d in said and _protected(d, policy)])
 
 
-def _said(ids: Sequence[str], disclosure: Disclosure, policy: PrivacyPolicy) -> bool:
-    protected = evaluated(policy.rules.get(disclosure, ())) is not None
-    return protected and any(id.endswith(f".up.{disclosure}") for id in ids)
+def _said(items: Iterable[Item]) -> set[Part]:
+    return {item.part for item in items if item.step is Step.UP}
+
+
+def _protected(disclosure: Disclosure, policy: PrivacyPolicy) -> bool:
+    return evaluated(policy.rules.get(disclosure, ())) is not None
 
 
 def key_kinds(disclosures: Iterable[Disclosure]) -> tuple[type[PublicMessage], ...]:
@@ -98,8 +102,8 @@ def raw_key(disclosure: Disclosure, message: Message) -> bytes:
 
 def witness_count(items: Iterable[Item], policy: PrivacyPolicy) -> int:
     """Return how many witnesses take part in a run with these items."""
-    ids = [item.id for item in items]
-    guards = [evaluated(policy.rules.get(d, ())) for d in EVALUATED if _said(ids, d, policy)]
+    said = _said(items)
+    guards = [evaluated(policy.rules.get(d, ())) for d in EVALUATED if d in said]
     return max((guard.witnesses for guard in guards if guard is not None), default=0)
 
 

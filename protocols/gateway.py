@@ -37,6 +37,7 @@ from protocols.plan import Item, times_in_round
 from protocols.ring import Ring, Words
 from protocols.roster import EVERYONE, Role
 from protocols.schema import Layout, check_schema
+from protocols.steps import Step
 from protocols.uploads import enciphered, signed_upload
 
 
@@ -205,7 +206,7 @@ class Gateway:
             body, clipped = self._matched(item, messages, where)
         elif self._papers.enciphers(item):
             body, clipped = self._enciphered(item, messages, where, header)
-        elif item.disclosure is Disclosure.SEALED and item.id.endswith(f".up.{Disclosure.SEALED}"):
+        elif (item.part, item.step) == (Disclosure.SEALED, Step.UP):
             return self._boxes(item, messages, header), False
         else:
             dims = self._papers.dims(item)

@@ -30,6 +30,7 @@ from protocols.errors import NotInPlan, PolicyError
 from protocols.guards import Mask, find
 from protocols.plan import Item, times_in_round
 from protocols.policy import PrivacyPolicy
+from protocols.steps import Step
 
 
 def epoch_of(round: int, policy: PrivacyPolicy) -> int:
@@ -85,7 +86,7 @@ def slots(
     last = first + policy.rekey_rounds - 1
     found: list[Slot] = []
     for item in items:
-        if not item.id.endswith(f".up.{Disclosure.SUM}"):
+        if (item.part, item.step) != (Disclosure.SUM, Step.UP):
             continue
         # Outside the rounds anything may be asked in any epoch; an unused slot costs 64 bytes.
         places = [(0, times_in_round(item, 0, rounds))]

@@ -20,6 +20,7 @@ from protocols.messages import Message
 from protocols.papers import Papers
 from protocols.plan import Item
 from protocols.roster import EVERYONE, Roster
+from protocols.steps import Step
 
 
 @dataclass(frozen=True)
@@ -114,7 +115,8 @@ class Inbox:
         chain = self._papers.policy.chain(item.disclosure)
         body: bytes | None = None
         relayed = self._papers.relays(item)  # the relay opens it, not the aggregator (O23)
-        sealed = find(chain, "seal") and not item.id.endswith(f".up.{Disclosure.SEALED}")
+        boxed = (item.part, item.step) == (Disclosure.SEALED, Step.UP)  # row by row, inside
+        sealed = find(chain, "seal") and not boxed
         if sealed and not relayed:
             info = envelope.header.encode(without_body=True)
             try:

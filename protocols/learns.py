@@ -15,6 +15,7 @@ from protocols.plan import DataPlan, Item
 from protocols.policy import PrivacyPolicy
 from protocols.roster import Role
 from protocols.rows_told import local_noise, shown_rows, single_contributors
+from protocols.steps import Service, Step
 from protocols.training import TrainingPlan
 
 NETWORK = "sender, recipient, time and size"
@@ -188,8 +189,7 @@ def _under(item: Item, guard: str) -> bool:
 
 def _from_data(item: Item) -> bool:
     """Tell whether a client computes this item from its data."""
-    control = ("key.", "pair.", "refusal.")
-    return ".up." in item.id and not item.id.startswith(control)
+    return item.step is Step.UP
 
 
 ACTIVE_AGGREGATOR = "an active aggregator can have a single upload opened"
@@ -234,14 +234,14 @@ RESULTS = (COSINES, ROWS, CRAFTED, UNWITNESSED, SKETCHED)
 
 def _results(items: Sequence[Item]) -> list[str]:
     """Say what cosines and rows tell, and that nobody witnesses them where that is so."""
-    found, ids = [], {item.id for item in items}
+    found = []
+    witnessed = {(item.exchange, item.part) for item in items if item.step is Step.WITNESS}
     for item in items:
-        name, part, said = (*item.id.split("."), "", "")[:3]
-        if part != "open" or not said:
+        if item.step is not Step.OPEN or item.part is Disclosure.SUM:
             continue
-        if f"{name}.witness.{said}" not in ids:
+        if (item.exchange, item.part) not in witnessed:
             found.append(UNWITNESSED)
-        found.append(COSINES if said == Disclosure.SIMILARITY else ROWS)
+        found.append(COSINES if item.part is Disclosure.SIMILARITY else ROWS)
     found += [CRAFTED] if found else []
     return list(dict.fromkeys(found + [SKETCHED for item in items if _sketched(item)]))
 
@@ -265,7 +265,7 @@ def _many(items: Sequence[Item], others: int) -> list[str]:
 
 def _sketched(item: Item) -> bool:
     """Tell whether the vectors of an item are sketched: its ciphertexts hold fewer values."""
-    if item.disclosure is not Disclosure.SIMILARITY or item.unsafe or ".up." not in item.id:
+    if item.disclosure is not Disclosure.SIMILARITY or item.unsafe or item.step is not Step.UP:
         return False
     (field,) = item.messages[0].fields
     return math.prod(field.shape) > SKETCH_ABOVE
@@ -277,7 +277,7 @@ def schemes(items: Sequence[Item]) -> dict[str, str]:
     for item in items:
         for name, said in (("cosine", "what is compared"), ("weigh", "what is weighed")):
             for guard in item.guards:
-                if ".up." in item.id and guard.startswith(f"{name}(scheme="):
+                if item.step is Step.UP and guard.startswith(f"{name}(scheme="):
                     found[said] = guard.split("=", 1)[1].partition(",")[0]
     return found
 
@@ -309,8 +309,9 @@ def warnings(
     for item in items:
         if item.unsafe and not _under(item, "match("):  # those boxes are locked; see below
             found.append(f"UNSAFE: {item.id} leaves in clear")
-    masked = any(item.id == "pair.down" for item in items)
-    if any(item.id.endswith(".open") for item in items) and not masked:
+    masked = any(item.part is Service.PAIRS for item in items)
+    opened = any((item.part, item.step) == (Disclosure.SUM, Step.OPEN) for item in items)
+    if opened and not masked:
         found += [ACTIVE_AGGREGATOR, KEY_THEFT]
     found += [*_results(items), *_many(items, others), *mixed_warnings(items, policy)]
     found += match_warnings(items)

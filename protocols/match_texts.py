@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from protocols.match_guards import Match
 from protocols.plan import Item
+from protocols.steps import Step
 
 POINTS = "who asks and when; uniform points, as many of everybody; no item, no tag"
 SECOND_POINTS = (
@@ -89,10 +90,10 @@ def matcher_learns(match: Match) -> str:
 
 def match_warnings(items: Sequence[Item]) -> list[str]:
     """Say what matching rests on, where a plan matches by tags."""
-    if not any(item.id.endswith(".match.compare") for item in items):
+    if not any(item.step is Step.COMPARE for item in items):
         return []
     guards = [text for item in items for text in item.guards if text.startswith("match(")]
     modes = {"oprf": SHARED, "hmac": KEYED, "deterministic": OPEN}
-    lists = any(item.id.endswith(".match.taken") for item in items)
+    lists = any(item.step is Step.TAKEN for item in items)
     made = [said for mode, said in modes.items() if f"mode={mode}," in guards[0]]
     return [*made, LISTS if lists else CELLS if SHARED in made else UNSERVED]

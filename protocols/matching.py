@@ -40,7 +40,7 @@ __all__ = ["ClientMatching"]
 T = TypeVar("T")
 
 
-class Step(IntEnum):
+class MatchStep(IntEnum):
     """What a client does next."""
 
     ASK = 0
@@ -82,19 +82,19 @@ class ClientMatching(Mute):
         if (run.match.mode == "hmac") is (key is None):
             raise LocalProtocolError("A key of tags is held in 'hmac' mode, and in no other.")
         self._run, self._me, self._key, self._spread = run, me, key, spread
-        self._epoch, self._exchange, self._step = -1, -1, Step.OVER
+        self._epoch, self._exchange, self._step = -1, -1, MatchStep.OVER
         self._batch: TagBatch | None = None
         self._tags: Tags | None = None
         self._mine = b""  # its vector, locked, in the form `published`
         self._before: Told | None = None  # of this run's cells, which stay
 
-    def _do(self, step: Step, work: Callable[[], T]) -> T:
+    def _do(self, step: MatchStep, work: Callable[[], T]) -> T:
         """Do one step, once and in order; whatever fails ends this epoch."""
         if self._step is not step:
             raise LocalProtocolError(f"A client's matching stands at {self._step.name}, not here.")
-        self._step = Step.OVER
+        self._step = MatchStep.OVER
         found = work()
-        self._step = Step(step + 1)
+        self._step = MatchStep(step + 1)
         return found
 
     def ask(self, epoch: int, items: Sequence[int]) -> bytes:
@@ -109,10 +109,10 @@ class ClientMatching(Mute):
         """
         if epoch <= self._epoch:
             raise Replay("A client asks for tags once an epoch (O24).")
-        self._epoch, self._step, self._tags = epoch, Step.ASK, None
-        found = self._do(Step.ASK, lambda: self._ask(items))
+        self._epoch, self._step, self._tags = epoch, MatchStep.ASK, None
+        found = self._do(MatchStep.ASK, lambda: self._ask(items))
         if not self._run.match.servers:
-            self._step = Step.HAND_OVER
+            self._step = MatchStep.HAND_OVER
         return found
 
     def _ask(self, items: Sequence[int]) -> bytes:
@@ -137,7 +137,7 @@ class ClientMatching(Mute):
         Raises:
             BadEnvelope: the answer is not the first server's, or holds no points.
         """
-        return self._do(Step.FORWARD, lambda: self._forward(answer))
+        return self._do(MatchStep.FORWARD, lambda: self._forward(answer))
 
     def _forward(self, answer: bytes) -> bytes:
         run, epoch = self._run, self._epoch
@@ -157,7 +157,7 @@ class ClientMatching(Mute):
         Raises:
             BadEnvelope: the answer is false, or made with more than one key.
         """
-        return self._do(Step.HAND_OVER, lambda: self._hand_over(answer, published))
+        return self._do(MatchStep.HAND_OVER, lambda: self._hand_over(answer, published))
 
     def _hand_over(self, answer: bytes, published: NDArray[np.int64] | None) -> bytes:
         run, batch = self._run, self._batch
@@ -189,8 +189,8 @@ class ClientMatching(Mute):
         Raises:
             BadEnvelope: the matcher lied; see `protocols.neighbours.check_neighbours`.
         """
-        found = self._do(Step.SHARE, lambda: self._take(box))
-        self._step = Step.OVER
+        found = self._do(MatchStep.SHARE, lambda: self._take(box))
+        self._step = MatchStep.OVER
         return found
 
     def _take(self, box: bytes) -> tuple[NDArray[np.int64], dict[int, list[int]]]:
@@ -228,7 +228,7 @@ class ClientMatching(Mute):
         Raises:
             BadEnvelope: the matcher lied, or a tag server did; see `protocols.cells.check_told`.
         """
-        return self._do(Step.SHARE, lambda: self._share(box, values, exchange))
+        return self._do(MatchStep.SHARE, lambda: self._share(box, values, exchange))
 
     def _share(self, box: bytes, values: NDArray[np.int64], exchange: int) -> dict[str, bytes]:
         run, me = self._run, self._me
@@ -269,9 +269,9 @@ class ClientMatching(Mute):
             BadEnvelope: a box is from outside, or its sender was told another cell.
         """
         try:
-            return self._do(Step.ADD, lambda: self._add(boxes))
+            return self._do(MatchStep.ADD, lambda: self._add(boxes))
         except RoundLost:
-            self._step = Step.OPEN
+            self._step = MatchStep.OPEN
             raise
 
     def _add(self, boxes: Mapping[str, bytes]) -> tuple[bytes, bytes]:
@@ -302,11 +302,11 @@ class ClientMatching(Mute):
             labels: of the cells.
             levels: the largest integer of one client.
         """
-        if self._step is Step.ADD:
-            self._step = Step.OPEN  # a member vanished: this cell is lost, the others are not
+        if self._step is MatchStep.ADD:
+            self._step = MatchStep.OPEN  # a member vanished: this cell is lost, the others are not
         where = (self._run.run, self._exchange)
         return self._do(
-            Step.OPEN,
+            MatchStep.OPEN,
             lambda: opened(totals, there, labels, self._told, self.held.group, where, levels),
         )
 

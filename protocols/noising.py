@@ -12,6 +12,7 @@ from protocols.errors import NotInPlan
 from protocols.guards import Noise, find
 from protocols.plan import Item, NoisePlan, Plan
 from protocols.policy import PrivacyPolicy
+from protocols.steps import Step
 from protocols.sums import SumLayout
 
 __all__ = [
@@ -121,7 +122,7 @@ def check_noise(item: Item, layout: SumLayout, plan: Plan, policy: PrivacyPolicy
             raise NotInPlan(f"{item.id}: the plan names noise that the policy does not.")
         return
     noised = [i for i in plan.items if i.noise is not None]
-    summed = [i for i in plan.items if i.id.endswith(f".up.{Disclosure.SUM}")]
+    summed = plan.all_of(Disclosure.SUM, Step.UP)
     if item.noise is None or len(noised) != len(summed):
         raise NotInPlan("The plan leaves a sum without the noise that the policy asks for.")
     if layout.length > item.noise.coordinates:

@@ -21,11 +21,12 @@ from protocols.match_side import MatchSide, match_guard, match_item, match_run
 from protocols.match_wire import MatchRun
 from protocols.messages import Message
 from protocols.pairs import Pairs
-from protocols.plan import Item, Plan
+from protocols.plan import Item, Plan, not_planned
 from protocols.policy import PrivacyPolicy
 from protocols.private_steps import PrivateSteps
 from protocols.ring import Ring
 from protocols.roster import Identity, Party, Role, Roster, cohort_digest
+from protocols.steps import Part, Service, Step, item_id
 from protocols.sums import SumLayout, sum_layout, sum_ring
 
 
@@ -108,6 +109,7 @@ class Papers:
         self.plan_digest, self.policy_digest = self.plan.digest, self.policy.digest
         self.schemas = {item.id: item.schema_digest for item in self.plan.items}
         self._items = {item.id: item for item in self.plan.items}
+        self._steps = {(item.exchange, item.part, item.step): item for item in self.plan.items}
         self._dims = {item.id: {**self.plan.dims, **item.dims} for item in self.plan.items}
         self._summed: dict[tuple[str, tuple[type[Message], ...]], tuple[SumLayout, Ring]] = {}
         # Items whose messages' classes the gateway compared with the plan; both never change.
@@ -176,10 +178,9 @@ class Papers:
                 why="each would be matched as often as the policy says, by itself",
                 fix="make a new plan with this policy",
             )
-        name = asked[0].id.partition(".")[0]
-        whole = (f"{name}.down", f"{name}.up.", f"{name}.match.")
+        name, whole = asked[0].exchange, (Service.ASK, Disclosure.MATCH)
         for item in self.plan.items:
-            if item.id.startswith(whole) and item.times > epochs:
+            if item.exchange == name and item.part in whole and item.times > epochs:
                 raise NotInPlan(
                     f"The plan has items matched {item.times} times ({item.id}), the policy "
                     f"{epochs}.",
@@ -210,6 +211,25 @@ class Papers:
         found = self._items.get(id)
         return self.plan.item(id) if found is None else found
 
+    def find(self, exchange: str, part: Part, step: Step) -> Item:
+        """Return the item of one step; raises NotInPlan. Of refusals see `refusal`."""
+        found = self._steps.get((exchange, part, step))
+        if found is None:
+            raise not_planned(item_id(exchange, part, step, ""))
+        return found
+
+    @property
+    def refusal(self) -> Item:
+        """The item under which this party refuses; raises NotInPlan if its role never does."""
+        for item in self.plan.all_of(Service.REFUSAL):
+            if item.sender == str(self.me.party.role):
+                return item
+        raise not_planned(f"refusal.{self.me.party.role}")
+
+    def plans(self, exchange: str, part: Part, step: Step) -> bool:
+        """Tell whether the plan holds an item of this step."""
+        return (exchange, part, step) in self._steps
+
     def dims(self, item: Item) -> Mapping[str, int]:
         """Return all named sizes that apply to an item of the plan."""
         return self._dims[item.id]
@@ -230,9 +250,7 @@ class Papers:
 
     def _is_guarded(self, item: Item, by: Callable[[tuple[Guard, ...]], Guard | None]) -> bool:
         """Tell whether an item is an upload that a guard of this kind protects."""
-        if not item.id.endswith(f".up.{item.disclosure}"):
-            return False
-        return by(self.policy.chain(item.disclosure)) is not None
+        return item.step is Step.UP and by(self.policy.chain(item.disclosure)) is not None
 
     def key_of(self, disclosure: Disclosure) -> PublicKey:
         """Return this epoch's public key of a disclosure.

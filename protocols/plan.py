@@ -16,6 +16,7 @@ from pydantic import model_validator
 from crypto.canonical import canonical
 from protocols.disclosures import Disclosure
 from protocols.errors import NotInPlan
+from protocols.steps import Part, Step
 from protocols.strict import Strict
 from protocols.training import TrainingPlan
 
@@ -74,7 +75,9 @@ class Item(Strict):
     """One kind of envelope on one route.
 
     Attributes:
-        id: for example ``train.up.SUM``.
+        id: for people, for example ``train.up.SUM``; see `protocols.steps.item_id`.
+        exchange: name of the Ask that it belongs to; empty for what belongs to none.
+        part, step: what it is for; sessions look up by them what to do.
         label: stands in every derivation (rounding, mixing, masks) in the place of a name that
             people read: whatever is renamed, a label stays, and with it every repeatable result.
         sender, recipient: roles; recipient ``roster`` is everyone.
@@ -88,6 +91,9 @@ class Item(Strict):
     """
 
     id: str
+    exchange: str
+    part: Part
+    step: Step
     label: str
     sender: str
     recipient: str
@@ -180,15 +186,28 @@ class Plan(Strict):
         for item in self.items:
             if item.id == id:
                 return item
-        raise NotInPlan(
-            f"The plan holds no item {id[:60]!r}.",
-            why="the run asks for something that was not planned or not approved",
-            fix="make a new plan, compare it with --against, and have it approved",
-        )
+        raise not_planned(id)
+
+    def all_of(self, part: Part | None = None, step: Step | None = None) -> list[Item]:
+        """Return the items of a part, of a step, or of both, in the plan's order."""
+        return [
+            item
+            for item in self.items
+            if (part is None or item.part is part) and (step is None or item.step is step)
+        ]
 
     def bytes_up(self) -> int:
         """Upper bound of what one client sends in the whole run, in bytes."""
         return sum(i.bytes * i.times for i in self.items if i.sender == "client" and i.per_round)
+
+
+def not_planned(what: str) -> NotInPlan:
+    """Return the error for an item that a plan does not hold."""
+    return NotInPlan(
+        f"The plan holds no item {what[:60]!r}.",
+        why="the run asks for something that was not planned or not approved",
+        fix="make a new plan, compare it with --against, and have it approved",
+    )
 
 
 _SAME = (
@@ -204,6 +223,9 @@ _SAME = (
     "training",
 )
 _ITEM_SAME = (
+    "exchange",
+    "part",
+    "step",
     "label",
     "sender",
     "recipient",

@@ -55,6 +55,7 @@ from protocols.policy import PrivacyPolicy
 from protocols.ring import Ring
 from protocols.roster import EVERYONE, Role
 from protocols.schema import Layout, message_plan
+from protocols.steps import Part, Service, Step, item_id
 from protocols.sums import SumLayout, sum_layout, sum_ring
 
 _KEY_SAID = "the public key of this epoch"
@@ -111,7 +112,9 @@ class Planner:
 
     def add(  # noqa: PLR0913 - an item has that many facts
         self,
-        id: str,
+        exchange: str,
+        part: Part,
+        step: Step,
         route: tuple[str, str],
         kinds: Sequence[type[Message]],
         disclosure: Disclosure,
@@ -123,6 +126,7 @@ class Planner:
         said: Mapping[str, str] | None = None,
     ) -> None:
         """Add one item; its size follows from its messages unless `body` says it."""
+        id = item_id(exchange, part, step, route[0])
         chain = self.policy.chain(disclosure)
         extra = dict(dims or {})
         size = bundle_bytes(kinds, {**self.dims, **extra}) if body is None else body
@@ -135,6 +139,9 @@ class Planner:
         self.items.append(
             Item(
                 id=id,
+                exchange=exchange,
+                part=part,
+                step=step,
                 label=id,
                 sender=route[0],
                 recipient=route[1],
@@ -166,7 +173,9 @@ class Planner:
         sizes |= totals_item(self, down)
         said = found_said(down)
         self.add(
-            f"{exchange.name}.down",
+            exchange.name,
+            Service.ASK,
+            Step.DOWN,
             (_AGGREGATOR, _CLIENT),
             (Call, Place, *down),
             strictest(down),
@@ -181,7 +190,9 @@ class Planner:
             route = (_CLIENT, _AGGREGATOR)
             said = {"aggregator": "that the message arrived"}
             self.add(
-                f"{exchange.name}.ack",
+                exchange.name,
+                Service.ASK,
+                Step.ACK,
                 route,
                 (Acknowledgement,),
                 Disclosure.SEALED,
@@ -197,24 +208,27 @@ class Planner:
         times: tuple[int, int],
     ) -> None:
         """Add what comes back of one disclosure, and what opening it takes."""
-        id, route = f"{name}.up.{disclosure}", (_CLIENT, _AGGREGATOR)
+        route = (_CLIENT, _AGGREGATOR)
         chain = self.policy.chain(disclosure)
         if disclosure is Disclosure.SEALED:
             size = sum(box_bytes(kind, self.dims) for kind in kinds) * len(self.clients)
-            self.add(id, route, kinds, disclosure, times, body=size)
+            self.add(name, disclosure, Step.UP, route, kinds, disclosure, times, body=size)
         elif disclosure is Disclosure.SUM:
             layout = sum_layout(kinds, chain, self.dims)
             ring = self._ring(layout, chain)
             size = ring.wire_bytes
             if encryption(chain):
                 size = ring.size // self._he.degree * self._he.ciphertext_bytes
-            self.add(id, route, kinds, disclosure, times, body=size, layout=layout)
+            self.add(
+                name, disclosure, Step.UP, route, kinds, disclosure, times,
+                body=size, layout=layout,
+            )  # fmt: skip
             if find(chain, "mask"):
                 plan_sharing(self, name, times)
             if encryption(chain):
                 plan_opening(self, name, ring, size, times)
         elif evaluated(chain) is not None:
-            shape = plan_upload(self, id, kinds, times)
+            shape = plan_upload(self, name, kinds, times)
             if disclosure is Disclosure.SIMILARITY:
                 plan_cosines(self, name, shape, times)
         elif disclosure is Disclosure.MIXED:
@@ -222,7 +236,7 @@ class Planner:
         elif disclosure is Disclosure.MATCH and (match := match_guard(chain)):
             plan_matching(self, name, kinds[0], match, times)
         else:
-            self.add(id, route, kinds, disclosure, times)
+            self.add(name, disclosure, Step.UP, route, kinds, disclosure, times)
 
     @property
     def _he(self) -> Scheme:
@@ -249,7 +263,8 @@ class Planner:
         secret = keyed(planned, self.policy)
         if secret:
             times = (0, often)
-            self.add("key.call", (_AGGREGATOR, _AUTHORITY), (KeyCall,), public, times, said={})
+            route = (_AGGREGATOR, _AUTHORITY)
+            self.add("", Service.KEYS, Step.CALL, route, (KeyCall,), public, times, said={})
             said = {"everyone": "the public keys of this epoch" if secret[1:] else _KEY_SAID}
             sizes = {}
             if Disclosure.SIMILARITY in secret:
@@ -257,13 +272,17 @@ class Planner:
             if Disclosure.WEIGHTED_SUM in secret:
                 sizes["weigh_public_key"] = weigh_ring().public_key_bytes
             route, kinds = (_AUTHORITY, EVERYONE), key_kinds(secret)
-            self.add("key.offer", route, kinds, public, times, dims=sizes, said=said)
+            self.add(
+                "", Service.KEYS, Step.OFFER, route, kinds, public, times, dims=sizes, said=said
+            )
         if find(chain, "mask") and places:
             plan_pairs(self, often, places)
         route, said = (_AGGREGATOR, _CLIENT), {"client": "digests of what all clients recorded"}
-        self.add("heads.down", route, (Farewell, Place), Disclosure.RELEASED, (0, 1), said=said)
+        heads, released = (Service.HEADS, Step.DOWN), Disclosure.RELEASED
+        self.add("", *heads, route, (Farewell, Place), released, (0, 1), said=said)
         route, said = (_CLIENT, _AGGREGATOR), {"aggregator": "that the heads arrived"}
-        self.add("heads.ack", route, (Acknowledgement,), Disclosure.SEALED, (0, 1), said=said)
+        heads, sealed = (Service.HEADS, Step.ACK), Disclosure.SEALED
+        self.add("", *heads, route, (Acknowledgement,), sealed, (0, 1), said=said)
         said = {"aggregator": "one code of a closed list"}
         witnesses = witness_count(planned, self.policy)
         for role in (
@@ -273,7 +292,8 @@ class Planner:
             *(r for r in (_RELAY, _SERVER, _MATCHER) if any(i.recipient == r for i in planned)),
         ):
             route = (role, _AGGREGATOR)
-            self.add(f"refusal.{role}", route, (Refusal,), Disclosure.SEALED, (0, 1), said=said)
+            refusal = (Service.REFUSAL, Step.REFUSE)
+            self.add("", *refusal, route, (Refusal,), sealed, (0, 1), said=said)
         self.items += planned
         if len(client_items(self.items)) > MOST_ITEMS:
             raise PolicyError(

@@ -42,6 +42,7 @@ from protocols.match_wire import Kind, box_length
 from protocols.messages import Message
 from protocols.plan import Plan
 from protocols.roster import Role
+from protocols.steps import Step
 
 if TYPE_CHECKING:
     from protocols.planner import Planner
@@ -130,9 +131,9 @@ def plan_matching(
 
     keyed = match.servers == 0
     first = size(Kind.TAGS if keyed else Kind.POINTS)
-    up, route = f"{name}.up.{Disclosure.MATCH}", (_CLIENT, _AGGREGATOR)
+    part, route = Disclosure.MATCH, (_CLIENT, _AGGREGATOR)
     planner.add(
-        up, route, (kind,), Disclosure.MATCH, times, body=first, layout=layout,
+        name, part, Step.UP, route, (kind,), part, times, body=first, layout=layout,
         dims={VALUES: layout.length}, said=upload_learns(match),
     )  # fmt: skip
     back, down = (_CLIENT, _AGGREGATOR), (_AGGREGATOR, _CLIENT)
@@ -140,31 +141,32 @@ def plan_matching(
     if not keyed:
         points, answers = (all_of[kind] for kind in (Kind.POINTS, Kind.ANSWER))
         boxes = {"match_boxes": size(Kind.ANSWER)}
-        _add(planner, name, "points", (_AGGREGATOR, _SERVER), times, Bundle,
+        _add(planner, name, Step.POINTS, (_AGGREGATOR, _SERVER), times, Bundle,
              dims=points, said={_SERVER: POINTS})  # fmt: skip
-        _add(planner, name, "answers", (_SERVER, _AGGREGATOR), times, Bundle,
+        _add(planner, name, Step.ANSWERS, (_SERVER, _AGGREGATOR), times, Bundle,
              dims=answers, said={_AGGREGATOR: BOXED})  # fmt: skip
-        _add(planner, name, "halfway", down, times, Box, dims=boxes, said={_CLIENT: HALFWAY})
-        _add(planner, name, "onward", back, times, Box,
+        _add(planner, name, Step.HALFWAY, down, times, Box, dims=boxes, said={_CLIENT: HALFWAY})
+        _add(planner, name, Step.ONWARD, back, times, Box,
              dims={"match_boxes": size(Kind.POINTS)}, said={_AGGREGATOR: BOXED})  # fmt: skip
-        _add(planner, name, "second_points", (_AGGREGATOR, _SERVER), times, Bundle,
+        _add(planner, name, Step.SECOND_POINTS, (_AGGREGATOR, _SERVER), times, Bundle,
              dims=points, said={_SERVER: SECOND_POINTS})  # fmt: skip
-        _add(planner, name, "second_answers", (_SERVER, _AGGREGATOR), times, Bundle,
+        _add(planner, name, Step.SECOND_ANSWERS, (_SERVER, _AGGREGATOR), times, Bundle,
              dims=answers, said={_AGGREGATOR: BOXED})  # fmt: skip
-        _add(planner, name, "tagged", down, times, Box, dims=boxes, said={_CLIENT: "its own tags"})
+        said = {_CLIENT: "its own tags"}
+        _add(planner, name, Step.TAGGED, down, times, Box, dims=boxes, said=said)
         boxes = {"match_boxes": size(Kind.TAGS)}
-        _add(planner, name, "tags", back, times, Box, dims=boxes, said={_AGGREGATOR: BOXED})
-    _add(planner, name, "compare", (_AGGREGATOR, _MATCHER), times, Bundle,
+        _add(planner, name, Step.TAGS, back, times, Box, dims=boxes, said={_AGGREGATOR: BOXED})
+    _add(planner, name, Step.COMPARE, (_AGGREGATOR, _MATCHER), times, Bundle,
          dims=all_of[Kind.TAGS], said={_MATCHER: matcher_learns(match)})  # fmt: skip
     found = Kind.HANDED if published else Kind.TOLD
-    _add(planner, name, "compared", (_MATCHER, _AGGREGATOR), times, Bundle, Canary,
+    _add(planner, name, Step.COMPARED, (_MATCHER, _AGGREGATOR), times, Bundle, Canary,
          dims=all_of[found], said={_AGGREGATOR: BOXED})  # fmt: skip
     boxes = {"match_boxes": size(found)}
     told = {_CLIENT: HANDED if published else TOLD}
-    _add(planner, name, "told", down, times, Box, dims=boxes, said=told)
+    _add(planner, name, Step.TOLD, down, times, Box, dims=boxes, said=told)
     if published:
         said = {_AGGREGATOR: TAKEN}
-        _add(planner, name, "taken", back, times, Acknowledgement, dims={}, said=said)
+        _add(planner, name, Step.TAKEN, back, times, Acknowledgement, dims={}, said=said)
     else:
         _plan_cells(planner, name, match, layout, times)
 
@@ -176,18 +178,18 @@ def _plan_cells(
     clients, back = len(planner.clients), (_CLIENT, _AGGREGATOR)
     size = box_length(Kind.SHARE, match, layout.length, clients)
     share = {"match_boxes": match.largest(clients) * size}
-    _add(planner, name, "split", back, times, CellBoxes, dims=share, said={_AGGREGATOR: CELL})
+    _add(planner, name, Step.SPLIT, back, times, CellBoxes, dims=share, said={_AGGREGATOR: CELL})
     said = {_CLIENT: "uniform numbers, one of each member of its cell"}
-    _add(planner, name, "mates", (_AGGREGATOR, _CLIENT), times, Box, dims=share, said=said)
+    _add(planner, name, Step.MATES, (_AGGREGATOR, _CLIENT), times, Box, dims=share, said=said)
     words = {"cell_words": 4 * layout.length}
     said = {_AGGREGATOR: part_learns(match)}
-    _add(planner, name, "part", back, times, CellPart, dims=words, said=said)
+    _add(planner, name, Step.PART, back, times, CellPart, dims=words, said=said)
 
 
 def _add(
     planner: Planner,
     name: str,
-    part: str,
+    step: Step,
     route: tuple[str, str],
     times: Times,
     *kinds: type[Message],
@@ -195,8 +197,8 @@ def _add(
     said: dict[str, str],
 ) -> None:
     said = {**said, "network": NETWORK}
-    id = f"{name}.match.{part}"
-    planner.add(id, route, kinds, Disclosure.SEALED, times, dims=dims, said=said)
+    part, sealed = Disclosure.MATCH, Disclosure.SEALED
+    planner.add(name, part, step, route, kinds, sealed, times, dims=dims, said=said)
 
 
 def _check_places(planner: Planner, match: Match, layout: MatchLayout) -> None:

@@ -21,6 +21,7 @@ from protocols.envelope import header_bytes
 from protocols.guards import evaluated
 from protocols.messages import Message
 from protocols.roster import Role
+from protocols.steps import Step, item_id
 
 if TYPE_CHECKING:
     from protocols.planner import Planner
@@ -36,19 +37,23 @@ def witness_name(number: int) -> str:
     return f"witness-{number}"
 
 
-def plan_upload(planner: Planner, id: str, kinds: Sequence[type[Message]], times: Times) -> Shape:
+def plan_upload(planner: Planner, name: str, kinds: Sequence[type[Message]], times: Times) -> Shape:
     """Add the upload of one evaluated message: a signature and ciphertexts."""
     disclosure = kinds[0].disclosure
     shape = shape_of(kinds, planner.policy, planner.dims)
     size = SIGNATURE_BYTES + shape.upload_bytes
     route = (_CLIENT, _AGGREGATOR)
-    planner.add(id, route, kinds, disclosure, times, body=size, layout=shape.layout)
+    planner.add(
+        name, disclosure, Step.UP, route, kinds, disclosure, times,
+        body=size, layout=shape.layout,
+    )  # fmt: skip
     return shape
 
 
 def plan_cosines(planner: Planner, name: str, shape: Shape, times: Times) -> None:
     """Add what it takes to open the cosines of one Ask's uploads."""
-    _results(planner, name, f"{name}.up.{Disclosure.SIMILARITY}", shape, times)
+    upload = item_id(name, Disclosure.SIMILARITY, Step.UP, _CLIENT)
+    _results(planner, name, upload, shape, times)
 
 
 def plan_rows(
@@ -64,7 +69,7 @@ def plan_rows(
         times: of the exchange.
     """
     shape = shape_of((kind,), planner.policy, planner.dims)
-    upload = f"{max(source, key=len)}.up.{Disclosure.WEIGHTED_SUM}"
+    upload = item_id(max(source, key=len), Disclosure.WEIGHTED_SUM, Step.UP, _CLIENT)
     _results(planner, name, upload, shape, times)
 
 
@@ -87,32 +92,31 @@ def _results(planner: Planner, name: str, upload: str, shape: Shape, times: Time
     }
 
     def add(
-        part: str,
+        step: Step,
         route: tuple[str, str],
         kinds: tuple[type[Message], ...],
         names: tuple[str, ...],
         said: dict[str, str],
     ) -> None:
         chosen = {key: dims[key] for key in names}
-        id = f"{name}.{part}.{disclosure}"
-        planner.add(id, route, kinds, _SEALED, often, dims=chosen, said=said)
+        planner.add(name, disclosure, step, route, kinds, _SEALED, often, dims=chosen, said=said)
 
     if witnesses:
         seeds = CosineSeed if cosines else RowSeeds
         said = {"witness": _SHOWN[disclosure], "network": "sender, recipient, time and size"}
         route, sizes = (_AGGREGATOR, _WITNESS), ("upload_headers", "uploads")
-        add("witness", route, (Examine, seeds), sizes, said)
+        add(Step.WITNESS, route, (Examine, seeds), sizes, said)
         said = {"aggregator": "that the witness computed the same bytes"}
-        add("witnessed", (_WITNESS, _AGGREGATOR), (Witnessed,), (), said)
+        add(Step.WITNESSED, (_WITNESS, _AGGREGATOR), (Witnessed,), (), said)
     sizes3 = ("upload_headers", "results", "witnesses")
     said = {"key_authority": _OPENER[disclosure]}
-    add("open", (_AGGREGATOR, _AUTHORITY), (Reveal,), sizes3, said)
+    add(Step.OPEN, (_AGGREGATOR, _AUTHORITY), (Reveal,), sizes3, said)
     kinds: tuple[type[Message], ...] = (Cosines,) if cosines else (RowBoxes,)
     said = {"aggregator": disclosure.meaning if cosines else "size only"}
     if not cosines:
         said["addressee"] = "its own row, still blinded"
     route = (_AUTHORITY, _AGGREGATOR)
-    add("opened", route, kinds, ("pairs",) if cosines else ("row_boxes",), said)
+    add(Step.OPENED, route, kinds, ("pairs",) if cosines else ("row_boxes",), said)
 
 
 _SHOWN = {

@@ -23,6 +23,7 @@ from protocols.groups import planned_degree, planned_voters
 from protocols.pairs import pair_box_bytes, row_bytes
 from protocols.ring import Ring
 from protocols.roster import Role
+from protocols.steps import Service, Step, item_id
 
 if TYPE_CHECKING:
     from protocols.planner import Planner
@@ -36,8 +37,11 @@ def plan_sharing(planner: Planner, name: str, times: tuple[int, int]) -> None:
     groups = max(1, len(planner.clients) // planner.policy.smallest_cohort)
     often = (times[0] * groups, times[1] * groups)
     holders = {"holders": planned_degree(len(planner.clients), planner.policy) + 1}
+    part = Disclosure.SUM
     planner.add(
-        f"{name}.survivors",
+        name,
+        part,
+        Step.SURVIVORS,
         (_AGGREGATOR, _CLIENT),
         (Survivors,),
         Disclosure.RELEASED,
@@ -47,12 +51,14 @@ def plan_sharing(planner: Planner, name: str, times: tuple[int, int]) -> None:
     )
     up, down, sealed = (_CLIENT, _AGGREGATOR), (_AGGREGATOR, _CLIENT), Disclosure.SEALED
     said = {"aggregator": "that this client saw the list"}
-    planner.add(f"{name}.vote", up, (Vote,), sealed, often, said=said)
+    planner.add(name, part, Step.VOTE, up, (Vote,), sealed, often, said=said)
     said = {"client": "who saw the same list"}
     shown = {"voters": planned_voters(len(planner.clients), planner.policy)}
-    planner.add(f"{name}.votes", down, (Votes,), sealed, often, dims=shown, said=said)
+    planner.add(name, part, Step.VOTES, down, (Votes,), sealed, often, dims=shown, said=said)
     planner.add(
-        f"{name}.shares",
+        name,
+        part,
+        Step.SHARES,
         (_CLIENT, _AGGREGATOR),
         (Shares,),
         Disclosure.SEALED,
@@ -69,11 +75,15 @@ def plan_opening(
     # Disjoint clusters may be opened one by one, each at least the smallest cohort.
     groups = max(1, len(planner.clients) // planner.policy.smallest_cohort)
     often = (times[0] * groups, times[1] * groups)
-    sender = header_bytes(f"{name}.up.{Disclosure.SUM}", planner.longest, planner.name(_AGGREGATOR))
+    part = Disclosure.SUM
+    upload = item_id(name, part, Step.UP, _CLIENT)
+    sender = header_bytes(upload, planner.longest, planner.name(_AGGREGATOR))
     headers = len(planner.clients) * (2 + sender + SIGNATURE_BYTES)
     opened = ring.size * 8
     planner.add(
-        f"{name}.open",
+        name,
+        part,
+        Step.OPEN,
         (_AGGREGATOR, _AUTHORITY),
         (OpenRequest,),
         Disclosure.SEALED,
@@ -82,7 +92,9 @@ def plan_opening(
         said={"key_authority": "uniform noise, and who took part when"},
     )
     planner.add(
-        f"{name}.opened",
+        name,
+        part,
+        Step.OPENED,
         (_AUTHORITY, _AGGREGATOR),
         (Opened,),
         Disclosure.SEALED,
@@ -98,10 +110,10 @@ def plan_pairs(planner: Planner, often: int, places: int) -> None:
     boxes = {"pair_boxes": degree * pair_box_bytes(places)}
     rows = {"pair_rows": places * row_bytes(degree)}
     up, down, times = (_CLIENT, _AGGREGATOR), (_AGGREGATOR, _CLIENT), (0, often)
-    sealed = Disclosure.SEALED
-    planner.add("pair.call", down, (PairCall,), Disclosure.PUBLIC, times, said={})
+    sealed, part = Disclosure.SEALED, Service.PAIRS
+    planner.add("", part, Step.CALL, down, (PairCall,), Disclosure.PUBLIC, times, said={})
     said = {"aggregator": "size only", "addressee": "half of a secret, and shares of seeds"}
-    planner.add("pair.boxes", up, (PairBoxes,), sealed, times, dims=boxes, said=said)
-    planner.add("pair.down", down, (PairDown,), sealed, times, dims=boxes, said=said)
+    planner.add("", part, Step.BOXES, up, (PairBoxes,), sealed, times, dims=boxes, said=said)
+    planner.add("", part, Step.DOWN, down, (PairDown,), sealed, times, dims=boxes, said=said)
     said = {"aggregator": "nothing, until enough holders say that this client vanished"}
-    planner.add("pair.rows", up, (PairRows,), sealed, times, dims=rows, said=said)
+    planner.add("", part, Step.ROWS, up, (PairRows,), sealed, times, dims=rows, said=said)

@@ -11,6 +11,7 @@ from protocols.guards import find
 from protocols.plan import Item
 from protocols.policy import PrivacyPolicy
 from protocols.row_guards import Decoys
+from protocols.steps import Step
 
 __all__ = ["local_noise", "shown_rows", "single_contributors"]
 
@@ -70,7 +71,7 @@ def shown_rows(items: Sequence[Item], policy: PrivacyPolicy) -> list[str]:
 def _vector_sum(item: Item) -> bool:
     fields = (field for message in item.messages for field in message.fields)
     plain = item.disclosure is Disclosure.SUM and item.noise is None
-    return ".up." in item.id and plain and any(f.shape for f in fields)
+    return item.step is Step.UP and plain and any(f.shape for f in fields)
 
 
 def _single(item: Item) -> list[str]:

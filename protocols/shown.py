@@ -12,6 +12,7 @@ from protocols.envelope import Header
 from protocols.errors import BadEnvelope
 from protocols.inbox import Letter
 from protocols.papers import Papers, Where
+from protocols.steps import Step
 from protocols.vouching import Wanted, place_of, vouched
 
 
@@ -108,5 +109,5 @@ def _check_rows(
 def upload_items(papers: Papers, name: str, disclosure: Disclosure) -> list[str]:
     """Return the plan items whose uploads an Ask's result of this disclosure may come from."""
     if disclosure is Disclosure.SIMILARITY:
-        return [f"{name}.up.{disclosure}"]
-    return [item.id for item in papers.plan.items if item.id.endswith(f".up.{disclosure}")]
+        return [papers.find(name, disclosure, Step.UP).id]
+    return [item.id for item in papers.plan.all_of(disclosure, Step.UP)]

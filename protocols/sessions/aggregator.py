@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Literal
 
 from crypto.errors import CryptoError
+from protocols.ciphers import EVALUATED
 from protocols.control import REFUSALS, Refusal
 from protocols.disclosures import Disclosure
 from protocols.errors import (
@@ -23,10 +24,10 @@ from protocols.errors import (
 from protocols.inbox import Letter
 from protocols.rounds import Reply
 from protocols.sessions.asking import AskingSession
-from protocols.sessions.base import Outgoing, Parcel
+from protocols.sessions.base import Outgoing, Parcel, Takes
 from protocols.sessions.evaluation import Uploads
-from protocols.sessions.matching import MATCHING
 from protocols.sessions.table import Event, State
+from protocols.steps import Service, Step
 
 
 class AggregatorSession(AskingSession):
@@ -49,33 +50,21 @@ class AggregatorSession(AskingSession):
             return self._take_leave(data)
         # Its receipt is made durable by the next advance().
         letter = self._inbox.open(data, exchange=self._exchange_number)
-        item, header = letter.item.id, letter.header
         self._hear(letter)
-        if item.startswith("refusal."):
-            (refusal,) = self._inbox.read(letter, (Refusal,))
-            code = refusal.code if isinstance(refusal, Refusal) else 0
-            error = Refused(header.sender, REFUSALS[min(code, len(REFUSALS) - 1)])
-            self.die(error)
-            self._out([])  # the refusal that ends the run stands in the ledger
-            raise error
-        if item == "key.offer":
-            self._take_key(letter, data)
-        elif item in ("pair.boxes", "pair.rows"):
-            self._take_pairs(letter)
-        elif item.endswith((".vote", ".shares")):
-            self._take_share(letter)
-        elif MATCHING in item:
-            self._take_match(letter)
-        elif ".relayed." in item:
-            self._take_pool(letter)
-        elif ".witnessed." in item:
-            self._take_witnessed(letter)
-        elif ".opened." in item:
-            self._take_revealed(letter)
-        elif item.endswith(".opened"):
-            self._take_opened(letter)
-        else:
-            self._take_answer(letter)
+        self.handler(letter)(letter)
+
+    def _take_refusal(self, letter: Letter) -> None:
+        """End the run: whatever the reason is, it stays with who refused."""
+        (refusal,) = self._inbox.read(letter, (Refusal,))
+        code = refusal.code if isinstance(refusal, Refusal) else 0
+        error = Refused(letter.header.sender, REFUSALS[min(code, len(REFUSALS) - 1)])
+        self.die(error)
+        self._out([])  # the refusal that ends the run stands in the ledger
+        raise error
+
+    def _take_receipt(self, letter: Letter) -> None:
+        """Refuse a receipt of the heads before they were given; later `_take_leave` takes it."""
+        raise WrongStage("A receipt of the last heads arrived before they were given.")
 
     def _take_answer(self, letter: Letter) -> None:
         if self.state is not State.ASKED:
@@ -158,7 +147,7 @@ class AggregatorSession(AskingSession):
         self._check_left(asked.survivors)
         if asked.relayed:
             return self._hand_over()
-        if self._planned(f"{asked.exchange.name}.match.compare"):
+        if self.papers.plans(asked.exchange.name, Disclosure.MATCH, Step.COMPARE):
             return self._match()
         return self._compare() if asked.compared else self._add_up()
 
@@ -207,3 +196,31 @@ class AggregatorSession(AskingSession):
                 fix="start the run again when it is there",
             )
         return self._reply
+
+
+def _answers(session: type[AggregatorSession]) -> Takes:
+    """Everything that an Ask brings back goes one way, whatever it discloses."""
+    answer = session._take_answer
+    return {(Service.ASK, Step.ACK): answer, **{(d, Step.UP): answer for d in Disclosure}}
+
+
+_MATCHED = (
+    Step.ANSWERS, Step.ONWARD, Step.SECOND_ANSWERS, Step.TAGS,
+    Step.COMPARED, Step.TAKEN, Step.SPLIT, Step.PART,
+)  # fmt: skip
+
+AggregatorSession.takes = {
+    (Service.REFUSAL, Step.REFUSE): AggregatorSession._take_refusal,
+    (Service.KEYS, Step.OFFER): AggregatorSession._take_key,
+    (Service.PAIRS, Step.BOXES): AggregatorSession._take_pairs,
+    (Service.PAIRS, Step.ROWS): AggregatorSession._take_pairs,
+    (Service.HEADS, Step.ACK): AggregatorSession._take_receipt,
+    **_answers(AggregatorSession),
+    (Disclosure.SUM, Step.VOTE): AggregatorSession._take_share,
+    (Disclosure.SUM, Step.SHARES): AggregatorSession._take_share,
+    (Disclosure.SUM, Step.OPENED): AggregatorSession._take_opened,
+    **{(d, Step.WITNESSED): AggregatorSession._take_witnessed for d in EVALUATED},
+    **{(d, Step.OPENED): AggregatorSession._take_revealed for d in EVALUATED},
+    (Disclosure.MIXED, Step.RELAYED): AggregatorSession._take_pool,
+    **{(Disclosure.MATCH, step): AggregatorSession._take_match for step in _MATCHED},
+}

@@ -23,6 +23,7 @@ from protocols.sessions.collection import Collection
 from protocols.sessions.evaluation import Held
 from protocols.sessions.setup import Phase
 from protocols.sessions.table import Event
+from protocols.steps import Service, Step
 from protocols.views import Cells, Mixture
 
 
@@ -88,7 +89,7 @@ class AskingSession(BrokeringSession):
         """Return an Ask's envelopes, with the rows that were opened for it."""
         exchange, round, members = held.exchange, held.round, held.members
         self.move(Event.ASK)
-        item = self.papers.item(f"{exchange.name}.down")
+        item = self.papers.find(exchange.name, Service.ASK, Step.DOWN)
         slot = self._next_slot(exchange, round, members)
         root, places = self._places()
         mask = self.papers.roster.mask(members)
@@ -106,20 +107,21 @@ class AskingSession(BrokeringSession):
 
         def asked(member: str) -> Parcel:
             own = [call, places[member], *self._parts(handed, member, rows)]
-            return self.send(item.id, own, member, where, shared)
+            return self.send(item, own, member, where, shared)
 
         return map(asked, members)
 
     def _rests_on(self, exchange: Exchange, where: Where) -> str | None:
         """Return what the masks of this Ask's sum rest on; None without masks."""
-        item = f"{exchange.name}.up.{Disclosure.SUM}"
-        if not self._planned("pair.call") or not self._planned(item):
+        place = (exchange.name, Disclosure.SUM, Step.UP)
+        if not (self._paired and self.papers.plans(*place)):
             return None
-        return self._agreed.agreement(slot_of(self.papers.item(item), where.round, where.slot))
+        item = self.papers.find(*place)
+        return self._agreed.agreement(slot_of(item, where.round, where.slot))
 
     def _there(self, cohort: Sequence[str], round: int) -> tuple[str, ...]:
         """Return the members that can be asked now."""
-        if self._planned("key.call") or self._planned("pair.call"):
+        if self._enciphered or self._paired:
             epoch = epoch_of(round, self.papers.policy)
             if self._agreed.phase is not Phase.DONE or self._agreed.epoch != epoch:
                 raise LocalProtocolError("This epoch's keys come before its first Ask.")
@@ -140,7 +142,7 @@ class AskingSession(BrokeringSession):
         """Return how many sums of this kind any of the members was asked for before (O6)."""
         if not any(kind.disclosure is Disclosure.SUM for kind in exchange.back):
             return 0
-        item = self.papers.item(f"{exchange.name}.up.{Disclosure.SUM}")
+        item = self.papers.find(exchange.name, Disclosure.SUM, Step.UP)
         place = slot_of(item, round, 0).round
         slot = max(self._summed.get((item.id, place, member), 0) for member in members)
         self._summed.update({(item.id, place, member): slot + 1 for member in members})

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol, cast
 
 from crypto.errors import CryptoError
 from protocols.ciphers import key_kinds, keyed, raw_key
@@ -28,8 +28,10 @@ from protocols.ledger import Ledger
 from protocols.messages import Message
 from protocols.mix_groups import Numbers
 from protocols.papers import Papers, Where
+from protocols.plan import Item
 from protocols.rounds import Reply
 from protocols.sessions.table import Event, State, advance
+from protocols.steps import Part, Step
 
 
 @dataclass(frozen=True)
@@ -67,6 +69,10 @@ class Stream:
 
 Outgoing = Sequence[Parcel] | Stream
 """What leaves in one exchange."""
+
+
+Takes = Mapping[tuple[Part, Step], Callable[..., Any]]
+"""By part and step, the method that takes an envelope."""
 
 
 class Keeper(Protocol):
@@ -115,6 +121,8 @@ class Session:
     """
 
     recorder: Answers | None = None  # keeps captured rounds for audits
+    takes: ClassVar[Takes] = {}
+    """What this role is sent, and the method that takes it."""
 
     def __init__(self, papers: Papers, ledger: Ledger, rounding: bytes) -> None:
         self.papers, self.ledger = papers, ledger
@@ -138,6 +146,13 @@ class Session:
         """Take one transition; raises WrongStage if the table holds none."""
         self.state = advance(self.role, self.state, event)
 
+    def handler(self, letter: Letter) -> Callable[..., Any]:
+        """Return what takes an envelope of this part and step; raises BadEnvelope if nothing."""
+        found = self.takes.get((letter.item.part, letter.item.step))
+        if found is None:
+            raise BadEnvelope(f"An envelope of this kind is not for a {self.role}.")
+        return cast(Callable[..., Any], getattr(self, found.__name__))
+
     def alive(self) -> None:
         """Raise LocalProtocolError if an earlier error ended this session."""
         if self.state in (State.DEAD, State.CLOSED):
@@ -149,14 +164,14 @@ class Session:
 
     def send(
         self,
-        item: str,
+        item: Item,
         messages: Sequence[Message],
         recipient: str,
         where: Where,
         known: Mapping[Message, bytes] | None = None,
     ) -> Parcel:
         """Release through the gateway; the parcel may leave only after `ledger.commit()`."""
-        envelope = self._gateway.release(item, messages, recipient, where, known)
+        envelope = self._gateway.release(item.id, messages, recipient, where, known)
         self._said(envelope)
         return Parcel(recipient, envelope.encode())
 
@@ -191,7 +206,7 @@ class Session:
             facts["detail"] = error.what[:300]  # texts of ours hold no data value
         self.ledger.record("refusal", facts)
         message = Refusal(code=REFUSALS.index(code))
-        return self.send(f"refusal.{self.role}", [message], recipient, where)
+        return self.send(self.papers.refusal, [message], recipient, where)
 
     def commit(self) -> None:
         """Keep the state, then make the ledger durable; only after both may anything leave.

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence, Sized
 from contextlib import suppress
-from enum import StrEnum
 from typing import TypeVar
 
 import numpy as np
@@ -39,22 +38,10 @@ from protocols.sessions.base import Parcel
 from protocols.sessions.relaying import RelayingSession
 from protocols.sessions.serving import bundle_of, cut_bundle
 from protocols.sessions.table import Event, State
+from protocols.steps import Step
 from protocols.views import CellsView
 
 M = TypeVar("M", bound=Message)
-
-
-class Brokered(StrEnum):
-    """What is being waited for."""
-
-    ANSWERS = "answers"  # of the first tag server
-    ONWARD = "onward"  # these, of the clients
-    SECOND = "second_answers"  # of the second tag server
-    TAGS = "tags"  # of the clients
-    COMPARED = "compared"  # of the matcher
-    SPLIT = "split"  # shares, of the clients
-    PART = "part"  # sums of shares, of the members of whole cells
-    TAKEN = "taken"  # in the form `published`: receipts, of the clients
 
 
 class Broker:
@@ -63,17 +50,19 @@ class Broker:
     Args:
         boxes: by client, what it sealed first: points, or in ``hmac`` mode tags.
         keyed: ``hmac`` mode.
+
+    `phase` is the step whose answers are waited for.
     """
 
     def __init__(self, boxes: Mapping[str, bytes], keyed: bool) -> None:
         self.boxes = dict(boxes)
-        self.phase = Brokered.TAGS if keyed else Brokered.ANSWERS
+        self.phase = Step.TAGS if keyed else Step.ANSWERS
         self.here: dict[str, tuple[Message, ...]] = {}  # of this phase, by sender
         self.canary = b""
         self.cells: dict[str, int] = {}  # of the members of whole cells
         self.members: dict[int, tuple[str, ...]] = {}
 
-    def take(self, phase: Brokered) -> dict[str, tuple[Message, ...]]:
+    def take(self, phase: Step) -> dict[str, tuple[Message, ...]]:
         """Return everything of this phase, and go on to another."""
         found, self.here, self.phase = self.here, {}, phase
         return found
@@ -102,20 +91,21 @@ class BrokeringSession(RelayingSession):
             raise LocalProtocolError("Nothing is matched in this run.")
         keyed = run.match.servers == 0
         self._broker = Broker(self._asked.bodies(Disclosure.MATCH), keyed)
-        return self._compare_tags() if keyed else self._ask_server("points", run.servers[0])
+        return self._compare_tags() if keyed else self._ask_server(Step.POINTS, run.servers[0])
 
-    def _ask_server(self, part: str, server: str) -> list[Parcel]:
+    def _ask_server(self, step: Step, server: str) -> list[Parcel]:
         broker, _ = self._matching
-        return [self._carry(server, part, self._bundled(Kind.POINTS, broker.boxes))]
+        return [self._carry(server, step, self._bundled(Kind.POINTS, broker.boxes))]
 
     def _bundled(self, kind: Kind, boxes: Mapping[str, bytes]) -> Bundle:
         _, run = self._matching
         members = self.papers.roster.mask(self._asked.where.members)
         return Bundle(members=members, bundle=bundle_of(run, kind, boxes))
 
-    def _carry(self, party: str, part: str, message: Message) -> Parcel:
+    def _carry(self, party: str, step: Step, message: Message) -> Parcel:
         asked = self._asked
-        return self.send(f"{asked.exchange.name}.match.{part}", [message], party, asked.where)
+        item = self.papers.find(asked.exchange.name, Disclosure.MATCH, step)
+        return self.send(item, [message], party, asked.where)
 
     def _take_match(self, letter: Letter) -> None:
         """Take one answer of the step that is under way.
@@ -128,8 +118,7 @@ class BrokeringSession(RelayingSession):
         if self.state is not State.MATCHING:
             raise WrongStage("An answer of matching arrived while nothing is matched.")
         broker, run = self._matching
-        name, _, part = letter.item.id.partition(".match.")
-        if name != self._asked.exchange.name or part != broker.phase:
+        if (letter.item.exchange, letter.item.step) != (self._asked.exchange.name, broker.phase):
             raise WrongStage("An answer of matching belongs to another step.")
         self._asked.check_place(letter)
         sender, client = letter.header.sender, letter.item.sender == str(Role.CLIENT)
@@ -143,24 +132,24 @@ class BrokeringSession(RelayingSession):
 
     def _in(self, client: str) -> bool:
         broker, _ = self._matching
-        return client in (broker.cells if broker.phase is Brokered.PART else broker.boxes)
+        return client in (broker.cells if broker.phase is Step.PART else broker.boxes)
 
     def _go_matching(self) -> Iterable[Parcel]:
         """Go on once a step's answers are in."""
         broker, _ = self._matching
-        steps: dict[Brokered, Callable[[], Iterable[Parcel]]] = {
-            Brokered.ANSWERS: lambda: self._hand_back("halfway", Brokered.ONWARD),
-            Brokered.ONWARD: self._ask_second,
-            Brokered.SECOND: lambda: self._hand_back("tagged", Brokered.TAGS),
-            Brokered.TAGS: self._compare_tags,
-            Brokered.COMPARED: self._tell,
-            Brokered.SPLIT: self._hand_shares,
-            Brokered.PART: self._add_cells,
-            Brokered.TAKEN: self._end_lists,
+        steps: dict[Step, Callable[[], Iterable[Parcel]]] = {
+            Step.ANSWERS: lambda: self._hand_back(Step.HALFWAY, Step.ONWARD),
+            Step.ONWARD: self._ask_second,
+            Step.SECOND_ANSWERS: lambda: self._hand_back(Step.TAGGED, Step.TAGS),
+            Step.TAGS: self._compare_tags,
+            Step.COMPARED: self._tell,
+            Step.SPLIT: self._hand_shares,
+            Step.PART: self._add_cells,
+            Step.TAKEN: self._end_lists,
         }
         return steps[broker.phase]()
 
-    def _hand_back(self, part: str, phase: Brokered) -> list[Parcel]:
+    def _hand_back(self, step: Step, phase: Step) -> list[Parcel]:
         """Give every client what a tag server made of its points."""
         broker, run = self._matching
         here = broker.take(phase)
@@ -170,16 +159,16 @@ class BrokeringSession(RelayingSession):
         boxes = cut_bundle(run, Kind.ANSWER, _only(found, Bundle).bundle)
         if set(boxes) != set(broker.boxes):
             raise BadEnvelope("A tag server answered others than those who asked.")
-        return [self._carry(name, part, Box(boxes=box)) for name, box in sorted(boxes.items())]
+        return [self._carry(name, step, Box(boxes=box)) for name, box in sorted(boxes.items())]
 
     def _ask_second(self) -> list[Parcel]:
         """Give the second tag server what clients sealed for it."""
         broker, run = self._matching
-        here = broker.take(Brokered.SECOND)
+        here = broker.take(Step.SECOND_ANSWERS)
         self._stay(here)
         broker.boxes = {name: _only(found, Box).boxes for name, found in here.items()}
         self._check_all()
-        return self._ask_server("second_points", run.servers[1])
+        return self._ask_server(Step.SECOND_POINTS, run.servers[1])
 
     def _check_all(self) -> None:
         """Refuse to go on without somebody the first time, as cells are for good."""
@@ -192,18 +181,18 @@ class BrokeringSession(RelayingSession):
         """Give the matcher all tags; the first time those of all clients, as cells are for good."""
         broker, run = self._matching
         if run.match.servers:
-            here = broker.take(Brokered.COMPARED)
+            here = broker.take(Step.COMPARED)
             self._stay(here)
             broker.boxes = {name: _only(found, Box).boxes for name, found in here.items()}
-        broker.phase = Brokered.COMPARED
+        broker.phase = Step.COMPARED
         self._check_all()
         matcher = self.papers.roster.one(Role.MATCHER).name
-        return [self._carry(matcher, "compare", self._bundled(Kind.TAGS, broker.boxes))]
+        return [self._carry(matcher, Step.COMPARE, self._bundled(Kind.TAGS, broker.boxes))]
 
     def _tell(self) -> list[Parcel]:
         """Give every client what the matcher found for it."""
         broker, run = self._matching
-        here = broker.take(Brokered.TAKEN if run.published else Brokered.SPLIT)
+        here = broker.take(Step.TAKEN if run.published else Step.SPLIT)
         if not here:
             raise RoundLost("The matcher did not answer. The round is skipped.")
         (found,) = here.values()
@@ -212,12 +201,12 @@ class BrokeringSession(RelayingSession):
         if set(boxes) != set(broker.boxes):
             raise BadEnvelope("The matcher answered others than those who sent tags.")
         self._celled = not run.published
-        return [self._carry(name, "told", Box(boxes=box)) for name, box in sorted(boxes.items())]
+        return [self._carry(name, Step.TOLD, Box(boxes=box)) for name, box in sorted(boxes.items())]
 
     def _hand_shares(self) -> list[Parcel]:
         """Give the members of whole cells each other's shares."""
         broker, run = self._matching
-        here = broker.take(Brokered.PART)
+        here = broker.take(Step.PART)
         self._stay(here)
         said = {name: _only(found, CellBoxes) for name, found in here.items()}
         broker.members = _whole(run, {n: (m.cell, m.members) for n, m in said.items()})
@@ -230,13 +219,13 @@ class BrokeringSession(RelayingSession):
             place = names.index(name)
             mine = b"".join(said[n].boxes[place * size : (place + 1) * size] for n in names)
             padded = mine.ljust(run.match.largest(len(run.roster.clients)) * size, b"\0")
-            found.append(self._carry(name, "mates", Box(boxes=padded)))
+            found.append(self._carry(name, Step.MATES, Box(boxes=padded)))
         return found
 
     def _add_cells(self) -> list[Parcel]:
         """Add the blinded sums of whole cells; the reply hands their totals to all clients."""
         broker, run = self._matching
-        here = broker.take(Brokered.PART)
+        here = broker.take(Step.PART)
         totals = np.zeros((run.cells, run.size), dtype=np.uint32)
         there = np.zeros(run.cells, dtype=bool)
         labels = [bytes(LABEL_BYTES)] * run.cells
@@ -260,7 +249,7 @@ class BrokeringSession(RelayingSession):
     def _end_lists(self) -> list[Parcel]:
         """In the form `published`, end once clients have their lists; the reply says by what."""
         broker, _ = self._matching
-        here = broker.take(Brokered.TAKEN)
+        here = broker.take(Step.TAKEN)
         self._stay(here)
         self._check_enough(here)
         return self._end(Listed(canary=broker.canary), 0, len(here))
@@ -296,18 +285,18 @@ class BrokeringSession(RelayingSession):
             raise RoundLost(f"Only {len(names)} clients are left to be matched.")
 
 
-_KINDS: dict[Brokered, tuple[type[Message], ...]] = {
-    Brokered.ANSWERS: (Bundle,),
-    Brokered.ONWARD: (Box,),
-    Brokered.SECOND: (Bundle,),
-    Brokered.TAGS: (Box,),
-    Brokered.COMPARED: (Bundle, Canary),
-    Brokered.SPLIT: (CellBoxes,),
-    Brokered.PART: (CellPart,),
-    Brokered.TAKEN: (Acknowledgement,),
+_KINDS: dict[Step, tuple[type[Message], ...]] = {
+    Step.ANSWERS: (Bundle,),
+    Step.ONWARD: (Box,),
+    Step.SECOND_ANSWERS: (Bundle,),
+    Step.TAGS: (Box,),
+    Step.COMPARED: (Bundle, Canary),
+    Step.SPLIT: (CellBoxes,),
+    Step.PART: (CellPart,),
+    Step.TAKEN: (Acknowledgement,),
 }
 
-_SERVED = (Brokered.ANSWERS, Brokered.SECOND)
+_SERVED = (Step.ANSWERS, Step.SECOND_ANSWERS)
 """Whose turn it is among tag servers."""
 
 

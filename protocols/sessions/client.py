@@ -31,8 +31,9 @@ from protocols.papers import Papers, Where
 from protocols.planner import wire_kinds
 from protocols.roster import Role, cohort_digest
 from protocols.sessions.base import Parcel
-from protocols.sessions.matching import MATCHING, MatchingSession
+from protocols.sessions.matching import MatchingSession
 from protocols.sessions.table import Event
+from protocols.steps import Service, Step
 from protocols.uploads import opened_message, row_info
 
 
@@ -66,23 +67,15 @@ class ClientSession(MatchingSession):
         return Where(header.round, header.exchange, (), header.given, header.attempt)
 
     def _replies(self, letter: Letter, again: bool) -> list[Parcel]:
-        if letter.item.id in ("key.offer", "pair.call", "pair.down"):
-            return self._take_keys(letter)
-        if letter.item.id == "heads.down":
-            return self._take_leave(letter)
-        if MATCHING in letter.item.id:
-            return self._take_match(letter)
-        name, _, direction = letter.item.id.rpartition(".")
-        if direction not in ("down", "survivors", "votes") or name not in self._exchanges:
-            raise BadEnvelope("An envelope of this kind is not for a client.")
-        if direction == "survivors":
-            return self._vote(letter, name)
-        if direction == "votes":
-            return self._give_shares(letter, name)
-        self.move(Event.ASK)
-        return self._answer(letter, self._exchanges[name])
+        if letter.item.exchange and letter.item.exchange not in self._exchanges:
+            raise BadEnvelope("An envelope belongs to no Ask that this client knows.")
+        replies: list[Parcel] = self.handler(letter)(letter)
+        return replies
 
-    def _answer(self, letter: Letter, exchange: Exchange) -> list[Parcel]:
+    def _answer(self, letter: Letter) -> list[Parcel]:
+        """Answer an Ask."""
+        self.move(Event.ASK)
+        exchange = self._exchanges[letter.item.exchange]
         kinds: tuple[type[Message], ...] = (
             Call,
             Place,
@@ -119,7 +112,8 @@ class ClientSession(MatchingSession):
             raise LocalProtocolError(f"The answer of {exchange.name!r} is not what it declares.")
         sender = letter.header.sender
         if not messages:
-            return [self.send(f"{exchange.name}.ack", [Acknowledgement()], sender, where)]
+            item = self.papers.find(exchange.name, Service.ASK, Step.ACK)
+            return [self.send(item, [Acknowledgement()], sender, where)]
         parcels = self._send_each(exchange.name, messages, sender, where)
         if recorder is not None:
             envelopes = [parcel.data for parcel in parcels]
@@ -138,7 +132,8 @@ class ClientSession(MatchingSession):
         self._latest = (header.exchange, header.round)
         where = Where(header.round, header.exchange, (), header.given)
         self._witness(farewell, place, where)
-        return [self.send("heads.ack", [Acknowledgement()], header.sender, where)]
+        item = self.papers.find("", Service.HEADS, Step.ACK)
+        return [self.send(item, [Acknowledgement()], header.sender, where)]
 
     def _witness(self, shared: Message, place: Message, where: Where) -> None:
         """Check the receipt of what this client said last; write down the root it stands under."""
@@ -162,13 +157,13 @@ class ClientSession(MatchingSession):
         parcels = []
         for disclosure in dict.fromkeys(message.disclosure for message in messages):
             group = [message for message in messages if message.disclosure is disclosure]
-            item = f"{name}.up.{disclosure}"
+            item = self.papers.find(name, disclosure, Step.UP)
             parcels.append(self.send(item, group, to, where))
-            if self.papers.enciphers(self.papers.item(item)):
+            if self.papers.enciphers(item):
                 weighed = disclosure is Disclosure.WEIGHTED_SUM
                 self._weighed = where.round if weighed else self._weighed
             if disclosure is Disclosure.SEALED:
-                place = (where.round, (self.papers.run, where.exchange, item))
+                place = (where.round, (self.papers.run, where.exchange, item.id))
                 self._boxed.update({type(message): place for message in group})
         return parcels
 
@@ -201,8 +196,9 @@ class ClientSession(MatchingSession):
 
     def _enciphers(self, exchange: Exchange) -> bool:
         """Tell whether an answer is computed on while it is encrypted."""
-        said = [f"{exchange.name}.up.{kind.disclosure}" for kind in exchange.back]
-        return any([self.papers.enciphers(self.papers.item(id)) for id in said])
+        papers, name = self.papers, exchange.name
+        said = [papers.find(name, kind.disclosure, Step.UP) for kind in exchange.back]
+        return any([papers.enciphers(item) for item in said])
 
     def _argument(self, kind: type[Message], message: Message, name: str, where: Where) -> Message:
         """Return what a message is to the algorithm's answer: opened, if it came in a box."""
@@ -239,3 +235,17 @@ class ClientSession(MatchingSession):
             papers.plan.dims,
             filled[1],
         )
+
+
+_MATCHED = (Step.HALFWAY, Step.TAGGED, Step.TOLD, Step.MATES)
+
+ClientSession.takes = {
+    (Service.KEYS, Step.OFFER): ClientSession._take_key,
+    (Service.PAIRS, Step.CALL): ClientSession._take_call,
+    (Service.PAIRS, Step.DOWN): ClientSession._take_pairs,
+    (Service.HEADS, Step.DOWN): ClientSession._take_leave,
+    (Service.ASK, Step.DOWN): ClientSession._answer,
+    (Disclosure.SUM, Step.SURVIVORS): ClientSession._vote,
+    (Disclosure.SUM, Step.VOTES): ClientSession._give_shares,
+    **{(Disclosure.MATCH, step): ClientSession._take_match for step in _MATCHED},
+}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -22,8 +22,10 @@ from protocols.inbox import Letter
 from protocols.messages import Message, Vector
 from protocols.mix_layout import MixLayout
 from protocols.papers import Papers, Where
+from protocols.plan import Item
 from protocols.ring import Ring, Words
 from protocols.rounds import Reply, View
+from protocols.steps import Part, Service, Step
 from protocols.sums import SumLayout
 from protocols.unmasking import Keys
 from protocols.uploads import Upload, check_upload, split_upload
@@ -61,14 +63,14 @@ class Collection:
         self.cosines: Vector | None = None  # of every pair, once they were opened
         self.pool: bytes | None = None  # all mixtures, once a relay took the senders off
         kinds = dict.fromkeys(kind.disclosure for kind in exchange.back)
-        self._expected = [self._item(d) for d in kinds] or [f"{exchange.name}.ack"]
+        self._expected: Sequence[Part] = tuple(kinds) or (Service.ASK,)
 
-    def _item(self, disclosure: Disclosure) -> str:
-        return f"{self.exchange.name}.up.{disclosure}"
+    def _item(self, disclosure: Disclosure) -> Item:
+        return self._papers.find(self.exchange.name, disclosure, Step.UP)
 
-    def dims(self, item: str) -> Mapping[str, int]:
-        """Return all named sizes that apply to a plan item."""
-        return self._papers.dims(self._papers.item(item))
+    def dims(self, disclosure: Disclosure) -> Mapping[str, int]:
+        """Return all named sizes that apply to what came back of a disclosure."""
+        return self._papers.dims(self._item(disclosure))
 
     def add(self, letter: Letter) -> None:
         """Take one answer.
@@ -77,8 +79,8 @@ class Collection:
             WrongStage: it belongs to another exchange or round.
             BadEnvelope: it is not from this cohort, or was made from another Start (O8) or key.
         """
-        header, where = letter.header, self.where
-        if header.item not in self._expected:
+        header, where, part = letter.header, self.where, letter.item.part
+        if letter.item.exchange != self.exchange.name or part not in self._expected:
             raise WrongStage("An answer belongs to another exchange than the one asked.")
         self.check_place(letter)
         if header.sender not in as_set(where.members):
@@ -101,7 +103,7 @@ class Collection:
         evidence = evidence_of(header, letter.envelope.signature)
         body = b"" if self._add_up(letter) else letter.body
         kept = Kept(signed_header(letter.envelope), evidence, body)
-        self._letters[header.sender, header.item] = kept
+        self._letters[header.sender, str(part)] = kept
 
     def _add_up(self, letter: Letter) -> bool:
         """Add a body to the running sum, if its client counts whatever else comes; else do nothing.
@@ -109,7 +111,7 @@ class Collection:
         So it is wherever a sum is all that an Ask brings back and no ciphertext. Thousands of
         uploads are not held at once then.
         """
-        if self._expected != [self._item(Disclosure.SUM)] or self.encrypted:
+        if self._expected != (Disclosure.SUM,) or self.encrypted:
             return False
         ring = self._ring()
         if self._sum is None:
@@ -135,7 +137,7 @@ class Collection:
         return tuple(
             member
             for member in self.where.members
-            if not all((member, item) in here for item in self._expected)
+            if not all((member, str(part)) in here for part in self._expected)
         )
 
     def fix_survivors(self) -> tuple[str, ...]:
@@ -149,7 +151,7 @@ class Collection:
     @property
     def sums(self) -> bool:
         """Whether a SUM came back."""
-        return self._item(Disclosure.SUM) in self._expected
+        return Disclosure.SUM in self._expected
 
     @property
     def encrypted(self) -> bool:
@@ -162,8 +164,7 @@ class Collection:
         return self.sums and bool(find(self._papers.policy.chain(Disclosure.SUM), "mask"))
 
     def _protected(self, disclosure: Disclosure) -> bool:
-        item = self._item(disclosure)
-        return item in self._expected and self._papers.enciphers(self._papers.item(item))
+        return disclosure in self._expected and self._papers.enciphers(self._item(disclosure))
 
     @property
     def compared(self) -> bool:
@@ -178,26 +179,26 @@ class Collection:
     @property
     def relayed(self) -> bool:
         """Whether mixtures came back that go to a relay first."""
-        item = self._item(Disclosure.MIXED)
-        return item in self._expected and self._papers.relays(self._papers.item(item))
+        mixed = Disclosure.MIXED
+        return mixed in self._expected and self._papers.relays(self._item(mixed))
 
     def handed_over(self) -> list[Kept]:
         """Return the survivors' mixtures, sorted by client, and forget them (O9)."""
-        item = self._item(Disclosure.MIXED)
-        return [self._letters.pop((member, item)) for member in self.survivors]
+        part = str(Disclosure.MIXED)
+        return [self._letters.pop((member, part)) for member in self.survivors]
 
     def pool_layout(self) -> MixLayout:
         """Return how the mixtures of all survivors stand in one body."""
         (kind,) = (k for k in self.exchange.back if k.disclosure is Disclosure.MIXED)
-        dims = self.dims(self._item(Disclosure.MIXED))
+        dims = self.dims(Disclosure.MIXED)
         places = {"mixtures": dims["mixtures"] * len(self.survivors)}
         return MixLayout(kind, self._papers.policy.chain(kind.disclosure), {**dims, **places})
 
     def taken(self, disclosure: Disclosure) -> dict[str, Upload]:
         """Return an evaluated message's uploads by client, sorted, and forget them (O9)."""
-        found, item = {}, self._item(disclosure)
+        found, part = {}, str(disclosure)
         for member in self.survivors:
-            kept = self._letters.pop((member, item))
+            kept = self._letters.pop((member, part))
             signature, body = split_upload(kept.body)
             found[member] = Upload(kept.header, signature, body)
         return found
@@ -205,18 +206,17 @@ class Collection:
     def label(self, pairs: str) -> tuple[str, ...]:
         """Return what the masks of this sum are bound to (O6)."""
         key = self._papers.sum_key(self._papers.me.party.name)
-        item = self._papers.item(self._item(Disclosure.SUM))
-        return self._papers.mask_label(item, self.where, key, pairs)
+        return self._papers.mask_label(self._item(Disclosure.SUM), self.where, key, pairs)
 
     def evidence(self) -> dict[str, bytes]:
         """Return, per survivor, what it signed over its upload."""
-        item = self._item(Disclosure.SUM)
-        return {name: self._letters[name, item].evidence for name in self.survivors}
+        part = str(Disclosure.SUM)
+        return {name: self._letters[name, part].evidence for name in self.survivors}
 
     def bodies(self, disclosure: Disclosure) -> dict[str, bytes]:
         """Return what the survivors said of one disclosure, sorted by client."""
-        item = self._item(disclosure)
-        return {m: self._letters[m, item].body for m in self.survivors}
+        part = str(disclosure)
+        return {m: self._letters[m, part].body for m in self.survivors}
 
     def blinded(self, masks: Keys) -> tuple[bytes, bytes]:
         """Add the uploads, take off the masks, add a fresh uniform blind (O1); forget the uploads.
@@ -230,13 +230,13 @@ class Collection:
         Raises:
             CryptoError: an upload is not a ciphertext under this epoch's key.
         """
-        papers, item = self._papers, self._item(Disclosure.SUM)
+        papers, part = self._papers, str(Disclosure.SUM)
         if papers.scheme is None or papers.he_key is None:
             raise LocalProtocolError("The key authority's public key is not here yet.")
         total = papers.scheme.accumulator(papers.he_key)
         headers = []
         for member in self.survivors:
-            kept = self._letters.pop((member, item))
+            kept = self._letters.pop((member, part))
             total.add(kept.body)
             headers.append(kept.header)
         self._blind = papers.scheme.blind(entropy(32), total.coefficients)
@@ -270,12 +270,12 @@ class Collection:
 
     def _added(self) -> MaskSum:
         """Return the sum of the survivors' bodies, and forget them."""
-        ring, item = self._ring(), self._item(Disclosure.SUM)
+        ring, part = self._ring(), str(Disclosure.SUM)
         total, self._sum = self._sum, None
         if total is None:
             total = self._nothing(ring)
             for member in self.survivors:
-                total.add(self._words(ring, self._letters.pop((member, item)).body))
+                total.add(self._words(ring, self._letters.pop((member, part)).body))
         return total
 
     def _nothing(self, ring: Ring) -> MaskSum:
@@ -300,13 +300,13 @@ class Collection:
 
     def _summed(self) -> tuple[SumLayout, Ring]:
         kinds = tuple(k for k in self.exchange.back if k.disclosure is Disclosure.SUM)
-        return self._papers.summed(self._papers.item(self._item(Disclosure.SUM)), kinds)
+        return self._papers.summed(self._item(Disclosure.SUM), kinds)
 
     def reply(self, total: Vector | None) -> Reply:
         """Build the Reply, one view per message type that came back, and forget the letters."""
         views: dict[type[Message], View] = {}
         if total is not None:
-            noise = self._papers.item(self._item(Disclosure.SUM)).noise
+            noise = self._item(Disclosure.SUM).noise
             margin = noise.margin if noise else 0
             totals = self._layout().decode(total, len(self.survivors), margin=margin)
             views.update({kind: TotalView(message) for kind, message in totals.items()})
@@ -322,7 +322,7 @@ class Collection:
             return self._evaluated(kind)
         if self.pool is not None and kind.disclosure is Disclosure.MIXED:
             return EachView((self.pool,), self.pool_layout().decode)
-        bodies, dims = self.bodies(kind.disclosure), self.dims(self._item(kind.disclosure))
+        bodies, dims = self.bodies(kind.disclosure), self.dims(kind.disclosure)
         if kind.disclosure is Disclosure.SEALED:
             return handed(kind, kinds, bodies, dims, self._papers.roster.clients)
         if kind.disclosure is Disclosure.MIXED:

@@ -39,6 +39,7 @@ from protocols.sessions.evaluation import Evaluation, Held, Uploads
 from protocols.sessions.table import Event, State
 from protocols.sessions.witnessing import WitnessingSession
 from protocols.shown import place_of_result
+from protocols.steps import Step
 from protocols.uploads import (
     facts_of_rows,
     pairs_of,
@@ -158,7 +159,7 @@ class EvaluatingSession(WitnessingSession):
     ) -> list[Parcel]:
         """Have a result witnessed; where the policy asks for no witness, have it opened."""
         uploads = kept.uploads
-        dims = self.papers.item(f"{name}.open.{disclosure}").dims
+        dims = self.papers.find(name, disclosure, Step.OPEN).dims
         headers = b"".join(upload.header for upload in uploads.values())
         self._evaluation = Evaluation(
             disclosure=disclosure,
@@ -180,7 +181,7 @@ class EvaluatingSession(WitnessingSession):
         """Show every witness signed uploads, and what else the result follows from."""
         self.move(Event.WITNESS)
         papers, where, disclosure = self.papers, evaluation.where, evaluation.disclosure
-        item, uploads = papers.item(f"{evaluation.name}.witness.{disclosure}"), kept.uploads
+        item, uploads = papers.find(evaluation.name, disclosure, Step.WITNESS), kept.uploads
         signatures = b"".join(upload.signature for upload in uploads.values())
         padded = signatures.ljust(len(papers.plan.clients) * SIGNATURE_BYTES, b"\0")
         bodies = b"".join(upload.body for upload in uploads.values())
@@ -192,7 +193,7 @@ class EvaluatingSession(WitnessingSession):
             uploads=bodies.ljust(item.dims["uploads"], b"\0"),
         )
         witnesses = self._witnesses(disclosure)
-        return [self.send(item.id, [request, *secrets], one, where) for one in witnesses]
+        return [self.send(item, [request, *secrets], one, where) for one in witnesses]
 
     def _witnesses(self, disclosure: Disclosure) -> list[str]:
         return witnesses_of(self.papers.policy, disclosure, self.papers.roster.names(Role.WITNESS))
@@ -220,10 +221,9 @@ class EvaluatingSession(WitnessingSession):
     def _evaluating(self, letter: Letter, state: State) -> Evaluation:
         """Return what a letter is about; raises WrongStage if it is about nothing now."""
         evaluation, header = self._evaluation, letter.header
-        name, _, said = letter.item.id.split(".")
         if evaluation is None or self.state is not state:
             raise WrongStage("A result arrived while none was asked for.")
-        if (name, said) != (evaluation.name, str(evaluation.disclosure)):
+        if (letter.item.exchange, letter.item.part) != (evaluation.name, evaluation.disclosure):
             raise WrongStage("A result belongs to another Ask.")
         where = evaluation.where
         places = (header.round, header.exchange, header.attempt)
@@ -253,7 +253,7 @@ class EvaluatingSession(WitnessingSession):
             signatures=np.frombuffer(signatures, dtype=np.uint8).reshape(-1, SIGNATURE_BYTES),
         )
         evaluation.results = b""
-        item = f"{evaluation.name}.open.{evaluation.disclosure}"
+        item = papers.find(evaluation.name, evaluation.disclosure, Step.OPEN)
         authority = papers.roster.one(Role.KEY_AUTHORITY).name
         return self.send(item, [request], authority, evaluation.where)
 

@@ -42,6 +42,7 @@ from protocols.roster import Role
 from protocols.sessions.answering import AnsweringSession
 from protocols.sessions.base import Parcel
 from protocols.sessions.table import Event
+from protocols.steps import Service, Step
 from protocols.training import training_divergence
 
 _Members = int  # a set of clients: bit i is client i of the roster
@@ -60,7 +61,7 @@ class HoldingSession(AnsweringSession):
         self._ballots: dict[tuple[str, int], tuple[Where, tuple[str, ...], bytes]] = {}
         self._lists: dict[str, list[tuple[_Members, _Members]]] = {}
         papers.pairs = None  # a new session agrees on new secrets (O6)
-        if not any(item.id in ("key.offer", "pair.call") for item in papers.plan.items):
+        if not any(item.part in (Service.KEYS, Service.PAIRS) for item in papers.plan.items):
             self.move(Event.BEGIN)
         if any(item.noise is not None for item in papers.plan.items):
             self._reserve("client", run_divergence(papers.plan), papers.policy.budget)
@@ -112,13 +113,6 @@ class HoldingSession(AnsweringSession):
         self.papers.pairs = None
         super().close(result)
 
-    def _take_keys(self, letter: Letter) -> list[Parcel]:
-        if letter.item.id == "key.offer":
-            return self._take_key(letter)
-        return (
-            self._take_call(letter) if letter.item.id == "pair.call" else self._take_pairs(letter)
-        )
-
     def _new_epoch(self, letter: Letter, before: int) -> int:
         """Return the epoch that keys are for; they only ever come for a later one."""
         epoch = epoch_of(letter.header.round, self.papers.policy)
@@ -150,7 +144,7 @@ class HoldingSession(AnsweringSession):
         width = planned_degree(len(papers.plan.clients), papers.policy)
         papers.pairs = Pairs(papers.me, papers.roster, group, places, width)
         self._pair_epoch = epoch
-        return [self._control("pair.boxes", PairBoxes(boxes=papers.pairs.boxes()), letter)]
+        return [self._control(Step.BOXES, PairBoxes(boxes=papers.pairs.boxes()), letter)]
 
     def _take_pairs(self, letter: Letter) -> list[Parcel]:
         """Open the neighbours' boxes, check who sealed them, and leave the locked rows."""
@@ -163,11 +157,12 @@ class HoldingSession(AnsweringSession):
         there = papers.roster.unmask(down.members)
         papers.policy.check_cohort(len(there))
         papers.pairs.take(down.boxes, there)
-        return [self._control("pair.rows", PairRows(rows=papers.pairs.rows()), letter)]
+        return [self._control(Step.ROWS, PairRows(rows=papers.pairs.rows()), letter)]
 
-    def _control(self, item: str, message: PairBoxes | PairRows, letter: Letter) -> Parcel:
+    def _control(self, step: Step, message: PairBoxes | PairRows, letter: Letter) -> Parcel:
         header = letter.header
         where = Where(round=header.round, exchange=header.exchange)
+        item = self.papers.find("", Service.PAIRS, step)
         return self.send(item, [message], self.papers.roster.one(Role.AGGREGATOR).name, where)
 
     def _check_sum(self, name: str, where: Where) -> None:
@@ -204,10 +199,10 @@ class HoldingSession(AnsweringSession):
         if cohorts and self._set(where.members) != cohorts[-1]:
             raise BadEnvelope("Two different cohorts are summed in one round (O5).")
 
-    def _vote(self, letter: Letter, name: str) -> list[Parcel]:
+    def _vote(self, letter: Letter) -> list[Parcel]:
         """Check a survivor list, record it, and vote for it: this client will serve no other."""
         self.move(Event.SHARE)
-        papers, header = self.papers, letter.header
+        papers, header, name = self.papers, letter.header, letter.item.exchange
         (found,) = self._inbox.read(letter, (Survivors,))
         if not isinstance(found, Survivors) or papers.pairs is None:
             raise BadEnvelope("A survivor list arrived, and this client holds no shares.")
@@ -220,7 +215,8 @@ class HoldingSession(AnsweringSession):
             header.cohort == papers.cohort(where) and within(survivors, as_set(members)),
             "A survivor list names clients outside its cohort.",
         )
-        slot = slot_of(papers.item(f"{name}.up.{Disclosure.SUM}"), where.round, where.slot)
+        upload = papers.find(name, Disclosure.SUM, Step.UP)
+        slot = slot_of(upload, where.round, where.slot)
         self._check_list(name, where, survivors, slot)
         pairs = papers.pairs.agreement(slot)
         self._check_evidence(name, where, survivors, found, pairs)
@@ -236,12 +232,13 @@ class HoldingSession(AnsweringSession):
         self.ledger.record("survivors", facts)
         self._ballots[name, where.exchange] = (where, survivors, ballot)
         vote = Vote(signature=papers.me.signing.sign("survivors", ballot))
-        return [self.send(f"{name}.vote", [vote], header.sender, where)]
+        item = papers.find(name, Disclosure.SUM, Step.VOTE)
+        return [self.send(item, [vote], header.sender, where)]
 
-    def _give_shares(self, letter: Letter, name: str) -> list[Parcel]:
+    def _give_shares(self, letter: Letter) -> list[Parcel]:
         """Give one share per client once enough others voted for the very same list (O7)."""
         self.move(Event.SHARE)
-        papers, header = self.papers, letter.header
+        papers, header, name = self.papers, letter.header, letter.item.exchange
         (found,) = self._inbox.read(letter, (Votes,))
         known = self._ballots.pop((name, header.exchange), None)
         if not isinstance(found, Votes) or papers.pairs is None or known is None:
@@ -254,9 +251,11 @@ class HoldingSession(AnsweringSession):
             "Votes belong to another sum than the survivor list, or to one that is over.",
         )
         self._check_votes(found, ballot)
-        slot = slot_of(papers.item(f"{name}.up.{Disclosure.SUM}"), where.round, where.slot)
+        upload = papers.find(name, Disclosure.SUM, Step.UP)
+        slot = slot_of(upload, where.round, where.slot)
         shares = Shares(shares=papers.pairs.give(slot, where.members, survivors))
-        return [self.send(f"{name}.shares", [shares], header.sender, where)]
+        item = papers.find(name, Disclosure.SUM, Step.SHARES)
+        return [self.send(item, [shares], header.sender, where)]
 
     def _check_votes(self, found: Votes, ballot: bytes) -> None:
         """See that of everybody whose shares this client holds a quorum signed this very list."""

@@ -17,17 +17,18 @@ from protocols.heads import Spoken
 from protocols.inbox import Inbox
 from protocols.match_side import MatchSide
 from protocols.match_wire import MatchRun
-from protocols.matching import ClientMatching, Step
+from protocols.matching import ClientMatching, MatchStep
 from protocols.mixing import Mixer
 from protocols.papers import Where
 from protocols.roster import Role
 from protocols.rounds import Reply, Sealed
 from protocols.sessions.base import Parcel
-from protocols.sessions.brokering import Broker, Brokered
+from protocols.sessions.brokering import Broker
 from protocols.sessions.collection import Collection, Kept
 from protocols.sessions.evaluation import Evaluation, Held, Uploads
 from protocols.sessions.setup import Phase, Setup
 from protocols.sessions.table import State
+from protocols.steps import Service, Step
 from protocols.tagging import TagBatch, Tags, TagServer
 from protocols.unmasking import Unmasking
 from protocols.uploads import Upload
@@ -57,5 +58,5 @@ OBJECTS: dict[str, type[Any]] = {
     )
 }
 ENUMS: dict[str, type[Enum]] = {
-    kind.__name__: kind for kind in (Brokered, Disclosure, Phase, Role, State, Step)
+    kind.__name__: kind for kind in (Disclosure, MatchStep, Phase, Role, Service, State, Step)
 }

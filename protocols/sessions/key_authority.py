@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from crypto.errors import CryptoError
-from protocols.ciphers import key_message, keyed, ring_of
+from protocols.ciphers import EVALUATED, key_message, keyed, ring_of
 from protocols.control import Opened, OpenRequest
 from protocols.disclosures import Disclosure
 from protocols.errors import BadEnvelope, LocalProtocolError
@@ -23,6 +23,7 @@ from protocols.roster import EVERYONE
 from protocols.sessions.base import Parcel
 from protocols.sessions.revealing import RevealingSession
 from protocols.sessions.table import Event
+from protocols.steps import Service, Step
 from protocols.vouching import Wanted, place_of, vouched
 
 
@@ -30,12 +31,10 @@ class KeyAuthoritySession(RevealingSession):
     """KEY_AUTHORITY: the only holder of the secret keys, which live in memory for one epoch."""
 
     def _replies(self, letter: Letter, again: bool) -> list[Parcel]:
-        if letter.item.id == "key.call":
-            return [self._make_key(letter)]
-        opened = self._open if letter.item.id.endswith(".open") else self._reveal
-        return [opened(letter, again)]
+        reply: Parcel = self.handler(letter)(letter, again)
+        return [reply]
 
-    def _make_key(self, letter: Letter) -> Parcel:
+    def _make_key(self, letter: Letter, again: bool) -> Parcel:
         """Make the key of an epoch; the one before it is destroyed first (O9)."""
         header, papers = letter.header, self.papers
         epoch = epoch_of(header.round, papers.policy)
@@ -46,7 +45,8 @@ class KeyAuthoritySession(RevealingSession):
         self._epoch = epoch
         messages = [self._new_key(d) for d in keyed(papers.plan.items, papers.policy)]
         where = Where(round=header.round, exchange=header.exchange)
-        return self.send("key.offer", messages, EVERYONE, where)
+        offer = papers.find("", Service.KEYS, Step.OFFER)
+        return self.send(offer, messages, EVERYONE, where)
 
     def _new_key(self, disclosure: Disclosure) -> Message:
         """Make one key of an epoch; return its public half."""
@@ -86,8 +86,8 @@ class KeyAuthoritySession(RevealingSession):
             raise BadEnvelope("The total is not a ciphertext under this run's key.") from error
         where = Where(header.round, header.exchange, members, header.given, header.attempt)
         opened = Opened(total=values.astype("<u8").tobytes())
-        name = letter.item.id.removesuffix(".open")
-        return self.send(f"{name}.opened", [opened], header.sender, where)
+        item = self.papers.find(letter.item.exchange, Disclosure.SUM, Step.OPENED)
+        return self.send(item, [opened], header.sender, where)
 
     def _vouched(self, data: bytes, letter: Letter, members: tuple[str, ...]) -> tuple[str, ...]:
         """Check the signed upload headers; return the clients whose uploads are in the total.
@@ -98,9 +98,10 @@ class KeyAuthoritySession(RevealingSession):
             BadEnvelope: unsigned, foreign, contradictory or repeated headers.
             CohortTooSmall: fewer clients than the policy's minimum.
         """
-        asked, name = letter.header, letter.item.id.removesuffix(".open")
+        asked = letter.header
+        upload = self.papers.find(letter.item.exchange, Disclosure.SUM, Step.UP)
         wanted = Wanted(
-            item=frozenset((f"{name}.up.{Disclosure.SUM}",)),
+            item=frozenset((upload.id,)),
             members=members,
             key=self.papers.key_of(Disclosure.SUM).key_id[:16],
             recipient=asked.sender,
@@ -121,3 +122,10 @@ class KeyAuthoritySession(RevealingSession):
         """Destroy the secret key, record it, and end (O9)."""
         self._destroy()
         super().close(result)
+
+
+KeyAuthoritySession.takes = {
+    (Service.KEYS, Step.CALL): KeyAuthoritySession._make_key,
+    (Disclosure.SUM, Step.OPEN): KeyAuthoritySession._open,
+    **{(d, Step.OPEN): KeyAuthoritySession._reveal for d in EVALUATED},
+}

@@ -21,6 +21,7 @@ from protocols.roster import Role
 from protocols.sessions.base import Outgoing, Parcel, Session, Stream
 from protocols.sessions.setup import Phase, Setup
 from protocols.sessions.table import Event, State
+from protocols.steps import Service, Step
 
 
 class KeyingSession(Session):
@@ -35,11 +36,18 @@ class KeyingSession(Session):
         self._outstanding: list[Parcel] = []  # sent last, perhaps unanswered
         self._key_envelope: bytes | None = None
         self._setup: Setup | None = None
-        if not self._planned("key.call") and not self._planned("pair.call"):
+        if not (self._enciphered or self._paired):
             self.move(Event.BEGIN)
 
-    def _planned(self, item: str) -> bool:
-        return any(planned.id == item for planned in self.papers.plan.items)
+    @property
+    def _enciphered(self) -> bool:
+        """Whether a key authority makes keys for this run."""
+        return self.papers.plans("", Service.KEYS, Step.CALL)
+
+    @property
+    def _paired(self) -> bool:
+        """Whether clients agree on pair secrets in this run."""
+        return self.papers.plans("", Service.PAIRS, Step.CALL)
 
     def start(self) -> Outgoing:
         """Return what must be sent before the first Ask (keys of the first epoch, if any)."""
@@ -60,24 +68,25 @@ class KeyingSession(Session):
 
     def _prepare(self, round: int) -> Outgoing:
         epoch = epoch_of(round, self.papers.policy)
-        keyed = self._planned("key.call") or self._planned("pair.call")
+        keyed = self._enciphered or self._paired
         if not keyed or (self._setup is not None and self._setup.epoch == epoch):
             return []
         self.move(Event.SETUP)
         if self._setup is not None and self._setup.exchange == self._exchange_number:
             self._exchange_number += 1  # no Ask came in between
         self._setup = setup = Setup(self.papers, epoch, round, self._exchange_number)
-        if not self._planned("key.call"):
+        if not self._enciphered:
             return self._out(self._set_up(setup))
         authority = self.papers.roster.one(Role.KEY_AUTHORITY).name
-        return self._out([self.send("key.call", [KeyCall()], authority, self._place(setup))])
+        item = self.papers.find("", Service.KEYS, Step.CALL)
+        return self._out([self.send(item, [KeyCall()], authority, self._place(setup))])
 
     def _place(self, setup: Setup) -> Where:
         return Where(round=setup.round, exchange=setup.exchange)
 
     def _set_up(self, setup: Setup) -> Iterable[Parcel]:
         """Return the next envelopes of an epoch's keys; nothing when they are agreed on."""
-        if setup.phase is Phase.KEY and self._planned("key.call"):
+        if setup.phase is Phase.KEY and self._enciphered:
             data, self._key_envelope = self._key_envelope, None
             if data is None:
                 raise RemoteProtocolError(
@@ -86,10 +95,10 @@ class KeyingSession(Session):
             setup.phase = Phase.CALL
             witnesses = sorted(self.papers.roster.names(Role.WITNESS))
             return [Parcel(name, data) for name in (*self.papers.roster.clients, *witnesses)]
-        if setup.phase in (Phase.KEY, Phase.CALL) and self._planned("pair.call"):
+        if setup.phase in (Phase.KEY, Phase.CALL) and self._paired:
             setup.phase = Phase.BOXES
             call = PairCall(members=self.papers.roster.mask(setup.group.called))
-            return self._to(setup.group.called, "pair.call", lambda _: call)
+            return self._to(setup.group.called, Step.CALL, lambda _: call)
         if setup.phase is Phase.BOXES:
             return self._hand_on(setup)
         if setup.phase is Phase.ROWS:
@@ -106,14 +115,14 @@ class KeyingSession(Session):
         there = self.papers.roster.mask(setup.boxed)
         return self._to(
             setup.boxed,
-            "pair.down",
+            Step.DOWN,
             lambda name: PairDown(members=there, boxes=setup.boxes_for(name)),
         )
 
     def _to(
-        self, names: Sequence[str], item: str, message: Callable[[str], Message]
+        self, names: Sequence[str], step: Step, message: Callable[[str], Message]
     ) -> Iterable[Parcel]:
-        setup = self._agreed
+        setup, item = self._agreed, self.papers.find("", Service.PAIRS, step)
         return (self.send(item, [message(n)], n, self._place(setup)) for n in names)
 
     def _enough(self, names: Sequence[str]) -> None:
@@ -142,7 +151,7 @@ class KeyingSession(Session):
         return setup
 
     def _take_pairs(self, letter: Letter) -> None:
-        kind = PairBoxes if letter.item.id == "pair.boxes" else PairRows
+        kind = PairBoxes if letter.item.step is Step.BOXES else PairRows
         (message,) = self._inbox.read(letter, (kind,))
         setup, sender = self._keyed(letter, Event.PAIR), letter.header.sender
         if isinstance(message, PairBoxes):
@@ -150,7 +159,7 @@ class KeyingSession(Session):
         elif isinstance(message, PairRows):
             setup.take_rows(sender, message.rows)
 
-    def _take_key(self, letter: Letter, data: bytes) -> None:
+    def _take_key(self, letter: Letter) -> None:
         secret = keyed(self.papers.plan.items, self.papers.policy)
         messages = self._inbox.read(letter, key_kinds(secret))
         self._keyed(letter, Event.KEY)
@@ -160,7 +169,7 @@ class KeyingSession(Session):
         except CryptoError as error:  # SecretKeyRefused among them: fail closed, for good
             self.die(error)
             raise BadEnvelope(f"The offered public key is not usable: {error}") from error
-        self._key_envelope = data
+        self._key_envelope = letter.envelope.encode()  # handed on as it came
 
     def _out(self, made: Iterable[Parcel]) -> Outgoing:
         """Make what leaves durable; where no state is kept, as `Stream` does, if that was asked."""

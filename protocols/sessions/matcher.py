@@ -11,12 +11,14 @@ from __future__ import annotations
 
 from protocols.control import Canary
 from protocols.desks import MatcherDesk
+from protocols.disclosures import Disclosure
 from protocols.inbox import Letter
 from protocols.ledger import Ledger
 from protocols.match_wire import Kind
 from protocols.papers import Papers
 from protocols.sessions.base import Parcel
 from protocols.sessions.serving import ServingSession
+from protocols.steps import Step
 
 
 class MatcherSession(ServingSession):
@@ -45,9 +47,13 @@ class MatcherSession(ServingSession):
         self.ledger.record("match", facts)
         kind = self.run.found
         answer = [self._bundle(where, kind, found), Canary(canary=self._desk.digest)]
-        name = letter.item.id.partition(".")[0]
+        name = letter.item.exchange
         if self.recorder is not None:
             view = {client: tags.tobytes() for client, tags in self._desk.tags.items()}
             self.recorder.viewed(name, where, view)
         self._desk.tags = {}
-        return self.send(f"{name}.match.compared", answer, letter.header.sender, where)
+        item = self.papers.find(name, Disclosure.MATCH, Step.COMPARED)
+        return self.send(item, answer, letter.header.sender, where)
+
+
+MatcherSession.takes = {(Disclosure.MATCH, Step.COMPARE): MatcherSession._answer}

@@ -10,18 +10,18 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from protocols.control import Acknowledgement, Box, CellBoxes, CellPart, CellTotals, Listed
+from protocols.disclosures import Disclosure
 from protocols.errors import BadEnvelope, LocalProtocolError
 from protocols.inbox import Letter
 from protocols.ledger import Ledger
 from protocols.match_side import MatchSide
 from protocols.messages import Message
 from protocols.papers import Papers, Where
+from protocols.plan import Item
 from protocols.sessions.base import Parcel
 from protocols.sessions.holding import HoldingSession
 from protocols.sessions.table import Event
-
-MATCHING = ".match."
-"""What plan items of matching hold behind the name of their Ask."""
+from protocols.steps import Step
 
 
 class MatchingSession(HoldingSession):
@@ -58,45 +58,47 @@ class MatchingSession(HoldingSession):
         side.check(Where(*place))
         if header.cohort != papers.cohort(where):
             raise BadEnvelope("What was matched belongs to another cohort.")
-        name, _, part = letter.item.id.partition(MATCHING)
+        name = letter.item.exchange
         (message,) = self._inbox.read(letter, (Box,))
         if not isinstance(message, Box):
             raise LocalProtocolError("This is no box.")
         steps = {
-            "halfway": self._halfway,
-            "tagged": self._tagged,
-            "told": self._told,
-            "mates": self._mates,
+            Step.HALFWAY: self._halfway,
+            Step.TAGGED: self._tagged,
+            Step.TOLD: self._told,
+            Step.MATES: self._mates,
         }
-        item, said = steps[part](name, message.boxes)
-        return [self.send(item, [said], header.sender, where)]
+        step, said = steps[letter.item.step](name, message.boxes)
+        return [self.send(self._item(name, step), [said], header.sender, where)]
 
-    def _halfway(self, name: str, boxes: bytes) -> tuple[str, Message]:
-        return f"{name}.match.onward", Box(boxes=self._side.forward(boxes))
+    def _item(self, name: str, step: Step) -> Item:
+        return self.papers.find(name, Disclosure.MATCH, step)
 
-    def _tagged(self, name: str, boxes: bytes) -> tuple[str, Message]:
+    def _halfway(self, name: str, boxes: bytes) -> tuple[Step, Message]:
+        return Step.ONWARD, Box(boxes=self._side.forward(boxes))
+
+    def _tagged(self, name: str, boxes: bytes) -> tuple[Step, Message]:
         side = self._side
         found = side.hand_over(boxes)
         # Before the tags leave: whoever gets another key may never be told of its cell (O24).
         facts = {"canary": side.digest, "exchange": side.where.exchange, "round": side.where.round}
         self.ledger.record("canary", facts)
-        return f"{name}.match.tags", Box(boxes=found)
+        return Step.TAGS, Box(boxes=found)
 
-    def _told(self, name: str, boxes: bytes) -> tuple[str, Message]:
+    def _told(self, name: str, boxes: bytes) -> tuple[Step, Message]:
         side, roster = self._side, self.papers.roster
         if side.published:
             side.take(boxes)
             self._compared(name, side)
-            return f"{name}.match.taken", Acknowledgement()
+            return Step.TAKEN, Acknowledgement()
         cell, members, shares = side.share(boxes)
         self._compared(name, side)
-        item = f"{name}.match.split"
-        padded = shares.ljust(self.papers.plan.item(item).dims["match_boxes"], b"\0")
-        return item, CellBoxes(cell=cell, members=roster.mask(members), boxes=padded)
+        padded = shares.ljust(self._item(name, Step.SPLIT).dims["match_boxes"], b"\0")
+        return Step.SPLIT, CellBoxes(cell=cell, members=roster.mask(members), boxes=padded)
 
-    def _mates(self, name: str, boxes: bytes) -> tuple[str, Message]:
+    def _mates(self, name: str, boxes: bytes) -> tuple[Step, Message]:
         label, words = self._side.add(boxes)
-        return f"{name}.match.part", CellPart(label=label, words=words)
+        return Step.PART, CellPart(label=label, words=words)
 
     def _found(self, kind: type[Message], told: CellTotals | Listed, where: Where) -> Message:
         """Return what was found as the message that the algorithm reads."""

@@ -14,6 +14,7 @@ from crypto.errors import CryptoError
 from crypto.signatures import SIGNATURE_BYTES
 from protocols.ballots import EVIDENCE_BYTES, ballot_of
 from protocols.control import Opened, OpenRequest, Shares, Survivors, Vote, Votes
+from protocols.disclosures import Disclosure
 from protocols.errors import (
     BadEnvelope,
     LocalProtocolError,
@@ -33,6 +34,7 @@ from protocols.sessions.base import Parcel
 from protocols.sessions.collection import Collection
 from protocols.sessions.keying import KeyingSession
 from protocols.sessions.table import Event, State
+from protocols.steps import Step
 from protocols.unmasking import Keys, Unmasking
 
 
@@ -64,8 +66,8 @@ class OpeningSession(KeyingSession):
             raise WrongStage("A vote or shares arrived while none were asked for.")
         name = self._asked.exchange.name
         self._asked.check_place(letter)
-        wanted = {State.VOTING: f"{name}.vote", State.SHARING: f"{name}.shares"}
-        if wanted.get(self.state) != letter.item.id:
+        wanted = {State.VOTING: Step.VOTE, State.SHARING: Step.SHARES}
+        if (name, wanted.get(self.state)) != (letter.item.exchange, letter.item.step):
             raise WrongStage("A vote or shares arrived while none were asked for.")
         holder, kind = letter.header.sender, Vote if self.state is State.VOTING else Shares
         (message,) = self._inbox.read(letter, (kind,))
@@ -94,7 +96,8 @@ class OpeningSession(KeyingSession):
             raise RoundLost("What is left of the clients' graph could fall apart; see O7.")
         self.move(Event.UNMASK)
         where, name = asked.where, asked.exchange.name
-        slot = slot_of(self.papers.item(f"{name}.up.SUM"), where.round, where.slot)
+        upload = self.papers.find(name, Disclosure.SUM, Step.UP)
+        slot = slot_of(upload, where.round, where.slot)
         pairs = setup.agreement(slot)
         self._unmasking = Unmasking(
             setup.group,
@@ -115,7 +118,8 @@ class OpeningSession(KeyingSession):
             )
 
         holders = [h for h in setup.holders(where.members) if h not in self._gone(where.round)]
-        return (self.send(f"{name}.survivors", [told(h)], h, where) for h in holders)
+        item = self.papers.find(name, Disclosure.SUM, Step.SURVIVORS)
+        return (self.send(item, [told(h)], h, where) for h in holders)
 
     def _show_votes(self) -> Iterable[Parcel]:
         """Show every holder that voted who else did: only then does it give its shares (O7)."""
@@ -124,8 +128,8 @@ class OpeningSession(KeyingSession):
             raise LocalProtocolError("No votes were asked for.")
         votes = self._unmasking.votes()
         self.move(Event.CERTIFY)
-        group, item = self._agreed.group, f"{asked.exchange.name}.votes"
-        width = self.papers.item(item).dims["voters"]
+        item = self.papers.find(asked.exchange.name, Disclosure.SUM, Step.VOTES)
+        group, width = self._agreed.group, item.dims["voters"]
 
         def shown(holder: str) -> Votes:
             return Votes(signatures=_table(votes, group.voters(holder), SIGNATURE_BYTES, width))
@@ -175,18 +179,18 @@ class OpeningSession(KeyingSession):
         """Ask the authority to open the blinded total; only this session can take the blind off."""
         asked = self._asked
         total, headers = asked.blinded(masks)
-        item = self.papers.item(f"{asked.exchange.name}.open")
+        item = self.papers.find(asked.exchange.name, Disclosure.SUM, Step.OPEN)
         padded = headers.ljust(item.dims["he_headers"], b"\0")
         members = self.papers.roster.mask(asked.where.members)
         request = OpenRequest(members=members, total=total, headers=padded)
         authority = self.papers.roster.one(Role.KEY_AUTHORITY).name
-        return self.send(item.id, [request], authority, asked.where)
+        return self.send(item, [request], authority, asked.where)
 
     def _take_opened(self, letter: Letter) -> None:
         if self.state is not State.OPENING:
             raise WrongStage("An opened total arrived while none was asked for.")
         asked = self._asked
-        if letter.item.id != f"{asked.exchange.name}.opened":
+        if letter.item.exchange != asked.exchange.name:
             raise WrongStage("An opened total belongs to another exchange.")
         asked.check_place(letter)
         (opened,) = self._inbox.read(letter, (Opened,))

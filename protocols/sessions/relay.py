@@ -31,6 +31,7 @@ from protocols.plan import Item
 from protocols.sessions.answering import AnsweringSession
 from protocols.sessions.base import Parcel
 from protocols.sessions.table import Event
+from protocols.steps import Step
 from protocols.vouching import Wanted, place_of, vouched
 
 _Sealed = list[tuple[Header, bytes]]
@@ -46,7 +47,8 @@ class RelaySession(AnsweringSession):
         self._relayed: dict[int, list[tuple[str, int, frozenset[str]]]] = {}
 
     def _replies(self, letter: Letter, again: bool) -> list[Parcel]:
-        return [self._relay(letter, again)]
+        reply: Parcel = self.handler(letter)(letter, again)
+        return [reply]
 
     def _relay(self, letter: Letter, again: bool) -> Parcel:
         """Return one Ask's boxes without their senders."""
@@ -54,18 +56,18 @@ class RelaySession(AnsweringSession):
         (request,) = self._inbox.read(letter, (Batch,))
         if not isinstance(request, Batch):
             raise LocalProtocolError("This is no batch.")
-        header, name = letter.header, letter.item.id.partition(".")[0]
-        up = self.papers.item(f"{name}.up.{Disclosure.MIXED}")
+        header, name = letter.header, letter.item.exchange
+        up = self.papers.find(name, Disclosure.MIXED, Step.UP)
         members = self.papers.roster.unmask(request.members)
         sealed = self._vouched(request, header, up, members)
         if not again:  # else these very bytes were recorded, and killed before they were answered
             self._once(header, up, members, [one.sender for one, _ in sealed])
             self._before_opening(letter)
-        item = self.papers.item(f"{name}.relayed.{Disclosure.MIXED}")
+        item = self.papers.find(name, Disclosure.MIXED, Step.RELAYED)
         pool = b"".join(shuffled(self._boxes(sealed, up)))
         where = Where(header.round, header.exchange, members, header.given, header.attempt)
         padded = pool.ljust(item.dims["pool"], b"\0")
-        return self.send(item.id, [Pool(boxes=padded)], header.sender, where)
+        return self.send(item, [Pool(boxes=padded)], header.sender, where)
 
     def _vouched(
         self, request: Batch, header: Header, up: Item, members: tuple[str, ...]
@@ -134,3 +136,6 @@ class RelaySession(AnsweringSession):
             "survivors": len(left),
         }
         self.ledger.record("relay", facts)
+
+
+RelaySession.takes = {(Disclosure.MIXED, Step.RELAY): RelaySession._relay}

@@ -16,6 +16,7 @@ from protocols.roster import Role
 from protocols.sessions.base import Parcel
 from protocols.sessions.evaluating import EvaluatingSession
 from protocols.sessions.table import Event, State
+from protocols.steps import Step
 
 
 class RelayingSession(EvaluatingSession):
@@ -25,7 +26,7 @@ class RelayingSession(EvaluatingSession):
         """Give the relay everything that the survivors of an Ask sealed to it, and forget it."""
         self.move(Event.RELAY)
         asked, papers = self._asked, self.papers
-        item = papers.item(f"{asked.exchange.name}.relay.{Disclosure.MIXED}")
+        item = papers.find(asked.exchange.name, Disclosure.MIXED, Step.RELAY)
         kept = asked.handed_over()
         headers = b"".join(one.header for one in kept)
         bodies = b"".join(one.body for one in kept)
@@ -35,7 +36,7 @@ class RelayingSession(EvaluatingSession):
             bodies=bodies.ljust(item.dims["batch"], b"\0"),
         )
         relay = papers.roster.one(Role.RELAY).name
-        return [self.send(item.id, [batch], relay, asked.where)]
+        return [self.send(item, [batch], relay, asked.where)]
 
     def _take_pool(self, letter: Letter) -> None:
         """Read the boxes of all survivors, as many as their plan says.
@@ -45,7 +46,7 @@ class RelayingSession(EvaluatingSession):
             BadEnvelope: too few or too many, one twice, or one that is not of this Ask.
         """
         asked, papers = self._asked, self.papers
-        name, _, _ = letter.item.id.partition(".")
+        name = letter.item.exchange
         if self.state is not State.RELAYING or name != asked.exchange.name:
             raise WrongStage("A pool of mixtures arrived while none was asked for.")
         asked.check_place(letter)
@@ -53,7 +54,7 @@ class RelayingSession(EvaluatingSession):
         if not isinstance(pool, Pool):
             raise BadEnvelope("A pool of mixtures is of another type.")
         layout = asked.pool_layout()
-        up = papers.item(f"{name}.up.{Disclosure.MIXED}")
+        up = papers.find(name, Disclosure.MIXED, Step.UP)
         size = up.body // papers.plan.dims["mixtures"]
         data, used = pool.boxes, layout.most * size
         there = all(any(data[start : start + size]) for start in range(0, used, size))

@@ -29,6 +29,7 @@ from protocols.sessions.answering import AnsweringSession
 from protocols.sessions.base import Parcel
 from protocols.sessions.table import Event
 from protocols.shown import Shown, shown_uploads
+from protocols.steps import Step
 from protocols.uploads import pairs_of, row_info, statement
 
 _Opening = tuple[str, int, int, frozenset[str], frozenset[str]]
@@ -60,8 +61,8 @@ class RevealingSession(AnsweringSession):
         (request,) = self._inbox.read(letter, (Reveal,))
         if not isinstance(request, Reveal):
             raise LocalProtocolError("This is no request to open a result.")
-        header, (name, _, said) = letter.header, letter.item.id.split(".")
-        disclosure = Disclosure(said)
+        header, name = letter.header, letter.item.exchange
+        disclosure = Disclosure(letter.item.part)
         shown = shown_uploads(request, letter, name, disclosure, self.papers)
         if again:  # only what was vouched for and recorded before
             self._recorded(header, disclosure)
@@ -74,7 +75,8 @@ class RevealingSession(AnsweringSession):
             message = self._results(request, shown, disclosure, name)
         except CryptoError as error:
             raise BadEnvelope("A result is not what it is said to be.") from error
-        return self.send(f"{name}.opened.{said}", [message], header.sender, shown.where)
+        item = self.papers.find(name, disclosure, Step.OPENED)
+        return self.send(item, [message], header.sender, shown.where)
 
     def _witnessed(self, request: Reveal, shown: Shown, disclosure: Disclosure) -> str:
         """Check that enough witnesses signed these very bytes; return the statement's digest."""
@@ -102,7 +104,7 @@ class RevealingSession(AnsweringSession):
     def _cosines(self, results: list[bytes], shown: Shown, request: Reveal) -> Message:
         """Read one number a pair, rounded (O3); a number that is no cosine ends this session."""
         ring, secret = cosine_ring(), self._held(Disclosure.SIMILARITY)
-        item = self.papers.item(f"{shown.name}.opened.{Disclosure.SIMILARITY}")
+        item = self.papers.find(shown.name, Disclosure.SIMILARITY, Step.OPENED)
         found: Vector = np.zeros(item.dims["pairs"], dtype=np.int64)
         for place, ((one, other), result) in enumerate(
             zip(pairs_of(shown.names), results, strict=True)
@@ -128,7 +130,7 @@ class RevealingSession(AnsweringSession):
             row = ring.decrypt(secret, result).astype("<u8").tobytes()
             info = row_info(papers.run, shown.where.exchange, name, receiver)
             boxes.append(close_box(row, papers.me, papers.roster.party(receiver), info))
-        item = papers.item(f"{name}.opened.{Disclosure.WEIGHTED_SUM}")
+        item = papers.find(name, Disclosure.WEIGHTED_SUM, Step.OPENED)
         return RowBoxes(boxes=b"".join(boxes).ljust(item.dims["row_boxes"], b"\0"))
 
     def _recorded(self, header: Header, disclosure: Disclosure) -> None:

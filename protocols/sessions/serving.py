@@ -19,10 +19,8 @@ class ServingSession(AnsweringSession):
 
     def _replies(self, letter: Letter, again: bool) -> list[Parcel]:
         self.move(Event.MATCH)
-        return [self._answer(letter)]
-
-    def _answer(self, letter: Letter) -> Parcel:
-        raise NotImplementedError
+        reply: Parcel = self.handler(letter)(letter)
+        return [reply]
 
     def _boxes(self, letter: Letter, kind: Kind) -> tuple[Where, dict[str, bytes]]:
         """Return where a bundle belongs, and its boxes by client.

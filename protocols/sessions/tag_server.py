@@ -19,9 +19,10 @@ from protocols.match_wire import Kind
 from protocols.papers import Papers
 from protocols.sessions.base import Parcel
 from protocols.sessions.serving import ServingSession
+from protocols.steps import Step
 
-STEPS = (("points", "answers"), ("second_points", "second_answers"))
-"""What the first tag server is asked and answers, then the second: as plan items say it."""
+STEPS = ((Step.POINTS, Step.ANSWERS), (Step.SECOND_POINTS, Step.SECOND_ANSWERS))
+"""What the first tag server is asked and answers, then the second."""
 
 
 class TagServerSession(ServingSession):
@@ -39,14 +40,14 @@ class TagServerSession(ServingSession):
 
     def _catalogue(self, name: str) -> int:
         """Return how many items there are, as the plan says."""
-        (message,) = self.papers.plan.item(f"{name}.up.{Disclosure.MATCH}").messages
+        (message,) = self.papers.find(name, Disclosure.MATCH, Step.UP).messages
         return next(field.shape[0] for field in message.fields if field.dtype == "u8")
 
     def _answer(self, letter: Letter) -> Parcel:
         """Return every client's points times this epoch's share."""
-        name, _, step = letter.item.id.partition(".match.")
+        name = letter.item.exchange
         asked, said = STEPS[self.run.servers.index(self.name)]
-        if step != asked:
+        if letter.item.step is not asked:
             raise BadEnvelope(
                 "This tag server is not asked at this step: the order is fixed (O24)."
             )
@@ -65,4 +66,8 @@ class TagServerSession(ServingSession):
             self.recorder.viewed(name, where, {"alone": self._desk.alone(self._catalogue(name))})
         self._desk.forget()
         answer: Bundle = self._bundle(where, Kind.ANSWER, found)
-        return self.send(f"{name}.match.{said}", [answer], letter.header.sender, where)
+        item = self.papers.find(name, Disclosure.MATCH, said)
+        return self.send(item, [answer], letter.header.sender, where)
+
+
+TagServerSession.takes = {(Disclosure.MATCH, asked): TagServerSession._answer for asked, _ in STEPS}

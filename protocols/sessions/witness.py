@@ -14,6 +14,7 @@ import hashlib
 import numpy as np
 
 from crypto.errors import CryptoError
+from protocols.ciphers import EVALUATED
 from protocols.control import CosineSeed, Examine, RowSeeds, Witnessed
 from protocols.disclosures import Disclosure
 from protocols.errors import BadEnvelope, LocalProtocolError, Replay
@@ -26,6 +27,7 @@ from protocols.sessions.answering import AnsweringSession
 from protocols.sessions.base import Parcel
 from protocols.sessions.table import Event
 from protocols.shown import Shown, shown_uploads
+from protocols.steps import Service, Step
 from protocols.uploads import (
     check_upload,
     facts_of_rows,
@@ -46,9 +48,8 @@ class WitnessSession(AnsweringSession):
         self._tables: list[Vector] = []  # of all rounds, for what they tell together (O10)
 
     def _replies(self, letter: Letter, again: bool) -> list[Parcel]:
-        if letter.item.id == "key.offer":
-            return self._take_key(letter)
-        return [self._examine(letter)]
+        replies: list[Parcel] = self.handler(letter)(letter)
+        return replies
 
     def _take_key(self, letter: Letter) -> list[Parcel]:
         epoch = epoch_of(letter.header.round, self.papers.policy)
@@ -59,11 +60,11 @@ class WitnessSession(AnsweringSession):
         self._keep_keys(letter)
         return []
 
-    def _examine(self, letter: Letter) -> Parcel:
+    def _examine(self, letter: Letter) -> list[Parcel]:
         """Compute one Ask's results again and sign them, once for every client's upload."""
         self.move(Event.WITNESS)
-        header, (name, _, said) = letter.header, letter.item.id.split(".")
-        disclosure = Disclosure(said)
+        header, name = letter.header, letter.item.exchange
+        disclosure = Disclosure(letter.item.part)
         if epoch_of(header.round, self.papers.policy) != self._epoch:
             raise BadEnvelope("A result is shown under the key of another epoch (O9).")
         seeds = CosineSeed if disclosure is Disclosure.SIMILARITY else RowSeeds
@@ -71,7 +72,7 @@ class WitnessSession(AnsweringSession):
         if not isinstance(request, Examine):
             raise LocalProtocolError("This is nothing to examine.")
         shown = shown_uploads(request, letter, name, disclosure, self.papers)
-        if (said, shown.source) in self._signed:
+        if (str(disclosure), shown.source) in self._signed:
             raise Replay("These uploads were witnessed before; a second result would be compared.")
         uploads = self._uploads(request, shown)
         try:
@@ -81,13 +82,13 @@ class WitnessSession(AnsweringSession):
                 "What was shown cannot be computed.",
                 why="weights rest on too few others (O10), or an upload is no ciphertext",
             ) from error
-        size = self.papers.item(f"{name}.open.{said}").dims["results"]
+        size = self.papers.find(name, disclosure, Step.OPEN).dims["results"]
         found = statement(shown.place, request.headers, b"".join(results).ljust(size, b"\0"))
-        return self._sign(letter, shown, found, told)
+        return [self._sign(letter, shown, found, told)]
 
     def _sign(self, letter: Letter, shown: Shown, found: bytes, told: dict[str, object]) -> Parcel:
         """Record what was found, and sign it for the aggregator."""
-        header, (name, _, said) = letter.header, letter.item.id.split(".")
+        header, name, said = letter.header, letter.item.exchange, str(letter.item.part)
         self._signed.add((said, shown.source))
         facts = {
             "cohort": header.cohort,
@@ -102,7 +103,7 @@ class WitnessSession(AnsweringSession):
         }
         self.ledger.record("witness", facts)
         signature = self.papers.me.signing.sign("witness", found)
-        item = f"{name}.witnessed.{said}"
+        item = self.papers.find(name, letter.item.part, Step.WITNESSED)
         return self.send(item, [Witnessed(signature=signature)], header.sender, shown.where)
 
     def _uploads(self, request: Examine, shown: Shown) -> dict[str, bytes]:
@@ -138,3 +139,9 @@ class WitnessSession(AnsweringSession):
         found = rows(key, list(uploads.values()), table, seeds, papers.policy)
         self._tables.append(whole_table(table, list(uploads), papers.roster.clients))
         return found, facts_of_rows(self._tables, seeds)
+
+
+WitnessSession.takes = {
+    (Service.KEYS, Step.OFFER): WitnessSession._take_key,
+    **{(d, Step.WITNESS): WitnessSession._examine for d in EVALUATED},
+}

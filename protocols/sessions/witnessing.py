@@ -19,6 +19,7 @@ from protocols.roster import Role
 from protocols.sessions.base import Outgoing
 from protocols.sessions.opening import OpeningSession
 from protocols.sessions.table import Event
+from protocols.steps import Service, Step
 
 
 class WitnessingSession(OpeningSession):
@@ -38,7 +39,7 @@ class WitnessingSession(OpeningSession):
 
     def _present(self, cohort: Sequence[str], round: int) -> tuple[str, ...]:
         """Return who of a cohort has this epoch's keys and did not vanish in this round."""
-        if self._planned("pair.call"):
+        if self._paired:
             ready = as_set(self._agreed.ready)
             cohort = [member for member in cohort if member in ready]
         return tuple(member for member in cohort if member not in self._gone(round))
@@ -74,12 +75,12 @@ class WitnessingSession(OpeningSession):
         self._exchange_number += 1
         root, places = self._places()
         message = Farewell(nonce=entropy(16), heads=root)
-        item = self.papers.item("heads.down")
+        item = self.papers.find("", Service.HEADS, Step.DOWN)
         given = given_digest([message], self.papers.dims(item))
         where = Where(round, self._exchange_number, (), given)
         there = self._present(self.papers.roster.clients, round)
         self._tell_heads(root, where)
-        return self._out(self.send(item.id, [message, places[c]], c, where) for c in there)
+        return self._out(self.send(item, [message, places[c]], c, where) for c in there)
 
     def _take_leave(self, data: bytes) -> None:
         """Take what a client says to the farewell. Whatever it is, all rounds are done.

@@ -24,6 +24,7 @@ from protocols.noising import ROUNDING_BETA
 from protocols.plan import DataPlan, FieldPlan, Item, MessagePlan, NoisePlan, Plan
 from protocols.policy import PrivacyPolicy
 from protocols.roster import Identity, Role, Roster, run_id
+from protocols.steps import Service, Step
 
 SUM, SEALED = Disclosure.SUM, Disclosure.SEALED
 TRAIN, SCORE = "train.up.SUM", "score.up.SUM"
@@ -55,6 +56,14 @@ def message(name: str, entries: int = ENTRIES) -> MessagePlan:
     facts = {"name": "v", "dtype": "f8", "shape": (entries,), "dims": "d", "unit": "weight"}
     fields = (FieldPlan.model_validate({**facts, "meaning": "a vector"}),)
     return MessagePlan(name=name, disclosure=SUM, fields=fields)
+
+
+def step_of(id: str) -> dict[str, Any]:
+    """Return what a made-up item of a client is for, by an id in the usual form."""
+    name, step, *part = id.split(".")
+    if name == "refusal":
+        return {"exchange": "", "part": Service.REFUSAL, "step": Step.REFUSE}
+    return {"exchange": name, "part": part[0] if part else Service.ASK, "step": Step(step)}
 
 
 @dataclass
@@ -102,7 +111,8 @@ class NoisedRun:
     def item(self, id: str, messages: tuple[MessagePlan, ...], **facts: Any) -> Item:
         """Return an item from client to aggregator."""
         given = {
-            "id": id, "sender": "client", "recipient": "aggregator", "disclosure": SUM,
+            **step_of(id), "id": id, "label": id,
+            "sender": "client", "recipient": "aggregator", "disclosure": SUM,
             "messages": messages, "guards": self.guards, "bytes": 900, "body": 100,
             "per_round": 1, "times": self.rounds,
         }  # fmt: skip

@@ -28,6 +28,7 @@ from protocols.rounds import Ask, Cohort, Round
 from protocols.uploads import facts_of_rows
 from secure_fgl.cli._plan_table import _head
 from secure_fgl.cli.run import _summary
+from secure_fgl.files import Folder
 from tests.audits.toy_run import Toy, lose, run_toy
 from tests.protocols.pub import changed
 from tests.toys.weighted_sum import Go, Model, Portrait, softmax, weighted_sum
@@ -309,7 +310,8 @@ def test_the_end_of_a_run_says_whose_bytes_and_why_there_is_no_model(capsys, tmp
         **{"metrics": metrics, "data": {"synthetic": False}, "bytes_up": 2000, "bytes_down": 1000},
         **{"wall_s": 1.0, "protect_s": 0.5, "model_sha256": "", "verdict": "self-consistent only"},
     }
-    _summary(SimpleNamespace(result=result, path=tmp_path), "test_accuracy")  # type: ignore[arg-type]
+    ended = SimpleNamespace(result=result, path=tmp_path, folder=Folder(tmp_path))
+    _summary(ended, "test_accuracy")  # type: ignore[arg-type]
     said = capsys.readouterr().out
     assert "clients sent" in said and "2.0 kB, and got 1.0 kB" in said
     assert "none: each client has its own" in said

@@ -10,6 +10,7 @@ from protocols.errors import CohortTooSmall, NotInPlan, SecureFglError
 from protocols.guards import describe
 from protocols.papers import Papers
 from protocols.plan import DataPlan, Item, NoisePlan, Plan, drift
+from protocols.steps import Service, Step
 from protocols.training import TrainingPlan
 from tests.protocols.toys import GIFTS, SOW, TRAIN, names_of, toy_plan
 from tests.protocols.wire import World
@@ -56,6 +57,9 @@ WORSE = {
 }
 WORSE_ITEM = {
     "id": "other.up.SUM",
+    "exchange": "other",
+    "part": Service.PAIRS,
+    "step": Step.SHARES,
     "label": "other.up.SUM",
     "sender": "aggregator",
     "recipient": "client",
