@@ -49,7 +49,7 @@ _SUM: dict[str, type] = {
 _RESULT: dict[str, type] = {"digest": str, "disclosure": str, "uploads": int}
 _TABLE: dict[str, type] = {"group": int, "rank": int, "solved": int, "table": str}
 _FACTS: dict[str, dict[str, type]] = {
-    "plan": {"plan": str, "policy": str, "role": str, "roster": str, "transport": str},
+    "plan": dict.fromkeys(("config", "plan", "policy", "role", "roster", "transport"), str),
     "key": {"event": str, "key": str},
     "release": {
         **ROUTE,

@@ -47,6 +47,8 @@ class RunView:
             there is none.
         weights: name of a file in ``checkpoints/``, without its ending -> digest of the arrays in
             it, or :data:`UNREADABLE`.
+        config_text: the bytes of ``config.yaml``; None where it is not looked at, as in bundles,
+            which leave it out.
         ledgers: party -> bytes of its ledger.
         checkpoints: party -> its signed head as it lies in the run folder.
         attacks_text: the bytes of ``attacks.json``, what ``audit attack`` found; may be empty.
@@ -63,6 +65,7 @@ class RunView:
     result_text: bytes = b""
     metrics_text: bytes = b""
     weights: Mapping[str, str] = field(default_factory=dict)
+    config_text: bytes | None = None
     ledgers: Mapping[str, bytes] = field(default_factory=dict)
     checkpoints: Mapping[str, str] = field(default_factory=dict)
     attacks_text: bytes = b""

@@ -71,6 +71,7 @@ class Papers:
         scheme, he_key: encryption of sums, and the public key of the epoch.
         keys: the epoch's public keys of what is computed on ciphertexts.
         transport: its name.
+        config: digest (hex) of the configuration's text; NONE where nothing is configured.
         pairs: at a client, what it agreed on with others for the epoch.
         zeros: at a client, encryptions of zero made ahead.
         reserve: at a client, takes from its site's privacy budget (O20).
@@ -88,6 +89,7 @@ class Papers:
     scheme: Scheme | None = None
     he_key: PublicKey | None = None
     transport: str = "memory"
+    config: str = NONE
     keys: Mapping[Disclosure, PublicKey] = field(default_factory=dict)
     pairs: Pairs | None = field(default=None, repr=False)
     zeros: Zeros | None = field(default=None, repr=False)

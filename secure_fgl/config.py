@@ -186,6 +186,24 @@ class Config(Strict):
                 fix="compare with examples/, or run: secure-fgl schema config",
             ) from error
 
+    @classmethod
+    def of_others(cls, text: str) -> Config:
+        """Read a configuration that somebody else wrote; it reads nothing of this machine.
+
+        Raises:
+            UsageError: it is no configuration, or asks for a variable of this environment.
+        """
+        try:
+            document = read_yaml(text)
+        except yaml.YAMLError as error:
+            raise UsageError("The configuration of the run is not YAML.") from error
+        if not isinstance(document, dict) or "${" in text:
+            raise UsageError(
+                "The configuration of the run is none that a run leaves.",
+                why="it asks for a variable of whoever reads it, or holds no keys",
+            )
+        return cls.parse(document)
+
     def shared(self) -> Config:
         """Return what several organisations can agree on: without what is each site's own.
 

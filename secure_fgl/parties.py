@@ -14,6 +14,7 @@ from crypto.tags import KEY_BYTES
 from protocols.budget import Reserve
 from protocols.ciphers import witness_count
 from protocols.disclosures import Disclosure
+from protocols.envelope import NONE
 from protocols.forms import Form
 from protocols.guards import find
 from protocols.ledger import Ledger, Store
@@ -194,7 +195,10 @@ class Making:
     def first_papers(self, me: Identity, roster: Roster, run: str) -> Papers:
         """Check plan, policy and roster against each other; see `papers`."""
         facts = (self.plan, self.policy, run, self.scheme)
-        return Papers(me, roster, *facts, transport=self.transport, spread=over_cores)
+        config = hashlib.sha256(self.config.encode()).hexdigest() if self.config else NONE
+        return Papers(
+            me, roster, *facts, transport=self.transport, config=config, spread=over_cores
+        )
 
     def session(self, papers: Papers) -> AnySession:
         """Return one party's session at the beginning of a run."""

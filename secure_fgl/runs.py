@@ -242,6 +242,7 @@ class Run:
 
         return RunView(
             plan_text=read("plan.json"),
+            config_text=read("config.yaml"),
             policy_text=read("policy.json"),
             roster_text=read("roster.json"),
             result_text=read("result.json"),

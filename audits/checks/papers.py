@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import hashlib
 import hmac
 from collections.abc import Iterator
 
 from audits.steps import Case, Check
 from audits.view import LEDGER_LIMIT, fail
+from protocols.envelope import NONE
 from protocols.ledger import Entry
 from protocols.roster import Role, run_id
 
@@ -51,10 +53,22 @@ def plan(case: Case) -> str:
             fail("plan", f"entry {number} of {party} was made under another plan")
         if not _same(str(entry.get("policy")), policy):
             fail("plan", f"entry {number} of {party} was made under another policy")
+    _config(case)
     if wanted is not None and not _same(wanted.strip().lower(), digest):
         fail("plan", OTHER_PLAN)  # last: it says that nothing else is wrong with the plan
     expected = "" if wanted is None else ", and it is the expected one"
     return f"{seen} entries name this plan and policy{expected}"
+
+
+def _config(case: Case) -> None:
+    """Every party began with the configuration that lies beside the ledgers."""
+    text = case.view.config_text
+    if text is None:  # a bundle leaves it out
+        return
+    digest = hashlib.sha256(text).hexdigest() if text else NONE
+    for party, first in case.book.first.items():
+        if first.get("kind") == "plan" and not _same(str(first.get("config")), digest):
+            fail("plan", f"config.yaml is not the configuration that {party} began with")
 
 
 def _naming_a_plan(case: Case) -> Iterator[tuple[str, int, Entry]]:

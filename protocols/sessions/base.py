@@ -134,6 +134,7 @@ class Session:
         ledger.record(
             "plan",
             {
+                "config": papers.config,
                 "plan": papers.plan_digest,
                 "policy": papers.policy_digest,
                 "role": str(self.role),

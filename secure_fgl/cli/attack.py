@@ -40,7 +40,8 @@ def attack(
         str, typer.Option(metavar="TIME", help="Begin no further attack after it: 90s, 12m, 1h.")
     ] = "",
     data: Annotated[
-        Path | None, typer.Option(metavar="DIR", help="The data folder, if it lies elsewhere now.")
+        Path | None,
+        typer.Option(metavar="DIR", help="The data folder; else the one in SECURE_FGL_DATA."),
     ] = None,
     fail_on: Annotated[
         FailOn, typer.Option(help="Exit 3 from this severity on. Hides none of 5, 6 and 7.")

@@ -13,6 +13,7 @@ from algorithms.tasks import DataSpec
 from secure_fgl.data import sources
 from secure_fgl.data._folder import members, unknown
 from secure_fgl.data.records import Dataset, GraphSet, Ratings
+from secure_fgl.data.sources._pickles import no_pickles
 from secure_fgl.data.sources._source import Shape, Source
 
 __all__ = ["dataset_names", "load_dataset", "published_shape", "shape_of", "spec_of"]
@@ -58,7 +59,9 @@ def load_dataset(name: str, root: str | Path | None = None, **options: Any) -> D
         ValueError: unknown name or option, or a file that is not the published set.
     """
     folder = root if root is not None else os.environ.get(ROOT_VARIABLE) or None
-    return _source(name).load(name, None if folder is None else Path(folder).expanduser(), options)
+    place = None if folder is None else Path(folder).expanduser()
+    with no_pickles():
+        return _source(name).load(name, place, options)
 
 
 def published_shape(name: str, options: Mapping[str, Any] | None = None) -> Shape:

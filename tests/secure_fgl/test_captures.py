@@ -190,11 +190,17 @@ def test_captured_bytes_must_be_those_of_the_ledger(runs, tmp_path):
 
 
 @pytest.mark.parametrize("policy", ["masks", "unsafe_plaintext"])
-def test_other_data_or_settings_than_the_runs_are_noticed(runs, tmp_path, policy):
+def test_other_data_or_settings_than_the_runs_are_noticed(runs, tmp_path, policy, monkeypatch):
     """Controls on other data would make every attack look weak."""
     run = tampered(runs[policy], tmp_path / "run")
     path = run.path / "config.yaml"
-    path.write_text(path.read_text().replace("seed: 1\n", "seed: 2\n"))
+    before = path.read_text()
+    path.write_text(before.replace("seed: 1\n", "seed: 2\n"))
+    with pytest.raises(EvidenceError, match=r"config\.yaml is not the configuration"):
+        material(run)
+    path.write_text(before)
+    other = Config.of_others(before).model_copy(update={"seed": 2})
+    monkeypatch.setattr("secure_fgl.auditing._config", lambda *_: other)
     with pytest.raises(EvidenceError, match="is not what left"):
         material(run)
 

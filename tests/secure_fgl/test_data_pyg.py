@@ -184,11 +184,11 @@ def planetoid(monkeypatch, **changes):
     } | changes
     asked = []
 
-    def made(root, **settings):
-        asked.append((root, settings))
+    def made(name, kind, folder, settings):
+        asked.append((str(folder), settings))
         return [types.SimpleNamespace(**arrays)]
 
-    monkeypatch.setattr("torch_geometric.datasets.Planetoid", made)
+    monkeypatch.setattr(pyg, "_open", made)
     return asked
 
 

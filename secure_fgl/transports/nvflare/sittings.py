@@ -173,6 +173,7 @@ def _making(
         charter.plan, charter.policy, form, sites,
         scheme=prepared.scheme, store=store, seed=prepared.config.seed,
         reserve=prepared.reserve(), transport=TRANSPORT, tag_key=kit.tag_key() if keyed else None,
+        config=charter.config.text(),
     )  # fmt: skip
 
 
