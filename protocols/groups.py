@@ -85,9 +85,7 @@ def slots(
     first = epoch * policy.rekey_rounds + 1
     last = first + policy.rekey_rounds - 1
     found: list[Slot] = []
-    for item in items:
-        if (item.part, item.step) != (Disclosure.SUM, Step.UP):
-            continue
+    for item in (i for i in items if (i.part, i.step) == (Disclosure.SUM, Step.UP)):
         # Outside the rounds anything may be asked in any epoch; an unused slot costs 64 bytes.
         places = [(0, times_in_round(item, 0, rounds))]
         if item.per_round:

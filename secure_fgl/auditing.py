@@ -8,7 +8,6 @@ Mixtures are looked at in `secure_fgl.mixed_material`.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,7 +19,7 @@ from algorithms.site import Site
 from audits.asks import SUM_UP
 from audits.attacks import Exposure, ItemRows, Layers, Material, Mixtures, Tagged, Truth
 from audits.attacks._payloads import item_rows
-from audits.steps import Case, Status
+from audits.steps import Case
 from crypto.masks import container
 from crypto.samplers import entropy
 from protocols.capture import captured_rounds
@@ -38,9 +37,9 @@ from protocols.rounds import Reply
 from protocols.sessions.recording import Captured, Recorder
 from protocols.sums import SumLayout, sum_layout, sum_ring
 from secure_fgl.agreement import agree, rounded
+from secure_fgl.audited import config_of, verified
 from secure_fgl.captures import Captures
-from secure_fgl.config import OWN, Config
-from secure_fgl.data.datasets import ROOT_VARIABLE
+from secure_fgl.config import Config
 from secure_fgl.driving import one_thread_and_deterministic
 from secure_fgl.errors import UsageError
 from secure_fgl.federation import Federation
@@ -73,7 +72,7 @@ def material(run: Run, *, profile: str = "quick", data: Path | None = None) -> M
     Raises:
         EvidenceError: the evidence is broken, or a capture is not what the ledger says was sent.
     """
-    _verified(run)
+    verified(run)
     case = Case(run.view())
     simulated = case.roster_file.simulated
     if case.policy.capture is None:
@@ -111,28 +110,6 @@ def material(run: Run, *, profile: str = "quick", data: Path | None = None) -> M
     )
 
 
-def _verified(run: Run) -> None:
-    """Raise EvidenceError for the first step that fails; the report's own is not looked at."""
-    for step in run.verify().steps:
-        if step.status is Status.FAIL and step.name != "report":
-            raise EvidenceError(step.name, f"{step.detail}; nothing of the run was used further")
-
-
-def _config(run: Run, data: Path | None) -> Config:
-    """Return the run's configuration, which its ledgers name, with the auditor's own paths."""
-    document = Config.of_others(run.folder.read("config.yaml").decode("utf-8", "replace"))
-    root = data or os.environ.get(ROOT_VARIABLE) or None
-    own = document.shared()
-    named = own.data.model_copy(update={"root": None if root is None else str(root)})
-    if named.name == OWN and root is None:
-        raise UsageError(
-            "The data of this run lie in folders of their own, and none was named.",
-            why="an audit takes no path from a run folder: whoever made it could name any",
-            fix=f"give the folder with --data, or in {ROOT_VARIABLE}",
-        )
-    return own.model_copy(update={"data": named})
-
-
 @dataclass(frozen=True, repr=False)
 class _Said:
     """What a client said in one Ask, computed again, and what is true of it."""
@@ -158,7 +135,7 @@ class _Replay:
     @classmethod
     def of(cls, run: Run, case: Case, data: Path | None) -> _Replay:
         """Build and load what the run was made of."""
-        config = _config(run, data)
+        config = config_of(run, data)
         federation = Federation(config=config, policy=case.policy)
         prepared = federation.prepare()
         if prepared.plan.digest != case.plan_digest:

@@ -19,7 +19,6 @@ from __future__ import annotations
 import io
 import json
 import os
-import zipfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -29,14 +28,14 @@ import numpy as np
 from audits.formats import render
 from audits.report import build_report
 from audits.verify import Verification, verify
-from audits.view import UNREADABLE, RunView, json_object, read_result
+from audits.view import RunView, json_object, read_result
 from protocols.errors import EvidenceError
 from protocols.messages import Array
 from secure_fgl.captures import sweep
 from secure_fgl.errors import UsageError
-from secure_fgl.files import FILE_LIMIT, Folder, replace, run_name
+from secure_fgl.files import Folder, replace, run_name
 from secure_fgl.safes import Safes
-from secure_fgl.weights import weights_digest
+from secure_fgl.weights import npz_digest
 
 NOT_JUDGED = "not audited"
 FORMATS = ("html", "json", "md", "csv")
@@ -247,7 +246,9 @@ class Run:
             roster_text=read("roster.json"),
             result_text=read("result.json"),
             metrics_text=read("metrics.jsonl"),
-            weights={name: _weights(data) for name, data in all_of("checkpoints", ".npz").items()},
+            weights={
+                name: npz_digest(data) for name, data in all_of("checkpoints", ".npz").items()
+            },
             ledgers=all_of("ledger", ".jsonl"),
             checkpoints={
                 party: note.decode("utf-8", "replace")
@@ -335,19 +336,3 @@ class Run:
     ) -> Verification:
         """Check the evidence; see :meth:`view` for the arguments."""
         return verify(self.view(heads=heads, expect_plan=expect_plan))
-
-
-def _weights(data: bytes) -> str:
-    """Return the digest of a model's arrays; UNREADABLE for anything that we would not write."""
-    try:
-        with zipfile.ZipFile(io.BytesIO(data)) as archive:
-            members = archive.infolist()
-        names = {member.filename for member in members}
-        plain = all(name.endswith(".npy") and name[:-4].isidentifier() for name in names)
-        large = sum(member.file_size for member in members) > FILE_LIMIT
-        if not plain or large or len(names) != len(members):
-            return UNREADABLE
-        with np.load(io.BytesIO(data), allow_pickle=False) as file:
-            return weights_digest({name: file[name] for name in file.files})
-    except Exception:  # a hostile archive must neither crash an audit nor pass it
-        return UNREADABLE

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import hashlib
+import io
+import zipfile
 from collections.abc import Mapping
 
 import numpy as np
 
+from audits.view import UNREADABLE
 from protocols.messages import Array
+from secure_fgl.files import FILE_LIMIT
 
 
 def weights_digest(arrays: Mapping[str, Array]) -> str:
@@ -19,3 +23,19 @@ def weights_digest(arrays: Mapping[str, Array]) -> str:
         digest.update(f"{name}|{little.dtype.str}|{little.shape}|".encode())
         digest.update(little.tobytes())
     return digest.hexdigest()
+
+
+def npz_digest(data: bytes) -> str:
+    """Return the digest of a model's arrays; UNREADABLE for anything that we would not write."""
+    try:
+        with zipfile.ZipFile(io.BytesIO(data)) as archive:
+            members = archive.infolist()
+        names = {member.filename for member in members}
+        plain = all(name.endswith(".npy") and name[:-4].isidentifier() for name in names)
+        large = sum(member.file_size for member in members) > FILE_LIMIT
+        if not plain or large or len(names) != len(members):
+            return UNREADABLE
+        with np.load(io.BytesIO(data), allow_pickle=False) as file:
+            return weights_digest({name: file[name] for name in file.files})
+    except Exception:  # a hostile archive must neither crash an audit nor pass it
+        return UNREADABLE
