@@ -30,6 +30,7 @@ from audits.verify import Verification, verify
 from audits.view import UNREADABLE, RunView, json_object, read_result
 from protocols.errors import EvidenceError
 from protocols.messages import Array
+from secure_fgl import _floors
 from secure_fgl.captures import sweep
 from secure_fgl.errors import UsageError
 from secure_fgl.safes import Safes
@@ -231,7 +232,11 @@ class Run:
         Args:
             heads: checkpoints that other parties hold, by party name.
             expect_plan: the digest of the plan that was approved.
+
+        Raises:
+            NotOurCode: what would audit it is not ours.
         """
+        _floors.check()  # every audit begins here
         return RunView(
             plan_text=_read(self.path / "plan.json"),
             policy_text=_read(self.path / "policy.json"),
