@@ -15,6 +15,7 @@ from crypto.masks import masked
 from crypto.noise import sampler
 from crypto.samplers import Stream, derive, entropy
 from protocols.boxes import close_boxes
+from protocols.capture import masked_digest
 from protocols.ciphers import shape_of
 from protocols.codec import encode
 from protocols.control import CONTROL
@@ -37,6 +38,7 @@ from protocols.plan import Item, times_in_round
 from protocols.ring import Ring, Words
 from protocols.roster import EVERYONE, Role
 from protocols.schema import Layout, check_schema
+from protocols.uniform import check_mask
 from protocols.uploads import enciphered, signed_upload
 
 
@@ -55,6 +57,15 @@ class Gateway:
         self._sent: dict[tuple[str, str, int], int] = {}
         self._labels: set[tuple[str, str, int, int]] = set()
         self._mixer, self._decoyer = Mixer(), Decoyer()
+        self._inside: dict[str, Words] = {}
+
+    def inside(self) -> dict[str, Words]:
+        """Return the masked vectors that left since the last call, by item, and forget them.
+
+        Uniform residues each, as they went into the seal or the ciphertext.
+        """
+        given, self._inside = self._inside, {}
+        return given
 
     @property
     def groups(self) -> Numbers | None:
@@ -81,7 +92,8 @@ class Gateway:
         Raises:
             NotInPlan: the plan does not hold this message, route, size or number of times.
             UnfitMessage: wrong shape or type, NaN or Inf.
-            LocalProtocolError: a second vector under one label (O6), or a key that is missing.
+            LocalProtocolError: a second vector under one label (O6), a key that is missing, or
+                masks that are none.
         """
         item = self._papers.item(id)
         ordered = self._check(item, messages, recipient, where)
@@ -304,7 +316,9 @@ class Gateway:
         slot = slot_of(item, where.round, where.slot)
         label = self._papers.mask_label(item.id, where, header.key, header.pairs)
         plus, minus = pairs.keys(slot, where.members, label)
-        return masked(residues, ring.modulus, plus, minus, spare=False)
+        self._inside[item.id] = hidden = masked(residues, ring.modulus, plus, minus)
+        check_mask(residues, hidden, ring.modulus)
+        return hidden
 
     def _boxes(self, item: Item, messages: list[Message], header: Header) -> bytes:
         papers, where = self._papers, (header.run, header.exchange, item.id)
@@ -330,4 +344,6 @@ class Gateway:
             "protection": list(item.guards),
             "unsafe": item.unsafe,
         }
+        if (hidden := self._inside.get(item.id)) is not None:
+            facts["masked"] = masked_digest(header.nonce, hidden)
         self._ledger.record("release", facts)
