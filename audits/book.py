@@ -101,6 +101,7 @@ _FACTS: dict[str, dict[str, type]] = {
 }
 _OPTIONAL: dict[str, dict[str, type]] = {
     "key": {"scheme": str},
+    "release": {"masked": str},
     "budget": {"unit": str},
     "mix": {"alone": int},
     "open": _RESULT,

@@ -8,6 +8,10 @@ matcher those that it compared, and a tag server what it could look tags up in b
 with its share alone, never the share. What a client computed before protection is never kept:
 an audit computes it again.
 
+Of a masked vector a client also keeps the residues as they went into the seal or the ciphertext,
+which nobody but the receiver could open again. They are uniform; beside what the client said they
+are the sum of its masks. No key and no single pair's mask is kept.
+
 Who sees what: nobody without the party's own key, which lies elsewhere and is destroyed when the
 days are over. Whoever has it sees what the party itself saw in these rounds. Nothing of a capture
 leaves the party.
@@ -15,14 +19,17 @@ leaves the party.
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Sequence
-from typing import Literal
+from typing import Any, Literal
 
+import numpy as np
+from numpy.typing import NDArray
 from pydantic import Field
 
 from protocols.strict import Strict
 
-__all__ = ["Capture", "captured_rounds", "of_piece", "piece"]
+__all__ = ["Capture", "captured_rounds", "masked_digest", "of_piece", "piece"]
 
 
 class Capture(Strict):
@@ -57,3 +64,15 @@ def of_piece(text: str) -> tuple[str, int, int]:
     """Return exchange name, round and exchange number of a piece; raises ValueError."""
     name, round, exchange = text.split("-")
     return name, int(round), int(exchange)
+
+
+def masked_digest(nonce: str, words: NDArray[np.unsignedinteger[Any]]) -> str:
+    """Return the ledger's commitment (hex) to a masked vector inside an envelope.
+
+    Args:
+        nonce: of the envelope's header.
+        words: shape (n,), the residues.
+    """
+    found = hashlib.sha256(b"secure-fgl/masked\0" + bytes.fromhex(nonce))
+    found.update(np.ascontiguousarray(words).data)
+    return found.hexdigest()

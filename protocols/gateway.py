@@ -15,6 +15,7 @@ from crypto.masks import masked
 from crypto.noise import sampler
 from crypto.samplers import Stream, derive, entropy
 from protocols.boxes import close_boxes
+from protocols.capture import masked_digest
 from protocols.ciphers import shape_of
 from protocols.codec import encode
 from protocols.control import CONTROL
@@ -38,6 +39,7 @@ from protocols.ring import Ring, Words
 from protocols.roster import EVERYONE, Role
 from protocols.schema import Layout, check_schema
 from protocols.steps import Step
+from protocols.uniform import check_mask
 from protocols.uploads import enciphered, signed_upload
 
 
@@ -56,6 +58,12 @@ class Gateway:
         self._sent: dict[tuple[str, str, int], int] = {}
         self._labels: set[tuple[str, str, int, int]] = set()
         self._mixer, self._decoyer = Mixer(), Decoyer()
+        self._inside: dict[str, Words] = {}
+
+    def inside(self) -> dict[str, Words]:
+        """Return, once, the masked vectors that went into seals or ciphertexts, by item."""
+        given, self._inside = self._inside, {}
+        return given
 
     @property
     def groups(self) -> Numbers | None:
@@ -82,7 +90,8 @@ class Gateway:
         Raises:
             NotInPlan: the plan does not hold this message, route, size or number of times.
             UnfitMessage: wrong shape or type, NaN or Inf.
-            LocalProtocolError: a second vector under one label (O6), or a key that is missing.
+            LocalProtocolError: a second vector under one label (O6), a key that is missing, or
+                masks that are none.
         """
         item = self._papers.item(id)
         ordered = self._check(item, messages, recipient, where)
@@ -251,8 +260,7 @@ class Gateway:
 
     def _seeded(self, purpose: str, item: Item, where: Where) -> bytes:
         """Return the key of a stream, a new one for each release: by label, round and ordinal."""
-        me = self._papers.me.party.name
-        to = self._papers.roster.one(Role.AGGREGATOR).name
+        me, to = self._papers.me.party.name, self._papers.roster.one(Role.AGGREGATOR).name
         ordinal = self._sent.get((item.id, to, where.round), 0)
         return derive(self._rounding, purpose, me, item.label, f"{where.round}", f"{ordinal}")
 
@@ -308,7 +316,9 @@ class Gateway:
         slot = slot_of(item, where.round, where.slot)
         label = self._papers.mask_label(item, where, header.key, header.pairs)
         plus, minus = pairs.keys(slot, where.members, label)
-        return masked(residues, ring.modulus, plus, minus, spare=False)
+        self._inside[item.id] = hidden = masked(residues, ring.modulus, plus, minus)
+        check_mask(residues, hidden, ring.modulus)
+        return hidden
 
     def _boxes(self, item: Item, messages: list[Message], header: Header) -> bytes:
         papers, where = self._papers, (header.run, header.exchange, item.id)
@@ -334,4 +344,6 @@ class Gateway:
             "protection": list(item.guards),
             "unsafe": item.unsafe,
         }
+        if (hidden := self._inside.get(item.id)) is not None:
+            facts["masked"] = masked_digest(header.nonce, hidden)
         self._ledger.record("release", facts)

@@ -1,34 +1,60 @@
-"""The start-up guard: each floor must be ours, or nothing runs.
+"""The guard: every floor is ours and stays what it was, or nothing runs.
 
-The floors are top-level packages with generic names. A stranger's package called ``crypto``
-that stands earlier on the import path would replace our masks without a word: totals would still
-come out right while payloads left in clear (docs/adr/0002-five-floors.md). So
-`secure_fgl/__init__.py` calls `check` before it imports any floor.
+The floors are top-level packages with generic names. A stranger's package called ``crypto`` that
+stands earlier on the import path would replace our masks without a word: totals would still come
+out right while payloads left in clear (docs/adr/0002-five-floors.md). `check` runs before
+`secure_fgl` imports anything of ours, when a run begins, before its result is written, and when an
+audit begins. Each time it looks at
 
-What the guard cannot see is a file overwritten *inside* our own folders. That is the installer's
-matter: install from hash-locked requirements, into an environment of its own.
+- where every floor comes from. It then imports them all, so that modules are found below these
+  packages from then on, whatever becomes of ``sys.path``;
+- every file in our five folders. Installed from a wheel they must be what its ``RECORD`` lists, and
+  nothing beside; later checks, and all checks of a checkout, hold them against the first one;
+- every module of ours that is loaded: from its own file, by Python's own loader for source, with no
+  second folder to draw modules from.
+
+What it cannot see: whoever may write into the installation can write a fitting ``RECORD``, and a
+checkout has none at all, so what was changed before the first check passes there. Compiled files
+(``__pycache__``) are not looked at, nor are other packages, nor is anything that code in this very
+process does on purpose (a replaced function, a file put back in time). Uploads without masks are
+noticed besides, by `protocols.uniform`.
 """
 
 from __future__ import annotations
 
+import csv
+import os
 import sys
-from collections.abc import Iterable
+from base64 import urlsafe_b64encode
+from collections.abc import Callable, Iterable
+from functools import cache
+from hashlib import sha256
+from importlib import metadata
+from importlib.machinery import SourceFileLoader
 from importlib.util import find_spec
 from pathlib import Path
+from types import ModuleType
+
+__all__ = ["FLOORS", "NotOurCode", "check"]
 
 FLOORS = ("crypto", "protocols", "algorithms", "audits")
 """The floors below `secure_fgl`, from the ground up."""
 
+_ALL = (*FLOORS, "secure_fgl")
+_CACHE = "__pycache__"
+_first: dict[str, str] = {}  # digest of every file at the first check
+
+
+class NotOurCode(ImportError):
+    """Code that is not ours stands where ours should, or ours was changed."""
+
 
 def check() -> None:
-    """Refuse to start unless every floor lies beside the folder of this package.
-
-    A floor that is already imported is judged by where it was loaded from; one that is not, by
-    where an import would find it. No floor is imported here.
+    """Refuse to go on unless all five floors are ours, complete and unchanged; imports them.
 
     Raises:
-        ImportError: A floor is missing, incomplete, or somebody else's. The message names the
-            path expected and the path found, and says what to do.
+        NotOurCode: a floor is missing, incomplete, changed or somebody else's. The message names
+            what was expected and what was found, and says what to do.
     """
     house = Path(__file__).resolve().parent.parent
     for floor in FLOORS:
@@ -37,6 +63,13 @@ def check() -> None:
         # A folder beside ours in the same namespace could add or replace modules: exactly one.
         if folders != [expected] or file != expected / "__init__.py":
             raise _refusal(floor, expected, [*folders, *([file] if file else [])])
+    _check_files(house)
+    import algorithms  # noqa: F401
+    import audits  # noqa: F401
+    import crypto  # noqa: F401
+    import protocols  # noqa: F401
+
+    _check_modules(house)
 
 
 def _origin(floor: str) -> tuple[list[Path], Path | None]:
@@ -57,7 +90,99 @@ def _resolve(folders: Iterable[str] | None, file: str | None) -> tuple[list[Path
     return [Path(folder).resolve() for folder in folders or ()], opening
 
 
-def _refusal(floor: str, expected: Path, found: list[Path]) -> ImportError:
+def _check_files(house: Path) -> None:
+    """Hold every file of ours against the wheel's RECORD at first, and against that check later."""
+    found = _digests(house)
+    known = _first or _recorded(house)
+    if known is not None:
+        for name in sorted(known.keys() | found.keys()):
+            if known.get(name) != found.get(name):
+                raise _changed(house / name, expected=name in known, there=name in found)
+    _first.update(found)
+
+
+def _digests(house: Path) -> dict[str, str]:
+    """Return the digest of every file in our folders, as a RECORD writes it, by path.
+
+    Compiled files are left out, and hidden ones: no module's name begins with a dot.
+    """
+    found: dict[str, str] = {}
+    for floor in _ALL:
+        for folder, inner, files in os.walk(house / floor):
+            inner[:] = [name for name in inner if name != _CACHE and name[0] != "."]
+            for name in inner:
+                if os.path.islink(place := os.path.join(folder, name)):
+                    raise _changed(Path(place), expected=False, there=True)
+            for name in files:
+                if name[0] != ".":
+                    place = os.path.join(folder, name)
+                    with open(place, "rb") as file:
+                        digest = urlsafe_b64encode(sha256(file.read()).digest())
+                    key = place[len(str(house)) + 1 :].replace(os.sep, "/")
+                    found[key] = f"sha256={digest.decode().rstrip('=')}"
+    return found
+
+
+def _recorded(house: Path) -> dict[str, str] | None:
+    """Return what the RECORD of our own wheel says of our folders; None in a checkout."""
+    installed = list(metadata.distributions(name="secure-fgl", path=[str(house)]))
+    if not installed:
+        return None
+    rows = csv.reader((installed[0].read_text("RECORD") or "").splitlines())
+    listed = {row[0]: row[1] for row in rows if len(row) > 1}
+    ours = {
+        name: digest
+        for name, digest in listed.items()
+        if name.partition("/")[0] in _ALL and _CACHE not in name.split("/")
+    }
+    if len(installed) > 1 or "secure_fgl/_floors.py" not in ours:
+        raise NotOurCode(
+            "Secure-FGL refuses to start: its installation has no record of its own files.\n"
+            f"  expected: one distribution 'secure-fgl' with its RECORD in {house}\n"
+            "Likely cause: an interrupted installation, or two on top of each other.\n"
+            "What to do: install Secure-FGL again, into a virtual environment of its own.",
+            name="secure_fgl",
+            path=str(house),
+        )
+    return ours
+
+
+def _check_modules(house: Path) -> None:
+    """Look where every loaded module of ours came from."""
+    real = cache(os.path.realpath)  # of folders, for this one check
+    for name, module in list(sys.modules.items()):
+        if name.partition(".")[0] in _ALL and (why := _strange(house, name, module, real)):
+            raise NotOurCode(
+                f"Secure-FGL refuses to go on: module {name!r} is not our own.\n"
+                f"  expected: {house.joinpath(*name.split('.'))}\n"
+                f"  found:    {why}\n"
+                "Likely cause: another package, an import hook or a test put it there. Code from "
+                "there would run in place of our protections.\n"
+                "What to do: start again in a virtual environment of Secure-FGL's own; use nothing "
+                "of what this process has written.",
+                name=name,
+            )
+
+
+def _strange(house: Path, name: str, module: ModuleType, real: Callable[[str], str]) -> str:
+    """Say what is strange about a loaded module; nothing if it is ours."""
+    spec, place = getattr(module, "__spec__", None), str(house.joinpath(*name.split(".")))
+    if spec is None or spec.name != name:
+        return "a module that no import made"
+    if type(spec.loader) is not SourceFileLoader:
+        return f"a module that {type(spec.loader).__name__} made"
+    package = hasattr(module, "__path__")
+    wanted = (place, "__init__.py") if package else tuple(os.path.split(f"{place}.py"))
+    for file in (spec.origin, spec.loader.path, getattr(module, "__file__", None)):
+        folder, base = os.path.split(file or "")
+        if (real(folder), base) != wanted:
+            return str(file)
+    folders = list(module.__path__) if package else [place]
+    strangers = [folder for folder in folders if real(folder) != place]
+    return ", ".join(strangers) or ("" if len(folders) == 1 else "several folders")
+
+
+def _refusal(floor: str, expected: Path, found: list[Path]) -> NotOurCode:
     strangers = [path for path in found if path != expected and expected not in path.parents]
     if strangers:
         intruder = strangers[0]
@@ -71,11 +196,29 @@ def _refusal(floor: str, expected: Path, found: list[Path]) -> ImportError:
             "What to do: install Secure-FGL into a virtual environment of its own, and take the "
             "path found above out of PYTHONPATH or remove the distribution that put it there."
         )
-        return ImportError(message, name=floor, path=str(intruder))
+        return NotOurCode(message, name=floor, path=str(intruder))
     message = (
         f"Secure-FGL refuses to start: its floor {floor!r} is missing or incomplete.\n"
         f"  expected: {expected / '__init__.py'}\n"
         "Likely cause: an interrupted or partial installation.\n"
         "What to do: install Secure-FGL again (`make setup` in a checkout)."
     )
-    return ImportError(message, name=floor, path=str(expected))
+    return NotOurCode(message, name=floor, path=str(expected))
+
+
+def _changed(file: Path, *, expected: bool, there: bool) -> NotOurCode:
+    what = "does not belong there" if not expected else "was changed" if there else "is missing"
+    if _first:
+        when = "go on: its files changed while it ran"
+        fix = "start again once nobody edits or installs them; what this process made is no result."
+    else:
+        when = "start: its files are not those that were installed"
+        fix = "install Secure-FGL again, into a virtual environment of its own."
+    return NotOurCode(
+        f"Secure-FGL refuses to {when}.\n"
+        f"  found:    {file} {what}\n"
+        "Likely cause: another distribution was installed over ours, or somebody edited the file. "
+        "Code from there would run in place of our protections.\n"
+        f"What to do: {fix}",
+        path=str(file),
+    )

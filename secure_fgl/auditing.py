@@ -24,7 +24,7 @@ from crypto.masks import container
 from crypto.samplers import entropy
 from protocols.capture import captured_rounds
 from protocols.disclosures import Disclosure
-from protocols.envelope import Envelope, commitment
+from protocols.envelope import Envelope
 from protocols.errors import EvidenceError, LedgerError, SecureFglError
 from protocols.forms import Exchange, Form
 from protocols.guards import find
@@ -35,9 +35,9 @@ from protocols.planner import AGGREGATOR_NAME
 from protocols.roster import Identity, Role
 from protocols.rounds import Reply
 from protocols.sessions.recording import Captured, Recorder
-from protocols.sums import SumLayout, sum_layout, sum_ring
 from secure_fgl.agreement import agree, rounded
 from secure_fgl.audited import config_of, verified
+from secure_fgl.captured_sent import check_said, check_sent, summed
 from secure_fgl.captures import Captures
 from secure_fgl.config import Config
 from secure_fgl.driving import one_thread_and_deterministic
@@ -195,11 +195,7 @@ class _Replay:
 
     def _checked(self) -> dict[str, list[Captured]]:
         """Return what every client captured, held against its ledger."""
-        answers = {client: self._answers(client, site) for client, site in self.sites.items()}
-        for client, those in answers.items():
-            for answer in those:
-                self._check_sent(client, answer)
-        return answers
+        return {client: self._answers(client, site) for client, site in self.sites.items()}
 
     def _replies(self) -> dict[int, Reply]:
         """Return what the aggregator captured; nothing that it had may be missing."""
@@ -208,35 +204,40 @@ class _Replay:
         return replies
 
     def _answers(self, client: str, site: Site) -> list[Captured]:
-        """Return what a client captured, likewise."""
+        """Return what a client captured, likewise, held against its ledger."""
         answers = self._recorder(client, Role.CLIENT, site).answers()
         self._check_whole(client, {a.number for a in answers}, self._said(client))
+        for answer in answers:
+            check_sent(self.case, self._exchange(answer), client, answer)
         return answers
+
+    def _exchange(self, answer: Captured) -> Exchange:
+        return next(e for e in self.form.exchanges if e.name == answer.exchange)
 
     def _computed(self, ask: Sequence[tuple[str, Captured]]) -> list[_Said]:
         """Let everybody in an Ask answer once more, if it asks for updates."""
         found = []
         for client, answer in ask:
-            exchange = next(e for e in self.form.exchanges if e.name == answer.exchange)
-            if updates(exchange):
+            if updates(exchange := self._exchange(answer)):
                 found.append(self._answered(client, answer, exchange))
         return found
 
     def _answered(self, client: str, answer: Captured, exchange: Exchange) -> _Said:
         """Let a client answer once more."""
-        self._check_sent(client, answer)
         site = self.sites[client]
         truth = truth_of(site, self.task.spec, self.config.model.layers)
         site.memory, site.draws = dict(answer.memory), dict(answer.draws)
         said = exchange.answer(site, *answer.given)
-        messages = said if isinstance(said, tuple) else (said,)
-        return _Said(client, truth, answer, exchange, tuple(m for m in messages if m is not None))
+        parts = said if isinstance(said, tuple) else (said,)
+        messages = tuple(message for message in parts if message is not None)
+        check_said(self.case, exchange, client, answer, messages)
+        return _Said(client, truth, answer, exchange, messages)
 
     def _exposed(self, ask: Sequence[_Said], reply: Reply | None) -> Iterator[Exposure]:
         """Yield what the receiver saw of one Ask, held against what its clients said."""
         case, exchange = self.case, ask[0].exchange
         (update,) = updates(exchange)
-        layout = self._layout(exchange)
+        layout = summed(case, exchange)[0]
         rounds = {one.client: fields(rounded(layout, one.messages, update)) for one in ask}
         clear = find(case.policy.chain(Disclosure.SUM), "unsafe_clear") is not None
         arrived = case.asks.all[ask[0].answer.number].arrived
@@ -271,13 +272,6 @@ class _Replay:
             steps=options.epochs * int(steps),
             optimiser=model.optimiser,
         )
-
-    def _layout(self, exchange: Exchange) -> SumLayout:
-        case = self.case
-        item = case.plan.item(f"{exchange.name}.up.{Disclosure.SUM}")
-        kinds = [k for k in exchange.back if k.disclosure is Disclosure.SUM]
-        dims = {**case.plan.dims, **item.dims}
-        return sum_layout(kinds, case.policy.chain(Disclosure.SUM), dims)
 
     def _captured(self, exchange: str, round: int) -> bool:
         """Tell whether an Ask was to be captured."""
@@ -316,26 +310,10 @@ class _Replay:
                 "captured", f"{party} lacks {len(gone)} captured rounds that its ledger says it had"
             )
 
-    def _check_sent(self, client: str, answer: Captured) -> None:
-        """Hold the captured bytes against the ledger."""
-        known = {
-            entry["commitment"]
-            for party, entry in self.case.book.of_kind("release")
-            if party == client and entry["exchange"] == answer.number
-        }
-        for data in answer.sent:
-            if commitment(Envelope.decode(data)) not in known:
-                raise EvidenceError(
-                    "captured", f"a captured envelope of {client} is not what its ledger says left"
-                )
-
     def _clear(self, answer: Captured, exchange: Exchange, update: type[Message]) -> Arrays:
-        case, id = self.case, f"{exchange.name}.up.{Disclosure.SUM}"
-        item, layout = case.plan.item(id), self._layout(exchange)
-        chain = case.policy.chain(Disclosure.SUM)
-        ring = sum_ring(layout, chain, len(case.plan.clients), None, item.noise)
+        layout, ring = summed(self.case, exchange)
         sent = (Envelope.decode(data) for data in answer.sent)
-        body = next(envelope.body for envelope in sent if envelope.header.item == id)
+        body = next(e.body for e in sent if e.header.item == f"{exchange.name}{SUM_UP}")
         integers = ring.integers(np.frombuffer(body, dtype=container(ring.modulus)))
         return fields(layout.decode(integers, 1)[update])
 

@@ -28,6 +28,7 @@ from audits.checks.bundle import verify_bundle, verify_run
 from audits.steps import Verification
 from crypto.canonical import canonical
 from crypto.signatures import SigningKey
+from secure_fgl import _floors
 from secure_fgl.errors import UsageError
 from secure_fgl.files import create
 from secure_fgl.runs import Run
@@ -97,6 +98,7 @@ def verify_path(
 
     Raises:
         UsageError: it is neither, or a file cannot be read or written.
+        NotOurCode: what would check it is not ours.
     """
     place = Path(path)
     if not place.is_file():
@@ -105,6 +107,7 @@ def verify_path(
         if svr is not None:
             raise UsageError("Only of a bundle can be signed what passed.", fix="give bundle.zip")
         return verify_run(Run(place).view(heads=heads, expect_plan=expect_plan), trusted=trusted)
+    _floors.check()
     data = _read(place)
     if not looks_packed(data):
         raise _neither(place, "it is a file of another kind, or most of it is gone")

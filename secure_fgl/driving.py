@@ -20,6 +20,7 @@ from protocols.rounds import Ask, Cohort, Reply, Round
 from protocols.sessions.base import Outgoing, Parcel, Stream
 from protocols.sessions.client import ClientSession
 from protocols.sessions.table import State
+from secure_fgl import _floors
 from secure_fgl.parties import Parties
 from secure_fgl.transports import Transport
 
@@ -134,7 +135,12 @@ class Driver:
                 session.repeats = False
 
     def start(self) -> None:
-        """Agree on keys; a run that was taken up agreed on them, or goes on where it was."""
+        """Agree on keys; a run that was taken up agreed on them, or goes on where it was.
+
+        Raises:
+            NotOurCode: what runs here is not ours; nothing has left.
+        """
+        _floors.check()  # by now all code that protects is loaded
         if self._session.under_way == "keys":
             self._until_quiet(self._session.go_on())
         elif self._session.fresh:
@@ -159,11 +165,16 @@ class Driver:
         return self._session.reply()
 
     def finish(self) -> None:
-        """Give all clients the last heads; a run that was taken up goes on where it was."""
+        """Give all clients the last heads; a run that was taken up goes on where it was.
+
+        Raises:
+            NotOurCode: what ran here was not ours; the run has no result.
+        """
         if self._session.under_way == "farewell":
             self._until_quiet(self._session.go_on())
         elif self._session.state is State.READY:
             self._until_quiet(self._session.farewell())
+        _floors.check()
 
     def _same(self, name: str, ask: Ask) -> None:
         if name != self._session.name_of(ask):

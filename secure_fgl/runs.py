@@ -31,6 +31,7 @@ from audits.verify import Verification, verify
 from audits.view import RunView, json_object, read_result
 from protocols.errors import EvidenceError
 from protocols.messages import Array
+from secure_fgl import _floors
 from secure_fgl.captures import sweep
 from secure_fgl.errors import UsageError
 from secure_fgl.files import Folder, replace, run_name
@@ -230,7 +231,11 @@ class Run:
         Args:
             heads: checkpoints that other parties hold, by party name.
             expect_plan: the digest of the plan that was approved.
+
+        Raises:
+            NotOurCode: what would audit it is not ours.
         """
+        _floors.check()  # every audit begins here
         read, names = self.folder.read, self.folder.names
 
         def all_of(folder: str, suffix: str = "") -> dict[str, bytes]:

@@ -29,6 +29,7 @@ from protocols.messages import Message
 from protocols.mix_groups import Numbers
 from protocols.papers import Papers, Where
 from protocols.plan import Item
+from protocols.ring import Words
 from protocols.rounds import Reply
 from protocols.sessions.table import Event, State, advance
 from protocols.steps import Part, Step
@@ -98,8 +99,9 @@ class Answers(Protocol):
         before: bytes,
         envelopes: Sequence[bytes],
         groups: Numbers | None,
+        inside: Mapping[str, Words],
     ) -> None:
-        """Keep an answer, and who was mixed with whom."""
+        """Keep an answer, who was mixed with whom, and masked vectors by item."""
 
     def tagged(self, name: str, where: Where, tags: Mapping[str, Any]) -> None:
         """Keep a client's tags beside its answer, if that was kept."""

@@ -115,9 +115,10 @@ class ClientSession(MatchingSession):
             item = self.papers.find(exchange.name, Service.ASK, Step.ACK)
             return [self.send(item, [Acknowledgement()], sender, where)]
         parcels = self._send_each(exchange.name, messages, sender, where)
+        inside = self._gateway.inside()  # forgotten, whether it is captured or not
         if recorder is not None:
             envelopes = [parcel.data for parcel in parcels]
-            recorder.sent(exchange.name, where, before, envelopes, self._gateway.groups)
+            recorder.sent(exchange.name, where, before, envelopes, self._gateway.groups, inside)
         return parcels
 
     def _take_leave(self, letter: Letter) -> list[Parcel]:

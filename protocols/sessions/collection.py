@@ -27,6 +27,7 @@ from protocols.ring import Ring, Words
 from protocols.rounds import Reply, View
 from protocols.steps import Part, Service, Step
 from protocols.sums import SumLayout
+from protocols.uniform import check_mask, check_masked
 from protocols.unmasking import Keys
 from protocols.uploads import Upload, check_upload, split_upload
 from protocols.views import ClearView, CosinesView, EachView, TotalView, WeighedView, handed
@@ -77,7 +78,7 @@ class Collection:
 
         Raises:
             WrongStage: it belongs to another exchange or round.
-            BadEnvelope: it is not from this cohort, or was made from another Start (O8) or key.
+            BadEnvelope: not from this cohort, made from another Start (O8) or key, or not masked.
         """
         header, where, part = letter.header, self.where, letter.item.part
         if letter.item.exchange != self.exchange.name or part not in self._expected:
@@ -88,7 +89,8 @@ class Collection:
         if header.given != where.given:
             raise BadEnvelope("A client was given something else than the others (O8).")
         key, papers = self._papers.he_key, self._papers
-        if letter.item.disclosure is Disclosure.SUM and key and header.key != key.key_id[:16]:
+        summed = letter.item.disclosure is Disclosure.SUM
+        if summed and key and header.key != key.key_id[:16]:
             raise BadEnvelope("An upload was made under another key.")
         shown = papers.enciphers(letter.item) or papers.relays(letter.item)
         if shown and header.key != papers.body_key(letter.item, papers.me.party.name):
@@ -97,9 +99,11 @@ class Collection:
         if papers.enciphers(letter.item):
             verify = papers.roster.party(header.sender).verify
             check_upload(header, *split_upload(letter.body), verify)
-        if letter.item.disclosure is Disclosure.SUM and self._pairs not in (None, header.pairs):
+        if summed and self._pairs not in (None, header.pairs):
             # Handed on as evidence, it would make every holder refuse.
             raise BadEnvelope("A client's masks rest on other keys than were agreed on.")
+        if summed and self.masked and not self.encrypted:
+            check_masked(self._words(self._ring(), letter.body), self._ring())
         evidence = evidence_of(header, letter.envelope.signature)
         body = b"" if self._add_up(letter) else letter.body
         kept = Kept(signed_header(letter.envelope), evidence, body)
@@ -163,8 +167,8 @@ class Collection:
         """Whether a SUM came back that carries masks."""
         return self.sums and bool(find(self._papers.policy.chain(Disclosure.SUM), "mask"))
 
-    def _protected(self, disclosure: Disclosure) -> bool:
-        return disclosure in self._expected and self._papers.enciphers(self._item(disclosure))
+    def _protected(self, kind: Disclosure) -> bool:
+        return kind in self._expected and self._papers.enciphers(self._item(kind))
 
     @property
     def compared(self) -> bool:
@@ -229,19 +233,22 @@ class Collection:
 
         Raises:
             CryptoError: an upload is not a ciphertext under this epoch's key.
+            LocalProtocolError: what takes the masks off is none.
         """
-        papers, part = self._papers, str(Disclosure.SUM)
+        papers, headers = self._papers, list[bytes]()
         if papers.scheme is None or papers.he_key is None:
             raise LocalProtocolError("The key authority's public key is not here yet.")
         total = papers.scheme.accumulator(papers.he_key)
-        headers = []
         for member in self.survivors:
-            kept = self._letters.pop((member, part))
+            kept = self._letters.pop((member, str(Disclosure.SUM)))
             total.add(kept.body)
             headers.append(kept.header)
         self._blind = papers.scheme.blind(entropy(32), total.coefficients)
+        put_on = masked(self._blind, papers.scheme.plain_modulus, *masks)
+        if self.masked:
+            check_mask(self._blind, put_on, papers.scheme.plain_modulus)
         # Correction and blind go in together: the authority sees one uniform vector.
-        total.add_plain(masked(self._blind, papers.scheme.plain_modulus, *masks).astype("u8"))
+        total.add_plain(put_on.astype("u8"))
         return total.to_bytes(), b"".join(headers)
 
     def opened(self, coefficients: bytes) -> Vector:
@@ -262,11 +269,13 @@ class Collection:
         """Add the masked vectors and take off the masks; returns the integers, and forgets.
 
         Raises:
-            CryptoError: this cannot be the total of this cohort.
+            CryptoError, LocalProtocolError: not the total of this cohort; what came off is no mask.
         """
-        total, (plus, minus) = self._added(), masks
+        total, (plus, minus), ring = self._added(), masks, self._ring()
+        before = total.values
         total.take(minus, plus)
-        return self._ring().integers(total.values)
+        check_mask(total.values, before, ring.modulus)
+        return ring.integers(total.values)
 
     def _added(self) -> MaskSum:
         """Return the sum of the survivors' bodies, and forget them."""
@@ -292,9 +301,6 @@ class Collection:
             return None
         return self._added().values.view(np.int64)
 
-    def _layout(self) -> SumLayout:
-        return self._summed()[0]
-
     def _ring(self) -> Ring:
         return self._summed()[1]
 
@@ -308,7 +314,7 @@ class Collection:
         if total is not None:
             noise = self._item(Disclosure.SUM).noise
             margin = noise.margin if noise else 0
-            totals = self._layout().decode(total, len(self.survivors), margin=margin)
+            totals = self._summed()[0].decode(total, len(self.survivors), margin=margin)
             views.update({kind: TotalView(message) for kind, message in totals.items()})
         for kind in self.exchange.back:
             if kind.disclosure is not Disclosure.SUM:

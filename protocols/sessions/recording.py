@@ -12,6 +12,7 @@ from protocols.forms import Exchange, Form
 from protocols.messages import Message
 from protocols.mix_groups import Numbers
 from protocols.papers import Papers, Where
+from protocols.ring import Words
 from protocols.rounds import Reply
 from protocols.sessions.codec import StateCodec
 from protocols.sessions.keeping import LockedSafe, Safe, state_codec
@@ -28,6 +29,7 @@ class Captured:
         sent: the envelopes that left.
         groups: who was mixed with whom, (members,); None where nothing was.
         tags: of its items, as `protocols.match_side.MatchSide.tagged`; None where none were made.
+        inside: by item, the masked vector that was sealed or encrypted.
     """
 
     exchange: str
@@ -39,6 +41,7 @@ class Captured:
     sent: tuple[bytes, ...] = field(repr=False)
     groups: Numbers | None = field(default=None, repr=False)
     tags: Mapping[str, Any] | None = field(default=None, repr=False)
+    inside: Mapping[str, Words] | None = field(default=None, repr=False)
 
 
 class Recorder:
@@ -75,10 +78,12 @@ class Recorder:
         where: Where,
         before: bytes,
         envelopes: Sequence[bytes],
-        groups: Numbers | None = None,
+        groups: Numbers | None,
+        inside: Mapping[str, Words],
     ) -> None:
         """Keep an answer; raises LedgerError if it cannot be written, then nothing may leave."""
-        content = {"before": before, "groups": groups, "sent": tuple(envelopes)}
+        more = {"groups": groups, "inside": dict(inside)}
+        content: dict[str, Any] = {"before": before, "sent": tuple(envelopes), **more}
         self._safe.put(piece(name, where.round, where.exchange), self._codec.pack(content))
 
     def tagged(self, name: str, where: Where, tags: Mapping[str, Any]) -> None:
@@ -108,7 +113,7 @@ class Recorder:
         for name, round, number in self._pieces():
             content = self._read(name, round, number)
             held = self._codec.unpack(content["before"])
-            more = {key: content.get(key) for key in ("sent", "groups", "tags")}
+            more = {key: content.get(key) for key in ("sent", "groups", "tags", "inside")}
             found.append(Captured(name, round, number, **held, **more))
         return found
 

@@ -171,6 +171,7 @@ def explain(error: Exception) -> list[str]:
     """
     from crypto.errors import CryptoError
     from protocols.errors import EvidenceError, Refused, SecureFglError
+    from secure_fgl._floors import NotOurCode
 
     if isinstance(error, SecureFglError):
         lines = error.diagnostics().splitlines()
@@ -186,6 +187,8 @@ def explain(error: Exception) -> list[str]:
     if isinstance(error, OSError) and error.strerror:
         place = f" ({error.filename})" if error.filename else ""
         return [f"Error: {error.strerror}{place}.", *_again()]
+    if isinstance(error, NotOurCode):
+        return f"Error: {error}".splitlines()  # paths and names of modules only
     if _diverged(error):
         return [f"Error: {error}."]  # raised by our own line, in words that hold no value
     place = _place(error.__traceback__)

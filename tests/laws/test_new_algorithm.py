@@ -11,6 +11,7 @@ import pytest
 import algorithms
 from algorithms import fed_avg
 from protocols.errors import NotAdmitted
+from secure_fgl import _floors
 from secure_fgl.catalogue import algorithm_names
 from secure_fgl.federation import Federation
 from tests.laws import test_admission as admission
@@ -26,7 +27,11 @@ SOURCE = Path(str(fed_avg.__file__)).read_text("utf-8")
 
 @pytest.fixture
 def drop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """A folder that the catalogue looks into as well."""
+    """A folder that the catalogue looks into as well.
+
+    The guard would refuse it, as a second folder of a floor (tests/secure_fgl/test_floors.py).
+    """
+    monkeypatch.setattr(_floors, "check", lambda: None)
     folder = tmp_path / "dropped"
     folder.mkdir()
     monkeypatch.setattr(algorithms, "__path__", [*algorithms.__path__, str(folder)])

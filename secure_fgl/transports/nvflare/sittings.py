@@ -26,6 +26,7 @@ from protocols.roster import Role
 from protocols.sessions.aggregator import AggregatorSession
 from protocols.sessions.base import Parcel
 from protocols.sessions.keeping import Outcome
+from secure_fgl import _floors
 from secure_fgl.captures import record
 from secure_fgl.clock import clock
 from secure_fgl.driving import Driver, Meter, one_thread_and_deterministic
@@ -91,8 +92,12 @@ class Sitting:
         Args:
             result: digests of what a finished run leaves, at the aggregator.
             document: what ``result.json`` is to hold; written before the kept state is given up.
+
+        Raises:
+            NotOurCode: what ran here was not ours; the ledger stays without its end.
         """
         with self.files:
+            _floors.check()
             self.session.close(result)
             note = self.session.ledger.checkpoint(self.kit.me.signing)
             self.folder.text(f"heads/{self.kit.name}.checkpoint", note)
@@ -108,6 +113,7 @@ def sit_down(kit: PartyKit) -> Sitting:
         PlanDrift: this installation would do something else than the charter's plan says.
         UsageError: the run of this folder is over, or the data cannot be used.
         LedgerError: the kept state is missing, or older than its ledger.
+        NotOurCode: what runs here is not ours.
     """
     prepared = _prepared(kit)
     with contextlib.ExitStack() as files:
@@ -121,6 +127,7 @@ def sit_down(kit: PartyKit) -> Sitting:
         session, outcomes = _taken_up(kit, making, folder, safes) if again else (
             _begun(kit, making, folder, safes), ()
         )  # fmt: skip
+        _floors.check()  # by now all code that protects is loaded
         return Sitting(kit, prepared, form, session, folder, safes, outcomes, files.pop_all())
 
 
