@@ -216,7 +216,7 @@ def unveil(world: World, found: Haul, left: Sequence[str]) -> Update:
         OutOfRange: masks are still on it.
     """
     integers = collection(world, found)._ring().integers(stripped(world, found, left))
-    return collection(world, found)._layout().decode(integers, len(left))[Update]
+    return collection(world, found)._summed()[0].decode(integers, len(left))[Update]
 
 
 def stripped(
