@@ -202,15 +202,24 @@ def read_plan(data: bytes) -> Plan:
     return plan
 
 
+def policy_text(policy: PrivacyPolicy) -> str:
+    """Return a policy as the JSON that is saved beside a run."""
+    return json.dumps(policy.document(), indent=2, sort_keys=True) + "\n"
+
+
 def read_policy(data: bytes) -> PrivacyPolicy:
-    """Parse ``policy.json``; raises EvidenceError at step ``files``."""
+    """Parse ``policy.json``: it must be, byte for byte, what `policy_text` writes.
+
+    Raises:
+        EvidenceError: at step ``files``.
+    """
     document = read_json(data, limit=POLICY_LIMIT, what="policy.json")
     try:
         policy = PrivacyPolicy.model_validate(document)
     except (ValidationError, PolicyError):
         raise EvidenceError("files", "policy.json is not a valid policy") from None
-    # Compared as JSON text, so that true, 1 and 1.0 stay three different things.
-    if json_digest(policy.document()) != json_digest(document):
+    # Byte for byte: no second spelling of a number, no white space, no other order of keys.
+    if policy_text(policy).encode("utf-8") != data:
         fail("files", "policy.json is not in the form in which policies are saved")
     return policy
 

@@ -24,6 +24,10 @@ SIGNATURE_BYTES = 64
 _ID_CHARACTERS = 16
 _MAX_DOMAIN = 64
 _MOST_KNOWN = 1 << 16
+_P = 2**255 - 19
+_ORDER_8 = 0x7A03AC9277FDC74EC6CC392CFA53202A0F67100D760B3CBA4FD84D3D706A17C7
+_SMALL = {0, 1, _P - 1, _ORDER_8, _P - _ORDER_8}
+"""y of the eight points of small order: (0, 1), (0, -1), (±i, 0), and the four of order 8."""
 
 
 _KNOWN: set[bytes] = set()
@@ -60,9 +64,16 @@ class VerifyKey:
     __slots__ = ("_key", "_raw")
 
     def __init__(self, raw: bytes) -> None:
-        """Take the 32 bytes of RFC 8032 section 5.1.5; raises InvalidKey for anything else."""
+        """Take the 32 bytes of RFC 8032 section 5.1.5; raises InvalidKey for anything else.
+
+        Refused, too, are a y of p or more, which is a second spelling of another key, and the
+        points of order 1, 2, 4 and 8, under which one signature holds for many messages.
+        """
         if len(raw) != KEY_BYTES:
             raise InvalidKey(f"An Ed25519 public key has exactly {KEY_BYTES} bytes.")
+        y = int.from_bytes(raw, "little") & ((1 << 255) - 1)
+        if y >= _P or y in _SMALL:
+            raise InvalidKey("An Ed25519 public key is of small order, or not in canonical form.")
         try:
             self._key = Ed25519PublicKey.from_public_bytes(bytes(raw))
         except ValueError:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import re
 from typing import Any
 
 import yaml
@@ -27,18 +28,72 @@ def problems(error: ValidationError) -> str:
 TEXT_LIMIT = 1 << 20  # characters; configurations and policies are about a thousand
 
 
+DEPTH = 50  # of nesting; ours have five levels
+_DECIMAL = re.compile(r"[-+]?(0|[1-9][0-9]*)")
+_REAL = re.compile(r"[-+]?[0-9]*\.?[0-9]*([eE][-+]?[0-9]+)?|[-+]?\.(inf|nan)", re.IGNORECASE)
+
+
 class _Loader(yaml.SafeLoader):
-    """Safe YAML without aliases, which let a small text grow without bound."""
+    """Safe YAML in which a text says what a reader thinks that it says.
+
+    No anchors or aliases, which let a small text grow without bound; no key twice, of which the
+    last would win; no number that YAML 1.1 reads in its own way (``010`` is 8, ``1:30`` is 90).
+    """
+
+    def __init__(self, text: str) -> None:
+        super().__init__(text)
+        self._depth = 0
 
     def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
-        if self.check_event(yaml.events.AliasEvent):
-            raise yaml.YAMLError("aliases (*name) are not allowed here")
+        event = self.peek_event()  # type: ignore[no-untyped-call]
+        if getattr(event, "anchor", None) is not None:
+            raise _at(event.start_mark, "anchors (&name) and aliases (*name) are not allowed here")
+        self._depth += 1
+        if self._depth > DEPTH:
+            raise _at(event.start_mark, f"it is nested deeper than {DEPTH} levels")
         node: yaml.Node | None = super().compose_node(parent, index)
+        self._depth -= 1
         return node
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        seen: set[tuple[str, str]] = set()
+        for key, _ in node.value:
+            if isinstance(key, yaml.ScalarNode):
+                if (key.tag, key.value) in seen:
+                    raise _at(key.start_mark, "a key stands twice")
+                seen.add((key.tag, key.value))
+        return super().construct_mapping(node, deep=deep)
+
+    def construct_yaml_int(self, node: yaml.ScalarNode) -> int:
+        if not _DECIMAL.fullmatch(node.value):
+            raise _at(node.start_mark, "a whole number is not written in plain decimal digits")
+        if len(node.value) > 20 or not -(1 << 63) <= int(node.value) < 1 << 64:
+            raise _at(node.start_mark, "a number takes more than 64 bits")
+        return int(node.value)
+
+    def construct_yaml_float(self, node: yaml.ScalarNode) -> float:
+        if not _REAL.fullmatch(node.value):
+            raise _at(node.start_mark, "a number is not written in plain decimal digits")
+        return float(super().construct_yaml_float(node))
+
+
+_Loader.add_constructor("tag:yaml.org,2002:int", _Loader.construct_yaml_int)
+_Loader.add_constructor("tag:yaml.org,2002:float", _Loader.construct_yaml_float)
+
+
+def _at(mark: yaml.Mark, problem: str) -> yaml.MarkedYAMLError:
+    """Return an error that names the line, and repeats nothing of it."""
+    bare = yaml.Mark(mark.name, mark.index, mark.line, mark.column, None, 0)
+    return yaml.MarkedYAMLError(problem=problem, problem_mark=bare)
 
 
 def read_yaml(text: str) -> Any:
-    """Parse a small YAML text; raises yaml.YAMLError for aliases and texts above 1 MB."""
+    """Parse a small YAML text that can be read in one way only.
+
+    Raises:
+        yaml.YAMLError: anchors, aliases, keys that stand twice, nesting deeper than 50, numbers
+            beyond 64 bits or not in plain decimal digits, each with the line; texts above 1 MB.
+    """
     if len(text) > TEXT_LIMIT:
         raise yaml.YAMLError("the text is too long")
     return yaml.load(text, Loader=_Loader)  # noqa: S506 - a SafeLoader

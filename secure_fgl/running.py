@@ -13,6 +13,7 @@ import numpy as np
 from algorithms.evaluation import Tracked, closing, evaluated, released
 from algorithms.site import Site
 from algorithms.tasks import Task
+from audits.view import policy_text
 from crypto.he import Scheme
 from protocols.budget import Reserve, budget_key
 from protocols.disclosures import Disclosure
@@ -224,7 +225,7 @@ class Preparation:
 
     def _papers(self, folder: RunFolder) -> None:
         folder.text("config.yaml", self.config.text())
-        folder.document("policy.json", self.policy.document())
+        folder.text("policy.json", policy_text(self.policy))
         folder.text("plan.json", self.plan.text())
 
     def rounds(

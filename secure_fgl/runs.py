@@ -16,14 +16,11 @@ for its owner alone (0700, files 0600), and nothing in it is read or written thr
 
 from __future__ import annotations
 
-import io
 import json
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
-
-import numpy as np
 
 from audits.formats import render
 from audits.report import build_report
@@ -36,7 +33,7 @@ from secure_fgl.captures import sweep
 from secure_fgl.errors import UsageError
 from secure_fgl.files import Folder, replace, run_name
 from secure_fgl.safes import Safes
-from secure_fgl.weights import npz_digest
+from secure_fgl.weights import npz_bytes, npz_digest
 
 NOT_JUDGED = "not audited"
 FORMATS = ("html", "json", "md", "csv")
@@ -173,9 +170,7 @@ class RunFolder:
 
     def arrays(self, name: str, arrays: Mapping[str, Array]) -> None:
         """Write arrays as npz (no pickles)."""
-        made = io.BytesIO()
-        np.savez(made, allow_pickle=False, **arrays)
-        self._folder.write(name, made.getvalue())
+        self._folder.write(name, npz_bytes(arrays))
 
     def ledger(self, party: str, *, again: bool = False) -> FileStore:
         """Return the durable store of a party's ledger, a new one unless `again`."""

@@ -103,3 +103,48 @@ def test_a_true_signature_is_remembered_for_its_own_bytes_only():
     key.public.verify_raw(signature, tail + message)
     with pytest.raises(InvalidSignature):
         key.public.verify_raw(array("H", signature + tail), message)
+
+
+def _torsion() -> list[tuple[int, int]]:
+    """Return the eight points of small order, from the curve's equation (RFC 8032, 5.1)."""
+    p = 2**255 - 19
+    d = -121665 * pow(121666, -1, p) % p
+
+    def add(one, two):
+        (x1, y1), (x2, y2) = one, two
+        k = d * x1 * x2 * y1 * y2 % p
+        x = (x1 * y2 + x2 * y1) * pow(1 + k, -1, p) % p
+        return x, (y1 * y2 + x1 * x2) * pow(1 - k, -1, p) % p
+
+    y = 0x7A03AC9277FDC74EC6CC392CFA53202A0F67100D760B3CBA4FD84D3D706A17C7
+    square = (y * y - 1) * pow(d * y * y + 1, -1, p) % p
+    x = pow(square, (p + 3) // 8, p)
+    x = x if (x * x - square) % p == 0 else x * pow(2, (p - 1) // 4, p) % p
+    assert (x * x - square) % p == 0  # it is on the curve
+    found = [(0, 1)]
+    for _ in range(7):
+        found.append(add(found[-1], (x, y)))
+    assert add(found[-1], (x, y)) == (0, 1) and len(set(found)) == 8
+    return found
+
+
+def test_keys_of_small_order_are_refused_however_they_are_spelt():
+    p = 2**255 - 19
+    for x, y in _torsion():
+        for sign in (x & 1, 1 - (x & 1)):
+            with pytest.raises(InvalidKey):
+                VerifyKey((y | sign << 255).to_bytes(32, "little"))
+    for y in range(19):  # y + p is y again; 2^255 - 1 is the largest
+        for sign in (0, 1):
+            with pytest.raises(InvalidKey):
+                VerifyKey((y + p | sign << 255).to_bytes(32, "little"))
+
+
+def test_control_the_library_takes_a_key_under_which_one_signature_holds_for_all():
+    """Why: for the neutral point S = 0 and R = (0, 1) satisfy the equation for every message."""
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
+
+    neutral = (1).to_bytes(32, "little")
+    key = Ed25519PublicKey.from_public_bytes(neutral)
+    for message in (b"yes", b"no"):
+        key.verify(neutral + bytes(32), message)

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import io
 import os
 import re
+import zipfile
 from pathlib import Path
 
+import numpy as np
 import pytest
 
+from audits.view import UNREADABLE
 from secure_fgl import runs
 from secure_fgl.files import Folder
+from secure_fgl.weights import npz_bytes, npz_digest, weights_digest
 from tests.secure_fgl.cli_tools import config, invoke
 from tests.secure_fgl.test_audit_cli import waivers
 
@@ -69,3 +74,37 @@ def test_lines_of_a_ledger_are_flushed_to_the_device_or_not_there(
         store.append(b"two\n")
     store.close()
     assert (tmp_path / "ledger" / "party.jsonl").read_bytes() == b"one\n"
+
+
+def _respelt(text: str) -> list[str]:
+    """Return texts that hold the same JSON value."""
+    return [text + " ", text.replace("{", "{ ", 1), text.replace(": 3,", ": 3.0,", 1)]
+
+
+def test_no_paper_of_a_run_has_a_second_spelling(tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    assert invoke("run", config(tmp_path), "--out", out).exit_code == 0
+    for name in ("plan.json", "policy.json"):
+        text = (out / name).read_text()
+        for other in {*_respelt(text)} - {text}:
+            (out / name).write_text(other)
+            shown = invoke("audit", "verify", out)
+            assert shown.exit_code == 5 and "FAILED at files" in shown.stderr, name
+        (out / name).write_text(text)
+    assert invoke("audit", "verify", out).exit_code == 0
+
+
+def test_a_model_s_container_is_bound_by_its_bytes(tmp_path: Path) -> None:
+    arrays = {"weights": np.arange(3.0), "bias": np.ones(1)}
+    data = npz_bytes(arrays)
+    assert npz_digest(data) == weights_digest(arrays) and npz_bytes(arrays) == data
+    packed = io.BytesIO()
+    np.savez_compressed(packed, allow_pickle=False, **arrays)
+    dated = io.BytesIO()
+    with zipfile.ZipFile(io.BytesIO(data)) as old, zipfile.ZipFile(dated, "w") as new:
+        for member in old.infolist():
+            new.writestr(zipfile.ZipInfo(member.filename, (2026, 1, 1, 0, 0, 0)), old.read(member))
+    for other in (data + b"\0", b"\0" + data, packed.getvalue(), dated.getvalue(), b""):
+        assert npz_digest(other) == UNREADABLE
+    with np.load(io.BytesIO(dated.getvalue())) as same:  # the control: the arrays are the very same
+        assert np.array_equal(same["weights"], arrays["weights"])

@@ -15,6 +15,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from audits.view import policy_text
 from protocols.disclosures import Disclosure
 from protocols.errors import RemoteProtocolError
 from protocols.forms import Form
@@ -307,5 +308,5 @@ def conduct(sitting: Sitting, transport: Transport) -> str | None:
 
 def _papers(kit: PartyKit, folder: RunFolder) -> None:
     folder.text("config.yaml", kit.charter.config.text())
-    folder.document("policy.json", kit.charter.policy.document())
+    folder.text("policy.json", policy_text(kit.charter.policy))
     folder.text("plan.json", kit.charter.plan.text())
