@@ -24,7 +24,7 @@ from algorithms.scores import Scoring
 from algorithms.site import Site
 from algorithms.tasks import Task
 from protocols.forms import Algorithm, Exchange, Form
-from protocols.messages import Message, ReleasedMessage, SumMessage, count
+from protocols.messages import Message, ReleasedMessage, SumMessage, count, values
 from protocols.rounds import Ask, Cohort, Reply, Round, RoundLost
 
 S = TypeVar("S")
@@ -214,8 +214,8 @@ def _scoring(
 
 def total(scores: Sequence[SumMessage]) -> SumMessage:
     """Return the sum of several cohorts' scores of one kind, at least one."""
-    kind = type(scores[0])
-    return kind(**{f.name: sum(getattr(score, f.name) for score in scores) for f in kind.fields})
+    said = [values(score) for score in scores]
+    return type(scores[0])(**{name: sum(one[name] for one in said) for name in said[0]})
 
 
 def closing(tracked: Tracked[S], cohort: Cohort, scoring: Scoring, *, at: At) -> Round[Tracked[S]]:

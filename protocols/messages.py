@@ -279,6 +279,11 @@ def partial_of(message: Message) -> Partial | None:
     return message._partial if isinstance(message, NoisedMessage) else None
 
 
+def values(message: Message) -> dict[str, Any]:
+    """Return the values of a message's fields by their names."""
+    return {field.name: getattr(message, field.name) for field in message.fields}
+
+
 def names(kinds: tuple[type[Message], ...]) -> str:
     """Return the names of message types joined by ``+``, as plans and ledgers print them."""
     return "+".join(kind.__name__ for kind in kinds)

@@ -14,8 +14,10 @@ from __future__ import annotations
 import ast
 import sys
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from pathlib import Path, PurePosixPath
+from pathlib import Path
+
+from scripts import room
+from scripts.source import Finding, Remark, Source
 
 FLOORS = ("secure_fgl", "audits", "algorithms", "protocols", "crypto")
 """The five top-level packages, from the roof down."""
@@ -29,30 +31,6 @@ MAX_FUNCTION_LINES = 60
 
 NOUNS = ("protocols.messages", "protocols.rounds", "protocols.forms")
 """All that an algorithm may know of `protocols` (docs/adr/0001-one-door.md)."""
-
-ROOM = {
-    "__future__",
-    "abc",
-    "algorithms",
-    "collections",
-    "dataclasses",
-    "difflib",
-    "functools",
-    "hashlib",
-    "itertools",
-    "math",
-    "numpy",
-    "opacus",
-    "protocols",
-    "scipy",
-    "torch",
-    "torch_geometric",
-    "typing",
-    "warnings",
-}
-"""What an algorithm, model or task may import."""
-
-FILES = {"open", "print", "input", "breakpoint", "numpy.fromfile", "torch.save", "torch.load"}
 
 DOOR = ("protocols/gateway.py", "protocols/envelope.py")
 """Who may make an Envelope: the gateway, and the decoder in the class's own file."""
@@ -93,64 +71,6 @@ GLOBAL_SEEDS = {
     "torch_geometric.seed_everything",
 }
 
-Remark = tuple[int, str]
-
-
-@dataclass(frozen=True)
-class Finding:
-    """One broken rule: where, and what to do about it."""
-
-    path: str
-    line: int
-    remark: str
-
-    def __str__(self) -> str:
-        return f"{self.path}:{self.line}: {self.remark}"
-
-
-class Source:
-    """One parsed file, with what each of its names stands for."""
-
-    def __init__(self, path: str, text: str) -> None:
-        self.path = path
-        self.text = text
-        self.tree = ast.parse(text, filename=path)
-        self.nodes = list(ast.walk(self.tree))
-        self.imports = list(self._imports())
-        self._origin = {local: origin for _, local, origin in self.imports}
-
-    def _imports(self) -> Iterator[tuple[int, str, str]]:
-        """Yield (line, local name, dotted origin) of each import, relative ones made absolute."""
-        for node in self.nodes:
-            if isinstance(node, ast.Import):
-                for alias in node.names:
-                    local = alias.asname or alias.name.partition(".")[0]
-                    yield node.lineno, local, alias.name if alias.asname else local
-                    if not alias.asname and local != alias.name:
-                        yield node.lineno, alias.name, alias.name
-            elif isinstance(node, ast.ImportFrom):
-                package = PurePosixPath(self.path).parts[: -node.level] if node.level else ()
-                base = ".".join([*package, *([node.module] if node.module else [])])
-                for alias in node.names:
-                    yield node.lineno, alias.asname or alias.name, f"{base}.{alias.name}"
-
-    def dotted(self, node: ast.AST) -> str | None:
-        """Return what a name or a chain of attributes stands for, as `package.module.name`."""
-        if isinstance(node, ast.Name):
-            return self._origin.get(node.id, node.id)
-        if isinstance(node, ast.Attribute):
-            base = self.dotted(node.value)
-            return None if base is None else f"{base}.{node.attr}"
-        return None
-
-    def mentions(self) -> Iterator[tuple[int, str]]:
-        """Yield (line, what it stands for) of every name, attribute chain and import."""
-        for node in self.nodes:
-            if isinstance(node, (ast.Name, ast.Attribute)) and (name := self.dotted(node)):
-                yield node.lineno, name
-        for line, _, origin in self.imports:
-            yield line, origin
-
 
 def nouns_only(source: Source) -> Iterator[Remark]:
     """An algorithm uses nothing of `protocols` but its nouns."""
@@ -166,22 +86,9 @@ def _is_noun(name: str) -> bool:
 
 
 def inside_the_room(source: Source) -> Iterator[Remark]:
-    """An algorithm reads no private attribute of another object, no file and no system module."""
-    parts = PurePosixPath(source.path).parts
-    if parts[0] != "algorithms" or source.path in REGISTRIES:
-        return
-    for line, _, origin in source.imports:
-        if origin.partition(".")[0] not in ROOM:
-            yield line, f"an algorithm has no use for {origin}; known: {', '.join(sorted(ROOM))}"
-    for node in source.nodes:
-        if isinstance(node, ast.Attribute) and node.attr.startswith("_"):
-            owner = node.value
-            own = isinstance(owner, ast.Name) and owner.id in {"self", "cls"}
-            if not own and not node.attr.endswith("__"):
-                yield node.lineno, f"{node.attr} is private to another object"
-    for line, name in source.mentions():
-        if name in FILES or name.startswith(("numpy.save", "numpy.load")):
-            yield line, f"{name}: an algorithm reads and writes no files"
+    """An algorithm reaches nothing but numbers and the nouns; see `scripts.room`."""
+    if source.path.startswith("algorithms/") and source.path not in REGISTRIES:
+        yield from room.remarks(source)
 
 
 def one_door(source: Source) -> Iterator[Remark]:

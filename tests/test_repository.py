@@ -80,6 +80,99 @@ def test_a_planted_violation_is_found(path: str, text: str) -> None:
     assert inspect(path, text)
 
 
+NUMPY = "import numpy as np\n"
+TORCH = "import torch\n"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        # what opens a file or a library
+        "def f(array):\n    array.tofile('x')",
+        "def f(array):\n    array.dump('x')",
+        *[
+            NUMPY + f"np.{name}('x')"
+            for name in (
+                *("fromfile", "memmap", "genfromtxt", "loadtxt", "savetxt", "save", "load"),
+                *("DataSource", "fromregex", "ctypeslib.load_library", "lib.format.open_memmap"),
+                *("f2py.compile", "rec.fromfile", "testing.rundocs", "savez_compressed"),
+            )
+        ],
+        "from numpy import memmap",
+        "from numpy import memmap as zeros",
+        "from numpy.lib.format import open_memmap",
+        *[
+            TORCH + f"torch.{name}('x')"
+            for name in (
+                *("save", "load", "hub.load", "package.PackageImporter", "jit.save", "from_file"),
+                *("utils.cpp_extension.load_inline", "ops.load_library", "ops.aten.add"),
+                *("UntypedStorage.from_file", "classes.load_library", "distributed.new_group"),
+                *("multiprocessing.spawn", "onnx.export", "utils.data.DataLoader", "compile"),
+            )
+        ],
+        "from torch import hub",
+        "from torch.utils import cpp_extension as torch_ops",
+        "import scipy.io\nscipy.io.savemat('x', {})",
+        "from scipy import io",
+        "import scipy.sparse as sp\nsp.save_npz('x', y)",
+        "from torch_geometric.data import download_url",
+        "def f(tensor):\n    return tensor.data_ptr()",
+        "def f(array):\n    return array.ctypes.data",
+        # another module behind a module, and a module handed on
+        "import dataclasses\ndataclasses.sys.modules['crypto']",
+        "from dataclasses import sys",
+        "import warnings\nwarnings.sys",
+        "import functools\nfunctools.GenericAlias",
+        "import collections.abc\ncollections._sys",
+        "import difflib\ndifflib.re",
+        "import typing\ntyping.get_type_hints(f)",
+        TORCH + "torch.os.environ",
+        TORCH + "torch.nn.functional.np",
+        NUMPY + "np.random.np.memmap('x')",
+        "import torch.nn.functional as F\nF.torch.load",
+        "def f(x):\n    return x.os.environ",
+        "def f(x):\n    return x.gc.get_objects()",
+        "def f(x):\n    return x.inspect.stack()",
+        "import gc",
+        NUMPY + "x = np\nx.memmap",
+        NUMPY + "getattr(np, 'memmap')('x')",
+        "import dataclasses\ngetattr(dataclasses, 'sys')",
+        "import torch\nnn = torch.nn",
+        "from numpy import *",
+        # from an object to the interpreter behind it
+        *[
+            f"def f(x):\n    return x.{name}"
+            for name in (
+                *("__globals__", "__builtins__", "__subclasses__()", "__code__", "__closure__"),
+                *("__dict__", "__mro__", "__loader__", "__spec__", "__class__", "__bases__"),
+                *("__getattribute__('x')", "__self__", "__func__", "__wrapped__", "__module__"),
+                *("f_back", "f_globals", "tb_frame", "gi_frame", "cr_frame", "ag_frame", "mro()"),
+            )
+        ],
+        "def f(x):\n    match x:\n        case object(__globals__=g):\n            return g",
+        "x = __builtins__",
+        "x = __loader__",
+        "x = __spec__",
+        "def f(x, name):\n    return getattr(x, name)",
+        "def f(x):\n    return getattr(x, '__globals__')",
+        "def f(x):\n    return getattr(x, '_parcels')",
+        "def f(x):\n    return map(getattr, x, x)",
+        "def f(x, name):\n    setattr(x, name, 1)",
+        "def f(x):\n    return '{0.__globals__}'.format(x)",
+        "vars()",
+        "globals()",
+        "locals()",
+        "exec('import crypto')",
+        "eval('1')",
+        "x = eval",
+        "compile('1', '', 'eval')",
+        "print(1)",
+    ],
+)
+def test_an_algorithm_opens_nothing_and_climbs_nowhere(text: str) -> None:
+    assert inspect("algorithms/a.py", text)
+
+
 @pytest.mark.parametrize(
     ("path", "text"),
     [
@@ -96,6 +189,12 @@ def test_a_planted_violation_is_found(path: str, text: str) -> None:
         ("algorithms/a.py", "model.eval()"),
         ("algorithms/a.py", "import torch\ntorch.Generator().manual_seed(1)"),
         ("algorithms/a.py", "import numpy as np\nnp.random.default_rng(1)"),
+        ("algorithms/a.py", "import numpy as np\nnp.add.at(x, y, z)\nnp.linalg.solve(x, y)"),
+        ("algorithms/a.py", "import torch\ntorch.nn.functional.relu(x)\ntorch.Tensor.cpu(x)"),
+        ("algorithms/a.py", "import scipy.sparse as sp\nsp.csr_array(x).tocoo().copy()"),
+        ("algorithms/a.py", "import functools\nfunctools.partial(f, 1)"),
+        ("algorithms/a.py", "class A:\n    def __init__(self):\n        super().__init__()"),
+        ("algorithms/a.py", "def f(state):\n    return getattr(state, 'start', None)"),
         ("secure_fgl/a.py", "import numpy as np\nnp.load(path, allow_pickle=False)"),
         ("secure_fgl/a.py", "import torch\ntorch.load(path, weights_only=True)"),
         ("audits/a.py", DOCUMENTED),

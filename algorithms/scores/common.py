@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from algorithms.scores.accuracy import Accuracy, Score
-from protocols.messages import count
+from protocols.messages import count, values
 
 __all__ = ["COMMON", "CommonAccuracy", "CommonScore"]
 
@@ -52,8 +52,7 @@ class CommonAccuracy(Accuracy):
         """
         mine = self.count(predictions, y, *own)
         hits = predictions[shared].argmax(axis=1) == y[shared]
-        facts = {field.name: getattr(mine, field.name) for field in Score.fields}
-        return CommonScore(**facts, common_correct=int(hits.sum()), common_count=len(hits))
+        return CommonScore(**values(mine), common_correct=int(hits.sum()), common_count=len(hits))
 
     def read(self, total: Any) -> dict[str, float | None]:
         """As `Accuracy.read`; `global_f1` is None where there is no common test."""

@@ -81,8 +81,9 @@ class DataSpec:
     def __post_init__(self) -> None:
         if self.task not in get_args(Kind):
             raise ValueError(f"DataSpec.task must be one of {', '.join(get_args(Kind))}")
-        for name in ("classes", "records", "clients"):
-            if getattr(self, name) < 1:
+        sizes = {"classes": self.classes, "records": self.records, "clients": self.clients}
+        for name, size in sizes.items():
+            if size < 1:
                 raise ValueError(f"DataSpec.{name} must be 1 or more")
         if self.records & (self.records - 1):
             raise ValueError(
