@@ -170,7 +170,9 @@ class SharedKey:
                 (length,) = _LENGTH.unpack_from(blob, position)
                 position += _LENGTH.size
                 part = seal.Ciphertext(self._context)
-                part.load(self._context, scratch.put(blob[position : position + length], b""))
+                with open(scratch.path, "wb") as file:
+                    file.write(blob[position : position + length])
+                part.load(self._context, scratch.path)
                 parts.append(part)
                 position += length
         return parts

@@ -18,8 +18,7 @@ could be ignored.
     dsse          signed statements (Dead Simple Signing Envelope)
     quantiser     real numbers to exact integers, several per coefficient
     he            exact sums under encryption: one face, several schemes
-                  (bfv_sealapi and ckks_sealapi on seal_files, bfv_documented; bfv_parts is what
-                  they share)
+                  (bfv_sealapi and ckks_sealapi on seal_files; bfv_parts is what they share)
 
 Each module is imported by its own name; this file exports nothing.
 """

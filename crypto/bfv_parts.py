@@ -4,8 +4,7 @@ Each adds integers mod t under a public key. Nothing here touches a homomorphic-
 """
 
 import hashlib
-from collections.abc import Iterator
-from typing import Any, NoReturn, Protocol
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,7 +18,6 @@ __all__ = [
     "PlainRing",
     "PublicKey",
     "SecretKey",
-    "fields",
     "parameter_digest",
     "refuse_secret",
     "rest_info",
@@ -27,8 +25,6 @@ __all__ = [
 
 _KEY_ID_CHARACTERS = 32
 _SEAL_MAGIC = b"\x5e\xa1"  # SEAL 4, Serialization::seal_magic, little-endian
-_TENSEAL_PRIVATE_FIELD = 3  # TenSEALContextProto: 1 parameters, 2 public part, 3 private part
-_BYTES_WIRE, _FIXED_WIRES = 2, {1: 8, 5: 4}  # protocol-buffer wire types
 
 
 def parameter_digest(description: str) -> bytes:
@@ -206,49 +202,3 @@ def refuse_secret(raw: object) -> None:
     data = bytes(raw)
     if data[: len(_SEAL_MAGIC)] == _SEAL_MAGIC:
         raise SecretKeyRefused
-    try:
-        if any(number == _TENSEAL_PRIVATE_FIELD and value for number, value in fields(data)):
-            raise SecretKeyRefused
-    except InvalidKey:
-        return
-
-
-def fields(message: bytes) -> Iterator[tuple[int, bytes]]:
-    """Walk one level of a protocol-buffer message: (field number, payload bytes).
-
-    Only lengths are interpreted, nothing is allocated from them. Raises InvalidKey when malformed.
-    """
-    position = 0
-    while position < len(message):
-        key, position = _varint(message, position)
-        number, wire = key >> 3, key & 7
-        if wire == 0:
-            start = position
-            _, position = _varint(message, position)
-        elif wire == _BYTES_WIRE:
-            length, start = _varint(message, position)
-            position = start + length
-        elif wire in _FIXED_WIRES:
-            start, position = position, position + _FIXED_WIRES[wire]
-        else:
-            _malformed()
-        if position > len(message):
-            _malformed()
-        yield number, message[start:position]
-
-
-def _varint(message: bytes, position: int) -> tuple[int, int]:
-    value = 0
-    for shift in range(0, 70, 7):
-        if position >= len(message):
-            _malformed()
-        byte = message[position]
-        position += 1
-        value |= (byte & 0x7F) << shift
-        if byte < 0x80:  # the continuation bit is clear
-            return value, position
-    _malformed()
-
-
-def _malformed() -> NoReturn:
-    raise InvalidKey

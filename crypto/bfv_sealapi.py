@@ -1,7 +1,7 @@
 """BFV on the SEAL bindings inside the TenSEAL wheel, N = 4096: `bfv-sealapi` and `bfv48-sealapi`.
 
-Why not only the documented API: it insists on key-switching keys and therefore on a second prime,
-and it goes through Python lists.
+Why not TenSEAL's documented API: it reads SEAL headers out of what a peer sent, and SEAL ends the
+process on some of them; it insists on key-switching keys and therefore on a second prime.
 
     bfv-sealapi     one 60-bit prime, t = 2^44: two 16-bit values with head-room per coefficient,
                     192-bit security by the tables of the HE standard
@@ -28,7 +28,6 @@ from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
 import numpy as np
-import tenseal.sealapi as seal
 from numpy.typing import NDArray
 
 from crypto.bfv_parts import (
@@ -42,7 +41,7 @@ from crypto.bfv_parts import (
 )
 from crypto.errors import InvalidCiphertext, InvalidKey, OutOfRange, SelfTestFailed
 from crypto.rest import lock_at_rest, unlock_at_rest
-from crypto.seal_files import Heads, Scratch
+from crypto.seal_files import Heads, Scratch, seal
 from crypto.seal_sums import WordSum, reduce_once
 from crypto.words60 import PAIR_BYTES, WORD_BITS, pack60, unpack60
 
@@ -139,16 +138,17 @@ class SealRing(PlainRing):
         """Return the key locked under a key store's 32-byte key; raises InvalidKey."""
         secret = key.use(self.name).secret
         with Scratch() as scratch:
-            return lock_at_rest(under, rest_info(key.key_id), scratch.saved(secret))
+            words = self._heads.cut(scratch.dump(secret), self._heads.secret)
+        return lock_at_rest(under, rest_info(key.key_id), words)
 
     def unlock_secret(self, locked: bytes, public: PublicKey, under: bytes) -> SecretKey:
         """Return the key that `lock_secret` locked; raises InvalidSeal or InvalidKey."""
         public.use(self.name)
-        raw = unlock_at_rest(under, rest_info(public.key_id), locked)
+        words = unlock_at_rest(under, rest_info(public.key_id), locked)
         secret = seal.SecretKey()
         try:
             with Scratch() as scratch:
-                secret.load(self._context, scratch.put(raw, b""))
+                secret.load(self._context, scratch.put(self._heads.secret, words))
         except Exception:  # the bindings raise several built-in kinds for one cause
             raise InvalidKey from None
         return self._secret(public, secret)

@@ -25,13 +25,12 @@ Keys and wire form are those of `crypto.bfv_sealapi`: c0 and c1 in coefficients,
 from typing import Any, Final
 
 import numpy as np
-import tenseal.sealapi as seal
 from numpy.typing import NDArray
 
 from crypto.bfv_parts import SecretKey
 from crypto.bfv_sealapi import DEGREE, Opener, Parameters, SealRing
 from crypto.errors import InvalidCiphertext
-from crypto.seal_files import Scratch
+from crypto.seal_files import Scratch, seal
 
 __all__ = ["CKKS26", "SealCkks"]
 

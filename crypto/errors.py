@@ -101,8 +101,8 @@ class SecretKeyRefused(CryptoError):
     """Secret key material was offered where only public keys may stand."""
 
     what = "Secret key material was offered where a public key is expected."
-    why = "A key authority exported its context together with the secret key."
-    todo = "Treat that key as compromised: destroy it, make a new one, publish its public part."
+    why = "A key authority handed on an object of its library, which may be the secret key itself."
+    todo = "Treat that key as compromised: destroy it, make a new one, publish `PublicKey.raw`."
 
 
 class SelfTestFailed(CryptoError):

@@ -1,8 +1,8 @@
 """Exact sums under encryption: one face, several schemes, each called by its name.
 
-Public-key BFV on integers mod t (Fan and Vercauteren, eprint 2012/144) by two roads and at two
-packings, and CKKS (Cheon et al., eprint 2016/421) on the same integers. Clients hold the public
-key, the key authority alone the secret one, the aggregator adds. Before an opening the aggregator
+Public-key BFV on integers mod t (Fan and Vercauteren, eprint 2012/144) at two packings, and CKKS
+(Cheon et al., eprint 2016/421) on the same integers. Clients hold the public key, the key authority
+alone the secret one, the aggregator adds. Before an opening the aggregator
 adds a blind that is uniform mod t, so the authority decrypts noise (O1):
 
     he = scheme()
@@ -18,6 +18,10 @@ addition. Each may be used **once**: two uploads on one zero give away the diffe
 plaintexts.
 
 Which scheme was taken is part of the parameters that both sides must agree on: publish `name`.
+
+All stand on the SEAL bindings inside the TenSEAL wheel, and hand SEAL only headers that are ours.
+There is no other road where those fail: SEAL ends the process on some headers of others' making,
+and TenSEAL's documented API reads such headers from its input (docs/adr/0020).
 """
 
 from functools import cache
@@ -30,13 +34,10 @@ from crypto.bfv_parts import Accumulator, PublicKey, SecretKey
 from crypto.errors import InvalidKey, SelfTestFailed
 from crypto.samplers import Stream, entropy
 
-__all__ = ["NAMES", "ROADS", "Accumulator", "PublicKey", "Scheme", "SecretKey", "scheme"]
+__all__ = ["NAMES", "Accumulator", "PublicKey", "Scheme", "SecretKey", "scheme"]
 
-ROADS = ("bfv-sealapi", "bfv-documented")
-"""What `scheme()` tries, the preferred one first."""
-
-NAMES = (*ROADS, "bfv48-sealapi", "ckks-sealapi")
-"""All schemes. The last two are taken only by name: denser packing, and CKKS for comparison."""
+NAMES = ("bfv-sealapi", "bfv48-sealapi", "ckks-sealapi")
+"""All schemes: BFV, BFV with denser packing, and CKKS for comparison."""
 
 
 class Scheme(Protocol):
@@ -125,27 +126,15 @@ class Scheme(Protocol):
         """Return values - blind mod t; raises OutOfRange for unequal shapes."""
 
 
-def scheme(name: str | None = None) -> Scheme:
-    """Return the scheme called `name`, or the first of `ROADS` that works on this installation.
+def scheme(name: str = NAMES[0]) -> Scheme:
+    """Return the scheme called `name`.
 
-    Each scheme is probed once per process with a full round trip on random data, and the choice
-    then stays. A named scheme that fails raises SelfTestFailed: what was asked for is never
-    replaced. An unknown name raises InvalidKey.
+    Each scheme is probed once per process with a full round trip on random data. One that fails
+    raises SelfTestFailed: what was asked for is never replaced. An unknown name raises InvalidKey.
     """
-    if name is None:
-        return _preferred()
     if name not in NAMES:
         raise InvalidKey(f"There is no scheme of this name; the names are {', '.join(NAMES)}.")
     return _probed(name)
-
-
-@cache
-def _preferred() -> Scheme:
-    """Return the first road that works; cached, so that a run never changes roads half-way."""
-    try:
-        return _probed(ROADS[0])
-    except SelfTestFailed:
-        return _probed(ROADS[1])
 
 
 @cache
@@ -164,10 +153,6 @@ def _probed(name: str) -> Scheme:
 
 def _build(name: str) -> Scheme:
     """Import a scheme only when it is asked for: the facade itself must stay cheap to import."""
-    if name == "bfv-documented":
-        from crypto.bfv_documented import DocumentedBfv
-
-        return DocumentedBfv()
     if name == "ckks-sealapi":
         from crypto.ckks_sealapi import SealCkks
 

@@ -4,6 +4,13 @@ The bindings in the TenSEAL wheel offer `save(path)` and `load(context, path)` a
 each conversation gets a private file: in memory on Linux, mode 0600 elsewhere. What SEAL saves it
 compresses; what we hand it is not.
 
+SEAL believes what a header says. One that claims a compressed array of 2^20 bytes or more inside a
+compressed object ends the process (std::terminate), before anything can be caught. So every header
+that SEAL is given is one of `Heads`, built here, and what stands behind it is exactly as many words
+as it says: `Scratch.put` checks that. Nothing else calls a `load` of SEAL's (a test reads the
+sources), and what is decompressed here was written by our own SEAL the moment before. No other
+module imports SEAL's bindings.
+
     header      magic, header size, major, minor, compression, reserved, total size
     ciphertext  parms_id, is_ntt, size, N, primes, scale, correction factor, then an array
     plaintext   parms_id, coefficients, scale, then an array
@@ -19,12 +26,18 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Final
 
-import tenseal.sealapi as seal
 import zstandard
 
 from crypto.errors import SelfTestFailed
 
-__all__ = ["Heads", "Scratch"]
+try:
+    import tenseal.sealapi as seal
+except ImportError:
+    raise SelfTestFailed(
+        "SEAL's own bindings (tenseal.sealapi) are not there, so nothing is encrypted."
+    ) from None
+
+__all__ = ["Heads", "Scratch", "seal"]
 
 _HEADER: Final = struct.Struct("<HBBBBHQ")
 _CIPHERTEXT: Final = struct.Struct("<4QB3QdQ")
@@ -65,15 +78,21 @@ class Scratch:
             os.unlink(self.path)
 
     def put(self, head: bytes, words: Any) -> str:
-        """Replace the file's content by `head` and `words`; return its path for SEAL's load."""
+        """Replace the file's content by `head` and `words`; return its path for SEAL's load.
+
+        Args:
+            head: one of `Heads`, nothing else.
+            words: a buffer of exactly as many 64-bit words as the head announces, unchecked.
+
+        Raises:
+            SelfTestFailed: another number of words.
+        """
+        (announced,) = _COUNT.unpack(head[-_COUNT.size :])
+        if memoryview(words).nbytes != 8 * announced:
+            raise SelfTestFailed("SEAL was to read another number of words than its head says.")
         os.ftruncate(self._fd, 0)
         os.pwritev(self._fd, [head, words], 0)
         return self.path
-
-    def saved(self, thing: Any) -> bytes:
-        """Return exactly what SEAL saves of `thing`, for SEAL's load."""
-        thing.save(self.path)
-        return os.pread(self._fd, os.fstat(self._fd).st_size, 0)
 
     def dump(self, thing: Any) -> bytes:
         """Return what SEAL saves of `thing`, without its outer header and compression."""
@@ -90,14 +109,15 @@ class Heads:
     """The bytes that go before our words, for ciphertexts of degree N.
 
     `ciphertext` (coefficients, one prime), `product` (the same with three parts), `transformed`
-    (two parts in NTT form), `public` (NTT form, all primes of the key) and `plaintext` are complete
-    heads for SEAL's load; `cut` removes the same heads from what SEAL saved.
+    (two parts in NTT form), `public` and `secret` (NTT form, all primes of the key) and `plaintext`
+    are complete heads for SEAL's load; `cut` removes the same heads from what SEAL saved.
     """
 
     ciphertext: bytes
     product: bytes
     transformed: bytes
     public: bytes
+    secret: bytes
     plaintext: bytes
     degree: int
 
@@ -129,13 +149,17 @@ class Heads:
             fields = _CIPHERTEXT.pack(*parms_id, ntt, count, degree, primes, 1.0, 1)
             return framed(fields, count * degree * primes)
 
-        data = context.first_parms_id()
+        def polynomial(parms_id: Sequence[int], words: int) -> bytes:
+            return framed(_PLAINTEXT.pack(*parms_id, words, 1.0), words)
+
+        data, keys = context.first_parms_id(), context.key_parms_id()
         return cls(
             ciphertext=parts(data, 0, 1),
             product=parts(data, 0, 1, 3),
             transformed=parts(data, 1, 1),
-            public=parts(context.key_parms_id(), 1, key_primes),
-            plaintext=framed(_PLAINTEXT.pack(0, 0, 0, 0, degree, 1.0), degree),
+            public=parts(keys, 1, key_primes),
+            secret=polynomial(keys, degree * key_primes),
+            plaintext=polynomial((0, 0, 0, 0), degree),
             degree=degree,
         )
 

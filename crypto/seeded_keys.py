@@ -16,14 +16,13 @@ from functools import lru_cache
 from typing import Any, Final
 
 import numpy as np
-import tenseal.sealapi as seal
 from numpy.typing import NDArray
 
 from crypto.bfv_parts import PublicKey, SecretKey, refuse_secret
 from crypto.bfv_sealapi import DEGREE, Parameters, SealRing
 from crypto.errors import InvalidCiphertext, InvalidKey
 from crypto.samplers import Stream, derive, entropy
-from crypto.seal_files import Scratch
+from crypto.seal_files import Scratch, seal
 from crypto.seal_sums import reduce_once
 
 __all__ = ["SEED_BYTES", "SeededRing", "binomial"]

@@ -52,14 +52,13 @@ from functools import cache
 from typing import Any, Final
 
 import numpy as np
-import tenseal.sealapi as seal
 from numpy.typing import NDArray
 
 from crypto.bfv_parts import PublicKey, SecretKey
 from crypto.bfv_sealapi import DEGREE, PRIME, Parameters
 from crypto.errors import InvalidCiphertext, InvalidKey, OutOfRange, SelfTestFailed
 from crypto.samplers import Stream, derive, entropy
-from crypto.seal_files import Scratch
+from crypto.seal_files import Scratch, seal
 from crypto.seal_sums import reduce_once
 from crypto.seeded_keys import SeededRing, binomial
 from crypto.vectors import polynomials, unit
@@ -159,6 +158,7 @@ class Similarity(SeededRing):
 
         Raises:
             OutOfRange: two vectors of different lengths.
+            InvalidCiphertext: uploads that vanish in the product, as two clients can arrange.
             InvalidKey: a key of another scheme, or another length of seed.
         """
         key.use(self.name)
@@ -168,10 +168,8 @@ class Similarity(SeededRing):
         chance = Stream(derive(seed, "cosine zero"))
         with Scratch() as scratch:
             total = self._blank(key, chance, scratch)
-            part = seal.Ciphertext(self._context)
             for first, second in pairs:
-                self._evaluator.multiply(first, second, part)
-                self._evaluator.add_inplace(total, part)
+                self._evaluator.add_inplace(total, self._multiplied(first, second))
             self._evaluator.transform_from_ntt_inplace(total)
             body = self._heads.cut(scratch.dump(total), self._heads.product)
         words = np.frombuffer(body, dtype="<u8").reshape(_PARTS, DEGREE).astype(np.uint64)
@@ -215,6 +213,19 @@ class Similarity(SeededRing):
     def _settle(self, ciphertext: Any) -> None:
         self._evaluator.transform_from_ntt_inplace(ciphertext)
 
+    def _multiplied(self, first: Any, second: Any) -> Any:
+        """Return a product of two ciphertexts; raises InvalidCiphertext.
+
+        SEAL refuses a product that needs no key. A vector whose c1 is zero at all roots where
+        another one's is not makes one, so it is a matter of what two clients send.
+        """
+        part = seal.Ciphertext(self._context)
+        try:
+            self._evaluator.multiply(first, second, part)
+        except Exception:  # the bindings raise several built-in kinds for one cause
+            raise InvalidCiphertext from None
+        return part
+
     def _blank(self, key: PublicKey, chance: Stream, scratch: Scratch) -> Any:
         """Return (b, a) times (u, v) in NTT form, three parts: zero but for its noise.
 
@@ -256,8 +267,8 @@ class Similarity(SeededRing):
             with Scratch() as scratch:
                 decryptor.decrypt(self._transformed(words[1:], scratch), plaintext)
                 points = scratch.dump(plaintext)[heads.plaintext_offset :]
-                head = heads.transformed + bytes(8 * DEGREE)
-                inner.load(self._context, scratch.put(head, points))
+                parts = bytes(8 * DEGREE) + points
+                inner.load(self._context, scratch.put(heads.transformed, parts))
                 decryptor.decrypt(inner, plaintext)
                 points = scratch.dump(plaintext)[heads.plaintext_offset :]
         except Exception:

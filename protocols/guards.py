@@ -243,8 +243,8 @@ Guard = Annotated[
     Field(discriminator="guard"),
 ]
 
-SCHEMES = {"bfv": None, "bfv48": "bfv48-sealapi", "ckks": "ckks-sealapi"}
-"""What `crypto.he.scheme` calls each of them; None is the preferred road to BFV."""
+SCHEMES = {"bfv": "bfv-sealapi", "bfv48": "bfv48-sealapi", "ckks": "ckks-sealapi"}
+"""What `crypto.he.scheme` calls each of them."""
 
 
 def encryption(chain: tuple[Guard, ...]) -> str | None:

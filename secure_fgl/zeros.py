@@ -28,7 +28,7 @@ from types import TracebackType
 from typing import IO, Any, Self
 
 from crypto.errors import OutOfRange
-from crypto.he import PublicKey, Scheme, scheme
+from crypto.he import NAMES, PublicKey, Scheme, scheme
 
 __all__ = ["MEMORY_LIMIT", "Ahead", "ZeroWorker"]
 
@@ -109,14 +109,14 @@ class ZeroWorker:
     returns, and nothing else changes.
 
     Args:
-        scheme_name: one of `crypto.he.NAMES`; None for the preferred one.
+        scheme_name: one of `crypto.he.NAMES`.
 
     Raises:
         InvalidKey: unknown name.
         SelfTestFailed: the scheme does not work on this installation.
     """
 
-    def __init__(self, scheme_name: str | None = None) -> None:
+    def __init__(self, scheme_name: str = NAMES[0]) -> None:
         self._scheme: Scheme = scheme(scheme_name)
         self._stock: _Stock | None = None
         self._end: weakref.finalize[Any, ZeroWorker] | None = None
@@ -212,7 +212,7 @@ class Ahead:
     """
 
     def __init__(self, scheme: Scheme | None, uploads: int) -> None:
-        self._worker = ZeroWorker(scheme.name if scheme else None)
+        self._worker = ZeroWorker(scheme.name if scheme else NAMES[0])
         self._uploads, self._key = uploads, b""
 
     def take(self, key: PublicKey, ciphertexts: int) -> bytes:

@@ -39,7 +39,7 @@ def secrets():
         OpeningKey.from_seed(b"\x22" * 32),
         Stream(b"\x33" * 32),
         scheme("bfv-sealapi").keygen()[1],
-        scheme("bfv-documented").keygen()[1],
+        scheme("ckks-sealapi").keygen()[1],
     ]
 
 

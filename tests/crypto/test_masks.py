@@ -14,7 +14,7 @@ from crypto.masks import MaskSum, container, masked
 from crypto.samplers import Stream
 
 LEVEL = 1e-6  # false alarms
-PRIME = 4398046568449  # a plaintext modulus of the documented road, 42 bits
+PRIME = 4398046568449  # a prime of 43 bits
 POWERS = [1 << bits for bits in (1, 8, 16, 17, 26, 32, 33, 44, 48, 63, 64)]
 MODULI = [*POWERS, 3, 1000, 65535, 65537, PRIME, (1 << 48) - 59]
 KEYS = st.lists(st.binary(min_size=32, max_size=32), max_size=4)

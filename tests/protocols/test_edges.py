@@ -20,7 +20,7 @@ from protocols.sums import SumLayout
 from tests.protocols.toys import Update
 from tests.protocols.wire import World
 
-SCHEMES = {"bfv": None, "bfv48": "bfv48-sealapi", "ckks": "ckks-sealapi"}
+SCHEMES = {"bfv": "bfv-sealapi", "bfv48": "bfv48-sealapi", "ckks": "ckks-sealapi"}
 
 # (bits, clients, margin) whose totals fill a container to the last value.
 FULL = {
