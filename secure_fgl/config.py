@@ -126,6 +126,9 @@ class FaultsConfig(Strict):
         return text
 
 
+_OWN = ("isolate", "prepare_ahead", "resume")  # settings of a site's own process
+
+
 class Config(Strict):
     """Everything about a run but the data themselves.
 
@@ -133,6 +136,8 @@ class Config(Strict):
         policy: a preset's name or the path of a policy file.
         prepare_ahead: encrypt zeros in a worker process while clients train.
         resume: keep every party's state, locked, so that a killed run can go on.
+        isolate: compute clients' answers in a process of their own, without keys, network and files
+            (`secure_fgl.isolation`). Sites that run apart always do.
         seed: of learning randomness only (splits, starting weights, dropout, rounding). Keys and
             blinds never come from it.
     """
@@ -147,6 +152,7 @@ class Config(Strict):
     budget: BudgetConfig = BudgetConfig()
     prepare_ahead: bool = True
     resume: bool = True
+    isolate: bool = False
     seed: int = Field(default=1, ge=0, lt=2**31)
 
     @classmethod
@@ -207,11 +213,12 @@ class Config(Strict):
     def shared(self) -> Config:
         """Return what several organisations can agree on: without what is each site's own.
 
-        Where data and budgets lie, whether state is kept and zeros are made ahead, and faults that
-        a simulator plays, are nobody else's business; at a site they have their defaults.
+        Where data and budgets lie, whether state is kept, zeros are made ahead and answers
+        isolated, and faults that a simulator plays, are nobody else's business; at a site they
+        have their defaults.
         """
         own = {"budget": BudgetConfig(), "faults": FaultsConfig()}
-        kept = {name: Config.model_fields[name].default for name in ("prepare_ahead", "resume")}
+        kept = {name: Config.model_fields[name].default for name in _OWN}
         data = self.data.model_copy(update={"root": None})
         return self.model_copy(update={**own, **kept, "data": data})
 

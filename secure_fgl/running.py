@@ -16,7 +16,6 @@ from algorithms.tasks import Task
 from audits.view import policy_text
 from crypto.he import Scheme
 from protocols.budget import Reserve, budget_key
-from protocols.disclosures import Disclosure
 from protocols.errors import RemoteProtocolError, RoundLost
 from protocols.forms import Algorithm, Form
 from protocols.ledger import Store
@@ -29,6 +28,7 @@ from secure_fgl.config import Config
 from secure_fgl.data import Dataset, Masks
 from secure_fgl.driving import Driver, Meter, Outcome, deferred_interrupts
 from secure_fgl.faults import FaultyTransport, drops
+from secure_fgl.isolation.room import Room, check_loadable
 from secure_fgl.loading import load
 from secure_fgl.parties import (
     Making,
@@ -44,16 +44,12 @@ from secure_fgl.runs import FORMATS, NOT_JUDGED, Run, RunFolder
 from secure_fgl.safes import Safes
 from secure_fgl.transports import Transport
 from secure_fgl.weights import weights_digest
-from secure_fgl.zeros import Ahead
+from secure_fgl.zeros import Ahead, worth_it
 
 Progress = Callable[[int, int, Mapping[str, Any]], None]
 """Called after each round with (round, rounds, latest cohort metrics)."""
 Connect = Callable[[Mapping[str, Any]], Transport]
 """Returns a transport over sessions by party name."""
-
-
-AHEAD_FROM = 8
-"""Ciphertexts in one upload from which on zeros are encrypted ahead of time."""
 
 
 class Preparation:
@@ -88,7 +84,9 @@ class Preparation:
         self.whole: tuple[Dataset, Masks] | None = None  # None where nobody holds it
 
     def load(self) -> None:
-        """Load, split and share out the data; see `secure_fgl.loading`."""
+        """Load, split and share out the data; see `secure_fgl.loading`. Raises UsageError."""
+        if self.config.isolate:
+            check_loadable(self._given)
         loaded = load(self.config, self.task, len(self.plan.clients), self._given)
         self.sites, self.whole = loaded.sites, loaded.whole
 
@@ -127,18 +125,23 @@ class Preparation:
     ) -> tuple[Outcome, Parties, Safes | None]:
         """Set up or take up all parties, play all rounds, and end every session."""
         form: Form[Any] = self.policy.admit(self.algorithm)
-        meter, left = Meter(), None
+        meter, left, answers = Meter(), None, form
+        if self.config.isolate:  # before any key is there
+            room = Room(self.config, self.policy, self.plan, self.plan.clients)
+            held.enter_context(room)
+            answers = room.form(form, dict(zip(self.plan.clients, self.sites, strict=True)))
 
         def store(name: str) -> Store:
             made = folder.ledger(name, again=resume)
             held.callback(made.close)
             return made
 
-        ahead = Ahead(self.scheme, len(self.sites)) if self._worth_it() else None
+        early = self.config.prepare_ahead and worth_it(self.plan, self.scheme)
+        ahead = Ahead(self.scheme, len(self.sites)) if early else None
         if ahead is not None:
             held.callback(ahead.close)
         making = Making(
-            self.plan, self.policy, meter.timed(form), self.sites,
+            self.plan, self.policy, meter.timed(answers), self.sites,
             scheme=self.scheme, store=store, seed=self.config.seed, zeros=ahead,
             reserve=self.reserve(), transport=self.config.transport.name,
             config=self.config.text(),
@@ -196,14 +199,6 @@ class Preparation:
             raise
         folder.text("metrics.jsonl", "")  # only now: a refused --resume changes nothing
         return parties, safes
-
-    def _worth_it(self) -> bool:
-        """Tell whether a worker that encrypts zeros ahead of time saves more than its start."""
-        sums = (i for i in self.plan.items if i.id.endswith(f".up.{Disclosure.SUM}"))
-        scheme = self.scheme
-        if scheme is None or not scheme.offline or not self.config.prepare_ahead:
-            return False
-        return any(item.body >= AHEAD_FROM * scheme.ciphertext_bytes for item in sums)
 
     def _witness(self, parties: Parties, folder: RunFolder) -> None:
         """Let the aggregator sign how far every site's budget is spent, and keep that (O20)."""
@@ -314,6 +309,7 @@ class Preparation:
             "backend": self.scheme.name if self.scheme else bare_backend(self.policy),
             "rounds": self.config.algorithm.rounds,
             "clients": len(self.sites),
+            "answers": "isolated" if self.config.isolate else "in the clients' own process",
             "data": {"name": self.plan.data.name, "synthetic": self.plan.data.synthetic},
             "metrics": {
                 **self.metrics(tracked, tracked.best),

@@ -25,12 +25,19 @@ from collections import deque
 from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
-from typing import IO, Any, Self
+from typing import IO, TYPE_CHECKING, Any, Self
 
 from crypto.errors import OutOfRange
 from crypto.he import NAMES, PublicKey, Scheme, scheme
+from protocols.disclosures import Disclosure
 
-__all__ = ["MEMORY_LIMIT", "Ahead", "ZeroWorker"]
+if TYPE_CHECKING:  # the worker does without
+    from protocols.plan import Plan
+
+__all__ = ["AHEAD_FROM", "MEMORY_LIMIT", "Ahead", "ZeroWorker", "worth_it"]
+
+AHEAD_FROM = 8
+"""Ciphertexts in one upload from which on zeros are encrypted ahead of time."""
 
 MEMORY_LIMIT = 256 * 2**20
 """The most bytes of prepared zeros."""
@@ -225,6 +232,14 @@ class Ahead:
     def close(self) -> None:
         """End the worker."""
         self._worker.close()
+
+
+def worth_it(plan: Plan, scheme: Scheme | None) -> bool:
+    """Tell whether a worker that encrypts zeros ahead of time saves more than its start."""
+    if scheme is None or not scheme.offline:
+        return False
+    sums = (item for item in plan.items if item.id.endswith(f".up.{Disclosure.SUM}"))
+    return any(item.body >= AHEAD_FROM * scheme.ciphertext_bytes for item in sums)
 
 
 def _spawn() -> subprocess.Popen[bytes]:

@@ -185,6 +185,7 @@ OWN = {
     "budget": {"store": "/somewhere"},
     "data.root": "/somewhere",
     "faults": {"drop": "1@1"},
+    "isolate": True,
     "prepare_ahead": False,
     "resume": False,
 }

@@ -27,8 +27,10 @@ from protocols.ledger import read_lines
 from protocols.planner import AGGREGATOR_NAME
 from protocols.roster import Role
 from protocols.sessions.base import Parcel
+from protocols.sessions.client import ClientSession
 from secure_fgl.errors import PlanDrift, UsageError
 from secure_fgl.federation import Federation
+from secure_fgl.isolation import kernel
 from secure_fgl.runs import Run
 from secure_fgl.transports.nvflare import executor, sittings, wire
 from secure_fgl.transports.nvflare.controller import JobAborted, TaskTransport
@@ -369,12 +371,25 @@ def test_a_party_refuses_a_plan_that_its_own_installation_does_not_make(
     assert not parties.kit("site-1").run_folder.exists()
 
 
+def test_a_client_whose_kernel_cannot_isolate_answers_does_not_sit_down(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A party that computes no answers needs none of it."""
+    parties = assemble(banks(policy="he"), tmp_path)
+    monkeypatch.setattr(kernel.sys, "platform", "darwin")
+    with pytest.raises(kernel.CannotIsolate, match="cannot be isolated"):
+        sit_down(parties.kit("site-1"))
+    assert not parties.kit("site-1").run_folder.exists()
+    sit_down(parties.kit("site-6")).close()
+
+
 def test_the_aggregator_is_asked_nothing(tmp_path: Path) -> None:
     parties = assemble(banks(), tmp_path)
     sitting = sit_down(parties.kit(SERVER_SITE))
     with pytest.raises(RemoteProtocolError):
         sitting.receive(b"")
     client = sit_down(parties.kit("site-1"))
-    assert client.prepared.sites == []  # the other clients' parts are gone
+    assert client.prepared.sites == []  # the data are in the process of the answers alone
+    assert isinstance(client.session, ClientSession) and client.session._site.data is None
     with pytest.raises(RemoteProtocolError, match="aggregator"):
         conduct(client, transport(lambda site: lambda name, data: None, {}))

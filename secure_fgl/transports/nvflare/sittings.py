@@ -15,6 +15,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from algorithms.site import Site
 from audits.view import policy_text
 from protocols.disclosures import Disclosure
 from protocols.errors import RemoteProtocolError
@@ -33,6 +34,7 @@ from secure_fgl.clock import clock
 from secure_fgl.driving import Driver, Meter, one_thread_and_deterministic
 from secure_fgl.errors import PlanDrift, UsageError
 from secure_fgl.federation import Federation
+from secure_fgl.isolation.room import Room
 from secure_fgl.parties import SESSIONS, AnySession, Making, Parties, bare_backend
 from secure_fgl.running import Preparation
 from secure_fgl.runs import FileStore, RunFolder
@@ -55,7 +57,7 @@ class Sitting:
 
     Attributes:
         kit: the party's keys and charter.
-        prepared: task, algorithm and policy; the data are in the session.
+        prepared: task, algorithm and policy; no data.
         form: the admitted form.
         session: of this party.
         folder: its side of the run.
@@ -112,7 +114,9 @@ def sit_down(kit: PartyKit) -> Sitting:
 
     Raises:
         PlanDrift: this installation would do something else than the charter's plan says.
-        UsageError: the run of this folder is over, or the data cannot be used.
+        UsageError: the run of this folder is over, or the data cannot be used, or a client's
+            machine cannot isolate answers.
+        AnswerFailed: a client's process of answers did not come up.
         LedgerError: the kept state is missing, or older than its ledger.
         NotOurCode: what runs here is not ours.
     """
@@ -122,7 +126,10 @@ def sit_down(kit: PartyKit) -> Sitting:
         again = (kit.run_folder / "roster.json").is_file()
         folder = RunFolder(kit.run_folder, again=again)
         form: Form[Any] = kit.charter.policy.admit(prepared.algorithm)
-        making = _making(kit, prepared, form, own_site(kit, prepared), folder, again, files)
+        site = None
+        if kit.me.party.role is Role.CLIENT:
+            site, form = _isolated(kit, prepared, form, files)
+        making = _making(kit, prepared, form, site, folder, again, files)
         safes = Safes(kit.charter.run, kit.run_folder, kit.keys)
         files.callback(safes.release)
         session, outcomes = _taken_up(kit, making, folder, safes) if again else (
@@ -145,19 +152,20 @@ def _prepared(kit: PartyKit) -> Preparation:
     )  # fmt: skip
 
 
-def own_site(kit: PartyKit, prepared: Preparation) -> Any:
-    """Return the client's own part of the data, None for every other role.
+def _isolated(
+    kit: PartyKit, prepared: Preparation, form: Form[Any], files: contextlib.ExitStack
+) -> tuple[Site, Form[Any]]:
+    """Return a client's site without its data, and answers of the process that has them.
 
-    The simulator's partition is computed anew at each client from the same seed; all parts but its
+    This process holds the keys and never the data; the other one the data and never a key. The
+    simulator's partition is computed anew there from the same seed; all parts but this client's
     own are dropped at once.
     """
-    if kit.me.party.role is not Role.CLIENT:
-        return None
-    with one_thread_and_deterministic():
-        prepared.load()
-    site = prepared.sites[kit.charter.plan.clients.index(kit.name)]
-    prepared.sites, prepared.whole = [], None
-    return site
+    charter = kit.charter
+    room = Room(prepared.config, charter.policy, charter.plan, [kit.name])
+    files.enter_context(room)
+    site = Site(None, seed=0)  # its draws are counted here and made there
+    return site, room.form(form, {kit.name: site})
 
 
 def _making(

@@ -1,0 +1,253 @@
+"""The session's side: starts the worker, asks it, and believes nothing of what it says."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Protocol, Self
+
+from algorithms.site import Site
+from protocols.control import CONTROL
+from protocols.errors import NotInPlan, PolicyError, SecureFglError, UnfitMessage
+from protocols.forms import Exchange, Form
+from protocols.messages import Message
+from protocols.plan import Plan
+from protocols.policy import PrivacyPolicy
+from secure_fgl.config import Config
+from secure_fgl.errors import UsageError
+from secure_fgl.isolation import frames
+from secure_fgl.isolation.kernel import check_kernel, set_traceable
+from secure_fgl.isolation.values import FAILURES, PlainCodec, messages, steps_of
+
+__all__ = ["ANSWER_SECONDS", "AnswerFailed", "Room", "check_loadable"]
+
+ANSWER_SECONDS = 6 * 3600.0
+"""How long loading, or one answer, may take. Late is broken: the run could only hang."""
+
+_KEPT = ("HOME", "LANG", "LC_ALL", "LD_LIBRARY_PATH", "PATH", "SECURE_FGL_DATA")
+"""What of the environment the worker is given."""
+
+_THREADS = ("MKL_NUM_THREADS", "NUMEXPR_NUM_THREADS", "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS")
+
+_PATIENCE_S = 5.0
+
+
+def check_loadable(given: object) -> None:
+    """Raise UsageError if the data are in memory already: the worker loads them by their name."""
+    if given is not None:
+        raise UsageError(
+            "Answers cannot be isolated on a data set that was handed over in memory.",
+            why="the process that computes them is a fresh one and loads the data itself",
+            fix="name the data set, or a folder of your own, in data.name; or leave isolate: false",
+        )
+
+
+class AnswerFailed(SecureFglError):
+    """An answer failed in its own process, or the process did; nothing was sent."""
+
+
+class Worker(Protocol):
+    """A process that serves the other end of the channel."""
+
+    def kill(self) -> None:
+        """End it at once."""
+
+    def wait(self, timeout: float | None = None) -> int:
+        """Wait until it has ended."""
+
+
+def spawn(channel: socket.socket) -> Worker:
+    """Start a fresh interpreter on the worker: its memory holds nothing of this process."""
+    house = str(Path(__file__).resolve().parents[2])
+    paths = [house, *filter(None, [os.environ.get("PYTHONPATH")])]
+    kept = {name: os.environ[name] for name in _KEPT if name in os.environ}
+    nothing = subprocess.DEVNULL
+    return subprocess.Popen(
+        [sys.executable, "-P", "-m", "secure_fgl.isolation.worker"],
+        stdin=channel.fileno(), stdout=nothing, stderr=nothing, cwd="/",
+        env={**kept, **dict.fromkeys(_THREADS, "1"), "PYTHONPATH": os.pathsep.join(paths)},
+        start_new_session=True,  # deaf to the terminal's Ctrl-C
+    )  # fmt: skip
+
+
+class Room:
+    """One worker for all sites of this process; use it as a context manager.
+
+    Args:
+        config, policy, plan: of the run; the worker loads the data that they name.
+        clients: whose sites it holds.
+        seconds: how long one answer may take.
+
+    Raises:
+        CannotIsolate: the kernel of this machine cannot hold it.
+        UsageError: the data cannot be used.
+        AnswerFailed: the worker did not come up.
+    """
+
+    def __init__(
+        self,
+        config: Config,
+        policy: PrivacyPolicy,
+        plan: Plan,
+        clients: Sequence[str],
+        *,
+        seconds: float = ANSWER_SECONDS,
+    ) -> None:
+        check_kernel()
+        self._seconds, self._over = seconds, ""
+        self._channel, theirs = socket.socketpair()
+        with theirs:
+            self._worker = spawn(theirs)
+        self._was_traceable = set_traceable(False)
+        order = {
+            "clients": list(clients),
+            "config": config.model_dump(mode="json"),
+            "plan": plan.text(),
+            "policy": json.dumps(policy.document()),
+            "seconds": seconds,
+        }
+        try:
+            self._started(*self._ask(json.dumps(order).encode()))
+        except BaseException:
+            self.close()
+            raise
+
+    def _started(self, kind: bytes, content: memoryview) -> None:
+        if kind == frames.CLOSED:
+            return
+        told = {}
+        with suppress(ValueError):
+            told = json.loads(bytes(content))
+        if kind == frames.ERROR and isinstance(told, dict) and isinstance(told.get("what"), str):
+            raise UsageError(told["what"], why=str(told.get("why")), fix=str(told.get("fix")))
+        raise self._broken("it said something else than that it is ready")
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End the worker. Harmless when repeated; nothing is answered any more."""
+        self._over = self._over or "it was ended"
+        self._channel.close()
+        self._worker.kill()
+        with suppress(subprocess.TimeoutExpired):
+            self._worker.wait(_PATIENCE_S)
+        set_traceable(self._was_traceable)
+
+    def form(self, form: Form[Any], sites: Mapping[str, Site]) -> Form[Any]:
+        """Return the form with answers that are computed in the worker.
+
+        Args:
+            form: the admitted form.
+            sites: by client; only their memory, draws and training are looked at.
+        """
+        codec = PlainCodec({*CONTROL, *form.messages()})
+        names = {id(site): name for name, site in sites.items()}
+
+        def isolated(exchange: Exchange) -> Exchange:
+            def answer(site: Site, *given: Message) -> tuple[Message, ...]:
+                return self._answer(codec, exchange, names[id(site)], site, given)
+
+            return replace(exchange, answer=answer)
+
+        return replace(form, exchanges=tuple(map(isolated, form.exchanges)))
+
+    def _answer(
+        self,
+        codec: PlainCodec,
+        exchange: Exchange,
+        client: str,
+        site: Site,
+        given: tuple[Message, ...],
+    ) -> tuple[Message, ...]:
+        steps = steps_of(site)
+        standing = steps.standing if steps is not None else None
+        asked = {
+            "client": client,
+            "draws": site.draws,
+            "exchange": exchange.name,
+            "given": given,
+            "memory": site.memory,
+            "standing": standing,
+        }
+        kind, content = self._ask(codec.pack(asked))
+        if kind == frames.ERROR:
+            raise self._failure(exchange.name, bytes(content))
+        if kind != frames.ANSWER:
+            raise self._broken("it said something else than an answer")
+        try:
+            found = codec.unpack(bytes(content))
+            said = messages(found["said"], exchange.back)
+            memory, draws = found["memory"], found["draws"]
+            if not isinstance(memory, dict) or not _counts(draws):
+                raise ValueError
+            after = _stood(standing, found["standing"])
+        except Exception as error:  # whatever a stranger's bytes bring about
+            raise self._broken("what it said is no answer of this exchange") from error
+        site.memory, site.draws = memory, draws
+        if steps is not None and after is not None:
+            steps.take_up(after)
+        return said
+
+    def _ask(self, content: bytes) -> tuple[bytes, memoryview]:
+        if self._over:
+            raise self._broken(self._over)
+        try:
+            return frames.ask(self._channel, content, self._seconds)
+        except frames.FrameError as error:
+            raise self._broken(str(error)) from error
+
+    def _broken(self, why: str) -> AnswerFailed:
+        self._over = self._over or why
+        self.close()
+        return AnswerFailed(
+            "The process that computes answers is of no use any more.",
+            why=f"{why}; it may have had too little memory, or the algorithm's file is at fault",
+            fix="nothing of this answer was sent; look at the file and at the machine, and start "
+            "again",
+        )
+
+    def _failure(self, name: str, code: bytes) -> Exception:
+        """Return the error that a closed form stands for; the worker is fit for more."""
+        kind = code.decode("ascii", "replace")
+        if kind == "ArithmeticError":
+            return ArithmeticError("in the process of the answers")
+        ours = {"NotInPlan": NotInPlan, "PolicyError": PolicyError, "UnfitMessage": UnfitMessage}
+        shown = kind if kind in FAILURES else "an error without a name"
+        return ours.get(kind, AnswerFailed)(
+            f"The answer of {name!r} failed in its own process ({shown}).",
+            why="its text stays there, as it could hold data",
+            fix="nothing was sent; to see the text, run the algorithm on data that may be shown, "
+            "in a simulation with isolate: false",
+        )
+
+
+def _counts(draws: object) -> bool:
+    return isinstance(draws, dict) and all(
+        type(label) is str and type(asked) is int and asked >= 0 for label, asked in draws.items()
+    )
+
+
+Standing = tuple[int, int, int]
+
+
+def _stood(before: Standing | None, after: Any) -> Standing | None:
+    """Return how private training stands; raises ValueError for what steps cannot lead to."""
+    if before is None and after is None:
+        return None
+    if before is None or not isinstance(after, tuple) or [type(n) for n in after] != [int] * 3:
+        raise ValueError
+    round, left, taken = after
+    if round != before[0] or left + taken != before[1] + before[2] or not 0 <= left <= before[1]:
+        raise ValueError
+    return round, left, taken

@@ -1,0 +1,126 @@
+"""What goes to a worker and comes back: plain values, and messages of declared kinds.
+
+The codec is the one of kept state without the tags that stand for a party's own things: what a
+worker says can name no key, no paper and no session. No pickle.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import numpy as np
+
+from algorithms.site import Site
+from protocols.errors import LocalProtocolError, NotInPlan, PolicyError, UnfitMessage
+from protocols.messages import (
+    Message,
+    MixedMessage,
+    NoisedMessage,
+    partial_of,
+    unmixed_of,
+    values,
+)
+from protocols.private_steps import PrivateSteps
+from protocols.sessions.codec import StateCodec
+
+__all__ = ["FAILURES", "PlainCodec", "messages", "said", "steps_of"]
+
+FAILURES: dict[str, type[Exception]] = {
+    kind.__name__: kind
+    for kind in (
+        *(ArithmeticError, NotInPlan, UnfitMessage, PolicyError, LocalProtocolError),
+        *(AssertionError, AttributeError, ImportError, IndexError, KeyError, MemoryError),
+        *(NotImplementedError, OSError, RuntimeError, TypeError, ValueError, Exception),
+    )
+}
+"""All that is told of an error: the first of these that it is. Its text could hold data."""
+
+_PLAIN = {
+    *("array", "bytes", "bytearray", "dict", "flat", "float", "frozenset", "list", "message"),
+    *("scalar", "set", "tuple"),
+}
+
+Said = list[list[Any]]
+
+
+class PlainCodec(StateCodec):
+    """Packs and unpacks numbers, texts, bytes, arrays, containers and messages, nothing else.
+
+    Args:
+        kinds: every message type that may occur.
+    """
+
+    def __init__(self, kinds: Iterable[type[Message]]) -> None:
+        super().__init__({}, kinds, None, b"")
+
+    def _read(self, tree: Any, blobs: list[bytes]) -> Any:
+        if isinstance(tree, dict) and not _PLAIN.issuperset(tree):
+            raise LocalProtocolError("A value is none of those that an answer may hold.")
+        found = super()._read(tree, blobs)
+        if isinstance(found, np.ndarray) and (found.dtype.hasobject or found.dtype.fields):
+            raise LocalProtocolError("An array holds something else than numbers.")
+        return found
+
+
+def steps_of(site: Site) -> PrivateSteps | None:
+    """Return what draws a site's private training; None where training is not private."""
+    found = site.training
+    return found if isinstance(found, PrivateSteps) else None
+
+
+def said(messages: Iterable[Message]) -> Said:
+    """Return what an answer says as plain values: of each message its kind's name and content."""
+    rows: Said = []
+    for message in messages:
+        name = _name(type(message))
+        if (whole := unmixed_of(message)) is not None:
+            fields = {n: getattr(whole, n) for n in ("table", "index", "label")}
+            rows.append([name, "unmixed", fields])
+        elif (rest := partial_of(message)) is not None:
+            rows.append([name, "partial", {"catalogue": rest.catalogue, "fields": rest.fields}])
+        else:
+            rows.append([name, "fields", values(message)])
+    return rows
+
+
+def _name(kind: type[Message]) -> str:
+    return f"{kind.__module__}.{kind.__qualname__}"
+
+
+def messages(rows: Said, kinds: Iterable[type[Message]]) -> tuple[Message, ...]:
+    """Return the messages that `said` wrote down.
+
+    Args:
+        rows: what came from the worker.
+        kinds: what the exchange declares; one of each must be there, in any order.
+
+    Raises:
+        LocalProtocolError: other kinds, other fields, or values that are no numbers.
+    """
+    known = {_name(kind): kind for kind in kinds}
+    if not isinstance(rows, list) or sorted(row[0] for row in rows) != sorted(known):
+        raise LocalProtocolError("An answer does not hold the kinds of messages it declares.")
+    return tuple(_message(known[name], form, content) for name, form, content in rows)
+
+
+def _message(kind: type[Message], form: str, content: Mapping[str, Any]) -> Message:
+    names = {field.name for field in kind.fields}
+    if form == "fields" and set(content) == names:
+        return kind(**_numbers(content))
+    if form == "unmixed" and issubclass(kind, MixedMessage):
+        label = content["label"]
+        rest = _numbers({"table": content["table"], "index": content["index"]})
+        return kind.unmixed(**rest, label=None if label is None else _numbers({"": label})[""])
+    if form == "partial" and issubclass(kind, NoisedMessage):
+        catalogue, fields = content["catalogue"], content["fields"]
+        if type(catalogue) is int and names.issuperset(fields):
+            return kind.partial(catalogue, **_numbers(fields))
+    raise LocalProtocolError("A message of an answer does not hold the fields it declares.")
+
+
+def _numbers(content: Mapping[str, Any]) -> dict[str, Any]:
+    for value in content.values():
+        if not isinstance(value, bool | int | float | bytes | np.ndarray | np.generic):
+            raise LocalProtocolError("A field of an answer's message is no number and no bytes.")
+    return dict(content)

@@ -1,0 +1,119 @@
+"""The worker: holds the sites' data, closes its room, and answers until nobody asks any more.
+
+Run by `secure_fgl.isolation.room` as ``python -m secure_fgl.isolation.worker``, with the
+channel as standard input. It is told a configuration, a policy and a plan, which are no secrets,
+and loads the data itself.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from algorithms.site import Site
+from protocols.control import CONTROL
+from protocols.errors import SecureFglError
+from protocols.forms import Form
+from protocols.plan import Plan
+from protocols.policy import PrivacyPolicy
+from protocols.private_steps import PrivateSteps
+from secure_fgl.config import Config
+from secure_fgl.driving import one_thread_and_deterministic
+from secure_fgl.federation import Federation
+from secure_fgl.isolation import frames
+from secure_fgl.isolation.kernel import close_room
+from secure_fgl.isolation.values import FAILURES, PlainCodec, said, steps_of
+
+__all__ = ["Answers", "serve"]
+
+_FLOORS = ("algorithms", "audits", "crypto", "protocols", "secure_fgl")
+
+
+class Answers:
+    """What the worker computes.
+
+    Args:
+        form: the admitted form.
+        sites: by client.
+        seconds: how long one answer may take; then the kernel ends this process.
+    """
+
+    def __init__(self, form: Form[Any], sites: Mapping[str, Site], seconds: float) -> None:
+        self._exchanges, self._sites = {e.name: e for e in form.exchanges}, sites
+        self._codec = PlainCodec({*CONTROL, *form.messages()})
+        self._seconds = seconds
+
+    @classmethod
+    def ordered(cls, order: Mapping[str, Any]) -> Answers:
+        """Load what an order names; raises UsageError, and OSError for what cannot be read."""
+        config = Config.model_validate(order["config"])
+        policy = PrivacyPolicy.model_validate_json(order["policy"])
+        plan = Plan.model_validate_json(order["plan"])
+        prepared = Federation(config=config, policy=policy).prepare(plan)
+        prepared.load()
+        sites = dict(zip(plan.clients, prepared.sites, strict=True))
+        sites = {name: sites[name] for name in order["clients"]}
+        for site in sites.values():
+            site.training = PrivateSteps(plan.training) if plan.training is not None else None
+        return cls(policy.admit(prepared.algorithm), sites, order["seconds"])
+
+    def reply(self, data: bytes) -> tuple[bytes, bytes]:
+        """Return kind and content of the reply to one question."""
+        asked = self._codec.unpack(data)
+        site, exchange = self._sites[asked["client"]], self._exchanges[asked["exchange"]]
+        site.memory, site.draws = asked["memory"], asked["draws"]
+        if (steps := steps_of(site)) is not None:
+            steps.take_up(asked["standing"])
+        signal.setitimer(signal.ITIMER_REAL, self._seconds)
+        try:
+            found = exchange.answer(site, *asked["given"])
+            messages = () if found is None else found if isinstance(found, tuple) else (found,)
+            content = {
+                "draws": site.draws,
+                "memory": site.memory,
+                "said": said(messages),
+                "standing": steps.standing if steps is not None else None,
+            }
+            return frames.ANSWER, self._codec.pack(content)
+        except Exception as error:
+            name = next(name for name, kind in FAILURES.items() if isinstance(error, kind))
+            return frames.ERROR, name.encode()
+        finally:
+            signal.setitimer(signal.ITIMER_REAL, 0)
+
+
+def readable() -> list[Path]:
+    """Return the folders of code, which later imports need."""
+    house = Path(__file__).resolve().parents[2]
+    places = [Path(sys.prefix), Path(sys.base_prefix), *(house / floor for floor in _FLOORS)]
+    return [place for place in dict.fromkeys(places) if place.is_dir()]
+
+
+def serve(channel: int) -> None:
+    """Load, close the room, and answer until the session's end of the channel is closed."""
+    signal.signal(signal.SIGALRM, signal.SIG_DFL)
+    sys.dont_write_bytecode = True
+    order = frames.read(channel)
+    if order is None:
+        return
+    with one_thread_and_deterministic():
+        try:
+            answers = Answers.ordered(json.loads(order))
+            close_room(channel, readable())
+        except SecureFglError as error:  # ours, before any answer ran
+            told = {"what": error.what, "why": error.why, "fix": error.fix}
+            frames.write(channel, frames.ERROR, json.dumps(told).encode())
+            return
+        frames.write(channel, frames.CLOSED, b"")
+        while (data := frames.read(channel)) is not None:
+            kind, content = answers.reply(data)
+            frames.write(channel, kind, content)
+
+
+if __name__ == "__main__":
+    serve(os.dup(0))  # standard input becomes nothing when the room is closed
