@@ -8,14 +8,16 @@ STAMP  := $(VENV)/.installed
 PIP    := $(BIN)/python -m pip --disable-pip-version-check
 TORCH  := $(shell grep '^torch==' constraints.txt)
 
+MINUTES ?= 10
+
 # NVFlare's client keeps state for its whole process: after other tests of it no server is found.
 ENGINE := tests/nvflare/test_nvflare_run.py
 
 # One thread per process: several test workers share the cores, and training is deterministic.
-test test-long: export OMP_NUM_THREADS := 1
+test test-long fuzz: export OMP_NUM_THREADS := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo lint test test-long bench clean
+.PHONY: help setup demo lint test test-long fuzz bench clean
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 12
@@ -49,6 +51,9 @@ test: lint ## lint, then every test but the long ones
 test-long: lint ## every test, with the full matrix, soaks and many more random examples
 	$(BIN)/python -m pytest -n 2 --dist worksteal --hypothesis-profile=long --ignore $(ENGINE)
 	$(BIN)/python -m pytest $(ENGINE)
+
+fuzz: setup ## hostile bytes to every native loader, fresh seeds; MINUTES=10
+	$(BIN)/python -m tests.laws.fuzzing --minutes $(MINUTES)
 
 bench: setup ## measure; prints ratios taken within one run, asserts nothing (some minutes)
 	@echo "== benchmarks/aggregation.py"; $(BIN)/python benchmarks/aggregation.py --bare

@@ -253,12 +253,22 @@ class SealRing(PlainRing):
         return words
 
     def _zero(self, encryptor: Any, scratch: Scratch) -> NDArray[np.uint64]:
-        """Return the words of one fresh encryption of zero, shape (2N,)."""
+        """Return the words of one fresh encryption of zero, shape (2N,); raises InvalidKey.
+
+        A public key whose second half is zero, or so short that dividing by the second prime leaves
+        nothing of it, hides nothing: everybody would read what is laid over such a zero.
+        """
         ciphertext = seal.Ciphertext(self._context)
-        encryptor.encrypt_zero(ciphertext)
-        self._settle(ciphertext)
+        try:
+            encryptor.encrypt_zero(ciphertext)
+            self._settle(ciphertext)  # some schemes notice it here
+        except Exception:  # the bindings raise several built-in kinds for one cause
+            raise InvalidKey from None
         body = self._heads.cut(scratch.dump(ciphertext), self._heads.ciphertext)
-        return np.frombuffer(body, dtype="<u8")
+        words: NDArray[np.uint64] = np.frombuffer(body, dtype="<u8")
+        if not words[DEGREE:].any():
+            raise InvalidKey
+        return words
 
     def _settle(self, ciphertext: Any) -> None:
         """Bring a fresh SEAL ciphertext into coefficient form."""

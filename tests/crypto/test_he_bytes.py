@@ -72,6 +72,21 @@ def test_public_keys_survive_their_bytes(he):
     assert he.keygen()[0].key_id != public.key_id
 
 
+@pytest.mark.parametrize("value", [0, 1])
+@pytest.mark.parametrize("chosen", [BFV48, CKKS26], ids=lambda chosen: chosen.name)
+def test_a_key_whose_second_half_hides_nothing_encrypts_nothing(chosen, value):
+    """Divided by the second prime, noise beside a short polynomial vanishes, and so does c1."""
+    he, raw = scheme(chosen.name), KEYS[chosen.name][0].raw
+    body = np.frombuffer(raw, dtype="<u8", offset=40).reshape(2, -1).copy()
+    body[1] = value  # at all roots: the polynomial that is this constant
+    key = he.load_public(raw[:40] + body.tobytes())
+    for use in (lambda: he.zeros(key, 1), lambda: he.encrypt(key, ROW)):
+        with pytest.raises(InvalidKey):
+            use()
+    body[1] = np.random.default_rng(1).integers(min(chosen.primes), size=body[1].size)
+    assert he.zeros(he.load_public(raw[:40] + body.tobytes()), 1)  # the control
+
+
 def foreign_keys():
     public = {name: keys[0].raw for name, keys in KEYS.items()}
     yield b""
