@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from audits.steps import Status
+from audits.steps import Case, Status
+from audits.verify import verify
 from protocols.errors import EvidenceError
 from secure_fgl.config import OWN, Config
 from secure_fgl.data.datasets import ROOT_VARIABLE
@@ -15,16 +16,24 @@ from secure_fgl.runs import Run
 __all__ = ["config_of", "verified"]
 
 
-def verified(run: Run) -> None:
-    """Raise EvidenceError for the first step that fails; the report's own is not looked at."""
-    for step in run.verify().steps:
+def verified(run: Run) -> Case:
+    """Return a run as it was read, after every step of ``audit verify`` but the report's own.
+
+    What is used later is what was verified: the folder is not read again.
+
+    Raises:
+        EvidenceError: at the first step that failed.
+    """
+    view = run.view()
+    for step in verify(view).steps:
         if step.status is Status.FAIL and step.name != "report":
             raise EvidenceError(step.name, f"{step.detail}; nothing of the run was used further")
+    return Case(view)
 
 
-def config_of(run: Run, data: Path | None) -> Config:
+def config_of(case: Case, data: Path | None) -> Config:
     """Return the run's configuration, which its ledgers name, with the auditor's own paths."""
-    document = Config.of_others(run.folder.read("config.yaml").decode("utf-8", "replace"))
+    document = Config.of_others((case.view.config_text or b"").decode("utf-8", "replace"))
     root = data or os.environ.get(ROOT_VARIABLE) or None
     own = document.shared()
     named = own.data.model_copy(update={"root": None if root is None else str(root)})

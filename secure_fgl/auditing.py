@@ -72,8 +72,7 @@ def material(run: Run, *, profile: str = "quick", data: Path | None = None) -> M
     Raises:
         EvidenceError: the evidence is broken, or a capture is not what the ledger says was sent.
     """
-    verified(run)
-    case = Case(run.view())
+    case = verified(run)
     simulated = case.roster_file.simulated
     if case.policy.capture is None:
         why = f"policy {case.policy.name!r} forbids capture"
@@ -135,7 +134,7 @@ class _Replay:
     @classmethod
     def of(cls, run: Run, case: Case, data: Path | None) -> _Replay:
         """Build and load what the run was made of."""
-        config = config_of(run, data)
+        config = config_of(case, data)
         federation = Federation(config=config, policy=case.policy)
         prepared = federation.prepare()
         if prepared.plan.digest != case.plan_digest:

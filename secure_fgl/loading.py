@@ -10,7 +10,7 @@ from algorithms.site import Site
 from algorithms.tasks import Task
 from secure_fgl.config import OWN, Config, own_root
 from secure_fgl.data import Dataset, Masks, Part, load_dataset, partition, split_masks
-from secure_fgl.data.sources._pickles import no_pickles
+from secure_fgl.data.sources._refusing import nothing_unpickled
 from secure_fgl.errors import UsageError
 from secure_fgl.kinds import masks_of, site_data
 from secure_fgl.parties import client_names, learning_seed
@@ -41,7 +41,7 @@ def load(config: Config, task: Task, clients: int, given: Dataset | None = None)
     """
     name = config.data.name
     try:
-        with no_pickles():
+        with nothing_unpickled():
             if name == OWN and given is None:
                 parts, whole = _own(config, clients), None
             else:

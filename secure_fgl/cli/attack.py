@@ -73,11 +73,11 @@ def attack(
     from secure_fgl.runs import FORMATS, Run
 
     finished, budget = Run(run), _seconds(time_budget)
+    ids = [word for word in re.split(r"[,\s]+", attacks) if word]
+    found_material = material(finished, profile=profile.value, data=data)  # verifies first
     with advice():
         finished.check_report()  # an edited report is evidence; it is not overwritten
         judge_again(finished)
-    ids = [word for word in re.split(r"[,\s]+", attacks) if word]
-    found_material = material(finished, profile=profile.value, data=data)
     try:
         found = run_attacks(
             found_material,

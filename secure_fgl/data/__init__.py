@@ -8,6 +8,7 @@ Example::
 """
 
 from secure_fgl.data.datasets import (
+    ROOT_VARIABLE,
     dataset_names,
     load_dataset,
     published_shape,
@@ -37,6 +38,7 @@ from secure_fgl.data.sharing import (
 from secure_fgl.data.split import split_masks
 
 __all__ = [
+    "ROOT_VARIABLE",
     "ClientGraph",
     "ClientGraphs",
     "ClientRatings",

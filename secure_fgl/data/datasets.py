@@ -13,10 +13,17 @@ from algorithms.tasks import DataSpec
 from secure_fgl.data import sources
 from secure_fgl.data._folder import members, unknown
 from secure_fgl.data.records import Dataset, GraphSet, Ratings
-from secure_fgl.data.sources._pickles import no_pickles
+from secure_fgl.data.sources._refusing import nothing_unpickled
 from secure_fgl.data.sources._source import Shape, Source
 
-__all__ = ["dataset_names", "load_dataset", "published_shape", "shape_of", "spec_of"]
+__all__ = [
+    "ROOT_VARIABLE",
+    "dataset_names",
+    "load_dataset",
+    "published_shape",
+    "shape_of",
+    "spec_of",
+]
 
 ROOT_VARIABLE = "SECURE_FGL_DATA"
 """Environment variable that names the data folder when no root is given."""
@@ -60,7 +67,7 @@ def load_dataset(name: str, root: str | Path | None = None, **options: Any) -> D
     """
     folder = root if root is not None else os.environ.get(ROOT_VARIABLE) or None
     place = None if folder is None else Path(folder).expanduser()
-    with no_pickles():
+    with nothing_unpickled():
         return _source(name).load(name, place, options)
 
 

@@ -18,6 +18,7 @@ import numpy.typing as npt
 import scipy.sparse as sp
 
 __all__ = [
+    "BROKEN",
     "Arrays",
     "another_file",
     "dense_features",
@@ -33,7 +34,7 @@ Arrays = Mapping[str, npt.NDArray[Any]]
 
 _Read = TypeVar("_Read")
 
-_BROKEN = (
+BROKEN = (
     BadZipFile,
     EOFError,
     KeyError,
@@ -81,7 +82,7 @@ def read(path: Path, kind: str, reader: Callable[[Arrays], _Read]) -> _Read:
         try:
             with np.load(file, allow_pickle=False) as arrays:
                 return reader(arrays)
-        except _BROKEN as broken:
+        except BROKEN as broken:
             raise ValueError(
                 f"{path} cannot be read as a {kind} set; most likely it is damaged or "
                 "was written in another layout: fetch or convert it again"

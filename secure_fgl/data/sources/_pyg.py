@@ -41,8 +41,8 @@ def graph(
     """
     y = _labels(data, shape)
     nodes = len(y)
-    table = np.asarray(data.x.numpy(), np.float32)
-    arcs = np.asarray(data.edge_index.numpy(), np.int64)
+    table = np.asarray(_array(data.x), np.float32)
+    arcs = np.asarray(_array(data.edge_index), np.int64)
     if table.shape != (nodes, shape.features) or not 0 < nodes <= shape.records:
         raise ValueError("sizes")
     if not _fits(arcs, table):
@@ -52,13 +52,21 @@ def graph(
     return Graph(name, undirected(arcs, nodes), x, y, shape.classes, shape.synthetic, public=masks)
 
 
+def _array(tensor: Any) -> npt.NDArray[Any]:
+    """Return a tensor's array; a few numbers that are said to be very many are refused."""
+    array: npt.NDArray[Any] = tensor.numpy()
+    if array.nbytes > tensor.untyped_storage().nbytes():
+        raise ValueError("sizes")
+    return array
+
+
 def _fits(arcs: Ints, x: npt.NDArray[np.float32]) -> bool:
     inside = not arcs.size or (arcs.min() >= 0 and arcs.max() < len(x))
     return bool(arcs.ndim == 2 and arcs.shape[0] == 2 and inside and np.isfinite(x).all())
 
 
 def _labels(data: Any, shape: Shape) -> Ints:
-    y = np.asarray(data.y.numpy()).reshape(-1)
+    y = np.asarray(_array(data.y)).reshape(-1)
     if y.dtype.kind not in "iu" or (y.size and not -1 <= y.min() <= y.max() < shape.classes):
         raise ValueError("classes")
     return y.astype(np.int64)
@@ -68,7 +76,7 @@ def _masks(data: Any, y: Ints, fold: int) -> Masks:
     found = [getattr(data, f"{role}_mask", None) for role in Masks._fields]
     if any(mask is None for mask in found):
         raise ValueError("no published split")
-    columns = [np.asarray(mask.numpy()) for mask in found if mask is not None]
+    columns = [np.asarray(_array(mask)) for mask in found if mask is not None]
     folds = {mask.shape[1] if mask.ndim == 2 else 1 for mask in columns}
     if fold >= max(folds):
         raise ValueError("no such fold")
@@ -95,7 +103,7 @@ def graph_set(name: str, items: Sequence[Any], shape: Shape) -> GraphSet:
     starts = [0, *accumulate(sizes.tolist())][:-1]
     arcs = np.concatenate(
         [
-            np.asarray(item.edge_index.numpy(), np.int64) + start
+            np.asarray(_array(item.edge_index), np.int64) + start
             for item, start in zip(items, starts, strict=True)
         ],
         axis=1,
@@ -123,7 +131,7 @@ def graph_set(name: str, items: Sequence[Any], shape: Shape) -> GraphSet:
 def _node_features(items: Sequence[Any], edges: Ints, nodes: int, width: int) -> sp.csr_array:
     if any(getattr(item, "x", None) is None for item in items):
         return degree_one_hot(edges, nodes, width)
-    tables = [np.asarray(item.x.numpy()) for item in items]
+    tables = [np.asarray(_array(item.x)) for item in items]
     if tables[0].dtype.kind not in "iu":
         x = sp.csr_array(np.concatenate(tables).astype(np.float32))
         if not np.isfinite(x.data).all():
@@ -144,7 +152,7 @@ def _classes(items: Sequence[Any], shape: Shape) -> Ints:
 
 
 def _answers(items: Sequence[Any], shape: Shape) -> npt.NDArray[np.float32]:
-    y = np.stack([np.asarray(item.y.numpy(), np.float32).reshape(-1) for item in items])
+    y = np.stack([np.asarray(_array(item.y), np.float32).reshape(-1) for item in items])
     if y.shape[1] != shape.classes or not (np.isnan(y) | (y == 0) | (y == 1)).all():
         raise ValueError("classes")
     return y

@@ -16,10 +16,9 @@ graphs. Further options:
 Word counts are kept sparse and divided by their row sums, as in `node_npz`. Regression sets of
 MoleculeNet are refused: their answers are neither 0 nor 1.
 
-Some raw files are pickles, and PyG opens some of its own notes as such: no pickle that looks up a
-name is opened (`_pickles`), whoever wrote it. Planetoid's raw files are read by a reader of ours
-(`_planetoid`); processed files hold tensors alone. So a data folder runs nothing; what it says of
-the data is another matter, and is checked against the sizes only.
+No file of a set is unpickled: not Planetoid's raw files, which are pickles (`_opcodes`), nor arrays
+of objects, nor what PyG keeps beside a processed set (`_opening`). What is not plain numbers and
+texts is refused before it runs, and so are sizes that a file declares and does not have (`_raw`).
 """
 
 from __future__ import annotations
@@ -33,11 +32,10 @@ from typing import Any, NamedTuple
 from algorithms.tasks import Kind
 from secure_fgl.data._folder import unknown
 from secure_fgl.data.records import Dataset
-from secure_fgl.data.sources import _pyg
+from secure_fgl.data.sources import _opening, _pyg
 from secure_fgl.data.sources._graphs import largest_component
 from secure_fgl.data.sources._options import check_known, flag, fold, published, whole
-from secure_fgl.data.sources._pickles import PickleRefused, no_pickles
-from secure_fgl.data.sources._planetoid import read_planetoid
+from secure_fgl.data.sources._refusing import RawRefused
 from secure_fgl.data.sources._source import Shape
 
 __all__ = ["CLASSES", "NAMES", "PREFIX", "describe", "load"]
@@ -200,7 +198,7 @@ def load(name: str, root: Path | None, options: Mapping[str, Any]) -> Dataset:
         settings["name"] = own
     if flag(name, options, "attributes"):
         settings["use_node_attr"] = True
-    found = _open(name, kind, folder, settings)
+    found = _open(name, kind, folder, settings, shape)
     try:
         if shape.task == "graph":
             return _pyg.graph_set(name, [found[place] for place in range(len(found))], shape)
@@ -221,22 +219,16 @@ def load(name: str, root: Path | None, options: Mapping[str, Any]) -> Dataset:
     return largest_component(graph) if flag(name, options, "largest_component") else graph
 
 
-def _open(name: str, kind: str, folder: Path, settings: dict[str, Any]) -> Any:
-    from torch_geometric import datasets
-
-    made = _planetoid() if kind == "Planetoid" else getattr(datasets, kind)
+def _open(name: str, kind: str, folder: Path, settings: dict[str, Any], shape: Shape) -> Any:
     try:
-        with warnings.catch_warnings(), no_pickles():
+        with warnings.catch_warnings():
             # PyG warns, and then opens the file without the guard against pickled code.
             warnings.filterwarnings("error", message="Weights only load failed")
-            return made(str(folder), **settings)
+            return _opening.opened(kind, folder, settings, shape)
+    except RawRefused:
+        raise
     except ImportError:
         raise  # MoleculeNet needs RDKit, and PyG says so
-    except PickleRefused as refused:
-        raise ValueError(
-            f"the files of {name!r} under {folder} are not opened: {refused}; most likely they are "
-            "not the published ones: delete that folder and download them again"
-        ) from refused
     except OSError as missing:
         raise FileNotFoundError(
             f"PyG could not fetch {name!r} into {folder}; most likely there is no connection, the "
@@ -247,19 +239,3 @@ def _open(name: str, kind: str, folder: Path, settings: dict[str, Any]) -> Any:
             f"PyG could not read {name!r} under {folder}; most likely PyG knows no set of that "
             "name, or the download was cut short: delete that folder and try again"
         ) from broken
-
-
-def _planetoid() -> Any:
-    """PyG's class with a reader of raw files that runs nothing; see `_planetoid`."""
-    import torch
-    from torch_geometric.data import Data
-    from torch_geometric.datasets import Planetoid
-
-    class Read(Planetoid):  # type: ignore[misc] # torch_geometric is untyped
-        def process(self) -> None:
-            raw = read_planetoid(Path(self.raw_dir), self.name)
-            masks = {f"{role}_mask": torch.from_numpy(mask) for role, mask in raw.masks.items()}
-            x, y, arcs = (torch.from_numpy(part) for part in (raw.x, raw.y, raw.arcs))
-            self.save([Data(x=x, y=y, edge_index=arcs, **masks)], self.processed_paths[0])
-
-    return Read
