@@ -6,7 +6,7 @@ worker says can name no key, no paper and no session. No pickle.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -41,6 +41,9 @@ _PLAIN = {
     *("scalar", "set", "tuple"),
 }
 
+_TREE_LIMIT = 1 << 24  # bytes of JSON: names and single numbers; arrays stand beside it
+_TIMES, _SLACK = 4, 1 << 24  # a model and its best one may be the same array, named a few times
+
 Said = list[list[Any]]
 
 
@@ -53,6 +56,25 @@ class PlainCodec(StateCodec):
 
     def __init__(self, kinds: Iterable[type[Message]]) -> None:
         super().__init__({}, kinds, None, b"")
+        self._left = 0  # bytes that the value under way may still take
+
+    def unpack(
+        self,
+        data: bytes,
+        fetch: Callable[[str], bytes] | None = None,
+        only: Sequence[str] = (),
+    ) -> Any:
+        """Return the value of these bytes, whoever wrote them.
+
+        Raises:
+            LocalProtocolError: it is none that an answer may hold, or would take far more room
+                than its bytes: one array may be named many times.
+            Exception: whatever else damaged bytes bring about.
+        """
+        if int.from_bytes(data[:8], "little") > _TREE_LIMIT:
+            raise LocalProtocolError("A value has more parts than an answer can have.")
+        self._left = _SLACK + _TIMES * len(data)
+        return super().unpack(data, fetch, only)
 
     def _read(self, tree: Any, blobs: list[bytes]) -> Any:
         if isinstance(tree, dict) and not _PLAIN.issuperset(tree):
@@ -60,6 +82,10 @@ class PlainCodec(StateCodec):
         found = super()._read(tree, blobs)
         if isinstance(found, np.ndarray) and (found.dtype.hasobject or found.dtype.fields):
             raise LocalProtocolError("An array holds something else than numbers.")
+        if isinstance(found, np.ndarray | bytes | bytearray):
+            self._left -= found.nbytes if isinstance(found, np.ndarray) else len(found)
+            if self._left < 0:
+                raise LocalProtocolError("A value takes far more room than its bytes.")
         return found
 
 

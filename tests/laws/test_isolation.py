@@ -14,6 +14,7 @@ import subprocess
 import sys
 import threading
 import time
+import tracemalloc
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -23,7 +24,7 @@ import numpy as np
 import pytest
 
 from algorithms.site import Site
-from protocols.errors import Refused
+from protocols.errors import LocalProtocolError, Refused
 from protocols.ledger import read_lines
 from protocols.policy import PrivacyPolicy
 from protocols.private_steps import PrivateSteps
@@ -443,3 +444,21 @@ def test_a_data_set_in_memory_is_refused(tmp_path: Path) -> None:
     graph = load_dataset("synthetic_banks")
     with pytest.raises(room.UsageError, match="handed over in memory"):
         Federation(graph, config=isolated("fed_avg")).run(tmp_path / "run")
+
+
+def test_a_small_frame_cannot_take_much_room() -> None:
+    """One array of a megabyte, named fifteen hundred times, took a gigabyte and a half."""
+    codec = PlainCodec({Go, Done, Other})
+    array = np.zeros(1 << 20, np.uint8)
+    few = codec.pack([array] * 3)
+    assert all(np.array_equal(one, array) for one in codec.unpack(few))  # the control
+    many = codec.pack([array] * 1500)
+    assert len(many) < 2 * array.nbytes
+    tracemalloc.start()
+    with pytest.raises(LocalProtocolError, match="room"):
+        codec.unpack(many)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < 100 << 20
+    with pytest.raises(LocalProtocolError, match="more parts"):
+        codec.unpack((1 << 40).to_bytes(8, "little") + many[8:])
