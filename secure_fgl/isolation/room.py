@@ -64,14 +64,17 @@ class Worker(Protocol):
 
 
 def spawn(channel: socket.socket) -> Worker:
-    """Start a fresh interpreter on the worker: its memory holds nothing of this process."""
+    """Start a fresh interpreter on the worker: its memory holds nothing of this process.
+
+    It stands in the same folder, since data may be named from there.
+    """
     house = str(Path(__file__).resolve().parents[2])
     paths = [house, *filter(None, [os.environ.get("PYTHONPATH")])]
     kept = {name: os.environ[name] for name in _KEPT if name in os.environ}
     nothing = subprocess.DEVNULL
     return subprocess.Popen(
         [sys.executable, "-P", "-m", "secure_fgl.isolation.worker"],
-        stdin=channel.fileno(), stdout=nothing, stderr=nothing, cwd="/",
+        stdin=channel.fileno(), stdout=nothing, stderr=nothing,
         env={**kept, **dict.fromkeys(_THREADS, "1"), "PYTHONPATH": os.pathsep.join(paths)},
         start_new_session=True,  # deaf to the terminal's Ctrl-C
     )  # fmt: skip
@@ -103,8 +106,16 @@ class Room:
         check_kernel()
         self._seconds, self._over = seconds, ""
         self._channel, theirs = socket.socketpair()
-        with theirs:
-            self._worker = spawn(theirs)
+        try:
+            with theirs:
+                self._worker = spawn(theirs)
+        except OSError as error:
+            self._channel.close()
+            raise AnswerFailed(
+                f"The process that computes answers cannot be started ({error.strerror}).",
+                why="too many processes, or too little memory",
+                fix="nothing was sent; make room, and start again",
+            ) from error
         self._was_traceable = set_traceable(False)
         order = {
             "clients": list(clients),

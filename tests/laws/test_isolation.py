@@ -377,8 +377,11 @@ def test_a_worker_lost_in_a_run_is_a_refusal_of_its_client(
 def test_private_training_goes_on_in_a_room(
     data_root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Noise and batches are drawn there; the steps taken are counted on both sides."""
-    forked.use(monkeypatch)
+    """Noise and batches are drawn there; the steps taken are counted on both sides.
+
+    The worker is a fresh one, and finds data whose folder is relative to where it was started.
+    """
+    monkeypatch.chdir(data_root.parent)
     policy = PrivacyPolicy.load(str(ROOT / "examples" / "molecules_dp_policy.yaml"))
     training = policy.model_dump(mode="json")["training"]
     document = {**policy.document(), "training": {**training, "rate": 0.2, "batch": 6, "steps": 2}}
@@ -388,7 +391,7 @@ def test_private_training_goes_on_in_a_room(
             "model": {"name": "gcn_readout", "hidden": 8},
             "data": {
                 "name": "mutag",
-                "root": str(data_root),
+                "root": data_root.name,
                 "split": [0.6, 0.2, 0.2],
                 "partition": {
                     "name": "dirichlet_count",
