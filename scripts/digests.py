@@ -16,6 +16,7 @@ ciphertexts that are compared) is not repeatable and has no digest.
 from __future__ import annotations
 
 import argparse
+import hashlib
 import json
 import platform
 import sys
@@ -53,9 +54,15 @@ def machine() -> str:
 
     text = Path("/proc/cpuinfo")
     lines = text.read_text("utf-8").splitlines() if text.is_file() else []
-    names = {line.partition(":")[2].strip() for line in lines if line.startswith("model name")}
-    kind = ", ".join(sorted(names)) or platform.processor()
-    return f"{platform.machine()}, {kind}, torch {torch.__version__}, numpy {numpy.__version__}"
+    found: dict[str, set[str]] = {}
+    for name, _, value in (line.partition(":") for line in lines):
+        found.setdefault(name.strip(), set()).add(value.strip())
+    kind = ", ".join(sorted(found.get("model name", {platform.processor()})))
+    # Virtual machines give many processors one name; what they can do decides which code runs.
+    flags = " ".join(sorted({word for line in found.get("flags", set()) for word in line.split()}))
+    abilities = hashlib.sha256(flags.encode()).hexdigest()[:12]
+    versions = f"torch {torch.__version__}, numpy {numpy.__version__}"
+    return f"{platform.machine()}, {kind}, {abilities}, {versions}"
 
 
 def repeatable(plan: Plan) -> bool:
