@@ -136,7 +136,7 @@ def _keys_by_gc(target: Target) -> None:
 
 
 def _keys_by_modules(target: Target) -> None:
-    held = sys.modules.get("tests.laws.test_isolation")
+    held = sys.modules.get("tests.laws.rooms")
     if held is None or not hasattr(held, "IDENTITY"):
         raise OSError
 
