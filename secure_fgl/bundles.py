@@ -30,7 +30,7 @@ from crypto.canonical import canonical
 from crypto.signatures import SigningKey
 from secure_fgl import _floors
 from secure_fgl.errors import UsageError
-from secure_fgl.files import create
+from secure_fgl.files import content, create
 from secure_fgl.runs import Run
 
 __all__ = [
@@ -150,13 +150,14 @@ def result_statement(
 
 def _read(path: Path) -> bytes:
     try:
-        if path.stat().st_size > BUNDLE_LIMIT:
-            raise UsageError(f"{path} is too large to be a bundle.")
-        return path.read_bytes()
+        data = content(path, BUNDLE_LIMIT)
     except OSError as error:
         raise UsageError(
             f"The bundle {path} cannot be read ({error.strerror}).", fix="check the path"
         ) from error
+    if data is None:
+        raise UsageError(f"{path} is too large to be a bundle.")
+    return data
 
 
 def load_key(path: Path) -> SigningKey:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -182,9 +182,14 @@ class Config(Strict):
 
     @classmethod
     def parse(cls, document: dict[str, Any]) -> Config:
-        """Validate plain data; raises UsageError that names each wrong key."""
+        """Replace variables and validate; raises UsageError that names each wrong key."""
+        return cls.literal(_expand(document))
+
+    @classmethod
+    def literal(cls, document: dict[str, Any]) -> Config:
+        """Validate plain data as they stand; raises UsageError that names each wrong key."""
         try:
-            return cls.model_validate(_expand(document))
+            return cls.model_validate(document)
         except ValidationError as error:
             raise UsageError(
                 "The configuration is not valid.",
@@ -203,12 +208,12 @@ class Config(Strict):
             document = read_yaml(text)
         except yaml.YAMLError as error:
             raise UsageError("The configuration of the run is not YAML.") from error
-        if not isinstance(document, dict) or "${" in text:
+        if not isinstance(document, dict) or asks_for_a_variable(document):
             raise UsageError(
                 "The configuration of the run is none that a run leaves.",
                 why="it asks for a variable of whoever reads it, or holds no keys",
             )
-        return cls.parse(document)
+        return cls.literal(document)
 
     def shared(self) -> Config:
         """Return what several organisations can agree on: without what is each site's own.
@@ -236,6 +241,14 @@ def own_root(root: str | None) -> Path:
     return Path(root).expanduser()
 
 
+def asks_for_a_variable(document: Any) -> bool:
+    """Say whether a text of plain data is one that :meth:`Config.parse` would replace.
+
+    It looks at what was read: in a file, YAML may spell ``$`` as an escape.
+    """
+    return bool(_expand(document, lambda _: "") != document)
+
+
 def _set(document: dict[str, Any], setting: str) -> None:
     key, equals, value = setting.partition("=")
     if not equals or not key:
@@ -253,14 +266,14 @@ def _set(document: dict[str, Any], setting: str) -> None:
         raise UsageError(f"--set {key}: the value is not YAML.") from error
 
 
-def _expand(value: Any) -> Any:
+def _expand(value: Any, found: Callable[[re.Match[str]], str] | None = None) -> Any:
     """Replace ``${SECURE_FGL_X}`` and ``${SECURE_FGL_X:-default}``, in texts only."""
     if isinstance(value, dict):
-        return {key: _expand(inner) for key, inner in value.items()}
+        return {key: _expand(inner, found) for key, inner in value.items()}
     if isinstance(value, list):
-        return [_expand(inner) for inner in value]
+        return [_expand(inner, found) for inner in value]
     if isinstance(value, str):
-        return _VARIABLE.sub(_variable, value)
+        return _VARIABLE.sub(found or _variable, value)
     return value
 
 

@@ -26,7 +26,7 @@ from typing import BinaryIO
 from protocols.errors import EvidenceError
 from secure_fgl.errors import UsageError
 
-__all__ = ["FILE_LIMIT", "Folder", "create", "replace", "run_name"]
+__all__ = ["FILE_LIMIT", "Folder", "content", "create", "replace", "run_name"]
 
 FILE_LIMIT = 1 << 30  # bytes; larger files are refused, not read
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
@@ -147,7 +147,9 @@ class Folder:
             if error.errno in _LINKED:
                 raise _linked(name) from error
             raise
-        if not stat.S_ISREG(os.fstat(file).st_mode):
+        found, writes = os.fstat(file), flags & (os.O_WRONLY | os.O_RDWR)
+        # A file with a second name, perhaps elsewhere, may be read, but nothing is written to it.
+        if not stat.S_ISREG(found.st_mode) or (writes and found.st_nlink > 1):
             os.close(file)
             raise _linked(name)
         return file
@@ -205,6 +207,22 @@ class Folder:
             yield handle
         finally:
             os.close(handle)
+
+
+def content(path: Path, limit: int) -> bytes | None:
+    """Return what a file holds that a user named, at most `limit` bytes; None if it holds more.
+
+    A folder that the user was given may hold a pipe under the name, which would never end.
+
+    Raises:
+        OSError: it cannot be read, or is no plain file.
+    """
+    handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    with os.fdopen(handle, "rb") as file:
+        if not stat.S_ISREG(os.fstat(handle).st_mode):
+            raise OSError(errno.EINVAL, "it is no plain file")
+        data = file.read(limit + 1)
+    return data if len(data) <= limit else None
 
 
 def replace(path: Path, data: bytes) -> None:

@@ -117,7 +117,7 @@ class RunFolder:
             )
         # A result without a verdict: killed while it was being looked at, which is done again.
         if self._folder.holds("result.json") and self._judged():
-            Safes(self.roster()["run"], self.path).destroy()  # if a kill left something
+            Safes(self.roster()["run"], self.path).tidy()
             raise UsageError(
                 f"The run in {self.path} was not killed: it finished.",
                 fix="start a new run in another folder",
@@ -135,7 +135,7 @@ class RunFolder:
             found = json.loads(self.bytes("roster.json"))
             bytes.fromhex(found["nonce"])
             return {"run": run_name(found["run"]), "nonce": str(found["nonce"])}
-        except (KeyError, TypeError, ValueError) as error:
+        except (KeyError, RecursionError, TypeError, ValueError) as error:
             raise UsageError(
                 f"The roster in {self.path} cannot be read, so its run cannot go on.",
                 why="the file was cut or changed",

@@ -4,6 +4,7 @@
 
     RUN/private/<party>/<piece>                  locked; never part of a bundle
     $SECURE_FGL_STATE/<run>/<party>.key          the key to them, 0600, outside the run folder
+    $SECURE_FGL_STATE/<run>/folder               where that run folder lies
 
 Without the variable the keys lie in ``secure-fgl/keys`` of the user's state folder. In a
 simulation all parties' keys lie in one place, as all parties run in one process. When a run ends,
@@ -120,6 +121,7 @@ class Safes:
         key = new_key()
         try:
             self._lock()
+            self._keys.write(f"{self._run}/folder", self._place())
             self._keys.create(self._key_of(party), key)
         except OSError as error:
             raise UsageError(
@@ -147,6 +149,22 @@ class Safes:
                 fix=f"look whether {VARIABLE} is set as it was; else start the run again",
             ) from error
         return self._safe(party, key)
+
+    def tidy(self) -> None:
+        """Remove what a kill left of a run that ended, if it ran in this very folder.
+
+        A roster names whichever run its writer likes: a folder from elsewhere removes no keys.
+
+        Raises:
+            UsageError: another process is at work on the run.
+            LedgerError: a key is still there.
+        """
+        if self._keys.read(f"{self._run}/folder") == self._place():
+            self._lock()
+            self.destroy()
+
+    def _place(self) -> bytes:
+        return os.fsencode(self._folder.path.resolve())
 
     def destroy(self) -> None:
         """Remove all keys, and then the pieces that nobody can open any more.

@@ -120,12 +120,14 @@ def _document(path: Path, what: str, fix: str) -> Any:
 
 def _bytes(path: Path, what: str, fix: str) -> bytes:
     from secure_fgl.errors import UsageError
+    from secure_fgl.files import content
 
     try:
-        if path.stat().st_size > LARGEST:
-            raise UsageError(f"{path} is too large to be a {what}.", fix=fix)
-        return path.read_bytes()
+        data = content(path, LARGEST)
     except OSError as error:
         raise UsageError(
             f"The {what} {path} cannot be read ({error.strerror}).", fix="check the path"
         ) from error
+    if data is None:
+        raise UsageError(f"{path} is too large to be a {what}.", fix=fix)
+    return data

@@ -76,15 +76,17 @@ def load_snapshot(path: Path) -> Snapshot:
 def read_bytes(path: Path, what: str, limit: int) -> bytes:
     """Return a file's content; raises UsageError if it cannot be read or is too large."""
     from secure_fgl.errors import UsageError
+    from secure_fgl.files import content
 
     try:
-        if path.stat().st_size > limit:
-            raise UsageError(f"{path} is too large to be a {what}.", fix="check the path")
-        return path.read_bytes()
+        data = content(path, limit)
     except OSError as error:
         raise UsageError(
             f"The {what} {path} cannot be read ({error.strerror}).", fix="check the path"
         ) from error
+    if data is None:
+        raise UsageError(f"{path} is too large to be a {what}.", fix="check the path")
+    return data
 
 
 def with_baseline(view: RunView, given: Path | None, *, drop: bool) -> RunView:

@@ -14,7 +14,7 @@ from typing import Any
 from audits.account import account_of
 from audits.accounting.models import Account
 from audits.steps import Case, Verification
-from audits.view import RunView
+from audits.view import RunView, policy_text
 from protocols import accounting
 from protocols.control import Acknowledgement, Refusal
 from protocols.disclosures import Disclosure
@@ -159,7 +159,7 @@ class NoisedRun:
         paper = {"run": run, "nonce": bytes(16).hex(), "transport": "memory"}
         return RunView(
             plan_text=plan.text().encode(),
-            policy_text=json.dumps(self.policy.document()).encode(),
+            policy_text=policy_text(self.policy).encode(),
             roster_text=json.dumps({**paper, "parties": roster.document()}).encode(),
             ledgers={name: store.lines for name, store in stores.items()},
         )

@@ -165,10 +165,11 @@ def test_a_charter_reads_nobody_s_environment(
     made: Parties, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("SECURE_FGL_BUDGETS", "a private path")
-    document = made.charter.document()
-    document["config"] = document["config"].replace("masks", "${SECURE_FGL_BUDGETS}")
-    with pytest.raises(EvidenceError, match="asks for a variable"):
-        Charter.decode(canonical(document))
+    for spelt in ("${SECURE_FGL_BUDGETS}", '"\\x24{SECURE_FGL_BUDGETS}"'):
+        document = made.charter.document()
+        document["config"] = document["config"].replace("masks", spelt)
+        with pytest.raises(EvidenceError, match="asks for a variable"):
+            Charter.decode(canonical(document))
 
 
 def test_where_the_data_lie_is_each_party_s_own_affair(

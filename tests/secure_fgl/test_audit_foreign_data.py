@@ -125,8 +125,13 @@ def test_an_audit_reads_neither_a_policy_file_nor_the_environment_for_others(
     given: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("SECURE_FGL_SECRET", "an auditor's own")
-    with pytest.raises(UsageError, match="none that a run leaves"):
-        Config.of_others("policy: ${SECURE_FGL_SECRET}\n")
+    for spelt in (
+        "${SECURE_FGL_SECRET}",
+        r'"\u0024{SECURE_FGL_SECRET}"',
+        r'"\x24{SECURE_FGL_NO:-}"',
+    ):
+        with pytest.raises(UsageError, match="none that a run leaves"):
+            Config.of_others(f"policy: {spelt}\n")
     text = (given / "config.yaml").read_text()
     found = Config.of_others(text.replace("policy: pilot", "policy: /nobody/has/this.yaml"))
     assert found.policy == "/nobody/has/this.yaml"  # a name; material() takes policy.json

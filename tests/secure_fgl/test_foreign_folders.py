@@ -275,3 +275,53 @@ def test_a_file_that_cannot_be_written_leaves_nothing(tmp_path: Path) -> None:
     assert folder.read("kept") == b"old"
     with pytest.raises(UsageError, match="too large"):
         folder.read("kept", limit=2)
+
+
+def test_a_roster_that_names_another_run_removes_no_keys(
+    tmp_path: Path, once: Path, state: Path
+) -> None:
+    run = "cd" * 16
+    theirs = Safes(run, tmp_path / "victim")
+    theirs.new("client-1").put("piece", b"state")
+    mini = tmp_path / "mini"
+    mini.mkdir()
+    (mini / "roster.json").write_text(json.dumps({"run": run, "nonce": "00"}))
+    (mini / "result.json").write_text("{}")
+    for _ in range(2):  # while its process is at work, and afterwards
+        shown = invoke("run", config(tmp_path), "--out", mini, "--resume")
+        assert shown.exit_code == 2 and "it finished" in shown.stderr, shown.stderr
+        assert (state / run / "client-1.key").is_file()
+        theirs.release()
+    Safes(run, tmp_path / "victim").tidy()  # the control: its own folder does
+    assert not (state / run).exists()
+
+
+def test_nothing_is_written_to_a_file_with_a_second_name(tmp_path: Path, mine: Path) -> None:
+    folder = Folder(tmp_path / "run")
+    folder.make()
+    (tmp_path / "run" / "ledger").mkdir()
+    os.link(mine, tmp_path / "run" / "ledger" / "a.jsonl")
+    for flags in (os.O_WRONLY | os.O_APPEND, os.O_RDWR):
+        with pytest.raises(EvidenceError, match="no plain file"):
+            folder.open("ledger/a.jsonl", flags)
+    with pytest.raises(EvidenceError, match="no plain file"):
+        folder.append("ledger/a.jsonl", b"more")
+    assert folder.read("ledger/a.jsonl") == PRECIOUS.encode()  # a copy made of links is read
+
+
+@pytest.mark.parametrize("kind", ["pipe", "endless"])
+def test_a_report_that_never_ends_is_refused(given: Path, tmp_path: Path, kind: str) -> None:
+    path = tmp_path / "report.json"
+    os.mkfifo(path) if kind == "pipe" else path.symlink_to("/dev/zero")
+    for command in (("audit", "diff", given, path), ("audit", "verify", given, "--heads", path)):
+        shown = invoke(*command)
+        assert shown.exit_code == 2 and "no plain file" in shown.stderr, shown.stderr
+
+
+def test_a_deep_roster_is_a_damaged_one(tmp_path: Path) -> None:
+    deep = tmp_path / "deep"
+    deep.mkdir()
+    (deep / "roster.json").write_text("[" * 100_000)
+    (deep / "result.json").write_text("{}")
+    shown = invoke("run", config(tmp_path), "--out", deep, "--resume")
+    assert shown.exit_code == 2 and "roster" in shown.stderr, shown.stderr

@@ -16,12 +16,15 @@ import pytest
 import scipy.sparse as sp
 import torch
 from torch_geometric.data import Data, HeteroData
+from torch_geometric.data.data import DataEdgeAttr, DataTensorAttr
+from torch_geometric.data.storage import GlobalStorage
 
 from secure_fgl.data.own import OwnDataError, Tally
 from secure_fgl.data.own._saved import read_saved
 from tests.secure_fgl.own_tools import EDGES, GRAPH, NODE, NODES, RATING, load, same, site, spec
 
 TRUE, FALSE = True, False
+PARTS: list[Any] = [Data, DataEdgeAttr, DataTensorAttr, GlobalStorage]
 
 
 def data(**changes: Any) -> Data:
@@ -163,6 +166,88 @@ def test_an_archive_of_something_else_is_refused(tmp_path: Path) -> None:
     folder = site(tmp_path)
     with zipfile.ZipFile(folder / "data.pt", "w") as archive:
         archive.writestr("word/document.xml", "x")
+    with pytest.raises(OwnDataError, match="not a saved Data"):
+        load(folder, spec(NODE))
+
+
+def coo(at: list[list[int]], shape: tuple[int, ...], *, sorted_already: bool) -> torch.Tensor:
+    ones = torch.ones(len(at[0]))
+    return torch.sparse_coo_tensor(
+        torch.tensor(at), ones, shape, check_invariants=False, is_coalesced=sorted_already
+    )
+
+
+def csr(rows: list[int], columns: list[int]) -> torch.Tensor:
+    return torch.sparse_csr_tensor(
+        torch.tensor(rows), torch.tensor(columns), torch.ones(3), (3, 2), check_invariants=False
+    )
+
+
+FAR = 1 << 40
+FORGED: dict[str, dict[str, torch.Tensor]] = {
+    "x writes beyond its rows": {"x": coo([[0, FAR], [0, 1]], (3, 2), sorted_already=True)},
+    "x writes before itself": {"x": coo([[0, -FAR], [0, 1]], (3, 2), sorted_already=False)},
+    "x is said to be sorted": {"x": coo([[2, 0], [0, 1]], (3, 2), sorted_already=True)},
+    "x has far columns": {"x": csr([0, 1, 2, 3], [0, 1, FAR])},
+    "x has far rows": {"x": csr([0, 1, 2, FAR], [0, 1, 0])},
+    "y writes beyond itself": {"y": coo([[FAR]], (2,), sorted_already=True)},
+}
+
+
+@pytest.mark.parametrize("kind", FORGED)
+def test_a_sparse_tensor_that_reaches_outside_itself_is_refused(tmp_path: Path, kind: str) -> None:
+    with torch.sparse.check_sparse_tensor_invariants(enable=False):
+        folder = saved(tmp_path, data(**FORGED[kind]))
+        path = folder / "data.pt"
+        with torch.serialization.safe_globals(PARTS):
+            torch.load(path, weights_only=True)  # the control: torch itself looks at nothing
+    for wanted in (spec(NODE), spec(GRAPH, features=2)):
+        with pytest.raises(OwnDataError, match="not a saved Data of tensors alone"):
+            load(folder, wanted)
+    assert not torch.sparse.check_sparse_tensor_invariants.is_enabled()
+
+
+def nested() -> torch.Tensor:
+    return torch.nested.nested_tensor([torch.ones(2), torch.ones(1)])
+
+
+@pytest.mark.parametrize(
+    ("name", "forged", "word"),
+    [
+        ("y", nested(), "neither a dense"),
+        ("x", nested(), "neither a dense"),
+        ("x", torch.ones(1, 1).expand(1 << 20, 2), "more numbers than the file holds"),
+        ("x", coo([[0], [0]], (FAR, 2), sorted_already=True), "more numbers than the file holds"),
+        ("x", torch.ones(3, 2).to_sparse_csc(), "neither a dense"),
+        ("x", torch.tensor(1.0).to_sparse_coo(), "shape of spec.yaml"),
+        ("y", torch.ones(1, dtype=torch.long).expand(1 << 20), "more numbers than the file holds"),
+    ],
+)
+def test_a_tensor_that_is_not_what_it_states_is_refused(
+    tmp_path: Path, name: str, forged: torch.Tensor, word: str
+) -> None:
+    folder = saved(tmp_path, data(**{name: forged}))
+    with pytest.raises(OwnDataError, match=word) as caught:
+        load(folder, spec(NODE))
+    assert caught.value.column == name
+
+
+def test_answers_are_dense(tmp_path: Path) -> None:
+    content = [data(y=torch.tensor([1.0, 0.0]).to_sparse_coo())]
+    with pytest.raises(OwnDataError, match="not a dense tensor"):
+        load(saved(tmp_path, content), spec(GRAPH, features=2))
+
+
+def test_an_archive_that_grows_is_refused(tmp_path: Path) -> None:
+    folder = saved(tmp_path, data(extra=torch.zeros(1 << 20)))
+    path, small = folder / "data.pt", tmp_path / "small.pt"
+    with zipfile.ZipFile(path) as whole, zipfile.ZipFile(small, "w", zipfile.ZIP_DEFLATED) as out:
+        for entry in whole.namelist():
+            out.writestr(entry, whole.read(entry))
+    assert small.stat().st_size < path.stat().st_size / 100
+    with torch.serialization.safe_globals(PARTS):
+        torch.load(small, weights_only=True)  # the control: torch reads it
+    small.replace(path)
     with pytest.raises(OwnDataError, match="not a saved Data"):
         load(folder, spec(NODE))
 

@@ -4,11 +4,14 @@ A `.pt` file is a pickle, and an ordinary load runs whatever its writer put into
 read by torch's restricted unpickler (``weights_only=True``), which knows tensors, plain containers
 and, beyond PyG's own list, the four classes that a `Data` is made of; any other name in the file is
 refused before it is looked up. What comes back is trusted no further: only plain tensors are taken
-out of it, and each is checked.
+out of it, and each is checked. A tensor may be a forgery too: a sparse one whose places lie outside
+its own shape writes where it likes when it is made dense, and a dense one may state more numbers
+than it brings. torch looks at neither unless it is asked.
 """
 
 from __future__ import annotations
 
+import zipfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -31,6 +34,7 @@ __all__ = ["SAVED", "read_saved"]
 
 SAVED = "data.pt"
 
+_LAYOUTS = ("torch.strided", "torch.sparse_coo", "torch.sparse_csr")
 _ROLES = ("train_mask", "val_mask", "test_mask")
 
 
@@ -59,7 +63,11 @@ def _load(path: Path) -> Any:
 
     parts = [Data, DataEdgeAttr, DataTensorAttr, GlobalStorage]
     try:
-        with torch.serialization.safe_globals(parts):
+        _measure(path)
+        with (
+            torch.serialization.safe_globals(parts),
+            torch.sparse.check_sparse_tensor_invariants(),  # type: ignore[no-untyped-call]
+        ):
             loaded = torch.load(path, map_location="cpu", weights_only=True)
         if isinstance(loaded, list | tuple):
             return [item.to_dict() if type(item) is Data else item for item in loaded]
@@ -76,6 +84,21 @@ def _load(path: Path) -> Any:
         ) from None
 
 
+def _measure(path: Path) -> None:
+    """Refuse an archive that grows when it is opened; torch writes its entries as they are."""
+    with zipfile.ZipFile(path) as archive:
+        if any(entry.compress_type != zipfile.ZIP_STORED for entry in archive.infolist()):
+            raise ValueError("compressed")
+
+
+def _stated(found: torch.Tensor) -> int:
+    """Return how many bytes a tensor has at least, by its own word."""
+    if str(found.layout) == "torch.strided":
+        return found.numel() * found.element_size()
+    stated: int = max([found._nnz(), *found.shape[:1]])
+    return stated
+
+
 class _Saved:
     """The tensors of one graph, checked one by one; `at` is its place in a list."""
 
@@ -83,7 +106,7 @@ class _Saved:
         self.path, self.spec, self.at = path, spec, at
         if not isinstance(content, dict):
             raise self.wrong("this is no Data, nor a dict of tensors")
-        self._content = content
+        self._content, self._size = content, path.stat().st_size
 
     def wrong(self, what: str, column: str = "", row: str = "", fix: str = "") -> OwnDataError:
         place = ", ".join(part for part in (self.at, row) if part)
@@ -104,6 +127,11 @@ class _Saved:
         found = self._content[name]
         if type(found) is not torch.Tensor or found.is_quantized or found.is_complex():
             raise self.wrong("this is not a plain tensor of real numbers", name)
+        if found.is_nested or str(found.layout) not in _LAYOUTS:
+            raise self.wrong("this is neither a dense tensor nor a sparse one by rows", name)
+        if _stated(found) > self._size:
+            fix = "if it is a view of fewer numbers, save its .contiguous()"
+            raise self.wrong("the tensor states more numbers than the file holds", name, fix=fix)
         return found.detach()
 
     def whole(self, name: str) -> npt.NDArray[np.int64]:
@@ -151,7 +179,10 @@ class _Saved:
 
     def answers(self) -> npt.NDArray[np.float32]:
         """The yes-or-no labels of one graph, float32 (T,)."""
-        y = self.tensor("y").to_dense().float().reshape(-1).numpy()
+        found = self.tensor("y")
+        if str(found.layout) != "torch.strided":
+            raise self.wrong("this is not a dense tensor", "y")
+        y: npt.NDArray[np.float32] = found.float().reshape(-1).numpy()
         if len(y) != len(self.spec.label_columns):
             raise self.wrong("the tensor has not one entry a label of spec.yaml", "y")
         bad = ~(np.isnan(y) | np.isin(y, (0.0, 1.0)))

@@ -27,7 +27,7 @@ from protocols.plan import Plan
 from protocols.policy import PrivacyPolicy
 from protocols.roster import Party, Role, Roster, run_id
 from protocols.strict import read_yaml
-from secure_fgl.config import Config
+from secure_fgl.config import Config, asks_for_a_variable
 
 LIMIT = 64 << 20  # bytes; a plan of a thousand clients is far below
 _DOMAIN = "charter"
@@ -183,11 +183,11 @@ def _party(entry: Mapping[str, str]) -> Party:
 
 
 def _config(text: str) -> Config:
-    if "${" in text:  # what another party wrote must not read this party's environment
-        _fail("its configuration asks for a variable")
     document = read_yaml(text)
     if not isinstance(document, dict):
         _fail("its configuration is no configuration")
+    if asks_for_a_variable(document):  # what others wrote must not read this party's environment
+        _fail("its configuration asks for a variable")
     return Config.model_validate(document)
 
 

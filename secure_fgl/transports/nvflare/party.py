@@ -120,7 +120,7 @@ class PartyKit(Mute):
         """
         document = self.charter.config.shared().model_dump(mode="json")
         document["data"]["root"] = os.environ.get(ROOT_VARIABLE) or None
-        return Config.parse(document)
+        return Config.literal(document)
 
 
 def new_identity(folder: str | Path, name: str, role: Role) -> Party:
