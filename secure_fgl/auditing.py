@@ -40,6 +40,7 @@ from secure_fgl.audited import config_of, verified
 from secure_fgl.captured_sent import check_said, check_sent, summed
 from secure_fgl.captures import Captures
 from secure_fgl.config import Config
+from secure_fgl.data.sources._refusing import nothing_fetched
 from secure_fgl.driving import one_thread_and_deterministic
 from secure_fgl.errors import UsageError
 from secure_fgl.federation import Federation
@@ -143,7 +144,8 @@ class _Replay:
                 why="config.yaml or the code changed since",
                 fix="audit with the version that made the run",
             )
-        prepared.load()
+        with nothing_fetched():
+            prepared.load()
         sites = dict(zip(prepared.plan.clients, prepared.sites, strict=True))
         captures = Captures(case.roster_file.run, run.path)
         form = case.policy.admit(prepared.algorithm)

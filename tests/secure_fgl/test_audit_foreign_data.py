@@ -14,6 +14,7 @@ import yaml
 
 from secure_fgl.auditing import material
 from secure_fgl.config import Config
+from secure_fgl.data.datasets import load_dataset
 from secure_fgl.errors import UsageError
 from secure_fgl.federation import Federation
 from secure_fgl.runs import Run
@@ -149,3 +150,27 @@ def test_ledgers_name_the_configuration(once: Path) -> None:
     for ledger in (once / "ledger").iterdir():
         first = json.loads(ledger.read_text().splitlines()[0])
         assert first["config"] == digest
+
+
+def test_an_audit_fetches_nothing_that_a_run_names(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from torch_geometric.datasets import Planetoid
+
+    asked: list[str] = []
+
+    def download(self: Any) -> None:
+        asked.append(self.root)
+        raise OSError("no connection")
+
+    theirs, mine = tmp_path / "theirs", tmp_path / "mine"
+    planetoid(theirs, "Tiny")
+    run = foreign(tmp_path, theirs)
+    mine.mkdir()
+    monkeypatch.setattr(Planetoid, "download", download)
+    with pytest.raises(UsageError, match="cannot be read"):
+        material(Run(run), data=mine)
+    assert not asked and not [*mine.rglob("raw")]
+    with pytest.raises(FileNotFoundError, match="could not fetch"):  # the control: a run does ask
+        load_dataset("pyg/Planetoid/Tiny", mine, **SIZES)
+    assert asked

@@ -15,7 +15,7 @@ from typing import Any
 from secure_fgl.data.sources import _files
 from secure_fgl.data.sources._planetoid import read_planetoid
 from secure_fgl.data.sources._raw import check_raw
-from secure_fgl.data.sources._refusing import nothing_unpickled
+from secure_fgl.data.sources._refusing import fetches, nothing_unpickled
 from secure_fgl.data.sources._source import Shape
 
 __all__ = ["opened"]
@@ -42,6 +42,12 @@ def opened(kind: str, folder: Path, settings: dict[str, Any], shape: Shape) -> A
         fs.makedirs(self.processed_dir, exist_ok=True)
         self.process()
 
+    def _download(self: Any) -> None:
+        if fetches():
+            found._download(self)
+        elif not all(Path(path).exists() for path in self.raw_paths):
+            raise FileNotFoundError("the set is not there, and an audit fetches none")
+
     def process(self: Any) -> None:
         raw = Path(self.raw_dir)
         check_raw(kind, raw, getattr(self, "name", ""), shape)
@@ -52,10 +58,9 @@ def opened(kind: str, folder: Path, settings: dict[str, Any], shape: Shape) -> A
         self.save([Data(**_tensors(arrays))], self.processed_paths[0])
 
     found = getattr(datasets, kind)
+    changed = {"_download": _download, "_process": _process, "process": process}
     with nothing_unpickled():
-        return type(kind, (found,), {"_process": _process, "process": process})(
-            str(folder), **settings
-        )
+        return type(kind, (found,), changed)(str(folder), **settings)
 
 
 def _tensors(arrays: Arrays) -> Arrays:

@@ -15,7 +15,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-__all__ = ["RawRefused", "nothing_unpickled"]
+__all__ = ["RawRefused", "fetches", "nothing_fetched", "nothing_unpickled"]
 
 
 class RawRefused(ValueError):
@@ -50,6 +50,24 @@ def nothing_unpickled() -> Iterator[None]:
         yield
     finally:
         _GUARDED.reset(token)
+
+
+_FETCHES: ContextVar[bool] = ContextVar("fetches", default=True)
+
+
+@contextmanager
+def nothing_fetched() -> Iterator[None]:
+    """Let no data set be downloaded: an audit asks nobody for what somebody else's run names."""
+    token = _FETCHES.set(False)
+    try:
+        yield
+    finally:
+        _FETCHES.reset(token)
+
+
+def fetches() -> bool:
+    """Tell whether a data set that is not there may be downloaded."""
+    return _FETCHES.get()
 
 
 @cache
