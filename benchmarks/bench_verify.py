@@ -27,7 +27,7 @@ from audits.bundle.reading import view_of
 from audits.checks.bundle import verify_bundle
 from audits.steps import Case
 from audits.verify import verify
-from audits.view import RunView
+from audits.view import RunView, policy_text
 from benchmarks._measure import interleaved, medians, parser, show
 from benchmarks.bench_he import constant
 from crypto.signatures import SigningKey
@@ -85,7 +85,7 @@ def played(entries: int, clients: int, name: str) -> RunView:
     none = {"best_round": None, "val_accuracy": None}
     return RunView(
         plan_text=plan.text().encode(),
-        policy_text=json.dumps(policy.document()).encode(),
+        policy_text=policy_text(policy).encode(),
         roster_text=json.dumps({**parties.document(), "transport": "memory"}).encode(),
         result_text=json.dumps({"metrics": none, "model_sha256": None}).encode(),
         ledgers={name: store.lines for name, store in stores.items()},
