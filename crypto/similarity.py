@@ -169,7 +169,7 @@ class Similarity(SeededRing):
         with Scratch() as scratch:
             total = self._blank(key, chance, scratch)
             for first, second in pairs:
-                self._evaluator.add_inplace(total, self._multiplied(first, second))
+                self._add_product(total, first, second)
             self._evaluator.transform_from_ntt_inplace(total)
             body = self._heads.cut(scratch.dump(total), self._heads.product)
         words = np.frombuffer(body, dtype="<u8").reshape(_PARTS, DEGREE).astype(np.uint64)
@@ -213,18 +213,19 @@ class Similarity(SeededRing):
     def _settle(self, ciphertext: Any) -> None:
         self._evaluator.transform_from_ntt_inplace(ciphertext)
 
-    def _multiplied(self, first: Any, second: Any) -> Any:
-        """Return a product of two ciphertexts; raises InvalidCiphertext.
+    def _add_product(self, total: Any, first: Any, second: Any) -> None:
+        """Add a product of two ciphertexts to `total`; raises InvalidCiphertext.
 
-        SEAL refuses a product that needs no key. A vector whose c1 is zero at all roots where
-        another one's is not makes one, so it is a matter of what two clients send.
+        SEAL refuses what needs no key. A vector whose c1 is zero at all roots where another one's
+        is not makes such a product, so it is a matter of what two clients send. Who knows the seed
+        as well can choose two vectors whose product takes the fresh zero off again.
         """
         part = seal.Ciphertext(self._context)
         try:
             self._evaluator.multiply(first, second, part)
+            self._evaluator.add_inplace(total, part)
         except Exception:  # the bindings raise several built-in kinds for one cause
             raise InvalidCiphertext from None
-        return part
 
     def _blank(self, key: PublicKey, chance: Stream, scratch: Scratch) -> Any:
         """Return (b, a) times (u, v) in NTT form, three parts: zero but for its noise.

@@ -92,11 +92,18 @@ def read_yaml(text: str) -> Any:
 
     Raises:
         yaml.YAMLError: anchors, aliases, keys that stand twice, nesting deeper than 50, numbers
-            beyond 64 bits or not in plain decimal digits, each with the line; texts above 1 MB.
+            beyond 64 bits or not in plain decimal digits, each with the line; texts above 1 MB, and
+            values that are not of the kind that they look like or are tagged.
     """
     if len(text) > TEXT_LIMIT:
         raise yaml.YAMLError("the text is too long")
-    return yaml.load(text, Loader=_Loader)  # noqa: S506 - a SafeLoader
+    try:
+        return yaml.load(text, Loader=_Loader)  # noqa: S506 - a SafeLoader
+    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError):
+        # What YAML's constructors raise over a value that is none of its kind (2001-99-99).
+        raise yaml.YAMLError(
+            "a value is not of the kind that it looks like, or is tagged"
+        ) from None
 
 
 class Strict(BaseModel):

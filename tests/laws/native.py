@@ -21,12 +21,13 @@ from crypto.hpke import OpeningKey, SealingKey
 from crypto.oprf import KeyShare, blind, pointwise
 from crypto.rest import lock_at_rest, unlock_at_rest
 from crypto.samplers import Stream, derive
-from crypto.seal_files import Scratch, seal
+from crypto.seal_files import Scratch
 from crypto.signatures import SigningKey, VerifyKey
 from crypto.similarity import similarity
 from crypto.weighted import weighted
 from crypto.weights import Weights
 from tests.laws.frames import Loader
+from tests.laws.vanishing import one_root, vanishing
 
 KEY = b"\x07" * 32
 INFO = b"info"
@@ -189,10 +190,11 @@ def _of_cosines(ring: Any, public: Any, secret: Any, foreign: Sequence[bytes]) -
         return ring.product(ring.load_public(raw), operand, operand, KEY)
 
     bad = _uploads(ring, uploads[0])
-    apart = _one_root(ring, 0) + _one_root(ring, 1)  # their product needs no key
+    apart = one_root(ring, 0) + one_root(ring, 1)  # their product needs no key
+    off = vanishing(ring, public, KEY)  # and of these two, product and fresh zero together
     for who, feed, frames, hostile in (
         ("aggregator: compared vector", compared, uploads, bad),
-        ("witness: two compared vectors", paired, [uploads[0] + uploads[1]], [apart, *bad]),
+        ("witness: two compared vectors", paired, [uploads[0] + uploads[1]], [apart, off, *bad]),
         ("key authority: masked product", _cosine(ring, secret), products, []),
     ):
         about = {"foreign": foreign, "parms": _parms(ring)}
@@ -203,19 +205,6 @@ def _of_cosines(ring: Any, public: Any, secret: Any, foreign: Sequence[bytes]) -
 
 def _cosine(ring: Any, secret: Any) -> Callable[[bytes], object]:
     return lambda raw: ring.cosine(secret, raw)
-
-
-def _one_root(ring: Any, root: int) -> bytes:
-    """Return an upload whose c1 is zero at all roots but one, and whose c0 is zero."""
-    heads, words = ring._heads, np.zeros(2 * ring.degree, dtype="<u8")
-    words[ring.degree + root] = 5
-    with Scratch() as scratch:
-        ciphertext = seal.Ciphertext(ring._context)
-        ciphertext.load(ring._context, scratch.put(heads.transformed, words))
-        ring._evaluator.transform_from_ntt_inplace(ciphertext)
-        body = heads.cut(scratch.dump(ciphertext), heads.ciphertext)
-    wire: bytes = ring.to_wire(np.frombuffer(body, dtype="<u8").astype(np.uint64))
-    return wire
 
 
 def _of_rows(ring: Any, public: Any, secret: Any, foreign: Sequence[bytes]) -> Iterator[Loader]:

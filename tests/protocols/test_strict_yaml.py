@@ -6,6 +6,8 @@ import pytest
 import yaml
 
 from protocols.strict import DEPTH, read_yaml
+from secure_fgl.config import Config
+from secure_fgl.errors import UsageError
 
 REFUSED = {
     "a key twice": ("seed: 1\nrounds: 2\nseed: 3\n", 3),
@@ -42,3 +44,14 @@ def test_what_is_plain_is_read() -> None:
     assert read_yaml(f"{(1 << 64) - 1}") == (1 << 64) - 1
     assert read_yaml("[" * (DEPTH - 1) + "1" + "]" * (DEPTH - 1))
     assert read_yaml("a: 1\nA: 2\n'1': 3\n1: 4\n") == {"a": 1, "A": 2, "1": 3, 1: 4}
+
+
+@pytest.mark.parametrize(
+    "text", ["a: 2001-99-99", "a: !!bool x", "a: !!timestamp x", "a: !!float .", "a: !!set x"]
+)
+def test_what_a_tag_cannot_make_of_a_value_is_refused_as_yaml(text: str) -> None:
+    """YAML's own constructors raise whatever Python raises; texts of others come here, too."""
+    with pytest.raises(yaml.YAMLError):
+        read_yaml(text)
+    with pytest.raises(UsageError):
+        Config.of_others(text)
