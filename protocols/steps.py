@@ -1,7 +1,7 @@
 """What an item of the plan is for: which part of the layer plans it, and which step of it.
 
-Sessions hand an envelope to the code of its part and step by looking both up in a table. An item's
-id is for people; no code reads a meaning out of it.
+Sessions hand an envelope to the code of its part and step by looking both up in a table, and read
+no meaning out of an item's id. Audits still do.
 """
 
 from __future__ import annotations

@@ -144,8 +144,19 @@ class _Replay:
                 why="config.yaml or the code changed since",
                 fix="audit with the version that made the run",
             )
-        with nothing_fetched():
-            prepared.load()
+        try:
+            with nothing_fetched():
+                prepared.load()
+        except SecureFglError as error:
+            if data is not None:
+                raise
+            # What is said goes on into the attacks' report, and the cause may name a folder here.
+            raise UsageError(
+                f"The data set {config.data.name!r} cannot be read here; audit attack with --data "
+                "says why.",
+                why=": ".join(filter(None, (error.what, error.why))),
+                fix=error.fix,
+            ) from error
         sites = dict(zip(prepared.plan.clients, prepared.sites, strict=True))
         captures = Captures(case.roster_file.run, run.path)
         form = case.policy.admit(prepared.algorithm)

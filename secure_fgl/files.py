@@ -30,7 +30,7 @@ __all__ = ["FILE_LIMIT", "Folder", "content", "create", "replace", "run_name"]
 
 FILE_LIMIT = 1 << 30  # bytes; larger files are refused, not read
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
-_NO_LINK = os.O_NOFOLLOW | os.O_CLOEXEC
+_NO_LINK = os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK  # a FIFO would be waited for
 _LINKED = {errno.ELOOP, errno.ENOTDIR, errno.ENXIO}  # ENXIO: a socket, or a FIFO without a reader
 _RUN = re.compile(r"[0-9a-f]{32}")
 
@@ -77,7 +77,7 @@ class Folder:
             UsageError: it is larger than `limit` bytes.
         """
         try:
-            with self._file(name, os.O_RDONLY | os.O_NONBLOCK) as file:
+            with self._file(name, os.O_RDONLY) as file:
                 data = file.read(limit + 1)
         except FileNotFoundError:
             return b""
@@ -88,7 +88,7 @@ class Folder:
     def holds(self, name: str) -> bool:
         """Tell whether there is such a file; raises EvidenceError as `read` does."""
         try:
-            with self._file(name, os.O_RDONLY | os.O_NONBLOCK):
+            with self._file(name, os.O_RDONLY):
                 return True
         except FileNotFoundError:
             return False

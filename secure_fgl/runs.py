@@ -31,12 +31,13 @@ from protocols.messages import Array
 from secure_fgl import _floors
 from secure_fgl.captures import sweep
 from secure_fgl.errors import UsageError
-from secure_fgl.files import Folder, replace, run_name
+from secure_fgl.files import FILE_LIMIT, Folder, replace, run_name
 from secure_fgl.safes import Safes
 from secure_fgl.weights import npz_bytes, npz_digest
 
 NOT_JUDGED = "not audited"
 FORMATS = ("html", "json", "md", "csv")
+VIEW_LIMIT = 2 * FILE_LIMIT  # bytes of a run folder that an audit keeps in memory
 
 
 class FileStore:
@@ -231,7 +232,13 @@ class Run:
             NotOurCode: what would audit it is not ours.
         """
         _floors.check()  # every audit begins here
-        read, names = self.folder.read, self.folder.names
+        names, left = self.folder.names, VIEW_LIMIT
+
+        def read(name: str) -> bytes:
+            nonlocal left
+            data = self.folder.read(name, min(left, FILE_LIMIT))
+            left -= len(data)
+            return data
 
         def all_of(folder: str, suffix: str = "") -> dict[str, bytes]:
             return {
@@ -247,7 +254,8 @@ class Run:
             result_text=read("result.json"),
             metrics_text=read("metrics.jsonl"),
             weights={
-                name: npz_digest(data) for name, data in all_of("checkpoints", ".npz").items()
+                name.removesuffix(".npz"): npz_digest(self.folder.read(f"checkpoints/{name}"))
+                for name in names("checkpoints", ".npz")
             },
             ledgers=all_of("ledger", ".jsonl"),
             checkpoints={

@@ -111,6 +111,10 @@ def test_the_data_root_of_an_audit_is_the_auditor_s(
     assert material(Run(run), data=mine).exposures  # the control: with the auditor's own
     monkeypatch.setenv("SECURE_FGL_DATA", str(mine))
     assert material(Run(run)).exposures
+    monkeypatch.setenv("SECURE_FGL_DATA", str(theirs))
+    assert invoke("audit", "attack", run, "--fail-on", "never").exit_code == 0
+    kept = (run / "attacks.json").read_text() + (run / "report" / "report.html").read_text()
+    assert "cannot be read here" in kept and str(tmp_path) not in kept  # no path of the auditor's
     with pytest.raises(UsageError, match="is refused"):  # a trap that the auditor named is no help
         material(Run(run), data=theirs)
 

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from protocols.errors import EvidenceError
+from secure_fgl import runs
 from secure_fgl.captures import Captures, sweep
 from secure_fgl.errors import UsageError
 from secure_fgl.files import Folder, create, replace, run_name
@@ -325,3 +326,29 @@ def test_a_deep_roster_is_a_damaged_one(tmp_path: Path) -> None:
     (deep / "result.json").write_text("{}")
     shown = invoke("run", config(tmp_path), "--out", deep, "--resume")
     assert shown.exit_code == 2 and "roster" in shown.stderr, shown.stderr
+
+
+def test_a_ledger_that_is_a_pipe_is_refused_and_not_waited_for(tmp_path: Path) -> None:
+    folder = Folder(tmp_path / "run")
+    (tmp_path / "run" / "ledger").mkdir(parents=True)
+    os.mkfifo(tmp_path / "run" / "ledger" / "client-1.jsonl")
+    for flags in (os.O_WRONLY | os.O_APPEND, os.O_RDONLY, os.O_RDWR):
+        with pytest.raises(EvidenceError, match="no plain file"):
+            folder.open("ledger/client-1.jsonl", flags)
+    with pytest.raises(EvidenceError, match="no plain file"):
+        runs.FileStore(folder, "ledger/client-1.jsonl", again=True)
+
+
+def test_a_folder_of_huge_files_is_refused_before_memory_is_full(
+    given: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Files that hold nothing take no room on a disk; a limit of a thousandth shows the same."""
+    monkeypatch.setattr(runs, "VIEW_LIMIT", 2 << 20)
+    assert Run(given).verify().ok  # the control
+    for number in range(3):
+        path = given / "report" / f"{number}.html"
+        path.parent.mkdir(exist_ok=True)
+        with path.open("wb") as file:
+            file.truncate(1 << 20)
+    shown = invoke("audit", "verify", given)
+    assert shown.exit_code == 2 and "too large" in shown.stderr, shown.stderr
