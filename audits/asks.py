@@ -9,13 +9,13 @@ from math import inf
 from typing import Any
 
 from audits.book import LEAVING, Book, Sent
-from protocols.disclosures import Disclosure
+from protocols.disclosures.names import Disclosure
 from protocols.errors import NotInPlan
-from protocols.groups import Group, epoch_of
-from protocols.ledger import Entry
-from protocols.plan import Plan
-from protocols.policy import PrivacyPolicy
-from protocols.roster import Role, Roster
+from protocols.evidence.ledger import Entry
+from protocols.keys.groups import Group, epoch_of
+from protocols.plan.plan import Plan
+from protocols.policy.policy import PrivacyPolicy
+from protocols.wire.roster import Role, Roster
 
 SUM_UP, RELAY_UP = f".up.{Disclosure.SUM}", f".up.{Disclosure.MIXED}"
 _RELAY, _RELAYED = f".relay.{Disclosure.MIXED}", f".relayed.{Disclosure.MIXED}"

@@ -20,7 +20,7 @@ from audits.findings import made
 from audits.models import Egress, Finding, Line, Severity, State
 from audits.sections import Tried
 from audits.steps import Case
-from protocols.disclosures import Disclosure
+from protocols.disclosures.names import Disclosure
 from protocols.errors import EvidenceError
 
 QUESTION = "Can a person be singled out?"

@@ -11,11 +11,11 @@ from typing import Any
 from crypto.canonical import parse
 from crypto.errors import CryptoError
 from crypto.merkle import leaf_hash
-from protocols.control import REFUSALS
-from protocols.disclosures import Disclosure
+from protocols.disclosures.names import Disclosure
 from protocols.errors import EvidenceError
-from protocols.ledger import ENTRY_LIMIT, Entry, read_lines
-from protocols.roster import EVERYONE, Role, Roster
+from protocols.evidence.ledger import ENTRY_LIMIT, Entry, read_lines
+from protocols.wire.control import REFUSALS
+from protocols.wire.roster import EVERYONE, Role, Roster
 
 ROUTE: dict[str, type] = {
     "attempt": int,

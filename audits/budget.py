@@ -9,11 +9,11 @@ from audits.accounting.tally import Tally
 from audits.accounting.training import Book, records
 from audits.models import Account
 from audits.steps import Case
-from protocols.guards import find
-from protocols.learns import budget
-from protocols.plan import Item
-from protocols.roster import Role
-from protocols.training import TrainingPlan
+from protocols.plan.learns import budget
+from protocols.plan.plan import Item
+from protocols.policy.guards import find
+from protocols.privacy.training import TrainingPlan
+from protocols.wire.roster import Role
 
 NO_NOISE = "none"
 _TOLERANCE = 1e-9  # of adding up in another order

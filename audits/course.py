@@ -13,7 +13,7 @@ from audits.accounting import rows, training
 from audits.accounting.tally import Tally
 from audits.sections import Labelled, Spending, SpentAt
 from audits.steps import Case
-from protocols.training import TrainingPlan
+from protocols.privacy.training import TrainingPlan
 
 MOST_POINTS = 40  # of one course; with more rounds it is thinned out
 

@@ -9,10 +9,10 @@ from functools import cached_property
 
 from audits.book import Sent
 from protocols.errors import SecureFglError
-from protocols.guards import describe
-from protocols.plan import Item, Plan, times_in_round
-from protocols.policy import PrivacyPolicy
-from protocols.roster import EVERYONE, Roster
+from protocols.plan.plan import Item, Plan, times_in_round
+from protocols.policy.guards import describe
+from protocols.policy.policy import PrivacyPolicy
+from protocols.wire.roster import EVERYONE, Roster
 
 
 @dataclass(frozen=True)

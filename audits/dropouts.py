@@ -13,7 +13,7 @@ from audits.asks import MATCH_STEPS, SUM_UP, Asked, Asks
 from audits.book import LEAVING, Book, Sent
 from audits.models import Dropouts, LostRound, Moment, Vanished
 from audits.steps import Case
-from protocols.roster import Role
+from protocols.wire.roster import Role
 
 _AFTER = {"witness": "witnessed", "witnessed": "open", "open": "opened", "relay": "relayed"}
 _MATCHING = (

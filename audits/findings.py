@@ -11,9 +11,9 @@ from audits import words
 from audits.book import Book
 from audits.models import Account, Dropouts, Egress, Finding, PlanDiff, Severity
 from audits.steps import Verification
-from protocols.learns import ACTIVE_AGGREGATOR, UNWITNESSED
-from protocols.plan import Plan
-from protocols.roster import Role
+from protocols.plan.learns import ACTIVE_AGGREGATOR, UNWITNESSED
+from protocols.plan.plan import Plan
+from protocols.wire.roster import Role
 
 SEVERITIES: tuple[Severity, ...] = ("critical", "high", "medium", "low", "info")
 

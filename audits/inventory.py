@@ -10,8 +10,8 @@ from audits.book import Book, Sent
 from audits.drift import Yardstick
 from audits.models import Count, Denied, Egress, MessageFacts, PartyFacts, PlanDiff, Row, Unplanned
 from crypto.signatures import key_id
-from protocols.disclosures import Disclosure
-from protocols.roster import EVERYONE, Role
+from protocols.disclosures.names import Disclosure
+from protocols.wire.roster import EVERYONE, Role
 
 UNKNOWN = "unknown"  # the role of a recipient that is not on the roster
 _REFUSAL = "refusal."  # planned as possible; nobody misses it

@@ -5,11 +5,11 @@ from __future__ import annotations
 from audits import words
 from audits.attack_rows import NO_FILE
 from audits.mixtures import of_mixtures
-from protocols.disclosures import Disclosure
-from protocols.learns import ACTIVE_AGGREGATOR, KEY_THEFT, MANY, RESULTS
-from protocols.match_texts import TEXTS
-from protocols.plan import Plan
-from protocols.policy import PrivacyPolicy
+from protocols.disclosures.match.words import TEXTS
+from protocols.disclosures.names import Disclosure
+from protocols.plan.learns import ACTIVE_AGGREGATOR, KEY_THEFT, MANY, RESULTS
+from protocols.plan.plan import Plan
+from protocols.policy.policy import PrivacyPolicy
 
 _ATTACKED = (
     "An attack that fails shows that this attack failed, not that none succeeds. attacks.json is "

@@ -10,11 +10,11 @@ from audits import words
 from audits.book import Book
 from audits.findings import made
 from audits.models import Finding
-from protocols.disclosures import Disclosure
-from protocols.guards import find
-from protocols.mix_guards import Mix
-from protocols.plan import Plan
-from protocols.policy import PrivacyPolicy
+from protocols.disclosures.mixed.guards import Mix
+from protocols.disclosures.names import Disclosure
+from protocols.plan.plan import Plan
+from protocols.policy.guards import find
+from protocols.policy.policy import PrivacyPolicy
 
 __all__ = ["mixtures", "of_mixtures"]
 

@@ -22,7 +22,7 @@ from audits.sections import (
     Tried,
     Waived,
 )
-from protocols.plan import FieldPlan
+from protocols.plan.plan import FieldPlan
 from protocols.strict import Strict
 
 REPORT_VERSION: Literal[2] = 2

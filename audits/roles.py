@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from audits import words
 from audits.models import RoleView
 from audits.steps import Case
-from protocols.disclosures import Disclosure
-from protocols.roster import EVERYONE, Role
+from protocols.disclosures.names import Disclosure
+from protocols.wire.roster import EVERYONE, Role
 
 _COLLUDING = "the total less what the colluders sent themselves"
 _NOTHING_ELSE = "nothing else of a single client"

@@ -10,8 +10,8 @@ from audits.book import Book, Sent
 from audits.drift import Yardstick
 from audits.models import Egress
 from audits.sections import Fact, Flow, RoundBytes, RoundPart, Rows, Scope
-from protocols.learns import schemes
-from protocols.plan import Plan, times_in_round
+from protocols.plan.learns import schemes
+from protocols.plan.plan import Plan, times_in_round
 
 UNKNOWN = (
     "the purpose in law, and its basis",

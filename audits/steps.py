@@ -25,9 +25,9 @@ from audits.view import (
 )
 from crypto.errors import CryptoError
 from protocols.errors import EvidenceError, SecureFglError
-from protocols.plan import Plan
-from protocols.policy import PrivacyPolicy
-from protocols.roster import Roster
+from protocols.plan.plan import Plan
+from protocols.policy.policy import PrivacyPolicy
+from protocols.wire.roster import Roster
 
 SELF_CONSISTENT = "self-consistent only"
 WITNESSED = "verified against heads held by others"

@@ -11,10 +11,10 @@ from audits.budget import NO_NOISE
 from audits.findings import SEVERITIES
 from audits.models import Account, Dropouts, Egress, Finding, Line, PlanDiff, State
 from audits.steps import Verification
-from protocols.disclosures import Disclosure
-from protocols.plan import Plan
-from protocols.policy import PrivacyPolicy
-from protocols.roster import Role
+from protocols.disclosures.names import Disclosure
+from protocols.plan.plan import Plan
+from protocols.policy.policy import PrivacyPolicy
+from protocols.wire.roster import Role
 
 SIMULATION = "SIMULATION: roles are not separated"
 SYNTHETIC = "SYNTHETIC DATA: generated, about nobody"

@@ -20,9 +20,9 @@ from crypto.errors import CryptoError
 from crypto.hpke import SealingKey
 from crypto.signatures import VerifyKey
 from protocols.errors import BadEnvelope, EvidenceError, PolicyError
-from protocols.plan import Plan
-from protocols.policy import PrivacyPolicy
-from protocols.roster import Party, Role, Roster
+from protocols.plan.plan import Plan
+from protocols.policy.policy import PrivacyPolicy
+from protocols.wire.roster import Party, Role, Roster
 
 PLAN_LIMIT = 16 << 20  # bytes; a plan is some kilobytes, and a name per client
 POLICY_LIMIT = 1 << 20  # bytes; a policy is about a kilobyte

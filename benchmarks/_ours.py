@@ -20,7 +20,7 @@ from crypto.he import Accumulator, Scheme, scheme
 from crypto.masks import MaskSum, container, masked
 from crypto.quantiser import Grid
 from crypto.samplers import Stream, derive, entropy
-from protocols.ring import Ring, Words
+from protocols.disclosures.sum.ring import Ring, Words
 
 
 class _Integers:

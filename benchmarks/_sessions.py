@@ -97,10 +97,10 @@ def many(clients: int, parameters: int) -> dict[str, Any]:
 def one_round(clients: int, parameters: int) -> dict[str, Any]:
     """Play that round in this process. Raises ArithmeticError for a wrong mean."""
     from benchmarks.bench_he import constant
-    from protocols.ledger import MemoryStore
-    from protocols.plan import DataPlan
-    from protocols.planning import make_plan
-    from protocols.policy import PrivacyPolicy
+    from protocols.evidence.ledger import MemoryStore
+    from protocols.plan.plan import DataPlan
+    from protocols.plan.planning import make_plan
+    from protocols.policy.policy import PrivacyPolicy
     from secure_fgl.driving import Driver, Meter
     from secure_fgl.parties import Making, client_names, set_up
     from secure_fgl.transports.memory import MemoryTransport

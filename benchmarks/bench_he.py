@@ -32,12 +32,12 @@ from crypto.he import Scheme
 from crypto.he import scheme as find_scheme
 from crypto.quantiser import Grid, Packing
 from crypto.samplers import Stream, entropy
+from protocols.evidence.ledger import MemoryStore, Store
 from protocols.forms import Algorithm, Form
-from protocols.ledger import MemoryStore, Store
 from protocols.messages import ReleasedMessage, SumMessage, Vector, count, real
-from protocols.plan import DataPlan
-from protocols.planning import make_plan
-from protocols.policy import PrivacyPolicy
+from protocols.plan.plan import DataPlan
+from protocols.plan.planning import make_plan
+from protocols.policy.policy import PrivacyPolicy
 from protocols.rounds import Ask, Cohort, Round
 from secure_fgl.driving import Driver, Meter
 from secure_fgl.files import Folder

@@ -18,7 +18,7 @@ if __package__ in (None, ""):  # run as a file: the floors lie one folder up
     sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from benchmarks._measure import interleaved, medians, paired_ratio, parser, show
-from protocols.ledger import Ledger, MemoryStore, Store
+from protocols.evidence.ledger import Ledger, MemoryStore, Store
 from secure_fgl.clock import clock
 from secure_fgl.files import Folder
 from secure_fgl.runs import FileStore

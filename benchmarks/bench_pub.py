@@ -39,11 +39,11 @@ from crypto.samplers import Stream, entropy
 from crypto.similarity import similarity
 from crypto.weighted import weighted
 from crypto.weights import TOTAL, flatten
+from protocols.evidence.ledger import MemoryStore, Store
 from protocols.forms import Algorithm, Form
-from protocols.ledger import MemoryStore, Store
-from protocols.plan import DataPlan
-from protocols.planning import make_plan
-from protocols.policy import PrivacyPolicy
+from protocols.plan.plan import DataPlan
+from protocols.plan.planning import make_plan
+from protocols.policy.policy import PrivacyPolicy
 from protocols.rounds import Ask, Cohort, Round
 from secure_fgl.driving import Driver, Meter
 from secure_fgl.files import Folder

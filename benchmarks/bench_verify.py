@@ -1,7 +1,8 @@
 """How long it takes to verify a bundle with many ledger entries, and where the time goes.
 
 A synthetic run of real sessions (no training, eight weights) writes its ledgers through
-protocols.ledger, in memory; rounds are played until there are enough entries. Nothing is asserted.
+protocols.evidence.ledger, in memory; rounds are played until there are enough entries. Nothing is
+asserted.
 
     python benchmarks/bench_verify.py [--entries 100000] [--clients 40] [--policy unsafe_plaintext]
 """
@@ -31,11 +32,11 @@ from audits.view import RunView, policy_text
 from benchmarks._measure import interleaved, medians, parser, show
 from benchmarks.bench_he import constant
 from crypto.signatures import SigningKey
-from protocols.ledger import MemoryStore
-from protocols.plan import DataPlan
-from protocols.planning import make_plan
-from protocols.policy import PrivacyPolicy
-from protocols.roster import Role
+from protocols.evidence.ledger import MemoryStore
+from protocols.plan.plan import DataPlan
+from protocols.plan.planning import make_plan
+from protocols.policy.policy import PrivacyPolicy
+from protocols.wire.roster import Role
 from secure_fgl.bundles import environment
 from secure_fgl.driving import Driver, Meter
 from secure_fgl.parties import Making, client_names, close_all, set_up

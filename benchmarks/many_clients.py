@@ -46,15 +46,17 @@ from benchmarks.bench_he import constant
 from crypto.hpke import OpeningKey, SealingKey
 from crypto.masks import MaskSum
 from crypto.signatures import SigningKey, VerifyKey
-from protocols import gateway, pairs, unmasking
+from protocols.disclosures.sum import unmasking
+from protocols.disclosures.sum.layout import SumLayout
+from protocols.evidence.ledger import MemoryStore, Store
 from protocols.forms import Form
-from protocols.ledger import MemoryStore, Store
-from protocols.plan import DataPlan
-from protocols.planning import make_plan
-from protocols.policy import PrivacyPolicy
+from protocols.keys import pairs
+from protocols.plan.plan import DataPlan
+from protocols.plan.planning import make_plan
+from protocols.policy.policy import PrivacyPolicy
 from protocols.sessions import asking, client
 from protocols.sessions.base import Parcel
-from protocols.sums import SumLayout
+from protocols.wire import gateway
 from secure_fgl.driving import Driver, Meter
 from secure_fgl.files import Folder
 from secure_fgl.parties import Making, client_names, set_up

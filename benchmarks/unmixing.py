@@ -50,11 +50,11 @@ def rows(table: str) -> Iterator[Settings]:
 def measure(chosen: Settings, data: str, seed: int) -> Iterator[Row]:
     """Yield how many rounds were looked at together, members of a mixture, and what A06 found."""
     from audits.attacks import attack
-    from protocols.capture import Capture
-    from protocols.disclosures import Disclosure
-    from protocols.guards import Clip, Seal
-    from protocols.mix_guards import Blur, Mix
-    from protocols.policy import PrivacyPolicy
+    from protocols.disclosures.mixed.guards import Blur, Mix
+    from protocols.disclosures.names import Disclosure
+    from protocols.evidence.capture import Capture
+    from protocols.policy.guards import Clip, Seal
+    from protocols.policy.policy import PrivacyPolicy
     from secure_fgl.auditing import material
     from secure_fgl.config import Config
     from secure_fgl.federation import Federation

@@ -175,7 +175,7 @@ def choose_degree(
         # As seen by one client: its neighbours are k of the count - 1 others.
         most = _rarely_above(count - 1, bad, k, rare)
         if lying and 2 * most > k:
-            continue  # the lists of neighbours might differ; see `protocols.groups.Group.voters`
+            continue  # neighbours' lists might differ; see `protocols.keys.groups.Group.voters`
         t = max(2, honest_majority(k + 1, most) if lying else most + 1)
         if t > k or _below(count - 1, count - 1 - lost, k, t) > late:
             continue

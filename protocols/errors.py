@@ -111,7 +111,7 @@ class Refused(RemoteProtocolError):
 
     Args:
         sender: the party that refused.
-        code: one of :data:`protocols.control.REFUSALS`.
+        code: one of :data:`protocols.wire.control.REFUSALS`.
     """
 
     def __init__(self, sender: str, code: str) -> None:

@@ -9,7 +9,7 @@ from typing import Any, Generic, TypeVar
 
 import numpy as np
 
-from protocols.disclosures import Disclosure
+from protocols.disclosures.names import Disclosure
 from protocols.messages import Array, Message, names
 from protocols.rounds import Ask, Cohort, Round
 

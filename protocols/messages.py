@@ -20,7 +20,7 @@ from typing import Any, ClassVar, Literal, NoReturn, Self, dataclass_transform
 import numpy as np
 from numpy.typing import NDArray
 
-from protocols.disclosures import Disclosure
+from protocols.disclosures.names import Disclosure
 
 Array = NDArray[Any]
 Vector = NDArray[Any]

@@ -1,7 +1,7 @@
 """The models that short runs of the examples end with, under every preset: they must not move.
 
 What is renamed, merged or moved in the code changes no repeatable result, since derivations take
-labels (`protocols.plan.Item.label`) in the place of names. Run from the repository's root::
+labels (`protocols.plan.plan.Item.label`) in the place of names. Run from the repository's root::
 
     python -m scripts.digests --record          # write tests/vectors/model_digests.json anew
     python -m scripts.digests                   # compare; exits 1 and names what moved
@@ -25,10 +25,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from protocols.disclosures import Disclosure
+from protocols.disclosures.names import Disclosure
 from protocols.errors import PolicyError
-from protocols.plan import Plan
-from protocols.policy import PRESETS
+from protocols.plan.plan import Plan
+from protocols.policy.policy import PRESETS
 from secure_fgl.config import Config
 from secure_fgl.federation import Federation
 

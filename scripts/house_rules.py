@@ -32,7 +32,7 @@ MAX_FUNCTION_LINES = 60
 NOUNS = ("protocols.messages", "protocols.rounds", "protocols.forms")
 """All that an algorithm may know of `protocols` (docs/adr/0001-one-door.md)."""
 
-DOOR = ("protocols/gateway.py", "protocols/envelope.py")
+DOOR = ("protocols/wire/gateway.py", "protocols/wire/envelope.py")
 """Who may make an Envelope: the gateway, and the decoder in the class's own file."""
 
 REGISTRIES = {

@@ -15,8 +15,8 @@ from importlib import metadata  # noqa: E402
 from typing import TYPE_CHECKING, Any  # noqa: E402
 
 if TYPE_CHECKING:
-    from protocols.plan import Plan
-    from protocols.policy import PrivacyPolicy
+    from protocols.plan.plan import Plan
+    from protocols.policy.policy import PrivacyPolicy
     from secure_fgl.config import Config
     from secure_fgl.data import Graph, load_dataset
     from secure_fgl.federation import Federation
@@ -36,11 +36,11 @@ def __getattr__(name: str) -> Any:
 
         return Federation
     if name == "PrivacyPolicy":
-        from protocols.policy import PrivacyPolicy
+        from protocols.policy.policy import PrivacyPolicy
 
         return PrivacyPolicy
     if name == "Plan":
-        from protocols.plan import Plan
+        from protocols.plan.plan import Plan
 
         return Plan
     if name == "Config":

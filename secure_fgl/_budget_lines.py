@@ -19,9 +19,9 @@ import numpy as np
 from crypto.canonical import canonical, parse
 from crypto.errors import CryptoError
 from crypto.merkle import Tree
-from protocols.accounting import ORDERS, WRAP, net_epsilon
-from protocols.envelope import NONE
 from protocols.errors import EvidenceError
+from protocols.privacy.accounting import ORDERS, WRAP, net_epsilon
+from protocols.wire.envelope import NONE
 from secure_fgl.errors import UsageError
 
 STEP = "budget"

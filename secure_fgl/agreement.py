@@ -8,9 +8,9 @@ import numpy as np
 import numpy.typing as npt
 
 from crypto.samplers import Stream
+from protocols.disclosures.sum.layout import SumLayout
 from protocols.errors import EvidenceError
 from protocols.messages import Message
-from protocols.sums import SumLayout
 
 __all__ = ["agree", "rounded"]
 

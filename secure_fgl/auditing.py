@@ -1,8 +1,9 @@
 """What the attacks on a finished run are given: captured rounds, and what was computed in them.
 
 A capture holds what a client was given, its memory before it answered and the bytes that left
-(`protocols.capture`). What the client said before protection is computed again from the data, with
-the same code and the same draws; it is never stored. The bytes are held against the ledger first.
+(`protocols.evidence.capture`). What the client said before protection is computed again from the
+data, with the same code and the same draws; it is never stored. The bytes are held against the
+ledger first.
 Mixtures are looked at in `secure_fgl.mixed_material`.
 """
 
@@ -22,19 +23,19 @@ from audits.attacks._payloads import item_rows
 from audits.steps import Case
 from crypto.masks import container
 from crypto.samplers import entropy
-from protocols.capture import captured_rounds
-from protocols.disclosures import Disclosure
-from protocols.envelope import Envelope
+from protocols.disclosures.match.run import match_item
+from protocols.disclosures.names import Disclosure
 from protocols.errors import EvidenceError, LedgerError, SecureFglError
+from protocols.evidence.capture import captured_rounds
 from protocols.forms import Exchange, Form
-from protocols.guards import find
-from protocols.match_side import match_item
 from protocols.messages import Message
-from protocols.papers import Papers
-from protocols.planner import AGGREGATOR_NAME
-from protocols.roster import Identity, Role
+from protocols.plan.planner import AGGREGATOR_NAME
+from protocols.policy.guards import find
 from protocols.rounds import Reply
 from protocols.sessions.recording import Captured, Recorder
+from protocols.wire.envelope import Envelope
+from protocols.wire.roster import Identity, Role
+from protocols.wire.run_context import Papers
 from secure_fgl.agreement import agree, rounded
 from secure_fgl.audited import config_of, verified
 from secure_fgl.captured_sent import check_said, check_sent, summed

@@ -25,11 +25,11 @@ from crypto.canonical import canonical, parse
 from crypto.checkpoint import Checkpoint, read
 from crypto.errors import CryptoError
 from crypto.signatures import VerifyKey
-from protocols.budget import Reserve, budget_key
 from protocols.errors import BudgetExceeded, EvidenceError, LedgerError, NotInPlan
-from protocols.noising import TAIL_BITS
-from protocols.policy import Budget
-from protocols.roster import Identity
+from protocols.policy.budget import Reserve, budget_key
+from protocols.policy.policy import Budget
+from protocols.privacy.noising import TAIL_BITS
+from protocols.wire.roster import Identity
 from secure_fgl._budget_files import append, content, sync_folder
 from secure_fgl._budget_lines import (
     LINE_LIMIT,
@@ -148,7 +148,7 @@ class BudgetStore:
             site: whose data it is.
             dataset: which of its data sets.
             run: the run's name.
-            rdp: the run's Rényi curve at :data:`protocols.accounting.ORDERS`, decimal texts.
+            rdp: the run's Rényi curve at `protocols.privacy.accounting.ORDERS`, decimal texts.
             tails: statistical distance of all draws of the run from exact noise, decimal text.
             cap: (epsilon, delta) for all runs together.
 

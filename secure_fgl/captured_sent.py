@@ -1,10 +1,10 @@
 """Is what a client captured what left, and was it masked? Else EvidenceError at ``captured``.
 
 The captured envelopes are held against the ledger's commitments. The body of a masked one is sealed
-or encrypted, so the client keeps the masked vector beside it (`protocols.capture`); the ledger
-binds that too. It must look uniform, by itself and once what the client said, computed again, is
-taken off (`protocols.uniform`). That the vector which was kept and recorded is the one which was
-sealed is the word of the client's own gateway.
+or encrypted, so the client keeps the masked vector beside it (`protocols.evidence.capture`); the
+ledger binds that too. It must look uniform, by itself and once what the client said, computed
+again, is taken off (`protocols.disclosures.sum.uniform`). That the vector which was kept and
+recorded is the one which was sealed is the word of the client's own gateway.
 """
 
 from __future__ import annotations
@@ -16,17 +16,17 @@ from audits.steps import Case
 from crypto.he import scheme as find_scheme
 from crypto.masks import container
 from crypto.samplers import Stream
-from protocols.capture import masked_digest
-from protocols.disclosures import Disclosure
-from protocols.envelope import Envelope, commitment
+from protocols.disclosures.names import Disclosure
+from protocols.disclosures.sum.layout import SumLayout, sum_layout, sum_ring
+from protocols.disclosures.sum.ring import Ring, Words
+from protocols.disclosures.sum.uniform import strange_mask, strange_masked
 from protocols.errors import EvidenceError
+from protocols.evidence.capture import masked_digest
 from protocols.forms import Exchange
-from protocols.guards import SCHEMES, encryption, find
 from protocols.messages import Message
-from protocols.ring import Ring, Words
+from protocols.policy.guards import SCHEMES, encryption, find
 from protocols.sessions.recording import Captured
-from protocols.sums import SumLayout, sum_layout, sum_ring
-from protocols.uniform import strange_mask, strange_masked
+from protocols.wire.envelope import Envelope, commitment
 
 __all__ = ["check_said", "check_sent", "summed"]
 

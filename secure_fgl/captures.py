@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 
 from crypto.rest import new_key
 from protocols.errors import SecureFglError
-from protocols.roster import Role
+from protocols.wire.roster import Role
 from secure_fgl.errors import UsageError
 from secure_fgl.files import Folder, run_name
 from secure_fgl.safes import VARIABLE, FileSafe, default_folder

@@ -15,11 +15,11 @@ import torch
 from algorithms.evaluation import Tracked
 from protocols.errors import LocalProtocolError, Refused, RoundLost
 from protocols.forms import Exchange, Form
-from protocols.roster import Role
 from protocols.rounds import Ask, Cohort, Reply, Round
 from protocols.sessions.base import Outgoing, Parcel, Stream
 from protocols.sessions.client import ClientSession
 from protocols.sessions.table import State
+from protocols.wire.roster import Role
 from secure_fgl import _floors
 from secure_fgl.parties import Parties
 from secure_fgl.transports import Transport

@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from protocols.envelope import Envelope, Header
-from protocols.ledger import read_lines
+from protocols.evidence.ledger import read_lines
 from protocols.sessions.base import Parcel
+from protocols.wire.envelope import Envelope, Header
 from secure_fgl.errors import UsageError
 from secure_fgl.transports import Transport
 

@@ -11,13 +11,13 @@ from algorithms.evaluation import evaluated
 from algorithms.tasks import DataSpec, Task
 from crypto.he import Scheme
 from crypto.he import scheme as find_scheme
-from protocols.disclosures import Disclosure
+from protocols.disclosures.names import Disclosure
 from protocols.errors import NotAdmitted
 from protocols.forms import Algorithm
-from protocols.guards import SCHEMES, encryption
-from protocols.plan import DataPlan, Plan, drift
-from protocols.planning import make_plan
-from protocols.policy import PrivacyPolicy
+from protocols.plan.plan import DataPlan, Plan, drift
+from protocols.plan.planning import make_plan
+from protocols.policy.guards import SCHEMES, encryption
+from protocols.policy.policy import PrivacyPolicy
 from protocols.strict import nearest
 from secure_fgl.catalogue import build_algorithm, preferred_model
 from secure_fgl.config import OWN, Config, ModelConfig, own_root

@@ -38,8 +38,8 @@ _RUN = re.compile(r"[0-9a-f]{32}")
 def run_name(text: object) -> str:
     """Return a run's name, which becomes a folder's; raises UsageError unless it is one.
 
-    A name is 32 hexadecimal digits (`protocols.roster.run_id`). Anything else could lead out of
-    the folder that keeps all runs' keys.
+    A name is 32 hexadecimal digits (`protocols.wire.roster.run_id`). Anything else could lead out
+    of the folder that keeps all runs' keys.
     """
     if not isinstance(text, str) or not _RUN.fullmatch(text):
         raise UsageError(

@@ -13,14 +13,14 @@ import numpy as np
 
 from audits.attacks import ItemRows
 from audits.attacks._material import Rows
-from protocols.codec import decode
-from protocols.disclosures import Disclosure
-from protocols.envelope import Envelope
+from protocols.disclosures.names import Disclosure
 from protocols.forms import Exchange
-from protocols.guards import find
 from protocols.messages import Message, NoisedMessage, SumMessage, partial_of
+from protocols.policy.guards import find
 from protocols.rounds import Reply
 from protocols.sessions.recording import Captured
+from protocols.wire.codec import decode
+from protocols.wire.envelope import Envelope
 from secure_fgl.mixed_material import Replayed, answered
 from secure_fgl.truths import items_of
 from secure_fgl.updates import Arrays, fields

@@ -20,13 +20,13 @@ from algorithms.tasks import Task
 from algorithms.tasks.ego import EgoTask
 from audits.attacks import Mixtures
 from audits.steps import Case
-from protocols.disclosures import Disclosure
+from protocols.disclosures.mixed.layout import MixLayout, mixed_fields
+from protocols.disclosures.mixed.mixing import remixed
+from protocols.disclosures.names import Disclosure
 from protocols.errors import EvidenceError
 from protocols.forms import Exchange, Form
-from protocols.guards import find
 from protocols.messages import Message, MixedMessage, unmixed_of
-from protocols.mix_layout import MixLayout, mixed_fields
-from protocols.mixing import remixed
+from protocols.policy.guards import find
 from protocols.rounds import Reply
 from protocols.sessions.recording import Captured
 from secure_fgl.catalogue import build_algorithm

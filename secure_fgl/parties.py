@@ -11,23 +11,20 @@ from typing import Any, Protocol, TypeVar
 from crypto.he import Scheme
 from crypto.samplers import derive, entropy
 from crypto.tags import KEY_BYTES
-from protocols.budget import Reserve
-from protocols.ciphers import witness_count
-from protocols.disclosures import Disclosure
-from protocols.envelope import NONE
+from protocols.disclosures._evaluated.ciphers import witness_count
+from protocols.disclosures._evaluated.plan import witness_name
+from protocols.disclosures.match.plan import match_roles
+from protocols.disclosures.match.run import shared_key
+from protocols.disclosures.mixed.plan import RELAY_NAME
+from protocols.disclosures.names import Disclosure
+from protocols.evidence.ledger import Ledger, Store
 from protocols.forms import Form
-from protocols.guards import find
-from protocols.ledger import Ledger, Store
-from protocols.match_side import shared_key
-from protocols.papers import Papers, Zeros
-from protocols.plan import Plan
-from protocols.planner import AGGREGATOR_NAME, AUTHORITY_NAME
-from protocols.planner_match import match_roles
-from protocols.planner_mixed import RELAY_NAME
-from protocols.planner_results import witness_name
-from protocols.policy import PrivacyPolicy
-from protocols.private_steps import PrivateSteps
-from protocols.roster import Identity, Role, Roster, run_id
+from protocols.plan.plan import Plan
+from protocols.plan.planner import AGGREGATOR_NAME, AUTHORITY_NAME
+from protocols.policy.budget import Reserve
+from protocols.policy.guards import find
+from protocols.policy.policy import PrivacyPolicy
+from protocols.privacy.private_steps import PrivateSteps
 from protocols.sessions.aggregator import AggregatorSession
 from protocols.sessions.base import Session
 from protocols.sessions.client import ClientSession
@@ -38,6 +35,9 @@ from protocols.sessions.recording import Recorder
 from protocols.sessions.relay import RelaySession
 from protocols.sessions.tag_server import TagServerSession
 from protocols.sessions.witness import WitnessSession
+from protocols.wire.envelope import NONE
+from protocols.wire.roster import Identity, Role, Roster, run_id
+from protocols.wire.run_context import Papers, Zeros
 from secure_fgl.clock import clock
 from secure_fgl.cores import over_cores
 from secure_fgl.errors import UsageError

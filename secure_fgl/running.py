@@ -15,13 +15,13 @@ from algorithms.site import Site
 from algorithms.tasks import Task
 from audits.view import policy_text
 from crypto.he import Scheme
-from protocols.budget import Reserve, budget_key
 from protocols.errors import RemoteProtocolError, RoundLost
+from protocols.evidence.ledger import Store
 from protocols.forms import Algorithm, Form
-from protocols.ledger import Store
 from protocols.messages import Array
-from protocols.plan import Plan
-from protocols.policy import PrivacyPolicy
+from protocols.plan.plan import Plan
+from protocols.policy.budget import Reserve, budget_key
+from protocols.policy.policy import PrivacyPolicy
 from secure_fgl.budgets import BudgetStore
 from secure_fgl.captures import record
 from secure_fgl.config import Config

@@ -15,16 +15,16 @@ import numpy as np
 from algorithms._item_expansion import by_popularity
 from audits.attacks import Tagged
 from audits.steps import Case
-from protocols.capture import captured_rounds
-from protocols.disclosures import Disclosure
+from protocols.disclosures.match.guards import Match
+from protocols.disclosures.match.run import match_guard, match_item
+from protocols.disclosures.match.tagging import TAG_BYTES, public_tags
+from protocols.disclosures.match.wire import public_key
+from protocols.disclosures.names import Disclosure
 from protocols.errors import EvidenceError
-from protocols.match_guards import Match
-from protocols.match_side import match_guard, match_item
-from protocols.match_wire import public_key
+from protocols.evidence.capture import captured_rounds
 from protocols.messages import Array
-from protocols.roster import Role
 from protocols.sessions.recording import Captured
-from protocols.tagging import TAG_BYTES, public_tags
+from protocols.wire.roster import Role
 from secure_fgl.mixed_material import Replayed
 from secure_fgl.truths import items_of
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from audits.steps import Case
-from protocols.disclosures import Disclosure
+from protocols.disclosures.names import Disclosure
 from protocols.forms import Exchange
 from protocols.messages import Message, SumMessage
 

@@ -29,10 +29,10 @@ from typing import IO, TYPE_CHECKING, Any, Self
 
 from crypto.errors import OutOfRange
 from crypto.he import NAMES, PublicKey, Scheme, scheme
-from protocols.disclosures import Disclosure
+from protocols.disclosures.names import Disclosure
 
 if TYPE_CHECKING:  # the worker does without
-    from protocols.plan import Plan
+    from protocols.plan.plan import Plan
 
 __all__ = ["AHEAD_FROM", "MEMORY_LIMIT", "Ahead", "ZeroWorker", "worth_it"]
 

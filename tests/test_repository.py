@@ -20,6 +20,7 @@ from scripts.house_rules import FLOORS, MAX_FILE_LINES, REGISTRIES, SOURCES, ins
 ROOT = Path(__file__).resolve().parent.parent
 PYPROJECT: dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))
 
+_ENVELOPE = "from protocols.wire.envelope import Envelope\n"
 LONG_FUNCTION = "def f():\n" + "    x = 1\n" * 60
 DOCUMENTED = 'def f():\n    """' + "word\n" * 30 + '    """\n' + "    x = 1\n" * 59
 
@@ -36,10 +37,10 @@ def test_the_house_rules_hold() -> None:
     [
         ("algorithms/a.py", "from protocols import gateway"),
         ("algorithms/a.py", "from protocols import *"),
-        ("algorithms/a.py", "from protocols.gateway import Gateway"),
-        ("algorithms/a.py", "import protocols.policy"),
-        ("algorithms/a.py", "import protocols.messages, protocols.gateway"),
-        ("algorithms/a.py", "import protocols.messages\nx = protocols.gateway.Gateway"),
+        ("algorithms/a.py", "from protocols.wire.gateway import Gateway"),
+        ("algorithms/a.py", "import protocols.policy.policy"),
+        ("algorithms/a.py", "import protocols.messages, protocols.wire.gateway"),
+        ("algorithms/a.py", "import protocols.messages\nx = protocols.wire.gateway.Gateway"),
         ("algorithms/nn/a.py", "def f():\n    from protocols.messages_private import x"),
         ("algorithms/a.py", "import sys\nsys.modules['crypto']"),
         ("algorithms/a.py", "import os"),
@@ -47,14 +48,14 @@ def test_the_house_rules_hold() -> None:
         ("algorithms/a.py", "def f(sealed):\n    return sealed._parcels"),
         ("algorithms/a.py", "def f(x):\n    open('x', 'w').write(x)"),
         ("algorithms/tasks/a.py", "import numpy as np\nnp.savez('x', y=1)"),
-        ("secure_fgl/a.py", "from protocols.envelope import Envelope\nEnvelope(b'')"),
-        ("protocols/a.py", "from protocols.envelope import Envelope as E\nE(b'')"),
+        ("secure_fgl/a.py", f"{_ENVELOPE}Envelope(b'')"),
+        ("protocols/a.py", "from protocols.wire.envelope import Envelope as E\nE(b'')"),
         ("protocols/a.py", "from protocols import envelope\nenvelope.Envelope(b'')"),
         ("protocols/a.py", "from .envelope import Envelope as E\nE(b'')"),
-        ("audits/a.py", "from protocols.envelope import Envelope\nx = Envelope"),
-        ("audits/a.py", "from protocols.envelope import Envelope\nEnvelope.__new__(Envelope)"),
-        ("audits/a.py", "from protocols.envelope import Envelope as E\nobject.__new__(E)"),
-        ("audits/a.py", "from protocols.envelope import Envelope\nclass Mine(Envelope): ..."),
+        ("audits/a.py", f"{_ENVELOPE}x = Envelope"),
+        ("audits/a.py", f"{_ENVELOPE}Envelope.__new__(Envelope)"),
+        ("audits/a.py", "from protocols.wire.envelope import Envelope as E\nobject.__new__(E)"),
+        ("audits/a.py", f"{_ENVELOPE}class Mine(Envelope): ..."),
         ("audits/a.py", "import importlib\nimportlib.import_module(name)"),
         ("audits/a.py", "from importlib import import_module as load"),
         ("audits/a.py", "__import__('crypto')"),
@@ -183,9 +184,9 @@ def test_an_algorithm_opens_nothing_and_climbs_nowhere(text: str) -> None:
         ("algorithms/a.py", "from protocols import messages, rounds\nmessages.Ask()"),
         ("algorithms/a.py", "import protocols.messages\nprotocols.messages.Ask()"),
         ("audits/a.py", "from protocols import gateway"),
-        ("protocols/gateway.py", "from protocols.envelope import Envelope\nEnvelope(b'')"),
-        ("secure_fgl/a.py", "from protocols.envelope import Envelope\nEnvelope.from_bytes(b'')"),
-        ("secure_fgl/a.py", "from protocols.envelope import Envelope\nx: Envelope | None = None"),
+        ("protocols/wire/gateway.py", f"{_ENVELOPE}Envelope(b'')"),
+        ("secure_fgl/a.py", f"{_ENVELOPE}Envelope.from_bytes(b'')"),
+        ("secure_fgl/a.py", f"{_ENVELOPE}x: Envelope | None = None"),
         ("algorithms/a.py", "model.eval()"),
         ("algorithms/a.py", "import torch\ntorch.Generator().manual_seed(1)"),
         ("algorithms/a.py", "import numpy as np\nnp.random.default_rng(1)"),

@@ -8,9 +8,9 @@ from math import prod
 from audits.accounting.models import Uncovered
 from audits.book import Book
 from audits.drift import Yardstick
-from protocols.control import CONTROL, REFUSALS
-from protocols.plan import Item, Plan
-from protocols.roster import Role
+from protocols.plan.plan import Item, Plan
+from protocols.wire.control import CONTROL, REFUSALS
+from protocols.wire.roster import Role
 
 _OWN = frozenset(kind.__name__ for kind in CONTROL)
 _NOISE = "noise("

@@ -11,16 +11,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from protocols.accounting import (
+from protocols.errors import EvidenceError, PolicyError
+from protocols.plan.plan import NoisePlan
+from protocols.policy.guards import Quantise
+from protocols.privacy.accounting import (
     ORDERS,
     net_epsilon,
     rounded_l1,
     rounded_sensitivity,
 )
-from protocols.errors import EvidenceError, PolicyError
-from protocols.guards import Quantise
-from protocols.noising import ROUNDING_BETA, SAMPLERS, TAIL_BITS, divergence
-from protocols.plan import NoisePlan
+from protocols.privacy.noising import ROUNDING_BETA, SAMPLERS, TAIL_BITS, divergence
 
 GAUSSIAN = "discrete_gaussian"
 TENTH = 0.1

@@ -10,9 +10,9 @@ from typing import Any
 from audits.accounting.models import INFINITE, BudgetFacts, Epsilon
 from audits.book import Book, Sent
 from audits.drift import Yardstick
-from protocols.budget import Budget, Unit
-from protocols.plan import Item
-from protocols.roster import Role
+from protocols.plan.plan import Item
+from protocols.policy.budget import Budget, Unit
+from protocols.wire.roster import Role
 
 _Sum = tuple[int, str]  # exchange, cohort digest
 

@@ -13,9 +13,9 @@ from audits.accounting.engines import GAUSSIAN, Drawn, Meter, check_noise, sound
 from audits.accounting.spending import Openings, Spend, spends
 from audits.drift import Yardstick
 from audits.steps import Case
-from protocols.disclosures import Disclosure
-from protocols.guards import Quantise, find
-from protocols.plan import Item, NoisePlan, times_in_round
+from protocols.disclosures.names import Disclosure
+from protocols.plan.plan import Item, NoisePlan, times_in_round
+from protocols.policy.guards import Quantise, find
 
 _WIDEST = Quantise(bits=32)
 

@@ -19,12 +19,12 @@ from audits.accounting.engines import opacus
 from audits.accounting.spending import budget_facts
 from audits.drift import Yardstick
 from audits.steps import Case
-from protocols.accounting import ORDERS, net_epsilon
 from protocols.errors import EvidenceError, PolicyError
-from protocols.noising import TAIL_BITS
-from protocols.plan import Plan
-from protocols.roster import Role
-from protocols.training import TrainingPlan, plan_training, rdp_sampled_gaussian
+from protocols.plan.plan import Plan
+from protocols.privacy.accounting import ORDERS, net_epsilon
+from protocols.privacy.noising import TAIL_BITS
+from protocols.privacy.training import TrainingPlan, plan_training, rdp_sampled_gaussian
+from protocols.wire.roster import Role
 
 __all__ = ["TOLERANCE", "Book", "derived_from_records", "reasons", "records"]
 

@@ -23,7 +23,7 @@ import numpy.typing as npt
 from scipy import special
 
 from audits.attacks.models import Claim
-from protocols.accounting import gaussian_epsilon
+from protocols.privacy.accounting import gaussian_epsilon
 
 __all__ = ["CONFIDENCE", "Bound", "Reading", "ceiling", "claim", "lower_bound", "untested"]
 

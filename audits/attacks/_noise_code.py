@@ -15,14 +15,14 @@ import numpy.typing as npt
 from audits.attacks._releases import Release
 from audits.steps import Case
 from crypto.samplers import KEY_BYTES, Stream
-from protocols.disclosures import Disclosure
-from protocols.guards import Clip, Quantise, find
+from protocols.disclosures.names import Disclosure
+from protocols.disclosures.sum.layout import SumLayout
 from protocols.messages import SumMessage, Vector, real
-from protocols.noising import SAMPLERS
-from protocols.plan import NoisePlan
-from protocols.private_steps import PrivateSteps, on_grid
-from protocols.sums import SumLayout
-from protocols.training import LEVELS, TrainingPlan
+from protocols.plan.plan import NoisePlan
+from protocols.policy.guards import Clip, Quantise, find
+from protocols.privacy.noising import SAMPLERS
+from protocols.privacy.private_steps import PrivateSteps, on_grid
+from protocols.privacy.training import LEVELS, TrainingPlan
 
 __all__ = ["Check", "checks"]
 

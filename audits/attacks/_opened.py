@@ -10,8 +10,8 @@ from audits.attacks._payloads import payload_of
 from audits.steps import Case
 from audits.view import fail
 from audits.words import in_clear
-from protocols.plan import Item, MessagePlan
-from protocols.roster import Role
+from protocols.plan.plan import Item, MessagePlan
+from protocols.wire.roster import Role
 
 __all__ = ["Opened", "opened_sums"]
 

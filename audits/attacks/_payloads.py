@@ -11,10 +11,10 @@ from collections.abc import Callable, Iterable, Sequence
 
 from audits.attacks._material import Exposure, Findings, Material, NotApplicable, Samples
 from audits.attacks.models import NotTested
-from protocols.disclosures import Disclosure
-from protocols.plan import Item, Plan
-from protocols.policy import PrivacyPolicy
-from protocols.roster import Role
+from protocols.disclosures.names import Disclosure
+from protocols.plan.plan import Item, Plan
+from protocols.policy.policy import PrivacyPolicy
+from protocols.wire.roster import Role
 
 __all__ = [
     "PAYLOADS",

@@ -18,9 +18,9 @@ from audits.attacks._payloads import payload_of, updates
 from audits.steps import Case
 from crypto.noise import MIN_SCALE
 from crypto.samplers import Stream
-from protocols.noising import SAMPLERS
-from protocols.private_steps import on_grid
-from protocols.training import TrainingPlan, training_epsilon
+from protocols.privacy.noising import SAMPLERS
+from protocols.privacy.private_steps import on_grid
+from protocols.privacy.training import TrainingPlan, training_epsilon
 
 __all__ = ["PLANTED", "Release", "releases"]
 

@@ -49,9 +49,9 @@ from audits.attacks._mixed import Numbers, Victim, class_counts, together, viola
 from audits.attacks._payloads import sent
 from audits.attacks._rules import Rule
 from audits.attacks._statistics import best_known
-from protocols.disclosures import Disclosure
-from protocols.guards import find
-from protocols.mix_guards import Mix
+from protocols.disclosures.mixed.guards import Mix
+from protocols.disclosures.names import Disclosure
+from protocols.policy.guards import find
 
 __all__ = ["ATTACK", "Unmixing"]
 

@@ -15,7 +15,7 @@ from crypto.canonical import canonical, parse
 from crypto.errors import CryptoError
 from crypto.signatures import VerifyKey
 from protocols.errors import EvidenceError
-from protocols.roster import Role, Roster
+from protocols.wire.roster import Role, Roster
 
 __all__ = ["AUDITOR", "Keys", "Known", "keys_text", "read_keys"]
 

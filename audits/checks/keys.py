@@ -10,12 +10,12 @@ from audits.accounting.models import rounded_up
 from audits.steps import Case, Check
 from audits.view import fail
 from audits.words import plural
-from protocols.budget import Budget, Unit, budget_key
-from protocols.ciphers import keyed
-from protocols.disclosures import Disclosure
-from protocols.guards import evaluated
-from protocols.ledger import Entry
-from protocols.roster import Role
+from protocols.disclosures._evaluated.ciphers import keyed
+from protocols.disclosures.names import Disclosure
+from protocols.evidence.ledger import Entry
+from protocols.policy.budget import Budget, Unit, budget_key
+from protocols.policy.guards import evaluated
+from protocols.wire.roster import Role
 
 _DIGEST = re.compile(r"[0-9a-f]{64}")
 _NUMBER = re.compile(r"\d{1,20}(\.\d{1,20})?([eE][+-]?\d{1,3})?")

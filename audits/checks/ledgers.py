@@ -10,7 +10,7 @@ from audits.view import fail
 from crypto.checkpoint import Checkpoint, read
 from crypto.errors import CryptoError
 from crypto.merkle import root
-from protocols.ledger import origin_of
+from protocols.evidence.ledger import origin_of
 
 
 def chain(case: Case) -> str:

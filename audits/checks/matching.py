@@ -14,11 +14,11 @@ from audits.book import Sent
 from audits.steps import Case
 from audits.view import fail
 from audits.words import plural
-from protocols.control import CellTotals, Listed
-from protocols.disclosures import Disclosure
-from protocols.ledger import Entry
-from protocols.match_side import match_guard
-from protocols.roster import Role
+from protocols.disclosures.match.run import match_guard
+from protocols.disclosures.names import Disclosure
+from protocols.evidence.ledger import Entry
+from protocols.wire.control import CellTotals, Listed
+from protocols.wire.roster import Role
 
 _TELLS = (Role.CLIENT, Role.MATCHER, Role.AGGREGATOR)
 _RECORDED = {

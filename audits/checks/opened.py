@@ -14,9 +14,9 @@ from audits.checks.sharing import sharing
 from audits.steps import Case, Check
 from audits.view import fail
 from audits.words import plural
-from protocols.envelope import NONE
-from protocols.ledger import Entry
-from protocols.roster import Role, cohort_digest
+from protocols.evidence.ledger import Entry
+from protocols.wire.envelope import NONE
+from protocols.wire.roster import Role, cohort_digest
 
 _HOLDING = (
     ".survivors",

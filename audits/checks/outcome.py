@@ -10,7 +10,7 @@ from typing import Any
 
 from audits.steps import Case, Check, NotChecked
 from audits.view import fail, json_digest
-from protocols.roster import Role
+from protocols.wire.roster import Role
 
 _MERITS = {"val_accuracy": (1, 0.0), "val_roc_auc": (1, 0.5), "val_rmse": (-1, math.inf)}
 """Validation metrics by which the best round is chosen: sign, and what an undefined one counts."""

@@ -8,9 +8,9 @@ from collections.abc import Iterator
 
 from audits.steps import Case, Check
 from audits.view import LEDGER_LIMIT, fail
-from protocols.envelope import NONE
-from protocols.ledger import Entry
-from protocols.roster import Role, run_id
+from protocols.evidence.ledger import Entry
+from protocols.wire.envelope import NONE
+from protocols.wire.roster import Role, run_id
 
 OTHER_PLAN = "the run's plan is not the plan that was expected"
 """The detail of the step ``plan`` where only the plan that a verifier expects is another one."""

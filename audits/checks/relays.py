@@ -13,9 +13,9 @@ from audits.asks import RELAY_UP, Asked, facts_of
 from audits.steps import Case
 from audits.view import fail
 from audits.words import plural
-from protocols.disclosures import Disclosure
-from protocols.ledger import Entry
-from protocols.roster import Role
+from protocols.disclosures.names import Disclosure
+from protocols.evidence.ledger import Entry
+from protocols.wire.roster import Role
 
 
 def relays(case: Case) -> str:

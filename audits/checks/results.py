@@ -13,11 +13,11 @@ from audits.asks import Asked, facts_of
 from audits.steps import Case
 from audits.view import fail
 from audits.words import plural
-from protocols.ciphers import EVALUATED
-from protocols.disclosures import Disclosure
-from protocols.guards import evaluated
-from protocols.ledger import Entry
-from protocols.roster import Role
+from protocols.disclosures._evaluated.ciphers import EVALUATED
+from protocols.disclosures.names import Disclosure
+from protocols.evidence.ledger import Entry
+from protocols.policy.guards import evaluated
+from protocols.wire.roster import Role
 
 Told = tuple[str, Entry]
 """Who recorded an entry, and the entry."""

@@ -5,8 +5,8 @@ from __future__ import annotations
 from audits.asks import Asked, facts_of
 from audits.steps import Case
 from audits.view import fail
-from protocols.groups import Group
-from protocols.roster import Role
+from protocols.keys.groups import Group
+from protocols.wire.roster import Role
 
 
 def sharing(case: Case, ask: Asked) -> None:

@@ -9,8 +9,8 @@ from audits.book import LEAVING
 from audits.steps import Case, Check
 from audits.view import fail
 from audits.words import plural
-from protocols.heads import SILENT, Line, client_items, heard, tree, word_of
-from protocols.ledger import Entry
+from protocols.evidence.heads import SILENT, Line, client_items, heard, tree, word_of
+from protocols.evidence.ledger import Entry
 
 
 def witnesses(case: Case) -> str:

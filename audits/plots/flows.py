@@ -9,7 +9,7 @@ from markupsafe import Markup
 from audits import words
 from audits.sections import Flow
 from audits.svg import at, cut, figure, line, text
-from protocols.roster import EVERYONE, Role
+from protocols.wire.roster import EVERYONE, Role
 
 _FIRST = (str(Role.CLIENT), str(Role.AGGREGATOR), str(Role.KEY_AUTHORITY))
 _HEAD, _ROW = 48, 74  # pixels: the lanes' names, one flow

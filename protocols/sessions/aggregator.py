@@ -9,9 +9,8 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Literal
 
 from crypto.errors import CryptoError
-from protocols.ciphers import EVALUATED
-from protocols.control import REFUSALS, Refusal
-from protocols.disclosures import Disclosure
+from protocols.disclosures._evaluated.ciphers import EVALUATED
+from protocols.disclosures.names import Disclosure
 from protocols.errors import (
     BadEnvelope,
     LocalProtocolError,
@@ -21,13 +20,14 @@ from protocols.errors import (
     UnfitMessage,
     WrongStage,
 )
-from protocols.inbox import Letter
+from protocols.plan.steps import Service, Step
 from protocols.rounds import Reply
 from protocols.sessions.asking import AskingSession
 from protocols.sessions.base import Outgoing, Parcel, Takes
 from protocols.sessions.evaluation import Uploads
 from protocols.sessions.table import Event, State
-from protocols.steps import Service, Step
+from protocols.wire.control import REFUSALS, Refusal
+from protocols.wire.inbox import Letter
 
 
 class AggregatorSession(AskingSession):

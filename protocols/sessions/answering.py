@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from protocols.envelope import beginning, is_again
 from protocols.errors import LedgerError
-from protocols.inbox import Letter
-from protocols.ledger import Ledger
-from protocols.papers import Papers, Where
-from protocols.roster import Role
+from protocols.evidence.ledger import Ledger
 from protocols.sessions.base import Parcel, Session
+from protocols.wire.envelope import beginning, is_again
+from protocols.wire.inbox import Letter
+from protocols.wire.roster import Role
+from protocols.wire.run_context import Papers, Where
 
 __all__ = ["AnsweringSession"]
 

@@ -6,16 +6,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from crypto.samplers import entropy
-from protocols.codec import encode
-from protocols.control import Boxes, Call, Row
-from protocols.disclosures import Disclosure
+from protocols.disclosures.names import Disclosure
+from protocols.disclosures.views import Cells, Mixture
 from protocols.errors import LocalProtocolError, RoundLost
+from protocols.evidence.ledger import Ledger
 from protocols.forms import Exchange, Form
-from protocols.given import SHARED, bytes_digest
-from protocols.groups import epoch_of, slot_of
-from protocols.ledger import Ledger
+from protocols.keys.groups import epoch_of, slot_of
 from protocols.messages import Message
-from protocols.papers import Papers, Where
+from protocols.plan.steps import Service, Step
 from protocols.rounds import Ask, Reply, Sealed
 from protocols.sessions.base import Outgoing, Parcel
 from protocols.sessions.brokering import BrokeringSession
@@ -23,8 +21,10 @@ from protocols.sessions.collection import Collection
 from protocols.sessions.evaluation import Held
 from protocols.sessions.setup import Phase
 from protocols.sessions.table import Event
-from protocols.steps import Service, Step
-from protocols.views import Cells, Mixture
+from protocols.wire.codec import encode
+from protocols.wire.control import Boxes, Call, Row
+from protocols.wire.inputs_digest import SHARED, bytes_digest
+from protocols.wire.run_context import Papers, Where
 
 
 class AskingSession(BrokeringSession):

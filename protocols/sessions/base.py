@@ -8,9 +8,9 @@ from itertools import islice
 from typing import Any, ClassVar, Protocol, cast
 
 from crypto.errors import CryptoError
-from protocols.ciphers import key_kinds, keyed, raw_key
-from protocols.control import REFUSALS, Refusal
-from protocols.envelope import Envelope
+from protocols.disclosures._evaluated.ciphers import key_kinds, keyed, raw_key
+from protocols.disclosures.mixed.groups import Numbers
+from protocols.disclosures.sum.ring import Words
 from protocols.errors import (
     BadEnvelope,
     CohortTooSmall,
@@ -21,18 +21,18 @@ from protocols.errors import (
     UnfitMessage,
 )
 from protocols.errors import PolicyError as _PolicyError
+from protocols.evidence.ledger import Ledger
 from protocols.forms import Exchange
-from protocols.gateway import Gateway
-from protocols.inbox import Inbox, Letter
-from protocols.ledger import Ledger
 from protocols.messages import Message
-from protocols.mix_groups import Numbers
-from protocols.papers import Papers, Where
-from protocols.plan import Item
-from protocols.ring import Words
+from protocols.plan.plan import Item
+from protocols.plan.steps import Part, Step
 from protocols.rounds import Reply
 from protocols.sessions.table import Event, State, advance
-from protocols.steps import Part, Step
+from protocols.wire.control import REFUSALS, Refusal
+from protocols.wire.envelope import Envelope
+from protocols.wire.gateway import Gateway
+from protocols.wire.inbox import Inbox, Letter
+from protocols.wire.run_context import Papers, Where
 
 
 @dataclass(frozen=True)
@@ -119,7 +119,7 @@ class Session:
     Args:
         papers: identity, roster, plan, policy, run.
         ledger: this party's record.
-        rounding: key of the stochastic rounding stream (see :class:`protocols.gateway.Gateway`).
+        rounding: key of the stochastic rounding stream (see `protocols.wire.gateway`).
     """
 
     recorder: Answers | None = None  # keeps captured rounds for audits

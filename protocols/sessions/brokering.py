@@ -14,8 +14,20 @@ from typing import TypeVar
 
 import numpy as np
 
-from protocols.cell_sums import LABEL_BYTES, total
-from protocols.control import (
+from protocols.disclosures.match.cell_sums import LABEL_BYTES, total
+from protocols.disclosures.match.wire import Kind, MatchRun
+from protocols.disclosures.names import Disclosure
+from protocols.disclosures.views import CellsView
+from protocols.errors import BadEnvelope, LocalProtocolError, Replay, RoundLost, WrongStage
+from protocols.evidence.ledger import Ledger
+from protocols.messages import Message
+from protocols.plan.steps import Step
+from protocols.rounds import Reply
+from protocols.sessions.base import Parcel
+from protocols.sessions.relaying import RelayingSession
+from protocols.sessions.serving import bundle_of, cut_bundle
+from protocols.sessions.table import Event, State
+from protocols.wire.control import (
     Acknowledgement,
     Box,
     Bundle,
@@ -25,21 +37,9 @@ from protocols.control import (
     CellTotals,
     Listed,
 )
-from protocols.disclosures import Disclosure
-from protocols.errors import BadEnvelope, LocalProtocolError, Replay, RoundLost, WrongStage
-from protocols.inbox import Letter
-from protocols.ledger import Ledger
-from protocols.match_wire import Kind, MatchRun
-from protocols.messages import Message
-from protocols.papers import Papers
-from protocols.roster import Role
-from protocols.rounds import Reply
-from protocols.sessions.base import Parcel
-from protocols.sessions.relaying import RelayingSession
-from protocols.sessions.serving import bundle_of, cut_bundle
-from protocols.sessions.table import Event, State
-from protocols.steps import Step
-from protocols.views import CellsView
+from protocols.wire.inbox import Letter
+from protocols.wire.roster import Role
+from protocols.wire.run_context import Papers
 
 M = TypeVar("M", bound=Message)
 

@@ -4,11 +4,23 @@ from __future__ import annotations
 
 from typing import Any
 
-from protocols.boxes import by_peers, open_box, open_boxes
-from protocols.ciphers import shape_of
-from protocols.codec import pieces
-from protocols.cohorts import as_set
-from protocols.control import (
+from protocols.disclosures._evaluated.ciphers import shape_of
+from protocols.disclosures._evaluated.uploads import opened_message, row_info
+from protocols.disclosures.names import Disclosure
+from protocols.errors import BadEnvelope, LocalProtocolError, Replay, UnfitMessage
+from protocols.evidence.heads import Spoken, check_place, client_items
+from protocols.evidence.ledger import Ledger
+from protocols.forms import Exchange, Form
+from protocols.keys.boxes import by_peers, open_box, open_boxes
+from protocols.messages import Message
+from protocols.plan.planner import wire_kinds
+from protocols.plan.steps import Service, Step
+from protocols.sessions.base import Parcel
+from protocols.sessions.matching import MatchingSession
+from protocols.sessions.table import Event
+from protocols.wire.codec import pieces
+from protocols.wire.cohorts import as_set
+from protocols.wire.control import (
     Acknowledgement,
     Boxes,
     Call,
@@ -18,23 +30,11 @@ from protocols.control import (
     Place,
     Row,
 )
-from protocols.disclosures import Disclosure
-from protocols.envelope import Envelope, commitment
-from protocols.errors import BadEnvelope, LocalProtocolError, Replay, UnfitMessage
-from protocols.forms import Exchange, Form
-from protocols.given import SHARED, bytes_digest, given_digest
-from protocols.heads import Spoken, check_place, client_items
-from protocols.inbox import Letter
-from protocols.ledger import Ledger
-from protocols.messages import Message
-from protocols.papers import Papers, Where
-from protocols.planner import wire_kinds
-from protocols.roster import Role, cohort_digest
-from protocols.sessions.base import Parcel
-from protocols.sessions.matching import MatchingSession
-from protocols.sessions.table import Event
-from protocols.steps import Service, Step
-from protocols.uploads import opened_message, row_info
+from protocols.wire.envelope import Envelope, commitment
+from protocols.wire.inbox import Letter
+from protocols.wire.inputs_digest import SHARED, bytes_digest, given_digest
+from protocols.wire.roster import Role, cohort_digest
+from protocols.wire.run_context import Papers, Where
 
 
 class ClientSession(MatchingSession):

@@ -24,12 +24,12 @@ import numpy as np
 
 from crypto.bfv_parts import PublicKey, SecretKey
 from crypto.he import Scheme
-from protocols.ciphers import EVALUATED, ring_of
+from protocols.disclosures._evaluated.ciphers import EVALUATED, ring_of
 from protocols.errors import LocalProtocolError
+from protocols.keys.pairs import Pairs
 from protocols.messages import Message
-from protocols.pairs import Pairs
-from protocols.roster import Identity, Roster
 from protocols.sessions.kept_kinds import ENUMS, OBJECTS
+from protocols.wire.roster import Identity, Roster
 
 _LENGTH = struct.Struct("<Q")
 _LONG = 1 << 16

@@ -10,27 +10,27 @@ import numpy as np
 from crypto.errors import CryptoError
 from crypto.masks import MaskSum, container, masked
 from crypto.samplers import entropy
-from protocols.ballots import evidence_of
-from protocols.codec import decode
-from protocols.cohorts import as_set
-from protocols.disclosures import Disclosure
-from protocols.envelope import signed_header
+from protocols.disclosures import views
+from protocols.disclosures._evaluated.uploads import Upload, check_upload, split_upload
+from protocols.disclosures.mixed.layout import MixLayout
+from protocols.disclosures.names import Disclosure
+from protocols.disclosures.sum.consistency_votes import evidence_of
+from protocols.disclosures.sum.layout import SumLayout
+from protocols.disclosures.sum.ring import Ring, Words
+from protocols.disclosures.sum.uniform import check_mask, check_masked
+from protocols.disclosures.sum.unmasking import Keys
 from protocols.errors import BadEnvelope, LocalProtocolError, WrongStage
 from protocols.forms import Exchange
-from protocols.guards import Weigh, encryption, evaluated, find
-from protocols.inbox import Letter
 from protocols.messages import Message, Vector
-from protocols.mix_layout import MixLayout
-from protocols.papers import Papers, Where
-from protocols.plan import Item
-from protocols.ring import Ring, Words
+from protocols.plan.plan import Item
+from protocols.plan.steps import Part, Service, Step
+from protocols.policy.guards import Weigh, encryption, evaluated, find
 from protocols.rounds import Reply, View
-from protocols.steps import Part, Service, Step
-from protocols.sums import SumLayout
-from protocols.uniform import check_mask, check_masked
-from protocols.unmasking import Keys
-from protocols.uploads import Upload, check_upload, split_upload
-from protocols.views import ClearView, CosinesView, EachView, TotalView, WeighedView, handed
+from protocols.wire.codec import decode
+from protocols.wire.cohorts import as_set
+from protocols.wire.envelope import signed_header
+from protocols.wire.inbox import Letter
+from protocols.wire.run_context import Papers, Where
 
 
 @dataclass(frozen=True)
@@ -310,33 +310,33 @@ class Collection:
 
     def reply(self, total: Vector | None) -> Reply:
         """Build the Reply, one view per message type that came back, and forget the letters."""
-        views: dict[type[Message], View] = {}
+        found: dict[type[Message], View] = {}
         if total is not None:
             noise = self._item(Disclosure.SUM).noise
             margin = noise.margin if noise else 0
             totals = self._summed()[0].decode(total, len(self.survivors), margin=margin)
-            views.update({kind: TotalView(message) for kind, message in totals.items()})
+            found.update({kind: views.TotalView(message) for kind, message in totals.items()})
         for kind in self.exchange.back:
             if kind.disclosure is not Disclosure.SUM:
-                views[kind] = self._view(kind)
+                found[kind] = self._view(kind)
         self._letters.clear()
-        return Reply(views, len(self.survivors))
+        return Reply(found, len(self.survivors))
 
     def _view(self, kind: type[Message]) -> View:
         kinds = tuple(k for k in self.exchange.back if k.disclosure is kind.disclosure)
         if self._protected(kind.disclosure):
             return self._evaluated(kind)
         if self.pool is not None and kind.disclosure is Disclosure.MIXED:
-            return EachView((self.pool,), self.pool_layout().decode)
+            return views.EachView((self.pool,), self.pool_layout().decode)
         bodies, dims = self.bodies(kind.disclosure), self.dims(kind.disclosure)
         if kind.disclosure is Disclosure.SEALED:
-            return handed(kind, kinds, bodies, dims, self._papers.roster.clients)
+            return views.handed(kind, kinds, bodies, dims, self._papers.roster.clients)
         if kind.disclosure is Disclosure.MIXED:
             chain = self._papers.policy.chain(kind.disclosure)
-            return EachView(bodies.values(), MixLayout(kind, chain, dims).decode)
+            return views.EachView(bodies.values(), MixLayout(kind, chain, dims).decode)
         place = kinds.index(kind)
         sent = {member: decode(kinds, body, dims)[place] for member, body in bodies.items()}
-        return ClearView(kind, sent, dims)
+        return views.ClearView(kind, sent, dims)
 
     def _evaluated(self, kind: type[Message]) -> View:
         """Return the view of what is computed on ciphertexts."""
@@ -344,7 +344,7 @@ class Collection:
         guard = evaluated(policy.chain(kind.disclosure))
         if isinstance(guard, Weigh):
             size, source = len(self.survivors), self.where.exchange
-            return WeighedView(kind, source, size, policy.others, guard.total, guard.top)
+            return views.WeighedView(kind, source, size, policy.others, guard.total, guard.top)
         if self.cosines is None:
             raise LocalProtocolError("The cosines were not opened yet.")
-        return CosinesView(self.cosines)
+        return views.CosinesView(self.cosines)

@@ -16,8 +16,27 @@ import numpy as np
 from crypto.errors import CryptoError
 from crypto.samplers import entropy
 from crypto.signatures import SIGNATURE_BYTES
-from protocols.ciphers import COSINE_LEVELS, witnesses_of
-from protocols.control import (
+from protocols.disclosures._evaluated.ciphers import COSINE_LEVELS, witnesses_of
+from protocols.disclosures._evaluated.opening_request import place_of_result
+from protocols.disclosures._evaluated.uploads import (
+    facts_of_rows,
+    pairs_of,
+    products,
+    rows,
+    statement,
+    whole_table,
+)
+from protocols.disclosures.names import Disclosure
+from protocols.disclosures.views import Mixture
+from protocols.errors import BadEnvelope, LocalProtocolError, RoundLost, WrongStage
+from protocols.evidence.ledger import Ledger
+from protocols.messages import Message, Vector
+from protocols.plan.steps import Step
+from protocols.sessions.base import Parcel
+from protocols.sessions.evaluation import Evaluation, Held, Uploads
+from protocols.sessions.table import Event, State
+from protocols.sessions.witnessing import WitnessingSession
+from protocols.wire.control import (
     Cosines,
     CosineSeed,
     Examine,
@@ -27,28 +46,9 @@ from protocols.control import (
     RowSeeds,
     Witnessed,
 )
-from protocols.disclosures import Disclosure
-from protocols.errors import BadEnvelope, LocalProtocolError, RoundLost, WrongStage
-from protocols.inbox import Letter
-from protocols.ledger import Ledger
-from protocols.messages import Message, Vector
-from protocols.papers import Papers, Where
-from protocols.roster import Role
-from protocols.sessions.base import Parcel
-from protocols.sessions.evaluation import Evaluation, Held, Uploads
-from protocols.sessions.table import Event, State
-from protocols.sessions.witnessing import WitnessingSession
-from protocols.shown import place_of_result
-from protocols.steps import Step
-from protocols.uploads import (
-    facts_of_rows,
-    pairs_of,
-    products,
-    rows,
-    statement,
-    whole_table,
-)
-from protocols.views import Mixture
+from protocols.wire.inbox import Letter
+from protocols.wire.roster import Role
+from protocols.wire.run_context import Papers, Where
 
 
 class EvaluatingSession(WitnessingSession):

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from protocols.disclosures import Disclosure
+from protocols.disclosures._evaluated.uploads import Upload
+from protocols.disclosures.names import Disclosure
 from protocols.forms import Exchange
 from protocols.messages import Message
-from protocols.papers import Where
 from protocols.rounds import Given
-from protocols.uploads import Upload
+from protocols.wire.run_context import Where
 
 
 @dataclass

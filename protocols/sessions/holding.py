@@ -4,7 +4,7 @@ This is where a client defends itself against an aggregator that lies about who 
 for one survivor list per sum and never for two that contradict each other in a round (O5), and it
 gives shares only after more than half of everybody's holders have signed the very same list: an
 aggregator that tells each holder another story gets shares from none (Bonawitz et al. 2017,
-consistency check; O7; on sparse graphs see `protocols.groups.Group.voters`).
+consistency check; O7; on sparse graphs see `protocols.keys.groups.Group.voters`).
 """
 
 from __future__ import annotations
@@ -14,10 +14,24 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from protocols.ballots import ballot_of, check_evidence, check_votes
-from protocols.budget import Budget, Unit, budget_key
-from protocols.cohorts import as_set, within
-from protocols.control import (
+from protocols.disclosures.names import Disclosure
+from protocols.disclosures.sum.consistency_votes import ballot_of, check_evidence, check_votes
+from protocols.errors import BadEnvelope, LocalProtocolError
+from protocols.evidence.ledger import Ledger
+from protocols.forms import Exchange
+from protocols.keys.groups import Group, Slot, epoch_of, planned_degree, slot_of, slots
+from protocols.keys.pairs import Pairs
+from protocols.plan.steps import Service, Step
+from protocols.policy.budget import Budget, Unit, budget_key
+from protocols.policy.guards import encryption, find
+from protocols.privacy.noising import run_divergence
+from protocols.privacy.private_steps import check_training
+from protocols.privacy.training import training_divergence
+from protocols.sessions.answering import AnsweringSession
+from protocols.sessions.base import Parcel
+from protocols.sessions.table import Event
+from protocols.wire.cohorts import as_set, within
+from protocols.wire.control import (
     PairBoxes,
     PairCall,
     PairDown,
@@ -27,23 +41,9 @@ from protocols.control import (
     Vote,
     Votes,
 )
-from protocols.disclosures import Disclosure
-from protocols.errors import BadEnvelope, LocalProtocolError
-from protocols.forms import Exchange
-from protocols.groups import Group, Slot, epoch_of, planned_degree, slot_of, slots
-from protocols.guards import encryption, find
-from protocols.inbox import Letter
-from protocols.ledger import Ledger
-from protocols.noising import run_divergence
-from protocols.pairs import Pairs
-from protocols.papers import Papers, Where
-from protocols.private_steps import check_training
-from protocols.roster import Role
-from protocols.sessions.answering import AnsweringSession
-from protocols.sessions.base import Parcel
-from protocols.sessions.table import Event
-from protocols.steps import Service, Step
-from protocols.training import training_divergence
+from protocols.wire.inbox import Letter
+from protocols.wire.roster import Role
+from protocols.wire.run_context import Papers, Where
 
 _Members = int  # a set of clients: bit i is client i of the roster
 

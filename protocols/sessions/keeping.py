@@ -31,18 +31,18 @@ from typing import Any, Protocol, TypeVar
 
 from crypto.errors import CryptoError
 from crypto.rest import lock_at_rest, unlock_at_rest
-from protocols.control import CONTROL
-from protocols.disclosures import Disclosure
+from protocols.disclosures.match.run import match_guard
+from protocols.disclosures.names import Disclosure
 from protocols.errors import LedgerError
+from protocols.evidence.ledger import Ledger
 from protocols.forms import Form
-from protocols.ledger import Ledger
-from protocols.match_side import match_guard
 from protocols.messages import Message
-from protocols.papers import Papers
 from protocols.rounds import Reply
 from protocols.sessions.base import Session
 from protocols.sessions.codec import StateCodec
 from protocols.sessions.parts import Pieces
+from protocols.wire.control import CONTROL
+from protocols.wire.run_context import Papers
 
 SessionT = TypeVar("SessionT", bound=Session)
 Outcome = tuple[str, Reply | None]

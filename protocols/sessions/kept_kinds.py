@@ -7,32 +7,18 @@ from typing import Any
 
 from crypto.masks import MaskSum
 from crypto.oprf import Blinded, KeyShare
-from protocols.cells import Told
-from protocols.decoys import Decoyer
-from protocols.desks import MatcherDesk, TagDesk
-from protocols.disclosures import Disclosure
-from protocols.gateway import Gateway
-from protocols.groups import Group, Slot
-from protocols.heads import Spoken
-from protocols.inbox import Inbox
-from protocols.match_side import MatchSide
-from protocols.match_wire import MatchRun
-from protocols.matching import ClientMatching, MatchStep
-from protocols.mixing import Mixer
-from protocols.papers import Where
-from protocols.roster import Role
-from protocols.rounds import Reply, Sealed
-from protocols.sessions.base import Parcel
-from protocols.sessions.brokering import Broker
-from protocols.sessions.collection import Collection, Kept
-from protocols.sessions.evaluation import Evaluation, Held, Uploads
-from protocols.sessions.setup import Phase, Setup
-from protocols.sessions.table import State
-from protocols.steps import Service, Step
-from protocols.tagging import TagBatch, Tags, TagServer
-from protocols.unmasking import Unmasking
-from protocols.uploads import Upload
-from protocols.views import (
+from protocols.disclosures._evaluated.uploads import Upload
+from protocols.disclosures.match.cells import Told
+from protocols.disclosures.match.client import ClientMatching, MatchStep
+from protocols.disclosures.match.run import MatchSide
+from protocols.disclosures.match.tag_service import MatcherDesk, TagDesk
+from protocols.disclosures.match.tagging import TagBatch, Tags, TagServer
+from protocols.disclosures.match.wire import MatchRun
+from protocols.disclosures.mixed.mixing import Mixer
+from protocols.disclosures.names import Disclosure
+from protocols.disclosures.noised.decoys import Decoyer
+from protocols.disclosures.sum.unmasking import Unmasking
+from protocols.disclosures.views import (
     Cells,
     CellsView,
     ClearView,
@@ -43,6 +29,20 @@ from protocols.views import (
     TotalView,
     WeighedView,
 )
+from protocols.evidence.heads import Spoken
+from protocols.keys.groups import Group, Slot
+from protocols.plan.steps import Service, Step
+from protocols.rounds import Reply, Sealed
+from protocols.sessions.base import Parcel
+from protocols.sessions.brokering import Broker
+from protocols.sessions.collection import Collection, Kept
+from protocols.sessions.evaluation import Evaluation, Held, Uploads
+from protocols.sessions.setup import Phase, Setup
+from protocols.sessions.table import State
+from protocols.wire.gateway import Gateway
+from protocols.wire.inbox import Inbox
+from protocols.wire.roster import Role
+from protocols.wire.run_context import Where
 
 __all__ = ["ENUMS", "OBJECTS"]
 

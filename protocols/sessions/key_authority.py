@@ -11,20 +11,20 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from crypto.errors import CryptoError
-from protocols.ciphers import EVALUATED, key_message, keyed, ring_of
-from protocols.control import Opened, OpenRequest
-from protocols.disclosures import Disclosure
+from protocols.disclosures._evaluated.ciphers import EVALUATED, key_message, keyed, ring_of
+from protocols.disclosures.names import Disclosure
 from protocols.errors import BadEnvelope, LocalProtocolError
-from protocols.groups import epoch_of
-from protocols.inbox import Letter
+from protocols.keys.groups import epoch_of
 from protocols.messages import Message
-from protocols.papers import Where
-from protocols.roster import EVERYONE
+from protocols.plan.steps import Service, Step
 from protocols.sessions.base import Parcel
 from protocols.sessions.revealing import RevealingSession
 from protocols.sessions.table import Event
-from protocols.steps import Service, Step
-from protocols.vouching import Wanted, place_of, vouched
+from protocols.wire.control import Opened, OpenRequest
+from protocols.wire.inbox import Letter
+from protocols.wire.roster import EVERYONE
+from protocols.wire.run_context import Where
+from protocols.wire.upload_evidence import Wanted, place_of, vouched
 
 
 class KeyAuthoritySession(RevealingSession):

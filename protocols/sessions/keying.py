@@ -1,7 +1,7 @@
 """The aggregator's session while the keys of an epoch are agreed on.
 
 It relays what it cannot open: the authority's public key to everyone, and the clients' boxes to
-each other (protocols.pairs).
+each other (protocols.keys.pairs).
 """
 
 from __future__ import annotations
@@ -9,19 +9,19 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 
 from crypto.errors import CryptoError
-from protocols.ciphers import key_kinds, keyed, raw_key
-from protocols.control import KeyCall, PairBoxes, PairCall, PairDown, PairRows
+from protocols.disclosures._evaluated.ciphers import key_kinds, keyed, raw_key
 from protocols.errors import BadEnvelope, LocalProtocolError, RemoteProtocolError, WrongStage
-from protocols.groups import epoch_of
-from protocols.inbox import Letter
-from protocols.ledger import Ledger
+from protocols.evidence.ledger import Ledger
+from protocols.keys.groups import epoch_of
 from protocols.messages import Message
-from protocols.papers import Papers, Where
-from protocols.roster import Role
+from protocols.plan.steps import Service, Step
 from protocols.sessions.base import Outgoing, Parcel, Session, Stream
 from protocols.sessions.setup import Phase, Setup
 from protocols.sessions.table import Event, State
-from protocols.steps import Service, Step
+from protocols.wire.control import KeyCall, PairBoxes, PairCall, PairDown, PairRows
+from protocols.wire.inbox import Letter
+from protocols.wire.roster import Role
+from protocols.wire.run_context import Papers, Where
 
 
 class KeyingSession(Session):

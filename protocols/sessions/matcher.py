@@ -9,16 +9,16 @@ some vectors of those who hold its tags; it cannot open them, but with any clien
 
 from __future__ import annotations
 
-from protocols.control import Canary
-from protocols.desks import MatcherDesk
-from protocols.disclosures import Disclosure
-from protocols.inbox import Letter
-from protocols.ledger import Ledger
-from protocols.match_wire import Kind
-from protocols.papers import Papers
+from protocols.disclosures.match.tag_service import MatcherDesk
+from protocols.disclosures.match.wire import Kind
+from protocols.disclosures.names import Disclosure
+from protocols.evidence.ledger import Ledger
+from protocols.plan.steps import Step
 from protocols.sessions.base import Parcel
 from protocols.sessions.serving import ServingSession
-from protocols.steps import Step
+from protocols.wire.control import Canary
+from protocols.wire.inbox import Letter
+from protocols.wire.run_context import Papers
 
 
 class MatcherSession(ServingSession):

@@ -1,27 +1,27 @@
 """The client's session while items are matched: tags, then a cell and shares for it (O24, O25).
 
 In the form `published` the matcher's lists take the place of the cell. What belongs to an Ask is
-answered once, in order, and for that Ask only; `protocols.match_side` holds the matcher and the tag
-servers to what a client can see.
+answered once, in order, and for that Ask only; `protocols.disclosures.match.run` holds the matcher
+and the tag servers to what a client can see.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
-from protocols.control import Acknowledgement, Box, CellBoxes, CellPart, CellTotals, Listed
-from protocols.disclosures import Disclosure
+from protocols.disclosures.match.run import MatchSide
+from protocols.disclosures.names import Disclosure
 from protocols.errors import BadEnvelope, LocalProtocolError
-from protocols.inbox import Letter
-from protocols.ledger import Ledger
-from protocols.match_side import MatchSide
+from protocols.evidence.ledger import Ledger
 from protocols.messages import Message
-from protocols.papers import Papers, Where
-from protocols.plan import Item
+from protocols.plan.plan import Item
+from protocols.plan.steps import Step
 from protocols.sessions.base import Parcel
 from protocols.sessions.holding import HoldingSession
 from protocols.sessions.table import Event
-from protocols.steps import Step
+from protocols.wire.control import Acknowledgement, Box, CellBoxes, CellPart, CellTotals, Listed
+from protocols.wire.inbox import Letter
+from protocols.wire.run_context import Papers, Where
 
 
 class MatchingSession(HoldingSession):

@@ -12,9 +12,9 @@ import numpy as np
 
 from crypto.errors import CryptoError
 from crypto.signatures import SIGNATURE_BYTES
-from protocols.ballots import EVIDENCE_BYTES, ballot_of
-from protocols.control import Opened, OpenRequest, Shares, Survivors, Vote, Votes
-from protocols.disclosures import Disclosure
+from protocols.disclosures.names import Disclosure
+from protocols.disclosures.sum.consistency_votes import EVIDENCE_BYTES, ballot_of
+from protocols.disclosures.sum.unmasking import Keys, Unmasking
 from protocols.errors import (
     BadEnvelope,
     LocalProtocolError,
@@ -23,19 +23,19 @@ from protocols.errors import (
     UnfitMessage,
     WrongStage,
 )
-from protocols.groups import slot_of
-from protocols.inbox import Letter
-from protocols.ledger import Ledger
+from protocols.evidence.ledger import Ledger
+from protocols.keys.groups import slot_of
 from protocols.messages import Vector
-from protocols.papers import Papers
-from protocols.roster import Role
+from protocols.plan.steps import Step
 from protocols.rounds import Reply
 from protocols.sessions.base import Parcel
 from protocols.sessions.collection import Collection
 from protocols.sessions.keying import KeyingSession
 from protocols.sessions.table import Event, State
-from protocols.steps import Step
-from protocols.unmasking import Keys, Unmasking
+from protocols.wire.control import Opened, OpenRequest, Shares, Survivors, Vote, Votes
+from protocols.wire.inbox import Letter
+from protocols.wire.roster import Role
+from protocols.wire.run_context import Papers
 
 
 class OpeningSession(KeyingSession):

@@ -1,4 +1,4 @@
-"""Writes captured rounds into a party's own safe, and reads them again; see `protocols.capture`."""
+"""Writes captured rounds into a party's safe, and reads them; see `protocols.evidence.capture`."""
 
 from __future__ import annotations
 
@@ -6,16 +6,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from protocols.capture import captured_rounds, of_piece, piece
+from protocols.disclosures.mixed.groups import Numbers
+from protocols.disclosures.sum.ring import Words
 from protocols.errors import LedgerError
+from protocols.evidence.capture import captured_rounds, of_piece, piece
 from protocols.forms import Exchange, Form
 from protocols.messages import Message
-from protocols.mix_groups import Numbers
-from protocols.papers import Papers, Where
-from protocols.ring import Words
 from protocols.rounds import Reply
 from protocols.sessions.codec import StateCodec
 from protocols.sessions.keeping import LockedSafe, Safe, state_codec
+from protocols.wire.run_context import Papers, Where
 
 
 @dataclass(frozen=True)
@@ -28,7 +28,7 @@ class Captured:
         memory, draws: of its site before it answered.
         sent: the envelopes that left.
         groups: who was mixed with whom, (members,); None where nothing was.
-        tags: of its items, as `protocols.match_side.MatchSide.tagged`; None where none were made.
+        tags: of its items, as `MatchSide.tagged` has them; None where none were made.
         inside: by item, the masked vector that was sealed or encrypted.
     """
 

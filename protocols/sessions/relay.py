@@ -19,20 +19,20 @@ import hmac
 
 from crypto.errors import CryptoError
 from crypto.hpke import SEAL_OVERHEAD
-from protocols.control import Batch, Pool
-from protocols.disclosures import Disclosure
-from protocols.envelope import Header
+from protocols.disclosures.mixed.boxes import cut_boxes, shuffled
+from protocols.disclosures.names import Disclosure
 from protocols.errors import BadEnvelope, LocalProtocolError, Replay
-from protocols.inbox import Letter
-from protocols.ledger import Ledger
-from protocols.mix_boxes import cut_boxes, shuffled
-from protocols.papers import Papers, Where
-from protocols.plan import Item
+from protocols.evidence.ledger import Ledger
+from protocols.plan.plan import Item
+from protocols.plan.steps import Step
 from protocols.sessions.answering import AnsweringSession
 from protocols.sessions.base import Parcel
 from protocols.sessions.table import Event
-from protocols.steps import Step
-from protocols.vouching import Wanted, place_of, vouched
+from protocols.wire.control import Batch, Pool
+from protocols.wire.envelope import Header
+from protocols.wire.inbox import Letter
+from protocols.wire.run_context import Papers, Where
+from protocols.wire.upload_evidence import Wanted, place_of, vouched
 
 _Sealed = list[tuple[Header, bytes]]
 """Headers of a batch, each with the body that its client sealed to the relay."""

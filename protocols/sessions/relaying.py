@@ -7,16 +7,16 @@ round is lost; no second batch of the same answers is ever put together.
 
 from __future__ import annotations
 
-from protocols.control import Batch, Pool
-from protocols.disclosures import Disclosure
+from protocols.disclosures.mixed.boxes import cut_boxes, from_boxes, mixture_info
+from protocols.disclosures.names import Disclosure
 from protocols.errors import BadEnvelope, RoundLost, WrongStage
-from protocols.inbox import Letter
-from protocols.mix_boxes import cut_boxes, from_boxes, mixture_info
-from protocols.roster import Role
+from protocols.plan.steps import Step
 from protocols.sessions.base import Parcel
 from protocols.sessions.evaluating import EvaluatingSession
 from protocols.sessions.table import Event, State
-from protocols.steps import Step
+from protocols.wire.control import Batch, Pool
+from protocols.wire.inbox import Letter
+from protocols.wire.roster import Role
 
 
 class RelayingSession(EvaluatingSession):

@@ -14,23 +14,28 @@ import numpy as np
 
 from crypto.errors import CryptoError
 from crypto.he import SecretKey
-from protocols.boxes import close_box
-from protocols.ciphers import COSINE_LEVELS, cosine_ring, weigh_ring, witnesses_of
-from protocols.control import Cosines, Reveal, RowBoxes
-from protocols.disclosures import Disclosure
-from protocols.envelope import Header
+from protocols.disclosures._evaluated.ciphers import (
+    COSINE_LEVELS,
+    cosine_ring,
+    weigh_ring,
+    witnesses_of,
+)
+from protocols.disclosures._evaluated.opening_request import Shown, shown_uploads
+from protocols.disclosures._evaluated.uploads import pairs_of, row_info, statement
+from protocols.disclosures.names import Disclosure
 from protocols.errors import BadEnvelope, LedgerError, LocalProtocolError, Replay
-from protocols.inbox import Letter
-from protocols.ledger import Ledger
+from protocols.evidence.ledger import Ledger
+from protocols.keys.boxes import close_box
 from protocols.messages import Message, Vector
-from protocols.papers import Papers
-from protocols.roster import Role
+from protocols.plan.steps import Step
 from protocols.sessions.answering import AnsweringSession
 from protocols.sessions.base import Parcel
 from protocols.sessions.table import Event
-from protocols.shown import Shown, shown_uploads
-from protocols.steps import Step
-from protocols.uploads import pairs_of, row_info, statement
+from protocols.wire.control import Cosines, Reveal, RowBoxes
+from protocols.wire.envelope import Header
+from protocols.wire.inbox import Letter
+from protocols.wire.roster import Role
+from protocols.wire.run_context import Papers
 
 _Opening = tuple[str, int, int, frozenset[str], frozenset[str]]
 

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from protocols.control import Bundle
+from protocols.disclosures.match.wire import Kind, MatchRun
 from protocols.errors import BadEnvelope, LocalProtocolError
-from protocols.inbox import Letter
-from protocols.match_wire import Kind, MatchRun
-from protocols.papers import Where
 from protocols.sessions.answering import AnsweringSession
 from protocols.sessions.base import Parcel
 from protocols.sessions.table import Event
+from protocols.wire.control import Bundle
+from protocols.wire.inbox import Letter
+from protocols.wire.run_context import Where
 
 
 class ServingSession(AnsweringSession):

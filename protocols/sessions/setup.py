@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from enum import StrEnum
 
+from protocols.disclosures.sum.unmasking import row_of
 from protocols.errors import Replay, WrongStage
-from protocols.groups import Group, Slot, agreement, planned_degree, slots
-from protocols.pairs import pair_box_bytes
-from protocols.papers import Papers
-from protocols.unmasking import row_of
+from protocols.keys.groups import Group, Slot, agreement, planned_degree, slots
+from protocols.keys.pairs import pair_box_bytes
+from protocols.wire.run_context import Papers
 
 
 class Phase(StrEnum):

@@ -10,7 +10,7 @@ from __future__ import annotations
 from enum import StrEnum
 
 from protocols.errors import WrongStage
-from protocols.roster import Role
+from protocols.wire.roster import Role
 
 
 class State(StrEnum):

@@ -9,17 +9,17 @@ the other server, with which all tags are open.
 
 from __future__ import annotations
 
-from protocols.control import Bundle
-from protocols.desks import TagDesk
-from protocols.disclosures import Disclosure
+from protocols.disclosures.match.tag_service import TagDesk
+from protocols.disclosures.match.wire import Kind
+from protocols.disclosures.names import Disclosure
 from protocols.errors import BadEnvelope, Replay
-from protocols.inbox import Letter
-from protocols.ledger import Ledger
-from protocols.match_wire import Kind
-from protocols.papers import Papers
+from protocols.evidence.ledger import Ledger
+from protocols.plan.steps import Step
 from protocols.sessions.base import Parcel
 from protocols.sessions.serving import ServingSession
-from protocols.steps import Step
+from protocols.wire.control import Bundle
+from protocols.wire.inbox import Letter
+from protocols.wire.run_context import Papers
 
 STEPS = ((Step.POINTS, Step.ANSWERS), (Step.SECOND_POINTS, Step.SECOND_ANSWERS))
 """What the first tag server is asked and answers, then the second."""

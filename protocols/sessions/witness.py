@@ -14,21 +14,9 @@ import hashlib
 import numpy as np
 
 from crypto.errors import CryptoError
-from protocols.ciphers import EVALUATED
-from protocols.control import CosineSeed, Examine, RowSeeds, Witnessed
-from protocols.disclosures import Disclosure
-from protocols.errors import BadEnvelope, LocalProtocolError, Replay
-from protocols.groups import epoch_of
-from protocols.inbox import Letter
-from protocols.ledger import Ledger
-from protocols.messages import Message, Vector
-from protocols.papers import Papers
-from protocols.sessions.answering import AnsweringSession
-from protocols.sessions.base import Parcel
-from protocols.sessions.table import Event
-from protocols.shown import Shown, shown_uploads
-from protocols.steps import Service, Step
-from protocols.uploads import (
+from protocols.disclosures._evaluated.ciphers import EVALUATED
+from protocols.disclosures._evaluated.opening_request import Shown, shown_uploads
+from protocols.disclosures._evaluated.uploads import (
     check_upload,
     facts_of_rows,
     products,
@@ -36,6 +24,18 @@ from protocols.uploads import (
     statement,
     whole_table,
 )
+from protocols.disclosures.names import Disclosure
+from protocols.errors import BadEnvelope, LocalProtocolError, Replay
+from protocols.evidence.ledger import Ledger
+from protocols.keys.groups import epoch_of
+from protocols.messages import Message, Vector
+from protocols.plan.steps import Service, Step
+from protocols.sessions.answering import AnsweringSession
+from protocols.sessions.base import Parcel
+from protocols.sessions.table import Event
+from protocols.wire.control import CosineSeed, Examine, RowSeeds, Witnessed
+from protocols.wire.inbox import Letter
+from protocols.wire.run_context import Papers
 
 
 class WitnessSession(AnsweringSession):

@@ -6,24 +6,24 @@ import contextlib
 from collections.abc import Sequence
 
 from crypto.samplers import entropy
-from protocols.cohorts import as_set
-from protocols.control import Farewell, Place
-from protocols.envelope import commitment
 from protocols.errors import RemoteProtocolError
-from protocols.given import given_digest
-from protocols.heads import SILENT, Line, client_items, heard, tree, word_of
-from protocols.inbox import Letter
-from protocols.ledger import Ledger
-from protocols.papers import Papers, Where
-from protocols.roster import Role
+from protocols.evidence.heads import SILENT, Line, client_items, heard, tree, word_of
+from protocols.evidence.ledger import Ledger
+from protocols.plan.steps import Service, Step
 from protocols.sessions.base import Outgoing
 from protocols.sessions.opening import OpeningSession
 from protocols.sessions.table import Event
-from protocols.steps import Service, Step
+from protocols.wire.cohorts import as_set
+from protocols.wire.control import Farewell, Place
+from protocols.wire.envelope import commitment
+from protocols.wire.inbox import Letter
+from protocols.wire.inputs_digest import given_digest
+from protocols.wire.roster import Role
+from protocols.wire.run_context import Papers, Where
 
 
 class WitnessingSession(OpeningSession):
-    """What the aggregator tells all clients about what it heard; see `protocols.heads`."""
+    """What the aggregator tells all clients about what it heard; see `protocols.evidence.heads`."""
 
     def __init__(self, papers: Papers, ledger: Ledger, rounding: bytes) -> None:
         super().__init__(papers, ledger, rounding)

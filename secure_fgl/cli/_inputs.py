@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from protocols.plan import Plan
+    from protocols.plan.plan import Plan
 
 LARGEST = 1 << 26  # bytes; a plan of 1,000 clients takes 100 kB, a head 300 B
 
@@ -21,7 +21,7 @@ def load_plan(path: Path) -> Plan:
     """
     from pydantic import ValidationError
 
-    from protocols.plan import PLAN_VERSION, Plan
+    from protocols.plan.plan import PLAN_VERSION, Plan
     from secure_fgl.errors import UsageError
 
     fix = "make one with: secure-fgl plan CONFIG --out plan.json"

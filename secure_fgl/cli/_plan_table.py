@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
     from rich.table import Table
 
-    from protocols.plan import Item, MessagePlan, Plan
+    from protocols.plan.plan import Item, MessagePlan, Plan
 
 WIDEST = 32  # characters kept together in the first column, so that 80 columns suffice
 
@@ -53,8 +53,8 @@ def _head(plan: Plan) -> list[tuple[str, str]]:
 
 def _protections(plan: Plan) -> list[str]:
     """Say what protects sums, what is compared and what is weighed, as far as there is any."""
-    from protocols.disclosures import Disclosure
-    from protocols.learns import schemes
+    from protocols.disclosures.names import Disclosure
+    from protocols.plan.learns import schemes
 
     found = [f"{said} under {scheme}" for said, scheme in schemes(plan.items).items()]
     if not found or any(item.disclosure is Disclosure.SUM for item in plan.items):
@@ -64,7 +64,7 @@ def _protections(plan: Plan) -> list[str]:
 
 def _others(plan: Plan) -> Iterator[tuple[str, str]]:
     """Say what key authority, witness and relay take and give, where it is not little."""
-    from protocols.learns import schemes
+    from protocols.plan.learns import schemes
 
     computing = ("key_authority", "witness") if schemes(plan.items) else ()
     for role in (*computing, "relay", "tag_server", "matcher"):

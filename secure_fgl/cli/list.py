@@ -58,8 +58,8 @@ def _partitions() -> Rows:
 
 
 def _policies() -> Rows:
-    from protocols.guards import describe
-    from protocols.policy import PRESETS
+    from protocols.policy.guards import describe
+    from protocols.policy.policy import PRESETS
 
     for name, policy in PRESETS.items():
         flag = "UNSAFE: " if policy.unsafe else ""

@@ -13,7 +13,7 @@ from secure_fgl.cli._verb import Format, FormatOption, verb
 from secure_fgl.cli.plan import ConfigArgument, SetOption
 
 if TYPE_CHECKING:
-    from protocols.plan import Plan
+    from protocols.plan.plan import Plan
     from secure_fgl.federation import Federation
     from secure_fgl.runs import Run
 
@@ -69,7 +69,7 @@ def run(
 
 def _hold_to(approved: Plan, wanted: Plan) -> None:
     """Raise PlanDrift at once, before a plan that is not the approved one is shown."""
-    from protocols.plan import drift
+    from protocols.plan.plan import drift
     from secure_fgl.errors import PlanDrift
 
     if differences := drift(approved, wanted):
@@ -146,7 +146,7 @@ def _summary(finished: Run, headline: str) -> None:
 def _flattened(finished: Run) -> str:
     """Say how many rows of weights were flattened (O10), as the aggregator's ledger states."""
     from audits.words import plural
-    from protocols.ledger import read_lines
+    from protocols.evidence.ledger import read_lines
 
     data = finished.folder.read("ledger/aggregator.jsonl")
     told = [entry for entry, _ in read_lines(data) if entry["kind"] == "weights"]

@@ -28,7 +28,7 @@ def schema(
 
 def _model(subject: str) -> type[BaseModel]:
     if subject == "policy":
-        from protocols.policy import PrivacyPolicy
+        from protocols.policy.policy import PrivacyPolicy
 
         return PrivacyPolicy
     if subject == "config":
@@ -36,7 +36,7 @@ def _model(subject: str) -> type[BaseModel]:
 
         return Config
     if subject == "plan":
-        from protocols.plan import Plan
+        from protocols.plan.plan import Plan
 
         return Plan
     from audits.report import Report

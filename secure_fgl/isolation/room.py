@@ -14,12 +14,12 @@ from pathlib import Path
 from typing import Any, Protocol, Self
 
 from algorithms.site import Site
-from protocols.control import CONTROL
 from protocols.errors import NotInPlan, PolicyError, SecureFglError, UnfitMessage
 from protocols.forms import Exchange, Form
 from protocols.messages import Message
-from protocols.plan import Plan
-from protocols.policy import PrivacyPolicy
+from protocols.plan.plan import Plan
+from protocols.policy.policy import PrivacyPolicy
+from protocols.wire.control import CONTROL
 from secure_fgl.config import Config
 from secure_fgl.errors import UsageError
 from secure_fgl.isolation import frames

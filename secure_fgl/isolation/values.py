@@ -21,7 +21,7 @@ from protocols.messages import (
     unmixed_of,
     values,
 )
-from protocols.private_steps import PrivateSteps
+from protocols.privacy.private_steps import PrivateSteps
 from protocols.sessions.codec import StateCodec
 
 __all__ = ["FAILURES", "PlainCodec", "messages", "said", "steps_of"]

@@ -16,12 +16,12 @@ from pathlib import Path
 from typing import Any
 
 from algorithms.site import Site
-from protocols.control import CONTROL
 from protocols.errors import SecureFglError
 from protocols.forms import Form
-from protocols.plan import Plan
-from protocols.policy import PrivacyPolicy
-from protocols.private_steps import PrivateSteps
+from protocols.plan.plan import Plan
+from protocols.policy.policy import PrivacyPolicy
+from protocols.privacy.private_steps import PrivateSteps
+from protocols.wire.control import CONTROL
 from secure_fgl.config import Config
 from secure_fgl.driving import one_thread_and_deterministic
 from secure_fgl.federation import Federation

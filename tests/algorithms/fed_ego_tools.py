@@ -15,8 +15,8 @@ from algorithms._ego import (
 from algorithms.fed_ego import Server, fed_ego
 from algorithms.site import Site
 from algorithms.tasks.ego import EgoTask
-from protocols.mix_guards import Mix
-from protocols.policy import PrivacyPolicy
+from protocols.disclosures.mixed.guards import Mix
+from protocols.policy.policy import PrivacyPolicy
 from tests.toys.kinds import task_of
 from tests.toys.stage import plan_of, play
 

@@ -17,7 +17,7 @@ from algorithms._ego import (
 from algorithms.fed_ego import Server
 from algorithms.site import Site
 from algorithms.tasks.ego import EgoTask
-from protocols.policy import PrivacyPolicy
+from protocols.policy.policy import PrivacyPolicy
 from tests.algorithms.fed_ego_tools import (
     PASSES,
     begun,

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 from algorithms._ego import Labels, Slope
-from protocols.envelope import Envelope
 from protocols.errors import RoundLost
-from protocols.ledger import MemoryStore
-from protocols.policy import PrivacyPolicy
+from protocols.evidence.ledger import MemoryStore
+from protocols.policy.policy import PrivacyPolicy
+from protocols.wire.envelope import Envelope
 from secure_fgl.driving import Driver, Meter
 from secure_fgl.parties import Making, set_up
 from secure_fgl.transports.memory import MemoryTransport

@@ -17,7 +17,7 @@ from algorithms.evaluation import evaluated, released
 from algorithms.fed_ego import fed_ego
 from algorithms.site import Site
 from protocols.errors import NotAdmitted, Refused
-from protocols.policy import PrivacyPolicy
+from protocols.policy.policy import PrivacyPolicy
 from tests.algorithms.fed_ego_tools import (
     at,
     begun,

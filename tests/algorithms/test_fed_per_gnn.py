@@ -19,7 +19,7 @@ from algorithms.nn._ratings import Neighbours
 from algorithms.site import Site
 from algorithms.tasks import DataSpec
 from algorithms.tasks.rating import RatingsData, RatingTask
-from protocols.policy import PrivacyPolicy
+from protocols.policy.policy import PrivacyPolicy
 from tests.toys.stage import play
 
 USERS, ITEMS, HIDDEN = 6, 9, 4

@@ -15,7 +15,7 @@ from algorithms.fed_avg import fed_avg
 from algorithms.fed_per_gnn import fed_per_gnn
 from algorithms.tasks.rating import RatingTask
 from protocols.errors import CohortTooSmall, NotAdmitted
-from protocols.policy import PrivacyPolicy
+from protocols.policy.policy import PrivacyPolicy
 from tests.algorithms.test_fed_per_gnn import HIDDEN, ITEMS, SPEC, site_of, sites, task_of
 from tests.toys.stage import plan_of, play
 

@@ -16,9 +16,9 @@ from algorithms.evaluation import evaluated
 from algorithms.fed_pub import Model, Portrait, fed_pub, shares
 from algorithms.site import Site
 from crypto.weights import flatten
-from protocols.control import Cosines, RowSeeds
-from protocols.gateway import Gateway
-from protocols.policy import PrivacyPolicy
+from protocols.policy.policy import PrivacyPolicy
+from protocols.wire.control import Cosines, RowSeeds
+from protocols.wire.gateway import Gateway
 from tests.toys.kinds import sites_of
 from tests.toys.stage import plan_of, play
 

@@ -13,11 +13,11 @@ from algorithms.evaluation import evaluated
 from algorithms.fcf import fcf
 from algorithms.fed_mf import fed_mf
 from algorithms.fed_per_gnn import fed_per_gnn
-from protocols.envelope import Envelope
 from protocols.errors import NotAdmitted, RemoteProtocolError, Replay, RoundLost
-from protocols.ledger import MemoryStore
-from protocols.policy import PrivacyPolicy
+from protocols.evidence.ledger import MemoryStore
+from protocols.policy.policy import PrivacyPolicy
 from protocols.rounds import Ask
+from protocols.wire.envelope import Envelope
 from secure_fgl.driving import Driver, Meter
 from secure_fgl.parties import Making, set_up
 from secure_fgl.transports.memory import MemoryTransport

@@ -15,10 +15,10 @@ from algorithms.site import Site
 from algorithms.tasks import Batch, DataSpec
 from algorithms.tasks.graph import GraphsData, GraphTask
 from algorithms.tasks.node import NodeTask
-from protocols.budget import Budget
 from protocols.errors import NotInPlan
-from protocols.private_steps import PrivateSteps
-from protocols.training import LEVELS, Training, plan_training
+from protocols.policy.budget import Budget
+from protocols.privacy.private_steps import PrivateSteps
+from protocols.privacy.training import LEVELS, Training, plan_training
 
 FEATURES = 6
 MODELS = model_names("graph")

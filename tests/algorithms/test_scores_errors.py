@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from algorithms.evaluation import total
 from algorithms.scores.errors import Errors, ErrorScore, mean_reference
 from crypto.samplers import Stream
+from protocols.disclosures.sum.layout import SumLayout
 from protocols.errors import UnfitMessage
-from protocols.guards import Clip, Quantise
-from protocols.sums import SumLayout
+from protocols.policy.guards import Clip, Quantise
 
 SCALES = [(1.0, 5.0), (0.5, 4.0), (0.0, 1.0), (1.0, 100.0)]
 

@@ -8,10 +8,10 @@ import pytest
 
 from audits.accounting import rows
 from audits.accounting.models import Account
-from protocols.disclosures import Disclosure
-from protocols.guards import UnsafeClear
-from protocols.plan import Item
-from protocols.policy import PrivacyPolicy
+from protocols.disclosures.names import Disclosure
+from protocols.plan.plan import Item
+from protocols.policy.guards import UnsafeClear
+from protocols.policy.policy import PrivacyPolicy
 from tests.audits.noised_run import SCORE, NoisedRun, message
 
 CALIBRATED = PrivacyPolicy.preset("calibrated")

@@ -11,9 +11,9 @@ from crypto.canonical import canonical
 from crypto.checkpoint import Checkpoint
 from crypto.merkle import Tree
 from crypto.signatures import SigningKey
-from protocols.envelope import NONE
-from protocols.heads import SILENT, Line, client_items, heard, tree, word_of
-from protocols.ledger import Entry, head_of, origin_of, read_lines
+from protocols.evidence.heads import SILENT, Line, client_items, heard, tree, word_of
+from protocols.evidence.ledger import Entry, head_of, origin_of, read_lines
+from protocols.wire.envelope import NONE
 from tests.audits.toy_run import Toy
 
 

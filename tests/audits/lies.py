@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from audits.verify import verify
 from audits.view import RunView
-from protocols.ledger import Entry
+from protocols.evidence.ledger import Entry
 from tests.audits.forging import Change
 
 

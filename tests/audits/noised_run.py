@@ -15,16 +15,16 @@ from audits.account import account_of
 from audits.accounting.models import Account
 from audits.steps import Case, Verification
 from audits.view import RunView, policy_text
-from protocols import accounting
-from protocols.control import Acknowledgement, Refusal
-from protocols.disclosures import Disclosure
-from protocols.guards import UnsafeClear, describe
-from protocols.ledger import Ledger, MemoryStore
-from protocols.noising import ROUNDING_BETA
-from protocols.plan import DataPlan, FieldPlan, Item, MessagePlan, NoisePlan, Plan
-from protocols.policy import PrivacyPolicy
-from protocols.roster import Identity, Role, Roster, run_id
-from protocols.steps import Service, Step
+from protocols.disclosures.names import Disclosure
+from protocols.evidence.ledger import Ledger, MemoryStore
+from protocols.plan.plan import DataPlan, FieldPlan, Item, MessagePlan, NoisePlan, Plan
+from protocols.plan.steps import Service, Step
+from protocols.policy.guards import UnsafeClear, describe
+from protocols.policy.policy import PrivacyPolicy
+from protocols.privacy import accounting
+from protocols.privacy.noising import ROUNDING_BETA
+from protocols.wire.control import Acknowledgement, Refusal
+from protocols.wire.roster import Identity, Role, Roster, run_id
 
 SUM, SEALED = Disclosure.SUM, Disclosure.SEALED
 TRAIN, SCORE = "train.up.SUM", "score.up.SUM"

@@ -14,7 +14,7 @@ from pydantic import BaseModel, ValidationError
 
 from audits.accounting.engines import Meter, sound
 from audits.accounting.models import Account, Epsilon, rounded_up
-from protocols.guards import Quantise
+from protocols.policy.guards import Quantise
 from tests.audits.account_tools import CALIBRATED, policy
 from tests.audits.noised_run import DELTA, EPSILON, TRAIN, NoisedRun, noise_plan
 

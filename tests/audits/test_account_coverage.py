@@ -10,10 +10,10 @@ from pydantic import ValidationError
 from audits.account import account_of
 from audits.accounting.models import Account
 from audits.steps import Case, Verification
-from protocols.control import Refusal
-from protocols.disclosures import Disclosure
-from protocols.guards import Noise
-from protocols.policy import PRESETS, PrivacyPolicy
+from protocols.disclosures.names import Disclosure
+from protocols.policy.guards import Noise
+from protocols.policy.policy import PRESETS, PrivacyPolicy
+from protocols.wire.control import Refusal
 from tests.audits.account_tools import CALIBRATED, item, policy
 from tests.audits.noised_run import DELTA, EPSILON, SCORE, TRAIN, NoisedRun, noise_plan
 

@@ -13,11 +13,11 @@ from audits.accounting import models
 from audits.accounting import training as accounting
 from audits.accounting.models import INFINITE, Account
 from audits.steps import Case, Verification
-from protocols.budget import Budget
 from protocols.errors import EvidenceError
-from protocols.plan import Plan
-from protocols.policy import PrivacyPolicy
-from protocols.training import Training, TrainingPlan, plan_training
+from protocols.plan.plan import Plan
+from protocols.policy.budget import Budget
+from protocols.policy.policy import PrivacyPolicy
+from protocols.privacy.training import Training, TrainingPlan, plan_training
 from tests.audits.noised_run import SCORE, TRAIN, NoisedRun, message
 
 ROUNDS, STEPS = 3, 4

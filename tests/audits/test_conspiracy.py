@@ -14,10 +14,10 @@ from audits.verify import verify
 from audits.view import RunView
 from crypto.checkpoint import Checkpoint
 from crypto.merkle import Tree
-from protocols.ledger import Entry
-from protocols.plan import Plan
-from protocols.policy import PrivacyPolicy
-from protocols.roster import cohort_digest, run_id
+from protocols.evidence.ledger import Entry
+from protocols.plan.plan import Plan
+from protocols.policy.policy import PrivacyPolicy
+from protocols.wire.roster import cohort_digest, run_id
 from tests.audits.forging import Change, rewrite
 from tests.audits.toy_run import AGGREGATOR, CLIENTS, Bus, Toy, run_toy
 

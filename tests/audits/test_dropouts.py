@@ -11,7 +11,7 @@ from audits.report import build_report
 from audits.verify import verify
 from audits.view import RunView
 from protocols.errors import RemoteProtocolError
-from protocols.policy import PrivacyPolicy
+from protocols.policy.policy import PrivacyPolicy
 from tests.audits.lies import finds
 from tests.audits.toy_run import FIVE, Bus, Lose, Toy, lose, maskless, run_toy, two_sums
 

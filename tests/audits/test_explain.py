@@ -19,9 +19,9 @@ from audits.explain import _UNWRITTEN as UNWRITTEN
 from audits.explain import COLUMNS, KINDS, find, page_text, suggested, words
 from audits.steps import SELF_CONSISTENT, WITNESSED
 from audits.verify import CHECKS
-from protocols.control import REFUSALS
-from protocols.disclosures import Disclosure
-from protocols.roster import Role
+from protocols.disclosures.names import Disclosure
+from protocols.wire.control import REFUSALS
+from protocols.wire.roster import Role
 from secure_fgl import errors
 
 ATTACKS = [f"A{n:02d}" for n in range(1, 13)]

@@ -12,8 +12,8 @@ from audits.steps import Case
 from audits.verify import verify
 from audits.view import RunView
 from protocols.errors import EvidenceError
-from protocols.ledger import Entry
-from protocols.policy import Budget, PrivacyPolicy
+from protocols.evidence.ledger import Entry
+from protocols.policy.policy import Budget, PrivacyPolicy
 from tests.audits.forging import Change, entries_of, rewrite
 from tests.audits.toy_run import AUTHORITY, CLIENTS, Toy, countless, run_toy
 

@@ -12,8 +12,8 @@ from audits.checks.sharing import _listed, _votes
 from audits.steps import Case
 from audits.verify import verify
 from protocols.errors import EvidenceError
-from protocols.ledger import Entry
-from protocols.policy import PrivacyPolicy
+from protocols.evidence.ledger import Entry
+from protocols.policy.policy import PrivacyPolicy
 from protocols.rounds import Ask, Cohort
 from tests.audits.forging import Change, rewrite
 from tests.audits.lies import (

@@ -11,7 +11,7 @@ import pytest
 from audits.exporters import export
 from audits.report import build_report
 from audits.verify import verify
-from protocols.ledger import Entry
+from protocols.evidence.ledger import Entry
 from tests.audits.forging import Change, rewrite
 from tests.audits.lies import drop, finds, setting
 from tests.audits.toy_run import Bus, Lose, Toy, lose, run_toy
@@ -85,8 +85,8 @@ def test_items_matched_more_often_than_the_policy_says_are_found(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Everybody took a plan that is not the policy's: releases are all as it says."""
-    monkeypatch.setattr("protocols.planner.match_times", lambda p, e: e.times(p.rounds))
-    monkeypatch.setattr("protocols.papers.Papers._check_epochs", lambda *_: None)
+    monkeypatch.setattr("protocols.plan.planner.match_times", lambda p, e: e.times(p.rounds))
+    monkeypatch.setattr("protocols.wire.run_context.Papers._check_epochs", lambda *_: None)
     made = run("hmac", epochs=1)
     finds("opened", "client-01 had items matched 2 times, the policy 1", made.view(reports=False))
 
@@ -248,7 +248,7 @@ def test_a_plan_that_says_less_than_its_noise_comes_to_is_not_quoted(
     """Of noise on single vectors no ledger tells: the report computes what it is worth."""
     (honest,) = [account.statement for account in build_report(lists.view()).accounting]
     assert "own words" not in honest
-    monkeypatch.setattr("protocols.planning.budget", lambda *_: "epsilon = 0.1 for the run")
+    monkeypatch.setattr("protocols.plan.planning.budget", lambda *_: "epsilon = 0.1 for the run")
     made = run("oprf", rounds=2, **WIDE)
     (said,) = [account.statement for account in build_report(made.view()).accounting]
     assert "epsilon = 0.1" not in said and "the plan's own words differ" in said

@@ -7,7 +7,7 @@ import pytest
 from audits.exporters import export
 from audits.report import build_report
 from audits.verify import verify
-from protocols.ledger import Entry
+from protocols.evidence.ledger import Entry
 from tests.audits.forging import Change, entries_of, rewrite
 from tests.audits.lies import both, drop, finds, setting
 from tests.audits.test_matching import GONE, honest, run  # noqa: F401 - a fixture

@@ -12,9 +12,9 @@ from algorithms.site import Site
 from audits.attacks._payloads import payloads_of
 from audits.report import build_report
 from audits.verify import verify
-from protocols.disclosures import Disclosure
-from protocols.guards import Blur, Clip, Mix, Seal
-from protocols.policy import PrivacyPolicy
+from protocols.disclosures.names import Disclosure
+from protocols.policy.guards import Blur, Clip, Mix, Seal
+from protocols.policy.policy import PrivacyPolicy
 from tests.audits.forging import edit_last, forge
 from tests.audits.toy_run import Toy, run_toy
 from tests.toys.mixed import mixed

@@ -12,7 +12,7 @@ import pytest
 
 from audits import svg, words
 from audits.formats import render
-from protocols.policy import PRESETS
+from protocols.policy.policy import PRESETS
 from tests.audits.report_tools import FORMULA, HOSTILE, Page
 from tests.audits.toy_run import CLIENTS, run_toy
 

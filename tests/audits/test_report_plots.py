@@ -10,7 +10,7 @@ from audits.formats import render
 from audits.plots import course, dots, flows, stacks
 from audits.report import build_report
 from audits.sections import Flow, RoundBytes, RoundPart, Spending, SpentAt
-from protocols.policy import PrivacyPolicy
+from protocols.policy.policy import PrivacyPolicy
 from tests.audits.attack_tools import BLANK, LEAK, attacked, claim, row
 from tests.audits.report_tools import HOSTILE, Page
 from tests.audits.toy_run import countless, run_toy

@@ -19,13 +19,13 @@ from audits.limits import limits
 from audits.models import Report
 from audits.report import build_report
 from audits.steps import Case
+from protocols.disclosures._evaluated.uploads import facts_of_rows
 from protocols.errors import NotAdmitted
 from protocols.forms import Algorithm, Form
-from protocols.learns import ACTIVE_AGGREGATOR, COSINES, CRAFTED, ROWS, UNWITNESSED
 from protocols.messages import ReleasedMessage, SumMessage, count
-from protocols.policy import PrivacyPolicy
+from protocols.plan.learns import ACTIVE_AGGREGATOR, COSINES, CRAFTED, ROWS, UNWITNESSED
+from protocols.policy.policy import PrivacyPolicy
 from protocols.rounds import Ask, Cohort, Round
-from protocols.uploads import facts_of_rows
 from secure_fgl.cli._plan_table import _head
 from secure_fgl.cli.run import _summary
 from secure_fgl.files import Folder

@@ -21,8 +21,8 @@ from audits.snapshot import text as snapshot_text
 from audits.steps import Case
 from audits.summary import SIMULATION
 from audits.waivers import taken
-from protocols.plan import Plan
-from protocols.policy import PrivacyPolicy
+from protocols.plan.plan import Plan
+from protocols.policy.policy import PrivacyPolicy
 from tests.audits.attack_tools import attacked, claim, row
 from tests.audits.report_tools import Page
 from tests.audits.toy_run import RESULT, countless, run_toy, text

@@ -13,11 +13,10 @@ from algorithms.site import Site
 from audits.report import build_report
 from audits.verify import verify
 from crypto.weights import flatten
-from protocols import views
-from protocols.disclosures import Disclosure
+from protocols.disclosures.names import Disclosure, views
 from protocols.forms import Algorithm, Form
 from protocols.messages import SumMessage, count
-from protocols.policy import PrivacyPolicy
+from protocols.policy.policy import PrivacyPolicy
 from protocols.rounds import Ask, Cohort, Round
 from protocols.sessions import evaluating
 from protocols.sessions.key_authority import KeyAuthoritySession

@@ -8,7 +8,7 @@ import pytest
 from audits.models import Dropouts
 from audits.report import build_report
 from audits.verify import verify
-from protocols.policy import PrivacyPolicy
+from protocols.policy.policy import PrivacyPolicy
 from protocols.rounds import Ask, Cohort
 from tests.audits.forging import forge, rewrite
 from tests.audits.lies import drop

@@ -12,10 +12,10 @@ import pytest
 from audits.report import build_report
 from audits.steps import SELF_CONSISTENT, Status
 from audits.verify import verify
-from protocols.ledger import Entry
-from protocols.policy import PrivacyPolicy
-from protocols.roster import cohort_digest
+from protocols.evidence.ledger import Entry
+from protocols.policy.policy import PrivacyPolicy
 from protocols.rounds import Ask, Cohort
+from protocols.wire.roster import cohort_digest
 from tests.audits.forging import edit_last, forge, sign
 from tests.audits.toy_run import (
     AGGREGATOR,

@@ -10,7 +10,7 @@ from audits.steps import Status
 from audits.verify import verify
 from audits.view import UNREADABLE
 from crypto.signatures import SigningKey
-from protocols.policy import PrivacyPolicy
+from protocols.policy.policy import PrivacyPolicy
 from tests.audits.forging import edit_last, forge, sign, write
 from tests.audits.toy_run import (
     AGGREGATOR,

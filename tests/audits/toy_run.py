@@ -19,23 +19,20 @@ from audits.formats import FORMATS, render
 from audits.report import build_report
 from audits.view import RunView
 from crypto.he import Scheme, scheme
-from protocols.ciphers import witness_count
-from protocols.disclosures import Disclosure
-from protocols.envelope import Envelope, Header
+from protocols.disclosures._evaluated.ciphers import witness_count
+from protocols.disclosures._evaluated.plan import witness_name
+from protocols.disclosures.match.plan import match_roles
+from protocols.disclosures.mixed.plan import RELAY_NAME
+from protocols.disclosures.names import Disclosure
 from protocols.errors import RoundLost
+from protocols.evidence.ledger import Ledger, MemoryStore
 from protocols.forms import Algorithm, Form
-from protocols.guards import SCHEMES, encryption
-from protocols.ledger import Ledger, MemoryStore
 from protocols.messages import ReleasedMessage, SumMessage, Vector, count, real
-from protocols.papers import Papers
-from protocols.plan import DataPlan, Plan
-from protocols.planner import AGGREGATOR_NAME, AUTHORITY_NAME
-from protocols.planner_match import match_roles
-from protocols.planner_mixed import RELAY_NAME
-from protocols.planner_results import witness_name
-from protocols.planning import make_plan
-from protocols.policy import PrivacyPolicy
-from protocols.roster import Identity, Role, Roster, run_id
+from protocols.plan.plan import DataPlan, Plan
+from protocols.plan.planner import AGGREGATOR_NAME, AUTHORITY_NAME
+from protocols.plan.planning import make_plan
+from protocols.policy.guards import SCHEMES, encryption
+from protocols.policy.policy import PrivacyPolicy
 from protocols.rounds import Ask, Cohort, Reply, Round
 from protocols.sessions.aggregator import AggregatorSession
 from protocols.sessions.base import Parcel
@@ -46,6 +43,9 @@ from protocols.sessions.relay import RelaySession
 from protocols.sessions.table import State
 from protocols.sessions.tag_server import TagServerSession
 from protocols.sessions.witness import WitnessSession
+from protocols.wire.envelope import Envelope, Header
+from protocols.wire.roster import Identity, Role, Roster, run_id
+from protocols.wire.run_context import Papers
 
 ROUNDING = bytes(32)
 METRICS = (

@@ -11,8 +11,8 @@ from audits.steps import Status, Verification
 from audits.verify import verify
 from audits.view import RunView
 from protocols.errors import RemoteProtocolError
-from protocols.ledger import Entry
-from protocols.policy import PrivacyPolicy
+from protocols.evidence.ledger import Entry
+from protocols.policy.policy import PrivacyPolicy
 from tests.audits.forging import entries_of
 from tests.audits.toy_run import CLIENTS, Bus, Toy, run_toy
 

@@ -11,7 +11,7 @@ from typing import Any
 from unittest.mock import patch
 
 from algorithms.site import Site
-from protocols.roster import Identity, Role
+from protocols.wire.roster import Identity, Role
 from secure_fgl.federation import Federation
 from secure_fgl.isolation import room
 from secure_fgl.isolation.room import Room

@@ -9,16 +9,16 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
-from protocols.control import CONTROL
-from protocols.disclosures import Disclosure
-from protocols.envelope import Envelope
-from protocols.gateway import Gateway
-from protocols.ledger import read_lines
+from protocols.disclosures.names import Disclosure
+from protocols.evidence.ledger import read_lines
 from protocols.messages import Message
-from protocols.plan import Plan
-from protocols.policy import PrivacyPolicy
-from protocols.roster import Identity, Roster
+from protocols.plan.plan import Plan
+from protocols.policy.policy import PrivacyPolicy
 from protocols.sessions.aggregator import AggregatorSession
+from protocols.wire.control import CONTROL
+from protocols.wire.envelope import Envelope
+from protocols.wire.gateway import Gateway
+from protocols.wire.roster import Identity, Roster
 from secure_fgl.catalogue import algorithm_names, preferred_model
 from secure_fgl.config import Config
 from secure_fgl.data import Dataset

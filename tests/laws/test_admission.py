@@ -10,7 +10,7 @@ from unittest.mock import patch
 import pytest
 
 from algorithms.evaluation import evaluated
-from protocols.disclosures import Disclosure
+from protocols.disclosures.names import Disclosure
 from protocols.errors import (
     LocalProtocolError,
     NotAdmitted,
@@ -19,9 +19,9 @@ from protocols.errors import (
     RemoteProtocolError,
     SecureFglError,
 )
-from protocols.guards import Seal, Sign
-from protocols.plan import Item, Plan
-from protocols.policy import PRESETS, PrivacyPolicy
+from protocols.plan.plan import Item, Plan
+from protocols.policy.guards import Seal, Sign
+from protocols.policy.policy import PRESETS, PrivacyPolicy
 from secure_fgl import federation as face
 from secure_fgl import loading
 from secure_fgl.catalogue import algorithm_names

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from protocols.policy import PRESETS
+from protocols.policy.policy import PRESETS
 from scripts.digests import EXAMPLES, digest, known, machine
 
 ROOT = Path(__file__).resolve().parents[2]

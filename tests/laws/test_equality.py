@@ -12,11 +12,11 @@ from unittest.mock import patch
 
 import pytest
 
-from protocols.disclosures import Disclosure
-from protocols.envelope import Envelope
-from protocols.plan import Plan
-from protocols.policy import PRESETS
+from protocols.disclosures.names import Disclosure
+from protocols.plan.plan import Plan
+from protocols.policy.policy import PRESETS
 from protocols.rounds import Ask, Cohort, Reply
+from protocols.wire.envelope import Envelope
 from secure_fgl.catalogue import algorithm_names
 from secure_fgl.config import Config
 from secure_fgl.driving import Driver

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from audits.report import build_report
-from protocols.envelope import Envelope, commitment
-from protocols.roster import Role
+from protocols.wire.envelope import Envelope, commitment
+from protocols.wire.roster import Role
 from secure_fgl.catalogue import algorithm_names
 from tests.laws.conftest import Recorded
 from tests.laws.runs import POLICIES, PROTECTED, Recording, config, pairs, record

@@ -22,7 +22,7 @@ import pytest
 
 from algorithms.site import Site
 from protocols.errors import LocalProtocolError
-from protocols.private_steps import PrivateSteps
+from protocols.privacy.private_steps import PrivateSteps
 from secure_fgl.isolation import frames
 from secure_fgl.isolation.room import AnswerFailed, Room
 from secure_fgl.isolation.values import PlainCodec
@@ -182,7 +182,7 @@ LIES = {
     "the session's key": _tree('{"shared":"me"}'),
     "an object": _tree('{"object":["Gateway",[]]}'),
     "a secret": _tree('{"secret":["bfv",0]}'),
-    "another class": _tree('{"type":"protocols.control.Refusal"}'),
+    "another class": _tree('{"type":"protocols.wire.control.Refusal"}'),
     "a stranger's message": _tree('{"message":["os.system",[]]}'),
 }
 

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from protocols.errors import Refused
-from protocols.ledger import read_lines
-from protocols.policy import PrivacyPolicy
+from protocols.evidence.ledger import read_lines
+from protocols.policy.policy import PrivacyPolicy
 from secure_fgl.config import Config
 from secure_fgl.federation import Federation
 from secure_fgl.isolation import kernel, room

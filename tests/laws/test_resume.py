@@ -10,7 +10,7 @@ from unittest.mock import patch
 import pytest
 
 from crypto.he import SecretKey
-from protocols.ledger import Ledger, read_lines
+from protocols.evidence.ledger import Ledger, read_lines
 from protocols.sessions.collection import Collection
 from protocols.sessions.key_authority import KeyAuthoritySession
 from secure_fgl.config import Config

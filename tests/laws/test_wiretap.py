@@ -10,13 +10,13 @@ import pytest
 import tenseal
 
 from crypto.he import scheme
-from protocols.disclosures import Disclosure
-from protocols.envelope import Envelope
-from protocols.groups import Group
+from protocols.disclosures.names import Disclosure
+from protocols.keys.groups import Group
+from protocols.keys.pairs import Pairs
 from protocols.messages import Message, MixedMessage, unmixed_of
-from protocols.pairs import Pairs
-from protocols.policy import PRESETS
-from protocols.roster import Identity, Role, Roster
+from protocols.policy.policy import PRESETS
+from protocols.wire.envelope import Envelope
+from protocols.wire.roster import Identity, Role, Roster
 from secure_fgl.catalogue import algorithm_names
 from tests.laws.conftest import Recorded
 from tests.laws.runs import PROTECTED, Parties, Recording, config, pairs, record

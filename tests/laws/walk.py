@@ -18,7 +18,7 @@ from algorithms.site import Site
 from crypto.he import SecretKey
 from crypto.hpke import OpeningKey
 from crypto.signatures import SigningKey
-from protocols.pairs import Pairs
+from protocols.keys.pairs import Pairs
 
 _NOT_ENTERED = (type, types.ModuleType, types.CodeType, types.BuiltinFunctionType)
 _HE = (SecretKey, seal.SecretKey, seal.Decryptor, seal.KeyGenerator)

@@ -8,14 +8,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from protocols.ciphers import witness_count
-from protocols.plan import Plan
-from protocols.planner import AGGREGATOR_NAME, AUTHORITY_NAME
-from protocols.planner_match import match_roles
-from protocols.planner_mixed import RELAY_NAME
-from protocols.planner_results import witness_name
-from protocols.policy import PrivacyPolicy
-from protocols.roster import Role
+from protocols.disclosures._evaluated.ciphers import witness_count
+from protocols.disclosures._evaluated.plan import witness_name
+from protocols.disclosures.match.plan import match_roles
+from protocols.disclosures.mixed.plan import RELAY_NAME
+from protocols.plan.plan import Plan
+from protocols.plan.planner import AGGREGATOR_NAME, AUTHORITY_NAME
+from protocols.policy.policy import PrivacyPolicy
+from protocols.wire.roster import Role
 from secure_fgl.config import Config
 from secure_fgl.federation import Federation
 from secure_fgl.transports.nvflare import party

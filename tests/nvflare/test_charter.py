@@ -12,7 +12,7 @@ import pytest
 
 from crypto.canonical import canonical
 from protocols.errors import EvidenceError
-from protocols.roster import Identity, Role
+from protocols.wire.roster import Identity, Role
 from secure_fgl.budgets import BudgetStore
 from secure_fgl.config import Config
 from secure_fgl.errors import UsageError

@@ -16,8 +16,8 @@ import pytest
 
 import secure_fgl
 from audits.view import read_roster
-from protocols.disclosures import Disclosure
-from protocols.ledger import read_lines
+from protocols.disclosures.names import Disclosure
+from protocols.evidence.ledger import read_lines
 from secure_fgl.runs import Run
 from tests.laws.runs import Recording, record
 from tests.laws.search import found, spellings

@@ -6,15 +6,15 @@ from functools import cache
 
 import numpy as np
 
-from protocols.cell_sums import LABEL_BYTES, total
-from protocols.desks import MatcherDesk, TagDesk
+from protocols.disclosures.match.cell_sums import LABEL_BYTES, total
+from protocols.disclosures.match.client import ClientMatching
+from protocols.disclosures.match.guards import Match
+from protocols.disclosures.match.tag_service import MatcherDesk, TagDesk
+from protocols.disclosures.match.wire import MatchRun
 from protocols.errors import (
     RoundLost,
 )
-from protocols.match_guards import Match
-from protocols.match_wire import MatchRun
-from protocols.matching import ClientMatching
-from protocols.roster import Identity, Role, Roster
+from protocols.wire.roster import Identity, Role, Roster
 from tests.protocols.matching import KEY, RUN, crowd
 
 MATCH = Match(cap=16, canaries=3, floor=2)

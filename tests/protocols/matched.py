@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 
+from protocols.disclosures.match.guards import Match
+from protocols.disclosures.noised.guards import LEVELS, Laplace
 from protocols.forms import Algorithm, Exchange, Form
-from protocols.guards import Clip, Quantise, Seal, UnsafeClear, find
-from protocols.match_guards import Match
 from protocols.messages import (
     MatchMessage,
     Matrix,
@@ -18,10 +18,10 @@ from protocols.messages import (
     count,
     real,
 )
-from protocols.planning import make_plan
-from protocols.policy import PrivacyPolicy
+from protocols.plan.planning import make_plan
+from protocols.policy.guards import Clip, Quantise, Seal, UnsafeClear, find
+from protocols.policy.policy import PrivacyPolicy
 from protocols.rounds import Ask, Cohort
-from protocols.row_guards import LEVELS, Laplace
 from tests.protocols.matching import KEY, crowd, plain
 from tests.protocols.toys import DATA, names_of
 from tests.protocols.wire import World

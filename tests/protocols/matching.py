@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from crypto.samplers import entropy
-from protocols.cell_sums import (
+from protocols.disclosures.match.cell_sums import (
     LABEL_BYTES,
     CellPlace,
     blinded,
@@ -17,9 +17,9 @@ from protocols.cell_sums import (
     shares,
     total,
 )
-from protocols.cells import Matched, matched
-from protocols.match_guards import Match
-from protocols.tagging import TagBatch, Tags, TagServer, keyed
+from protocols.disclosures.match.cells import Matched, matched
+from protocols.disclosures.match.guards import Match
+from protocols.disclosures.match.tagging import TagBatch, Tags, TagServer, keyed
 
 RUN = "5e" * 16
 KEY = bytes(range(32))

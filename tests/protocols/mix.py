@@ -6,14 +6,14 @@ from typing import Any
 
 import numpy as np
 
-from protocols.disclosures import Disclosure
+from protocols.disclosures.mixed.layout import MixLayout
+from protocols.disclosures.names import Disclosure
 from protocols.forms import Algorithm, Exchange, Form
-from protocols.guards import Clip, Guard, Mix, Seal, UnsafeClear
 from protocols.messages import Array, MixedMessage, ReleasedMessage, count, real
-from protocols.mix_layout import MixLayout
-from protocols.plan import DataPlan
-from protocols.planning import make_plan
-from protocols.policy import PrivacyPolicy
+from protocols.plan.plan import DataPlan
+from protocols.plan.planning import make_plan
+from protocols.policy.guards import Clip, Guard, Mix, Seal, UnsafeClear
+from protocols.policy.policy import PrivacyPolicy
 from tests.protocols.toys import names_of
 from tests.protocols.wire import World
 

@@ -8,8 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from protocols.ciphers import weigh_ring
-from protocols.envelope import Envelope
+from protocols.disclosures._evaluated.ciphers import weigh_ring
 from protocols.forms import Exchange, Form
 from protocols.messages import (
     ReleasedMessage,
@@ -20,8 +19,9 @@ from protocols.messages import (
     count,
     real,
 )
-from protocols.policy import PrivacyPolicy
+from protocols.policy.policy import PrivacyPolicy
 from protocols.rounds import Ask, Cohort, Reply
+from protocols.wire.envelope import Envelope
 from tests.protocols.toys import changed_policy
 from tests.protocols.wire import World
 
@@ -162,7 +162,7 @@ def swapped(owner: Any, name: str, value: Any) -> Iterator[None]:
 
 def packing(world: World) -> Any:
     """Return how models stand in coefficients, and how many integers one has."""
-    from protocols.ciphers import shape_of
+    from protocols.disclosures._evaluated.ciphers import shape_of
 
     shape = shape_of((Model,), world.policy, world.plan.dims)
     return shape.packing, shape.layout.length

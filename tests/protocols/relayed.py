@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from protocols.control import Batch
-from protocols.envelope import Envelope, signed_header
-from protocols.guards import Relay
+from protocols.policy.guards import Relay
 from protocols.sessions.table import State
+from protocols.wire.control import Batch
+from protocols.wire.envelope import Envelope, signed_header
 from tests.protocols.mix import (
     Go,
     Mashed,

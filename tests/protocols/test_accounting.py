@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 
 from crypto.noise import MAX_SCALE, TAIL_BITS, DiscreteGaussian, DiscreteLaplace
-from protocols import accounting, renyi
-from protocols.accounting import (
+from protocols.errors import PolicyError
+from protocols.privacy import accounting, renyi
+from protocols.privacy.accounting import (
     MIN_LOCAL_SCALE,
     ORDERS,
     WRAP,
@@ -20,7 +21,6 @@ from protocols.accounting import (
     net_epsilon,
     tails,
 )
-from protocols.errors import PolicyError
 from tests.protocols.laws_of_noise import law
 
 ALPHA = np.array(ORDERS)

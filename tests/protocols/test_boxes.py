@@ -3,11 +3,11 @@
 import numpy as np
 import pytest
 
-from protocols.boxes import box_bytes, by_peers, close_boxes, open_boxes
-from protocols.control import Acknowledgement, Boxes
 from protocols.errors import BadEnvelope, CohortTooSmall, Refused, UnfitMessage
-from protocols.roster import Identity
+from protocols.keys.boxes import box_bytes, by_peers, close_boxes, open_boxes
 from protocols.rounds import Sealed
+from protocols.wire.control import Acknowledgement, Boxes
+from protocols.wire.roster import Identity
 from tests.protocols.toys import GIFTS, Fill, Gift, Update
 from tests.protocols.wire import World, where_of
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from protocols.disclosures import Disclosure
+from protocols.disclosures.names import Disclosure
 from protocols.errors import PolicyError
-from protocols.guards import Clip, Quantise, UnsafeClear
-from protocols.policy import PrivacyPolicy
+from protocols.policy.guards import Clip, Quantise, UnsafeClear
+from protocols.policy.policy import PrivacyPolicy
 from tests.protocols.wire import World
 
 

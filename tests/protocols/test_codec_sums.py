@@ -11,12 +11,12 @@ from hypothesis.extra import numpy as hnp
 from crypto.errors import CryptoError
 from crypto.quantiser import Packing
 from crypto.samplers import Stream
-from protocols.codec import bundle_bytes, decode, encode, field_bytes, pieces
+from protocols.disclosures.sum.layout import SumLayout
 from protocols.errors import BadEnvelope, UnfitMessage
-from protocols.given import bytes_digest, given_digest
-from protocols.guards import Clip, Quantise
 from protocols.messages import ReleasedMessage, SumMessage, blob, count, equal, real
-from protocols.sums import SumLayout
+from protocols.policy.guards import Clip, Quantise
+from protocols.wire.codec import bundle_bytes, decode, encode, field_bytes, pieces
+from protocols.wire.inputs_digest import bytes_digest, given_digest
 from tests.protocols.toys import Start, Update
 
 DIMS = {"d": 5, "records": 10, "n": 3}

@@ -5,11 +5,11 @@ import math
 import numpy as np
 import pytest
 
-from protocols.cohorts import _MOST, as_set, by_names, within
-from protocols.groups import Group, _Graph
-from protocols.policy import PrivacyPolicy
-from protocols.roster import cohort_digest
-from protocols.sums import _largest
+from protocols.disclosures.sum.layout import _largest
+from protocols.keys.groups import Group, _Graph
+from protocols.policy.policy import PrivacyPolicy
+from protocols.wire.cohorts import _MOST, as_set, by_names, within
+from protocols.wire.roster import cohort_digest
 
 NAMES = tuple(f"client-{place:03}" for place in range(120))
 GROUP = Group.of("r" * 32, 0, NAMES, PrivacyPolicy.preset("masks"))

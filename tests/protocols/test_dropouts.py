@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from protocols.disclosures.sum.unmasking import Unmasking
 from protocols.errors import RemoteProtocolError, RoundLost
 from protocols.forms import Exchange, Form
 from protocols.sessions.table import State
-from protocols.unmasking import Unmasking
 from tests.protocols.toys import GIFTS, TWICE, Gift, Start, Update, changed_policy, first, maskless
 from tests.protocols.unveiling import is_sum_of
 from tests.protocols.wire import World

@@ -7,7 +7,7 @@ import pytest
 from crypto.checkpoint import read
 from crypto.signatures import SigningKey
 from protocols.errors import LedgerError
-from protocols.ledger import Ledger, MemoryStore, read_lines
+from protocols.evidence.ledger import Ledger, MemoryStore, read_lines
 
 KEY = SigningKey.from_seed(bytes(32))
 

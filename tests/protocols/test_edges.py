@@ -11,12 +11,12 @@ from hypothesis import strategies as st
 
 from crypto.errors import OutOfRange
 from crypto.he import scheme
-from protocols.disclosures import Disclosure
+from protocols.disclosures.names import Disclosure
+from protocols.disclosures.sum.layout import SumLayout
+from protocols.disclosures.sum.ring import Ring
 from protocols.errors import PolicyError, UnfitMessage
-from protocols.guards import Ckks, Clip, He, Mask, Quantise, Seal, UnsafeClear
-from protocols.policy import PrivacyPolicy
-from protocols.ring import Ring
-from protocols.sums import SumLayout
+from protocols.policy.guards import Ckks, Clip, He, Mask, Quantise, Seal, UnsafeClear
+from protocols.policy.policy import PrivacyPolicy
 from tests.protocols.toys import Update
 from tests.protocols.wire import World
 

@@ -8,8 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from crypto.samplers import Stream
-from protocols import envelope as module
-from protocols.envelope import (
+from protocols.errors import BadEnvelope
+from protocols.wire import envelope as module
+from protocols.wire.envelope import (
     HEADER_LIMIT,
     Envelope,
     Header,
@@ -18,7 +19,6 @@ from protocols.envelope import (
     read_signed_header,
     signed_header,
 )
-from protocols.errors import BadEnvelope
 from tests.protocols.wire import World
 
 CASES = 3000

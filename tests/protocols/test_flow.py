@@ -3,8 +3,6 @@
 import numpy as np
 import pytest
 
-from protocols.control import REFUSALS
-from protocols.envelope import Envelope
 from protocols.errors import (
     LedgerError,
     LocalProtocolError,
@@ -12,8 +10,10 @@ from protocols.errors import (
     RemoteProtocolError,
     RoundLost,
 )
-from protocols.ledger import read_lines
+from protocols.evidence.ledger import read_lines
 from protocols.sessions.table import State
+from protocols.wire.control import REFUSALS
+from protocols.wire.envelope import Envelope
 from tests.protocols.toys import GIFTS, SOW, FullDisk, Gift, Update, maskless
 from tests.protocols.wire import World, commitment_of, refused, uploads
 

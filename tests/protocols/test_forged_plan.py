@@ -6,13 +6,13 @@ from typing import Any
 
 import pytest
 
-from protocols.codec import bundle_bytes
-from protocols.disclosures import Disclosure
+from protocols.disclosures.names import Disclosure
 from protocols.errors import NotInPlan
-from protocols.guards import describe
-from protocols.plan import Plan
-from protocols.policy import PrivacyPolicy
-from protocols.schema import message_plan
+from protocols.plan.plan import Plan
+from protocols.plan.schema import message_plan
+from protocols.policy.guards import describe
+from protocols.policy.policy import PrivacyPolicy
+from protocols.wire.codec import bundle_bytes
 from tests.protocols.toys import Update, toy_plan
 from tests.protocols.wire import World
 

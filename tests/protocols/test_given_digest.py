@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from protocols.control import Call, Place
-from protocols.envelope import Envelope
-from protocols.given import given_digest
+from protocols.wire.control import Call, Place
+from protocols.wire.envelope import Envelope
+from protocols.wire.inputs_digest import given_digest
 from tests.protocols.wire import World
 
 

@@ -10,16 +10,16 @@ import networkx as nx
 import pytest
 
 from crypto.graph import _circle, choose_degree
-from protocols.ballots import ballot_of
-from protocols.codec import encode
-from protocols.control import PairDown
-from protocols.envelope import NONE
+from protocols.disclosures.sum.consistency_votes import ballot_of
 from protocols.errors import BadEnvelope, RoundLost
-from protocols.groups import Group, slot_of
-from protocols.papers import Where
-from protocols.planner import AGGREGATOR_NAME
-from protocols.policy import PrivacyPolicy
+from protocols.keys.groups import Group, slot_of
+from protocols.plan.planner import AGGREGATOR_NAME
+from protocols.policy.policy import PrivacyPolicy
 from protocols.sessions.holding import HoldingSession
+from protocols.wire.codec import encode
+from protocols.wire.control import PairDown
+from protocols.wire.envelope import NONE
+from protocols.wire.run_context import Where
 from tests.protocols.toys import D, Update, changed_policy, names_of
 from tests.protocols.unveiling import (
     ITEM,
@@ -91,7 +91,7 @@ def test_drop_outs_at_every_step_of_a_round_of_a_hundred(world: World) -> None:
 @pytest.fixture
 def small(monkeypatch: pytest.MonkeyPatch) -> World:
     """Forty clients on a graph of the same degree, to be quick; no keys are agreed on yet."""
-    monkeypatch.setattr("protocols.groups.COMPLETE_BELOW", 20)
+    monkeypatch.setattr("protocols.keys.groups.COMPLETE_BELOW", 20)
     monkeypatch.setattr("crypto.graph.COMPLETE_BELOW", 20)
     world = World(policy=sparse(0.05), clients=40, rounds=1)
     group = Group.of(world.run, 0, world.names, world.policy)
@@ -224,7 +224,7 @@ def two_halves(monkeypatch: pytest.MonkeyPatch) -> tuple[World, Haul, list[str]]
     Either list leaves the graph in one piece, and three of the four have their holders among those
     who are told that they are there. Returns the order of the circle, too.
     """
-    monkeypatch.setattr("protocols.groups.COMPLETE_BELOW", 20)
+    monkeypatch.setattr("protocols.keys.groups.COMPLETE_BELOW", 20)
     monkeypatch.setattr("crypto.graph.COMPLETE_BELOW", 20)
     names = names_of(60)
     world = World(policy=sparse(0.034), clients=tuple(sorted(names)), rounds=1).start()
@@ -277,7 +277,7 @@ def test_o10_a_complete_graph_above_the_limit_serves_no_list_of_one_honest_clien
     honest: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Where no sparse graph will do: the corrupt clients can subtract what they sent."""
-    monkeypatch.setattr("protocols.groups.COMPLETE_BELOW", 20)
+    monkeypatch.setattr("protocols.keys.groups.COMPLETE_BELOW", 20)
     monkeypatch.setattr("crypto.graph.COMPLETE_BELOW", 20)
     world = World(policy=sparse(0.33, 0.25), clients=40, rounds=1).start()
     assert world.aggregator._agreed.group.degree == 39 and world.policy.colluders == 0

@@ -8,10 +8,10 @@ from hypothesis import strategies as st
 
 from crypto.errors import OutOfRange
 from crypto.merkle import inclusion_proof, leaf_hash, perfect_tree, root
-from protocols.envelope import Envelope
 from protocols.errors import BadEnvelope, Refused, WrongStage
-from protocols.heads import SILENT, Spoken, check_place, heard, proof_bytes, tree
+from protocols.evidence.heads import SILENT, Spoken, check_place, heard, proof_bytes, tree
 from protocols.sessions.table import State
+from protocols.wire.envelope import Envelope
 from tests.protocols.toys import changed_policy
 from tests.protocols.wire import World
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from protocols.gateway import Gateway
-from protocols.ledger import Ledger, MemoryStore
-from protocols.plan import Plan
+from protocols.evidence.ledger import Ledger, MemoryStore
+from protocols.plan.plan import Plan
+from protocols.wire.gateway import Gateway
 from tests.protocols.toys import Update
 from tests.protocols.unveiling import ITEM
 from tests.protocols.wire import ROUNDING, World

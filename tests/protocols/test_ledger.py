@@ -9,9 +9,8 @@ from crypto.checkpoint import read
 from crypto.errors import CryptoError
 from crypto.merkle import leaf_hash, root
 from crypto.signatures import SigningKey
-from protocols.envelope import NONE
 from protocols.errors import EvidenceError, LedgerError, Refused
-from protocols.ledger import (
+from protocols.evidence.ledger import (
     ENTRY_LIMIT,
     KINDS,
     Ledger,
@@ -20,6 +19,7 @@ from protocols.ledger import (
     origin_of,
     read_lines,
 )
+from protocols.wire.envelope import NONE
 from tests.protocols.toys import FullDisk
 from tests.protocols.wire import World
 

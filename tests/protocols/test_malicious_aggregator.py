@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 
-from protocols.envelope import Envelope
 from protocols.errors import BadEnvelope, Replay
-from protocols.policy import PrivacyPolicy
+from protocols.policy.policy import PrivacyPolicy
 from protocols.sessions.table import State
+from protocols.wire.envelope import Envelope
 from tests.protocols.toys import SOW, Seed, maskless
 from tests.protocols.wire import World, headers_of, refused, uploads, where_of
 

@@ -3,8 +3,6 @@
 import numpy as np
 import pytest
 
-from protocols.codec import encode
-from protocols.control import REFUSALS, Refusal
 from protocols.errors import (
     BadEnvelope,
     LocalProtocolError,
@@ -17,6 +15,8 @@ from protocols.errors import (
 )
 from protocols.messages import SumMessage, count, real
 from protocols.sessions.table import State
+from protocols.wire.codec import encode
+from protocols.wire.control import REFUSALS, Refusal
 from tests.protocols.toys import Seed, Start, Update, maskless
 from tests.protocols.wire import World, uploads, where_of
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from protocols.match_guards import Match
+from protocols.disclosures.match.guards import Match
 from tests.protocols.matched import CAP, cells_of, matched_round, matching
 from tests.protocols.matching import compared, keyed_all
 

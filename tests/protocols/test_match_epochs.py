@@ -6,12 +6,12 @@ from dataclasses import replace
 
 import pytest
 
-from protocols.control import Bundle
+from protocols.disclosures.match.client import ClientMatching
+from protocols.disclosures.match.wire import Kind
 from protocols.errors import NotInPlan, PolicyError, RoundLost
 from protocols.forms import Form
-from protocols.match_wire import Kind
-from protocols.matching import ClientMatching
 from protocols.sessions.serving import bundle_of
+from protocols.wire.control import Bundle
 from tests.protocols.matched import (
     EXPAND,
     Go,

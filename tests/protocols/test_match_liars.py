@@ -7,20 +7,20 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from protocols import desks
-from protocols.cell_sums import cell_label, total
-from protocols.cells import matched as honest
-from protocols.codec import encode
-from protocols.control import Box, Bundle, Call
-from protocols.envelope import Envelope
+from protocols.disclosures.match import tag_service as desks
+from protocols.disclosures.match.cell_sums import cell_label, total
+from protocols.disclosures.match.cells import matched as honest
+from protocols.disclosures.match.tagging import TagServer
+from protocols.disclosures.match.wire import Kind
 from protocols.errors import BadEnvelope, Refused, Replay, WrongStage
-from protocols.given import given_digest
-from protocols.match_wire import Kind
 from protocols.sessions import brokering
 from protocols.sessions.brokering import BrokeringSession
 from protocols.sessions.serving import bundle_of
 from protocols.sessions.table import State
-from protocols.tagging import TagServer
+from protocols.wire.codec import encode
+from protocols.wire.control import Box, Bundle, Call
+from protocols.wire.envelope import Envelope
+from protocols.wire.inputs_digest import given_digest
 from tests.protocols.matched import (
     STEP,
     Change,
@@ -277,7 +277,7 @@ def test_o25_a_member_that_sends_others_different_nonces_costs_its_own_cell(worl
     def label(nonces, place):
         return bytes(32) if next(calls) == 0 else cell_label(nonces, place)
 
-    monkeypatch.setattr("protocols.matching.cell_label", label)
+    monkeypatch.setattr("protocols.disclosures.match.client.cell_label", label)
     matched_round(world)
     lost = [
         cell

@@ -7,19 +7,19 @@ from dataclasses import replace
 import pytest
 from pydantic import ValidationError
 
-from protocols.budget import Budget
-from protocols.disclosures import Disclosure
-from protocols.envelope import Envelope
+from protocols.disclosures.match.guards import Match
+from protocols.disclosures.match.tagging import public
+from protocols.disclosures.match.wire import public_key
+from protocols.disclosures.match.words import CELLS, KEYED, OPEN, SHARED, UNSERVED
+from protocols.disclosures.names import Disclosure
 from protocols.errors import BadEnvelope, CohortTooSmall, NotAdmitted, NotInPlan, PolicyError
 from protocols.forms import Algorithm, Exchange, Form
-from protocols.guards import Clip, Mask, Quantise, Seal, UnsafeClear
-from protocols.match_guards import Match
-from protocols.match_texts import CELLS, KEYED, OPEN, SHARED, UNSERVED
-from protocols.match_wire import public_key
-from protocols.papers import Papers
-from protocols.policy import PrivacyPolicy
-from protocols.roster import Identity, Role, Roster
-from protocols.tagging import public
+from protocols.policy.budget import Budget
+from protocols.policy.guards import Clip, Mask, Quantise, Seal, UnsafeClear
+from protocols.policy.policy import PrivacyPolicy
+from protocols.wire.envelope import Envelope
+from protocols.wire.roster import Identity, Role, Roster
+from protocols.wire.run_context import Papers
 from tests.protocols.matched import (
     EXPAND,
     Change,
@@ -207,8 +207,8 @@ def test_o28_sizes_tell_nothing_of_how_much_a_client_holds(mode):
 
 
 def test_hmac_needs_a_key_and_oprf_takes_none():
+    from protocols.disclosures.match.run import MatchSide
     from protocols.errors import LocalProtocolError
-    from protocols.match_side import MatchSide
 
     for mode, key in (("hmac", None), ("oprf", bytes(32))):
         world = matching(mode=mode)

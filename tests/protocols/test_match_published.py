@@ -6,18 +6,18 @@ import numpy as np
 import pytest
 from pydantic import ValidationError
 
-from protocols.budget import Budget
-from protocols.control import CellTotals, Listed
-from protocols.decoys import noised_steps
-from protocols.envelope import Envelope
+from protocols.disclosures.match.guards import Match
+from protocols.disclosures.match.neighbours import locked_bytes, unlocked
+from protocols.disclosures.match.words import CELLS, LISTS
+from protocols.disclosures.noised.decoys import noised_steps
+from protocols.disclosures.noised.guards import Laplace
 from protocols.errors import Refused, RoundLost
-from protocols.guards import Clip, Quantise, Seal, UnsafeClear
-from protocols.match_guards import Match
-from protocols.match_texts import CELLS, LISTS
-from protocols.neighbours import locked_bytes, unlocked
-from protocols.policy import PrivacyPolicy
-from protocols.row_guards import Laplace
+from protocols.policy.budget import Budget
+from protocols.policy.guards import Clip, Quantise, Seal, UnsafeClear
+from protocols.policy.policy import PrivacyPolicy
 from protocols.sessions.table import State
+from protocols.wire.control import CellTotals, Listed
+from protocols.wire.envelope import Envelope
 from tests.laws.search import found, spellings
 from tests.protocols.matched import (
     BOUND,

@@ -15,13 +15,13 @@ import pytest
 import rbcl
 
 from crypto.oprf import KeyShare, blind, joined, pointwise
-from protocols import desks
-from protocols.cells import matched as honest
+from protocols.disclosures.match import tag_service as desks
+from protocols.disclosures.match.cells import matched as honest
+from protocols.disclosures.match.client import ClientMatching
+from protocols.disclosures.match.guards import Match
+from protocols.disclosures.match.tagging import TAG_BYTES, TagBatch, TagServer, _item
+from protocols.disclosures.match.wire import Kind
 from protocols.errors import BadEnvelope, Refused
-from protocols.match_guards import Match
-from protocols.match_wire import Kind
-from protocols.matching import ClientMatching
-from protocols.tagging import TAG_BYTES, TagBatch, TagServer, _item
 from tests.protocols.matched import ITEMS, Go, Items, matched_round, matching
 from tests.protocols.matching import RUN
 

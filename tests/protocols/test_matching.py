@@ -8,18 +8,18 @@ import pickle
 import numpy as np
 import pytest
 
-from protocols.boxes import BOX_OVERHEAD
-from protocols.desks import MatcherDesk, TagDesk
+from protocols.disclosures.match.client import ClientMatching
+from protocols.disclosures.match.guards import Match
+from protocols.disclosures.match.tag_service import MatcherDesk, TagDesk
+from protocols.disclosures.match.wire import Kind, MatchRun, read_told, told_bytes
 from protocols.errors import (
     BadEnvelope,
     LocalProtocolError,
     Replay,
     RoundLost,
 )
-from protocols.match_guards import Match
-from protocols.match_wire import Kind, MatchRun, read_told, told_bytes
-from protocols.matching import ClientMatching
-from protocols.roster import Identity, Role, Roster
+from protocols.keys.boxes import BOX_OVERHEAD
+from protocols.wire.roster import Identity, Role, Roster
 from tests.protocols.boxed import KEYED, LEVELS, MATCH, SIZE, World, people
 from tests.protocols.matching import KEY, RUN, plain
 

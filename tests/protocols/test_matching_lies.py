@@ -7,13 +7,13 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from protocols.disclosures.match.guards import Match
+from protocols.disclosures.match.wire import Kind, MatchRun, read_told, told_bytes
 from protocols.errors import (
     BadEnvelope,
     NotInPlan,
     Replay,
 )
-from protocols.match_guards import Match
-from protocols.match_wire import Kind, MatchRun, read_told, told_bytes
 from tests.protocols.boxed import MATCH, SIZE, World
 from tests.protocols.matching import RUN
 

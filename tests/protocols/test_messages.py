@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 from protocols import messages
-from protocols.control import CONTROL
-from protocols.disclosures import Disclosure
+from protocols.disclosures.names import Disclosure
 from protocols.messages import Message, SumMessage, blob, count, equal, names, real
-from protocols.roster import Identity, Role
+from protocols.wire.control import CONTROL
+from protocols.wire.roster import Identity, Role
 from tests.protocols.toys import Gift, Start, Toy, Update
 from tests.protocols.wire import World
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from protocols.envelope import Envelope
+from protocols.disclosures.mixed.mixing import Mixer, remixed
 from protocols.errors import LedgerError, UnfitMessage
-from protocols.mixing import Mixer, remixed
 from protocols.sessions.recording import Recorder
+from protocols.wire.envelope import Envelope
 from tests.protocols.mix import GRID, Go, Mashed, asked, by_hand, groups, layout, mash, mixing
 from tests.protocols.test_results_resume import Drawer, Killed
 

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from crypto.samplers import Stream
-from protocols.envelope import Envelope
 from protocols.errors import BadEnvelope, RemoteProtocolError, Replay
 from protocols.sessions.table import State
+from protocols.wire.envelope import Envelope
 from tests.protocols.toys import Update
 from tests.protocols.wire import World, refused, uploads
 

@@ -7,8 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from protocols import gateway
-from protocols.accounting import ORDERS
+from protocols.disclosures.sum.layout import SumLayout
 from protocols.errors import (
     BudgetExceeded,
     LocalProtocolError,
@@ -17,11 +16,12 @@ from protocols.errors import (
     PolicyError,
     Refused,
 )
-from protocols.guards import Clip, He, Mask, Noise, Quantise, Seal, UnsafeClear
-from protocols.noising import run_divergence
-from protocols.plan import Plan
-from protocols.policy import PRESETS, PrivacyPolicy
-from protocols.sums import SumLayout
+from protocols.plan.plan import Plan
+from protocols.policy.guards import Clip, He, Mask, Noise, Quantise, Seal, UnsafeClear
+from protocols.policy.policy import PRESETS, PrivacyPolicy
+from protocols.privacy.accounting import ORDERS
+from protocols.privacy.noising import run_divergence
+from protocols.wire import gateway
 from tests.protocols.toys import PULL, Pull, toy_algorithm, toy_plan
 from tests.protocols.wire import World
 

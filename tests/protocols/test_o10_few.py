@@ -9,8 +9,8 @@ import pytest
 
 from crypto.weights import flatten
 from protocols.errors import NotAdmitted
-from protocols.learns import EVEN, ROWS
-from protocols.policy import PrivacyPolicy
+from protocols.plan.learns import EVEN, ROWS
+from protocols.policy.policy import PrivacyPolicy
 from tests.protocols.pub import PUB, changed, pub
 from tests.protocols.rows_tools import softmax
 from tests.protocols.toys import names_of, toy_algorithm, toy_plan

@@ -6,7 +6,7 @@ import pytest
 
 from crypto.graph import _circle
 from protocols.errors import PolicyError, RoundLost
-from protocols.groups import Group
+from protocols.keys.groups import Group
 from tests.protocols.test_graph import NEIGHBOURS, QUORUM, THRESHOLD, WINDOW, not_in, sparse
 from tests.protocols.toys import PULL, Update, changed_policy, names_of, toy_plan
 from tests.protocols.unveiling import haul, is_sum_of, unveil
@@ -15,7 +15,7 @@ from tests.protocols.wire import World
 
 def counted(monkeypatch: pytest.MonkeyPatch, others: int) -> tuple[World, list[str]]:
     """Forty clients on a sparse graph, and whom a list may leave out without cutting the graph."""
-    monkeypatch.setattr("protocols.groups.COMPLETE_BELOW", 20)
+    monkeypatch.setattr("protocols.keys.groups.COMPLETE_BELOW", 20)
     monkeypatch.setattr("crypto.graph.COMPLETE_BELOW", 20)
     policy = sparse(0.05).model_copy(update={"minimum_cohort": others})
     world = World(policy=policy, clients=40, rounds=1).start()

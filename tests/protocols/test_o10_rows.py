@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 
 from crypto.weights import flatten
-from protocols.disclosures import Disclosure
+from protocols.disclosures._evaluated.uploads import facts_of_rows
+from protocols.disclosures.names import Disclosure
 from protocols.errors import NotAdmitted, Refused
-from protocols.guards import UnsafeClear
-from protocols.policy import PRESETS
+from protocols.policy.guards import UnsafeClear
+from protocols.policy.policy import PRESETS
 from protocols.sessions import evaluating
-from protocols.uploads import facts_of_rows
 from tests.protocols.pub import (
     GRID,
     RING,

@@ -7,11 +7,11 @@ import struct
 import numpy as np
 import pytest
 
-from protocols.boxes import open_box
-from protocols.ciphers import shape_of
+from protocols.disclosures._evaluated.ciphers import shape_of
+from protocols.disclosures._evaluated.uploads import opened_message, row_info
 from protocols.errors import BadEnvelope
+from protocols.keys.boxes import open_box
 from protocols.sessions.keeping import state_codec
-from protocols.uploads import opened_message, row_info
 from tests.protocols.pub import GRID, Model, even, hand_out, models, pub, received, sent, trained
 
 

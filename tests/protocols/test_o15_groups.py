@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 
 from crypto.samplers import Stream, entropy
-from protocols import mix_groups
-from protocols.envelope import Envelope
+from protocols.disclosures.mixed import groups as mix_groups
+from protocols.disclosures.mixed.guards import Mix
 from protocols.forms import Exchange, Form
-from protocols.mix_guards import Mix
 from protocols.sessions.keeping import state_codec
+from protocols.wire.envelope import Envelope
 from tests.protocols.mix import (
     BARE,
     CLASSES,

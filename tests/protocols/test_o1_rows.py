@@ -10,18 +10,18 @@ import pytest
 from crypto.errors import InvalidSeal
 from crypto.weighted import WeightedBfv
 from crypto.weights import flatten
-from protocols.disclosures import Disclosure
-from protocols.envelope import Envelope, read_signed_header
+from protocols.disclosures._evaluated.uploads import row_info
+from protocols.disclosures.names import Disclosure
 from protocols.errors import BadEnvelope, LocalProtocolError, NotAdmitted, Refused, RoundLost
 from protocols.forms import Exchange, Form
-from protocols.learns import ROWS
 from protocols.messages import WeightedSumMessage, count
-from protocols.policy import PrivacyPolicy
+from protocols.plan.learns import ROWS
+from protocols.policy.policy import PrivacyPolicy
 from protocols.rounds import Ask, Cohort
 from protocols.sessions import evaluating, revealing
 from protocols.sessions.client import ClientSession
 from protocols.sessions.table import State
-from protocols.uploads import row_info
+from protocols.wire.envelope import Envelope, read_signed_header
 from tests.protocols.pub import (
     GRID,
     PUB,

@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 from pydantic import ValidationError
 
-from protocols.decoys import SENT, Decoyer, local_epsilon, planned_rows
-from protocols.disclosures import Disclosure
+from protocols.disclosures.names import Disclosure
+from protocols.disclosures.noised.decoys import SENT, Decoyer, local_epsilon, planned_rows
+from protocols.disclosures.noised.guards import Decoys, Laplace
 from protocols.errors import UnfitMessage
-from protocols.guards import Clip, UnsafeClear
 from protocols.messages import Matrix, NoisedMessage, Vector, count, real
-from protocols.policy import PRESETS, PrivacyPolicy
-from protocols.row_guards import Decoys, Laplace
+from protocols.policy.guards import Clip, UnsafeClear
+from protocols.policy.policy import PRESETS, PrivacyPolicy
 
 CATALOGUE, WIDTH = 200, 3
 DIMS = {"items": CATALOGUE, "row": WIDTH, SENT: 60}

@@ -6,11 +6,12 @@ import numpy as np
 import pytest
 
 from crypto.samplers import Stream
-from protocols import mix_alone, mixing
-from protocols.disclosures import Disclosure
-from protocols.mix_alone import alone
-from protocols.mix_groups import incidence
-from protocols.mixing import Mixer
+from protocols.disclosures.mixed import alone as mix_alone
+from protocols.disclosures.mixed import mixing
+from protocols.disclosures.mixed.alone import alone
+from protocols.disclosures.mixed.groups import incidence
+from protocols.disclosures.mixed.mixing import Mixer
+from protocols.disclosures.names import Disclosure
 from tests.protocols.mix import CLASSES, PLACES, WIDTH, Mashed, chain, mixing_plan, mixing_policy
 
 RNG = np.random.default_rng(8)

@@ -7,11 +7,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from protocols import mixing
-from protocols.disclosures import Disclosure
+from protocols.disclosures.mixed import mixing
+from protocols.disclosures.mixed.mixing import Mixer
+from protocols.disclosures.names import Disclosure
 from protocols.errors import BadEnvelope
-from protocols.guards import Blur, Guard
-from protocols.mixing import Mixer
+from protocols.policy.guards import Blur, Guard
 from protocols.sessions.keeping import state_codec
 from tests.protocols.mix import (
     CLASSES,

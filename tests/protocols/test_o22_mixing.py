@@ -8,15 +8,16 @@ import pickle
 import numpy as np
 import pytest
 
-from protocols import mix_groups, mixing
-from protocols.codec import encode
-from protocols.disclosures import Disclosure
-from protocols.envelope import Envelope
+from protocols.disclosures.mixed import groups as mix_groups
+from protocols.disclosures.mixed import mixing
+from protocols.disclosures.mixed.guards import Mix
+from protocols.disclosures.mixed.mixing import Mixer
+from protocols.disclosures.names import Disclosure
+from protocols.disclosures.views import EachView
 from protocols.errors import Refused, UnfitMessage
 from protocols.messages import SumMessage, Vector, real, unmixed_of
-from protocols.mix_guards import Mix
-from protocols.mixing import Mixer
-from protocols.views import EachView
+from protocols.wire.codec import encode
+from protocols.wire.envelope import Envelope
 from tests.protocols.mix import (
     BARE,
     CLASSES,

@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 
 from crypto.samplers import Stream
-from protocols import mix_layout
-from protocols.disclosures import Disclosure
+from protocols.disclosures.mixed import layout as mix_layout
+from protocols.disclosures.mixed.layout import MixLayout
+from protocols.disclosures.mixed.mixing import Mixer
+from protocols.disclosures.names import Disclosure
 from protocols.errors import BadEnvelope
-from protocols.guards import Blur, UnsafeClear
-from protocols.mix_layout import MixLayout
-from protocols.mixing import Mixer
+from protocols.policy.guards import Blur, UnsafeClear
 from tests.protocols.mix import (
     CLASSES,
     FLOOR,
@@ -185,7 +185,7 @@ def test_a_body_that_is_no_mixtures_is_refused(name):
 
 def spoilt(world: World, honest: bytes, body: bytes) -> bytes:
     """Return the same upload with another body, under the client's own signature."""
-    from protocols.envelope import Envelope
+    from protocols.wire.envelope import Envelope
     from tests.protocols.wire import where_of
 
     header = Envelope.decode(honest).header

@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 
-from protocols import mixing
-from protocols.disclosures import Disclosure
-from protocols.mixing import Mixer
+from protocols.disclosures.mixed import mixing
+from protocols.disclosures.mixed.mixing import Mixer
+from protocols.disclosures.names import Disclosure
 from tests.protocols.mix import (
     FLOOR,
     GRID,

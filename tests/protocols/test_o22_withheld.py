@@ -5,12 +5,13 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from protocols import mix_groups, mixing
-from protocols.disclosures import Disclosure
+from protocols.disclosures.mixed import groups as mix_groups
+from protocols.disclosures.mixed import mixing
+from protocols.disclosures.mixed.guards import Mix
+from protocols.disclosures.mixed.layout import MixLayout
+from protocols.disclosures.mixed.mixing import Mixer, remixed
+from protocols.disclosures.names import Disclosure
 from protocols.errors import UnfitMessage
-from protocols.mix_guards import Mix
-from protocols.mix_layout import MixLayout
-from protocols.mixing import Mixer, remixed
 from protocols.sessions.keeping import state_codec
 from tests.protocols.mix import (
     FLOOR,

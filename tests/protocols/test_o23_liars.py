@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from crypto.hpke import SEAL_OVERHEAD
-from protocols.envelope import Envelope
+from protocols.disclosures.mixed.boxes import mixture_info, shuffled
 from protocols.errors import (
     BadEnvelope,
     Refused,
@@ -23,9 +23,9 @@ from protocols.errors import (
 )
 from protocols.forms import Exchange, Form
 from protocols.messages import SumMessage, count
-from protocols.mix_boxes import mixture_info, shuffled
 from protocols.sessions import relay as relay_module
 from protocols.sessions.table import State
+from protocols.wire.envelope import Envelope
 from tests.protocols.mix import (
     Go,
     Mashed,

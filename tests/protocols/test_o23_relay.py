@@ -12,10 +12,10 @@ from pydantic import ValidationError
 
 from crypto.errors import CryptoError
 from crypto.hpke import SEAL_OVERHEAD
-from protocols import gateway, mix_boxes
-from protocols.chains import check_chain
-from protocols.disclosures import Disclosure
-from protocols.envelope import Envelope
+from protocols.disclosures.mixed import boxes as mix_boxes
+from protocols.disclosures.mixed.boxes import mixture_info, shuffled
+from protocols.disclosures.mixed.words import RELAYED
+from protocols.disclosures.names import Disclosure
 from protocols.errors import (
     BadEnvelope,
     NotInPlan,
@@ -23,15 +23,16 @@ from protocols.errors import (
     RoundLost,
 )
 from protocols.forms import Exchange, Form
-from protocols.guards import Blur, Clip, Mix, Relay, Seal
-from protocols.mix_boxes import mixture_info, shuffled
-from protocols.mix_texts import RELAYED
-from protocols.papers import Papers
-from protocols.policy import PRESETS
-from protocols.roster import Identity, Role, Roster
+from protocols.policy.chains import check_chain
+from protocols.policy.guards import Blur, Clip, Mix, Relay, Seal
+from protocols.policy.policy import PRESETS
 from protocols.rounds import Ask, Cohort
 from protocols.sessions.codec import StateCodec
 from protocols.sessions.keeping import state_codec
+from protocols.wire import gateway
+from protocols.wire.envelope import Envelope
+from protocols.wire.roster import Identity, Role, Roster
+from protocols.wire.run_context import Papers
 from tests.protocols.mix import (
     GRID,
     PLACES,

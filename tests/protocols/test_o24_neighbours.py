@@ -8,15 +8,15 @@ from functools import cache
 import numpy as np
 import pytest
 
-from protocols.errors import BadEnvelope, UnfitMessage
-from protocols.match_guards import Match
-from protocols.neighbours import (
+from protocols.disclosures.match.guards import Match
+from protocols.disclosures.match.neighbours import (
     check_neighbours,
     locked,
     locked_bytes,
     neighbours,
     unlocked,
 )
+from protocols.errors import BadEnvelope, UnfitMessage
 from tests.protocols.matching import RUN, crowd, keyed_all
 
 WIDE = Match(cap=32, floor=2, form="published", neighbours=30, vectors=64)

@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 
 from crypto.oprf import KeyShare, pointwise
 from crypto.ristretto import POINT_BYTES
-from protocols.cells import same_canary
+from protocols.disclosures.match.cells import same_canary
+from protocols.disclosures.match.guards import Match
+from protocols.disclosures.match.tagging import TAG_BYTES, TagBatch, Tags, TagServer, chosen, keyed
 from protocols.errors import BadEnvelope, LocalProtocolError, NotInPlan, UnfitMessage
-from protocols.match_guards import Match
-from protocols.tagging import TAG_BYTES, TagBatch, Tags, TagServer, chosen, keyed
 from tests.protocols.matching import KEY, RUN, compared, keyed_all, served
 
 MATCH = Match(cap=8, canaries=4)

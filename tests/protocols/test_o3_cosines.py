@@ -9,15 +9,15 @@ import pytest
 
 from crypto.similarity import Similarity
 from crypto.vectors import SKETCH_ABOVE
-from protocols import gateway
-from protocols.ciphers import cosine_ring
-from protocols.disclosures import Disclosure
-from protocols.envelope import Envelope
+from protocols.disclosures._evaluated.ciphers import cosine_ring
+from protocols.disclosures._evaluated.uploads import pairs_of, products
+from protocols.disclosures.names import Disclosure
 from protocols.errors import PolicyError, Refused, RoundLost
-from protocols.guards import UnsafeClear
-from protocols.learns import COSINES, SKETCHED
-from protocols.policy import PRESETS, PrivacyPolicy
-from protocols.uploads import pairs_of, products
+from protocols.plan.learns import COSINES, SKETCHED
+from protocols.policy.guards import UnsafeClear
+from protocols.policy.policy import PRESETS, PrivacyPolicy
+from protocols.wire import gateway
+from protocols.wire.envelope import Envelope
 from tests.protocols.pub import (
     COUNTED,
     STEP,

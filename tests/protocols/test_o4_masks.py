@@ -13,12 +13,12 @@ import pytest
 from crypto.bfv_sealapi import DEGREE, PLAIN_MODULUS
 from crypto.errors import OutOfRange
 from crypto.masks import masked
-from protocols.disclosures import Disclosure
+from protocols.disclosures.names import Disclosure
+from protocols.disclosures.sum.unmasking import Unmasking
 from protocols.errors import PolicyError
-from protocols.guards import Ckks, Clip, Mask, Noise, Quantise, Seal, UnsafeClear
-from protocols.learns import ACTIVE_AGGREGATOR, KEY_THEFT
-from protocols.policy import PrivacyPolicy
-from protocols.unmasking import Unmasking
+from protocols.plan.learns import ACTIVE_AGGREGATOR, KEY_THEFT
+from protocols.policy.guards import Ckks, Clip, Mask, Noise, Quantise, Seal, UnsafeClear
+from protocols.policy.policy import PrivacyPolicy
 from tests.protocols.test_o4_control import asked, decrypted, opening, stolen_key, upload_of
 from tests.protocols.toys import Update, maskless
 from tests.protocols.unveiling import (
@@ -80,7 +80,7 @@ def test_o4_after_the_shares_only_the_sum_of_the_survivors_is_not_uniform(policy
     # The fifth upload was there, and listed as vanished: its pairs' masks come off, its own stays.
     assert looks_uniform(stripped(world, found, world.names[4:], selves=False), modulus)
     bare = World(policy=policy, d=D).start()
-    monkeypatch.setattr("protocols.pairs.self_key", lambda seed, label: bytes(32))
+    monkeypatch.setattr("protocols.keys.pairs.self_key", lambda seed, label: bytes(32))
     found = haul(bare, lambda name: left if name in left else None)
     late = stripped(bare, found, world.names[4:], selves=False)
     late = masked(late, modulus, [], [bytes(32)])

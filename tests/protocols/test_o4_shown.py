@@ -12,14 +12,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from protocols.control import Cosines, RowBoxes
-from protocols.disclosures import Disclosure
-from protocols.envelope import Envelope, read_signed_header, signed_header
+from protocols.disclosures._evaluated.opening_request import shown_uploads
+from protocols.disclosures.names import Disclosure
 from protocols.errors import BadEnvelope, CohortTooSmall, Refused, Replay, WrongStage
-from protocols.papers import Where
-from protocols.roster import cohort_digest
 from protocols.sessions import evaluating, revealing, witness
-from protocols.shown import shown_uploads
+from protocols.wire.control import Cosines, RowBoxes
+from protocols.wire.envelope import Envelope, read_signed_header, signed_header
+from protocols.wire.roster import cohort_digest
+from protocols.wire.run_context import Where
 from tests.protocols.pub import (
     GRID,
     Go,

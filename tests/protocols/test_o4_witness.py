@@ -10,19 +10,19 @@ import numpy as np
 import pytest
 
 from crypto.he import SecretKey
-from protocols import gateway
-from protocols.boxes import open_box
-from protocols.ciphers import cosine_ring, weigh_ring
-from protocols.codec import decode
-from protocols.control import Examine, RowBoxes
-from protocols.disclosures import Disclosure
-from protocols.envelope import Envelope
+from protocols.disclosures._evaluated.ciphers import cosine_ring, weigh_ring
+from protocols.disclosures._evaluated.uploads import row_info
+from protocols.disclosures.names import Disclosure
 from protocols.errors import BadEnvelope, LedgerError, LocalProtocolError, Refused, RoundLost
-from protocols.learns import ACTIVE_AGGREGATOR, UNWITNESSED
+from protocols.keys.boxes import open_box
+from protocols.plan.learns import ACTIVE_AGGREGATOR, UNWITNESSED
 from protocols.rounds import Ask, Cohort
 from protocols.sessions import evaluating, witness
 from protocols.sessions.table import State
-from protocols.uploads import row_info
+from protocols.wire import gateway
+from protocols.wire.codec import decode
+from protocols.wire.control import Examine, RowBoxes
+from protocols.wire.envelope import Envelope
 from tests.protocols.pub import (
     TWICE,
     Go,

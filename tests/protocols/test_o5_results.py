@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 
 from crypto.weights import flatten
-from protocols.disclosures import Disclosure
-from protocols.envelope import Header
+from protocols.disclosures.names import Disclosure
+from protocols.disclosures.views import Mixture
 from protocols.errors import BadEnvelope, Refused
 from protocols.sessions.key_authority import KeyAuthoritySession
-from protocols.views import Mixture
+from protocols.wire.envelope import Header
 from tests.protocols.pub import COUNTED, Model, Portrait, Size, even, hand_out, pub, trained
 
 

@@ -9,13 +9,13 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from protocols.envelope import NONE
 from protocols.errors import LocalProtocolError
-from protocols.groups import slot_of
-from protocols.pairs import Pairs, pair_key, self_key
-from protocols.papers import Where
+from protocols.keys.groups import slot_of
+from protocols.keys.pairs import Pairs, pair_key, self_key
 from protocols.sessions.client import ClientSession
 from protocols.sessions.table import State
+from protocols.wire.envelope import NONE
+from protocols.wire.run_context import Where
 from tests.protocols.toys import TWICE, Update
 from tests.protocols.unveiling import ITEM, looks_uniform, modulus_of, plain
 from tests.protocols.wire import ROUNDING, World, refused, uploads

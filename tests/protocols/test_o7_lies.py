@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import pytest
 
-from protocols import groups
-from protocols.envelope import Envelope
-from protocols.papers import Where
+from protocols.keys import groups
 from protocols.sessions.holding import HoldingSession
+from protocols.wire.envelope import Envelope
+from protocols.wire.run_context import Where
 from tests.protocols.unveiling import (
     NotEnough,
     evidence,

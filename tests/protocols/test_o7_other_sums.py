@@ -11,16 +11,16 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from protocols import ballots
-from protocols.codec import encode
-from protocols.control import Call, Survivors, Vote
+from protocols.disclosures.sum import consistency_votes as ballots
 from protocols.errors import BadEnvelope
 from protocols.forms import Exchange, Form
-from protocols.given import given_digest
-from protocols.groups import slot_of
-from protocols.pairs import Pairs
-from protocols.roster import Identity, Role, Roster
+from protocols.keys.groups import slot_of
+from protocols.keys.pairs import Pairs
 from protocols.sessions.holding import HoldingSession
+from protocols.wire.codec import encode
+from protocols.wire.control import Call, Survivors, Vote
+from protocols.wire.inputs_digest import given_digest
+from protocols.wire.roster import Identity, Role, Roster
 from tests.protocols.toys import Seed, Start, Update, changed_policy, sow, train
 from tests.protocols.unveiling import (
     ITEM,

@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from protocols.ballots import ballot_of
-from protocols.envelope import Envelope
+from protocols.disclosures.sum.consistency_votes import ballot_of
 from protocols.errors import BadEnvelope, LocalProtocolError, RoundLost
-from protocols.groups import Group, slot_of
-from protocols.policy import PrivacyPolicy
+from protocols.keys.groups import Group, slot_of
+from protocols.policy.policy import PrivacyPolicy
+from protocols.wire.envelope import Envelope
 from tests.protocols.toys import Update, changed_policy
 from tests.protocols.unveiling import ITEM, NotEnough, certify, haul, is_sum_of, unveil
 from tests.protocols.wire import World

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 from crypto.errors import OutOfRange
-from protocols.envelope import NONE, Envelope
 from protocols.errors import BadEnvelope
-from protocols.papers import Papers
 from protocols.sessions.holding import HoldingSession
+from protocols.wire.envelope import NONE, Envelope
+from protocols.wire.run_context import Papers
 from tests.protocols.unveiling import (
     NotEnough,
     haul,

@@ -6,14 +6,14 @@ import numpy as np
 import pytest
 
 from crypto.errors import InvalidKey
-from protocols.codec import encode
-from protocols.control import PairCall
-from protocols.envelope import Envelope
 from protocols.errors import BadEnvelope, LocalProtocolError, RemoteProtocolError
-from protocols.groups import epoch_of, epochs, slots
-from protocols.papers import Where
-from protocols.policy import PrivacyPolicy
+from protocols.keys.groups import epoch_of, epochs, slots
+from protocols.policy.policy import PrivacyPolicy
 from protocols.sessions.table import State
+from protocols.wire.codec import encode
+from protocols.wire.control import PairCall
+from protocols.wire.envelope import Envelope
+from protocols.wire.run_context import Where
 from tests.protocols.toys import Update, changed_policy, maskless
 from tests.protocols.wire import World, headers_of, refused, uploads, where_of
 

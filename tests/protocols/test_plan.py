@@ -5,13 +5,13 @@ import json
 import pytest
 from pydantic import ValidationError
 
-from protocols.disclosures import Disclosure
+from protocols.disclosures.names import Disclosure
 from protocols.errors import CohortTooSmall, NotInPlan, SecureFglError
-from protocols.guards import describe
-from protocols.papers import Papers
-from protocols.plan import DataPlan, Item, NoisePlan, Plan, drift
-from protocols.steps import Service, Step
-from protocols.training import TrainingPlan
+from protocols.plan.plan import DataPlan, Item, NoisePlan, Plan, drift
+from protocols.plan.steps import Service, Step
+from protocols.policy.guards import describe
+from protocols.privacy.training import TrainingPlan
+from protocols.wire.run_context import Papers
 from tests.protocols.toys import GIFTS, SOW, TRAIN, names_of, toy_plan
 from tests.protocols.wire import World
 

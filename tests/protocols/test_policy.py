@@ -5,11 +5,11 @@ import itertools
 import pytest
 from pydantic import ValidationError
 
-from protocols.chains import check_chain
-from protocols.disclosures import Disclosure
+from protocols.disclosures.names import Disclosure
 from protocols.errors import CohortTooSmall, NotAdmitted, PolicyError
 from protocols.forms import Algorithm, Exchange, Form
-from protocols.guards import (
+from protocols.policy.chains import check_chain
+from protocols.policy.guards import (
     Clip,
     He,
     Quantise,
@@ -19,7 +19,7 @@ from protocols.guards import (
     describe,
     find,
 )
-from protocols.policy import PRESETS, PrivacyPolicy
+from protocols.policy.policy import PRESETS, PrivacyPolicy
 from tests.protocols.toys import Gift, Start, Update, toy_algorithm, toy_plan, train
 from tests.protocols.wire import World
 

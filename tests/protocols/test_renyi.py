@@ -12,7 +12,7 @@ from crypto.noise import DiscreteGaussian, DiscreteLaplace
 from crypto.quantiser import Grid
 from crypto.samplers import Stream
 from protocols.errors import PolicyError
-from protocols.renyi import (
+from protocols.privacy.renyi import (
     ORDERS,
     epsilon,
     gaussian_epsilon,

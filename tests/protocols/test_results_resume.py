@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 
 from crypto.samplers import entropy
-from protocols.envelope import Envelope
 from protocols.errors import Refused
-from protocols.ledger import Ledger
+from protocols.evidence.ledger import Ledger
 from protocols.sessions.keeping import StateKeeper
 from protocols.sessions.key_authority import KeyAuthoritySession
 from protocols.sessions.revealing import RevealingSession
+from protocols.wire.envelope import Envelope
 from tests.protocols.pub import (
     COUNTED,
     GRID,

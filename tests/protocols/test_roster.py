@@ -5,8 +5,8 @@ from dataclasses import replace
 import pytest
 
 from protocols.errors import BadEnvelope, SecureFglError
-from protocols.planner import AGGREGATOR_NAME
-from protocols.roster import EVERYONE, Identity, Role, Roster, cohort_digest, run_id
+from protocols.plan.planner import AGGREGATOR_NAME
+from protocols.wire.roster import EVERYONE, Identity, Role, Roster, cohort_digest, run_id
 
 NAMES = [f"bank-{i}" for i in range(11)]
 

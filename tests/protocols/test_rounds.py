@@ -5,7 +5,7 @@ import pickle
 import numpy as np
 import pytest
 
-from protocols.control import Refusal
+from protocols.disclosures.views import ClearView, HandedView, TotalView
 from protocols.errors import SecureFglError
 from protocols.forms import Exchange, Form, exchange_of
 from protocols.messages import (
@@ -19,7 +19,7 @@ from protocols.messages import (
     real,
 )
 from protocols.rounds import Ask, Cohort, Reply, Sealed
-from protocols.views import ClearView, HandedView, TotalView
+from protocols.wire.control import Refusal
 from tests.protocols.toys import Gift, Start, Toy, Update, fill, toy_plan, train
 from tests.protocols.wire import World
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from protocols.disclosures import Disclosure
+from protocols.disclosures.names import Disclosure
 from protocols.errors import BadEnvelope, NotAdmitted, NotInPlan
-from protocols.inbox import Letter
-from protocols.plan import Item, Plan
-from protocols.policy import PRESETS
-from protocols.roster import EVERYONE, Role
-from protocols.steps import Service, Step, item_id
+from protocols.plan.plan import Item, Plan
+from protocols.plan.steps import Service, Step, item_id
+from protocols.policy.policy import PRESETS
+from protocols.wire.inbox import Letter
+from protocols.wire.roster import EVERYONE, Role
 from secure_fgl.catalogue import algorithm_names
 from secure_fgl.federation import Federation
 from secure_fgl.parties import SESSIONS

@@ -5,8 +5,8 @@ import itertools
 import pytest
 
 from protocols.errors import LocalProtocolError, WrongStage
-from protocols.roster import Role
 from protocols.sessions.table import TRANSITIONS, Event, State, advance
+from protocols.wire.roster import Role
 from tests.protocols.wire import World
 
 ALL = list(itertools.product(Role, State, Event))

@@ -7,12 +7,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from protocols.budget import Budget
 from protocols.errors import BudgetExceeded, LocalProtocolError, NotInPlan
 from protocols.forms import Exchange, Form
-from protocols.policy import PrivacyPolicy
-from protocols.private_steps import PrivateSteps
-from protocols.training import Training, training_divergence
+from protocols.policy.budget import Budget
+from protocols.policy.policy import PrivacyPolicy
+from protocols.privacy.private_steps import PrivateSteps
+from protocols.privacy.training import Training, training_divergence
 from tests.protocols.toys import D, Pull, Start, Toy
 from tests.protocols.wire import World, refused, uploads
 

@@ -10,10 +10,10 @@ from scipy import stats
 
 from crypto.bfv_sealapi import PLAIN_MODULUS
 from crypto.masks import container, masked
-from protocols import uniform
+from protocols.disclosures.sum import uniform
+from protocols.disclosures.sum.ring import Ring
+from protocols.disclosures.sum.uniform import check_mask, check_masked, strange_mask, strange_masked
 from protocols.errors import BadEnvelope, LocalProtocolError
-from protocols.ring import Ring
-from protocols.uniform import check_mask, check_masked, strange_mask, strange_masked
 
 MODULI = [1 << 16, 1 << 32, 1 << 64, PLAIN_MODULUS, 65537, (1 << 48) - 59]
 SIZES = [0, 1, 2, 5, 9, 10, 100, 4096, 8191, 8193, 100_000]

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 
 from crypto.he import scheme
+from protocols.evidence.ledger import MemoryStore
 from protocols.forms import Algorithm, Exchange, Form
-from protocols.ledger import MemoryStore
 from protocols.messages import (
     Message,
     PublicMessage,
@@ -21,9 +21,9 @@ from protocols.messages import (
     count,
     real,
 )
-from protocols.plan import DataPlan
-from protocols.planning import make_plan
-from protocols.policy import PrivacyPolicy
+from protocols.plan.plan import DataPlan
+from protocols.plan.planning import make_plan
+from protocols.policy.policy import PrivacyPolicy
 
 D = 5  # entries of the toy model
 DATA = DataPlan(name="toy", task="node", features=3, classes=2, records=10, synthetic=True)

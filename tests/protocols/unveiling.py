@@ -18,16 +18,16 @@ from scipy import stats
 from crypto.aead import unlock
 from crypto.masks import MaskSum, container
 from crypto.sharing import combine
-from protocols.ballots import EVIDENCE_BYTES, evidence_of
-from protocols.codec import encode
-from protocols.control import Shares, Survivors, Vote, Votes
-from protocols.envelope import Envelope
-from protocols.groups import Slot, slot_of
-from protocols.pairs import SEED_BYTES, pair_key, row_info, row_key, self_key
-from protocols.papers import Where
-from protocols.planner import AGGREGATOR_NAME
+from protocols.disclosures.sum.consistency_votes import EVIDENCE_BYTES, evidence_of
+from protocols.keys.groups import Slot, slot_of
+from protocols.keys.pairs import SEED_BYTES, pair_key, row_info, row_key, self_key
+from protocols.plan.planner import AGGREGATOR_NAME
 from protocols.sessions.collection import Collection
 from protocols.sessions.table import State
+from protocols.wire.codec import encode
+from protocols.wire.control import Shares, Survivors, Vote, Votes
+from protocols.wire.envelope import Envelope
+from protocols.wire.run_context import Where
 from tests.protocols.toys import Update
 from tests.protocols.wire import World, refused, where_of
 

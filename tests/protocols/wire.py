@@ -15,25 +15,18 @@ import numpy as np
 
 from crypto.he import scheme
 from crypto.samplers import derive, entropy
-from protocols.ciphers import witness_count
-from protocols.codec import encode
-from protocols.control import Call, OpenRequest, Place
-from protocols.disclosures import Disclosure
-from protocols.envelope import NONE, Envelope, Header, commitment, signed_header
+from protocols.disclosures._evaluated.ciphers import witness_count
+from protocols.disclosures._evaluated.plan import witness_name
+from protocols.disclosures.match.plan import match_roles
+from protocols.disclosures.mixed.plan import RELAY_NAME
+from protocols.disclosures.names import Disclosure
+from protocols.evidence.heads import tree
+from protocols.evidence.ledger import Ledger, MemoryStore, read_lines
 from protocols.forms import Form
-from protocols.gateway import Gateway
-from protocols.given import SHARED, given_digest
-from protocols.groups import slot_of
-from protocols.guards import SCHEMES, encryption, find
-from protocols.heads import tree
-from protocols.ledger import Ledger, MemoryStore, read_lines
-from protocols.papers import Papers, Where
-from protocols.planner import AGGREGATOR_NAME, AUTHORITY_NAME
-from protocols.planner_match import match_roles
-from protocols.planner_mixed import RELAY_NAME
-from protocols.planner_results import witness_name
-from protocols.policy import PrivacyPolicy
-from protocols.roster import EVERYONE, Identity, Role, Roster, cohort_digest, run_id
+from protocols.keys.groups import slot_of
+from protocols.plan.planner import AGGREGATOR_NAME, AUTHORITY_NAME
+from protocols.policy.guards import SCHEMES, encryption, find
+from protocols.policy.policy import PrivacyPolicy
 from protocols.rounds import Ask, Cohort, Reply
 from protocols.sessions.aggregator import AggregatorSession
 from protocols.sessions.base import Parcel
@@ -43,6 +36,13 @@ from protocols.sessions.matcher import MatcherSession
 from protocols.sessions.relay import RelaySession
 from protocols.sessions.tag_server import TagServerSession
 from protocols.sessions.witness import WitnessSession
+from protocols.wire.codec import encode
+from protocols.wire.control import Call, OpenRequest, Place
+from protocols.wire.envelope import NONE, Envelope, Header, commitment, signed_header
+from protocols.wire.gateway import Gateway
+from protocols.wire.inputs_digest import SHARED, given_digest
+from protocols.wire.roster import EVERYONE, Identity, Role, Roster, cohort_digest, run_id
+from protocols.wire.run_context import Papers, Where
 from tests.protocols.toys import (
     TRAIN,
     D,

@@ -7,9 +7,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from protocols.accounting import ORDERS, WRAP, net_epsilon
 from protocols.errors import EvidenceError
-from protocols.policy import Budget
+from protocols.policy.policy import Budget
+from protocols.privacy.accounting import ORDERS, WRAP, net_epsilon
 from secure_fgl.budgets import BudgetStore, Reservation
 
 SITE, DATA = "bank-1", "accounts"

@@ -14,7 +14,7 @@ import pytest
 from audits.attacks.models import Claim
 from audits.models import Report
 from audits.report import build_report
-from protocols.policy import PrivacyPolicy
+from protocols.policy.policy import PrivacyPolicy
 from secure_fgl.cli import _keeping
 from secure_fgl.cli._gate import FailOn, codes_of, ordered
 from secure_fgl.runs import Run

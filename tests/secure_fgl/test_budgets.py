@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from protocols.accounting import ORDERS, WRAP, net_epsilon
-from protocols.budget import Reserve
 from protocols.errors import BudgetExceeded, NotInPlan, PolicyError
-from protocols.policy import Budget
+from protocols.policy.budget import Reserve
+from protocols.policy.policy import Budget
+from protocols.privacy.accounting import ORDERS, WRAP, net_epsilon
 from secure_fgl.budgets import BudgetStore
 from secure_fgl.errors import UsageError
 from tests.secure_fgl.budget_tools import (

@@ -10,9 +10,9 @@ import pytest
 
 from crypto.canonical import canonical
 from crypto.signatures import SigningKey
-from protocols.accounting import ORDERS
 from protocols.errors import EvidenceError
-from protocols.policy import Budget
+from protocols.policy.policy import Budget
+from protocols.privacy.accounting import ORDERS
 from secure_fgl import _budget_lines
 from secure_fgl.budgets import Anchor, BudgetStore
 from tests.secure_fgl.budget_tools import (

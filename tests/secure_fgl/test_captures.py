@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 from audits.attacks import Material, attack
-from protocols.capture import Capture, captured_rounds, of_piece, piece
 from protocols.errors import EvidenceError, LedgerError
-from protocols.policy import PRESETS, PrivacyPolicy
+from protocols.evidence.capture import Capture, captured_rounds, of_piece, piece
+from protocols.policy.policy import PRESETS, PrivacyPolicy
 from secure_fgl import captures
 from secure_fgl.auditing import layers_of, material
 from secure_fgl.captures import Captures

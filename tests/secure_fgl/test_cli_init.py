@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from protocols.policy import PrivacyPolicy
+from protocols.policy.policy import PrivacyPolicy
 from secure_fgl.config import Config
 from secure_fgl.data.own import load_spec
 from tests.secure_fgl.cli_tools import invoke

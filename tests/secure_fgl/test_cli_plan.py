@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from jsonschema import Draft202012Validator
 
-from protocols.plan import Plan
+from protocols.plan.plan import Plan
 from secure_fgl.catalogue import algorithm_names
 from tests.secure_fgl.cli_tools import config, invoke
 

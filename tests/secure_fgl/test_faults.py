@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from protocols.policy import PrivacyPolicy
+from protocols.policy.policy import PrivacyPolicy
 from secure_fgl import Federation
 from secure_fgl.config import Config
 from secure_fgl.errors import UsageError

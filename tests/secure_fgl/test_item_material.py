@@ -12,9 +12,9 @@ import yaml
 
 from audits.attacks import Material, attack
 from audits.attacks._support import totals
-from protocols.capture import Capture
 from protocols.errors import EvidenceError
-from protocols.policy import PrivacyPolicy
+from protocols.evidence.capture import Capture
+from protocols.policy.policy import PrivacyPolicy
 from secure_fgl import Federation
 from secure_fgl.auditing import material
 from secure_fgl.config import Config

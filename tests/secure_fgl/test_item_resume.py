@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from protocols.capture import Capture
-from protocols.policy import PrivacyPolicy
+from protocols.evidence.capture import Capture
+from protocols.policy.policy import PrivacyPolicy
 from secure_fgl.auditing import material
 from secure_fgl.config import Config
 from secure_fgl.runs import Run

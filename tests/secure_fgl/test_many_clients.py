@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 
 from benchmarks.bench_he import constant
-from protocols.envelope import Envelope
 from protocols.errors import LocalProtocolError, Replay
-from protocols.ledger import MemoryStore
-from protocols.policy import PrivacyPolicy
+from protocols.evidence.ledger import MemoryStore
+from protocols.policy.policy import PrivacyPolicy
 from protocols.rounds import Ask
 from protocols.sessions.base import Parcel, Stream
 from protocols.sessions.table import State
+from protocols.wire.envelope import Envelope
 from secure_fgl.driving import Driver, Meter
 from secure_fgl.parties import Making, Parties, set_up
 from secure_fgl.transports.memory import MemoryTransport

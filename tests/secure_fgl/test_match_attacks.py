@@ -11,7 +11,7 @@ import yaml
 
 from audits.attacks import Material, attack
 from protocols.errors import EvidenceError
-from protocols.policy import PrivacyPolicy
+from protocols.policy.policy import PrivacyPolicy
 from secure_fgl.auditing import material
 from secure_fgl.captures import Captures
 from secure_fgl.config import Config

@@ -10,9 +10,9 @@ from typing import Any
 import yaml
 
 from algorithms._item_expansion import Expanding
-from protocols.match_guards import Match
-from protocols.match_texts import SHARED
-from protocols.tagging import chosen
+from protocols.disclosures.match.guards import Match
+from protocols.disclosures.match.tagging import chosen
+from protocols.disclosures.match.words import SHARED
 from secure_fgl import tag_material
 from tests.protocols.matched import match_plan, match_policy
 from tests.protocols.matching import crowd

@@ -16,8 +16,8 @@ import yaml
 from algorithms._item_expansion import ExpandedUser
 from algorithms._item_messages import HeldItems
 from audits.verify import verify
-from protocols.policy import PrivacyPolicy
-from protocols.row_guards import LEVELS
+from protocols.disclosures.noised.guards import LEVELS
+from protocols.policy.policy import PrivacyPolicy
 from secure_fgl.config import Config
 from secure_fgl.federation import Federation
 from secure_fgl.runs import Run

@@ -15,9 +15,9 @@ import yaml
 from algorithms._item_expansion import ExpandedUser
 from algorithms._item_messages import HeldItems
 from audits.verify import verify
-from protocols.desks import MatcherDesk
+from protocols.disclosures.match.tag_service import MatcherDesk
 from protocols.errors import CohortTooSmall, NotAdmitted
-from protocols.policy import PrivacyPolicy
+from protocols.policy.policy import PrivacyPolicy
 from secure_fgl import cores, parties
 from secure_fgl.config import Config
 from secure_fgl.cores import over_cores

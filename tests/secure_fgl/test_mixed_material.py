@@ -9,14 +9,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-import protocols.mixing
+import protocols.disclosures.mixed.mixing
 from audits.attacks import Material, attack
-from protocols.capture import Capture
-from protocols.disclosures import Disclosure
+from protocols.disclosures.mixed.guards import Blur, Mix
+from protocols.disclosures.names import Disclosure
 from protocols.errors import EvidenceError
-from protocols.guards import Clip, Seal
-from protocols.mix_guards import Blur, Mix
-from protocols.policy import PrivacyPolicy
+from protocols.evidence.capture import Capture
+from protocols.policy.guards import Clip, Seal
+from protocols.policy.policy import PrivacyPolicy
 from secure_fgl import Federation, mixed_material
 from secure_fgl.auditing import material
 from secure_fgl.config import Config
@@ -156,7 +156,7 @@ def test_a_capture_that_was_taken_away_is_missed(run: Run, tmp_path: Path) -> No
 
 
 def test_other_records_than_those_that_were_mixed_are_refused(run: Run, monkeypatch: Any) -> None:
-    made = protocols.mixing.remixed
+    made = protocols.disclosures.mixed.mixing.remixed
 
     def other(*args: Any) -> Any:
         return {name: value + 0.01 for name, value in made(*args).items()}

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from protocols.disclosures import Disclosure
-from protocols.guards import Clip, He, Quantise, Seal
-from protocols.learns import ACTIVE_AGGREGATOR, KEY_THEFT
-from protocols.policy import PrivacyPolicy
+from protocols.disclosures.names import Disclosure
+from protocols.plan.learns import ACTIVE_AGGREGATOR, KEY_THEFT
+from protocols.policy.guards import Clip, He, Quantise, Seal
+from protocols.policy.policy import PrivacyPolicy
 from secure_fgl import Federation
 
 OWN = Path(__file__).resolve().parents[2] / "examples" / "own_policy.yaml"

@@ -14,9 +14,9 @@ import numpy as np
 import pytest
 
 from crypto import masks
-from protocols import gateway
 from protocols.errors import BadEnvelope, EvidenceError, LocalProtocolError, Refused
 from protocols.sessions import collection
+from protocols.wire import gateway
 from secure_fgl import captured_sent
 from secure_fgl.auditing import material
 from secure_fgl.config import Config

@@ -18,10 +18,10 @@ from algorithms.evaluation import total
 from algorithms.scores.accuracy import SCORING, Score
 from algorithms.site import Site
 from algorithms.tasks import Batch, DataSpec, Mixed, Predictions, Weights
+from protocols.disclosures.views import TotalView
 from protocols.forms import Algorithm
 from protocols.messages import SumMessage
 from protocols.rounds import Cohort, Reply, View
-from protocols.views import TotalView
 
 
 @dataclass(frozen=True)

@@ -10,15 +10,15 @@ import numpy as np
 
 from algorithms.site import Site
 from crypto.he import scheme as find_scheme
-from protocols.disclosures import Disclosure
-from protocols.envelope import Envelope
+from protocols.disclosures.names import Disclosure
+from protocols.evidence.ledger import MemoryStore
 from protocols.forms import Algorithm
-from protocols.guards import find
-from protocols.ledger import MemoryStore
-from protocols.plan import DataPlan, Plan
-from protocols.planning import make_plan
-from protocols.policy import PrivacyPolicy
+from protocols.plan.plan import DataPlan, Plan
+from protocols.plan.planning import make_plan
+from protocols.policy.guards import find
+from protocols.policy.policy import PrivacyPolicy
 from protocols.sessions.base import Parcel
+from protocols.wire.envelope import Envelope
 from secure_fgl.driving import Driver, Meter
 from secure_fgl.parties import Making, Parties, client_names, set_up
 from secure_fgl.transports import Transport

@@ -12,15 +12,15 @@ import pytest
 from algorithms.site import Site
 from crypto.errors import CryptoError
 from crypto.hpke import SEAL_OVERHEAD
-from protocols.boxes import _info, box_bytes
-from protocols.disclosures import Disclosure
-from protocols.envelope import Envelope, commitment
+from protocols.disclosures.names import Disclosure
 from protocols.errors import NotAdmitted
+from protocols.evidence.ledger import read_lines
 from protocols.forms import Algorithm, Form
-from protocols.ledger import read_lines
+from protocols.keys.boxes import _info, box_bytes
 from protocols.messages import Message, PublicMessage, ReleasedMessage, count, real
-from protocols.policy import PRESETS, PrivacyPolicy
+from protocols.policy.policy import PRESETS, PrivacyPolicy
 from protocols.rounds import Ask, Cohort, EachT, Round
+from protocols.wire.envelope import Envelope, commitment
 from tests.toys import sealed as sealed_file
 from tests.toys import weighted_sum as weighted_file
 from tests.toys.match import match

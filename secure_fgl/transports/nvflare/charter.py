@@ -23,10 +23,10 @@ from crypto.hpke import SealingKey
 from crypto.samplers import entropy
 from crypto.signatures import SigningKey, VerifyKey
 from protocols.errors import EvidenceError, SecureFglError
-from protocols.plan import Plan
-from protocols.policy import PrivacyPolicy
-from protocols.roster import Party, Role, Roster, run_id
+from protocols.plan.plan import Plan
+from protocols.policy.policy import PrivacyPolicy
 from protocols.strict import read_yaml
+from protocols.wire.roster import Party, Role, Roster, run_id
 from secure_fgl.config import Config, asks_for_a_variable
 
 LIMIT = 64 << 20  # bytes; a plan of a thousand clients is far below

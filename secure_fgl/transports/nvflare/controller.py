@@ -16,7 +16,7 @@ from nvflare.apis.shareable import Shareable
 from nvflare.apis.signal import Signal
 
 from protocols.errors import BadEnvelope, Refused
-from protocols.planner import AGGREGATOR_NAME
+from protocols.plan.planner import AGGREGATOR_NAME
 from protocols.sessions.base import Parcel
 from secure_fgl.transports.nvflare.party import PartyKit, kit_of_this_process
 from secure_fgl.transports.nvflare.sittings import conduct, sit_down

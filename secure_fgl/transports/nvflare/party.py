@@ -26,7 +26,7 @@ from typing import Any
 from crypto.handles import Mute
 from crypto.samplers import KEY_BYTES, entropy
 from protocols.errors import EvidenceError
-from protocols.roster import Identity, Party, Role
+from protocols.wire.roster import Identity, Party, Role
 from secure_fgl.config import Config
 from secure_fgl.errors import UsageError
 from secure_fgl.files import replace

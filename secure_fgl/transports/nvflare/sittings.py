@@ -17,17 +17,17 @@ from typing import Any
 
 from algorithms.site import Site
 from audits.view import policy_text
-from protocols.disclosures import Disclosure
+from protocols.disclosures.match.run import shared_key
+from protocols.disclosures.names import Disclosure
 from protocols.errors import RemoteProtocolError
+from protocols.evidence.ledger import Ledger
 from protocols.forms import Form
-from protocols.ledger import Ledger
-from protocols.match_side import shared_key
-from protocols.papers import Papers
-from protocols.plan import drift
-from protocols.roster import Role
+from protocols.plan.plan import drift
 from protocols.sessions.aggregator import AggregatorSession
 from protocols.sessions.base import Parcel
 from protocols.sessions.keeping import Outcome
+from protocols.wire.roster import Role
+from protocols.wire.run_context import Papers
 from secure_fgl import _floors
 from secure_fgl.captures import record
 from secure_fgl.clock import clock

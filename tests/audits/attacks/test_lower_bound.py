@@ -9,7 +9,7 @@ import pytest
 from audits.attacks._lower_bound import Bound, ceiling, claim, lower_bound, untested
 from crypto.noise import DiscreteGaussian, DiscreteLaplace
 from crypto.samplers import Stream
-from protocols.accounting import gaussian_epsilon
+from protocols.privacy.accounting import gaussian_epsilon
 
 Numbers = npt.NDArray[np.float64]
 

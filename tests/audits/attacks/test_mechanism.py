@@ -17,13 +17,13 @@ from audits.attacks._lower_bound import ceiling
 from audits.attacks._releases import Release, releases
 from audits.steps import Case
 from crypto.samplers import Stream
-from protocols.budget import Budget
-from protocols.noising import SAMPLERS
-from protocols.plan import Plan
-from protocols.policy import PrivacyPolicy
-from protocols.private_steps import PrivateSteps, on_grid
-from protocols.sums import SumLayout
-from protocols.training import Training, plan_training
+from protocols.disclosures.sum.layout import SumLayout
+from protocols.plan.plan import Plan
+from protocols.policy.budget import Budget
+from protocols.policy.policy import PrivacyPolicy
+from protocols.privacy.noising import SAMPLERS
+from protocols.privacy.private_steps import PrivateSteps, on_grid
+from protocols.privacy.training import Training, plan_training
 from tests.audits.attacks.made_up import attack_only as attack
 from tests.audits.noised_run import NoisedRun
 from tests.audits.toy_run import run_toy

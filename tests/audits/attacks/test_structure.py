@@ -19,12 +19,12 @@ from audits.attacks._verdicts import judge
 from audits.attacks.structure import ALL_ROUNDS, ATTACK, COHORT, ONE_ROUND, SINGLETONS
 from audits.steps import Case
 from audits.view import RunView
-from protocols.budget import Budget
-from protocols.disclosures import Disclosure
+from protocols.disclosures.names import Disclosure
 from protocols.errors import EvidenceError
-from protocols.plan import MessagePlan
-from protocols.policy import PrivacyPolicy
-from protocols.training import Training
+from protocols.plan.plan import MessagePlan
+from protocols.policy.budget import Budget
+from protocols.policy.policy import PrivacyPolicy
+from protocols.privacy.training import Training
 from tests.audits.attacks.made_up import attack_only as attack
 from tests.audits.noised_run import NoisedRun, message
 from tests.audits.toy_run import CLIENTS, FIVE, lose, run_toy, two_sums

@@ -1,0 +1,229 @@
+"""The plan items of matching: what travels between an answer and its cells' totals (O24, O25)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from protocols.disclosures.match.cell_sums import LABEL_BYTES
+from protocols.disclosures.match.guards import Match
+from protocols.disclosures.match.layout import MatchLayout
+from protocols.disclosures.match.run import VALUES, match_guard
+from protocols.disclosures.match.wire import Kind, box_length
+from protocols.disclosures.match.words import (
+    BOXED,
+    CELL,
+    HALFWAY,
+    HANDED,
+    LISTED,
+    NETWORK,
+    POINTS,
+    SECOND_POINTS,
+    TAKEN,
+    TOLD,
+    TOTALS,
+    matcher_learns,
+    part_learns,
+    upload_learns,
+)
+from protocols.disclosures.names import Disclosure
+from protocols.errors import CohortTooSmall, PolicyError
+from protocols.forms import Exchange
+from protocols.messages import Message
+from protocols.plan.plan import Plan
+from protocols.plan.steps import Step
+from protocols.policy.guards import Guard
+from protocols.wire.control import (
+    Acknowledgement,
+    Box,
+    Bundle,
+    Canary,
+    CellBoxes,
+    CellPart,
+    CellTotals,
+    Listed,
+)
+from protocols.wire.roster import Role
+
+if TYPE_CHECKING:
+    from protocols.plan.planner import Planner
+
+_CLIENT, _AGGREGATOR = str(Role.CLIENT), str(Role.AGGREGATOR)
+_SERVER, _MATCHER = str(Role.TAG_SERVER), str(Role.MATCHER)
+MATCHER_NAME = "matcher"
+TAG_SERVER_NAMES = ("tag-server-1", "tag-server-2")
+Times = tuple[int, int]
+
+
+def match_roles(plan: Plan) -> dict[str, Role]:
+    """Return who makes and who compares tags in a run, by name."""
+    asked = {item.recipient for item in plan.items}
+    servers = dict.fromkeys(TAG_SERVER_NAMES, Role.TAG_SERVER) if _SERVER in asked else {}
+    return servers | ({MATCHER_NAME: Role.MATCHER} if _MATCHER in asked else {})
+
+
+def totals_dims(match: Match, size: int, clients: int) -> dict[str, int]:
+    """Return the sizes of what holds all cells' totals."""
+    cells = match.cells(clients)
+    labels, totals = LABEL_BYTES * cells, 4 * size * cells
+    return {"cell_mask": -(-cells // 8), "cell_labels": labels, "cell_totals": totals}
+
+
+def told_kind(match: Match) -> type[Message]:
+    """Return the layer's message that the next Ask hands out once items were matched."""
+    return Listed if match.form == "published" else CellTotals
+
+
+def found_said(kinds: tuple[type[Message], ...]) -> dict[str, str] | None:
+    """Return who learns what of an Ask that hands out what was found; None where it does not."""
+    said = TOTALS if CellTotals in kinds else LISTED if Listed in kinds else ""
+    return {_CLIENT: said, "network": NETWORK} if said else None
+
+
+def totals_item(planner: Planner, kinds: tuple[type[Message], ...]) -> dict[str, int]:
+    """Return the sizes of cells' totals where an Ask hands them out; empty where it does not."""
+    match = match_guard(planner.policy.rules.get(Disclosure.MATCH, ()))
+    if CellTotals not in kinds or match is None:
+        return {}
+    back = [k for e in planner.exchanges for k in e.back if k.disclosure is Disclosure.MATCH]
+    layout = MatchLayout(back[0], planner.policy.chain(Disclosure.MATCH), planner.dims)
+    return totals_dims(match, layout.length, len(planner.clients))
+
+
+def match_times(planner: Planner, exchange: Exchange) -> int:
+    """Return how often an exchange may happen in the run: of matching the policy says it.
+
+    The gateway holds every party to it, so that no aggregator makes each round an epoch (O24).
+
+    Raises:
+        PolicyError: the algorithm means to have items matched more often.
+    """
+    rounds = planner.rounds
+    match = match_guard(planner.policy.rules.get(Disclosure.MATCH, ()))
+    if match is None or all(kind.disclosure is not Disclosure.MATCH for kind in exchange.back):
+        return exchange.times(rounds)
+    due = exchange.per_round * (rounds if exchange.due is None else exchange.due(rounds))
+    if due > match.epochs:
+        raise PolicyError(
+            f"Items would be matched {due} times in this run; the policy allows {match.epochs}.",
+            why="every epoch gives a client that works with the matcher one more quota of guesses",
+            fix="have them matched less often, or raise 'epochs' of the guard 'match'",
+        )
+    return min(exchange.times(rounds), match.epochs)
+
+
+def plan_matching(
+    planner: Planner, name: str, kind: type[Message], match: Match, times: Times
+) -> None:
+    """Add one Ask's matched message, and everything that follows it.
+
+    Raises:
+        CohortTooSmall: fewer clients than one cell needs.
+    """
+    chain: tuple[Guard, ...] = planner.policy.chain(Disclosure.MATCH)
+    layout, clients = MatchLayout(kind, chain, planner.dims), len(planner.clients)
+    published = match.form == "published"
+    if clients < match.cell and not published:
+        raise CohortTooSmall(f"A cell takes {match.cell} clients, and there are {clients} (O25).")
+    _check_places(planner, match, layout)
+
+    def size(kind: Kind) -> int:
+        return box_length(kind, match, layout.length, clients)
+
+    keyed = match.servers == 0
+    first = size(Kind.TAGS if keyed else Kind.POINTS)
+    part, route = Disclosure.MATCH, (_CLIENT, _AGGREGATOR)
+    planner.add(
+        name, part, Step.UP, route, (kind,), part, times, body=first, layout=layout,
+        dims={VALUES: layout.length}, said=upload_learns(match),
+    )  # fmt: skip
+    back, down = (_CLIENT, _AGGREGATOR), (_AGGREGATOR, _CLIENT)
+    all_of = {kind: {"match_bundle": clients * size(kind)} for kind in Kind}
+    if not keyed:
+        points, answers = (all_of[kind] for kind in (Kind.POINTS, Kind.ANSWER))
+        boxes = {"match_boxes": size(Kind.ANSWER)}
+        _add(planner, name, Step.POINTS, (_AGGREGATOR, _SERVER), times, Bundle,
+             dims=points, said={_SERVER: POINTS})  # fmt: skip
+        _add(planner, name, Step.ANSWERS, (_SERVER, _AGGREGATOR), times, Bundle,
+             dims=answers, said={_AGGREGATOR: BOXED})  # fmt: skip
+        _add(planner, name, Step.HALFWAY, down, times, Box, dims=boxes, said={_CLIENT: HALFWAY})
+        _add(planner, name, Step.ONWARD, back, times, Box,
+             dims={"match_boxes": size(Kind.POINTS)}, said={_AGGREGATOR: BOXED})  # fmt: skip
+        _add(planner, name, Step.SECOND_POINTS, (_AGGREGATOR, _SERVER), times, Bundle,
+             dims=points, said={_SERVER: SECOND_POINTS})  # fmt: skip
+        _add(planner, name, Step.SECOND_ANSWERS, (_SERVER, _AGGREGATOR), times, Bundle,
+             dims=answers, said={_AGGREGATOR: BOXED})  # fmt: skip
+        said = {_CLIENT: "its own tags"}
+        _add(planner, name, Step.TAGGED, down, times, Box, dims=boxes, said=said)
+        boxes = {"match_boxes": size(Kind.TAGS)}
+        _add(planner, name, Step.TAGS, back, times, Box, dims=boxes, said={_AGGREGATOR: BOXED})
+    _add(planner, name, Step.COMPARE, (_AGGREGATOR, _MATCHER), times, Bundle,
+         dims=all_of[Kind.TAGS], said={_MATCHER: matcher_learns(match)})  # fmt: skip
+    found = Kind.HANDED if published else Kind.TOLD
+    _add(planner, name, Step.COMPARED, (_MATCHER, _AGGREGATOR), times, Bundle, Canary,
+         dims=all_of[found], said={_AGGREGATOR: BOXED})  # fmt: skip
+    boxes = {"match_boxes": size(found)}
+    told = {_CLIENT: HANDED if published else TOLD}
+    _add(planner, name, Step.TOLD, down, times, Box, dims=boxes, said=told)
+    if published:
+        said = {_AGGREGATOR: TAKEN}
+        _add(planner, name, Step.TAKEN, back, times, Acknowledgement, dims={}, said=said)
+    else:
+        _plan_cells(planner, name, match, layout, times)
+
+
+def _plan_cells(
+    planner: Planner, name: str, match: Match, layout: MatchLayout, times: Times
+) -> None:
+    """Add what members of a cell send each other, and what is added up of it."""
+    clients, back = len(planner.clients), (_CLIENT, _AGGREGATOR)
+    size = box_length(Kind.SHARE, match, layout.length, clients)
+    share = {"match_boxes": match.largest(clients) * size}
+    _add(planner, name, Step.SPLIT, back, times, CellBoxes, dims=share, said={_AGGREGATOR: CELL})
+    said = {_CLIENT: "uniform numbers, one of each member of its cell"}
+    _add(planner, name, Step.MATES, (_AGGREGATOR, _CLIENT), times, Box, dims=share, said=said)
+    words = {"cell_words": 4 * layout.length}
+    said = {_AGGREGATOR: part_learns(match)}
+    _add(planner, name, Step.PART, back, times, CellPart, dims=words, said=said)
+
+
+def _add(
+    planner: Planner,
+    name: str,
+    step: Step,
+    route: tuple[str, str],
+    times: Times,
+    *kinds: type[Message],
+    dims: dict[str, int],
+    said: dict[str, str],
+) -> None:
+    said = {**said, "network": NETWORK}
+    part, sealed = Disclosure.MATCH, Disclosure.SEALED
+    planner.add(name, part, step, route, kinds, sealed, times, dims=dims, said=said)
+
+
+def _check_places(planner: Planner, match: Match, layout: MatchLayout) -> None:
+    """Refuse, before anything is sent, an algorithm with fewer places than are found."""
+    most = match.found(layout.catalogue)
+    for exchange in planner.exchanges:
+        for kind in exchange.given:
+            if kind.disclosure is not Disclosure.MATCH:
+                continue
+            for field in kind.fields:
+                if field.sizes(planner.dims)[0] < most:
+                    raise PolicyError(
+                        f"{kind.__name__} has fewer places than a client may be told of ({most}).",
+                        fix="lower 'cap' of the guard 'match', or in 'published' its 'neighbours'",
+                    )
+
+
+__all__ = [
+    "MATCHER_NAME",
+    "TAG_SERVER_NAMES",
+    "found_said",
+    "match_roles",
+    "match_times",
+    "plan_matching",
+    "told_kind",
+    "totals_dims",
+    "totals_item",
+]

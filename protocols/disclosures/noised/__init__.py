@@ -1,0 +1,4 @@
+"""NOISED: single rows with decoys among them, each clipped and noised by its client.
+
+As FedPerGNN publishes it. Nothing here hides a client the way a sum does.
+"""

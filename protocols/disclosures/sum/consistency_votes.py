@@ -1,0 +1,151 @@
+"""What clients sign about a sum that is being opened, and the check of what others signed.
+
+Before a holder votes for a survivor list it sees, for every survivor whose shares it holds, what
+that client signed over its upload: the header of exactly this item, exchange, cohort, model, epoch,
+slot and set of agreed keys. A list for a sum that never was, or under another name, finds no such
+signature (O5, O7). The vote signs the list; `protocols.sessions.holding` counts the votes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import lru_cache
+from operator import itemgetter
+
+from crypto.canonical import canonical
+from crypto.errors import CryptoError
+from crypto.signatures import SIGNATURE_BYTES
+from protocols.disclosures.names import Disclosure
+from protocols.errors import BadEnvelope
+from protocols.messages import Vector
+from protocols.wire.envelope import Header
+from protocols.wire.roster import Role
+from protocols.wire.run_context import Papers, Where
+
+EVIDENCE_BYTES = 144
+"""Of a signed header what differs between clients: body 32, head 32, nonce 16, signature 64."""
+_NO_VOTE = bytes(SIGNATURE_BYTES)
+
+
+def evidence_of(header: Header, signature: bytes) -> bytes:
+    """Return what differs between the signed upload headers of one sum."""
+    return bytes.fromhex(header.body + header.head + header.nonce) + signature
+
+
+def ballot_of(
+    papers: Papers, name: str, where: Where, survivors: Sequence[str], pairs: str
+) -> bytes:
+    """Return what a vote signs: one survivor list of one sum.
+
+    Args:
+        papers: run and plan.
+        name: of the exchange.
+        where: round, exchange, cohort, digest of what was given, slot.
+        survivors: sorted.
+        pairs: digest of what the masks rest on.
+    """
+    place = [papers.run, papers.plan_digest, where.round, where.exchange, where.attempt]
+    cohort = [papers.cohort(where), where.given, where.slot, name, pairs]
+    return canonical([*place, *cohort, papers.roster.mask(survivors).hex()])
+
+
+def check_evidence(
+    papers: Papers, name: str, where: Where, pairs: str, owners: Sequence[str], rows: Vector
+) -> None:
+    """See that each of `owners` signed an upload of exactly this sum.
+
+    Args:
+        papers: of the holder.
+        name: of the exchange.
+        where: as the survivor list says.
+        pairs: digest of what the masks rest on, as this holder knows it.
+        owners: survivors whose shares it holds.
+        rows: shape (len(owners), 144).
+
+    Raises:
+        BadEnvelope: one of them did not.
+    """
+    item = f"{name}.up.{Disclosure.SUM}"
+    aggregator = papers.roster.one(Role.AGGREGATOR).name
+    cohort, key = papers.cohort(where), papers.sum_key(aggregator)
+    common = Header(
+        run=papers.run,
+        plan=papers.plan_digest,
+        policy=papers.policy_digest,
+        round=where.round,
+        exchange=where.exchange,
+        attempt=where.attempt,
+        cohort=cohort,
+        item=item,
+        schema=papers.schemas[item],
+        sender="",
+        recipient=aggregator,
+        key=key,
+        given=where.given,
+        body="",
+        head="",
+        nonce="",
+        pairs=pairs,
+    )
+    encoded, known = _siblings(common, papers.roster.digest)
+    for owner, raw in set(zip(owners, _cut(rows, EVIDENCE_BYTES), strict=True)) - known:
+        said = encoded(owner, raw[:32].hex(), raw[32:64].hex(), raw[64:80].hex())
+        try:
+            papers.roster.party(owner).verify.verify("envelope", raw[80:], said)
+        except CryptoError as error:
+            raise BadEnvelope(
+                "A survivor list counts a client that did not upload in this sum (O7).",
+                why="the aggregator made the sum up, or told that client another story",
+            ) from error
+        known.add((owner, raw))
+
+
+def check_votes(
+    papers: Papers, ballot: bytes, voters: Sequence[str], signatures: Vector
+) -> set[str]:
+    """See that every vote that is there is for exactly this ballot; return who voted.
+
+    Args:
+        papers: of the holder.
+        ballot: what it signed itself.
+        voters: whose votes these would be.
+        signatures: shape (len(voters) or more, 64); zeros for who did not vote.
+
+    Raises:
+        BadEnvelope: one of them is for another list.
+    """
+    votes = set(zip(voters, _cut(signatures, SIGNATURE_BYTES), strict=False))
+    known, voted = _true(ballot, papers.roster.digest), {*map(itemgetter(0), votes)}
+    for voter, signature in votes - known:
+        if signature == _NO_VOTE:
+            voted.discard(voter)
+            continue
+        try:
+            papers.roster.party(voter).verify.verify("survivors", signature, ballot)
+        except CryptoError as error:
+            raise BadEnvelope("A client did not vote for this survivor list (O7).") from error
+        known.add((voter, signature))
+    return voted
+
+
+def _cut(rows: Vector, size: int) -> list[bytes]:
+    table = rows.tobytes()
+    return [table[start : start + size] for start in range(0, len(table), size)]
+
+
+# What was found true once need not be found again by every holder of a process: it follows from
+# what is signed, who is said to have signed it, the signature and the roster's keys alone.
+
+
+@lru_cache(maxsize=8)
+def _true(said: bytes, roster: str) -> set[tuple[str, bytes]]:
+    """Return the names and bytes that were found true beside `said` under a roster's digest."""
+    return set()
+
+
+@lru_cache(maxsize=8)
+def _siblings(
+    common: Header, roster: str
+) -> tuple[Callable[[str, str, str, str], bytes], set[tuple[str, bytes]]]:
+    """Return what encodes headers that share `common`, and whose of them were found true."""
+    return common.siblings(), set()

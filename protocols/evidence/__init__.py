@@ -1,0 +1,1 @@
+"""What proves afterwards what left: ledgers, their heads held by others, and captured rounds."""

@@ -1,0 +1,248 @@
+"""The ledger: an append-only, hash-chained record of every release, receipt and refusal.
+
+One line of canonical JSON per entry. Each entry carries the head of the one before it; the head
+travels in every signed envelope header, so peers hold it. A Merkle tree over the lines (RFC 9162)
+gives a signed checkpoint, so that a cut tail is seen too. Entries of one exchange share one durable
+write, made *before* anything is sent.
+
+An entry's `commitment` is SHA-256 over the envelope's bytes. Every envelope carries 16 random bytes
+(the header's nonce), so a reader of the ledger cannot guess its content from the commitment.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Mapping
+from typing import Any, Protocol
+
+from crypto.canonical import canonical, parse
+from crypto.checkpoint import Checkpoint
+from crypto.errors import CryptoError
+from crypto.merkle import Tree
+from crypto.samplers import entropy
+from crypto.signatures import SigningKey
+from protocols.errors import EvidenceError, LedgerError
+from protocols.wire.envelope import NONE
+
+ENTRY_LIMIT = 16_384  # bytes; an entry of ours is below 1,500
+KINDS = (
+    "plan",
+    "key",
+    "release",
+    "receipt",
+    "refusal",
+    "budget",
+    "training",
+    "mix",
+    "withheld",
+    "survivors",
+    "open",
+    "weights",
+    "witness",
+    "relay",
+    "tags",
+    "canary",
+    "match",
+    "heads",
+    "close",
+)
+
+_KNOWN = frozenset(KINDS)
+Entry = dict[str, Any]
+
+
+class Store(Protocol):
+    """Where lines go. `append` returns only when they are durable, and raises OSError otherwise."""
+
+    def append(self, lines: bytes) -> None:
+        """Write complete lines durably."""
+
+
+class MemoryStore:
+    """Keeps lines in memory: for tests, and runs without a folder."""
+
+    def __init__(self) -> None:
+        self._lines = bytearray()  # grows in place: an aggregator's ledger has many megabytes
+
+    @property
+    def lines(self) -> bytes:
+        """All lines so far; a copy."""
+        return bytes(self._lines)
+
+    def append(self, lines: bytes) -> None:
+        """Keep the lines."""
+        self._lines += lines
+
+
+def head_of(line: bytes) -> str:
+    """Return the head after an entry: SHA-256 (hex) over its line, which holds the head before."""
+    return hashlib.sha256(b"secure-fgl/ledger\0" + line).hexdigest()
+
+
+class Ledger:
+    """One party's record of one run.
+
+    Args:
+        party: whose it is.
+        run: the run's name.
+        store: durable storage.
+        clock: returns the time as text (UTC, seconds); injected, as this floor has no clock.
+    """
+
+    def __init__(self, party: str, run: str, store: Store, clock: Callable[[], str]) -> None:
+        self.party, self.run = party, run
+        self._store, self._clock = store, clock
+        self._tree, self._pending, self._failed = Tree(), bytearray(), False
+        self._durable = self._tree.copy()
+        self.head, self.size = NONE, 0
+        self._written = 0  # bytes that are durable
+
+    def record(self, kind: str, facts: Mapping[str, Any]) -> None:
+        """Append an entry; it is durable only after :meth:`commit`.
+
+        Args:
+            kind: one of :data:`KINDS`.
+            facts: texts, whole numbers and lists of them; never a payload value.
+
+        Raises:
+            LedgerError: an earlier write failed; the ledger takes nothing more.
+        """
+        if self._failed:
+            raise LedgerError("The ledger failed earlier and takes no more entries.")
+        if kind not in _KNOWN:
+            raise ValueError(f"unknown kind of ledger entry; known: {', '.join(KINDS)}")
+        entry = {
+            **facts,
+            "kind": kind,
+            "party": self.party,
+            "prev": self.head,
+            "run": self.run,
+            # Heads travel in envelope headers: without 16 secret bytes a peer could confirm
+            # guesses about an entry's other facts (was anything clipped, why was it refused).
+            "salt": entropy(16).hex(),
+            "seq": self.size,
+            "time": self._clock(),
+        }
+        line = canonical(entry) + b"\n"
+        if len(line) > ENTRY_LIMIT:
+            raise LedgerError("A ledger entry is larger than readers of ledgers accept.")
+        self._failed = True  # until all of it is done: an interrupt in between must not pass
+        self._pending += line
+        self._tree.append(line)
+        self.head, self.size = head_of(line), self.size + 1
+        self._failed = False
+
+    def commit(self) -> None:
+        """Make all entries so far durable in one write.
+
+        Raises:
+            LedgerError: the write failed (full disk, no permission). The caller must send nothing.
+        """
+        if self._failed:
+            raise LedgerError("The ledger failed earlier and takes no more entries.")
+        if not self._pending:
+            return
+        lines, self._failed = bytes(self._pending), True
+        try:
+            self._store.append(lines)
+        except Exception as error:  # whatever the store raises, nothing may be sent
+            reason = getattr(error, "strerror", None) or type(error).__name__
+            raise LedgerError(
+                f"The ledger of {self.party} cannot be written ({reason}).",
+                why="the disk is full, or the folder is not writable",
+                fix="free some space and start the run again; nothing of this exchange was sent",
+            ) from error
+        self._pending.clear()
+        self._written += len(lines)
+        self._durable, self._failed = self._tree.copy(), False
+
+    def facts(self) -> dict[str, Any]:
+        """Return where this ledger stands, for `take_up` after its party was killed."""
+        return {"head": self.head, "pending": bytes(self._pending), "written": self._written}
+
+    @classmethod
+    def take_up(
+        cls,
+        party: str,
+        run: str,
+        store: Store,
+        clock: Callable[[], str],
+        *,
+        found: bytes,
+        facts: Mapping[str, Any],
+    ) -> Ledger:
+        """Go on with a ledger whose party was killed.
+
+        Args:
+            party: as for a new ledger.
+            run: as for a new ledger.
+            store: as for a new ledger; what it appends comes after `found`.
+            clock: as for a new ledger.
+            found: what the store holds.
+            facts: what `facts` returned when the party's state was kept, which is before the
+                entries of that moment were written.
+
+        Raises:
+            LedgerError: the ledger holds other entries than the state knows of. Then the state is
+                older than the ledger (put back from a backup), or the ledger was cut or changed.
+        """
+        written, pending = int(facts["written"]), bytes(facts["pending"])
+        tail = found[written:]
+        known = len(found) >= written and pending.startswith(tail)
+        try:
+            entries = read_lines(found[:written] + pending) if known else []
+        except EvidenceError:
+            known, entries = False, []
+        made = cls(party, run, store, clock)
+        for _, line in entries:
+            made._tree.append(line)
+            made.head, made.size = head_of(line), made.size + 1
+        if not known or made.head != facts["head"]:
+            raise LedgerError(
+                f"The ledger of {party} and its kept state do not belong together.",
+                why="one of them was put back from a backup, cut or changed",
+                fix="start the run again; a state older than its ledger may not go on (O5)",
+            )
+        made._pending, made._written = bytearray(pending[len(tail) :]), len(found)
+        if not made._pending:
+            made._durable = made._tree.copy()
+        return made
+
+    def checkpoint(self, key: SigningKey) -> str:
+        """Return a signed note over the tree of all entries that are durable."""
+        tree = self._durable
+        note = Checkpoint(origin_of(self.run, self.party), tree.size, tree.root())
+        return note.sign(key, self.party)
+
+
+def origin_of(run: str, party: str) -> str:
+    """Return the origin line of a party's checkpoints."""
+    return f"secure-fgl/{run}/{party}"
+
+
+def read_lines(data: bytes) -> list[tuple[Entry, bytes]]:
+    """Parse a ledger file strictly and check its chain.
+
+    Returns:
+        Each entry with the exact line it was read from.
+
+    Raises:
+        EvidenceError: at step ``chain``: a line is not canonical, out of sequence, or does not
+            follow from the one before it.
+    """
+    entries: list[tuple[Entry, bytes]] = []
+    head = NONE
+    for number, line in enumerate(data.splitlines(keepends=True)):
+        try:
+            entry = parse(line.rstrip(b"\n"), limit=ENTRY_LIMIT)
+        except CryptoError as error:
+            raise EvidenceError("chain", f"entry {number} is not canonical JSON") from error
+        if not isinstance(entry, dict) or not line.endswith(b"\n"):
+            raise EvidenceError("chain", f"entry {number} is not a complete line")
+        if entry.get("seq") != number or entry.get("prev") != head:
+            raise EvidenceError("chain", f"entry {number} does not follow from the one before it")
+        if entry.get("kind") not in KINDS:
+            raise EvidenceError("chain", f"entry {number} is of no known kind")
+        entries.append((entry, line))
+        head = head_of(line)
+    return entries

@@ -1,0 +1,349 @@
+"""Who may be summed in one epoch: who is paired with whom, who holds whose shares, in which slots.
+
+An epoch is `rekey_rounds` rounds of the policy. Everything here follows from public facts, so every
+party computes the same. Below 100 clients everybody is paired with everybody; above, with the
+neighbours of a random k-regular graph (Bell et al., CCS 2020).
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+
+from crypto.canonical import canonical
+from crypto.graph import (
+    COMPLETE_BELOW,
+    Degree,
+    choose_degree,
+    honest_majority,
+    neighbourhoods,
+    part_of,
+    thinnest_window,
+)
+from crypto.samplers import derive
+from protocols.disclosures.names import Disclosure
+from protocols.errors import NotInPlan, PolicyError
+from protocols.plan.plan import Item, times_in_round
+from protocols.plan.steps import Step
+from protocols.policy.guards import Mask, find
+from protocols.policy.policy import PrivacyPolicy
+from protocols.wire.cohorts import by_names, shared
+
+
+def epoch_of(round: int, policy: PrivacyPolicy) -> int:
+    """Return the number of the epoch in which a round lies; what comes before round 1 is in 0."""
+    return max(0, round - 1) // policy.rekey_rounds
+
+
+def epochs(rounds: int, policy: PrivacyPolicy) -> int:
+    """Return how many epochs a run of `rounds` rounds has."""
+    return epoch_of(rounds, policy) + 1
+
+
+@dataclass(frozen=True)
+class Slot:
+    """One place for a masked sum in an epoch; every slot has seeds of its own, used once (O6).
+
+    Attributes:
+        item: label of the upload's plan item.
+        round: the round; 0 for what the plan does not count by rounds.
+        ordinal: how many sums of this item came before it in that round.
+    """
+
+    item: str
+    round: int
+    ordinal: int
+
+    @property
+    def label(self) -> str:
+        """The slot as text."""
+        return f"{self.item}/{self.round}/{self.ordinal}"
+
+    @classmethod
+    def of_label(cls, label: str) -> Slot:
+        """Return the slot that `label` is the text of."""
+        item, round, ordinal = label.rsplit("/", 2)
+        return cls(item, int(round), int(ordinal))
+
+
+def slot_of(item: Item, round: int, ordinal: int) -> Slot:
+    """Return the slot of an upload."""
+    return Slot(item.label, round if item.per_round else 0, ordinal)
+
+
+def slots(
+    items: Sequence[Item], rounds: int, policy: PrivacyPolicy, epoch: int
+) -> tuple[Slot, ...]:
+    """Return every slot of an epoch, in an order that all parties share.
+
+    Every epoch has equally many, so that messages are of one size in runs of any length; the last
+    one's may be for rounds that never come.
+    """
+    first = epoch * policy.rekey_rounds + 1
+    last = first + policy.rekey_rounds - 1
+    found: list[Slot] = []
+    for item in (i for i in items if (i.part, i.step) == (Disclosure.SUM, Step.UP)):
+        # Outside the rounds anything may be asked in any epoch; an unused slot costs 64 bytes.
+        places = [(0, times_in_round(item, 0, rounds))]
+        if item.per_round:
+            places += [(round, item.per_round) for round in range(first, last + 1)]
+        found += [Slot(item.label, r, k) for r, count in places for k in range(count)]
+    return tuple(found)
+
+
+def planned_voters(count: int, policy: PrivacyPolicy) -> int:
+    """Return how many clients' votes a holder is shown among `count` clients."""
+    return min(count, 2 * planned_degree(count, policy) + 1)
+
+
+def planned_degree(count: int, policy: PrivacyPolicy) -> int:
+    """Return how many neighbours a client has among `count` clients."""
+    return _degree(count, policy).neighbours
+
+
+def _degree(count: int, policy: PrivacyPolicy) -> Degree:
+    mask = find(policy.rules.get(Disclosure.SUM, ()), "mask")
+    if count < COMPLETE_BELOW or not isinstance(mask, Mask):
+        least = honest_majority(count, policy.colluders)
+        return Degree(count - 1, least, policy.colluders, policy.smallest_cohort)
+    return _chosen(count, max(mask.corrupt, policy.colluders / count), mask.dropped)
+
+
+def fewest_survivors(count: int, policy: PrivacyPolicy) -> int:
+    """Return how many clients a survivor list among `count` clients holds at least (O10, O18).
+
+    The policy's minimum of others and one more, beside all that may be corrupt: these can subtract
+    what they sent, and their noise with it. From 100 clients on the mask's `corrupt` counts too.
+
+    Raises:
+        PolicyError: more than there are clients.
+    """
+    mask = find(policy.rules.get(Disclosure.SUM, ()), "mask")
+    corrupt = policy.colluders
+    if count >= COMPLETE_BELOW and isinstance(mask, Mask):
+        corrupt = max(corrupt, part_of(count, mask.corrupt))
+    least = policy.minimum_cohort + 1 + corrupt
+    if least > count:
+        raise PolicyError(
+            f"Policy {policy.name!r} asks for {least} survivors (minimum_cohort "
+            f"{policy.minimum_cohort} others and one, beside {corrupt} that may be corrupt); "
+            f"there are {count} clients.",
+            fix="choose a smaller minimum_cohort, fewer colluders or a smaller `corrupt` (mask)",
+        )
+    return least
+
+
+@lru_cache(maxsize=64)
+def _chosen(count: int, corrupt: float, dropped: float) -> Degree:
+    return choose_degree(count, corrupt=corrupt, dropped=dropped, lying=True)
+
+
+@dataclass(frozen=True)
+class Group:
+    """The clients that were called to agree on keys for one epoch.
+
+    Attributes:
+        run: the run's name.
+        epoch: its number.
+        called: sorted names.
+        degree: neighbours of each client.
+        threshold: how many shares rebuild a seed. More than half of the holders, the corrupt ones
+            added (O7); with all pairs never fewer than the policy's smallest cohort. On a sparse
+            graph that may be more than all holders of a client: there every holder counts the
+            survivor list itself, and what is opened is one such list (see `voters`).
+        least: how many clients a survivor list holds: all that may be corrupt, the policy's minimum
+            of others, and one (O10).
+        window: what a survivor list must leave standing, so that it cannot cut the graph in two;
+            with all pairs a window is a whole list, and this is `least` or more.
+        quorum: how many of each client's holders must have voted for a survivor list before shares
+            are given; more than half, the corrupt ones added, so that no two lists of one sum can
+            both be served (see `voters`).
+    """
+
+    run: str
+    epoch: int
+    called: tuple[str, ...]
+    degree: int
+    threshold: int
+    least: int
+    window: int
+    quorum: int
+
+    @classmethod
+    def of(cls, run: str, epoch: int, called: Sequence[str], policy: PrivacyPolicy) -> Group:
+        """Return the group of these clients.
+
+        Raises:
+            CohortTooSmall: fewer than the policy's minimum.
+            PolicyError: fewer than a survivor list holds.
+        """
+        policy.check_cohort(len(called))
+        chosen, count = _degree(len(called), policy), len(called)
+        holders = chosen.neighbours + 1
+        # On a sparse graph the client whose holders they are may be corrupt itself: one more.
+        corrupt, window, shares = chosen.corrupt + 1, chosen.window, 0
+        least = fewest_survivors(count, policy)
+        if holders == count:
+            corrupt, shares = chosen.corrupt, policy.smallest_cohort
+            window = max(window, least)
+        return cls(
+            run=run,
+            epoch=epoch,
+            called=shared(sorted(called)),
+            degree=chosen.neighbours,
+            threshold=max(shares, chosen.threshold),
+            least=least,
+            window=window,
+            quorum=max(shares, honest_majority(holders, corrupt)),
+        )
+
+    def voters(self, name: str) -> tuple[str, ...]:
+        """Return whose votes a holder is shown, sorted: all who hold what it holds shares of.
+
+        With all pairs these are all clients. On a sparse graph a holder sees the votes of 2 degree
+        + 1 successive clients of the circle and asks for a quorum in every window of degree + 1
+        among them, one around each client it holds shares of. This is as good as a majority of all:
+
+        * Of one window no two lists that contradict each other have a quorum: the honest vote for
+          no two such lists of one slot or round, in whatever windows they differ, and the corrupt
+          are too few to make up for them. (For lists of other cohorts or models the honest do vote
+          again.)
+        * Uploads open together only if they name one cohort, model and set of agreed keys: masks
+          are drawn from these, and a holder asks for every member's signature over them
+          (`consistency_votes.check_evidence`). Two such lists that do not contradict each other are
+          equal. So all honest who give shares of one client for one sum serve one list.
+        * Each of them has seen that list's quorum in all windows around itself. The honest who give
+          shares of one client are threshold - corrupt at least, so they have seen it in the windows
+          around as many clients on either side of that client.
+        * Successive honest members of a cohort are at most degree / 2 apart (`window`), and
+          2 (threshold - corrupt) - 2 is no less where corrupt <= degree / 2, which
+          `crypto.graph.choose_degree` asks for: their lists meet in a window, and are one.
+        * To open part of a list's honest clients, the seeds of all their honest neighbours are
+          needed too, members and neighbours following each other around the circle. So they are all
+          of one list, and `window` keeps that list in one piece.
+        * Over two exchanges of one round (O5): whatever is opened, somebody who gave shares for it
+          has seen its list's quorum in each window of the circle, by the same distances. So of two
+          lists that contradict each other anywhere, only one is opened.
+        """
+        return self.called if self._graph.complete else self._graph.voters(name)
+
+    def fewest(self, voters: Collection[str], around: str | None = None) -> int:
+        """Return how many voted of the holders of the client with the fewest; compare `quorum`.
+
+        Args:
+            voters: who voted for one and the same list.
+            around: count only for those clients whose shares this one holds; by default for all.
+        """
+        whose = self.called if around is None else self.holders(around)
+        shown = self.called if around is None else self.voters(around)
+        # Who holds shares of whom is symmetric: who did not vote is missed by whom it holds.
+        silent = (name for name in shown if name not in voters)
+        missed = Counter(owner for name in silent for owner in self.holders(name))
+        most = max((missed[owner] for owner in missed.keys() & whose), default=0)
+        return self.degree + 1 - most  # everybody has as many holders
+
+    def thinnest(self, survivors: Sequence[str]) -> int:
+        """Return what a survivor list leaves standing where it is thinnest; compare `window`."""
+        return self._graph.thinnest(tuple(survivors))
+
+    @cached_property
+    def _seed(self) -> bytes:
+        # Not a secret: every party computes it. Who could choose the run's name could choose the
+        # graph.
+        return derive(self.run.encode(), "graph", f"{self.epoch}")
+
+    @cached_property
+    def _graph(self) -> _Graph:
+        return _graph(self.called, self.degree, self._seed)
+
+    @cached_property
+    def digest(self) -> str:
+        """SHA-256 (hex) over run, epoch and who was called: what boxes are bound to."""
+        content = [self.run, self.epoch, _names_digest(self.called)]
+        return hashlib.sha256(b"secure-fgl/group\0" + canonical(content)).hexdigest()
+
+    def neighbours(self, name: str) -> tuple[str, ...]:
+        """Return the clients that share a pair secret with `name`, sorted.
+
+        Raises:
+            NotInPlan: a client that was not called.
+        """
+        return self._graph.of(self._graph.neighbours, name)
+
+    def holders(self, name: str) -> tuple[str, ...]:
+        """Return who holds shares of the seeds of `name`: its neighbours and itself, sorted."""
+        return self._graph.of(self._graph.holders, name)
+
+
+def agreement(group: Group, there: Sequence[str], slot: Slot) -> str:
+    """Return the digest of what the masks of one sum rest on.
+
+    It stands in the signed header of every masked upload: who was told another story about who
+    agreed on keys, or which slot this is, has another digest, and the others' holders see it (O7).
+    """
+    return _agreement(tuple(there), group.digest, slot.label)
+
+
+# What follows depends on public facts only, and every client of a process asks for the same.
+
+
+class _Graph:
+    """Who is joined to whom, for all groups of a process that are of the same clients and seed."""
+
+    def __init__(self, called: tuple[str, ...], degree: int, seed: bytes) -> None:
+        self._called, self._degree, self._seed = called, degree, seed
+        self.complete = degree >= len(called) - 1
+        self.neighbours = self._near(degree)
+        self.holders = _with_itself(self.neighbours)
+        self.thinnest = by_names(self._thinnest)
+
+    @staticmethod
+    def of(rows: Mapping[str, tuple[str, ...]], name: str) -> tuple[str, ...]:
+        """Return a client's row; raises NotInPlan for one that was not called."""
+        if name not in rows:
+            raise NotInPlan("A client that was not called for this epoch's keys is named.")
+        return rows[name]
+
+    def voters(self, name: str) -> tuple[str, ...]:
+        """Return who holds shares of anybody whose shares `name` holds, sorted."""
+        return self.of(self._voters, name)
+
+    @cached_property
+    def _voters(self) -> dict[str, tuple[str, ...]]:
+        # Neighbours are the nearest on a circle, so theirs are those within twice the distance.
+        return _with_itself(self._near(2 * self._degree))
+
+    def _near(self, degree: int) -> dict[str, tuple[str, ...]]:
+        """Return who stands within degree/2 of each client on the circle, sorted."""
+        called = self._called
+        rows = zip(called, neighbourhoods(len(called), degree, self._seed), strict=True)
+        return {name: tuple([called[place] for place in row]) for name, row in rows}
+
+    def _thinnest(self, names: tuple[str, ...]) -> int:
+        survivors = set(names)
+        there = {place for place, name in enumerate(self._called) if name in survivors}
+        return thinnest_window(len(self._called), self._degree, self._seed, there)
+
+
+def _with_itself(near: Mapping[str, tuple[str, ...]]) -> dict[str, tuple[str, ...]]:
+    return {name: tuple(sorted((*row, name))) for name, row in near.items()}
+
+
+@lru_cache(maxsize=8)
+def _graph(called: tuple[str, ...], degree: int, seed: bytes) -> _Graph:
+    return _Graph(called, degree, seed)
+
+
+@lru_cache(maxsize=8)
+def _names_digest(names: tuple[str, ...]) -> str:
+    content = canonical(sorted(names))
+    return hashlib.sha256(b"secure-fgl/names\0" + content).hexdigest()
+
+
+@by_names
+def _agreement(there: tuple[str, ...], group: str, slot: str) -> str:
+    content = canonical([group, _names_digest(there), slot])
+    return hashlib.sha256(b"secure-fgl/agreement\0" + content).hexdigest()

@@ -1,0 +1,293 @@
+"""What one client agrees on with its neighbours for one epoch, and what it gives back of it.
+
+Bonawitz et al. (CCS 2017) with secrets per slot, so that pairs may be agreed on once per epoch
+(ADR 0007). Each pair of neighbours has a secret of two halves, each half sealed to the other with
+HPKE (X25519 and ML-KEM-768 together, O31). From it every slot has a secret of its own. For every
+slot a client also draws two seeds and shares them, t of n, among its neighbours and itself (O7):
+
+    b   the key of its self-mask; rebuilt if its upload is there
+    e   locks its row: its pairs' secrets of that slot; rebuilt if it vanished
+
+A holder gives one of the two shares, never both and never again. What becomes known of one slot
+says nothing about another.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from crypto.aead import OVERHEAD as ROW_OVERHEAD
+from crypto.aead import lock
+from crypto.canonical import canonical
+from crypto.handles import Mute
+from crypto.samplers import derive, entropy
+from crypto.sharing import new_seed, split
+from protocols.errors import BadEnvelope, CohortTooSmall, LocalProtocolError
+from protocols.keys.boxes import BOX_OVERHEAD, close_box, open_box
+from protocols.keys.groups import Group, Slot, agreement
+from protocols.messages import Vector
+from protocols.wire.cohorts import as_set, shared, within
+from protocols.wire.roster import Identity, Roster
+
+SEED_BYTES = 32
+_HALF_BYTES = 32
+_SHARES_BYTES = 2 * SEED_BYTES  # per slot: of b, of e
+NOTHING, _FORGOTTEN = bytes(SEED_BYTES), bytes(_SHARES_BYTES)
+
+
+def pair_box_bytes(slots: int) -> int:
+    """Return the size of the box that one client seals for a neighbour."""
+    return _HALF_BYTES + slots * _SHARES_BYTES + BOX_OVERHEAD
+
+
+def row_bytes(degree: int) -> int:
+    """Return the size of one locked row."""
+    return degree * SEED_BYTES + ROW_OVERHEAD
+
+
+def row_info(run: str, epoch: int, name: str, slot: Slot) -> bytes:
+    """Return what a locked row is bound to."""
+    return b"secure-fgl/row\0" + canonical([run, epoch, name, slot.label])
+
+
+def row_key(seed: bytes) -> bytes:
+    """Return the key that locks a row, from the shared seed e."""
+    return derive(seed, "row")
+
+
+def self_key(seed: bytes, label: Sequence[str]) -> bytes:
+    """Return the key of a self-mask for one vector, from the shared seed b (O6)."""
+    return derive(seed, "self-mask", *label)
+
+
+def pair_key(secret: bytes, label: Sequence[str]) -> bytes:
+    """Return the key of a pair's mask for one vector, from the pair's secret of a slot (O6)."""
+    return derive(secret, "pair-mask", *label)
+
+
+def _cuts(joined: bytes) -> list[bytes]:
+    return [joined[at : at + SEED_BYTES] for at in range(0, len(joined), SEED_BYTES)]
+
+
+class Pairs(Mute):
+    """One client's secrets of one epoch. They live in memory only and are used up slot by slot.
+
+    Args:
+        me: who this client is.
+        roster: whose keys the boxes are sealed to.
+        group: of this epoch.
+        slots: of this epoch.
+        width: neighbours for which messages have room.
+    """
+
+    def __init__(
+        self, me: Identity, roster: Roster, group: Group, slots: Sequence[Slot], width: int
+    ) -> None:
+        self.group, self.slots, self._width = group, tuple(slots), width
+        self._me, self._roster, self._name = me, roster, me.party.name
+        self._neighbours = group.neighbours(self._name)
+        self._halves = {peer: entropy(_HALF_BYTES) for peer in self._neighbours}
+        self._b: dict[Slot, bytes] = {slot: new_seed() for slot in self.slots}
+        self._e: dict[Slot, bytes] = {slot: new_seed() for slot in self.slots}
+        self._pair: dict[Slot, dict[str, bytes]] = {}
+        self._held: dict[str, bytearray] = {}  # by owner: its shares of all slots, b then e
+        self.there: tuple[str, ...] = ()
+        self._given: dict[Slot, set[str]] = {}  # owners whose shares are gone
+
+    def kept(self) -> dict[str, Any]:
+        """Return everything that is not derived from `group`, compactly, for a locked state."""
+        peers, slots = self._neighbours, self.slots
+        secrets = [b"".join(self._pair[s].get(p, NOTHING) for p in peers) for s in self._pair]
+        return {
+            "b": ([slots.index(s) for s in self._b], b"".join(self._b.values())),
+            "e": ([slots.index(s) for s in self._e], b"".join(self._e.values())),
+            "given": [
+                (slots.index(s), o) for s, given in self._given.items() for o in sorted(given)
+            ],
+            "group": self.group,
+            "halves": self._halves,
+            "held": self._held,
+            "pair": ([slots.index(s) for s in self._pair], b"".join(secrets)),
+            "places": "\n".join(slot.label for slot in slots),
+            "there": self.there,
+            "width": self._width,
+        }
+
+    @classmethod
+    def of_kept(cls, me: Identity, roster: Roster, kept: Mapping[str, Any]) -> Pairs:
+        """Return what `kept` was taken from."""
+        made = cls.__new__(cls)
+        made.group, made._width, made.there = kept["group"], kept["width"], kept["there"]
+        made.slots = slots = tuple(map(Slot.of_label, kept["places"].splitlines()))
+        made._me, made._roster, made._name = me, roster, me.party.name
+        made._neighbours = peers = made.group.neighbours(made._name)
+        made._halves, made._held = kept["halves"], kept["held"]
+        made._given = {}
+        for place, owner in kept["given"]:
+            made._given.setdefault(slots[place], set()).add(owner)
+        made._b = dict(zip((slots[i] for i in kept["b"][0]), _cuts(kept["b"][1]), strict=True))
+        made._e = dict(zip((slots[i] for i in kept["e"][0]), _cuts(kept["e"][1]), strict=True))
+        row = len(peers) * SEED_BYTES
+        made._pair = {}
+        for number, place in enumerate(kept["pair"][0]):
+            cuts = _cuts(kept["pair"][1][number * row : (number + 1) * row])
+            found = zip(peers, cuts, strict=True)
+            made._pair[slots[place]] = {peer: cut for peer, cut in found if cut != NOTHING}
+        return made
+
+    def _info(self, sender: str, addressee: str) -> bytes:
+        return b"secure-fgl/pair\0" + canonical([self.group.digest, sender, addressee])
+
+    def boxes(self) -> bytes:
+        """Share both seeds of every slot and seal for each neighbour what is meant for it."""
+        secrets = [seed for slot in self.slots for seed in (self._b[slot], self._e[slot])]
+        holders = self.group.holders(self._name)
+        rows = (
+            split(secrets, self.group.threshold, len(holders)) if secrets else [[]] * len(holders)
+        )
+        mine = {holder: b"".join(row) for holder, row in zip(holders, rows, strict=True)}
+        self._held = {self._name: bytearray(mine[self._name])}
+        sealed = b"".join(
+            close_box(
+                self._halves[peer] + mine[peer],
+                self._me,
+                self._roster.party(peer),
+                self._info(self._name, peer),
+            )
+            for peer in self._neighbours
+        )
+        return sealed.ljust(self._width * pair_box_bytes(len(self.slots)), b"\0")
+
+    def take(self, boxes: bytes, senders: Sequence[str]) -> None:
+        """Open the neighbours' boxes, and join each half with our own.
+
+        Args:
+            boxes: one per neighbour, sorted.
+            senders: clients whose boxes are there; the others are absent for the whole epoch.
+
+        Raises:
+            BadEnvelope: a box is not from the neighbour it should be from.
+        """
+        if self._pair or not self._held:
+            raise LocalProtocolError("The secrets of this epoch are here already.")
+        size = pair_box_bytes(len(self.slots))
+        self.there = shared(sorted(set(senders)))
+        there = as_set(self.there)
+        inside = self._name in there and there <= as_set(self.group.called)
+        if not inside or self.group.thinnest(self.there) < self.group.window:
+            raise BadEnvelope("Too few clients, or strangers, are said to have sent their boxes.")
+        secrets: dict[str, bytes] = {}
+        for place, peer in enumerate(self._neighbours):
+            if peer not in there:
+                continue
+            box = boxes[place * size : (place + 1) * size]
+            info = self._info(peer, self._name)
+            content = open_box(box, self._me, self._roster.party(peer), info)
+            theirs, self._held[peer] = content[:_HALF_BYTES], bytearray(content[_HALF_BYTES:])
+            if len(self._held[peer]) != len(self.slots) * _SHARES_BYTES:
+                raise BadEnvelope("A neighbour's box does not hold one pair of shares per slot.")
+            mine = self._halves[peer]
+            joined = mine + theirs if self._name < peer else theirs + mine
+            secrets[peer] = derive(joined, "pair", self.group.run, f"{self.group.epoch}")
+        self._pair = {
+            slot: {peer: derive(secret, "slot", slot.label) for peer, secret in secrets.items()}
+            for slot in self.slots
+        }
+        self._halves = {}
+
+    def rows(self) -> bytes:
+        """Return, locked slot by slot, this client's pair secrets; the seeds e are then forgotten.
+
+        Only whoever rebuilds e from enough holders' shares can open a row.
+        """
+        run, epoch, locked = self.group.run, self.group.epoch, []
+        for slot in self.slots:
+            secrets = self._pair[slot]
+            row = b"".join(secrets.get(peer, NOTHING) for peer in self._neighbours)
+            padded = row.ljust(self._width * SEED_BYTES, b"\0")
+            info = row_info(run, epoch, self._name, slot)
+            locked.append(lock(row_key(self._e[slot]), info, padded))
+        self._e = {}
+        return b"".join(locked)
+
+    def check_members(self, members: Sequence[str], smallest: int) -> None:
+        """Refuse a cohort in which too few neighbours would mask this client.
+
+        Raises:
+            CohortTooSmall: fewer than `smallest` members, this client among them, are paired; on a
+                sparse graph, fewer than its threshold if that is less.
+        """
+        reached = self._reached(members)
+        if len(reached) + 1 < min(smallest, self.group.threshold):
+            raise CohortTooSmall(
+                "Too few members of this cohort share a secret with this client.",
+                why="neighbours were away when the keys of this epoch were agreed on",
+                fix="wait for the next epoch, or start the run again when all clients are there",
+            )
+        names = tuple(members)
+        asked, there, cut_off = as_set(names), as_set(self.there), frozenset[str]()
+        if len(reached) < len(self._neighbours):
+            cut_off = asked.intersection(self._neighbours).difference(reached)
+        left = [member for member in names if member not in cut_off] if cut_off else names
+        if not within(names, there) or self.group.thinnest(left) < self.group.window:
+            raise BadEnvelope("A cohort holds clients that were away when keys were agreed on.")
+
+    def agreement(self, slot: Slot) -> str:
+        """Return the digest of what the masks of a slot rest on."""
+        return agreement(self.group, self.there, slot)
+
+    def _reached(self, members: Sequence[str]) -> Sequence[str]:
+        there, asked = self._held, as_set(tuple(members))
+        if len(there) > len(self._neighbours) and asked.issuperset(self._neighbours):
+            return self._neighbours  # all of them: whose shares are here are these and itself
+        return [peer for peer in self._neighbours if peer in asked and peer in there]
+
+    def keys(
+        self, slot: Slot, members: Sequence[str], label: Sequence[str]
+    ) -> tuple[list[bytes], list[bytes]]:
+        """Return the keys of the masks that this client adds, and of those it takes away.
+
+        The slot's secrets are forgotten with it: a slot serves one vector (O6).
+
+        Raises:
+            LocalProtocolError: the slot was used before, or is not of this epoch.
+        """
+        given = self._given.get(slot, set())
+        if slot not in self._b or slot not in self._pair or self._name in given:
+            raise LocalProtocolError("The secrets of this slot were used, or are not here (O6).")
+        secrets, plus = self._pair.pop(slot), [self_key(self._b.pop(slot), label)]
+        reached = self._reached(members)
+        plus += [pair_key(secrets[peer], label) for peer in reached if self._name < peer]
+        return plus, [pair_key(secrets[peer], label) for peer in reached if self._name >= peer]
+
+    def give(self, slot: Slot, members: Sequence[str], survivors: Sequence[str]) -> Vector:
+        """Return this holder's shares for one sum, shape (width + 1, 32); each share once.
+
+        Args:
+            slot: whose sum is being opened.
+            members: who was asked.
+            survivors: whose uploads are there.
+
+        Raises:
+            LocalProtocolError: shares of this slot were given before.
+        """
+        asked, there = as_set(tuple(members)), as_set(tuple(survivors))
+        owners = [owner for owner in self.group.holders(self._name) if owner in asked]
+        given = self._given.get(slot, set())
+        if slot not in self.slots or not given.isdisjoint(owners):
+            raise LocalProtocolError("Shares of this slot were given before (O7).")
+        self._given[slot] = given.union(owners)
+        place, rows = self.slots.index(slot) * _SHARES_BYTES, list[bytes | bytearray]()
+        for owner in self.group.holders(self._name):
+            held = self._held.get(owner)
+            if held is None or owner not in asked:
+                rows.append(NOTHING)
+                continue
+            start = place if owner in there else place + SEED_BYTES
+            rows.append(held[start : start + SEED_BYTES])
+            held[place : place + _SHARES_BYTES] = _FORGOTTEN  # the other one is forgotten
+        rows += [NOTHING] * (self._width + 1 - len(rows))
+        return np.frombuffer(b"".join(rows), dtype=np.uint8).reshape(-1, SEED_BYTES)

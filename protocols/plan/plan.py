@@ -1,0 +1,276 @@
+"""The plan: everything that would leave each party, made without touching the data.
+
+A plan is plain data (its JSON Schema: ``secure-fgl schema plan``). Its digest stands in every
+signed header, and the gateway refuses what is not in it: another message, recipient, size or count.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from typing import Any
+
+from pydantic import Field as Setting
+from pydantic import model_validator
+
+from crypto.canonical import canonical
+from protocols.disclosures.names import Disclosure
+from protocols.errors import NotInPlan
+from protocols.plan.steps import Part, Step
+from protocols.privacy.training import TrainingPlan
+from protocols.strict import Strict
+
+PLAN_VERSION = 1
+
+
+class FieldPlan(Strict):
+    """One field: what it says and how big it is. `bound` and `step` are decimal texts."""
+
+    name: str
+    dtype: str
+    shape: tuple[int, ...]
+    dims: str
+    unit: str
+    meaning: str
+    carried: str = ""
+    bound: str = ""
+    step: str = ""
+
+
+class MessagePlan(Strict):
+    """One message type inside an item."""
+
+    name: str
+    disclosure: Disclosure
+    fields: tuple[FieldPlan, ...]
+
+
+class NoisePlan(Strict):
+    """The noise of one item; numbers that are not whole are decimal texts.
+
+    Attributes:
+        mechanism: ``discrete_gaussian`` or ``discrete_laplace``.
+        sigma: standard deviation (scale, for Laplace) of one client's noise, in grid steps.
+        l2, l1: sensitivity of the rounded vector in grid steps, zero-out adjacency.
+        coordinates: entries that are noised.
+        honest: noise shares that are counted on (O18).
+        margin: head-room, in grid steps of a total, on either side (O19).
+        releases: of one client, in the whole run.
+        epsilon, delta: the target for the run.
+    """
+
+    mechanism: str
+    sigma: str
+    l2: str
+    l1: str
+    coordinates: int
+    honest: int
+    margin: int
+    releases: int
+    epsilon: str
+    delta: str
+
+
+class Item(Strict):
+    """One kind of envelope on one route.
+
+    Attributes:
+        id: for people, for example ``train.up.SUM``; see `protocols.plan.steps.item_id`.
+        exchange: name of the Ask that it belongs to; empty for what belongs to none.
+        part, step: what it is for; sessions look up by them what to do.
+        label: stands in every derivation (rounding, mixing, masks) in the place of a name that
+            people read: whatever is renamed, a label stays, and with it every repeatable result.
+        sender, recipient: roles; recipient ``roster`` is everyone.
+        bytes: size on the wire of the largest envelope of this kind, header and signature included.
+        body: exact size of its body before sealing.
+        times: how often, at most, between one sender and one recipient in the whole run.
+        per_round: how often in each round.
+        guards: the protection, in order.
+        noise: what is added before the message is protected; None without a noise guard.
+        learns: per role, in words.
+    """
+
+    id: str
+    exchange: str
+    part: Part
+    step: Step
+    label: str
+    sender: str
+    recipient: str
+    disclosure: Disclosure
+    messages: tuple[MessagePlan, ...]
+    guards: tuple[str, ...]
+    unsafe: bool = False
+    bytes: int = Setting(ge=0)
+    body: int = Setting(ge=0)
+    per_round: int = Setting(ge=0)
+    times: int = Setting(ge=0)
+    dims: dict[str, int] = Setting(default_factory=dict)
+    noise: NoisePlan | None = None
+    learns: dict[str, str] = Setting(default_factory=dict)
+
+    @property
+    def schema_digest(self) -> str:
+        """SHA-256 (hex) over the item's messages and fields."""
+        content = [message.model_dump(mode="json") for message in self.messages]
+        return hashlib.sha256(b"secure-fgl/schema\0" + canonical(content)).hexdigest()
+
+
+def times_in_round(item: Item, round: int, rounds: int) -> int:
+    """Return how often an item may leave in one round (round 0: outside the rounds).
+
+    Args:
+        item: the plan item.
+        round: 0, or 1 to `rounds`.
+        rounds: of the plan.
+    """
+    outside = max(0, item.times - item.per_round * rounds)  # of matching a run has fewer (O24)
+    return item.per_round if round and item.per_round else outside
+
+
+class DataPlan(Strict):
+    """What a plan may know of the data: public facts and padded upper bounds, never a count."""
+
+    name: str
+    task: str
+    features: int
+    classes: int
+    records: int
+    synthetic: bool
+
+
+class Plan(Strict):
+    """Everything that would leave, for one algorithm, data shape and policy."""
+
+    version: int = PLAN_VERSION
+    algorithm: str
+    form: str
+    rounds: int
+    clients: tuple[str, ...]
+    data: DataPlan
+    policy: str
+    policy_digest: str
+    smallest_cohort: int
+    scheme: str
+    budget: str
+    warnings: tuple[str, ...]
+    dims: dict[str, int]
+    items: tuple[Item, ...]
+    training: TrainingPlan | None = None
+
+    @model_validator(mode="after")
+    def _names_are_unique(self) -> Plan:
+        ids, labels = [i.id for i in self.items], [i.label for i in self.items]
+        for name, found in (("items", ids), ("labels", labels), ("clients", self.clients)):
+            if len(set(found)) != len(found):
+                raise ValueError(f"{name}: a name stands twice")
+        if list(self.clients) != sorted(self.clients):
+            raise ValueError("clients: not in sorted order")
+        return self
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 (hex) over the canonical plan; stands in every signed header."""
+        return hashlib.sha256(b"secure-fgl/plan\0" + canonical(self.document())).hexdigest()
+
+    def document(self) -> dict[str, Any]:
+        """Return the plan as plain data."""
+        return self.model_dump(mode="json")
+
+    def text(self) -> str:
+        """Return the plan as the JSON that is saved, approved and compared."""
+        return json.dumps(self.document(), indent=2, sort_keys=True) + "\n"
+
+    def item(self, id: str) -> Item:
+        """Return an item by id; raises NotInPlan."""
+        for item in self.items:
+            if item.id == id:
+                return item
+        raise not_planned(id)
+
+    def all_of(self, part: Part | None = None, step: Step | None = None) -> list[Item]:
+        """Return the items of a part, of a step, or of both, in the plan's order."""
+        return [
+            item
+            for item in self.items
+            if (part is None or item.part is part) and (step is None or item.step is step)
+        ]
+
+    def bytes_up(self) -> int:
+        """Upper bound of what one client sends in the whole run, in bytes."""
+        return sum(i.bytes * i.times for i in self.items if i.sender == "client" and i.per_round)
+
+
+def not_planned(what: str) -> NotInPlan:
+    """Return the error for an item that a plan does not hold."""
+    return NotInPlan(
+        f"The plan holds no item {what[:60]!r}.",
+        why="the run asks for something that was not planned or not approved",
+        fix="make a new plan, compare it with --against, and have it approved",
+    )
+
+
+_SAME = (
+    "version",
+    "algorithm",
+    "form",
+    "data",
+    "policy",
+    "policy_digest",
+    "scheme",
+    "budget",
+    "dims",
+    "training",
+)
+_ITEM_SAME = (
+    "exchange",
+    "part",
+    "step",
+    "label",
+    "sender",
+    "recipient",
+    "disclosure",
+    "messages",
+    "guards",
+    "unsafe",
+    "dims",
+    "noise",
+    "learns",
+)
+
+
+def drift(approved: Plan, wanted: Plan) -> list[str]:
+    """List what `wanted` would do beyond `approved`; empty if nothing is new.
+
+    Fewer rounds, fewer items and a larger minimum cohort are no drift; everything else is.
+    """
+    found = [
+        f"{name}: {getattr(approved, name)!r} became {getattr(wanted, name)!r}"
+        for name in _SAME
+        if getattr(approved, name) != getattr(wanted, name)
+    ]
+    if wanted.smallest_cohort < approved.smallest_cohort:
+        found.append("smallest_cohort: smaller groups would be opened")
+    if strangers := sorted(set(wanted.clients) - set(approved.clients)):
+        found.append(f"clients: {len(strangers)} new")
+    if wanted.rounds > approved.rounds:
+        found.append(f"rounds: {approved.rounds} became {wanted.rounds}")
+    found += [f"warning: {text}" for text in wanted.warnings if text not in approved.warnings]
+    old = {item.id: item for item in approved.items}
+    for item in wanted.items:
+        if item.id not in old:
+            found.append(f"{item.id}: new ({item.sender} -> {item.recipient}, {item.disclosure})")
+        else:
+            found += _item_drift(old[item.id], item)
+    return found
+
+
+def _item_drift(old: Item, new: Item) -> list[str]:
+    found = []
+    for name in _ITEM_SAME:
+        if getattr(old, name) != getattr(new, name):
+            found.append(f"{new.id}: {name} changed")
+    for name in ("bytes", "body", "per_round", "times"):
+        if getattr(new, name) > getattr(old, name):
+            found.append(f"{new.id}: {name} grew from {getattr(old, name)} to {getattr(new, name)}")
+    return found

@@ -1,0 +1,88 @@
+"""What an item of the plan is for: which part of the layer plans it, and which step of it.
+
+Sessions hand an envelope to the code of its part and step by looking both up in a table, and read
+no meaning out of an item's id. Audits still do.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+from protocols.disclosures.names import Disclosure
+
+__all__ = ["Part", "Service", "Step", "item_id"]
+
+
+class Service(StrEnum):
+    """A part of the layer that serves all disclosures."""
+
+    KEYS = "keys"  # an epoch's public keys
+    PAIRS = "pairs"  # an epoch's pair secrets
+    HEADS = "heads"  # the farewell with the last root over all clients' heads
+    REFUSAL = "refusal"
+    ASK = "ask"  # what an Ask hands out, and the receipt where nothing comes back
+
+
+Part = Service | Disclosure
+"""A service, or the disclosure whose messages and openings an item carries."""
+
+
+class Step(StrEnum):
+    """One kind of envelope of a part."""
+
+    CALL = "call"
+    OFFER = "offer"
+    BOXES = "boxes"
+    ROWS = "rows"
+    DOWN = "down"
+    ACK = "ack"
+    REFUSE = "refuse"
+    UP = "up"
+    SURVIVORS = "survivors"
+    VOTE = "vote"
+    VOTES = "votes"
+    SHARES = "shares"
+    OPEN = "open"
+    OPENED = "opened"
+    WITNESS = "witness"
+    WITNESSED = "witnessed"
+    RELAY = "relay"
+    RELAYED = "relayed"
+    POINTS = "points"
+    ANSWERS = "answers"
+    HALFWAY = "halfway"
+    ONWARD = "onward"
+    SECOND_POINTS = "second_points"
+    SECOND_ANSWERS = "second_answers"
+    TAGGED = "tagged"
+    TAGS = "tags"
+    COMPARE = "compare"
+    COMPARED = "compared"
+    TOLD = "told"
+    TAKEN = "taken"
+    SPLIT = "split"
+    MATES = "mates"
+    PART = "part"
+
+
+_OUTSIDE: dict[Part, str] = {Service.KEYS: "key", Service.PAIRS: "pair", Service.HEADS: "heads"}
+
+
+def item_id(exchange: str, part: Part, step: Step, sender: str) -> str:
+    """Return the id under which plans, ledgers and reports name an item.
+
+    Args:
+        exchange: name of the Ask; empty for what belongs to none.
+        part: which part plans it.
+        step: what it is for.
+        sender: role; refusals of several roles are told apart by it.
+    """
+    if part is Service.REFUSAL:
+        return f"refusal.{sender}"
+    if part in _OUTSIDE:
+        return f"{_OUTSIDE[part]}.{step}"
+    if step is Step.UP:
+        return f"{exchange}.up.{part}"
+    if part in (Service.ASK, Disclosure.SUM):
+        return f"{exchange}.{step}"
+    return f"{exchange}.match.{step}" if part is Disclosure.MATCH else f"{exchange}.{step}.{part}"

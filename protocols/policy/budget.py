@@ -1,0 +1,54 @@
+"""The door to a site's privacy budget, which lies outside every run (O20)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal, Protocol
+
+from pydantic import Field
+
+from protocols.strict import Strict
+
+__all__ = ["Budget", "Reserve", "Unit", "budget_key"]
+
+Unit = Literal["client", "graph"]
+"""Whose presence a budget bounds: everything of one client, or one training graph of it."""
+
+
+class Budget(Strict):
+    """How much all runs together may spend of one site's data set: (epsilon, delta) per unit."""
+
+    epsilon: float = Field(gt=0, le=1e6)
+    delta: float = Field(gt=0, lt=0.1)
+
+
+def budget_key(dataset: str, unit: Unit) -> str:
+    """Return under which name a site keeps the budget of a data set for this unit.
+
+    Curves of two units bound two things and are never added up, so each unit has a store of its
+    own. A client's keeps the data set's bare name.
+    """
+    return dataset if unit == "client" else f"{dataset}#{unit}"
+
+
+class Reserve(Protocol):
+    """Takes from the budget of one site's data set, durably and for good."""
+
+    def __call__(
+        self, *, dataset: str, run: str, rdp: Sequence[float], cap: Budget
+    ) -> dict[str, str | int]:
+        """Reserve what a whole run spends, before any noise is drawn.
+
+        Args:
+            dataset: the data set's id, by :func:`budget_key`.
+            run: the run's name.
+            rdp: Renyi divergence of the run at `protocols.privacy.accounting.ORDERS`.
+            cap: what all runs together may spend.
+
+        Returns:
+            Facts for the client's ledger: dataset, delta, entries, epsilon, head.
+
+        Raises:
+            BudgetExceeded: it does not fit; nothing was reserved.
+            EvidenceError: the store is older than its last witnessed head, or was edited.
+        """

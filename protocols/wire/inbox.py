@@ -1,0 +1,153 @@
+"""The inbox: what a party checks before it believes an envelope.
+
+Order: size, framing, who signed, for which run, plan and policy, on which planned route, not seen
+before, exact size; only then is anything decrypted, and only then are values parsed.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from crypto.errors import CryptoError
+from crypto.hpke import SEAL_OVERHEAD
+from protocols.disclosures.names import Disclosure
+from protocols.errors import BadEnvelope, NotInPlan, Replay, WrongStage
+from protocols.evidence.ledger import Ledger
+from protocols.messages import Message
+from protocols.plan.plan import Item
+from protocols.plan.steps import Step
+from protocols.policy.guards import find
+from protocols.wire.codec import decode
+from protocols.wire.envelope import Envelope, Header, commitment, route
+from protocols.wire.roster import EVERYONE, Roster
+from protocols.wire.run_context import Papers
+
+
+@dataclass(frozen=True)
+class Letter:
+    """An envelope that passed every check, with its body opened.
+
+    Attributes:
+        header: who, where, what.
+        item: the plan item it belongs to.
+        body: the bytes inside the seal (for SUM: ciphertexts or integers; else fields); of what a
+            relay opens, the seal itself.
+        envelope: as it arrived.
+    """
+
+    header: Header
+    item: Item
+    body: bytes = field(repr=False)
+    envelope: Envelope = field(repr=False)
+
+
+class Inbox:
+    """The way in for one party. Raises; never returns something half-checked."""
+
+    def __init__(self, papers: Papers, ledger: Ledger) -> None:
+        self._papers, self._ledger = papers, ledger
+        mine = (str(papers.me.party.role), EVERYONE)
+        self._limit = max((i.bytes for i in papers.plan.items if i.recipient in mine), default=0)
+        self._seen: set[tuple[str, str, int, int]] = set()
+
+    def open(self, data: bytes, *, again: bool = False, exchange: int | None = None) -> Letter:
+        """Check and open an envelope, and record its receipt.
+
+        Args:
+            data: the envelope's bytes.
+            again: these very bytes were accepted before, and their answer was cut short by a kill:
+                their receipt stands in the ledger.
+            exchange: the only one that an envelope may be for, where the caller knows it: a peer
+                must not choose how much is remembered of it.
+
+        Raises:
+            BadEnvelope: malformed, unsigned, for another run, or not openable with our key.
+            WrongStage: it is for another exchange; nothing of it is remembered.
+            Replay: the same sender, item and exchange was accepted before.
+        """
+        if len(data) > self._limit:
+            raise BadEnvelope("An envelope is larger than anything planned for this party.")
+        envelope = Envelope.decode(data)
+        header = envelope.header
+        check_signature(header, envelope.signature, self._papers.roster)
+        item = self._planned(header)
+        label = (header.sender, header.item, header.exchange, header.attempt)
+        if (label in self._seen) is not again:
+            raise Replay("This envelope, or another one for the same exchange, came before.")
+        if exchange not in (None, header.exchange):
+            raise WrongStage("An envelope is for another exchange than the one under way.")
+        body = self._unseal(envelope, item)
+        if again:
+            return Letter(header, item, body, envelope)
+        self._seen.add(label)
+        self._ledger.record(
+            "receipt",
+            {
+                **route(header),
+                "bytes": len(data),
+                "commitment": commitment(envelope),
+                "sender_head": header.head,
+            },
+        )
+        return Letter(header, item, body, envelope)
+
+    def _planned(self, header: Header) -> Item:
+        papers, me = self._papers, self._papers.me.party
+        check_run(header, papers)
+        if header.recipient not in (me.name, EVERYONE):
+            raise BadEnvelope("An envelope is addressed to another party.")
+        if header.sender == me.name:
+            raise BadEnvelope("An envelope of this party's own came back to it.")
+        try:
+            item = papers.item(header.item)
+        except NotInPlan as error:
+            raise BadEnvelope("An envelope belongs to no planned item.") from error
+        if item.sender != str(papers.roster.party(header.sender).role):
+            raise BadEnvelope("An envelope comes from a role that does not send this item.")
+        expected = EVERYONE if header.recipient == EVERYONE else str(me.role)
+        if item.recipient != expected:
+            raise BadEnvelope("An envelope is addressed to a role that does not get this item.")
+        if header.schema != papers.schemas[item.id]:
+            raise BadEnvelope("An envelope was made for another schema of this item.")
+        return item
+
+    def _unseal(self, envelope: Envelope, item: Item) -> bytes:
+        chain = self._papers.policy.chain(item.disclosure)
+        body: bytes | None = None
+        relayed = self._papers.relays(item)  # the relay opens it, not the aggregator (O23)
+        boxed = (item.part, item.step) == (Disclosure.SEALED, Step.UP)  # row by row, inside
+        sealed = find(chain, "seal") and not boxed
+        if sealed and not relayed:
+            info = envelope.header.encode(without_body=True)
+            try:
+                body = self._papers.me.opening.open(info, envelope.body)
+            except CryptoError as error:
+                raise BadEnvelope("An envelope does not open with this party's key.") from error
+        body = bytes(envelope.body) if body is None else body
+        if len(body) != item.body + (SEAL_OVERHEAD if relayed else 0):
+            raise BadEnvelope("A message does not have the planned size.")
+        return body
+
+    def read(self, letter: Letter, kinds: tuple[type[Message], ...]) -> tuple[Message, ...]:
+        """Decode a letter's fields; raises BadEnvelope if they are not exactly as planned."""
+        if [kind.__name__ for kind in kinds] != [m.name for m in letter.item.messages]:
+            raise BadEnvelope("A message is not of the planned types.")
+        return decode(kinds, letter.body, self._papers.dims(letter.item))
+
+
+def check_signature(header: Header, signature: bytes, roster: Roster) -> None:
+    """Raise BadEnvelope unless the roster's key of the stated sender made this signature."""
+    try:
+        roster.party(header.sender).verify.verify("envelope", signature, header.encode())
+    except CryptoError as error:
+        raise BadEnvelope("An envelope is not signed by who it says it is from.") from error
+
+
+def check_run(header: Header, papers: Papers) -> None:
+    """Raise BadEnvelope unless the header is for this run, plan and policy."""
+    if header.run != papers.run:
+        raise BadEnvelope("An envelope belongs to another run.")
+    if header.plan != papers.plan_digest:
+        raise BadEnvelope("An envelope was made under another plan.")
+    if header.policy != papers.policy_digest:
+        raise BadEnvelope("An envelope was made under another policy.")

@@ -1,0 +1,316 @@
+"""What every party of a run holds, and where in the run a message belongs."""
+
+from __future__ import annotations
+
+import copy
+import hashlib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from crypto.canonical import canonical
+from crypto.he import PublicKey, Scheme
+from crypto.ristretto import Spread
+from protocols.disclosures._evaluated.ciphers import ring_of, witness_count
+from protocols.disclosures.match.run import MatchSide, match_guard, match_item, match_run
+from protocols.disclosures.match.wire import MatchRun
+from protocols.disclosures.names import Disclosure
+from protocols.disclosures.sum.layout import SumLayout, sum_layout, sum_ring
+from protocols.disclosures.sum.ring import Ring
+from protocols.errors import LocalProtocolError, NotInPlan
+from protocols.keys.pairs import Pairs
+from protocols.messages import Message
+from protocols.plan.plan import Item, Plan, not_planned
+from protocols.plan.steps import Part, Service, Step, item_id
+from protocols.policy.budget import Reserve
+from protocols.policy.guards import Guard, UnsafeClear, describe, evaluated, find
+from protocols.policy.policy import PrivacyPolicy
+from protocols.privacy.private_steps import PrivateSteps
+from protocols.wire.envelope import NONE
+from protocols.wire.roster import Identity, Party, Role, Roster, cohort_digest
+
+
+@dataclass(frozen=True)
+class Where:
+    """Where in the run a message belongs.
+
+    Attributes:
+        round: 0 before the first and after the last round.
+        exchange: number of the Ask; never repeats in a run.
+        members: the exact cohort; empty for messages outside any cohort.
+        given: digest of what the cohort was given.
+        attempt: always 1: a round that cannot be opened is skipped, not repeated (O5).
+        slot: how many sums of the same kind came before in the round.
+    """
+
+    round: int = 0
+    exchange: int = 0
+    members: tuple[str, ...] = ()
+    given: str = NONE
+    attempt: int = 1
+    slot: int = 0
+
+
+def _relay(chain: tuple[Guard, ...]) -> Guard | None:
+    return find(chain, "relay")
+
+
+class Zeros(Protocol):
+    """Encryptions of zero made ahead of time; each is handed out once."""
+
+    def take(self, key: PublicKey, ciphertexts: int) -> bytes:
+        """Return that many under this key, made now if none is ready."""
+
+
+@dataclass
+class Papers:
+    """What every party of a run holds.
+
+    Attributes:
+        me, roster, plan, policy, run: identity, who takes part, what was approved, the run's name.
+        scheme, he_key: encryption of sums, and the public key of the epoch.
+        keys: the epoch's public keys of what is computed on ciphertexts.
+        transport: its name.
+        config: digest (hex) of the configuration's text; NONE where nothing is configured.
+        pairs: at a client, what it agreed on with others for the epoch.
+        zeros: at a client, encryptions of zero made ahead.
+        reserve: at a client, takes from its site's privacy budget (O20).
+        training: at a client, draws the batches and the noise of private training.
+        tag_key: at a client, the key of tags that all clients hold, in ``hmac`` mode.
+        matching: at a client, its part in matching items by tags.
+        spread: how batches of points are worked through (`crypto.ristretto.Spread`).
+    """
+
+    me: Identity
+    roster: Roster
+    plan: Plan
+    policy: PrivacyPolicy
+    run: str
+    scheme: Scheme | None = None
+    he_key: PublicKey | None = None
+    transport: str = "memory"
+    config: str = NONE
+    keys: Mapping[Disclosure, PublicKey] = field(default_factory=dict)
+    pairs: Pairs | None = field(default=None, repr=False)
+    zeros: Zeros | None = field(default=None, repr=False)
+    reserve: Reserve | None = field(default=None, repr=False)
+    training: PrivateSteps | None = field(default=None, repr=False)
+    tag_key: bytes | None = field(default=None, repr=False)
+    matching: MatchSide | None = field(default=None, repr=False)
+    spread: Spread = field(default=map, repr=False)
+
+    def __post_init__(self) -> None:
+        """Cache the digests that stand in every header, and hold plan, policy and roster together.
+
+        Raises:
+            NotInPlan: the plan was made for another policy or other clients, or states another
+                protection than the policy asks for.
+        """
+        # Copies of our own: what the digests stand for cannot be changed from outside.
+        self.plan, self.policy = self.plan.model_copy(deep=True), self.policy.checked()
+        self.plan_digest, self.policy_digest = self.plan.digest, self.policy.digest
+        self.schemas = {item.id: item.schema_digest for item in self.plan.items}
+        self._items = {item.id: item for item in self.plan.items}
+        self._steps = {(item.exchange, item.part, item.step): item for item in self.plan.items}
+        self._dims = {item.id: {**self.plan.dims, **item.dims} for item in self.plan.items}
+        self._summed: dict[tuple[str, tuple[type[Message], ...]], tuple[SumLayout, Ring]] = {}
+        # Items whose messages' classes the gateway compared with the plan; both never change.
+        self.compared: set[tuple[str, tuple[type[Message], ...]]] = set()
+        if self.plan.policy_digest != self.policy_digest:
+            raise NotInPlan(
+                "The plan was made for another policy.", fix="make a new plan with this policy"
+            )
+        if set(self.plan.clients) != set(self.roster.clients):
+            raise NotInPlan("The plan names other clients than the roster.")
+        if self.plan.smallest_cohort != self.policy.smallest_cohort:
+            raise NotInPlan("The plan states another smallest cohort than the policy.")
+        if len(self.roster.names(Role.WITNESS)) < witness_count(self.plan.items, self.policy):
+            raise NotInPlan(
+                "The roster holds fewer witnesses than the policy asks for (O4).",
+                fix="name a witness that belongs to neither aggregator nor key authority",
+            )
+        self._enciphers = {item.id: self._is_guarded(item, evaluated) for item in self.plan.items}
+        self._relays = {item.id: self._is_guarded(item, _relay) for item in self.plan.items}
+        if any(self._relays.values()) and not self.roster.names(Role.RELAY):
+            raise NotInPlan(
+                "The roster holds no relay, and the policy asks for one (O23).",
+                fix="name a relay that does not belong to the aggregator",
+            )
+        self._check_matching()
+        for item in self.plan.items:
+            chain = self.policy.chain(item.disclosure)
+            if item.guards != tuple(describe(guard) for guard in chain):
+                raise NotInPlan(f"The plan states another protection of {item.id} than the policy.")
+            said = {message.disclosure for message in item.messages}
+            client = item.sender == str(Role.CLIENT)
+            if item.disclosure not in said or (client and said != {item.disclosure}):
+                raise NotInPlan(f"The plan protects {item.id} as something that it does not say.")
+            if item.unsafe != any(isinstance(guard, UnsafeClear) for guard in chain):
+                raise NotInPlan(f"The plan does not say whether {item.id} is unsafe.")
+
+    def _check_matching(self) -> None:
+        """Raise NotInPlan unless the roster holds who makes and who compares tags (O24)."""
+        run = self.match_run()
+        if run is None:
+            return
+        servers = len(self.roster.names(Role.TAG_SERVER))
+        if servers != run.match.servers:
+            raise NotInPlan(
+                f"The roster holds {servers} tag servers; the policy asks for {run.match.servers}.",
+                why="the key of tags is cut in two, so that nobody makes tags alone (O24)",
+                fix="name two tag servers of two organisations; none in 'hmac' mode",
+            )
+        if len(self.roster.names(Role.MATCHER)) != 1:
+            raise NotInPlan("The roster holds no matcher, or several; one compares tags (O24).")
+        self._check_epochs(run.match.epochs)
+
+    def _check_epochs(self, epochs: int) -> None:
+        """Raise NotInPlan unless one message is matched, and no oftener than the policy says (O24).
+
+        A second one would have a count of its own.
+        """
+        asked = [
+            item
+            for item in self.plan.items
+            if item.disclosure is Disclosure.MATCH and item.sender == str(Role.CLIENT)
+        ]
+        if asked != [match_item(self.plan)]:
+            raise NotInPlan(
+                "The plan has other than one message of clients matched.",
+                why="each would be matched as often as the policy says, by itself",
+                fix="make a new plan with this policy",
+            )
+        name, whole = asked[0].exchange, (Service.ASK, Disclosure.MATCH)
+        for item in self.plan.items:
+            if item.exchange == name and item.part in whole and item.times > epochs:
+                raise NotInPlan(
+                    f"The plan has items matched {item.times} times ({item.id}), the policy "
+                    f"{epochs}.",
+                    why="every epoch is one more quota of guesses for whoever works with the "
+                    "matcher",
+                    fix="make a new plan with this policy",
+                )
+
+    def match_run(self) -> MatchRun | None:
+        """Return what all parties of a matching agree on; None if nothing is matched by tags."""
+        guard = match_guard(self.policy.rules.get(Disclosure.MATCH, ()))
+        return match_run(self.plan, self.run, self.roster, guard)
+
+    def of_party(self, me: Identity) -> Papers:
+        """Return another party's papers of the same run, for parties of one process.
+
+        Plan, policy and roster are the very objects that were copied, checked and digested here, by
+        checks that depend on nothing else: doing so again for every party would find the same.
+        Nothing separates roles that share a process (O26); parties elsewhere make their own papers.
+        """
+        made = copy.copy(self)
+        made.me, made.he_key, made.keys, made.pairs = me, None, {}, None
+        made.zeros = made.reserve = made.training = made.tag_key = made.matching = None
+        return made
+
+    def item(self, id: str) -> Item:
+        """Return an item of the plan by id; raises NotInPlan."""
+        found = self._items.get(id)
+        return self.plan.item(id) if found is None else found
+
+    def find(self, exchange: str, part: Part, step: Step) -> Item:
+        """Return the item of one step; raises NotInPlan. Of refusals see `refusal`."""
+        found = self._steps.get((exchange, part, step))
+        if found is None:
+            raise not_planned(item_id(exchange, part, step, ""))
+        return found
+
+    @property
+    def refusal(self) -> Item:
+        """The item under which this party refuses; raises NotInPlan if its role never does."""
+        for item in self.plan.all_of(Service.REFUSAL):
+            if item.sender == str(self.me.party.role):
+                return item
+        raise not_planned(f"refusal.{self.me.party.role}")
+
+    def plans(self, exchange: str, part: Part, step: Step) -> bool:
+        """Tell whether the plan holds an item of this step."""
+        return (exchange, part, step) in self._steps
+
+    def dims(self, item: Item) -> Mapping[str, int]:
+        """Return all named sizes that apply to an item of the plan."""
+        return self._dims[item.id]
+
+    def summed(self, item: Item, kinds: tuple[type[Message], ...]) -> tuple[SumLayout, Ring]:
+        """Return how messages of these types are summed under an item of the plan."""
+        found = self._summed.get((item.id, kinds))
+        if found is None:
+            chain = self.policy.chain(item.disclosure)
+            layout = sum_layout(kinds, chain, self.dims(item))
+            ring = sum_ring(layout, chain, len(self.plan.clients), self.scheme, item.noise)
+            found = self._summed[item.id, kinds] = layout, ring
+        return found
+
+    def enciphers(self, item: Item) -> bool:
+        """Tell whether an item is an upload whose results are computed on ciphertexts."""
+        return self._enciphers[item.id]
+
+    def _is_guarded(self, item: Item, by: Callable[[tuple[Guard, ...]], Guard | None]) -> bool:
+        """Tell whether an item is an upload that a guard of this kind protects."""
+        return item.step is Step.UP and by(self.policy.chain(item.disclosure)) is not None
+
+    def key_of(self, disclosure: Disclosure) -> PublicKey:
+        """Return this epoch's public key of a disclosure.
+
+        Raises:
+            LocalProtocolError: it is not here.
+        """
+        key = self.he_key if disclosure is Disclosure.SUM else self.keys.get(disclosure)
+        if key is None:
+            raise LocalProtocolError("The key authority's public key is not here yet.")
+        return key
+
+    def relays(self, item: Item) -> bool:
+        """Tell whether an item is an upload that a relay takes the sender off (O23)."""
+        return self._relays[item.id]
+
+    def opener(self, item: Item, recipient: str) -> Party:
+        """Return who alone opens an item's seal: its recipient, or the relay."""
+        return self.roster.one(Role.RELAY) if self.relays(item) else self.roster.party(recipient)
+
+    def take_key(self, disclosure: Disclosure, raw: bytes) -> PublicKey:
+        """Check and keep this epoch's public key of a disclosure; raises CryptoError."""
+        if disclosure is not Disclosure.SUM:
+            key = ring_of(disclosure).load_public(raw)
+            self.keys = {**self.keys, disclosure: key}  # never changed in place: papers are copied
+            return key
+        if self.scheme is None:
+            raise LocalProtocolError("This party has no encryption scheme for the offered key.")
+        self.he_key = self.scheme.load_public(raw)
+        return self.he_key
+
+    def body_key(self, item: Item, recipient: str) -> str:
+        """Return the id of the key that protects an item's body on its way."""
+        if item.disclosure is Disclosure.SUM:
+            return self.sum_key(recipient)
+        if self.enciphers(item):
+            return self.key_of(item.disclosure).key_id[:16]
+        return self.opener(item, recipient).seal.key_id
+
+    def sum_key(self, recipient: str) -> str:
+        """Return the id of the key that protects a sum on its way to `recipient`."""
+        if self.he_key is not None:
+            return self.he_key.key_id[:16]
+        return self.roster.party(recipient).seal.key_id
+
+    def mask_label(self, item: Item, where: Where, key: str, pairs: str) -> tuple[str, ...]:
+        """Return what every mask of one sum is bound to (O6).
+
+        With the digest of what was given, masks of clients that got different models do not cancel
+        (O8), whoever holds the key.
+        """
+        places = (f"{where.round}", f"{where.attempt}", self.cohort(where), where.given)
+        facts = [self.run, self.plan_digest, *places, key, f"{where.exchange}", item.label, pairs]
+        # One digest: a client derives a key for each neighbour.
+        return (hashlib.sha256(b"secure-fgl/mask\0" + canonical(facts)).hexdigest(),)
+
+    def cohort(self, where: Where) -> str:
+        """Return the digest of the exact cohort, or NONE without one."""
+        if not where.members:
+            return NONE
+        return cohort_digest(self.run, self.plan_digest, where.round, where.attempt, where.members)
