@@ -11,7 +11,7 @@ from audits.models import Account
 from audits.steps import Case
 from protocols.plan.learns import budget
 from protocols.plan.plan import Item
-from protocols.policy.guards import find
+from protocols.policy.guard import find
 from protocols.privacy.training import TrainingPlan
 from protocols.wire.roster import Role
 

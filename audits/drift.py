@@ -10,7 +10,7 @@ from functools import cached_property
 from audits.book import Sent
 from protocols.errors import SecureFglError
 from protocols.plan.plan import Item, Plan, times_in_round
-from protocols.policy.guards import describe
+from protocols.policy.guard import describe
 from protocols.policy.policy import PrivacyPolicy
 from protocols.wire.roster import EVERYONE, Roster
 

@@ -13,7 +13,7 @@ from audits.models import Finding
 from protocols.disclosures.mixed.guards import Mix
 from protocols.disclosures.names import Disclosure
 from protocols.plan.plan import Plan
-from protocols.policy.guards import find
+from protocols.policy.guard import find
 from protocols.policy.policy import PrivacyPolicy
 
 __all__ = ["mixtures", "of_mixtures"]

@@ -30,7 +30,7 @@ from protocols.evidence.capture import captured_rounds
 from protocols.forms import Exchange, Form
 from protocols.messages import Message
 from protocols.plan.planner import AGGREGATOR_NAME
-from protocols.policy.guards import find
+from protocols.policy.guard import find
 from protocols.rounds import Reply
 from protocols.sessions.recording import Captured, Recorder
 from protocols.wire.envelope import Envelope

@@ -17,6 +17,7 @@ from crypto.he import scheme as find_scheme
 from crypto.masks import container
 from crypto.samplers import Stream
 from protocols.disclosures.names import Disclosure
+from protocols.disclosures.sum.guards import SCHEMES, encryption
 from protocols.disclosures.sum.layout import SumLayout, sum_layout, sum_ring
 from protocols.disclosures.sum.ring import Ring, Words
 from protocols.disclosures.sum.uniform import strange_mask, strange_masked
@@ -24,7 +25,7 @@ from protocols.errors import EvidenceError
 from protocols.evidence.capture import masked_digest
 from protocols.forms import Exchange
 from protocols.messages import Message
-from protocols.policy.guards import SCHEMES, encryption, find
+from protocols.policy.guard import find
 from protocols.sessions.recording import Captured
 from protocols.wire.envelope import Envelope, commitment
 

@@ -12,11 +12,11 @@ from algorithms.tasks import DataSpec, Task
 from crypto.he import Scheme
 from crypto.he import scheme as find_scheme
 from protocols.disclosures.names import Disclosure
+from protocols.disclosures.sum.guards import SCHEMES, encryption
 from protocols.errors import NotAdmitted
 from protocols.forms import Algorithm
 from protocols.plan.plan import DataPlan, Plan, drift
 from protocols.plan.planning import make_plan
-from protocols.policy.guards import SCHEMES, encryption
 from protocols.policy.policy import PrivacyPolicy
 from protocols.strict import nearest
 from secure_fgl.catalogue import build_algorithm, preferred_model

@@ -16,7 +16,7 @@ from audits.attacks._material import Rows
 from protocols.disclosures.names import Disclosure
 from protocols.forms import Exchange
 from protocols.messages import Message, NoisedMessage, SumMessage, partial_of
-from protocols.policy.guards import find
+from protocols.policy.guard import find
 from protocols.rounds import Reply
 from protocols.sessions.recording import Captured
 from protocols.wire.codec import decode

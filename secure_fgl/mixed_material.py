@@ -26,7 +26,7 @@ from protocols.disclosures.names import Disclosure
 from protocols.errors import EvidenceError
 from protocols.forms import Exchange, Form
 from protocols.messages import Message, MixedMessage, unmixed_of
-from protocols.policy.guards import find
+from protocols.policy.guard import find
 from protocols.rounds import Reply
 from protocols.sessions.recording import Captured
 from secure_fgl.catalogue import build_algorithm

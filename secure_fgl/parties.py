@@ -22,7 +22,7 @@ from protocols.forms import Form
 from protocols.plan.plan import Plan
 from protocols.plan.planner import AGGREGATOR_NAME, AUTHORITY_NAME
 from protocols.policy.budget import Reserve
-from protocols.policy.guards import find
+from protocols.policy.guard import find
 from protocols.policy.policy import PrivacyPolicy
 from protocols.privacy.private_steps import PrivateSteps
 from protocols.sessions.aggregator import AggregatorSession

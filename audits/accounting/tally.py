@@ -15,7 +15,8 @@ from audits.drift import Yardstick
 from audits.steps import Case
 from protocols.disclosures.names import Disclosure
 from protocols.plan.plan import Item, NoisePlan, times_in_round
-from protocols.policy.guards import Quantise, find
+from protocols.policy.guard import find
+from protocols.policy.guards import Quantise
 
 _WIDEST = Quantise(bits=32)
 

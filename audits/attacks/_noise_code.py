@@ -19,7 +19,8 @@ from protocols.disclosures.names import Disclosure
 from protocols.disclosures.sum.layout import SumLayout
 from protocols.messages import SumMessage, Vector, real
 from protocols.plan.plan import NoisePlan
-from protocols.policy.guards import Clip, Quantise, find
+from protocols.policy.guard import find
+from protocols.policy.guards import Clip, Quantise
 from protocols.privacy.noising import SAMPLERS
 from protocols.privacy.private_steps import PrivateSteps, on_grid
 from protocols.privacy.training import LEVELS, TrainingPlan

@@ -51,7 +51,7 @@ from audits.attacks._rules import Rule
 from audits.attacks._statistics import best_known
 from protocols.disclosures.mixed.guards import Mix
 from protocols.disclosures.names import Disclosure
-from protocols.policy.guards import find
+from protocols.policy.guard import find
 
 __all__ = ["ATTACK", "Unmixing"]
 

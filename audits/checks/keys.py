@@ -11,10 +11,10 @@ from audits.steps import Case, Check
 from audits.view import fail
 from audits.words import plural
 from protocols.disclosures._evaluated.ciphers import keyed
+from protocols.disclosures._evaluated.guards import evaluated
 from protocols.disclosures.names import Disclosure
 from protocols.evidence.ledger import Entry
 from protocols.policy.budget import Budget, Unit, budget_key
-from protocols.policy.guards import evaluated
 from protocols.wire.roster import Role
 
 _DIGEST = re.compile(r"[0-9a-f]{64}")

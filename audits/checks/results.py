@@ -14,9 +14,9 @@ from audits.steps import Case
 from audits.view import fail
 from audits.words import plural
 from protocols.disclosures._evaluated.ciphers import EVALUATED
+from protocols.disclosures._evaluated.guards import evaluated
 from protocols.disclosures.names import Disclosure
 from protocols.evidence.ledger import Entry
-from protocols.policy.guards import evaluated
 from protocols.wire.roster import Role
 
 Told = tuple[str, Entry]

@@ -25,10 +25,11 @@ from crypto.graph import (
 )
 from crypto.samplers import derive
 from protocols.disclosures.names import Disclosure
+from protocols.disclosures.sum.guards import Mask
 from protocols.errors import NotInPlan, PolicyError
 from protocols.plan.plan import Item, times_in_round
 from protocols.plan.steps import Step
-from protocols.policy.guards import Mask, find
+from protocols.policy.guard import find
 from protocols.policy.policy import PrivacyPolicy
 from protocols.wire.cohorts import by_names, shared
 

@@ -6,14 +6,16 @@ import math
 from collections.abc import Mapping, Sequence
 
 from crypto.vectors import SKETCH_ABOVE
+from protocols.disclosures._evaluated.guards import evaluated
 from protocols.disclosures.match.words import match_warnings
 from protocols.disclosures.mixed.guards import Mix
 from protocols.disclosures.mixed.words import mixed_learns, mixed_warnings
 from protocols.disclosures.names import Disclosure
 from protocols.disclosures.noised.words import local_noise, shown_rows, single_contributors
+from protocols.disclosures.sum.guards import encryption
 from protocols.plan.plan import DataPlan, Item
 from protocols.plan.steps import Service, Step
-from protocols.policy.guards import Guard, encryption, evaluated, find
+from protocols.policy.guard import Guard, find
 from protocols.policy.policy import PrivacyPolicy
 from protocols.privacy.training import TrainingPlan
 from protocols.wire.roster import Role

@@ -15,6 +15,7 @@ from protocols.disclosures._evaluated.ciphers import (
     weigh_ring,
     witness_count,
 )
+from protocols.disclosures._evaluated.guards import evaluated
 from protocols.disclosures._evaluated.plan import plan_cosines, plan_rows, plan_upload, witness_name
 from protocols.disclosures.match.guards import Match
 from protocols.disclosures.match.plan import (
@@ -29,6 +30,7 @@ from protocols.disclosures.match.plan import (
 from protocols.disclosures.match.run import match_guard
 from protocols.disclosures.mixed.plan import RELAY_NAME, plan_mixtures
 from protocols.disclosures.names import Disclosure
+from protocols.disclosures.sum.guards import encryption
 from protocols.disclosures.sum.layout import SumLayout, sum_layout, sum_ring
 from protocols.disclosures.sum.plan import plan_opening, plan_pairs, plan_sharing
 from protocols.disclosures.sum.ring import Ring
@@ -42,14 +44,8 @@ from protocols.plan.learns import learns
 from protocols.plan.plan import Item, NoisePlan
 from protocols.plan.schema import Layout, message_plan
 from protocols.plan.steps import Part, Service, Step, item_id
-from protocols.policy.guards import (
-    Guard,
-    UnsafeClear,
-    describe,
-    encryption,
-    evaluated,
-    find,
-)
+from protocols.policy.guard import Guard, describe, find
+from protocols.policy.guards import UnsafeClear
 from protocols.policy.policy import PrivacyPolicy
 from protocols.wire.codec import bundle_bytes
 from protocols.wire.control import (

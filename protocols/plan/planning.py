@@ -18,7 +18,7 @@ from protocols.keys.groups import fewest_survivors
 from protocols.plan.learns import budget, warnings
 from protocols.plan.plan import DataPlan, NoisePlan, Plan
 from protocols.plan.planner import Planner
-from protocols.policy.guards import find
+from protocols.policy.guard import find
 from protocols.policy.policy import PrivacyPolicy
 from protocols.privacy.noising import noise_for
 from protocols.privacy.training import TrainingPlan, plan_training

@@ -34,18 +34,15 @@ A guard is data (what the policy asks for); applying it is the gateway's busines
 
 from __future__ import annotations
 
-from typing import Annotated, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal, Union
 
 from pydantic import Field
 
-from protocols.disclosures.match.guards import Match
-from protocols.disclosures.mixed.guards import Blur, Mix, Relay
-from protocols.disclosures.noised.guards import Decoys, Laplace
-from protocols.policy.stages import Stage
-from protocols.strict import Strict
+from protocols.disclosures.registry import guards
+from protocols.policy.guard import Guard, Stage
 
 
-class Clip(Strict):
+class Clip(Guard):
     """Bound the real fields before they are quantised.
 
     Attributes:
@@ -62,7 +59,7 @@ class Clip(Strict):
     bound: float = Field(default=0.5, gt=0, le=1e6)
 
 
-class Quantise(Strict):
+class Quantise(Guard):
     """Round stochastically onto a symmetric integer grid of `bits` bits that spans the bound."""
 
     takes: ClassVar[tuple[Stage, ...]] = (Stage.BOUNDED,)
@@ -71,116 +68,7 @@ class Quantise(Strict):
     bits: int = Field(default=16, ge=4, le=32)
 
 
-class Noise(Strict):
-    """Add discrete noise on the integer grid, enough for (epsilon, delta) over the whole run (O14).
-
-    The unit is one client: epsilon bounds what all noised sums of the run together tell about
-    whether this client's data took part. Each client adds its share of the noise; the plan says how
-    much, and how many honest clients are counted on (O18). Sums with exact counts are refused.
-    """
-
-    takes: ClassVar[tuple[Stage, ...]] = (Stage.INTEGER,)
-    gives: ClassVar[Stage] = Stage.NOISED
-    guard: Literal["noise"] = "noise"
-    mechanism: Literal["discrete_gaussian", "discrete_laplace"] = "discrete_gaussian"
-    epsilon: float = Field(gt=0, le=1e6)
-    delta: float = Field(gt=0, lt=0.1)
-
-
-class Mask(Strict):
-    """Add pairwise and self-masks, uniform mod t per coefficient; drop-outs are recovered (O4-O7).
-
-    They come off only in the sum over the exact survivors of the exact cohort. A single upload, a
-    subset, or what a stolen key decrypts, is uniform.
-
-    Attributes:
-        corrupt, dropped: shares of clients assumed to collude and to vanish. They choose how many
-            neighbours a client has where the graph of pairs is not complete (100 clients and more).
-    """
-
-    takes: ClassVar[tuple[Stage, ...]] = (Stage.INTEGER, Stage.NOISED)
-    gives: ClassVar[Stage] = Stage.MASKED
-    guard: Literal["mask"] = "mask"
-    corrupt: float = Field(default=0.1, ge=0, lt=0.5)
-    dropped: float = Field(default=0.05, ge=0, lt=0.5)
-
-
-class He(Strict):
-    """Encrypt the integers with BFV under the key authority's public key; opened blind (O1).
-
-    Attributes:
-        scheme: ``bfv`` (192-bit security, 44 bits of plaintext per coefficient) or ``bfv48``
-            (128-bit security, 48 bits: three 12-bit values of ten clients).
-    """
-
-    takes: ClassVar[tuple[Stage, ...]] = (Stage.INTEGER, Stage.NOISED, Stage.MASKED)
-    gives: ClassVar[Stage] = Stage.CIPHERTEXT
-    guard: Literal["he"] = "he"
-    scheme: Literal["bfv", "bfv48"] = "bfv"
-
-
-class Ckks(Strict):
-    """Encrypt the same integers with CKKS; the authority rounds to the grid (O2).
-
-    CKKS adds over the integers, so only what is masked may stand inside.
-    """
-
-    takes: ClassVar[tuple[Stage, ...]] = (Stage.MASKED,)
-    gives: ClassVar[Stage] = Stage.CIPHERTEXT
-    guard: Literal["ckks"] = "ckks"
-
-
-class Normalise(Strict):
-    """Bring a vector to length 1: its direction is compared, and its length stays here."""
-
-    takes: ClassVar[tuple[Stage, ...]] = (Stage.VALUE,)
-    gives: ClassVar[Stage] = Stage.UNIT
-    guard: Literal["normalise"] = "normalise"
-
-
-class Cosine(Strict):
-    """Encrypt a unit vector with CKKS; pairs are multiplied encrypted, and one number is read (O3).
-
-    Attributes:
-        scheme: of `crypto.similarity`.
-        opener: who holds the secret key, reads one number a pair and returns it rounded.
-        witnesses: how many parties recompute the products before anything is opened (O4). With 0
-            an active aggregator can have a single upload opened; the plan says so.
-    """
-
-    takes: ClassVar[tuple[Stage, ...]] = (Stage.UNIT,)
-    gives: ClassVar[Stage] = Stage.CIPHERTEXT
-    guard: Literal["cosine"] = "cosine"
-    scheme: Literal["ckks-cosine"] = "ckks-cosine"
-    opener: Literal["key_authority"] = "key_authority"
-    witnesses: int = Field(default=1, ge=0, le=9, strict=True)
-
-
-class Weigh(Strict):
-    """Encrypt the integers with BFV; each receiver gets one combination, opened blind (O1, O10).
-
-    Attributes:
-        scheme: of `crypto.weighted`.
-        opener: who holds the secret key, and opens every combination under a blind.
-        witnesses: as in :class:`Cosine`.
-        total: what the integer weights of every receiver add up to.
-        top: how many others at most enter one combination of an honest aggregator, the heaviest of
-            those that the algorithm weighs; None: all of them. Ties stay whole: what weighs as much
-            as the last one enters too, so rows whose others weigh alike (FED-PUB's first round) are
-            not cut. Witnesses check the smallest group (O10), not this.
-    """
-
-    takes: ClassVar[tuple[Stage, ...]] = (Stage.INTEGER,)
-    gives: ClassVar[Stage] = Stage.CIPHERTEXT
-    guard: Literal["weigh"] = "weigh"
-    scheme: Literal["bfv-weighted"] = "bfv-weighted"
-    opener: Literal["key_authority"] = "key_authority"
-    witnesses: int = Field(default=1, ge=0, le=9, strict=True)
-    total: Literal[64, 128] = 128
-    top: int | None = Field(default=None, ge=4, le=1024, strict=True)
-
-
-class Seal(Strict):
+class Seal(Guard):
     """HPKE to the one recipient (after 'relay': to the relay), inside a signed envelope."""
 
     takes: ClassVar[tuple[Stage, ...]] = (
@@ -196,7 +84,7 @@ class Seal(Strict):
     guard: Literal["seal"] = "seal"
 
 
-class Sign(Strict):
+class Sign(Guard):
     """Leave in clear, signed: for what is public anyway."""
 
     takes: ClassVar[tuple[Stage, ...]] = (Stage.VALUE,)
@@ -204,7 +92,7 @@ class Sign(Strict):
     guard: Literal["sign"] = "sign"
 
 
-class UnsafeClear(Strict):
+class UnsafeClear(Guard):
     """UNSAFE: leave unprotected. For baselines and controls; flagged in plan, ledger and report.
 
     After 'match' the boxes stay locked, and what others get out of them is unprotected.
@@ -221,54 +109,10 @@ class UnsafeClear(Strict):
     guard: Literal["unsafe_clear"] = "unsafe_clear"
 
 
-Guard = Annotated[
-    Clip
-    | Quantise
-    | Noise
-    | Mask
-    | He
-    | Ckks
-    | Normalise
-    | Cosine
-    | Weigh
-    | Mix
-    | Blur
-    | Relay
-    | Match
-    | Decoys
-    | Laplace
-    | Seal
-    | Sign
-    | UnsafeClear,
-    Field(discriminator="guard"),
-]
+COMMON: tuple[type[Guard], ...] = (Clip, Quantise, Seal, Sign, UnsafeClear)
+"""Guards that several disclosures use; the others lie in a disclosure's folder."""
 
-SCHEMES = {"bfv": "bfv-sealapi", "bfv48": "bfv48-sealapi", "ckks": "ckks-sealapi"}
-"""What `crypto.he.scheme` calls each of them."""
-
-
-def encryption(chain: tuple[Guard, ...]) -> str | None:
-    """Return which encryption a chain asks for: ``bfv``, ``bfv48``, ``ckks``, or None."""
-    found = find(chain, "he") or find(chain, "ckks")
-    return found.scheme if isinstance(found, He) else "ckks" if found else None
-
-
-def evaluated(chain: tuple[Guard, ...]) -> Cosine | Weigh | None:
-    """Return the guard under which results are computed on ciphertexts, witnessed and opened."""
-    found = find(chain, "cosine") or find(chain, "weigh")
-    return found if isinstance(found, Cosine | Weigh) else None
-
-
-def find(chain: tuple[Guard, ...], name: str) -> Guard | None:
-    """Return the guard called `name`, or None."""
-    for guard in chain:
-        if guard.guard == name:
-            return guard
-    return None
-
-
-def describe(guard: Guard) -> str:
-    """Return a guard and its parameters as plans, ledgers and reports print it."""
-    facts = guard.model_dump(exclude={"guard"})
-    listed = ", ".join(f"{key}={value}" for key, value in facts.items())
-    return f"{guard.guard}({listed})" if listed else guard.guard
+if TYPE_CHECKING:
+    AnyGuard = Guard
+else:
+    AnyGuard = Annotated[Union[(*COMMON, *guards())], Field(discriminator="guard")]

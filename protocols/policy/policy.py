@@ -10,34 +10,17 @@ from typing import Any, TypeVar
 import yaml
 from pydantic import Field, ValidationError, model_validator
 
-from protocols.disclosures.match.guards import SMALLEST_CELL, Match
-from protocols.disclosures.mixed.guards import Mix, Relay
-from protocols.disclosures.mixed.layout import mixed_fields
+from protocols.disclosures._base.rules import rules_of
 from protocols.disclosures.names import Disclosure
 from protocols.errors import CohortTooSmall, NotAdmitted, PolicyError
 from protocols.evidence.capture import Capture
 from protocols.forms import Algorithm, Form
-from protocols.messages import Message
-from protocols.policy.admission import form_objection, private_objection, rows_objection
+from protocols.policy.admission import private_objection
 from protocols.policy.budget import Budget
 from protocols.policy.chains import check_chain
-from protocols.policy.guards import (
-    Ckks,
-    Clip,
-    Cosine,
-    Guard,
-    He,
-    Mask,
-    Noise,
-    Normalise,
-    Quantise,
-    Seal,
-    Sign,
-    UnsafeClear,
-    Weigh,
-    evaluated,
-    find,
-)
+from protocols.policy.guard import Guard, find
+from protocols.policy.guards import AnyGuard, UnsafeClear
+from protocols.policy.presets import FACTS
 from protocols.privacy.training import Training
 from protocols.strict import Strict, nearest, problems, read_yaml
 
@@ -65,7 +48,7 @@ class PrivacyPolicy(Strict):
     """
 
     name: str = Field(min_length=1, max_length=40, pattern=r"^[a-z0-9_-]+$")
-    rules: dict[Disclosure, tuple[Guard, ...]] = Field(min_length=1)
+    rules: dict[Disclosure, tuple[AnyGuard, ...]] = Field(min_length=1)
     minimum_cohort: int = Field(default=3, ge=3, le=10_000, strict=True)
     colluders: int = Field(default=0, ge=0, le=10_000, strict=True)
     rekey_rounds: int = Field(default=50, ge=1, le=10_000, strict=True)
@@ -82,18 +65,9 @@ class PrivacyPolicy(Strict):
         if self.budget is None and find(self.rules.get(Disclosure.SUM, ()), "noise"):
             raise ValueError("noise needs a budget: what all runs together may spend (O20)")
         for disclosure, chain in self.rules.items():
-            guard = evaluated(chain)
-            unbounded = guard is not None or find(chain, "mix") or find(chain, "match")
-            if unbounded and self.budget is not None:
+            if self.budget is not None and not rules_of(disclosure).accounted(chain):
                 raise ValueError(f"{disclosure} cannot be accounted, and there is a budget (O16)")
-            if isinstance(guard, Weigh) and guard.top is not None and guard.top <= self.others:
-                raise ValueError(f"top: more than the {self.others} others of minimum_cohort")
-            if not isinstance(match := find(chain, "match"), Match):
-                continue
-            if match.form == "cell_means" and match.cell < self.smallest_cell:
-                raise ValueError(f"cell: at least {self.smallest_cell}, colluders counted (O10)")
-            if match.floor < 3 + self.colluders:
-                raise ValueError(f"floor: at least {3 + self.colluders}, colluders counted (O10)")
+            rules_of(disclosure).check_policy(chain, self)
         return self
 
     @classmethod
@@ -172,11 +146,6 @@ class PrivacyPolicy(Strict):
         """Clients that must take part, the receiver itself included."""
         return self.others + 1
 
-    @property
-    def smallest_cell(self) -> int:
-        """Clients that a cell of matched clients holds at least, besides colluders five (O25)."""
-        return max(self.smallest_cohort, SMALLEST_CELL + self.colluders)
-
     def chain(self, disclosure: Disclosure) -> tuple[Guard, ...]:
         """Return the guards for `disclosure`; raises NotAdmitted if the policy names none."""
         if disclosure not in self.rules:
@@ -209,41 +178,27 @@ class PrivacyPolicy(Strict):
         for kind in form.messages():
             if self.messages is not None and kind.__name__ not in self.messages:
                 return f"message {kind.__name__} is not among its allowed messages"
-            chain = self.rules.get(kind.disclosure, ())
-            if evaluated(chain) is not None and (objection := self._not_computed(kind, form.top)):
-                return objection
-            if kind.disclosure is Disclosure.MIXED:
-                mixed_fields(kind)  # raises for a message that cannot be mixed
-                if form.unmixed and find(chain, "mix"):
-                    return (
-                        f"message {kind.__name__} would hold single records (mixup: false), which "
-                        "no rule that mixes lets out; have them mixed, or take unsafe_plaintext "
-                        "for a baseline on data that may be seen"
-                    )
-            noised = find(chain, "noise")
-            if few := rows_objection(kind, form, chain, self.holders, self.colluders):
-                return few
-            if noised and any(field.wire == "u8" for field in kind.fields):
-                return f"message {kind.__name__} holds exact counts, which its noise cannot cover"
-        if found := form_objection(form, self.rules):
+            if found := rules_of(kind.disclosure).objection(kind, form, self):
+                return found
+        if found := self._beside(form):
             return found
-        return private_objection(form) if self.training is not None else None
+        if self.training is None:
+            return None
+        records = [k for k in form.messages() if rules_of(k.disclosure).from_records]
+        return private_objection(form, records)
 
-    def _not_computed(self, kind: type[Message], top: int | None) -> str | None:
-        """Say why a message cannot be computed with while it is encrypted; None if it can."""
-        if any(field.wire not in ("f4", "f8") for field in kind.fields):
-            return f"message {kind.__name__} holds counts, which cannot be weighed or compared"
-        if kind.disclosure is Disclosure.SIMILARITY and len(kind.fields) != 1:
-            return f"message {kind.__name__} holds more than the one vector that is compared"
-        weighed = kind.disclosure is Disclosure.WEIGHTED_SUM
-        if weighed and self.colluders:
-            # Each row is checked alone, and two receivers can take one's row off the other's.
-            return f"rows of message {kind.__name__} tell colluding receivers more than each alone"
-        if weighed and top is not None and top <= self.others:
-            return (
-                f"rows of message {kind.__name__} would weigh {top} others at most (top), and must "
-                f"rest on {self.others} in effect; give no top, or more than {self.others}"
-            )
+    def _beside(self, form: Form[Any]) -> str | None:
+        """Say which messages of a form cannot stand side by side; None if all can."""
+        for exchange in form.exchanges:
+            for kinds in (exchange.back, exchange.given):
+                found = [kind.disclosure for kind in kinds]
+                for disclosure in dict.fromkeys(found):
+                    one = rules_of(disclosure).alone(self.rules.get(disclosure, ()))
+                    if one and found.count(disclosure) > 1:
+                        return f"{exchange.name} holds two {disclosure} messages; one is possible"
+        for disclosure, chain in self.rules.items():
+            if objection := rules_of(disclosure).among(form.exchanges, chain):
+                return objection
         return None
 
     def admit(self, algorithm: Algorithm[S]) -> Form[S]:
@@ -283,64 +238,5 @@ class PrivacyPolicy(Strict):
         return not self.unsafe and any(self._objection(form) is None for form in algorithm.forms)
 
 
-_CONTROL: dict[Disclosure, tuple[Guard, ...]] = {
-    Disclosure.SEALED: (Seal(),),
-    Disclosure.RELEASED: (Seal(),),
-    Disclosure.PUBLIC: (Sign(),),
-}
-_INTEGERS: tuple[Guard, ...] = (Clip(), Quantise())
-_HE: tuple[Guard, ...] = (*_INTEGERS, Mask(), He(), Seal())
-_NOISED: tuple[Guard, ...] = (
-    Clip(norm="l2", bound=1.0),
-    Quantise(),
-    Noise(epsilon=8.0, delta=1e-5),
-    Mask(),
-    Seal(),
-)
-_CLEAR: tuple[Guard, ...] = (UnsafeClear(),)
-
-
-_EVALUATED: dict[Disclosure, tuple[Guard, ...]] = {
-    # Models, not their changes: a weight beyond 4 is cut off, and the ledger says so.
-    Disclosure.WEIGHTED_SUM: (Clip(bound=4.0), Quantise(bits=15), Weigh(), Seal()),
-    Disclosure.SIMILARITY: (Normalise(), Cosine(), Seal()),
-}
-_MIXED: tuple[Guard, ...] = (Clip(norm="l2", bound=16.0), Mix(), Seal())
-_SHUFFLED: tuple[Guard, ...] = (*_MIXED[:2], Relay(), Seal())
-
-
-def _preset(
-    name: str, chain: tuple[Guard, ...], *, mixed: tuple[Guard, ...] = _MIXED, **more: Any
-) -> PrivacyPolicy:
-    noised = find(chain, "noise") is not None  # cosines and combinations have no noise (O16)
-    rules = {Disclosure.SUM: chain, **({} if noised else _EVALUATED), **_CONTROL}
-    if mixed:
-        rules[Disclosure.MIXED] = mixed
-    return PrivacyPolicy(name=name, rules=rules, **{"capture": Capture(), **more})
-
-
-PRESETS: dict[str, PrivacyPolicy] = {
-    "pilot": _preset("pilot", _HE),
-    "he": _preset("he", _HE),
-    # As pilot, and a relay takes the senders off mixtures: one more organisation.
-    "shuffled": _preset("shuffled", _HE, mixed=_SHUFFLED),
-    "masks": _preset("masks", (*_INTEGERS, Mask(), Seal())),
-    # strict: what is computed from many clients together, rows of items included, and no mixture of
-    # one client's records.
-    "strict": _preset("strict", (*_INTEGERS, Mask(), Seal()), mixed=(), capture=None, holders=4),
-    "ckks": _preset("ckks", (*_INTEGERS, Mask(), Ckks(), Seal())),
-    "calibrated": _preset("calibrated", _NOISED, mixed=(), budget=Budget(epsilon=10.0, delta=1e-5)),
-    "unsafe_plaintext": PrivacyPolicy(
-        name="unsafe_plaintext",
-        capture=Capture(),
-        rules={
-            Disclosure.SUM: (*_INTEGERS, UnsafeClear()),
-            Disclosure.WEIGHTED_SUM: _CLEAR,
-            Disclosure.SIMILARITY: _CLEAR,
-            Disclosure.MATCH: _CLEAR,
-            Disclosure.MIXED: _CLEAR,
-            Disclosure.NOISED: _CLEAR,
-            **_CONTROL,
-        },
-    ),
-}
+PRESETS = {name: PrivacyPolicy(name=name, **facts) for name, facts in FACTS.items()}
+"""The policies that come with the system, by name."""

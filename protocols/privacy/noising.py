@@ -7,11 +7,12 @@ from functools import lru_cache
 
 from crypto.noise import TAIL_BITS, DiscreteGaussian, DiscreteLaplace
 from protocols.disclosures.names import Disclosure
+from protocols.disclosures.sum.guards import Noise
 from protocols.disclosures.sum.layout import SumLayout
 from protocols.errors import NotInPlan
 from protocols.plan.plan import Item, NoisePlan, Plan
 from protocols.plan.steps import Step
-from protocols.policy.guards import Noise, find
+from protocols.policy.guard import find
 from protocols.policy.policy import PrivacyPolicy
 from protocols.privacy import accounting
 

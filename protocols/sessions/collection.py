@@ -15,16 +15,18 @@ from protocols.disclosures._evaluated.uploads import Upload, check_upload, split
 from protocols.disclosures.mixed.layout import MixLayout
 from protocols.disclosures.names import Disclosure
 from protocols.disclosures.sum.consistency_votes import evidence_of
+from protocols.disclosures.sum.guards import encryption
 from protocols.disclosures.sum.layout import SumLayout
 from protocols.disclosures.sum.ring import Ring, Words
 from protocols.disclosures.sum.uniform import check_mask, check_masked
 from protocols.disclosures.sum.unmasking import Keys
+from protocols.disclosures.weighted_sum.guards import Weigh
 from protocols.errors import BadEnvelope, LocalProtocolError, WrongStage
 from protocols.forms import Exchange
 from protocols.messages import Message, Vector
 from protocols.plan.plan import Item
 from protocols.plan.steps import Part, Service, Step
-from protocols.policy.guards import Weigh, encryption, evaluated, find
+from protocols.policy.guard import find, guard_of
 from protocols.rounds import Reply, View
 from protocols.wire.codec import decode
 from protocols.wire.cohorts import as_set
@@ -297,9 +299,7 @@ class Collection:
 
     def clear_total(self) -> Vector | None:
         """Add the integers that an Unsafe chain brought in clear; None if no SUM came back."""
-        if not self.sums:
-            return None
-        return self._added().values.view(np.int64)
+        return self._added().values.view(np.int64) if self.sums else None
 
     def _ring(self) -> Ring:
         return self._summed()[1]
@@ -341,8 +341,7 @@ class Collection:
     def _evaluated(self, kind: type[Message]) -> View:
         """Return the view of what is computed on ciphertexts."""
         policy = self._papers.policy
-        guard = evaluated(policy.chain(kind.disclosure))
-        if isinstance(guard, Weigh):
+        if guard := guard_of(policy.chain(kind.disclosure), Weigh):
             size, source = len(self.survivors), self.where.exchange
             return views.WeighedView(kind, source, size, policy.others, guard.total, guard.top)
         if self.cosines is None:

@@ -16,6 +16,7 @@ import numpy as np
 
 from protocols.disclosures.names import Disclosure
 from protocols.disclosures.sum.consistency_votes import ballot_of, check_evidence, check_votes
+from protocols.disclosures.sum.guards import encryption
 from protocols.errors import BadEnvelope, LocalProtocolError
 from protocols.evidence.ledger import Ledger
 from protocols.forms import Exchange
@@ -23,7 +24,7 @@ from protocols.keys.groups import Group, Slot, epoch_of, planned_degree, slot_of
 from protocols.keys.pairs import Pairs
 from protocols.plan.steps import Service, Step
 from protocols.policy.budget import Budget, Unit, budget_key
-from protocols.policy.guards import encryption, find
+from protocols.policy.guard import find
 from protocols.privacy.noising import run_divergence
 from protocols.privacy.private_steps import check_training
 from protocols.privacy.training import training_divergence

@@ -23,6 +23,7 @@ from protocols.disclosures.mixed.layout import MixLayout
 from protocols.disclosures.mixed.mixing import Mixer
 from protocols.disclosures.names import Disclosure
 from protocols.disclosures.noised.decoys import Decoyer
+from protocols.disclosures.sum.guards import encryption
 from protocols.disclosures.sum.ring import Ring, Words
 from protocols.disclosures.sum.uniform import check_mask
 from protocols.errors import LocalProtocolError, NotInPlan, UnfitMessage
@@ -34,7 +35,7 @@ from protocols.messages import Message
 from protocols.plan.plan import Item, times_in_round
 from protocols.plan.schema import Layout, check_schema
 from protocols.plan.steps import Step
-from protocols.policy.guards import encryption, find
+from protocols.policy.guard import find
 from protocols.privacy.noising import SAMPLERS, check_noise
 from protocols.wire.codec import encode
 from protocols.wire.control import CONTROL

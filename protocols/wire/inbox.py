@@ -16,7 +16,7 @@ from protocols.evidence.ledger import Ledger
 from protocols.messages import Message
 from protocols.plan.plan import Item
 from protocols.plan.steps import Step
-from protocols.policy.guards import find
+from protocols.policy.guard import find
 from protocols.wire.codec import decode
 from protocols.wire.envelope import Envelope, Header, commitment, route
 from protocols.wire.roster import EVERYONE, Roster

@@ -12,6 +12,7 @@ from crypto.canonical import canonical
 from crypto.he import PublicKey, Scheme
 from crypto.ristretto import Spread
 from protocols.disclosures._evaluated.ciphers import ring_of, witness_count
+from protocols.disclosures._evaluated.guards import evaluated
 from protocols.disclosures.match.run import MatchSide, match_guard, match_item, match_run
 from protocols.disclosures.match.wire import MatchRun
 from protocols.disclosures.names import Disclosure
@@ -23,7 +24,8 @@ from protocols.messages import Message
 from protocols.plan.plan import Item, Plan, not_planned
 from protocols.plan.steps import Part, Service, Step, item_id
 from protocols.policy.budget import Reserve
-from protocols.policy.guards import Guard, UnsafeClear, describe, evaluated, find
+from protocols.policy.guard import Guard, describe, find
+from protocols.policy.guards import UnsafeClear
 from protocols.policy.policy import PrivacyPolicy
 from protocols.privacy.private_steps import PrivateSteps
 from protocols.wire.envelope import NONE

@@ -58,7 +58,7 @@ def _partitions() -> Rows:
 
 
 def _policies() -> Rows:
-    from protocols.policy.guards import describe
+    from protocols.policy.guard import describe
     from protocols.policy.policy import PRESETS
 
     for name, policy in PRESETS.items():

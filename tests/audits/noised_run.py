@@ -19,7 +19,8 @@ from protocols.disclosures.names import Disclosure
 from protocols.evidence.ledger import Ledger, MemoryStore
 from protocols.plan.plan import DataPlan, FieldPlan, Item, MessagePlan, NoisePlan, Plan
 from protocols.plan.steps import Service, Step
-from protocols.policy.guards import UnsafeClear, describe
+from protocols.policy.guard import describe
+from protocols.policy.guards import UnsafeClear
 from protocols.policy.policy import PrivacyPolicy
 from protocols.privacy import accounting
 from protocols.privacy.noising import ROUNDING_BETA

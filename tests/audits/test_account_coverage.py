@@ -11,7 +11,7 @@ from audits.account import account_of
 from audits.accounting.models import Account
 from audits.steps import Case, Verification
 from protocols.disclosures.names import Disclosure
-from protocols.policy.guards import Noise
+from protocols.disclosures.sum.guards import Noise
 from protocols.policy.policy import PRESETS, PrivacyPolicy
 from protocols.wire.control import Refusal
 from tests.audits.account_tools import CALIBRATED, item, policy

@@ -12,7 +12,7 @@ import pytest
 
 from audits.exporters import EXPORTERS, art30_csv, cnil_pia, export, file_name
 from audits.models import Report
-from protocols.policy.guards import Guard
+from protocols.policy.guard import Guard
 from tests.audits.report_tools import FORMULA, HOSTILE
 
 

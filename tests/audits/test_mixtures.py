@@ -12,8 +12,9 @@ from algorithms.site import Site
 from audits.attacks._payloads import payloads_of
 from audits.report import build_report
 from audits.verify import verify
+from protocols.disclosures.mixed.guards import Blur, Mix
 from protocols.disclosures.names import Disclosure
-from protocols.policy.guards import Blur, Clip, Mix, Seal
+from protocols.policy.guards import Clip, Seal
 from protocols.policy.policy import PrivacyPolicy
 from tests.audits.forging import edit_last, forge
 from tests.audits.toy_run import Toy, run_toy

@@ -9,8 +9,8 @@ import pytest
 from audits.attacks._payloads import payloads_of
 from audits.report import build_report
 from audits.verify import verify
+from protocols.disclosures.mixed.guards import Blur, Relay
 from protocols.evidence.ledger import Entry
-from protocols.policy.guards import Blur, Relay
 from tests.audits.forging import Change, forge, rewrite
 from tests.audits.lies import drop, finds, setting
 from tests.audits.test_mixtures import FIVE, policy, site

@@ -24,6 +24,7 @@ from protocols.disclosures._evaluated.plan import witness_name
 from protocols.disclosures.match.plan import match_roles
 from protocols.disclosures.mixed.plan import RELAY_NAME
 from protocols.disclosures.names import Disclosure
+from protocols.disclosures.sum.guards import SCHEMES, encryption
 from protocols.errors import RoundLost
 from protocols.evidence.ledger import Ledger, MemoryStore
 from protocols.forms import Algorithm, Form
@@ -31,7 +32,6 @@ from protocols.messages import ReleasedMessage, SumMessage, Vector, count, real
 from protocols.plan.plan import DataPlan, Plan
 from protocols.plan.planner import AGGREGATOR_NAME, AUTHORITY_NAME
 from protocols.plan.planning import make_plan
-from protocols.policy.guards import SCHEMES, encryption
 from protocols.policy.policy import PrivacyPolicy
 from protocols.rounds import Ask, Cohort, Reply, Round
 from protocols.sessions.aggregator import AggregatorSession

@@ -19,7 +19,8 @@ from protocols.messages import (
     real,
 )
 from protocols.plan.planning import make_plan
-from protocols.policy.guards import Clip, Quantise, Seal, UnsafeClear, find
+from protocols.policy.guard import find
+from protocols.policy.guards import Clip, Quantise, Seal, UnsafeClear
 from protocols.policy.policy import PrivacyPolicy
 from protocols.rounds import Ask, Cohort
 from tests.protocols.matching import KEY, crowd, plain

@@ -6,13 +6,15 @@ from typing import Any
 
 import numpy as np
 
+from protocols.disclosures.mixed.guards import Mix
 from protocols.disclosures.mixed.layout import MixLayout
 from protocols.disclosures.names import Disclosure
 from protocols.forms import Algorithm, Exchange, Form
 from protocols.messages import Array, MixedMessage, ReleasedMessage, count, real
 from protocols.plan.plan import DataPlan
 from protocols.plan.planning import make_plan
-from protocols.policy.guards import Clip, Guard, Mix, Seal, UnsafeClear
+from protocols.policy.guard import Guard
+from protocols.policy.guards import Clip, Seal, UnsafeClear
 from protocols.policy.policy import PrivacyPolicy
 from tests.protocols.toys import names_of
 from tests.protocols.wire import World

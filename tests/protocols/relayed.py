@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from protocols.policy.guards import Relay
+from protocols.disclosures.mixed.guards import Relay
 from protocols.sessions.table import State
 from protocols.wire.control import Batch
 from protocols.wire.envelope import Envelope, signed_header

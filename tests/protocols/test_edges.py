@@ -12,10 +12,11 @@ from hypothesis import strategies as st
 from crypto.errors import OutOfRange
 from crypto.he import scheme
 from protocols.disclosures.names import Disclosure
+from protocols.disclosures.sum.guards import Ckks, He, Mask
 from protocols.disclosures.sum.layout import SumLayout
 from protocols.disclosures.sum.ring import Ring
 from protocols.errors import PolicyError, UnfitMessage
-from protocols.policy.guards import Ckks, Clip, He, Mask, Quantise, Seal, UnsafeClear
+from protocols.policy.guards import Clip, Quantise, Seal, UnsafeClear
 from protocols.policy.policy import PrivacyPolicy
 from tests.protocols.toys import Update
 from tests.protocols.wire import World

@@ -10,7 +10,7 @@ from protocols.disclosures.names import Disclosure
 from protocols.errors import NotInPlan
 from protocols.plan.plan import Plan
 from protocols.plan.schema import message_plan
-from protocols.policy.guards import describe
+from protocols.policy.guard import describe
 from protocols.policy.policy import PrivacyPolicy
 from protocols.wire.codec import bundle_bytes
 from tests.protocols.toys import Update, toy_plan

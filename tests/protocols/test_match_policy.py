@@ -12,10 +12,11 @@ from protocols.disclosures.match.tagging import public
 from protocols.disclosures.match.wire import public_key
 from protocols.disclosures.match.words import CELLS, KEYED, OPEN, SHARED, UNSERVED
 from protocols.disclosures.names import Disclosure
+from protocols.disclosures.sum.guards import Mask
 from protocols.errors import BadEnvelope, CohortTooSmall, NotAdmitted, NotInPlan, PolicyError
 from protocols.forms import Algorithm, Exchange, Form
 from protocols.policy.budget import Budget
-from protocols.policy.guards import Clip, Mask, Quantise, Seal, UnsafeClear
+from protocols.policy.guards import Clip, Quantise, Seal, UnsafeClear
 from protocols.policy.policy import PrivacyPolicy
 from protocols.wire.envelope import Envelope
 from protocols.wire.roster import Identity, Role, Roster

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from protocols.disclosures.sum.guards import He, Mask, Noise
 from protocols.disclosures.sum.layout import SumLayout
 from protocols.errors import (
     BudgetExceeded,
@@ -17,7 +18,7 @@ from protocols.errors import (
     Refused,
 )
 from protocols.plan.plan import Plan
-from protocols.policy.guards import Clip, He, Mask, Noise, Quantise, Seal, UnsafeClear
+from protocols.policy.guards import Clip, Quantise, Seal, UnsafeClear
 from protocols.policy.policy import PRESETS, PrivacyPolicy
 from protocols.privacy.accounting import ORDERS
 from protocols.privacy.noising import run_divergence

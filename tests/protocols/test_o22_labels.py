@@ -8,10 +8,11 @@ import numpy as np
 import pytest
 
 from protocols.disclosures.mixed import mixing
+from protocols.disclosures.mixed.guards import Blur
 from protocols.disclosures.mixed.mixing import Mixer
 from protocols.disclosures.names import Disclosure
 from protocols.errors import BadEnvelope
-from protocols.policy.guards import Blur, Guard
+from protocols.policy.guard import Guard
 from protocols.sessions.keeping import state_codec
 from tests.protocols.mix import (
     CLASSES,

@@ -9,11 +9,12 @@ import pytest
 
 from crypto.samplers import Stream
 from protocols.disclosures.mixed import layout as mix_layout
+from protocols.disclosures.mixed.guards import Blur
 from protocols.disclosures.mixed.layout import MixLayout
 from protocols.disclosures.mixed.mixing import Mixer
 from protocols.disclosures.names import Disclosure
 from protocols.errors import BadEnvelope
-from protocols.policy.guards import Blur, UnsafeClear
+from protocols.policy.guards import UnsafeClear
 from tests.protocols.mix import (
     CLASSES,
     FLOOR,

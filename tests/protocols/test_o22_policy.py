@@ -5,14 +5,16 @@ from __future__ import annotations
 import pytest
 from pydantic import ValidationError
 
+from protocols.disclosures.mixed.guards import Blur, Mix
 from protocols.disclosures.mixed.layout import MixLayout, mixed_fields, whole
 from protocols.disclosures.names import Disclosure
+from protocols.disclosures.sum.guards import Mask
 from protocols.errors import NotAdmitted, NotInPlan
 from protocols.forms import Exchange, Form
 from protocols.messages import MixedMessage, ReleasedMessage, count, real
 from protocols.policy.budget import Budget
 from protocols.policy.chains import check_chain
-from protocols.policy.guards import Blur, Clip, Mask, Mix, Quantise, Seal, UnsafeClear
+from protocols.policy.guards import Clip, Quantise, Seal, UnsafeClear
 from protocols.policy.policy import PRESETS, PrivacyPolicy
 from protocols.privacy.training import Training
 from tests.protocols.mix import (

@@ -14,6 +14,7 @@ from crypto.errors import CryptoError
 from crypto.hpke import SEAL_OVERHEAD
 from protocols.disclosures.mixed import boxes as mix_boxes
 from protocols.disclosures.mixed.boxes import mixture_info, shuffled
+from protocols.disclosures.mixed.guards import Blur, Mix, Relay
 from protocols.disclosures.mixed.words import RELAYED
 from protocols.disclosures.names import Disclosure
 from protocols.errors import (
@@ -24,7 +25,7 @@ from protocols.errors import (
 )
 from protocols.forms import Exchange, Form
 from protocols.policy.chains import check_chain
-from protocols.policy.guards import Blur, Clip, Mix, Relay, Seal
+from protocols.policy.guards import Clip, Seal
 from protocols.policy.policy import PRESETS
 from protocols.rounds import Ask, Cohort
 from protocols.sessions.codec import StateCodec

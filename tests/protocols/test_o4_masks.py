@@ -14,10 +14,11 @@ from crypto.bfv_sealapi import DEGREE, PLAIN_MODULUS
 from crypto.errors import OutOfRange
 from crypto.masks import masked
 from protocols.disclosures.names import Disclosure
+from protocols.disclosures.sum.guards import Ckks, Mask, Noise
 from protocols.disclosures.sum.unmasking import Unmasking
 from protocols.errors import PolicyError
 from protocols.plan.learns import ACTIVE_AGGREGATOR, KEY_THEFT
-from protocols.policy.guards import Ckks, Clip, Mask, Noise, Quantise, Seal, UnsafeClear
+from protocols.policy.guards import Clip, Quantise, Seal, UnsafeClear
 from protocols.policy.policy import PrivacyPolicy
 from tests.protocols.test_o4_control import asked, decrypted, opening, stolen_key, upload_of
 from tests.protocols.toys import Update, maskless

@@ -9,7 +9,7 @@ from protocols.disclosures.names import Disclosure
 from protocols.errors import CohortTooSmall, NotInPlan, SecureFglError
 from protocols.plan.plan import DataPlan, Item, NoisePlan, Plan, drift
 from protocols.plan.steps import Service, Step
-from protocols.policy.guards import describe
+from protocols.policy.guard import describe
 from protocols.privacy.training import TrainingPlan
 from protocols.wire.run_context import Papers
 from tests.protocols.toys import GIFTS, SOW, TRAIN, names_of, toy_plan

@@ -6,19 +6,12 @@ import pytest
 from pydantic import ValidationError
 
 from protocols.disclosures.names import Disclosure
+from protocols.disclosures.sum.guards import He
 from protocols.errors import CohortTooSmall, NotAdmitted, PolicyError
 from protocols.forms import Algorithm, Exchange, Form
 from protocols.policy.chains import check_chain
-from protocols.policy.guards import (
-    Clip,
-    He,
-    Quantise,
-    Seal,
-    Sign,
-    UnsafeClear,
-    describe,
-    find,
-)
+from protocols.policy.guard import describe, find
+from protocols.policy.guards import Clip, Quantise, Seal, Sign, UnsafeClear
 from protocols.policy.policy import PRESETS, PrivacyPolicy
 from tests.protocols.toys import Gift, Start, Update, toy_algorithm, toy_plan, train
 from tests.protocols.wire import World

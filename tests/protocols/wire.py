@@ -20,12 +20,13 @@ from protocols.disclosures._evaluated.plan import witness_name
 from protocols.disclosures.match.plan import match_roles
 from protocols.disclosures.mixed.plan import RELAY_NAME
 from protocols.disclosures.names import Disclosure
+from protocols.disclosures.sum.guards import SCHEMES, encryption
 from protocols.evidence.heads import tree
 from protocols.evidence.ledger import Ledger, MemoryStore, read_lines
 from protocols.forms import Form
 from protocols.keys.groups import slot_of
 from protocols.plan.planner import AGGREGATOR_NAME, AUTHORITY_NAME
-from protocols.policy.guards import SCHEMES, encryption, find
+from protocols.policy.guard import find
 from protocols.policy.policy import PrivacyPolicy
 from protocols.rounds import Ask, Cohort, Reply
 from protocols.sessions.aggregator import AggregatorSession

@@ -15,7 +15,7 @@ from protocols.evidence.ledger import MemoryStore
 from protocols.forms import Algorithm
 from protocols.plan.plan import DataPlan, Plan
 from protocols.plan.planning import make_plan
-from protocols.policy.guards import find
+from protocols.policy.guard import find
 from protocols.policy.policy import PrivacyPolicy
 from protocols.sessions.base import Parcel
 from protocols.wire.envelope import Envelope

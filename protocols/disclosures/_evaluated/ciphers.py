@@ -14,14 +14,18 @@ from typing import TYPE_CHECKING, cast
 import numpy as np
 
 from crypto.quantiser import Packing
+from protocols.disclosures._evaluated.guards import evaluated
 from protocols.disclosures.names import Disclosure
+from protocols.disclosures.sum.guards import encryption
 from protocols.disclosures.sum.layout import SumLayout
+from protocols.disclosures.weighted_sum.guards import Weigh
 from protocols.errors import LocalProtocolError
 from protocols.keys.boxes import BOX_OVERHEAD
 from protocols.messages import Message, PublicMessage
 from protocols.plan.plan import Item
 from protocols.plan.steps import Part, Step
-from protocols.policy.guards import Clip, Quantise, Weigh, encryption, evaluated, find
+from protocols.policy.guard import find
+from protocols.policy.guards import Clip, Quantise
 from protocols.policy.policy import PrivacyPolicy
 from protocols.wire.control import CosineKey, Key, WeighKey
 

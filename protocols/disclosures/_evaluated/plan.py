@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 
 from crypto.signatures import SIGNATURE_BYTES
 from protocols.disclosures._evaluated.ciphers import Shape, shape_of
+from protocols.disclosures._evaluated.guards import evaluated
 from protocols.disclosures.names import Disclosure
 from protocols.messages import Message
 from protocols.plan.steps import Step, item_id
-from protocols.policy.guards import evaluated
 from protocols.wire.control import (
     Cosines,
     CosineSeed,

@@ -22,10 +22,11 @@ from crypto.he import PublicKey
 from crypto.samplers import Stream, derive
 from crypto.signatures import SIGNATURE_BYTES, VerifyKey
 from protocols.disclosures._evaluated.ciphers import Shape, cosine_ring, weigh_ring
+from protocols.disclosures._evaluated.guards import evaluated
 from protocols.disclosures.names import Disclosure
+from protocols.disclosures.weighted_sum.guards import Weigh
 from protocols.errors import BadEnvelope, LocalProtocolError, UnfitMessage
 from protocols.messages import Message, Vector
-from protocols.policy.guards import Weigh, evaluated
 from protocols.policy.policy import PrivacyPolicy
 from protocols.wire.codec import encode
 from protocols.wire.envelope import Header

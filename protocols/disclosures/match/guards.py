@@ -6,14 +6,13 @@ from typing import ClassVar, Literal
 
 from pydantic import Field, model_validator
 
-from protocols.policy.stages import Stage
-from protocols.strict import Strict
+from protocols.policy.guard import Guard, Stage
 
 SMALLEST_CELL = 5
 """Clients that a cell holds at least, besides those that collude."""
 
 
-class Match(Strict):
+class Match(Guard):
     """Compare tags in place of items, and open only what cells of users add up to.
 
     Attributes:
@@ -82,3 +81,6 @@ class Match(Strict):
         if self.cap & (self.cap - 1):
             raise ValueError("cap: a power of two, so that it says little of the data (O28)")
         return self
+
+
+GUARDS = (Match,)

@@ -25,7 +25,8 @@ from protocols.disclosures.noised.guards import LEVELS, Laplace
 from protocols.disclosures.sum.layout import Column
 from protocols.errors import UnfitMessage
 from protocols.messages import Message
-from protocols.policy.guards import Clip, Guard, Quantise, find
+from protocols.policy.guard import Guard, find
+from protocols.policy.guards import Clip, Quantise
 from protocols.wire.codec import as_array
 
 __all__ = ["FOUND", "MatchLayout", "found_message", "planned_found"]

@@ -31,7 +31,7 @@ from protocols.forms import Exchange
 from protocols.messages import Message
 from protocols.plan.plan import Plan
 from protocols.plan.steps import Step
-from protocols.policy.guards import Guard
+from protocols.policy.guard import Guard
 from protocols.wire.control import (
     Acknowledgement,
     Box,

@@ -27,7 +27,7 @@ from protocols.disclosures.names import Disclosure
 from protocols.errors import BadEnvelope, LocalProtocolError
 from protocols.messages import Message
 from protocols.plan.plan import Item, Plan
-from protocols.policy.guards import Guard, find
+from protocols.policy.guard import Guard, find
 from protocols.wire.control import CellTotals, Listed
 from protocols.wire.roster import Identity, Roster
 

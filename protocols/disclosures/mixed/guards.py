@@ -10,13 +10,12 @@ from typing import ClassVar, Literal
 from pydantic import Field, model_validator
 
 from crypto.noise import MAX_SCALE
-from protocols.policy.stages import Stage
-from protocols.strict import Strict
+from protocols.policy.guard import Guard, Stage
 
 _MIN_STEPS = 8.0  # the smallest noise in grid steps (O19)
 
 
-class Mix(Strict):
+class Mix(Guard):
     """Draw groups once per run, and let only the mean of each position's records leave.
 
     Attributes:
@@ -49,7 +48,7 @@ class Mix(Strict):
         return self
 
 
-class Blur(Strict):
+class Blur(Guard):
     """Add discrete Gaussian noise to every entry of every mixture, labels included (O14, O22).
 
     No epsilon is claimed: a record may stand at many positions of many mixtures, in every round.
@@ -78,7 +77,7 @@ class Blur(Strict):
         return found
 
 
-class Relay(Strict):
+class Relay(Guard):
     """Seal each mixture to the aggregator, and all of them to a RELAY that takes the senders off.
 
     The relay opens none of them, and returns those of a whole cohort in one random order (O23).
@@ -88,3 +87,6 @@ class Relay(Strict):
     takes: ClassVar[tuple[Stage, ...]] = (Stage.MIXED, Stage.BLURRED)
     gives: ClassVar[Stage] = Stage.BOXED
     guard: Literal["relay"] = "relay"
+
+
+GUARDS = (Mix, Blur, Relay)

@@ -22,7 +22,8 @@ from protocols.disclosures.sum.layout import Column
 from protocols.errors import BadEnvelope, UnfitMessage
 from protocols.forms import Form
 from protocols.messages import Field, Message, MixedMessage
-from protocols.policy.guards import Clip, Guard, find
+from protocols.policy.guard import Guard, find
+from protocols.policy.guards import Clip
 from protocols.wire.codec import WIRE_DTYPE
 
 Reals = NDArray[np.float64]

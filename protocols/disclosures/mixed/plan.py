@@ -12,7 +12,7 @@ from protocols.disclosures.mixed.words import BATCH, POOL
 from protocols.disclosures.names import Disclosure
 from protocols.messages import Message
 from protocols.plan.steps import Step, item_id
-from protocols.policy.guards import find
+from protocols.policy.guard import find
 from protocols.wire.control import Batch, Pool
 from protocols.wire.envelope import header_bytes
 from protocols.wire.roster import Role

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from protocols.disclosures.mixed.guards import Mix
 from protocols.disclosures.names import Disclosure
 from protocols.plan.plan import Item
-from protocols.policy.guards import Guard, find
+from protocols.policy.guard import Guard, find
 from protocols.policy.policy import PrivacyPolicy
 
 MIXTURES = (

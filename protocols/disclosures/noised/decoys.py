@@ -17,7 +17,8 @@ from crypto.samplers import Stream, entropy
 from protocols.disclosures.noised.guards import LEVELS, Decoys, Laplace
 from protocols.errors import UnfitMessage
 from protocols.messages import Message, Partial, partial_of
-from protocols.policy.guards import Clip, Guard, find
+from protocols.policy.guard import Guard, find
+from protocols.policy.guards import Clip
 
 __all__ = ["SENT", "Decoyer", "local_epsilon", "noised_steps", "planned_rows"]
 

@@ -7,16 +7,15 @@ from typing import ClassVar, Literal
 from pydantic import Field
 
 from crypto.noise import MAX_SCALE, MIN_SCALE
-from protocols.policy.stages import Stage
-from protocols.strict import Strict
+from protocols.policy.guard import Guard, Stage
 
-__all__ = ["LEVELS", "Decoys", "Laplace"]
+__all__ = ["GUARDS", "LEVELS", "Decoys", "Laplace"]
 
 LEVELS = 1 << 14
 """Grid steps from 0 to the clip bound."""
 
 
-class Decoys(Strict):
+class Decoys(Guard):
     """Send rows of items that the client does not hold among those it holds (pseudo items).
 
     Their values are normal with the sample mean and covariance of the client's own rows, so they
@@ -37,7 +36,7 @@ class Decoys(Strict):
     draw: Literal["fresh", "sticky"] = "sticky"
 
 
-class Laplace(Strict):
+class Laplace(Guard):
     """Add Laplace noise to every number that leaves, drawn on a grid (no low bits are left over).
 
     With a fixed scale λ and every number within ±δ, epsilon = 2 δ / λ for one number of one
@@ -65,3 +64,6 @@ class Laplace(Strict):
                 "change the bound of 'clip'"
             )
         return self.scale / step
+
+
+GUARDS = (Decoys, Laplace)

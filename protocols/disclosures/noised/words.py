@@ -10,7 +10,7 @@ from protocols.disclosures.noised.decoys import local_epsilon
 from protocols.disclosures.noised.guards import Decoys
 from protocols.plan.plan import Item
 from protocols.plan.steps import Step
-from protocols.policy.guards import find
+from protocols.policy.guard import find
 from protocols.policy.policy import PrivacyPolicy
 
 __all__ = ["local_noise", "shown_rows", "single_contributors"]

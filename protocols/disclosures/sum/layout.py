@@ -20,11 +20,13 @@ from crypto.errors import OutOfRange
 from crypto.he import Scheme
 from crypto.quantiser import Grid, from_limbs, limbs
 from crypto.samplers import Stream
+from protocols.disclosures.sum.guards import encryption
 from protocols.disclosures.sum.ring import Ring
 from protocols.errors import UnfitMessage
 from protocols.messages import Field, Message
 from protocols.plan.plan import NoisePlan
-from protocols.policy.guards import Clip, Guard, Quantise, encryption, find
+from protocols.policy.guard import Guard, find
+from protocols.policy.guards import Clip, Quantise
 from protocols.wire.codec import as_array
 
 COUNT_BITS = 32  # exact counts are below 2^32

@@ -1,0 +1,1 @@
+"""PUBLIC: configuration, seeds and public keys; nothing of anybody's data."""

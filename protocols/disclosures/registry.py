@@ -1,0 +1,46 @@
+"""Finds the disclosures by folder, and what a folder holds by the names of its files.
+
+Every folder beside this file is a disclosure, except those whose names begin with an underscore:
+they hold what several share. A folder may hold, each under the name that stands behind it:
+
+    guards.py     GUARDS    the guards that only this disclosure has
+    rules.py      RULES     which chains protect it, and which forms they admit
+
+What a folder does not say is the default of the class of that name in `_base`.
+"""
+
+from __future__ import annotations
+
+import pkgutil
+from functools import cache
+from importlib import import_module
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from protocols.disclosures.names import Disclosure
+from protocols.policy.guard import Guard
+
+__all__ = ["facet", "folders", "guards"]
+
+_HERE = "protocols.disclosures"
+
+
+@cache
+def facet(disclosure: Disclosure, file: str) -> Any | None:
+    """Return what a disclosure's folder holds in one of its files; None if it has no such file."""
+    module = f"{_HERE}.{disclosure.lower()}.{file}"
+    return getattr(import_module(module), file.upper()) if find_spec(module) else None
+
+
+@cache
+def guards() -> tuple[type[Guard], ...]:
+    """Return the guards of all disclosures."""
+    return tuple(guard for found in Disclosure for guard in facet(found, "guards") or ())
+
+
+@cache
+def folders() -> tuple[str, ...]:
+    """Return the names of the folders beside this file that are disclosures."""
+    found = pkgutil.iter_modules([str(Path(__file__).parent)])
+    return tuple(sorted(m.name for m in found if m.ispkg and not m.name.startswith("_")))

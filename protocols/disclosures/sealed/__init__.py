@@ -1,0 +1,1 @@
+"""SEALED: only the named party opens it; who relays it learns its size."""

@@ -1,0 +1,81 @@
+"""The guards of SUM messages: noise, masks, and encryption that adds."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import ClassVar, Literal
+
+from pydantic import Field
+
+from protocols.policy.guard import Guard, Stage, find
+
+
+class Noise(Guard):
+    """Add discrete noise on the integer grid, enough for (epsilon, delta) over the whole run (O14).
+
+    The unit is one client: epsilon bounds what all noised sums of the run together tell about
+    whether this client's data took part. Each client adds its share of the noise; the plan says how
+    much, and how many honest clients are counted on (O18). Sums with exact counts are refused.
+    """
+
+    takes: ClassVar[tuple[Stage, ...]] = (Stage.INTEGER,)
+    gives: ClassVar[Stage] = Stage.NOISED
+    guard: Literal["noise"] = "noise"
+    mechanism: Literal["discrete_gaussian", "discrete_laplace"] = "discrete_gaussian"
+    epsilon: float = Field(gt=0, le=1e6)
+    delta: float = Field(gt=0, lt=0.1)
+
+
+class Mask(Guard):
+    """Add pairwise and self-masks, uniform mod t per coefficient; drop-outs are recovered (O4-O7).
+
+    They come off only in the sum over the exact survivors of the exact cohort. A single upload, a
+    subset, or what a stolen key decrypts, is uniform.
+
+    Attributes:
+        corrupt, dropped: shares of clients assumed to collude and to vanish. They choose how many
+            neighbours a client has where the graph of pairs is not complete (100 clients and more).
+    """
+
+    takes: ClassVar[tuple[Stage, ...]] = (Stage.INTEGER, Stage.NOISED)
+    gives: ClassVar[Stage] = Stage.MASKED
+    guard: Literal["mask"] = "mask"
+    corrupt: float = Field(default=0.1, ge=0, lt=0.5)
+    dropped: float = Field(default=0.05, ge=0, lt=0.5)
+
+
+class He(Guard):
+    """Encrypt the integers with BFV under the key authority's public key; opened blind (O1).
+
+    Attributes:
+        scheme: ``bfv`` (192-bit security, 44 bits of plaintext per coefficient) or ``bfv48``
+            (128-bit security, 48 bits: three 12-bit values of ten clients).
+    """
+
+    takes: ClassVar[tuple[Stage, ...]] = (Stage.INTEGER, Stage.NOISED, Stage.MASKED)
+    gives: ClassVar[Stage] = Stage.CIPHERTEXT
+    guard: Literal["he"] = "he"
+    scheme: Literal["bfv", "bfv48"] = "bfv"
+
+
+class Ckks(Guard):
+    """Encrypt the same integers with CKKS; the authority rounds to the grid (O2).
+
+    CKKS adds over the integers, so only what is masked may stand inside.
+    """
+
+    takes: ClassVar[tuple[Stage, ...]] = (Stage.MASKED,)
+    gives: ClassVar[Stage] = Stage.CIPHERTEXT
+    guard: Literal["ckks"] = "ckks"
+
+
+GUARDS = (Noise, Mask, He, Ckks)
+
+SCHEMES = {"bfv": "bfv-sealapi", "bfv48": "bfv48-sealapi", "ckks": "ckks-sealapi"}
+"""What `crypto.he.scheme` calls each of them."""
+
+
+def encryption(chain: Sequence[Guard]) -> str | None:
+    """Return which encryption a chain asks for: ``bfv``, ``bfv48``, ``ckks``, or None."""
+    found = find(chain, "he") or find(chain, "ckks")
+    return found.scheme if isinstance(found, He) else "ckks" if found else None

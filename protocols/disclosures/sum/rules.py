@@ -1,0 +1,49 @@
+"""Which chains protect a sum, and which sums rest on enough clients."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from protocols.disclosures._base.rules import Chain, Limits, Rules
+from protocols.forms import Form
+from protocols.messages import Message
+from protocols.policy.admission import asked_holders, has_weights
+from protocols.policy.guard import find, guard_of
+from protocols.policy.guards import Clip
+
+
+class SumRules(Rules):
+    """Integers, masked or encrypted or both; noise is shared by the sum."""
+
+    protecting = frozenset({"he", "ckks", "mask", "unsafe_clear"})
+    applied = protecting | {"clip", "quantise", "noise", "seal"}
+    order = "clip, quantise, noise, mask, he or ckks, seal"
+
+    def check(self, chain: Chain) -> None:
+        """Refuse noise without masks, without a bound, and sums that are not of integers."""
+        if find(chain, "noise") and not find(chain, "mask"):
+            # Alone, each upload would carry one share of the noise, and epsilon would be larger.
+            raise ValueError("'noise' needs 'mask' after it: it is shared by the sum")
+        if not find(chain, "quantise"):
+            raise ValueError("'clip' and 'quantise' are needed: sums are sums of integers")
+        clip = guard_of(chain, Clip)
+        if find(chain, "noise") and not (clip and clip.norm == "l2"):
+            raise ValueError("'noise' needs 'clip' with norm l2 before it (O14)")
+
+    def objection(self, kind: type[Message], form: Form[Any], policy: Limits) -> str | None:
+        """Refuse rows of too few clients (O12), and exact counts under noise."""
+        noised = find(policy.rules.get(kind.disclosure, ()), "noise") is not None
+        if not noised and (asks := asked_holders(policy)):
+            if any(field.held for field in kind.fields):
+                if form.holders < policy.holders + policy.colluders:
+                    may = f"may rest on {form.holders} of the clients"
+                    return f"rows of message {kind.__name__} {may}, and {asks}"
+            elif form.rows and has_weights(kind, form.exchanges):
+                of = "has weights of items that one client may hold"
+                return f"message {kind.__name__} {of}, and {asks}"
+        if noised and any(field.wire == "u8" for field in kind.fields):
+            return f"message {kind.__name__} holds exact counts, which its noise cannot cover"
+        return None
+
+
+RULES = SumRules()
