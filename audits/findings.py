@@ -11,7 +11,8 @@ from audits import words
 from audits.book import Book
 from audits.models import Account, Dropouts, Egress, Finding, PlanDiff, Severity
 from audits.steps import Verification
-from protocols.plan.learns import ACTIVE_AGGREGATOR, UNWITNESSED
+from protocols.disclosures._evaluated.words import UNWITNESSED
+from protocols.disclosures.sum.words import ACTIVE_AGGREGATOR
 from protocols.plan.plan import Plan
 from protocols.wire.roster import Role
 

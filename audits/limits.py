@@ -5,9 +5,9 @@ from __future__ import annotations
 from audits import words
 from audits.attack_rows import NO_FILE
 from audits.mixtures import of_mixtures
-from protocols.disclosures.match.words import TEXTS
+from protocols.disclosures._base.words import words_of as disclosed
 from protocols.disclosures.names import Disclosure
-from protocols.plan.learns import ACTIVE_AGGREGATOR, KEY_THEFT, MANY, RESULTS
+from protocols.disclosures.sum.words import ACTIVE_AGGREGATOR, KEY_THEFT
 from protocols.plan.plan import Plan
 from protocols.policy.policy import PrivacyPolicy
 
@@ -48,7 +48,8 @@ def limits(
         found.append(f"While sums are not masked inside the ciphertext, {ACTIVE_AGGREGATOR}.")
     if KEY_THEFT in plan.warnings:
         found.append(f"For the same reason, {KEY_THEFT}.")
-    told = [w for w in plan.warnings if w in (*RESULTS, *TEXTS) or w.startswith(MANY)]
+    repeated = tuple(text for d in Disclosure for text in disclosed(d).limits)
+    told = [warning for warning in plan.warnings if warning.startswith(repeated)]
     found += [f"{warning[0].upper()}{warning[1:]}." for warning in told]
     if simulated:
         found.append("All roles ran in one process, so no statement about separate roles is shown.")

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from crypto.he import Scheme
+from protocols.disclosures._base.words import Planned
 from protocols.disclosures.match.layout import planned_found
 from protocols.disclosures.mixed.layout import planned_mixtures
 from protocols.disclosures.names import Disclosure
@@ -110,12 +111,13 @@ def make_plan(
         planner.exchange(exchange)
     planner.control()
     training = _training(form, policy, rounds)
-    fewest = len(clients) == policy.smallest_cohort
-    private, others = training is not None, len(clients) - 1
-    told = warnings(
-        planner.items, data, policy, private=private, fewest=fewest, others=others,
+    planned = Planned(
+        planner.items,
+        policy,
+        others=len(clients) - 1,
+        fewest=len(clients) == policy.smallest_cohort,
         rows={k.__name__: form.holders for k in form.messages() if any(f.held for f in k.fields)},
-    )  # fmt: skip
+    )
     return Plan(
         algorithm=algorithm.name,
         form=form.name,
@@ -127,7 +129,7 @@ def make_plan(
         smallest_cohort=policy.smallest_cohort,
         scheme=scheme.name if scheme else "none",
         budget=budget(planner.items, policy, training),
-        warnings=tuple(told),
+        warnings=tuple(warnings(planned, data, private=training is not None)),
         dims=dims,
         items=tuple(planner.items),
         training=training,

@@ -16,8 +16,8 @@ from audits.report import build_report
 from audits.steps import Case, Status
 from audits.summary import SIMULATION, notes
 from audits.verify import verify
+from protocols.disclosures.sum.words import ACTIVE_AGGREGATOR
 from protocols.errors import EvidenceError
-from protocols.plan.learns import ACTIVE_AGGREGATOR
 from tests.audits.forging import edit_last, forge
 from tests.audits.toy_run import CLIENTS, RESULT, maskless, run_toy, text
 from tests.audits.verify_tools import refused

@@ -20,10 +20,13 @@ from audits.models import Report
 from audits.report import build_report
 from audits.steps import Case
 from protocols.disclosures._evaluated.uploads import facts_of_rows
+from protocols.disclosures._evaluated.words import CRAFTED, UNWITNESSED
+from protocols.disclosures.similarity.words import COSINES
+from protocols.disclosures.sum.words import ACTIVE_AGGREGATOR
+from protocols.disclosures.weighted_sum.words import ROWS
 from protocols.errors import NotAdmitted
 from protocols.forms import Algorithm, Form
 from protocols.messages import ReleasedMessage, SumMessage, count
-from protocols.plan.learns import ACTIVE_AGGREGATOR, COSINES, CRAFTED, ROWS, UNWITNESSED
 from protocols.policy.policy import PrivacyPolicy
 from protocols.rounds import Ask, Cohort, Round
 from secure_fgl.cli._plan_table import _head

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from crypto.weights import flatten
+from protocols.disclosures.weighted_sum.words import EVEN, ROWS
 from protocols.errors import NotAdmitted
-from protocols.plan.learns import EVEN, ROWS
 from protocols.policy.policy import PrivacyPolicy
 from tests.protocols.pub import PUB, changed, pub
 from tests.protocols.rows_tools import softmax

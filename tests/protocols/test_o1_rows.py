@@ -12,10 +12,10 @@ from crypto.weighted import WeightedBfv
 from crypto.weights import flatten
 from protocols.disclosures._evaluated.uploads import row_info
 from protocols.disclosures.names import Disclosure
+from protocols.disclosures.weighted_sum.words import ROWS
 from protocols.errors import BadEnvelope, LocalProtocolError, NotAdmitted, Refused, RoundLost
 from protocols.forms import Exchange, Form
 from protocols.messages import WeightedSumMessage, count
-from protocols.plan.learns import ROWS
 from protocols.policy.policy import PrivacyPolicy
 from protocols.rounds import Ask, Cohort
 from protocols.sessions import evaluating, revealing

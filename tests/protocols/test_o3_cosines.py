@@ -12,8 +12,8 @@ from crypto.vectors import SKETCH_ABOVE
 from protocols.disclosures._evaluated.ciphers import cosine_ring
 from protocols.disclosures._evaluated.uploads import pairs_of, products
 from protocols.disclosures.names import Disclosure
+from protocols.disclosures.similarity.words import COSINES, SKETCHED
 from protocols.errors import PolicyError, Refused, RoundLost
-from protocols.plan.learns import COSINES, SKETCHED
 from protocols.policy.guards import UnsafeClear
 from protocols.policy.policy import PRESETS, PrivacyPolicy
 from protocols.wire import gateway

@@ -16,8 +16,8 @@ from crypto.masks import masked
 from protocols.disclosures.names import Disclosure
 from protocols.disclosures.sum.guards import Ckks, Mask, Noise
 from protocols.disclosures.sum.unmasking import Unmasking
+from protocols.disclosures.sum.words import ACTIVE_AGGREGATOR, KEY_THEFT
 from protocols.errors import PolicyError
-from protocols.plan.learns import ACTIVE_AGGREGATOR, KEY_THEFT
 from protocols.policy.guards import Clip, Quantise, Seal, UnsafeClear
 from protocols.policy.policy import PrivacyPolicy
 from tests.protocols.test_o4_control import asked, decrypted, opening, stolen_key, upload_of

@@ -12,10 +12,11 @@ import pytest
 from crypto.he import SecretKey
 from protocols.disclosures._evaluated.ciphers import cosine_ring, weigh_ring
 from protocols.disclosures._evaluated.uploads import row_info
+from protocols.disclosures._evaluated.words import UNWITNESSED
 from protocols.disclosures.names import Disclosure
+from protocols.disclosures.sum.words import ACTIVE_AGGREGATOR
 from protocols.errors import BadEnvelope, LedgerError, LocalProtocolError, Refused, RoundLost
 from protocols.keys.boxes import open_box
-from protocols.plan.learns import ACTIVE_AGGREGATOR, UNWITNESSED
 from protocols.rounds import Ask, Cohort
 from protocols.sessions import evaluating, witness
 from protocols.sessions.table import State

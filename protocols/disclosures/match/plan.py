@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from protocols.disclosures._base.words import NETWORK
 from protocols.disclosures.match.cell_sums import LABEL_BYTES
 from protocols.disclosures.match.guards import Match
 from protocols.disclosures.match.layout import MatchLayout
@@ -15,7 +16,6 @@ from protocols.disclosures.match.words import (
     HALFWAY,
     HANDED,
     LISTED,
-    NETWORK,
     POINTS,
     SECOND_POINTS,
     TAKEN,

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from protocols.disclosures._base.words import NETWORK, Chain, Planned, Words, listed, under
 from protocols.disclosures.match.guards import Match
+from protocols.disclosures.names import Disclosure
+from protocols.disclosures.noised.words import local_noise
 from protocols.plan.plan import Item
 from protocols.plan.steps import Step
 
@@ -19,7 +22,6 @@ MATCHER = (
     "which tags are equal, so the graph of clients and items without the items' names, from which "
     "popular items can be guessed (A03); no item, no vector, no total"
 )
-NETWORK = "sender, recipient, time and size"
 HANDED = (
     "single vectors, noised, of some who hold its own items; no names, the same vector under every "
     "item that they share; no other tag"
@@ -66,6 +68,12 @@ LISTS = (
     "who of these holds which items of its quota"
 )
 
+LISTED_NOISED = (
+    "noise is added to the vector of {} by itself: epsilon = infinity for the run, as which items "
+    "match depends on the data; covered: vectors alone, as said below; not covered: all messages "
+    "as a whole"
+)
+
 TEXTS = (KEYED, SHARED, OPEN, CELLS, UNSERVED, LISTS)
 """What plans warn of, and reports say again."""
 
@@ -88,12 +96,38 @@ def matcher_learns(match: Match) -> str:
     return OPENED if match.mode == "deterministic" else MATCHER
 
 
-def match_warnings(items: Sequence[Item]) -> list[str]:
-    """Say what matching rests on, where a plan matches by tags."""
-    if not any(item.step is Step.COMPARE for item in items):
-        return []
-    guards = [text for item in items for text in item.guards if text.startswith("match(")]
-    modes = {"oprf": SHARED, "hmac": KEYED, "deterministic": OPEN}
-    lists = any(item.step is Step.TAKEN for item in items)
-    made = [said for mode, said in modes.items() if f"mode={mode}," in guards[0]]
-    return [*made, LISTS if lists else CELLS if SHARED in made else UNSERVED]
+class MatchWords(Words):
+    """Items that are matched by tags."""
+
+    limits = TEXTS
+
+    def handed(self, model: bool) -> str:
+        """Return what a client is given."""
+        return "what others hold under its own keys"
+
+    def in_clear(self, item: Item) -> str:
+        """Say nothing of boxes that stay locked; what others get out of them is said below."""
+        return "" if under(item, "match") else super().in_clear(item)
+
+    def warnings(self, plan: Planned) -> list[str]:
+        """Say what matching rests on, where a plan matches by tags."""
+        if not any(item.step is Step.COMPARE for item in plan.items):
+            return []
+        guards = [text for i in plan.items for text in i.guards if text.startswith("match(")]
+        modes = {"oprf": SHARED, "hmac": KEYED, "deterministic": OPEN}
+        lists = any(item.step is Step.TAKEN for item in plan.items)
+        made = [said for mode, said in modes.items() if f"mode={mode}," in guards[0]]
+        return [*made, LISTS if lists else CELLS if SHARED in made else UNSERVED]
+
+    def unaccounted(self, items: Sequence[Item]) -> str:
+        """Name the items whose vectors are noised one by one."""
+        noised = [item for item in items if under(item, "laplace") and under(item, "match")]
+        return listed(LISTED_NOISED, noised)
+
+    def spends(self, item: Item, chain: Chain) -> list[str]:
+        """Return what the noise on one number of a vector comes to."""
+        beside = "which items a client holds, nor by which of them its vector reaches others"
+        return local_noise(item, chain, beside)
+
+
+WORDS = MatchWords(Disclosure.MATCH)

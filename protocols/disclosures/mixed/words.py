@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from protocols.disclosures._base.words import Chain, Planned, Words, listed, under
 from protocols.disclosures.mixed.guards import Mix
 from protocols.disclosures.names import Disclosure
 from protocols.plan.plan import Item
-from protocols.policy.guard import Guard, find
-from protocols.policy.policy import PrivacyPolicy
+from protocols.policy.guard import find, guard_of
 
 MIXTURES = (
     "{}: the aggregator reads mixtures of single clients, {}. Who stands in which is drawn once in "
@@ -34,27 +34,46 @@ def of_mix(mix: Mix) -> str:
     return f"each over at least {mix.floor} distinct ones at every position"
 
 
-def mixed_learns(chain: tuple[Guard, ...], mix: Mix, network: str) -> dict[str, str]:
-    """Return, per role, what an upload of mixtures tells it."""
-    noised = "noised " if find(chain, "blur") else ""
-    told = f"{noised}mixtures of one client's records, {of_mix(mix)}, and their labels"
-    found = {"aggregator": told, "other clients": "nothing", "network": network}
-    if find(chain, "relay"):
-        found["aggregator"] += f"; no sender ({POOL.partition('; ')[2]}), unless the relay tells"
-        found["relay"] = BATCH
-    return found
+BLURRED = (
+    "noise is added to {} and not accounted, since a record stands in many places: epsilon = "
+    "infinity for the run; covered: nothing; not covered: all messages"
+)
 
 
-def mixed_warnings(items: Sequence[Item], policy: PrivacyPolicy) -> list[str]:
-    """Say what mixtures tell, where they are protected at all."""
-    chain = policy.rules.get(Disclosure.MIXED, ())
-    mix, found = find(chain, "mix"), []
-    if not isinstance(mix, Mix):
-        return []
-    for item in items:
-        if item.disclosure is Disclosure.MIXED:
-            labelled = any(len(message.fields) > 1 for message in item.messages)
-            said = _LABELS if labelled else _NO_LABELS
-            found.append(MIXTURES.format(item.id, of_mix(mix), said))
-            found += [RELAYED.format(item.id)] if find(chain, "relay") else []
-    return found
+class MixedWords(Words):
+    """Mixtures of one client's records."""
+
+    def learns(self, chain: Chain, network: str) -> dict[str, str]:
+        """Return, per role, what an upload of mixtures tells it."""
+        mix = guard_of(chain, Mix)
+        if mix is None:
+            return super().learns(chain, network)
+        noised = "noised " if find(chain, "blur") else ""
+        told = f"{noised}mixtures of one client's records, {of_mix(mix)}, and their labels"
+        found = {"aggregator": told, "other clients": "nothing", "network": network}
+        if find(chain, "relay"):
+            content = POOL.partition("; ")[2]
+            found["aggregator"] += f"; no sender ({content}), unless the relay tells"
+            found["relay"] = BATCH
+        return found
+
+    def warnings(self, plan: Planned) -> list[str]:
+        """Say what mixtures tell, where they are protected at all."""
+        chain = plan.policy.rules.get(Disclosure.MIXED, ())
+        mix, found = guard_of(chain, Mix), []
+        if mix is None:
+            return []
+        for item in plan.items:
+            if item.disclosure is Disclosure.MIXED:
+                labelled = any(len(message.fields) > 1 for message in item.messages)
+                said = _LABELS if labelled else _NO_LABELS
+                found.append(MIXTURES.format(item.id, of_mix(mix), said))
+                found += [RELAYED.format(item.id)] if find(chain, "relay") else []
+        return found
+
+    def unaccounted(self, items: Sequence[Item]) -> str:
+        """Name the items whose mixtures are noised."""
+        return listed(BLURRED, [item for item in items if under(item, "blur")])
+
+
+WORDS = MixedWords(Disclosure.MIXED)

@@ -1,0 +1,85 @@
+"""What plans say of sums: what the total tells, and of whom it may (O1, O4, O12)."""
+
+from __future__ import annotations
+
+from protocols.disclosures._base.words import Chain, Planned, Words
+from protocols.disclosures.names import Disclosure
+from protocols.disclosures.sum.guards import encryption
+from protocols.plan.plan import Item
+from protocols.plan.steps import Service, Step
+from protocols.policy.guard import find
+
+ACTIVE_AGGREGATOR = "an active aggregator can have a single upload opened"
+KEY_THEFT = (
+    "one crafted ciphertext, opened, gives an active aggregator the run's secret key and so every "
+    "upload of the run; a dishonest client can bring the key out through the total"
+)
+HELD = (
+    "{}: a row of the total rests on at least {} clients if the aggregator is semi-honest: who "
+    "holds an item is counted with the first sum, which it alone reads, so no client can check "
+    "what it is told; others' counts are their word; who vanishes later is missing. The count is "
+    "disclosed: a one says that some client holds the item, and counts of two runs that differ by "
+    "one client name its items (O12)"
+)
+SINGLE = (
+    "an item's row with a single contributor is that user's own: in matrix factorisation it gives "
+    "the user's vector and the ratings of such items, and the vector tells which rows of several "
+    "users it is in"
+)
+
+
+class SumWords(Words):
+    """Only the cohort's total is opened."""
+
+    def learns(self, chain: Chain, network: str) -> dict[str, str]:
+        """Return, per role, what one client's summand tells it."""
+        noised = "noised " if find(chain, "noise") else ""
+        honest = "" if find(chain, "mask") else ", if it is semi-honest"
+        known = {
+            "aggregator": f"only the cohort's {noised}total (and who took part){honest}",
+            "key_authority": "uniform noise, and who took part when",
+            "other clients": "nothing",
+            "network": network,
+        }
+        if encryption(chain) is None:
+            del known["key_authority"]  # there is none
+        return known
+
+    def warnings(self, plan: Planned) -> list[str]:
+        """Warn of encryption without masks, and of entries with a single contributor (O12)."""
+        masked = any(item.part is Service.PAIRS for item in plan.items)
+        opened = any((i.part, i.step) == (Disclosure.SUM, Step.OPEN) for i in plan.items)
+        found = [ACTIVE_AGGREGATOR, KEY_THEFT] if opened and not masked else []
+        rows = plan.rows or {}
+        for item in filter(_vector_sum, plan.items):
+            holders = {rows[message.name] for message in item.messages if message.name in rows}
+            if holders and min(holders) > 1:
+                found.append(HELD.format(item.id, min(holders)))
+                continue
+            told = _single(item) + [SINGLE] * bool(holders)
+            found.append(
+                f"{item.id}: an entry of the total may have a single contributor "
+                f"({'; '.join(told)}); the plan cannot exclude it (O12)"
+            )
+        return found
+
+
+def _vector_sum(item: Item) -> bool:
+    fields = (field for message in item.messages for field in message.fields)
+    plain = item.disclosure is Disclosure.SUM and item.noise is None
+    return item.step is Step.UP and plain and any(f.shape for f in fields)
+
+
+def _single(item: Item) -> list[str]:
+    """Say, for each kind of vector in a sum, what an entry with one contributor tells."""
+    fields = [field for message in item.messages for field in message.fields if field.shape]
+    found = []
+    if any(field.dtype != "u8" for field in fields):
+        found.append("a weight that only one client moved: of a feature or an item only it has")
+    counts = [field.name for field in fields if field.dtype == "u8"]
+    if counts:
+        found.append(f"{', '.join(counts)}: a count of one tells where that one record falls")
+    return found
+
+
+WORDS = SumWords(Disclosure.SUM)
