@@ -29,12 +29,11 @@ from protocols.errors import EvidenceError, LedgerError, SecureFglError
 from protocols.evidence.capture import captured_rounds
 from protocols.forms import Exchange, Form
 from protocols.messages import Message
-from protocols.plan.planner import AGGREGATOR_NAME
 from protocols.policy.guard import find
 from protocols.rounds import Reply
 from protocols.sessions.recording import Captured, Recorder
 from protocols.wire.envelope import Envelope
-from protocols.wire.roster import Identity, Role
+from protocols.wire.roster import AGGREGATOR_NAME, Identity, Role
 from protocols.wire.run_context import Papers
 from secure_fgl.agreement import agree, rounded
 from secure_fgl.audited import config_of, verified

@@ -5,6 +5,8 @@ they hold what several share. A folder may hold, each under the name that stands
 
     guards.py     GUARDS    the guards that only this disclosure has
     rules.py      RULES     which chains protect it, and which forms they admit
+    plan.py       PLAN      what it adds to a plan
+    words.py      WORDS     what plans and reports say of it
 
 What a folder does not say is the default of the class of that name in `_base`.
 """

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from protocols.disclosures._base.plan import wire_kinds
 from protocols.disclosures._evaluated.ciphers import shape_of
 from protocols.disclosures._evaluated.uploads import opened_message, row_info
 from protocols.disclosures.names import Disclosure
@@ -13,7 +14,6 @@ from protocols.evidence.ledger import Ledger
 from protocols.forms import Exchange, Form
 from protocols.keys.boxes import by_peers, open_box, open_boxes
 from protocols.messages import Message
-from protocols.plan.planner import wire_kinds
 from protocols.plan.steps import Service, Step
 from protocols.sessions.base import Parcel
 from protocols.sessions.matching import MatchingSession

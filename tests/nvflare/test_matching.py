@@ -10,8 +10,7 @@ import pytest
 pytest.importorskip("nvflare", reason="the extra nvflare is not installed")
 
 from protocols.errors import Refused
-from protocols.plan.planner import AGGREGATOR_NAME
-from protocols.wire.roster import Role
+from protocols.wire.roster import AGGREGATOR_NAME, Role
 from secure_fgl.errors import UsageError
 from secure_fgl.federation import Federation
 from secure_fgl.runs import Run
