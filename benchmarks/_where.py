@@ -21,8 +21,8 @@ KINDS = {
         *("Gateway.release", "Gateway._header", "Gateway._record", "Inbox.open", "Inbox.read"),
         *("Envelope.encode", "Envelope.decode", "ClientSession._said", "WitnessingSession._hear"),
     ),
-    "vectors and rounding": ("Gateway._sum", "Collection._add_up", "Collection.reply"),
-    "keys of masks": ("Gateway._masked", "Pairs.keys"),
+    "vectors and rounding": ("SumProtection.body", "Collection._add_up", "Collection.reply"),
+    "keys of masks": ("_masked", "Pairs.keys"),
     "asks and receipts": (
         *("AskingSession._hand_out", "AskingSession._hand_out.<locals>.asked"),
         *("ClientSession._where", "ClientSession._witness", "HoldingSession._check_sum"),

@@ -6,6 +6,7 @@ they hold what several share. A folder may hold, each under the name that stands
     guards.py     GUARDS    the guards that only this disclosure has
     rules.py      RULES     which chains protect it, and which forms they admit
     plan.py       PLAN      what it adds to a plan
+    protect.py    PROTECT   what the gateway does to its messages
     words.py      WORDS     what plans and reports say of it
 
 What a folder does not say is the default of the class of that name in `_base`.

@@ -10,13 +10,11 @@ from dataclasses import dataclass, field
 
 from crypto.errors import CryptoError
 from crypto.hpke import SEAL_OVERHEAD
-from protocols.disclosures.names import Disclosure
+from protocols.disclosures._base.protect import sealed
 from protocols.errors import BadEnvelope, NotInPlan, Replay, WrongStage
 from protocols.evidence.ledger import Ledger
 from protocols.messages import Message
 from protocols.plan.plan import Item
-from protocols.plan.steps import Step
-from protocols.policy.guard import find
 from protocols.wire.codec import decode
 from protocols.wire.envelope import Envelope, Header, commitment, route
 from protocols.wire.roster import EVERYONE, Roster
@@ -115,9 +113,7 @@ class Inbox:
         chain = self._papers.policy.chain(item.disclosure)
         body: bytes | None = None
         relayed = self._papers.relays(item)  # the relay opens it, not the aggregator (O23)
-        boxed = (item.part, item.step) == (Disclosure.SEALED, Step.UP)  # row by row, inside
-        sealed = find(chain, "seal") and not boxed
-        if sealed and not relayed:
+        if sealed(item, chain) and not relayed:
             info = envelope.header.encode(without_body=True)
             try:
                 body = self._papers.me.opening.open(info, envelope.body)
