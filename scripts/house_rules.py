@@ -41,7 +41,8 @@ REGISTRIES = {
     "audits/attacks/__init__.py": "finds the attacks by folder",
     "audits/exporters/__init__.py": "finds the exporters by folder",
     "audits/formats/__init__.py": "finds the report formats by folder",
-    "protocols/disclosures/registry.py": "finds the disclosures by folder",
+    "protocols/disclosures/names.py": "finds the disclosures by folder",
+    "protocols/disclosures/registry.py": "finds what a disclosure's folder holds",
     "secure_fgl/data/_folder.py": "finds data sources and partitions by folder",
 }
 """Files that may import by a computed name. A new entry needs a reason and a reviewer."""
