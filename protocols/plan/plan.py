@@ -16,7 +16,7 @@ from pydantic import model_validator
 from crypto.canonical import canonical
 from protocols.disclosures.names import Disclosure
 from protocols.errors import NotInPlan
-from protocols.plan.steps import Part, Step
+from protocols.plan.steps import Part, Step, item_id
 from protocols.privacy.training import TrainingPlan
 from protocols.strict import Strict
 
@@ -187,6 +187,13 @@ class Plan(Strict):
             if item.id == id:
                 return item
         raise not_planned(id)
+
+    def find(self, exchange: str, part: Part, step: Step) -> Item:
+        """Return the item of one step of an Ask; raises NotInPlan."""
+        for item in self.all_of(part, step):
+            if item.exchange == exchange:
+                return item
+        raise not_planned(item_id(exchange, part, step, ""))
 
     def all_of(self, part: Part | None = None, step: Step | None = None) -> list[Item]:
         """Return the items of a part, of a step, or of both, in the plan's order."""

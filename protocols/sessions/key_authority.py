@@ -101,7 +101,7 @@ class KeyAuthoritySession(RevealingSession):
         asked = letter.header
         upload = self.papers.find(letter.item.exchange, Disclosure.SUM, Step.UP)
         wanted = Wanted(
-            item=frozenset((upload.id,)),
+            items=frozenset((upload.id,)),
             members=members,
             key=self.papers.key_of(Disclosure.SUM).key_id[:16],
             recipient=asked.sender,

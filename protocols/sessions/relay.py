@@ -80,7 +80,7 @@ class RelaySession(AnsweringSession):
             CohortTooSmall: fewer clients than the policy's minimum.
         """
         wanted = Wanted(
-            item=frozenset((up.id,)),
+            items=frozenset((up.id,)),
             members=members,
             key=self.papers.me.party.seal.key_id,
             recipient=header.sender,

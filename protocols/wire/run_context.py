@@ -228,7 +228,8 @@ class Papers:
         for item in self.plan.all_of(Service.REFUSAL):
             if item.sender == str(self.me.party.role):
                 return item
-        raise not_planned(f"refusal.{self.me.party.role}")
+        role = str(self.me.party.role)
+        raise not_planned(item_id("", Service.REFUSAL, Step.REFUSE, role))
 
     def plans(self, exchange: str, part: Part, step: Step) -> bool:
         """Tell whether the plan holds an item of this step."""

@@ -18,6 +18,7 @@ from crypto.signatures import SIGNATURE_BYTES
 from protocols.disclosures.names import Disclosure
 from protocols.errors import BadEnvelope
 from protocols.messages import Vector
+from protocols.plan.steps import Step
 from protocols.wire.envelope import Header
 from protocols.wire.roster import Role
 from protocols.wire.run_context import Papers, Where
@@ -65,7 +66,7 @@ def check_evidence(
     Raises:
         BadEnvelope: one of them did not.
     """
-    item = f"{name}.up.{Disclosure.SUM}"
+    item = papers.find(name, Disclosure.SUM, Step.UP).id
     aggregator = papers.roster.one(Role.AGGREGATOR).name
     cohort, key = papers.cohort(where), papers.sum_key(aggregator)
     common = Header(
