@@ -111,7 +111,7 @@ _DIGEST = re.compile(r"[0-9a-f]{64}")
 def check_facts(number: int, entry: Entry) -> None:
     """Raise EvidenceError unless an entry holds exactly the facts of its kind."""
     kind = entry["kind"]
-    needed = {**_COMMON, **_FACTS[kind]}
+    needed = {**_COMMON, **_FACTS[kind], **({} if number else {"version": int})}
     known = {**needed, **_OPTIONAL.get(kind, {})}
     if not (set(needed) <= set(entry) <= set(known)):
         raise EvidenceError("chain", f"entry {number} does not hold exactly the facts of its kind")

@@ -24,7 +24,7 @@ from crypto.masks import container
 from crypto.samplers import entropy
 from protocols.disclosures.match.run import match_item
 from protocols.disclosures.names import Disclosure
-from protocols.errors import EvidenceError, LedgerError, SecureFglError
+from protocols.errors import EvidenceError, LedgerError, OtherEvidence, OtherVersion, SecureFglError
 from protocols.evidence.capture import captured_rounds
 from protocols.forms import Exchange, Form
 from protocols.messages import Message
@@ -86,6 +86,8 @@ def material(run: Run, *, profile: str = "quick", data: Path | None = None) -> M
             mixed = tuple(replay.mixed(first_only=profile == "quick"))
             items = tuple(replay.items())
             tagged = tuple(replay.tagged())
+    except OtherVersion as error:
+        raise OtherEvidence("captured", *error.facts) from error
     except LedgerError as error:  # a piece is spoilt: nobody may switch attacks off that way
         raise EvidenceError("captured", error.what) from error
     except EvidenceError:

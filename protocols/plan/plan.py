@@ -19,8 +19,7 @@ from protocols.errors import NotInPlan
 from protocols.plan.steps import Part, Step, item_id
 from protocols.privacy.training import TrainingPlan
 from protocols.strict import Strict
-
-PLAN_VERSION = 1
+from protocols.versions import PLAN
 
 
 class FieldPlan(Strict):
@@ -142,7 +141,7 @@ class DataPlan(Strict):
 class Plan(Strict):
     """Everything that would leave, for one algorithm, data shape and policy."""
 
-    version: int = PLAN_VERSION
+    version: int = PLAN.version
     algorithm: str
     form: str
     rounds: int
@@ -157,6 +156,14 @@ class Plan(Strict):
     dims: dict[str, int]
     items: tuple[Item, ...]
     training: TrainingPlan | None = None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _of_this_version(cls, values: Any) -> Any:
+        """Raise OtherVersion before anything else is looked at, whoever reads the plan."""
+        if isinstance(values, dict) and not PLAN.check(values.get("version", PLAN.version)):
+            raise ValueError("version: no number of a format")
+        return values
 
     @model_validator(mode="after")
     def _names_are_unique(self) -> Plan:

@@ -21,7 +21,7 @@ from protocols.messages import Message
 from protocols.plan.plan import Item, times_in_round
 from protocols.plan.schema import check_schema
 from protocols.wire.control import CONTROL
-from protocols.wire.envelope import NONE, Envelope, Header, commitment, route
+from protocols.wire.envelope import NONE, SIGNED, Envelope, Header, commitment, route
 from protocols.wire.roster import EVERYONE, Role
 from protocols.wire.run_context import Papers, Where
 
@@ -89,7 +89,7 @@ class Gateway:
         except KeyError as error:
             raise NotInPlan("A message uses a dimension that the plan does not name.") from error
         header = header.of_body(hashlib.sha256(body).hexdigest())
-        signature = self._papers.me.signing.sign("envelope", header.encode())
+        signature = self._papers.me.signing.sign(SIGNED, header.encode())
         envelope = Envelope(header, signature, body)
         if envelope.size > item.bytes:
             raise NotInPlan(f"{id} is larger than planned; nothing was sent.")

@@ -16,7 +16,7 @@ from protocols.evidence.ledger import Ledger
 from protocols.messages import Message
 from protocols.plan.plan import Item
 from protocols.wire.codec import decode
-from protocols.wire.envelope import Envelope, Header, commitment, route
+from protocols.wire.envelope import SIGNED, Envelope, Header, commitment, route
 from protocols.wire.roster import EVERYONE, Roster
 from protocols.wire.run_context import Papers
 
@@ -134,7 +134,7 @@ class Inbox:
 def check_signature(header: Header, signature: bytes, roster: Roster) -> None:
     """Raise BadEnvelope unless the roster's key of the stated sender made this signature."""
     try:
-        roster.party(header.sender).verify.verify("envelope", signature, header.encode())
+        roster.party(header.sender).verify.verify(SIGNED, signature, header.encode())
     except CryptoError as error:
         raise BadEnvelope("An envelope is not signed by who it says it is from.") from error
 

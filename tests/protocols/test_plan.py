@@ -28,7 +28,7 @@ def with_item(plan, which, **facts):
 
 
 WORSE = {
-    "version": 2,
+    "version": 3,
     "algorithm": "other",
     "form": "other",
     "rounds": 4,

@@ -35,7 +35,7 @@ from protocols.sessions.tag_server import TagServerSession
 from protocols.sessions.witness import WitnessSession
 from protocols.wire.codec import encode
 from protocols.wire.control import Call, OpenRequest, Place
-from protocols.wire.envelope import NONE, Envelope, Header, commitment, signed_header
+from protocols.wire.envelope import NONE, SIGNED, Envelope, Header, commitment, signed_header
 from protocols.wire.gateway import Gateway
 from protocols.wire.inputs_digest import SHARED, given_digest
 from protocols.wire.roster import (
@@ -261,7 +261,7 @@ class World:
             seal = self.roster.party(recipient).seal
             body = seal.seal(header.encode(without_body=True), body)
         header = header.of_body(hashlib.sha256(body).hexdigest())
-        signature = self.identities[by].signing.sign("envelope", header.encode())
+        signature = self.identities[by].signing.sign(SIGNED, header.encode())
         return Envelope(header, signature, body).encode()
 
     def evil_ask(self, client: str, members: Sequence[str] | None = None, **facts: Any) -> bytes:

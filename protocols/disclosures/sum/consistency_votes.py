@@ -19,7 +19,7 @@ from protocols.disclosures.names import Disclosure
 from protocols.errors import BadEnvelope
 from protocols.messages import Vector
 from protocols.plan.steps import Step
-from protocols.wire.envelope import Header
+from protocols.wire.envelope import SIGNED, Header
 from protocols.wire.roster import Role
 from protocols.wire.run_context import Papers, Where
 
@@ -92,7 +92,7 @@ def check_evidence(
     for owner, raw in set(zip(owners, _cut(rows, EVIDENCE_BYTES), strict=True)) - known:
         said = encoded(owner, raw[:32].hex(), raw[32:64].hex(), raw[64:80].hex())
         try:
-            papers.roster.party(owner).verify.verify("envelope", raw[80:], said)
+            papers.roster.party(owner).verify.verify(SIGNED, raw[80:], said)
         except CryptoError as error:
             raise BadEnvelope(
                 "A survivor list counts a client that did not upload in this sum (O7).",

@@ -22,7 +22,7 @@ from crypto.errors import CryptoError
 from crypto.hpke import SealingKey
 from crypto.samplers import entropy
 from crypto.signatures import SigningKey, VerifyKey
-from protocols.errors import EvidenceError, SecureFglError
+from protocols.errors import EvidenceError, OtherVersion, SecureFglError
 from protocols.plan.plan import Plan
 from protocols.policy.policy import PrivacyPolicy
 from protocols.strict import read_yaml
@@ -143,6 +143,7 @@ class Charter:
 
         Raises:
             EvidenceError: at step ``charter``: not in the form in which charters are saved.
+            OtherVersion: its plan is one of an older or a newer program.
         """
         try:
             document = parse(data, limit=LIMIT)
@@ -157,7 +158,7 @@ class Charter:
                 _config(document["config"]),
                 {name: bytes.fromhex(text) for name, text in document["signatures"].items()},
             )
-        except EvidenceError:
+        except (EvidenceError, OtherVersion):
             raise
         except (CryptoError, SecureFglError, ValidationError, *_MALFORMED) as error:
             raise EvidenceError("charter", "it cannot be read") from error
