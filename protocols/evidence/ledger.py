@@ -23,7 +23,7 @@ from crypto.errors import CryptoError
 from crypto.merkle import Tree
 from crypto.samplers import entropy
 from crypto.signatures import SigningKey
-from protocols.errors import EvidenceError, LedgerError, OtherEvidence, OtherState, OtherVersion
+from protocols.errors import EvidenceError, LedgerError, OtherEvidence, OtherState
 from protocols.versions import LEDGER
 from protocols.wire.envelope import NONE
 
@@ -192,13 +192,12 @@ class Ledger:
                 older than the ledger (put back from a backup), or the ledger was cut or changed.
             OtherState: the ledger is of another version.
         """
+        _check_begun(found)
         written, pending = int(facts["written"]), bytes(facts["pending"])
         tail = found[written:]
         known = len(found) >= written and pending.startswith(tail)
         try:
             entries = read_lines(found[:written] + pending) if known else []
-        except OtherVersion as error:
-            raise OtherState(*error.facts) from error
         except EvidenceError:
             known, entries = False, []
         made = cls(party, run, store, clock)
@@ -256,6 +255,16 @@ def read_lines(data: bytes) -> list[tuple[Entry, bytes]]:
         entries.append((entry, line))
         head = head_of(line)
     return entries
+
+
+def _check_begun(data: bytes) -> None:
+    """Raise OtherState if a ledger begins as one of another version; what else is wrong is not."""
+    try:
+        entry = parse(data[:ENTRY_LIMIT].split(b"\n", 1)[0], limit=ENTRY_LIMIT)
+    except CryptoError:
+        return
+    if isinstance(entry, dict):
+        LEDGER.check(entry.get("version"), OtherState)
 
 
 def _check_version(number: int, entry: Entry) -> None:

@@ -1,7 +1,8 @@
 """The inbox: what a party checks before it believes an envelope.
 
-Order: size, framing, who signed, for which run, plan and policy, on which planned route, not seen
-before, exact size; only then is anything decrypted, and only then are values parsed.
+Order: format version, size, framing, who signed, for which run, plan and policy, on which planned
+route, not seen before, exact size; only then is anything decrypted, and only then are values
+parsed.
 """
 
 from __future__ import annotations
@@ -11,10 +12,11 @@ from dataclasses import dataclass, field
 from crypto.errors import CryptoError
 from crypto.hpke import SEAL_OVERHEAD
 from protocols.disclosures._base.protect import sealed
-from protocols.errors import BadEnvelope, NotInPlan, Replay, WrongStage
+from protocols.errors import BadEnvelope, NotInPlan, OtherEnvelope, Replay, WrongStage
 from protocols.evidence.ledger import Ledger
 from protocols.messages import Message
 from protocols.plan.plan import Item
+from protocols.versions import ENVELOPE
 from protocols.wire.codec import decode
 from protocols.wire.envelope import SIGNED, Envelope, Header, commitment, route
 from protocols.wire.roster import EVERYONE, Roster
@@ -59,10 +61,12 @@ class Inbox:
                 must not choose how much is remembered of it.
 
         Raises:
+            OtherEnvelope: of another version.
             BadEnvelope: malformed, unsigned, for another run, or not openable with our key.
             WrongStage: it is for another exchange; nothing of it is remembered.
             Replay: the same sender, item and exchange was accepted before.
         """
+        ENVELOPE.begins(data, OtherEnvelope)  # before the size: another version has other ones
         if len(data) > self._limit:
             raise BadEnvelope("An envelope is larger than anything planned for this party.")
         envelope = Envelope.decode(data)

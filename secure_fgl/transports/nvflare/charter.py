@@ -149,11 +149,12 @@ class Charter:
             document = parse(data, limit=LIMIT)
             if not isinstance(document, dict) or set(document) != _KEYS:
                 _fail("it does not hold exactly what a charter holds")
+            plan = Plan.model_validate_json(document["plan"])  # first: it says of which version
             charter = cls(
                 bytes.fromhex(document["nonce"]),
                 Roster([_party(entry) for entry in document["parties"]]),
                 dict(document["sites"]),
-                Plan.model_validate_json(document["plan"]),
+                plan,
                 PrivacyPolicy.model_validate_json(document["policy"]),
                 _config(document["config"]),
                 {name: bytes.fromhex(text) for name, text in document["signatures"].items()},
