@@ -271,6 +271,6 @@ def _check_version(number: int, entry: Entry) -> None:
     """Raise EvidenceError unless the first entry, and no other, says that it is of this version."""
     if number:
         if "version" in entry:
-            raise EvidenceError("chain", f"entry {number} begins a ledger of its own")
+            raise EvidenceError("chain", f"the ledger was begun twice, at entry {number} again")
     elif not LEDGER.check(entry.get("version"), partial(OtherEvidence, "files")):
         raise EvidenceError("chain", "entry 0 begins no ledger: it states no format version")
