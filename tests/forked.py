@@ -17,7 +17,6 @@ import pytest
 
 from secure_fgl.isolation import room, worker
 
-
 LATE = ("torch._dynamo", "torch._inductor.config", "torch_geometric.nn.conv.gcn_conv", "tenseal")
 """What a run imports once it trains or encrypts: two seconds, in every child anew."""
 
