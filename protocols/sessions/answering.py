@@ -10,7 +10,8 @@ from protocols.sessions.base import Parcel, Session
 from protocols.wire.envelope import beginning, is_again
 from protocols.wire.inbox import Letter
 from protocols.wire.roster import Role
-from protocols.wire.run_context import Papers, Where
+from protocols.wire.run_context import Papers
+from protocols.wire.where import Where
 
 __all__ = ["AnsweringSession"]
 

@@ -24,7 +24,8 @@ from protocols.sessions.table import Event
 from protocols.wire.codec import encode
 from protocols.wire.control import Boxes, Call, Row
 from protocols.wire.inputs_digest import SHARED, bytes_digest
-from protocols.wire.run_context import Papers, Where
+from protocols.wire.run_context import Papers
+from protocols.wire.where import Where
 
 
 class AskingSession(BrokeringSession):

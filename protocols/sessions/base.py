@@ -32,7 +32,8 @@ from protocols.wire.control import REFUSALS, Refusal
 from protocols.wire.envelope import Envelope
 from protocols.wire.gateway import Gateway
 from protocols.wire.inbox import Inbox, Letter
-from protocols.wire.run_context import Papers, Where
+from protocols.wire.run_context import Papers
+from protocols.wire.where import Where
 
 
 @dataclass(frozen=True)

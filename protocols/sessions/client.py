@@ -34,7 +34,8 @@ from protocols.wire.envelope import Envelope, commitment
 from protocols.wire.inbox import Letter
 from protocols.wire.inputs_digest import SHARED, bytes_digest, given_digest
 from protocols.wire.roster import Role, cohort_digest
-from protocols.wire.run_context import Papers, Where
+from protocols.wire.run_context import Papers
+from protocols.wire.where import Where
 
 
 class ClientSession(MatchingSession):

@@ -48,7 +48,8 @@ from protocols.wire.control import (
 )
 from protocols.wire.inbox import Letter
 from protocols.wire.roster import Role
-from protocols.wire.run_context import Papers, Where
+from protocols.wire.run_context import Papers
+from protocols.wire.where import Where
 
 
 class EvaluatingSession(WitnessingSession):

@@ -9,7 +9,7 @@ from protocols.disclosures.names import Disclosure
 from protocols.forms import Exchange
 from protocols.messages import Message
 from protocols.rounds import Given
-from protocols.wire.run_context import Where
+from protocols.wire.where import Where
 
 
 @dataclass

@@ -44,7 +44,8 @@ from protocols.wire.control import (
 )
 from protocols.wire.inbox import Letter
 from protocols.wire.roster import Role
-from protocols.wire.run_context import Papers, Where
+from protocols.wire.run_context import Papers
+from protocols.wire.where import Where
 
 _Members = int  # a set of clients: bit i is client i of the roster
 

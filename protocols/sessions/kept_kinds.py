@@ -42,7 +42,7 @@ from protocols.sessions.table import State
 from protocols.wire.gateway import Gateway
 from protocols.wire.inbox import Inbox
 from protocols.wire.roster import Role
-from protocols.wire.run_context import Where
+from protocols.wire.where import Where
 
 __all__ = ["ENUMS", "OBJECTS"]
 

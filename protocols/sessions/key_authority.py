@@ -23,8 +23,8 @@ from protocols.sessions.table import Event
 from protocols.wire.control import Opened, OpenRequest
 from protocols.wire.inbox import Letter
 from protocols.wire.roster import EVERYONE
-from protocols.wire.run_context import Where
 from protocols.wire.upload_evidence import Wanted, place_of, vouched
+from protocols.wire.where import Where
 
 
 class KeyAuthoritySession(RevealingSession):

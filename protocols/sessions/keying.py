@@ -21,7 +21,8 @@ from protocols.sessions.table import Event, State
 from protocols.wire.control import KeyCall, PairBoxes, PairCall, PairDown, PairRows
 from protocols.wire.inbox import Letter
 from protocols.wire.roster import Role
-from protocols.wire.run_context import Papers, Where
+from protocols.wire.run_context import Papers
+from protocols.wire.where import Where
 
 
 class KeyingSession(Session):

@@ -21,7 +21,8 @@ from protocols.sessions.holding import HoldingSession
 from protocols.sessions.table import Event
 from protocols.wire.control import Acknowledgement, Box, CellBoxes, CellPart, CellTotals, Listed
 from protocols.wire.inbox import Letter
-from protocols.wire.run_context import Papers, Where
+from protocols.wire.run_context import Papers
+from protocols.wire.where import Where
 
 
 class MatchingSession(HoldingSession):

@@ -11,7 +11,7 @@ from protocols.sessions.base import Parcel
 from protocols.sessions.table import Event
 from protocols.wire.control import Bundle
 from protocols.wire.inbox import Letter
-from protocols.wire.run_context import Where
+from protocols.wire.where import Where
 
 
 class ServingSession(AnsweringSession):

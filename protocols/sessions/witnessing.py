@@ -19,7 +19,8 @@ from protocols.wire.envelope import commitment
 from protocols.wire.inbox import Letter
 from protocols.wire.inputs_digest import given_digest
 from protocols.wire.roster import Role
-from protocols.wire.run_context import Papers, Where
+from protocols.wire.run_context import Papers
+from protocols.wire.where import Where
 
 
 class WitnessingSession(OpeningSession):

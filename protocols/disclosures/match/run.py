@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hmac
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,9 +30,7 @@ from protocols.plan.plan import Item, Plan
 from protocols.policy.guard import Guard, find
 from protocols.wire.control import CellTotals, Listed
 from protocols.wire.roster import Identity, Roster
-
-if TYPE_CHECKING:
-    from protocols.wire.run_context import Where
+from protocols.wire.where import Where
 
 __all__ = ["MatchSide", "match_item", "match_run"]
 
