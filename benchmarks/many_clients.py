@@ -55,7 +55,7 @@ from protocols.plan.plan import DataPlan
 from protocols.plan.planning import make_plan
 from protocols.policy.policy import PrivacyPolicy
 from protocols.sessions import asking, client
-from protocols.sessions.base import Parcel
+from protocols.sessions.engine import Parcel
 from protocols.wire import gateway
 from secure_fgl.driving import Driver, Meter
 from secure_fgl.files import Folder

@@ -32,7 +32,7 @@ from protocols.messages import Message
 from protocols.plan.planner import AGGREGATOR_NAME
 from protocols.policy.guard import find
 from protocols.rounds import Reply
-from protocols.sessions.recording import Captured, Recorder
+from protocols.sessions.store.recording import Captured, Recorder
 from protocols.wire.envelope import Envelope
 from protocols.wire.roster import Identity, Role
 from protocols.wire.run_context import Papers

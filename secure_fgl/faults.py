@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from protocols.evidence.ledger import read_lines
-from protocols.sessions.base import Parcel
+from protocols.sessions.engine import Parcel
 from protocols.wire.envelope import Envelope, Header
 from secure_fgl.errors import UsageError
 from secure_fgl.transports import Transport

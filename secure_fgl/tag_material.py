@@ -23,7 +23,7 @@ from protocols.disclosures.names import Disclosure
 from protocols.errors import EvidenceError
 from protocols.evidence.capture import captured_rounds
 from protocols.messages import Array
-from protocols.sessions.recording import Captured
+from protocols.sessions.store.recording import Captured
 from protocols.wire.roster import Role
 from secure_fgl.mixed_material import Replayed
 from secure_fgl.truths import items_of

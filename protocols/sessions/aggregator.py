@@ -10,6 +10,7 @@ from typing import Literal
 
 from crypto.errors import CryptoError
 from protocols.disclosures._evaluated.ciphers import EVALUATED
+from protocols.disclosures._evaluated.evaluation import Uploads
 from protocols.disclosures.names import Disclosure
 from protocols.errors import (
     BadEnvelope,
@@ -23,8 +24,8 @@ from protocols.errors import (
 from protocols.plan.steps import Service, Step
 from protocols.rounds import Reply
 from protocols.sessions.asking import AskingSession
-from protocols.sessions.base import Outgoing, Parcel, Takes
-from protocols.sessions.evaluation import Uploads
+from protocols.sessions.engine import Outgoing, Parcel
+from protocols.sessions.part import Takes
 from protocols.sessions.table import Event, State
 from protocols.wire.control import REFUSALS, Refusal
 from protocols.wire.inbox import Letter

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from crypto.samplers import entropy
+from protocols.disclosures._evaluated.evaluation import Held
 from protocols.disclosures.names import Disclosure
 from protocols.disclosures.views import Cells, Mixture
 from protocols.errors import LocalProtocolError, RoundLost
@@ -15,11 +16,10 @@ from protocols.keys.groups import epoch_of, slot_of
 from protocols.messages import Message
 from protocols.plan.steps import Service, Step
 from protocols.rounds import Ask, Reply, Sealed
-from protocols.sessions.base import Outgoing, Parcel
 from protocols.sessions.brokering import BrokeringSession
 from protocols.sessions.collection import Collection
-from protocols.sessions.evaluation import Held
-from protocols.sessions.setup import Phase
+from protocols.sessions.engine import Outgoing, Parcel
+from protocols.sessions.services.setup import Phase
 from protocols.sessions.table import Event
 from protocols.wire.codec import encode
 from protocols.wire.control import Boxes, Call, Row

@@ -14,6 +14,7 @@ from typing import TypeVar
 
 import numpy as np
 
+from protocols.disclosures.match.bundles import bundle_of, cut_bundle
 from protocols.disclosures.match.cell_sums import LABEL_BYTES, total
 from protocols.disclosures.match.wire import Kind, MatchRun
 from protocols.disclosures.names import Disclosure
@@ -23,9 +24,8 @@ from protocols.evidence.ledger import Ledger
 from protocols.messages import Message
 from protocols.plan.steps import Step
 from protocols.rounds import Reply
-from protocols.sessions.base import Parcel
+from protocols.sessions.engine import Parcel
 from protocols.sessions.relaying import RelayingSession
-from protocols.sessions.serving import bundle_of, cut_bundle
 from protocols.sessions.table import Event, State
 from protocols.wire.control import (
     Acknowledgement,

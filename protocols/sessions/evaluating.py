@@ -17,6 +17,7 @@ from crypto.errors import CryptoError
 from crypto.samplers import entropy
 from crypto.signatures import SIGNATURE_BYTES
 from protocols.disclosures._evaluated.ciphers import COSINE_LEVELS, witnesses_of
+from protocols.disclosures._evaluated.evaluation import Evaluation, Held, Uploads
 from protocols.disclosures._evaluated.opening_request import place_of_result
 from protocols.disclosures._evaluated.uploads import (
     facts_of_rows,
@@ -32,8 +33,7 @@ from protocols.errors import BadEnvelope, LocalProtocolError, RoundLost, WrongSt
 from protocols.evidence.ledger import Ledger
 from protocols.messages import Message, Vector
 from protocols.plan.steps import Step
-from protocols.sessions.base import Parcel
-from protocols.sessions.evaluation import Evaluation, Held, Uploads
+from protocols.sessions.engine import Parcel
 from protocols.sessions.table import Event, State
 from protocols.sessions.witnessing import WitnessingSession
 from protocols.wire.control import (

@@ -7,6 +7,7 @@ each other (protocols.keys.pairs).
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from typing import Any, cast
 
 from crypto.errors import CryptoError
 from protocols.disclosures._evaluated.ciphers import key_kinds, keyed, raw_key
@@ -15,8 +16,8 @@ from protocols.evidence.ledger import Ledger
 from protocols.keys.groups import epoch_of
 from protocols.messages import Message
 from protocols.plan.steps import Service, Step
-from protocols.sessions.base import Outgoing, Parcel, Session, Stream
-from protocols.sessions.setup import Phase, Setup
+from protocols.sessions.engine import Outgoing, Parcel, Session, Stream
+from protocols.sessions.services.setup import Phase, Setup
 from protocols.sessions.table import Event, State
 from protocols.wire.control import KeyCall, PairBoxes, PairCall, PairDown, PairRows
 from protocols.wire.inbox import Letter
@@ -29,6 +30,15 @@ class KeyingSession(Session):
 
     batch: int | None = None
     """Of how many envelopes large exchanges are made at a time; None: of all. See `Stream`."""
+
+    apart = Session.apart | {"outcome", "_reply"}
+
+    def handler(self, letter: Letter) -> Callable[..., Any]:
+        """Return what takes an envelope."""
+        found = self.takes.get((letter.item.part, letter.item.step))
+        if found is None:
+            raise BadEnvelope(f"An envelope of this kind is not for a {self.role}.")
+        return cast(Callable[..., Any], getattr(self, found.__name__))
 
     def __init__(self, papers: Papers, ledger: Ledger, rounding: bytes) -> None:
         super().__init__(papers, ledger, rounding)

@@ -28,8 +28,8 @@ from protocols.keys.groups import slot_of
 from protocols.messages import Vector
 from protocols.plan.steps import Step
 from protocols.rounds import Reply
-from protocols.sessions.base import Parcel
 from protocols.sessions.collection import Collection
+from protocols.sessions.engine import Parcel
 from protocols.sessions.keying import KeyingSession
 from protocols.sessions.table import Event, State
 from protocols.wire.control import Opened, OpenRequest, Shares, Survivors, Vote, Votes

@@ -11,7 +11,7 @@ from protocols.disclosures.mixed.boxes import cut_boxes, from_boxes, mixture_inf
 from protocols.disclosures.names import Disclosure
 from protocols.errors import BadEnvelope, RoundLost, WrongStage
 from protocols.plan.steps import Step
-from protocols.sessions.base import Parcel
+from protocols.sessions.engine import Parcel
 from protocols.sessions.evaluating import EvaluatingSession
 from protocols.sessions.table import Event, State
 from protocols.wire.control import Batch, Pool

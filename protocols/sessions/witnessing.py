@@ -10,7 +10,7 @@ from protocols.errors import RemoteProtocolError
 from protocols.evidence.heads import SILENT, Line, client_items, heard, tree, word_of
 from protocols.evidence.ledger import Ledger
 from protocols.plan.steps import Service, Step
-from protocols.sessions.base import Outgoing
+from protocols.sessions.engine import Outgoing
 from protocols.sessions.opening import OpeningSession
 from protocols.sessions.table import Event
 from protocols.wire.cohorts import as_set

@@ -19,7 +19,7 @@ from protocols.messages import SumMessage, count
 from protocols.policy.policy import PrivacyPolicy
 from protocols.rounds import Ask, Cohort, Round
 from protocols.sessions import evaluating
-from protocols.sessions.key_authority import KeyAuthoritySession
+from protocols.sessions.services.openings import Openings
 from tests.audits.forging import edit_last, entries_of, forge
 from tests.audits.toy_run import Bus, Lose, Toy, lose, run_toy
 from tests.toys.weighted_sum import Go, Model, Portrait, softmax, weighted_sum
@@ -134,7 +134,7 @@ def test_o4_the_evidence_says_what_nobody_witnessed(bare: tuple[str, ...], said:
 
 def test_o5_rows_over_fewer_than_the_cosines_of_the_same_answers_do_not_verify(monkeypatch):
     """Whatever the authority did: what was opened is not over what had arrived."""
-    real, asked = evaluating.EvaluatingSession._weigh, KeyAuthoritySession._once
+    real, asked = evaluating.EvaluatingSession._weigh, Openings.once
     kept: dict[int, list[Any]] = {}
 
     def less_one(session, held, mixture):
@@ -144,12 +144,12 @@ def test_o5_rows_over_fewer_than_the_cosines_of_the_same_answers_do_not_verify(m
         return real(session, replace(held, members=held.members[:5]), fewer)
 
     def each_alone(session, *facts):
-        session._opened = kept
+        session.opened = kept
         asked(session, *facts)
         kept.clear()
 
     monkeypatch.setattr(evaluating.EvaluatingSession, "_weigh", less_one)
-    monkeypatch.setattr(KeyAuthoritySession, "_once", each_alone)
+    monkeypatch.setattr(Openings, "once", each_alone)
     said = failed(run(rounds=1).view(reports=False))
     assert said.startswith("opened: ") and "had arrived" in said, said
 

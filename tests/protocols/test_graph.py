@@ -10,12 +10,12 @@ import networkx as nx
 import pytest
 
 from crypto.graph import _circle, choose_degree
+from protocols.disclosures.sum.client import ShareHolding
 from protocols.disclosures.sum.consistency_votes import ballot_of
 from protocols.errors import BadEnvelope, RoundLost
 from protocols.keys.groups import Group, slot_of
 from protocols.plan.planner import AGGREGATOR_NAME
 from protocols.policy.policy import PrivacyPolicy
-from protocols.sessions.holding import HoldingSession
 from protocols.wire.codec import encode
 from protocols.wire.control import PairDown
 from protocols.wire.envelope import NONE
@@ -158,7 +158,7 @@ def test_o7_control_without_votes_lists_of_ones_own_read_one_upload_on_a_graph(
     small: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(Group, "thinnest", lambda *_: CLIENTS)
-    monkeypatch.setattr(HoldingSession, "_check_votes", lambda *_: None)
+    monkeypatch.setattr(ShareHolding, "_check_votes", lambda *_: None)
     lists = own_lists(small.start())
     found = haul(small, lambda name: lists[name])
     victim = small.names[:1]
@@ -263,7 +263,7 @@ def test_o7_two_lists_for_two_arcs_open_nothing(monkeypatch: pytest.MonkeyPatch)
 def test_o7_control_without_votes_two_lists_open_a_sum_of_neither(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(HoldingSession, "_check_votes", lambda *_: None)
+    monkeypatch.setattr(ShareHolding, "_check_votes", lambda *_: None)
     world, found, order = two_halves(monkeypatch)
     left = not_in(world, order[57:58])  # the first list names all, the second three fewer
     assert is_sum_of(world, unveil(world, found, left), left)
@@ -353,8 +353,8 @@ def test_o7_control_without_these_checks_its_vector_is_read(
     small: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(Group, "thinnest", lambda *_: CLIENTS)
-    monkeypatch.setattr(HoldingSession, "_check_evidence", lambda *_: None)
-    monkeypatch.setattr("protocols.sessions.holding.ballot_of", one_ballot)
+    monkeypatch.setattr(ShareHolding, "_check_evidence", lambda *_: None)
+    monkeypatch.setattr("protocols.disclosures.sum.client.ballot_of", one_ballot)
     there, victim, kept = told_apart(small, 3)
     left = [name for name in there if name not in kept]
     found = summed(small, there, victim, kept, left)

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from protocols.disclosures.match import tag_service as desks
+from protocols.disclosures.match.bundles import bundle_of
 from protocols.disclosures.match.cell_sums import cell_label, total
 from protocols.disclosures.match.cells import matched as honest
 from protocols.disclosures.match.tagging import TagServer
@@ -15,7 +16,6 @@ from protocols.disclosures.match.wire import Kind
 from protocols.errors import BadEnvelope, Refused, Replay, WrongStage
 from protocols.sessions import brokering
 from protocols.sessions.brokering import BrokeringSession
-from protocols.sessions.serving import bundle_of
 from protocols.sessions.table import State
 from protocols.wire.codec import encode
 from protocols.wire.control import Box, Bundle, Call
@@ -45,7 +45,7 @@ def world():
 
 def turn(world, server, **facts):
     """Let a tag server use another key for some clients or points."""
-    desk = world.serving[server]._desk
+    desk = world.serving[server].tags._desk
     liar = Turncoat(desk._run.match, **facts)
     desk._server = liar
 

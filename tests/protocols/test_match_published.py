@@ -94,7 +94,7 @@ def test_every_client_draws_noise_of_its_own_once_a_round():
 def test_o24_who_reads_which_vectors():
     world = matching(**WIDE).start()
     kept = {}
-    desk = world.serving["matcher"]._desk
+    desk = world.serving["matcher"].tags._desk
     match = type(desk).match
 
     def seen(self, epoch, boxes):

@@ -192,7 +192,7 @@ class Liar(TagServer):
 
 def turn(world, liar, monkeypatch):
     """Let a tag server lie; if it is the first, the spy asks the second for the victim's points."""
-    desk = world.serving[liar]._desk
+    desk = world.serving[liar].tags._desk
     wrong = Liar(desk._run.match)
     wrong.mine, desk._server = KeyShare.generate(), wrong
     usual = ClientMatching._forward

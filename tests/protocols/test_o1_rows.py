@@ -10,6 +10,7 @@ import pytest
 from crypto.errors import InvalidSeal
 from crypto.weighted import WeightedBfv
 from crypto.weights import flatten
+from protocols.disclosures._evaluated import authority as revealing
 from protocols.disclosures._evaluated.uploads import row_info
 from protocols.disclosures.names import Disclosure
 from protocols.disclosures.weighted_sum.words import ROWS
@@ -18,8 +19,7 @@ from protocols.forms import Exchange, Form
 from protocols.messages import WeightedSumMessage, count
 from protocols.policy.policy import PrivacyPolicy
 from protocols.rounds import Ask, Cohort
-from protocols.sessions import evaluating, revealing
-from protocols.sessions.client import ClientSession
+from protocols.sessions import evaluating
 from protocols.sessions.table import State
 from protocols.wire.envelope import Envelope, read_signed_header
 from tests.protocols.pub import (
@@ -57,7 +57,7 @@ def rows_seen(world) -> list[bytes]:
 
 def authoritys_view(world) -> np.ndarray:
     """Return all that its key gives of what it was shown: (receivers, coefficients)."""
-    secret = world.authority._secrets[Disclosure.WEIGHTED_SUM]
+    secret = world.authority.keys.held[Disclosure.WEIGHTED_SUM]
     return np.stack([RING.decrypt(secret, row) for row in rows_seen(world)])
 
 
@@ -249,19 +249,20 @@ def test_o9_keys_of_one_epoch_serve_that_epoch_only():
     made = [e for e in world.entries("key-authority") if e["kind"] == "key"]
     assert [e["event"] for e in made] == ["made"] * 3 + ["destroyed"] * 3 + ["made"] * 3
     world.authority.close()
-    assert world.authority._secrets == {}
+    assert world.authority.keys.held == {}
 
 
 @pytest.mark.parametrize(
-    ("refuser", "check"), [("client-1", None), ("witness-1", lambda session, where: None)]
+    ("refuser", "check"), [("client-1", None), ("witness-1", lambda round: None)]
 )
 def test_o9_an_ask_under_the_keys_of_another_epoch_is_refused(refuser, check):
     world = pub(changed(rekey_rounds=1), rounds=3)
     session = world.aggregator
     trained(world, 1)
+    for client in world.clients.values():
+        client.keys.check = check or client.keys.check
     with (
         swapped(session, "_there", lambda cohort, round: tuple(cohort)),
-        swapped(ClientSession, "_check_key", check or ClientSession._check_key),
         pytest.raises(Refused, match=f"{refuser} refused"),
     ):
         back = PUB.exchanges[0].back
@@ -272,7 +273,7 @@ def test_o9_an_ask_under_the_keys_of_another_epoch_is_refused(refuser, check):
 def test_a_row_for_what_was_not_given_is_refused_by_its_receiver():
     world = pub()
     reply = trained(world)
-    world.clients["client-2"]._weighed = -1
+    world.clients["client-2"].rows._weighed = -1
     with pytest.raises(Refused, match="client-2 refused"):
         hand_out(world, reply.weighted(Model, even(6)))
     assert not world.sites["client-2"].got

@@ -28,8 +28,8 @@ from protocols.policy.chains import check_chain
 from protocols.policy.guards import Clip, Seal
 from protocols.policy.policy import PRESETS
 from protocols.rounds import Ask, Cohort
-from protocols.sessions.codec import StateCodec
-from protocols.sessions.keeping import state_codec
+from protocols.sessions.store.codec import StateCodec
+from protocols.sessions.store.keeping import state_codec
 from protocols.wire import gateway
 from protocols.wire.envelope import Envelope
 from protocols.wire.roster import Identity, Role, Roster
@@ -129,8 +129,7 @@ def test_o23_the_relay_sees_no_content():
     (request,) = sent(world, BATCH)
     inner = b"".join(opened_by(world, "relay", upload) for upload in sent(world, UP))
     codec: StateCodec = state_codec(world.relay.papers, None, None, world.relay.ledger, bytes(32))
-    state = {k: v for k, v in vars(world.relay).items() if k not in ("keeper", "recorder")}
-    kept = codec.pack({**state, "last_error": None}) + bytes(world.stores["relay"].lines)
+    kept = codec.pack(world.relay.kept()) + bytes(world.stores["relay"].lines)
     seen = opened_by(world, "relay", request) + inner + kept
     assert not any(one in seen for one in mixtures)
     size, key = box_bytes(world), world.identities["relay"].opening

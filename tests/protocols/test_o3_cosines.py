@@ -65,7 +65,7 @@ def test_they_come_with_a_sum_in_one_ask():
 
 def all_coefficients(world, product: bytes) -> np.ndarray:
     """Return every coefficient that the authority's key gives, not only the one it reads."""
-    ring, secret = cosine_ring(), world.authority._secrets[Disclosure.SIMILARITY]
+    ring, secret = cosine_ring(), world.authority.keys.held[Disclosure.SIMILARITY]
     words, found = ring._parsed(product), []
     q = ring.prime
     for place in range(64):  # X^-place times the product brings coefficient `place` to the front

@@ -12,10 +12,12 @@ from typing import Any
 import numpy as np
 import pytest
 
+from protocols.disclosures._evaluated import authority as revealing
+from protocols.disclosures._evaluated import witness
 from protocols.disclosures._evaluated.opening_request import shown_uploads
 from protocols.disclosures.names import Disclosure
 from protocols.errors import BadEnvelope, CohortTooSmall, Refused, Replay, WrongStage
-from protocols.sessions import evaluating, revealing, witness
+from protocols.sessions import evaluating
 from protocols.wire.control import Cosines, RowBoxes
 from protocols.wire.envelope import Envelope, read_signed_header, signed_header
 from protocols.wire.roster import cohort_digest

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from crypto.he import SecretKey
+from protocols.disclosures._evaluated import witness
 from protocols.disclosures._evaluated.ciphers import cosine_ring, weigh_ring
 from protocols.disclosures._evaluated.uploads import row_info
 from protocols.disclosures._evaluated.words import UNWITNESSED
@@ -18,7 +19,7 @@ from protocols.disclosures.sum.words import ACTIVE_AGGREGATOR
 from protocols.errors import BadEnvelope, LedgerError, LocalProtocolError, Refused, RoundLost
 from protocols.keys.boxes import open_box
 from protocols.rounds import Ask, Cohort
-from protocols.sessions import evaluating, witness
+from protocols.sessions import evaluating
 from protocols.sessions.table import State
 from protocols.wire import gateway
 from protocols.wire.codec import decode
@@ -83,7 +84,7 @@ def opened_for(world, client: str) -> np.ndarray:
 
 def victims_integers(world) -> np.ndarray:
     """Return the levels that the victim's upload stands for."""
-    secret = world.authority._secrets[Disclosure.WEIGHTED_SUM]
+    secret = world.authority.keys.held[Disclosure.WEIGHTED_SUM]
     upload = world.aggregator._uploads.uploads[world.names[VICTIM]].body
     return integers(world, weigh_ring().decrypt(secret, upload))
 
@@ -118,7 +119,7 @@ def test_o4_a_single_upload_is_not_opened_with_a_witness():
     assert "O4" in world.authority.last_error.what
     opened = [e for e in world.entries("key-authority") if e["kind"] == "open"]
     assert [e["disclosure"] for e in opened] == ["SIMILARITY"]
-    assert world.authority._secrets == {}  # the run is over
+    assert world.authority.keys.held == {}  # the run is over
 
 
 def test_o4_an_honest_aggregator_notices_a_witness_that_signs_something_else():
@@ -364,7 +365,7 @@ def test_the_limit_a_crafted_upload_without_unused_places_is_noticed_by_nobody(m
     low = opened_for(world, "client-1")[: ring.degree] & np.uint64((1 << chosen.slot_bits) - 1)
     share = int(mixture._table[0, 0]) * factor
     found = np.rint((low.astype(float) - 128 * middle) / share)
-    secret = world.authority._secrets[Disclosure.WEIGHTED_SUM]
+    secret = world.authority.keys.held[Disclosure.WEIGHTED_SUM]
     one = np.zeros((1, 2, ring.degree), dtype=np.uint64)
     one[0, 1, 0] = ring.prime // ring.plain_modulus
     key = ring.decrypt(secret, ring.to_wire(one)).astype(np.int64)

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import pytest
 
+from protocols.disclosures.sum.client import ShareHolding
 from protocols.keys import groups
-from protocols.sessions.holding import HoldingSession
 from protocols.wire.envelope import Envelope
 from protocols.wire.run_context import Where
 from tests.protocols.unveiling import (
@@ -25,7 +25,7 @@ from tests.protocols.wire import World
 
 def credulous(monkeypatch):
     """Make clients that give their shares whatever the votes say."""
-    monkeypatch.setattr(HoldingSession, "_check_votes", lambda *_: None)
+    monkeypatch.setattr(ShareHolding, "_check_votes", lambda *_: None)
 
 
 # --- every holder gets a list of its own ----------------------------------------------------------
@@ -151,7 +151,7 @@ def test_o7_a_list_of_another_sum_or_of_none_opens_nothing(name):
 
 @pytest.mark.parametrize("name", FORGED)
 def test_o7_control_without_evidence_it_reads_one_upload(name, monkeypatch):
-    monkeypatch.setattr(HoldingSession, "_check_evidence", lambda *_: None)
+    monkeypatch.setattr(ShareHolding, "_check_evidence", lambda *_: None)
     clients, attack = FORGED[name]
     world = World(policy="masks", clients=clients).start()
     assert is_sum_of(world, unveil(world, attack(world), world.names[:1]), world.names[:1])

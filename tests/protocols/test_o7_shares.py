@@ -148,7 +148,7 @@ def test_o7_a_wrong_share_loses_the_round_and_opens_nothing():
             body = np.full(world.plan.item("train.shares").body, 7, np.uint8).tobytes()
             data = world.forge(parcel.to, "train.shares", "aggregator", body, where)
             liar = world.clients[parcel.to]  # which knows what it really said
-            liar._said(Envelope.decode(data))
+            liar.receipts.sent(Envelope.decode(data))
         world.aggregator.receive(data)
     with pytest.raises(RoundLost, match="belong together"):
         world.aggregator.advance()

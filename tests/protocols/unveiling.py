@@ -256,7 +256,7 @@ def collection(world: World, found: Haul) -> Collection:
 def plain(world: World, body: bytes) -> Any:
     """Return what an upload holds inside its encryption, as if the secret key were stolen."""
     if world.scheme is not None:
-        return world.scheme.decrypt(world.authority._secret, body)
+        return world.scheme.decrypt(world.authority.keys.held.get("SUM"), body)
     papers = world.papers(AGGREGATOR_NAME)
     ring = Collection(papers, world.form.exchanges[0], world.where())._ring()
     return np.frombuffer(body, dtype=container(ring.modulus))

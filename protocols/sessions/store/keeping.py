@@ -12,7 +12,7 @@ to run, party and name:
     site-N       at a client: memory and draws of its site after N answers
     reply-N      at the aggregator: what the N-th Ask brought back (a lost round: nothing)
 
-Long values of the first two lie beside them and are written once (`protocols.sessions.parts`).
+Long values of the first two lie beside them and are written once (`store.pieces`).
 
 Who sees what: the safe's holder sees sizes and times of writing. Whoever also has the store key
 sees the secrets of the current epoch, as if it had read the party's memory, and can open what was
@@ -38,18 +38,15 @@ from protocols.evidence.ledger import Ledger
 from protocols.forms import Form
 from protocols.messages import Message
 from protocols.rounds import Reply
-from protocols.sessions.base import Session
-from protocols.sessions.codec import StateCodec
-from protocols.sessions.parts import Pieces
+from protocols.sessions.engine import Session
+from protocols.sessions.store.codec import StateCodec
+from protocols.sessions.store.pieces import Pieces
 from protocols.wire.control import CONTROL
 from protocols.wire.run_context import Papers
 
 SessionT = TypeVar("SessionT", bound=Session)
 Outcome = tuple[str, Reply | None]
 """Which exchange was asked, and how it ended; None: its round was lost."""
-
-_APART = {"keeper", "recorder", "last_error", "outcome", "_reply"}
-"""Attributes that are no state, or are kept as pieces of their own."""
 
 
 class Safe(Protocol):
@@ -181,7 +178,7 @@ class StateKeeper:
             "matching": papers.matching,
             "pairs": papers.pairs,
             "training": papers.training.standing if papers.training is not None else None,
-            "session": {k: v for k, v in vars(session).items() if k not in _APART},
+            "state": session.kept(),
         }
         self._pieces.put("session", codec, root)
         if learnt > self._learnt:
@@ -213,10 +210,7 @@ class StateKeeper:
         papers.pairs, papers.matching = root["pairs"], root["matching"]
         if papers.training is not None:
             papers.training.take_up(root["training"])
-        session = kind.__new__(kind)
-        vars(session).update(root["session"], last_error=None, keeper=self)
-        if hasattr(session, "answered"):
-            vars(session).update(outcome=None, _reply=None)
+        session = kind.taken_up(root["state"], self)
         self._learnt = getattr(session, "learnt", 0)
         self._answered = getattr(session, "answered", 0)
         self._restore_site(names)

@@ -7,6 +7,7 @@ from typing import Any
 
 from crypto.masks import MaskSum
 from crypto.oprf import Blinded, KeyShare
+from protocols.disclosures._evaluated.evaluation import Evaluation, Held, Uploads
 from protocols.disclosures._evaluated.uploads import Upload
 from protocols.disclosures.match.cells import Told
 from protocols.disclosures.match.client import ClientMatching, MatchStep
@@ -33,11 +34,10 @@ from protocols.evidence.heads import Spoken
 from protocols.keys.groups import Group, Slot
 from protocols.plan.steps import Service, Step
 from protocols.rounds import Reply, Sealed
-from protocols.sessions.base import Parcel
 from protocols.sessions.brokering import Broker
 from protocols.sessions.collection import Collection, Kept
-from protocols.sessions.evaluation import Evaluation, Held, Uploads
-from protocols.sessions.setup import Phase, Setup
+from protocols.sessions.engine import Parcel
+from protocols.sessions.services.setup import Phase, Setup
 from protocols.sessions.table import State
 from protocols.wire.gateway import Gateway
 from protocols.wire.inbox import Inbox

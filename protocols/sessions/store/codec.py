@@ -8,7 +8,7 @@ none of these raises, so a new kind of state is noticed by the first test that k
 
 Long values may be put apart, so that what did not change since the last state is not written again.
 
-The bytes hold secrets in clear: `protocols.sessions.keeping` locks them before they touch a disk.
+The bytes hold secrets in clear: `keeping` locks them before they touch a disk.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from protocols.disclosures._evaluated.ciphers import EVALUATED, ring_of
 from protocols.errors import LocalProtocolError
 from protocols.keys.pairs import Pairs
 from protocols.messages import Message
-from protocols.sessions.kept_kinds import ENUMS, OBJECTS
+from protocols.sessions.store.kept_kinds import ENUMS, OBJECTS
 from protocols.wire.roster import Identity, Roster
 
 _LENGTH = struct.Struct("<Q")

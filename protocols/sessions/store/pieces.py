@@ -18,7 +18,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any, Protocol
 
 from crypto.samplers import derive
-from protocols.sessions.codec import Buffer, StateCodec
+from protocols.sessions.store.codec import Buffer, StateCodec
 
 _PREFIX = "part-"
 

@@ -13,8 +13,8 @@ from protocols.evidence.capture import captured_rounds, of_piece, piece
 from protocols.forms import Exchange, Form
 from protocols.messages import Message
 from protocols.rounds import Reply
-from protocols.sessions.codec import StateCodec
-from protocols.sessions.keeping import LockedSafe, Safe, state_codec
+from protocols.sessions.store.codec import StateCodec
+from protocols.sessions.store.keeping import LockedSafe, Safe, state_codec
 from protocols.wire.run_context import Papers, Where
 
 
