@@ -150,10 +150,10 @@ def _refusing(name: str) -> None:
     """Let one client refuse in round 2."""
     answer = ClientSession._answer
 
-    def refuses(self: ClientSession, letter: Any, exchange: Any) -> Any:
+    def refuses(self: ClientSession, letter: Any) -> Any:
         if self.name == name and letter.header.round == 2:
             raise LocalProtocolError("made to refuse")
-        return answer(self, letter, exchange)
+        return answer(self, letter)
 
     patch.object(ClientSession, "_answer", refuses).start()
 

@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 from pydantic import ValidationError
 
+from protocols.disclosures.match import aggregator as brokering
 from protocols.disclosures.match import tag_service as desks
 from protocols.disclosures.match.cells import check_told
 from protocols.disclosures.match.cells import matched as honest
 from protocols.disclosures.match.guards import Match
 from protocols.disclosures.match.tagging import TagServer
 from protocols.errors import BadEnvelope, Refused
-from protocols.sessions import brokering
 from tests.protocols.matched import (
     STEP,
     Change,

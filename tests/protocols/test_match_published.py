@@ -252,7 +252,7 @@ def test_o8_a_client_told_of_another_canary_refuses(monkeypatch):
     def other(canary):
         return real(canary=bytes(32))
 
-    monkeypatch.setattr("protocols.sessions.brokering.Listed", other)
+    monkeypatch.setattr("protocols.disclosures.match.aggregator.Listed", other)
     with pytest.raises(Refused):
         matched_round(world)
     assert "another canary" in str(world.session("client-1").last_error)

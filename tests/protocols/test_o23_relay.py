@@ -115,7 +115,10 @@ def test_o23_nothing_at_all_is_an_empty_pool():
 
 def mixtures_on_the_wire(world):
     """Return the bytes of every mixture as they stand in a body, features only."""
-    body, layout = world.aggregator._collection.pool, world.aggregator._collection.pool_layout()
+    body, layout = (
+        world.aggregator.asked._collection.pool,
+        world.aggregator.asked._collection.pool_layout(),
+    )
     size = layout.parts[0]
     count = int.from_bytes(body[:8], "little")
     return [body[8 + place * size : 8 + (place + 1) * size] for place in range(count)]
@@ -149,7 +152,7 @@ def test_o23_every_client_has_as_many_boxes_as_large():
     asked(world)
     inner = [opened_by(world, "relay", upload) for upload in sent(world, UP)]
     assert {len(one) for one in inner} == {world.plan.dims["mixtures"] * box_bytes(world)}
-    layout = world.aggregator._collection.pool_layout()
+    layout = world.aggregator.asked._collection.pool_layout()
     assert box_bytes(world) == 1 + sum(layout.parts) + SEAL_OVERHEAD
 
 

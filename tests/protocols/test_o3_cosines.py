@@ -265,7 +265,7 @@ def test_o5_a_round_without_its_cosines_is_lost_and_the_next_one_goes_on(part):
     world.lost = lambda item, sender, to: item == f"train.{part}.SIMILARITY"
     with pytest.raises(RoundLost):
         trained(world)
-    assert world.aggregator._evaluation is None and world.aggregator._uploads is None
+    assert world.aggregator.results._evaluation is None and world.aggregator.rows._uploads is None
     opened = [e["exchange"] for e in world.entries("key-authority") if e["kind"] == "open"]
     assert opened == ([1] if part == "opened" else [])
     world.lost = lambda *_: False

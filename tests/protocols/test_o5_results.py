@@ -17,7 +17,7 @@ from tests.protocols.pub import COUNTED, Model, Portrait, Size, even, hand_out, 
 def less_one(world) -> None:
     """Open the cosines over all six, then let rows be over five: client 6 'vanished'."""
     trained(world)
-    kept = world.aggregator._uploads
+    kept = world.aggregator.rows._uploads
     del kept.uploads["client-6"]
     done = flatten(even(5), 3)
     mixture = Mixture(Model, kept.where.exchange, done.table, done.flattened)
@@ -60,7 +60,7 @@ def test_o5_a_total_over_fewer_than_the_cosines_of_the_same_answers_is_not_opene
     (first, total) = authority.openings.opened[1]
     assert [kind for kind, *_ in (first, total)] == ["SIMILARITY", "SUM"]
     authority.openings.opened[1] = [first]
-    header = world.aggregator._collection.where
+    header = world.aggregator.asked._collection.where
     facts = Header.__new__(Header)
     object.__setattr__(facts, "round", header.round)
     object.__setattr__(facts, "exchange", header.exchange)

@@ -73,7 +73,7 @@ def stale_votes(world):
             evidence=evidence_for(world, first, name),
         )
         votes[name] = tell(world, "survivors", name, message, place, Vote).signature
-    world.aggregator._exchange_number = 5
+    world.aggregator.exchanges.number = 5
     world.prepare(2)
     found = asked(world, names[:4], names[:4], 2, 6)
     for name in names:

@@ -75,7 +75,7 @@ def test_batches_are_durable_before_they_leave_and_give_the_same_model(policy):
         assert client.answering.repeats is (batch is None)
         assert bool(client.answering.repeat[1]) is (batch is None)
         # Uploads were added as they came: no body of them is held until the sum is opened.
-        assert all(not kept.body for kept in parties.aggregator._collection._letters.values())
+        assert all(not kept.body for kept in parties.aggregator.asked._collection._letters.values())
     np.testing.assert_array_equal(*models)
 
 

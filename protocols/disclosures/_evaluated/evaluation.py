@@ -6,9 +6,7 @@ from dataclasses import dataclass, field
 
 from protocols.disclosures._evaluated.uploads import Upload
 from protocols.disclosures.names import Disclosure
-from protocols.forms import Exchange
 from protocols.messages import Message
-from protocols.rounds import Given
 from protocols.wire.run_context import Where
 
 
@@ -38,7 +36,6 @@ class Evaluation:
         source: number of the exchange that brought them.
         headers: their signed headers, padded.
         results: masked, padded; dropped when they were sent to be opened.
-        seeds: of every receiver's blind; empty for cosines.
         signatures: witness -> what it signed.
         opened: what the key authority returned.
     """
@@ -51,16 +48,5 @@ class Evaluation:
     source: int
     headers: bytes = field(repr=False)
     results: bytes = field(repr=False)
-    seeds: list[bytes] = field(default_factory=list, repr=False)
     signatures: dict[str, bytes] = field(default_factory=dict)
     opened: Message | None = None
-
-
-@dataclass
-class Held:
-    """An Ask that goes out when the rows it hands out are opened."""
-
-    exchange: Exchange
-    round: int
-    members: tuple[str, ...]
-    handed: tuple[Given, ...]

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 from protocols.errors import (
     CohortTooSmall,
     NotInPlan,
     PolicyError,
+    Refused,
     RemoteProtocolError,
     SecureFglError,
     UnfitMessage,
 )
-from protocols.sessions.part import Engine, Parcel
+from protocols.plan.steps import Service, Step
+from protocols.sessions.part import Engine, Parcel, SessionPart, Takes
+from protocols.sessions.services.exchanges import Exchanges
 from protocols.wire.control import REFUSALS, Refusal
+from protocols.wire.inbox import Letter
 from protocols.wire.run_context import Where
 
 _CODES = (
@@ -44,3 +48,28 @@ def refusal(engine: Engine, error: Exception, recipient: str, where: Where) -> P
     engine.record("refusal", facts)
     message = Refusal(code=REFUSALS.index(code))
     return engine.send(engine.papers.refusal, [message], recipient, where)
+
+
+class Refusals(SessionPart):
+    """Ends the run when a party refuses.
+
+    Args:
+        engine: the session.
+        exchanges: of which nothing is outstanding any more.
+    """
+
+    def __init__(self, engine: Engine, exchanges: Exchanges) -> None:
+        super().__init__(engine)
+        self._exchanges = exchanges
+
+    def _take_refusal(self, letter: Letter) -> None:
+        """End the run: whatever the reason is, it stays with who refused."""
+        (refusal,) = self._engine.read(letter, (Refusal,))
+        code = refusal.code if isinstance(refusal, Refusal) else 0
+        error = Refused(letter.header.sender, REFUSALS[min(code, len(REFUSALS) - 1)])
+        self._engine.die(error)
+        self._exchanges.outstanding = []
+        self._engine.commit()  # the refusal that ends the run stands in the ledger
+        raise error
+
+    takes: ClassVar[Takes] = {(Service.REFUSAL, Step.REFUSE): _take_refusal}

@@ -16,7 +16,7 @@ from protocols.keys.pairs import pair_box_bytes
 from protocols.wire.run_context import Papers
 
 
-class Phase(StrEnum):
+class KeyPhase(StrEnum):
     """What is being waited for."""
 
     KEY = "KEY"
@@ -41,7 +41,7 @@ class Setup:
         self.group = Group.of(papers.run, epoch, papers.roster.clients, papers.policy)
         self.slots = slots(papers.plan.items, papers.plan.rounds, papers.policy, epoch)
         self.width = planned_degree(len(papers.roster.clients), papers.policy)
-        self.phase = Phase.KEY
+        self.phase = KeyPhase.KEY
         self._boxes: dict[str, bytes] = {}
         self._rows: dict[str, bytes] = {}
 
@@ -57,15 +57,15 @@ class Setup:
 
     def take_boxes(self, sender: str, boxes: bytes) -> None:
         """Keep what a client sealed for its neighbours; raises if it is not the time for it."""
-        self._take(Phase.BOXES, self._boxes, sender, boxes)
+        self._take(KeyPhase.BOXES, self._boxes, sender, boxes)
 
     def take_rows(self, sender: str, rows: bytes) -> None:
         """Keep a client's locked rows; raises if it is not the time for them."""
         if sender not in self._boxes:
             raise WrongStage("Rows came from a client that sent no boxes.")
-        self._take(Phase.ROWS, self._rows, sender, rows)
+        self._take(KeyPhase.ROWS, self._rows, sender, rows)
 
-    def _take(self, phase: Phase, where: dict[str, bytes], sender: str, data: bytes) -> None:
+    def _take(self, phase: KeyPhase, where: dict[str, bytes], sender: str, data: bytes) -> None:
         if self.phase is not phase:
             raise WrongStage("Keys of this epoch are not being agreed on in this order.")
         if sender in where:

@@ -7,8 +7,9 @@ from typing import Any
 
 from crypto.masks import MaskSum
 from crypto.oprf import Blinded, KeyShare
-from protocols.disclosures._evaluated.evaluation import Evaluation, Held, Uploads
+from protocols.disclosures._evaluated.evaluation import Evaluation, Uploads
 from protocols.disclosures._evaluated.uploads import Upload
+from protocols.disclosures.match.aggregator import Broker
 from protocols.disclosures.match.cells import Told
 from protocols.disclosures.match.client import ClientMatching, MatchStep
 from protocols.disclosures.match.run import MatchSide
@@ -34,10 +35,11 @@ from protocols.evidence.heads import Spoken
 from protocols.keys.groups import Group, Slot
 from protocols.plan.steps import Service, Step
 from protocols.rounds import Reply, Sealed
-from protocols.sessions.brokering import Broker
 from protocols.sessions.collection import Collection, Kept
-from protocols.sessions.engine import Parcel
-from protocols.sessions.services.setup import Phase, Setup
+from protocols.sessions.part import Parcel
+from protocols.sessions.phases import Phase
+from protocols.sessions.services.asked import Held
+from protocols.sessions.services.setup import KeyPhase, Setup
 from protocols.sessions.table import State
 from protocols.wire.gateway import Gateway
 from protocols.wire.inbox import Inbox
@@ -58,5 +60,6 @@ OBJECTS: dict[str, type[Any]] = {
     )
 }
 ENUMS: dict[str, type[Enum]] = {
-    kind.__name__: kind for kind in (Disclosure, MatchStep, Phase, Role, Service, State, Step)
+    kind.__name__: kind
+    for kind in (Disclosure, KeyPhase, MatchStep, Phase, Role, Service, State, Step)
 }

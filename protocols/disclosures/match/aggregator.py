@@ -1,4 +1,4 @@
-"""The aggregator's session while items are matched: it carries boxes, and adds cells (O24, O25).
+"""The aggregator's part while items are matched: it carries boxes, and adds cells (O24, O25).
 
 It opens none of the boxes. It learns who stands in one cell, as it carries their shares, and adds
 blinded sums, of which it reads nothing: the blinds follow from a key that only clients know. A cell
@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence, Sized
 from contextlib import suppress
-from typing import TypeVar
+from typing import ClassVar, TypeVar
 
 import numpy as np
 
@@ -20,12 +20,11 @@ from protocols.disclosures.match.wire import Kind, MatchRun
 from protocols.disclosures.names import Disclosure
 from protocols.disclosures.views import CellsView
 from protocols.errors import BadEnvelope, LocalProtocolError, Replay, RoundLost, WrongStage
-from protocols.evidence.ledger import Ledger
 from protocols.messages import Message
 from protocols.plan.steps import Step
-from protocols.rounds import Reply
-from protocols.sessions.engine import Parcel
-from protocols.sessions.relaying import RelayingSession
+from protocols.sessions.part import Engine, Parcel, Scope, SessionPart, Takes
+from protocols.sessions.services.asked import Asked
+from protocols.sessions.services.survivors import Survivors
 from protocols.sessions.table import Event, State
 from protocols.wire.control import (
     Acknowledgement,
@@ -39,7 +38,6 @@ from protocols.wire.control import (
 )
 from protocols.wire.inbox import Letter
 from protocols.wire.roster import Role
-from protocols.wire.run_context import Papers
 
 M = TypeVar("M", bound=Message)
 
@@ -68,29 +66,61 @@ class Broker:
         return found
 
 
-class BrokeringSession(RelayingSession):
-    """What the aggregator does between clients, tag servers and matcher."""
+_KINDS: dict[Step, tuple[type[Message], ...]] = {
+    Step.ANSWERS: (Bundle,),
+    Step.ONWARD: (Box,),
+    Step.SECOND_ANSWERS: (Bundle,),
+    Step.TAGS: (Box,),
+    Step.COMPARED: (Bundle, Canary),
+    Step.SPLIT: (CellBoxes,),
+    Step.PART: (CellPart,),
+    Step.TAKEN: (Acknowledgement,),
+}
 
-    def __init__(self, papers: Papers, ledger: Ledger, rounding: bytes) -> None:
-        super().__init__(papers, ledger, rounding)
+_SERVED = (Step.ANSWERS, Step.SECOND_ANSWERS)
+"""Whose turn it is among tag servers."""
+
+
+class Matching(SessionPart):
+    """Carries boxes between clients, tag servers and matcher; its phase is MATCH.
+
+    Args:
+        engine: the session.
+        asked: the Ask under way.
+        survivors: of the round; who does not answer a step has vanished.
+    """
+
+    def __init__(self, engine: Engine, asked: Asked, survivors: Survivors) -> None:
+        super().__init__(engine)
+        self._asked, self._survivors = asked, survivors
         self._broker: Broker | None = None
         self._celled = False  # whether the matcher made cells of all clients
 
+    def wanted(self) -> bool:
+        """Tell whether an Ask's answers are matched."""
+        name = self._asked.answers.exchange.name
+        return self._papers.plans(name, Disclosure.MATCH, Step.COMPARE)
+
+    def forget(self, scope: Scope) -> None:
+        """Drop a matching that did not end (O9)."""
+        if scope is Scope.ASK:
+            self._broker = None
+
     @property
     def _matching(self) -> tuple[Broker, MatchRun]:
-        run = self.papers.match_run()
+        run = self._papers.match_run()
         if self._broker is None or run is None:
             raise LocalProtocolError("Nothing is being matched.")
         return self._broker, run
 
-    def _match(self) -> Iterable[Parcel]:
+    def enter(self) -> Iterable[Parcel]:
         """Give the clients' boxes to the first tag server; in ``hmac`` mode to the matcher."""
-        self.move(Event.MATCH)
-        run = self.papers.match_run()
+        self._engine.move(Event.MATCH)
+        run = self._papers.match_run()
         if run is None:
             raise LocalProtocolError("Nothing is matched in this run.")
         keyed = run.match.servers == 0
-        self._broker = Broker(self._asked.bodies(Disclosure.MATCH), keyed)
+        self._broker = Broker(self._asked.answers.bodies(Disclosure.MATCH), keyed)
         return self._compare_tags() if keyed else self._ask_server(Step.POINTS, run.servers[0])
 
     def _ask_server(self, step: Step, server: str) -> list[Parcel]:
@@ -99,13 +129,13 @@ class BrokeringSession(RelayingSession):
 
     def _bundled(self, kind: Kind, boxes: Mapping[str, bytes]) -> Bundle:
         _, run = self._matching
-        members = self.papers.roster.mask(self._asked.where.members)
+        members = self._papers.roster.mask(self._asked.answers.where.members)
         return Bundle(members=members, bundle=bundle_of(run, kind, boxes))
 
     def _carry(self, party: str, step: Step, message: Message) -> Parcel:
-        asked = self._asked
-        item = self.papers.find(asked.exchange.name, Disclosure.MATCH, step)
-        return self.send(item, [message], party, asked.where)
+        asked = self._asked.answers
+        item = self._papers.find(asked.exchange.name, Disclosure.MATCH, step)
+        return self._engine.send(item, [message], party, asked.where)
 
     def _take_match(self, letter: Letter) -> None:
         """Take one answer of the step that is under way.
@@ -115,29 +145,29 @@ class BrokeringSession(RelayingSession):
             Replay: this party answered already.
             BadEnvelope: it is not from whom the step asked.
         """
-        if self.state is not State.MATCHING:
+        if self._engine.state is not State.MATCHING:
             raise WrongStage("An answer of matching arrived while nothing is matched.")
-        broker, run = self._matching
-        if (letter.item.exchange, letter.item.step) != (self._asked.exchange.name, broker.phase):
+        (broker, run), asked = self._matching, self._asked.answers
+        if (letter.item.exchange, letter.item.step) != (asked.exchange.name, broker.phase):
             raise WrongStage("An answer of matching belongs to another step.")
-        self._asked.check_place(letter)
+        asked.check_place(letter)
         sender, client = letter.header.sender, letter.item.sender == str(Role.CLIENT)
-        if client and (letter.header.given != self._asked.where.given or not self._in(sender)):
+        if client and (letter.header.given != asked.where.given or not self._in(sender)):
             raise BadEnvelope("An answer of matching is not from who was asked.")
         if sender in broker.here:
             raise Replay("This party's answer of this step is here already.")
         if broker.phase in _SERVED and sender != run.servers[_SERVED.index(broker.phase)]:
             raise BadEnvelope("An answer of matching is not from the tag server that was asked.")
-        broker.here[sender] = self._inbox.read(letter, _KINDS[broker.phase])
+        broker.here[sender] = self._engine.read(letter, _KINDS[broker.phase])
 
     def _in(self, client: str) -> bool:
         broker, _ = self._matching
         return client in (broker.cells if broker.phase is Step.PART else broker.boxes)
 
-    def _go_matching(self) -> Iterable[Parcel]:
+    def advance(self) -> Iterable[Parcel] | None:
         """Go on once a step's answers are in."""
         broker, _ = self._matching
-        steps: dict[Step, Callable[[], Iterable[Parcel]]] = {
+        steps: dict[Step, Callable[[], Iterable[Parcel] | None]] = {
             Step.ANSWERS: lambda: self._hand_back(Step.HALFWAY, Step.ONWARD),
             Step.ONWARD: self._ask_second,
             Step.SECOND_ANSWERS: lambda: self._hand_back(Step.TAGGED, Step.TAGS),
@@ -186,7 +216,7 @@ class BrokeringSession(RelayingSession):
             broker.boxes = {name: _only(found, Box).boxes for name, found in here.items()}
         broker.phase = Step.COMPARED
         self._check_all()
-        matcher = self.papers.roster.one(Role.MATCHER).name
+        matcher = self._papers.roster.one(Role.MATCHER).name
         return [self._carry(matcher, Step.COMPARE, self._bundled(Kind.TAGS, broker.boxes))]
 
     def _tell(self) -> list[Parcel]:
@@ -222,7 +252,7 @@ class BrokeringSession(RelayingSession):
             found.append(self._carry(name, Step.MATES, Box(boxes=padded)))
         return found
 
-    def _add_cells(self) -> list[Parcel]:
+    def _add_cells(self) -> None:
         """Add the blinded sums of whole cells; the reply hands their totals to all clients."""
         broker, run = self._matching
         here = broker.take(Step.PART)
@@ -237,67 +267,50 @@ class BrokeringSession(RelayingSession):
                 there[cell] = True
         if not there.any():
             raise RoundLost("No cell is complete: of each a member vanished.")
-        self._gone_from(set(broker.cells) - set(here))
+        self._survivors.vanish(set(broker.cells) - set(here))
         told = CellTotals(
             canary=broker.canary,
             there=np.packbits(there, bitorder="little").tobytes(),
             labels=b"".join(labels),
             totals=totals.astype("<u4").tobytes(),
         )
-        return self._end(told, int(there.sum()), len(here))
+        self._end(told, int(there.sum()), len(here))
 
-    def _end_lists(self) -> list[Parcel]:
+    def _end_lists(self) -> None:
         """In the form `published`, end once clients have their lists; the reply says by what."""
         broker, _ = self._matching
         here = broker.take(Step.TAKEN)
         self._stay(here)
         self._check_enough(here)
-        return self._end(Listed(canary=broker.canary), 0, len(here))
+        self._end(Listed(canary=broker.canary), 0, len(here))
 
-    def _end(self, told: Message, cells: int, clients: int) -> list[Parcel]:
+    def _end(self, told: Message, cells: int, clients: int) -> None:
         """Record a matching, and make it the Ask's reply."""
         broker, _ = self._matching
         facts = {
             "canary": broker.canary.hex(),
             "cells": cells,
             "clients": clients,
-            "exchange": self._asked.where.exchange,
-            "round": self._asked.where.round,
+            "exchange": self._asked.answers.where.exchange,
+            "round": self._asked.answers.where.round,
         }
-        self.ledger.record("match", facts)
-        (kind,), survivors = self._asked.exchange.back, self._asked.survivors
-        self._broker, self._reply = None, Reply({kind: CellsView(told)}, len(survivors))
-        self.move(Event.ANSWERED)
-        return []
+        self._engine.record("match", facts)
+        (kind,), self._broker = self._asked.answers.exchange.back, None
+        self._asked.finish(None, {kind: CellsView(told)})
 
     def _stay(self, here: Iterable[str]) -> None:
         """Go on with who answered; who did not has vanished from the round."""
         broker, _ = self._matching
-        self._gone_from(set(broker.boxes) - set(here))
+        self._survivors.vanish(set(broker.boxes) - set(here))
         broker.boxes = {name: box for name, box in broker.boxes.items() if name in here}
 
-    def _gone_from(self, names: Iterable[str]) -> None:
-        round = self._asked.where.round
-        self._vanished = (round, self._gone(round) | frozenset(names))
-
     def _check_enough(self, names: Sized) -> None:
-        if len(names) < self.papers.policy.smallest_cohort:
+        if len(names) < self._papers.policy.smallest_cohort:
             raise RoundLost(f"Only {len(names)} clients are left to be matched.")
 
-
-_KINDS: dict[Step, tuple[type[Message], ...]] = {
-    Step.ANSWERS: (Bundle,),
-    Step.ONWARD: (Box,),
-    Step.SECOND_ANSWERS: (Bundle,),
-    Step.TAGS: (Box,),
-    Step.COMPARED: (Bundle, Canary),
-    Step.SPLIT: (CellBoxes,),
-    Step.PART: (CellPart,),
-    Step.TAKEN: (Acknowledgement,),
-}
-
-_SERVED = (Step.ANSWERS, Step.SECOND_ANSWERS)
-"""Whose turn it is among tag servers."""
+    takes: ClassVar[Takes] = dict.fromkeys(
+        [(Disclosure.MATCH, step) for step in _KINDS], _take_match
+    )
 
 
 def _only(messages: Sequence[Message], kind: type[M]) -> M:
