@@ -29,12 +29,12 @@ KINDS = {
         *("Collection.add", "Collection.fix_survivors"),
     ),
     "votes and evidence": (
-        *("ShareHolding._vote", "ShareHolding._check_votes", "Summing._check_vote"),
+        *("ShareHolding._vote", "ShareHolding._check_votes", "Summing._take_vote"),
         *("Summing._list_survivors", "Summing._list_survivors.<locals>.told"),
         *("Summing._show_votes", "Summing._show_votes.<locals>.shown"),
         *("Unmasking.vote", "Unmasking.votes"),
     ),
-    "shares": ("ShareHolding._give_shares", "Summing._take_share", "Unmasking.keys"),
+    "shares": ("ShareHolding._give_shares", "Summing._take_shares", "Unmasking.keys"),
 }
 """Kind of work: functions that begin it."""
 REST = "rest: transport, sessions, driver"

@@ -14,7 +14,7 @@ from protocols.evidence.ledger import Ledger
 from protocols.messages import Message
 from protocols.plan.plan import Item
 from protocols.plan.steps import Part, Step
-from protocols.sessions.part import Captures, Parcel, Scope, SessionPart, Takes
+from protocols.sessions.part import Captures, M, Parcel, Scope, SessionPart, Takes
 from protocols.sessions.table import Event, State, advance
 from protocols.wire.gateway import Gateway
 from protocols.wire.inbox import Inbox, Letter
@@ -182,6 +182,13 @@ class Session:
     def read(self, letter: Letter, kinds: tuple[type[Message], ...]) -> tuple[Message, ...]:
         """Decode a letter's fields; raises BadEnvelope if they are not exactly as planned."""
         return self._inbox.read(letter, kinds)
+
+    def read_one(self, letter: Letter, kind: type[M]) -> M:
+        """Decode a letter of one message; raises BadEnvelope if it is not as planned."""
+        (message,) = self.read(letter, (kind,))
+        if not isinstance(message, kind):
+            raise BadEnvelope(f"An envelope holds another message than a {kind.__name__}.")
+        return message
 
     def record(self, kind: str, facts: Mapping[str, Any]) -> None:
         """Add an entry to the ledger."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar, Protocol, TypeVar
 
 from protocols.disclosures.mixed.groups import Numbers
 from protocols.disclosures.sum.ring import Words
@@ -24,6 +24,8 @@ from protocols.sessions.table import Event, State
 from protocols.wire.envelope import Envelope
 from protocols.wire.inbox import Letter
 from protocols.wire.run_context import Papers, Where
+
+M = TypeVar("M", bound=Message)
 
 
 @dataclass(frozen=True)
@@ -102,6 +104,9 @@ class Engine(Protocol):
 
     def read(self, letter: Letter, kinds: tuple[type[Message], ...]) -> tuple[Message, ...]:
         """Decode a letter's fields; raises BadEnvelope if they are not exactly as planned."""
+
+    def read_one(self, letter: Letter, kind: type[M]) -> M:
+        """Decode a letter of one message; raises BadEnvelope if it is not as planned."""
 
     def handler(self, letter: Letter) -> Callable[..., Any]:
         """Return what takes an envelope of this part and step; raises BadEnvelope if nothing."""

@@ -102,9 +102,7 @@ class Results(SessionPart):
     def _take_witnessed(self, letter: Letter) -> None:
         """Take a witness's signature; one over anything else would end the key authority."""
         evaluation = self._evaluating(letter, State.WITNESSING)
-        (message,) = self._engine.read(letter, (Witnessed,))
-        if not isinstance(message, Witnessed):
-            raise BadEnvelope("A witness's signature is of another type.")
+        message = self._engine.read_one(letter, Witnessed)
         sender = letter.header.sender  # the inbox takes one letter of it an exchange
         key = self._papers.roster.party(sender).verify
         try:
@@ -161,7 +159,7 @@ class Results(SessionPart):
     def _take_revealed(self, letter: Letter) -> None:
         evaluation = self._evaluating(letter, State.REVEALING)
         cosines = evaluation.disclosure is Disclosure.SIMILARITY
-        (evaluation.opened,) = self._engine.read(letter, (Cosines if cosines else RowBoxes,))
+        evaluation.opened = self._engine.read_one(letter, Cosines if cosines else RowBoxes)
 
     def advance(self) -> list[Parcel] | None:
         """Go on: have what was witnessed opened; None once `opened` is to be called."""

@@ -23,7 +23,7 @@ from protocols.disclosures._evaluated.ciphers import (
 from protocols.disclosures._evaluated.opening_request import Shown, shown_uploads
 from protocols.disclosures._evaluated.uploads import pairs_of, row_info, statement
 from protocols.disclosures.names import Disclosure
-from protocols.errors import BadEnvelope, LocalProtocolError
+from protocols.errors import BadEnvelope
 from protocols.keys.boxes import close_box
 from protocols.messages import Message, Vector
 from protocols.plan.steps import Step
@@ -56,9 +56,7 @@ class Revealing(SessionPart):
     def _reveal(self, letter: Letter) -> list[Parcel]:
         """Open the cosines of one Ask's uploads, or every receiver's row of them."""
         self._engine.move(Event.OPEN)
-        (request,) = self._engine.read(letter, (Reveal,))
-        if not isinstance(request, Reveal):
-            raise LocalProtocolError("This is no request to open a result.")
+        request = self._engine.read_one(letter, Reveal)
         header, name = letter.header, letter.item.exchange
         disclosure = Disclosure(letter.item.part)
         shown = shown_uploads(request, letter, name, disclosure, self._papers)

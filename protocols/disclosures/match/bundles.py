@@ -27,9 +27,7 @@ def read_bundle(engine: Engine, letter: Letter, kind: Kind) -> tuple[Where, dict
         BadEnvelope: the cohort is not the one that the header names, or a stranger's box.
         CohortTooSmall: fewer clients than the policy's minimum are in it.
     """
-    (bundle,) = engine.read(letter, (Bundle,))
-    if not isinstance(bundle, Bundle):
-        raise LocalProtocolError("This is no bundle.")
+    bundle = engine.read_one(letter, Bundle)
     header, papers = letter.header, engine.papers
     members = papers.roster.unmask(bundle.members)
     where = Where(header.round, header.exchange, members, header.given, header.attempt)

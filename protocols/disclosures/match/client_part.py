@@ -56,9 +56,7 @@ class Matched(SessionPart):
         if header.cohort != papers.cohort(where):
             raise BadEnvelope("What was matched belongs to another cohort.")
         name = letter.item.exchange
-        (message,) = self._engine.read(letter, (Box,))
-        if not isinstance(message, Box):
-            raise LocalProtocolError("This is no box.")
+        message = self._engine.read_one(letter, Box)
         steps = {
             Step.HALFWAY: self._halfway,
             Step.TAGGED: self._tagged,

@@ -65,9 +65,7 @@ class Unlinking(SessionPart):
         if self._engine.state is not State.RELAYING or name != asked.exchange.name:
             raise WrongStage("A pool of mixtures arrived while none was asked for.")
         asked.check_place(letter)
-        (pool,) = self._engine.read(letter, (Pool,))
-        if not isinstance(pool, Pool):
-            raise BadEnvelope("A pool of mixtures is of another type.")
+        pool = self._engine.read_one(letter, Pool)
         layout = asked.pool_layout()
         up = papers.find(name, Disclosure.MIXED, Step.UP)
         size = up.body // papers.plan.dims["mixtures"]

@@ -10,7 +10,7 @@ from crypto.errors import CryptoError
 from crypto.hpke import SEAL_OVERHEAD
 from protocols.disclosures.mixed.boxes import cut_boxes, shuffled
 from protocols.disclosures.names import Disclosure
-from protocols.errors import BadEnvelope, LocalProtocolError, Replay
+from protocols.errors import BadEnvelope, Replay
 from protocols.plan.plan import Item
 from protocols.plan.steps import Step
 from protocols.sessions.part import Engine, Parcel, SessionPart, Takes
@@ -43,9 +43,7 @@ class MixtureRelay(SessionPart):
     def _relay(self, letter: Letter) -> list[Parcel]:
         """Return one Ask's boxes without their senders."""
         self._engine.move(Event.RELAY)
-        (request,) = self._engine.read(letter, (Batch,))
-        if not isinstance(request, Batch):
-            raise LocalProtocolError("This is no batch.")
+        request = self._engine.read_one(letter, Batch)
         header, name = letter.header, letter.item.exchange
         up = self._papers.find(name, Disclosure.MIXED, Step.UP)
         members = self._papers.roster.unmask(request.members)

@@ -112,33 +112,31 @@ class Summing(SessionPart):
             return self._unmask()
         return [] if state is State.OPENING else None  # nothing came back of the key authority
 
-    def _take_share(self, letter: Letter) -> None:
-        """Take a vote for the survivor list, or the shares that follow it."""
+    def _awaited(self, letter: Letter, state: State) -> Unmasking:
+        """Return what a vote or shares are for; raises WrongStage if for nothing now."""
         unmasking = self._unmasking
         if unmasking is None:
             raise WrongStage("A vote or shares arrived while none were asked for.")
-        name = self._asked.answers.exchange.name
-        self._asked.answers.check_place(letter)
-        wanted = {State.VOTING: Step.VOTE, State.SHARING: Step.SHARES}
-        if (name, wanted.get(self._engine.state)) != (letter.item.exchange, letter.item.step):
+        asked = self._asked.answers
+        asked.check_place(letter)
+        if (asked.exchange.name, self._engine.state) != (letter.item.exchange, state):
             raise WrongStage("A vote or shares arrived while none were asked for.")
-        holder, kind = letter.header.sender, Vote if self._engine.state is State.VOTING else Shares
-        (message,) = self._engine.read(letter, (kind,))
-        if isinstance(message, Vote):
-            self._check_vote(holder, message)
-            unmasking.vote(holder, message.signature)
-        elif isinstance(message, Shares):
-            unmasking.add(holder, message.shares)
+        return unmasking
 
-    def _check_vote(self, holder: str, vote: Vote) -> None:
-        """Refuse a vote that would make every other holder refuse."""
-        if self._unmasking is None:
-            raise LocalProtocolError("No votes were asked for.")
+    def _take_vote(self, letter: Letter) -> None:
+        """Take a vote for the survivor list; another would make every other holder refuse."""
+        unmasking, holder = self._awaited(letter, State.VOTING), letter.header.sender
+        vote = self._engine.read_one(letter, Vote)
         try:
             key = self._papers.roster.party(holder).verify
-            key.verify("survivors", vote.signature, self._unmasking.ballot)
+            key.verify("survivors", vote.signature, unmasking.ballot)
         except CryptoError as error:
             raise BadEnvelope(f"{holder} signed another survivor list than it was sent.") from error
+        unmasking.vote(holder, vote.signature)
+
+    def _take_shares(self, letter: Letter) -> None:
+        unmasking = self._awaited(letter, State.SHARING)
+        unmasking.add(letter.header.sender, self._engine.read_one(letter, Shares).shares)
 
     def _list_survivors(self) -> Iterable[Parcel]:
         """Say whose uploads are here, and ask every holder for its shares."""
@@ -250,9 +248,7 @@ class Summing(SessionPart):
         if letter.item.exchange != asked.exchange.name:
             raise WrongStage("An opened total belongs to another exchange.")
         asked.check_place(letter)
-        (opened,) = self._engine.read(letter, (Opened,))
-        if not isinstance(opened, Opened):
-            raise BadEnvelope("An opened total is of another type.")
+        opened = self._engine.read_one(letter, Opened)
         try:
             self._asked.finish(asked.opened(opened.total))
         except (CryptoError, UnfitMessage) as error:
@@ -263,8 +259,8 @@ class Summing(SessionPart):
         self._engine.move(Event.OPEN)
 
     takes: ClassVar[Takes] = {
-        (Disclosure.SUM, Step.VOTE): _take_share,
-        (Disclosure.SUM, Step.SHARES): _take_share,
+        (Disclosure.SUM, Step.VOTE): _take_vote,
+        (Disclosure.SUM, Step.SHARES): _take_shares,
         (Disclosure.SUM, Step.OPENED): _take_opened,
     }
 

@@ -38,9 +38,7 @@ class TotalOpening(SessionPart):
     def _open(self, letter: Letter) -> list[Parcel]:
         """Open a blinded total over the cohort that every member signed, once (O1, O5)."""
         self._engine.move(Event.OPEN)
-        (request,) = self._engine.read(letter, (OpenRequest,))
-        if not isinstance(request, OpenRequest):
-            raise LocalProtocolError("This is no request to open a total.")
+        request = self._engine.read_one(letter, OpenRequest)
         secret = self._keys.of(Disclosure.SUM)
         header, members = letter.header, self._papers.roster.unmask(request.members)
         if self._answering.again:  # only what was vouched for and recorded before

@@ -97,8 +97,8 @@ class ShareHolding(SessionPart):
         """Check a survivor list, record it, and vote for it: this client will serve no other."""
         self._engine.move(Event.SHARE)
         papers, header, name = self._papers, letter.header, letter.item.exchange
-        (found,) = self._engine.read(letter, (Survivors,))
-        if not isinstance(found, Survivors) or papers.pairs is None:
+        found = self._engine.read_one(letter, Survivors)
+        if papers.pairs is None:
             raise BadEnvelope("A survivor list arrived, and this client holds no shares.")
         members = papers.roster.unmask(found.members)
         survivors = papers.roster.unmask(found.survivors)
@@ -133,9 +133,9 @@ class ShareHolding(SessionPart):
         """Give one share per client once enough others voted for the very same list (O7)."""
         self._engine.move(Event.SHARE)
         papers, header, name = self._papers, letter.header, letter.item.exchange
-        (found,) = self._engine.read(letter, (Votes,))
+        found = self._engine.read_one(letter, Votes)
         known = self._ballots.pop((name, header.exchange), None)
-        if not isinstance(found, Votes) or papers.pairs is None or known is None:
+        if papers.pairs is None or known is None:
             raise BadEnvelope("Votes arrived for a survivor list that this client did not see.")
         where, survivors, ballot = known
         current = self._pairs.agreed(where.round) is not None

@@ -172,14 +172,13 @@ class EpochKeys(SessionPart):
         self._engine.move(event)
         return setup
 
-    def _take_pairs(self, letter: Letter) -> None:
-        kind = PairBoxes if letter.item.step is Step.BOXES else PairRows
-        (message,) = self._engine.read(letter, (kind,))
-        setup, sender = self._keyed(letter, Event.PAIR), letter.header.sender
-        if isinstance(message, PairBoxes):
-            setup.take_boxes(sender, message.boxes)
-        elif isinstance(message, PairRows):
-            setup.take_rows(sender, message.rows)
+    def _take_boxes(self, letter: Letter) -> None:
+        boxes = self._engine.read_one(letter, PairBoxes).boxes
+        self._keyed(letter, Event.PAIR).take_boxes(letter.header.sender, boxes)
+
+    def _take_rows(self, letter: Letter) -> None:
+        rows = self._engine.read_one(letter, PairRows).rows
+        self._keyed(letter, Event.PAIR).take_rows(letter.header.sender, rows)
 
     def _take_key(self, letter: Letter) -> None:
         secret = keyed(self._papers.plan.items, self._papers.policy)
@@ -195,6 +194,6 @@ class EpochKeys(SessionPart):
 
     takes: ClassVar[Takes] = {
         (Service.KEYS, Step.OFFER): _take_key,
-        (Service.PAIRS, Step.BOXES): _take_pairs,
-        (Service.PAIRS, Step.ROWS): _take_pairs,
+        (Service.PAIRS, Step.BOXES): _take_boxes,
+        (Service.PAIRS, Step.ROWS): _take_rows,
     }

@@ -48,10 +48,10 @@ class PairSecrets(SessionPart):
     def _take_call(self, letter: Letter) -> list[Parcel]:
         """Draw this epoch's secrets; seal for each neighbour its half and its shares."""
         papers = self._papers
-        (call,) = self._engine.read(letter, (PairCall,))
+        call = self._engine.read_one(letter, PairCall)
         epoch = self._progress.new_epoch(letter, self.epoch)
         self._engine.move(Event.PAIR)
-        called = papers.roster.unmask(call.members) if isinstance(call, PairCall) else ()
+        called = papers.roster.unmask(call.members)
         if called != papers.roster.clients:
             # Who chose the called could choose everybody's neighbours.
             raise BadEnvelope("A call for an epoch's keys does not name all clients.")
@@ -67,9 +67,9 @@ class PairSecrets(SessionPart):
         """Open the neighbours' boxes, check who sealed them, and leave the locked rows."""
         self._engine.move(Event.PAIR)
         papers = self._papers
-        (down,) = self._engine.read(letter, (PairDown,))
+        down = self._engine.read_one(letter, PairDown)
         epoch = epoch_of(letter.header.round, papers.policy)
-        if not isinstance(down, PairDown) or papers.pairs is None or epoch != self.epoch:
+        if papers.pairs is None or epoch != self.epoch:
             raise BadEnvelope("Pair secrets arrived that were not asked for.")
         there = papers.roster.unmask(down.members)
         papers.policy.check_cohort(len(there))

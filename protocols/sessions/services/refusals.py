@@ -64,8 +64,7 @@ class Refusals(SessionPart):
 
     def _take_refusal(self, letter: Letter) -> None:
         """End the run: whatever the reason is, it stays with who refused."""
-        (refusal,) = self._engine.read(letter, (Refusal,))
-        code = refusal.code if isinstance(refusal, Refusal) else 0
+        code = self._engine.read_one(letter, Refusal).code
         error = Refused(letter.header.sender, REFUSALS[min(code, len(REFUSALS) - 1)])
         self._engine.die(error)
         self._exchanges.outstanding = []
