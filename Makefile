@@ -14,10 +14,10 @@ MINUTES ?= 10
 ENGINE := tests/nvflare/test_nvflare_run.py
 
 # One thread per process: several test workers share the cores, and training is deterministic.
-test test-long fuzz: export OMP_NUM_THREADS := 1
+test test-long fuzz mutants: export OMP_NUM_THREADS := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo lint test test-long fuzz bench clean
+.PHONY: help setup demo lint test test-long fuzz mutants bench clean
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 12
@@ -54,6 +54,9 @@ test-long: lint ## every test, with the full matrix, soaks and many more random 
 
 fuzz: setup ## hostile bytes to every native loader, fresh seeds; MINUTES=10
 	$(BIN)/python -m tests.laws.fuzzing --minutes $(MINUTES)
+
+mutants: setup ## plant faults; each must be found by a test (some minutes)
+	$(BIN)/python -m scripts.mutants
 
 bench: setup ## measure; prints ratios taken within one run, asserts nothing (some minutes)
 	@echo "== benchmarks/aggregation.py"; $(BIN)/python benchmarks/aggregation.py --bare

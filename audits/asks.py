@@ -3,30 +3,29 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from math import inf
 from typing import Any
 
-from audits.book import LEAVING, Book, Sent
+from audits.book import Book, Sent
 from protocols.disclosures.names import Disclosure
 from protocols.errors import NotInPlan
 from protocols.evidence.ledger import Entry
 from protocols.keys.groups import Group, epoch_of
-from protocols.plan.plan import Plan
+from protocols.plan.plan import Item, Plan
+from protocols.plan.steps import Part, Service, Step
 from protocols.policy.policy import PrivacyPolicy
 from protocols.wire.roster import Role, Roster
 
-SUM_UP, RELAY_UP = f".up.{Disclosure.SUM}", f".up.{Disclosure.MIXED}"
-_RELAY, _RELAYED = f".relay.{Disclosure.MIXED}", f".relayed.{Disclosure.MIXED}"
-MATCH_STEPS = {
-    "halfway": ("onward",),
-    "tagged": ("tags",),
-    "told": ("split", "taken"),
-    "mates": ("part",),
+ANSWERS: dict[Step | None, tuple[Step, ...]] = {
+    Step.HALFWAY: (Step.ONWARD,),
+    Step.TAGGED: (Step.TAGS,),
+    Step.TOLD: (Step.SPLIT, Step.TAKEN),
+    Step.MATES: (Step.PART,),
 }
 """What a client answers to each step of matching; one of these, by the form."""
-_ROWS = tuple(f".{part}.{Disclosure.WEIGHTED_SUM}" for part in ("witness", "witnessed", "open"))
+_WEIGHED = (Step.WITNESS, Step.WITNESSED, Step.OPEN)
 
 
 @dataclass(frozen=True, eq=False)
@@ -35,7 +34,7 @@ class Asked:
 
     Attributes:
         number: of the exchange.
-        name: of the Ask, as plan items begin.
+        name: of the Ask.
         round: of the run.
         members: to whom it went.
         arrived: whose whole answer the aggregator received before it went on; who is not among
@@ -85,16 +84,21 @@ class Asked:
     @property
     def downs(self) -> list[Sent]:
         """The requests that went to its members."""
-        return [sent for sent in self.sents if sent.item.endswith(".down")]
+        return [sent for sent in self.sents if sent.step is Step.DOWN]
+
+    def of(self, part: str, step: Step) -> list[Sent]:
+        """Return its releases of one step."""
+        wanted = (self.name, part, step)
+        return [sent for sent in self.sents if (sent.ask, sent.part, sent.step) == wanted]
 
     @property
     def vanished(self) -> frozenset[str]:
         """Who was asked and whose answer does not count."""
         return self.members - self.arrived
 
-    def unused(self, request: str) -> bool:
-        """Tell whether the aggregator did nothing after a request (what its item ends with)."""
-        asked = [s.seq for s in self.sents if s.item.endswith(request)]
+    def unused(self, part: str, request: Step) -> bool:
+        """Tell whether the aggregator did nothing after a request."""
+        asked = [s.seq for s in self.of(part, request)]
         mine = [s.seq for s in self.sents if s.party == self.by]
         return bool(asked) and max(mine) <= max(asked)
 
@@ -122,32 +126,32 @@ class Asks:
         self._book, self._plan, self._policy, self._run = book, plan, policy, run
         self.aggregator = roster.one(Role.AGGREGATOR).name
         self._steps = sorted(s.seq for s in book.releases() if s.party == self.aggregator)
-        self._items = {item.id: item for item in plan.items}
         self._opens, self._lists = book.by_exchange("open"), book.by_exchange("survivors")
         self._celled = [e for p, e in book.of_kind("match") if p == self.aggregator]
-        self._keying: dict[tuple[str, int], list[Sent]] = {}
+        self._keying: dict[tuple[Part | None, Step | None, int], list[Sent]] = {}
         for sent in book.releases():
             if sent.keying:
-                self._keying.setdefault((sent.item, self.epoch(sent.round)), []).append(sent)
+                place = (sent.part, sent.step, self.epoch(sent.round))
+                self._keying.setdefault(place, []).append(sent)
         self._groups: dict[int, Group | None] = {}
         self._ready: dict[int, dict[str, int]] = {}
         self.all = {number: self._read(number) for number in book.exchanges if self._sents(number)}
 
     def _sents(self, number: int) -> list[Sent]:
+        others = (Service.REFUSAL, Service.HEADS)
         found = self._book.releases_of(number)
-        return [s for s in found if not s.keying and not s.item.startswith(("refusal.", LEAVING))]
+        return [s for s in found if not s.keying and s.part not in others]
 
     def _read(self, number: int) -> Asked:
         book, sents = self._book, self._sents(number)
-        downs = [s for s in sents if s.item.endswith(".down")]
-        name = downs[0].item.rpartition(".down")[0] if downs else ""
-        weighed = [s for s in sents if s.item.endswith(_ROWS)]
-        if weighed and not downs:
-            name = weighed[0].item.partition(".")[0]
-        answers = {id for id in self._items if id.startswith(f"{name}.up.")} or {f"{name}.ack"}
-        summed = f"{name}{SUM_UP}" in answers
-        masked = f"{name}.survivors" in self._items
-        answered = self._arrived(downs, sents, answers)
+        downs = [s for s in sents if s.step is Step.DOWN]
+        rows = (s for s in sents if s.part is Disclosure.WEIGHTED_SUM and s.step in _WEIGHED)
+        name = next((s.ask for s in (*downs, *rows)), "")
+        items = [item for item in self._plan.items if item.exchange == name]
+        planned = {(item.part, item.step) for item in items}
+        summed = (Disclosure.SUM, Step.UP) in planned
+        masked = (Disclosure.SUM, Step.SURVIVORS) in planned
+        answered = self._arrived(downs, sents, items)
         return Asked(
             number=number,
             name=name,
@@ -157,35 +161,41 @@ class Asks:
             answered=answered,
             sents=tuple(sents),
             opens=tuple(self._opens.get(number, ())),
-            listed={s.recipient: s for s in sents if s.item.endswith(".survivors")},
-            voted={s.party: s for s in sents if s.item.endswith(".vote")},
-            shown={s.recipient: s for s in sents if s.item.endswith(".votes")},
-            gave={s.party: s for s in sents if s.item.endswith(".shares")},
+            listed={s.recipient: s for s in sents if s.step is Step.SURVIVORS},
+            voted={s.party: s for s in sents if s.step is Step.VOTE},
+            shown={s.recipient: s for s in sents if s.step is Step.VOTES},
+            gave={s.party: s for s in sents if s.step is Step.SHARES},
             summed=summed,
             masked=masked,
-            protected=summed and (masked or f"{name}.open" in self._items),
-            compared=f"{name}.open.{Disclosure.SIMILARITY}" in self._items,
+            protected=summed and (masked or (Disclosure.SUM, Step.OPEN) in planned),
+            compared=(Disclosure.SIMILARITY, Step.OPEN) in planned,
             results=frozenset(
-                s.item.rpartition(".")[2]
+                str(s.part)
                 for s in sents
-                if ".opened." in s.item and book.receipt(s, self.aggregator) is not None
+                if s.step is Step.OPENED
+                and s.part is not Disclosure.SUM
+                and book.receipt(s, self.aggregator) is not None
             ),
-            rows=f"{name}.open.{Disclosure.WEIGHTED_SUM}" in self._items,
-            relayed=f"{name}{_RELAY}" in self._items,
+            rows=(Disclosure.WEIGHTED_SUM, Step.OPEN) in planned,
+            relayed=(Disclosure.MIXED, Step.RELAY) in planned,
             pooled=any(
-                s.item.endswith(_RELAYED) and book.receipt(s, self.aggregator) is not None
+                s.step is Step.RELAYED and book.receipt(s, self.aggregator) is not None
                 for s in sents
             ),
-            matched=f"{name}.match.compare" in self._items,
+            matched=(Disclosure.MATCH, Step.COMPARE) in planned,
             celled=any(e["exchange"] == number for e in self._celled),
             by=self.aggregator,
             cut=book.in_cut(sents[0]),
         )
 
     def _arrived(
-        self, downs: list[Sent], sents: list[Sent], answers: Iterable[str]
+        self, downs: list[Sent], sents: list[Sent], items: Sequence[Item]
     ) -> frozenset[str]:
         """Return whose answers were all received before the aggregator's next step."""
+        answers = [i.id for i in items if i.step is Step.UP]
+        answers = answers or [i.id for i in items if i.step is Step.ACK]
+        if not answers:
+            return frozenset()
         until, here = self.next_step(max((s.seq for s in downs), default=-1)), set()
         for sent in sents:
             seq = self._book.receipt(sent, self.aggregator)
@@ -197,11 +207,11 @@ class Asks:
     def _left_matching(self, sents: list[Sent]) -> frozenset[str]:
         """Return the clients of which an answer never arrived while items were matched."""
         said = {
-            (s.party, s.item.rpartition(".")[2])
+            (s.party, s.step)
             for s in sents
-            if ".match." in s.item and self._book.receipt(s, self.aggregator) is not None
+            if s.part is Disclosure.MATCH and self._book.receipt(s, self.aggregator) is not None
         }
-        asked = [(s.recipient, MATCH_STEPS.get(s.item.partition(".match.")[2], ())) for s in sents]
+        asked = [(s.recipient, ANSWERS.get(s.step, ())) for s in sents]
         return frozenset(n for n, steps in asked if steps and not {(n, p) for p in steps} & said)
 
     def next_step(self, seq: int) -> float:
@@ -215,9 +225,9 @@ class Asks:
 
     # --- keys -----------------------------------------------------------------------------------
 
-    def keying(self, item: str, epoch: int) -> list[Sent]:
-        """Return the releases of one item of an epoch's keys."""
-        return self._keying.get((item, epoch), [])
+    def keying(self, part: Part | None, step: Step | None, epoch: int) -> list[Sent]:
+        """Return the releases of one step of an epoch's keys."""
+        return self._keying.get((part, step, epoch), [])
 
     def epoch(self, round: int) -> int:
         """Return the epoch of a round."""
@@ -227,7 +237,7 @@ class Asks:
         """Return who was paired with whom; None if nobody was called in that epoch."""
         epoch = self.epoch(round)
         if epoch not in self._groups:
-            called = sorted({s.recipient for s in self.keying("pair.call", epoch)})
+            called = sorted({s.recipient for s in self.keying(Service.PAIRS, Step.CALL, epoch)})
             made = Group.of(self._run, epoch, called, self._policy) if called else None
             self._groups[epoch] = made
         return self._groups[epoch]
@@ -236,7 +246,7 @@ class Asks:
         """Return who agreed on an epoch's secrets -> the entry with which the aggregator knew."""
         epoch = self.epoch(round)
         if epoch not in self._ready:
-            rows = {s.party: s for s in self.keying("pair.rows", epoch)}
+            rows = {s.party: s for s in self.keying(Service.PAIRS, Step.ROWS, epoch)}
             told = {name: self._book.receipt(s, self.aggregator) for name, s in rows.items()}
             self._ready[epoch] = {name: seq for name, seq in told.items() if seq is not None}
         return self._ready[epoch]

@@ -22,6 +22,8 @@ from audits.sections import Tried
 from audits.steps import Case
 from protocols.disclosures.names import Disclosure
 from protocols.errors import EvidenceError
+from protocols.plan.plan import Plan
+from protocols.plan.steps import Step
 
 QUESTION = "Can a person be singled out?"
 NO_FILE = "No attack was run on what left."
@@ -263,12 +265,12 @@ def _gravity(row: AttackRow) -> tuple[int, bool, float]:
     return _SAID.index(row.verdict), warning(row), -gained
 
 
-def singled_out(found: Outcome, egress: Sequence[Egress], *, noised: bool) -> Line:
+def singled_out(found: Outcome, plan: Plan, egress: Sequence[Egress], *, noised: bool) -> Line:
     """Return the third line of the verdict strip: the worst attack per payload."""
     rows = worst(found.rows)
     left = untested([one.payload for one in found.not_tested])
     if all(row.verdict == "NOT_TESTED" for row in rows):
-        known = "; ".join(_known(egress, noised=noised))
+        known = "; ".join(_known(plan, egress, noised=noised))
         why = "".join(f" {sentence(row)}." for row in rows)
         answer = f"Not tested. {found.tried.state}{why} Known without a test: {known}."
         return Line(question=QUESTION, answer=answer, state="NOT TESTED")
@@ -287,9 +289,11 @@ def singled_out(found: Outcome, egress: Sequence[Egress], *, noised: bool) -> Li
     return Line(question=QUESTION, answer=f"{'. '.join(said)}.", state=state)
 
 
-def _known(egress: Sequence[Egress], *, noised: bool) -> Iterator[str]:
+def _known(plan: Plan, egress: Sequence[Egress], *, noised: bool) -> Iterator[str]:
     """Say what is disclosed whatever an attack finds."""
-    kept = {row.disclosure for row in egress if ".up." in row.item and not row.unsafe}
+    uploads = {item.id for item in plan.all_of(step=Step.UP)}
+    carried = (row for row in egress if row.item in uploads or not row.planned)
+    kept = {row.disclosure for row in carried if not row.unsafe}
     if any(words.in_clear(row.protection) for row in egress):
         yield "what left in clear can be read in full by whoever received it"
     elif Disclosure.SUM in kept or not kept:

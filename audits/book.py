@@ -2,135 +2,62 @@
 
 from __future__ import annotations
 
-import re
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
+from audits.entries import check_facts
 from crypto.canonical import parse
 from crypto.errors import CryptoError
 from crypto.merkle import leaf_hash
 from protocols.disclosures.names import Disclosure
 from protocols.errors import EvidenceError
 from protocols.evidence.ledger import ENTRY_LIMIT, Entry, read_lines
-from protocols.wire.control import REFUSALS
+from protocols.plan.plan import Item, Plan
+from protocols.plan.steps import Part, Service, Step
 from protocols.wire.roster import EVERYONE, Role, Roster
 
-ROUTE: dict[str, type] = {
-    "attempt": int,
-    "cohort": str,
-    "exchange": int,
-    "given": str,
-    "item": str,
-    "key": str,
-    "plan": str,
-    "policy": str,
-    "recipient": str,
-    "round": int,
-    "sender": str,
-}
-_COMMON: dict[str, type] = {
-    "kind": str,
-    "party": str,
-    "prev": str,
-    "run": str,
-    "salt": str,
-    "seq": int,
-    "time": str,
-}
-_SUM: dict[str, type] = {
-    "cohort": str,
-    "exchange": int,
-    "members": int,
-    "round": int,
-    "survivors": int,
-}
-_RESULT: dict[str, type] = {"digest": str, "disclosure": str, "uploads": int}
-_TABLE: dict[str, type] = {"group": int, "rank": int, "solved": int, "table": str}
-_FACTS: dict[str, dict[str, type]] = {
-    "plan": dict.fromkeys(("config", "plan", "policy", "role", "roster", "transport"), str),
-    "key": {"event": str, "key": str},
-    "release": {
-        **ROUTE,
-        "bytes": int,
-        "clipped": bool,
-        "commitment": str,
-        "disclosure": str,
-        "messages": str,
-        "protection": list,
-        "unsafe": bool,
-    },
-    "receipt": {**ROUTE, "bytes": int, "commitment": str, "sender_head": str},
-    "refusal": {"code": str, "exchange": int, "reason": str, "round": int},
-    "budget": {"dataset": str, "delta": str, "entries": int, "epsilon": str, "head": str},
-    "training": {
-        "clip": str,
-        "noise": str,
-        "rate": str,
-        "round": int,
-        "steps": int,
-        "unit": str,
-    },
-    "mix": {"exchange": int, "floor": int, "item": str, "mixtures": int, "round": int},
-    "withheld": {"exchange": int, "item": str, "mixtures": int, "round": int},
-    "survivors": {**_SUM, "list": str},
-    "open": _SUM,
-    "weights": {
-        **_TABLE,
-        "exchange": int,
-        "flattened": list,
-        "receivers": int,
-        "round": int,
-        "uploads": int,
-    },
-    "witness": {**_SUM, **_RESULT},
-    "relay": {**_SUM, "item": str},
-    "tags": {
-        "clients": int,
-        "epoch": int,
-        "exchange": int,
-        "quota": int,
-        "refused": int,
-        "round": int,
-    },
-    "canary": {"canary": str, "exchange": int, "round": int},
-    "match": {"canary": str, "cells": int, "exchange": int, "round": int},
-    "heads": {"exchange": int, "root": str, "round": int},
-    "close": {"state": str},
-}
-_OPTIONAL: dict[str, dict[str, type]] = {
-    "key": {"scheme": str},
-    "release": {"masked": str},
-    "budget": {"unit": str},
-    "mix": {"alone": int},
-    "open": _RESULT,
-    "witness": _TABLE,
-    "match": {"clients": int},
-    "heads": {"heard": int, "items": int, "missing": int},
-    "refusal": {"detail": str},
-    "close": {"result": dict},
-}
 _KEYLESS = (Role.RELAY, Role.TAG_SERVER, Role.MATCHER)
-KEYING = ("key.", "pair.")  # items of an epoch's keys; names that no Ask may have
-LEAVING = "heads."  # items after the last Ask; a name that no Ask may have
-RESULT = {"best", "metrics", "model"}  # digests of what a finished run leaves; "" for no model
-_DIGEST = re.compile(r"[0-9a-f]{64}")
 
 
 @dataclass(frozen=True, eq=False)
 class Sent:
-    """One release, with who recorded it and where."""
+    """One release, with who recorded it and where.
+
+    Attributes:
+        party: whose ledger it stands in.
+        seq, prev, facts: of its entry.
+        planned: the plan's item of this id; None if there is none, and then it is of no part, step
+            or Ask, whatever its id looks like.
+    """
 
     party: str
     seq: int
     prev: str
     facts: Mapping[str, Any]
+    planned: Item | None
 
     @property
     def item(self) -> str:
-        """The plan item."""
+        """The id under which it left."""
         return str(self.facts["item"])
+
+    @property
+    def part(self) -> Part | None:
+        """Which part plans it."""
+        return self.planned.part if self.planned is not None else None
+
+    @property
+    def step(self) -> Step | None:
+        """What it is for."""
+        return self.planned.step if self.planned is not None else None
+
+    @property
+    def ask(self) -> str:
+        """Name of the Ask that it belongs to; empty for what belongs to none."""
+        return self.planned.exchange if self.planned is not None else ""
 
     @property
     def recipient(self) -> str:
@@ -155,7 +82,7 @@ class Sent:
     @property
     def keying(self) -> bool:
         """Tell whether it belongs to the keys of an epoch, and not to an Ask."""
-        return self.item.startswith(KEYING)
+        return self.part in (Service.KEYS, Service.PAIRS)
 
     def addressees(self, roster: Roster) -> tuple[str, ...]:
         """Return every party that should hold a receipt; who computes nothing takes no keys."""
@@ -170,28 +97,30 @@ class Book:
     """All ledgers that could be read, and why the others could not.
 
     Attributes:
+        items: the plan's items by id; ledgers name items, and the plan says what they are for.
         entries: party -> its entries, chain and facts checked.
         leaves: party -> the Merkle leaf hash of each entry's line.
         first: party -> the first line as far as it can be read at all.
         broken: party -> what is wrong with its ledger.
     """
 
+    items: Mapping[str, Item]
     entries: dict[str, list[Entry]] = field(default_factory=dict)
     leaves: dict[str, list[bytes]] = field(default_factory=dict)
     first: dict[str, Entry] = field(default_factory=dict)
     broken: dict[str, EvidenceError] = field(default_factory=dict)
 
     @classmethod
-    def read(cls, ledgers: Mapping[str, bytes]) -> Book:
+    def read(cls, ledgers: Mapping[str, bytes], plan: Plan) -> Book:
         """Read every ledger; a broken one is remembered, not raised."""
-        book = cls()
+        book = cls({item.id: item for item in plan.items})
         for party in sorted(ledgers):
             data = ledgers[party]
             book._peek(party, data)
             try:
                 lines = read_lines(data)
                 for number, (entry, _) in enumerate(lines):
-                    _check_facts(number, entry)
+                    check_facts(number, entry)
             except EvidenceError as error:
                 book.broken[party] = error
                 continue
@@ -234,7 +163,8 @@ class Book:
     def _releases(self) -> dict[int, list[Sent]]:
         found: dict[int, list[Sent]] = {}
         for party, entry in self.of_kind("release"):
-            sent = Sent(party, entry["seq"], entry["prev"], entry)
+            item = self.items.get(entry["item"])
+            sent = Sent(party, entry["seq"], entry["prev"], entry, item)
             found.setdefault(sent.exchange, []).append(sent)
         return found
 
@@ -267,7 +197,7 @@ class Book:
         """Tell whether a release belongs to the step in which the run was cut short."""
         if self._cut is None or sent.exchange != self._cut[0]:
             return False
-        return sent.item.startswith("refusal.") or sent.keying == self._cut[1]
+        return sent.part is Service.REFUSAL or sent.keying == self._cut[1]
 
     @cached_property
     def _cut(self) -> tuple[int, bool] | None:
@@ -280,22 +210,22 @@ class Book:
         if any("result" in entry for _, entry in self.of_kind("close")):
             return None
         last = max(self._releases, default=0)
-        sents = [s for s in self.releases_of(last) if not s.item.startswith("refusal.")]
+        sents = [s for s in self.releases_of(last) if s.part is not Service.REFUSAL]
         keying = any(s.keying for s in sents)
         return None if not keying and self._through(last, sents) else (last, keying)
 
     def _through(self, last: int, sents: list[Sent]) -> bool:
-        asked = {s.recipient for s in sents if s.item.endswith(".down")}
-        answers = [s for s in sents if s.item.endswith(".ack") or ".up." in s.item]
-        opens = [sum(s.item.endswith(end) for s in sents) for end in (".open", ".opened")]
+        asked = {s.recipient for s in sents if s.step is Step.DOWN}
+        answers = [s for s in sents if s.step in (Step.ACK, Step.UP)]
         guards = {g.partition("(")[0] for s in answers for g in s.facts["protection"]}
-        cosines = [
-            sum(s.item.endswith(f"{end}.{Disclosure.SIMILARITY}") for s in sents)
-            for end in (".open", ".opened")
-        ]
+        left = Counter((s.part, s.step) for s in sents)
+        opens, cosines = (
+            [left[part, step] for step in (Step.OPEN, Step.OPENED)]
+            for part in (Disclosure.SUM, Disclosure.SIMILARITY)
+        )
         if "cosine" in guards and not 0 < cosines[0] == cosines[1]:
             return False
-        if "relay" in guards and not any(".relayed." in s.item for s in sents):
+        if "relay" in guards and not left[Disclosure.MIXED, Step.RELAYED]:
             return False
         if "match" in guards:
             return any(e["exchange"] == last and "clients" in e for _, e in self.of_kind("match"))
@@ -308,43 +238,3 @@ class Book:
     def _died(self) -> bool:
         """Tell whether any session ended with an error."""
         return any(entry["state"] == "DEAD" for _, entry in self.of_kind("close"))
-
-
-def _check_facts(number: int, entry: Entry) -> None:
-    """Raise EvidenceError unless an entry holds exactly the facts of its kind."""
-    kind = entry["kind"]
-    needed = {**_COMMON, **_FACTS[kind]}
-    known = {**needed, **_OPTIONAL.get(kind, {})}
-    if not (set(needed) <= set(entry) <= set(known)):
-        raise EvidenceError("chain", f"entry {number} does not hold exactly the facts of its kind")
-    for name, value in entry.items():
-        wanted = known[name]
-        if type(value) is not wanted or (isinstance(value, int) and value < 0):
-            raise EvidenceError("chain", f"entry {number} holds a fact of the wrong type")
-    if kind == "refusal" and entry["code"] not in REFUSALS:
-        raise EvidenceError("chain", f"entry {number} refuses with a code outside the closed list")
-    if kind == "open" and 0 < len(set(_RESULT) & set(entry)) < len(_RESULT):
-        raise EvidenceError("chain", f"entry {number} does not hold exactly the facts of its kind")
-    if kind == "witness":  # of rows it says what weights it was shown
-        rows = entry["disclosure"] == Disclosure.WEIGHTED_SUM
-        if set(_TABLE) & set(entry) != (set(_TABLE) if rows else set()):
-            raise EvidenceError(
-                "chain", f"entry {number} does not hold exactly the facts of its kind"
-            )
-    if kind == "weights" and not all(isinstance(name, str) for name in entry["flattened"]):
-        raise EvidenceError("chain", f"entry {number} holds a fact of the wrong type")
-    if kind == "release":
-        if not all(isinstance(guard, str) for guard in entry["protection"]):
-            raise EvidenceError("chain", f"entry {number} holds a fact of the wrong type")
-        if entry["disclosure"] not in list(Disclosure):
-            raise EvidenceError("chain", f"entry {number} names no known disclosure")
-    if "result" in entry and not _is_result(entry["result"]):
-        raise EvidenceError("chain", f"entry {number} states a result in an unknown form")
-
-
-def _is_result(found: Mapping[str, object]) -> bool:
-    """Tell whether a result holds exactly its digests; only a model may be absent."""
-    return set(found) == RESULT and all(
-        isinstance(digest, str) and (_DIGEST.fullmatch(digest) or (not digest and n != "metrics"))
-        for n, digest in found.items()
-    )

@@ -11,6 +11,7 @@ from audits.models import Account
 from audits.steps import Case
 from protocols.plan.learns import budget
 from protocols.plan.plan import Item
+from protocols.plan.steps import Step
 from protocols.policy.guard import find
 from protocols.privacy.training import TrainingPlan
 from protocols.wire.roster import Role
@@ -83,7 +84,7 @@ def _planned(case: Case) -> str:
 
 def _without_guarantee(case: Case) -> Account:
     """Return the statement of a run without noise that a guarantee for a client could rest on."""
-    sent = [item for item in case.plan.items if item.sender == Role.CLIENT and ".up." in item.id]
+    sent = [item for item in case.plan.all_of(step=Step.UP) if item.sender == Role.CLIENT]
     return Account(
         unit="client",
         scope="run",

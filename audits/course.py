@@ -65,7 +65,7 @@ def _of_records(case: Case, plan: TrainingPlan) -> Spending:
     bounded = book.spent(worst) < float("inf")
 
     def upto(round: int) -> float:
-        steps: Counter[training.Step] = Counter()
+        steps: Counter[training.Rated] = Counter()
         for entry in entries:
             if entry["round"] <= round:
                 steps[entry["rate"], entry["noise"]] += entry["steps"]

@@ -9,21 +9,33 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from audits.asks import MATCH_STEPS, SUM_UP, Asked, Asks
-from audits.book import LEAVING, Book, Sent
+from audits.asks import ANSWERS, Asked, Asks
+from audits.book import Book, Sent
 from audits.models import Dropouts, LostRound, Moment, Vanished
 from audits.steps import Case
-from protocols.wire.roster import Role
+from protocols.disclosures.names import Disclosure
+from protocols.plan.steps import Service, Step
 
-_AFTER = {"witness": "witnessed", "witnessed": "open", "open": "opened", "relay": "relayed"}
+_AFTER: dict[Step | None, Step] = {
+    Step.WITNESS: Step.WITNESSED,
+    Step.WITNESSED: Step.OPEN,
+    Step.OPEN: Step.OPENED,
+    Step.RELAY: Step.RELAYED,
+}
 _MATCHING = (
-    *("points", "answers", "halfway", "onward", "second_points", "second_answers"),
-    *("tagged", "tags", "compare", "compared", "told", "split", "mates", "part", "taken"),
-)  # the steps of matching, in order
-_LAST = {"opened": "open", "relayed": "relay"}  # the answer that an Ask goes on with -> its request
-
-
-_TO_CLIENT = tuple(f".match.{step}" for step in MATCH_STEPS)
+    *(Step.POINTS, Step.ANSWERS, Step.HALFWAY, Step.ONWARD),
+    *(Step.SECOND_POINTS, Step.SECOND_ANSWERS, Step.TAGGED, Step.TAGS),
+    *(Step.COMPARE, Step.COMPARED, Step.TOLD, Step.SPLIT, Step.MATES, Step.PART, Step.TAKEN),
+)
+"""The steps of matching, in order."""
+_LAST: dict[Step | None, Step] = {Step.OPENED: Step.OPEN, Step.RELAYED: Step.RELAY}
+"""The answer that an Ask goes on with -> its request."""
+_PAIRING: dict[Step | None, Step] = {
+    Step.CALL: Step.BOXES,
+    Step.BOXES: Step.DOWN,
+    Step.DOWN: Step.ROWS,
+}
+"""What follows on each step of pairing."""
 
 
 class Losses:
@@ -49,65 +61,57 @@ class Losses:
             return self._unanswered(sent, party)
         if sent.keying:
             return client if self._left_keys(sent, client) else None
-        if sent.item == f"refusal.{Role.CLIENT}":
+        if sent.part is Service.REFUSAL and sent.party == client:
             return client if self._last(sent) else None
-        if sent.item.startswith(LEAVING):
+        if sent.part is Service.HEADS:
             return client if self._left_silently(sent, client) else None
         ask = self._asks.all.get(sent.exchange)
         return client if ask is not None and self._left(sent, client, ask) else None
 
     def _unanswered(self, sent: Sent, party: str) -> str | None:
         """Return who did not answer for a result, if nothing of it went any further."""
-        part, _, said = sent.item.partition(".")[2].partition(".")
-        if part == "match":
-            return self._unmatched(sent, party, said)
-        if part not in (*_AFTER, *_LAST) or not said:
-            return None
-        after = _AFTER.get(part, "")
-        name, ask = sent.item.partition(".")[0], self._asks.all.get(sent.exchange)
-        items = {s.item for s in ask.sents} if ask is not None else set()
-        other = party if party != self._asks.aggregator else sent.party
-        if part in _LAST:  # it was opened, or relayed, and nobody learnt it
-            unused = ask is not None and ask.unused(f".{_LAST[part]}.{said}")
-            return other if unused else None
-        mine = [s for s in ask.sents if s.party == other] if ask is not None else []
-        on = (
-            any(s.item == f"{name}.{after}.{said}" for s in mine)
-            if part == "witness"
-            else (f"{name}.{after}.{said}" in items)
-        )
-        return None if on else other
-
-    def _unmatched(self, sent: Sent, party: str, step: str) -> str | None:
-        """Return the tag server or matcher that did not answer, if nothing went any further."""
         ask = self._asks.all.get(sent.exchange)
-        if ask is None or ask.celled:
+        if sent.part is None or ask is None:
             return None
-        asked = step in ("points", "second_points", "compare")
-        later = _MATCHING[_MATCHING.index(step) + (2 if asked else 1) :]
-        if any(s.item.partition(".match.")[2] in later for s in ask.sents):
+        if sent.step in _MATCHING:
+            return self._unmatched(sent, party, ask)
+        other = party if party != self._asks.aggregator else sent.party
+        if sent.part is Disclosure.SUM or sent.step not in (*_AFTER, *_LAST):
+            return None
+        if sent.step in _LAST:  # it was opened, or relayed, and nobody learnt it
+            return other if ask.unused(sent.part, _LAST[sent.step]) else None
+        after = ask.of(sent.part, _AFTER[sent.step])
+        if sent.step is Step.WITNESS:
+            after = [s for s in after if s.party == other]
+        return None if after else other
+
+    def _unmatched(self, sent: Sent, party: str, ask: Asked) -> str | None:
+        """Return the tag server or matcher that did not answer, if nothing went any further."""
+        if ask.celled:
+            return None
+        asked = sent.step in (Step.POINTS, Step.SECOND_POINTS, Step.COMPARE)
+        later = _later(sent)[1 if asked else 0 :]
+        if any(s.step in later for s in ask.sents):
             return None
         return party if party != self._asks.aggregator else sent.party
 
     def _left_keys(self, sent: Sent, client: str) -> bool:
         """Tell whether a client came no further in an epoch's keys than this envelope."""
         epoch = self._asks.epoch(sent.round)
-        if sent.item == "key.offer":
+        if (sent.part, sent.step) == (Service.KEYS, Step.OFFER):
             uploads = (s for s in self._book.releases() if s.party == client)
-            return not any(
-                s.item.endswith(SUM_UP) and self._asks.epoch(s.round) == epoch for s in uploads
-            )
-        if sent.item == "pair.rows":
+            summed = (s for s in uploads if (s.part, s.step) == (Disclosure.SUM, Step.UP))
+            return not any(self._asks.epoch(s.round) == epoch for s in summed)
+        if (sent.part, sent.step) == (Service.PAIRS, Step.ROWS):
             asked = (a for a in self._asks.all.values() if self._asks.epoch(a.round) == epoch)
             return not any(client in ask.members for ask in asked)
-        following = {"pair.call": "pair.boxes", "pair.boxes": "pair.down", "pair.down": "pair.rows"}
-        answers = self._asks.keying(following.get(sent.item, ""), epoch)
+        answers = self._asks.keying(sent.part, _PAIRING.get(sent.step), epoch)
         return not any(client in (s.party, s.recipient) for s in answers)
 
     def _left_silently(self, sent: Sent, client: str) -> bool:
         """Tell whether nothing rests on an envelope of the end: nothing comes after a farewell."""
         answers = (s for s in self._book.releases_of(sent.exchange) if s.party == client)
-        return sent.party == client or not any(s.item.startswith(LEAVING) for s in answers)
+        return sent.party == client or not any(s.part is Service.HEADS for s in answers)
 
     def _last(self, sent: Sent) -> bool:
         """Tell whether nothing left this party afterwards: who refuses ends its session."""
@@ -115,26 +119,20 @@ class Losses:
 
     def _left(self, sent: Sent, client: str, ask: Asked) -> bool:
         mine = [s for s in ask.sents if s.party == client]
-        if ".match." in sent.item:
-            return self._left_matching(sent, client, ask)
-        if sent.item.endswith(".shares"):
+        if sent.step in _MATCHING:  # did it come any further than this?
+            with_it = [s for s in ask.sents if client in (s.party, s.recipient)]
+            return not any(s.step in _later(sent) for s in with_it)
+        if sent.step is Step.SHARES:
             return True  # the step "opened" counts the shares that arrived
-        if sent.item.endswith(".survivors"):
+        if sent.step is Step.SURVIVORS:
             return client not in {*ask.voted, *dict(self._stated[1].get(ask.number, []))}
-        if sent.item.endswith(".vote"):
+        if sent.step is Step.VOTE:
             return client not in ask.shown
-        if sent.item.endswith(".votes"):
+        if sent.step is Step.VOTES:
             return client not in ask.gave
-        if sent.item.endswith(".down"):
+        if sent.step is Step.DOWN:
             return not mine and self._not_counted(client, ask)
         return self._not_counted(client, ask)
-
-    def _left_matching(self, sent: Sent, client: str, ask: Asked) -> bool:
-        """Tell whether a client came no further in matching than this envelope."""
-        step = sent.item.partition(".match.")[2]
-        later = _MATCHING[_MATCHING.index(step) + 1 :]
-        with_it = [s for s in ask.sents if client in (s.party, s.recipient)]
-        return not any(s.item.partition(".match.")[2] in later for s in with_it)
 
     def _not_counted(self, client: str, ask: Asked) -> bool:
         """Tell whether all went on without this client's answer."""
@@ -143,6 +141,11 @@ class Losses:
         again = (a for a in self._asks.all.values() if a.round == ask.round)
         asked = any(a.number > ask.number and client in a.members for a in again)
         return right and not asked and client not in ask.listed
+
+
+def _later(sent: Sent) -> tuple[Step, ...]:
+    """Return the steps of matching that come after this one."""
+    return _MATCHING[_MATCHING.index(sent.step) + 1 :]
 
 
 def dropouts(case: Case) -> Dropouts:
@@ -172,9 +175,9 @@ def _from(ask: Asked, book: Book, asks: Asks) -> Iterator[Vanished]:
     if ask.cut:
         return
     for client in sorted(ask.vanished):
-        asked = [s for s in ask.sents if s.item.endswith(".down") and s.recipient == client]
+        asked = [s for s in ask.downs if s.recipient == client]
         said = any(s.party == client for s in ask.sents)
-        steps = [s for s in ask.sents if s.recipient == client and s.item.endswith(_TO_CLIENT)]
+        steps = [s for s in ask.sents if s.recipient == client and s.step in ANSWERS]
         if steps:
             moment: Moment = "while items were matched"
             yield Vanished(client=client, round=ask.round, exchange=ask.number, moment=moment)
@@ -205,7 +208,8 @@ def _from_keys(case: Case) -> Iterator[Vanished]:
     """Yield the clients that were called in an epoch and did not come through with its keys."""
     asks, calls = case.asks, {}
     for sent in case.book.releases():
-        if sent.item == "pair.call" and not case.book.in_cut(sent):
+        call = (sent.part, sent.step) == (Service.PAIRS, Step.CALL)
+        if call and not case.book.in_cut(sent):
             calls[asks.epoch(sent.round), sent.recipient] = sent
     for (_, client), sent in sorted(calls.items()):
         if client not in asks.ready(sent.round):

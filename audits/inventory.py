@@ -11,10 +11,10 @@ from audits.drift import Yardstick
 from audits.models import Count, Denied, Egress, MessageFacts, PartyFacts, PlanDiff, Row, Unplanned
 from crypto.signatures import key_id
 from protocols.disclosures.names import Disclosure
+from protocols.plan.steps import Service
 from protocols.wire.roster import EVERYONE, Role
 
 UNKNOWN = "unknown"  # the role of a recipient that is not on the roster
-_REFUSAL = "refusal."  # planned as possible; nobody misses it
 
 
 class _Tally:
@@ -151,7 +151,11 @@ def plan_diff(book: Book, releases: Sequence[Sent], yardstick: Yardstick) -> Pla
             for v in yardstick.violations(releases)
         ),
         missing=tuple(
-            c.item for c in counts if c.planned and not c.seen and not c.item.startswith(_REFUSAL)
+            count.item
+            for count, item in zip(counts, yardstick.plan.items, strict=True)
+            if count.planned
+            and not count.seen
+            and item.part is not Service.REFUSAL  # planned as possible; nobody misses it
         ),
         denied=tuple(
             Denied(

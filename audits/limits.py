@@ -9,6 +9,7 @@ from protocols.disclosures._base.words import words_of as disclosed
 from protocols.disclosures.names import Disclosure
 from protocols.disclosures.sum.words import ACTIVE_AGGREGATOR, KEY_THEFT
 from protocols.plan.plan import Plan
+from protocols.plan.steps import Service, Step
 from protocols.policy.policy import PrivacyPolicy
 
 _ATTACKED = (
@@ -23,7 +24,7 @@ def limits(
     plan: Plan, policy: PrivacyPolicy, *, simulated: bool, attacked: bool = False
 ) -> tuple[str, ...]:
     """Return what this report does not show, and what the protection does not cover."""
-    masked = any(item.id == "pair.call" for item in plan.items)
+    masked = bool(plan.all_of(Service.PAIRS, Step.CALL))
     found = [
         _ATTACKED if attacked else f"{NO_FILE} Absence of a finding is not evidence of absence.",
         "The record shows that nothing was changed afterwards (integrity). That everything sent "
@@ -60,7 +61,7 @@ def limits(
 
 
 def _of_totals(plan: Plan) -> list[str]:
-    sums = [item for item in plan.items if item.id.endswith(f".up.{Disclosure.SUM}")]
+    sums = plan.all_of(Disclosure.SUM, Step.UP)
     noised = [item for item in sums if item.noise is not None]
     if plan.training is not None:
         return [
@@ -81,8 +82,7 @@ def _of_totals(plan: Plan) -> list[str]:
 def _trust(plan: Plan, policy: PrivacyPolicy, *, masked: bool) -> str:
     """Say who is assumed not to help whom."""
     assumed = _assumed(policy, masked=masked)
-    computed = [f".open.{kind}" for kind in (Disclosure.SIMILARITY, Disclosure.WEIGHTED_SUM)]
-    if not any(item.id.endswith(tuple(computed)) for item in plan.items):
+    if all(item.part is Disclosure.SUM for item in plan.all_of(step=Step.OPEN)):
         return assumed
     return (
         f"{assumed} What is compared or weighed carries no masks: the aggregator, or a witness, "

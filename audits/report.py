@@ -60,16 +60,14 @@ def build_report(view: RunView) -> Report:
 def report_of(case: Case) -> Report:
     """Return the report of a case: :func:`build_report` for files that were already read."""
     case = case.folder_only()
-    evidence = run_checks(case, (*EVIDENCE, HEADS))
-    yardstick = Yardstick(case.plan, case.policy, case.roster)
+    plan, evidence = case.plan, run_checks(case, (*EVIDENCE, HEADS))
+    yardstick = Yardstick(plan, case.policy, case.roster)
     releases, simulated = case.book.releases(), case.roster_file.simulated
     diff, egress = plan_diff(case.book, releases, yardstick), roll_up(releases, yardstick)
     gone, spent, tried = dropouts(case), accounts(case), outcome(case, egress)
     smallest = smallest_opened(case.book)
-    cautions = limits(case.plan, case.policy, simulated=simulated, attacked=tried.tried.used)
-    known = findings(
-        case.plan, diff, egress, gone, spent[0], evidence, case.result, simulated=simulated
-    )
+    cautions = limits(plan, case.policy, simulated=simulated, attacked=tried.tried.used)
+    known = findings(plan, diff, egress, gone, spent[0], evidence, case.result, simulated=simulated)
     found = _judged(
         case.view,
         ranked(
@@ -86,15 +84,15 @@ def report_of(case: Case) -> Report:
     report = Report(
         subject=_subject(case),
         transport=case.roster_file.transport,
-        notes=notes(case.plan, egress, evidence, simulated=simulated),
-        summary=summary(case.plan, case.policy, diff, egress, gone, smallest),
+        notes=notes(plan, egress, evidence, simulated=simulated),
+        summary=summary(plan, case.policy, diff, egress, gone, smallest),
         verdict_strip=strip(
-            diff, egress, found, evidence, spent, tried, len(cautions), simulated=simulated
+            plan, diff, egress, found, evidence, spent, tried, len(cautions), simulated=simulated
         ),
-        scope=scope(case.plan, egress, smallest),
+        scope=scope(plan, egress, smallest),
         parties=parties(case.book, yardstick),
         plan_diff=diff,
-        rounds=rounds(case.plan, releases, yardstick),
+        rounds=rounds(plan, releases, yardstick),
         dropouts=gone,
         views=role_views(case),
         egress=egress,

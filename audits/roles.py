@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Set
 
 from audits import words
 from audits.models import RoleView
 from audits.steps import Case
 from protocols.disclosures.names import Disclosure
+from protocols.plan.steps import Part, Service, Step
 from protocols.wire.roster import EVERYONE, Role
 
 _COLLUDING = "the total less what the colluders sent themselves"
@@ -95,10 +96,10 @@ def _sees(case: Case, role: Role) -> Iterator[str]:
 
 
 def _with_the_authority(
-    case: Case, results: set[str], *, masked: bool, keyed: bool
+    case: Case, results: Set[Part], *, masked: bool, keyed: bool
 ) -> Iterator[RoleView]:
     """Say what the key authority sees with one other, and what a client brings out with whom."""
-    compared = str(Disclosure.SIMILARITY) in results
+    compared = Disclosure.SIMILARITY in results
     sums = (
         "no more than the aggregator alone: masks stay on single uploads"
         if masked
@@ -134,10 +135,10 @@ def _opened(lists: bool) -> Iterator[RoleView]:
 
 def _of_matching(case: Case) -> Iterator[RoleView]:
     """Say what those who make and compare tags see together (O24, O25)."""
-    if not any(item.id.endswith(".match.compare") for item in case.plan.items):
+    if not case.plan.all_of(Disclosure.MATCH, Step.COMPARE):
         return
     keyed = not case.roster.names(Role.TAG_SERVER)
-    lists = any(item.id.endswith(".match.taken") for item in case.plan.items)
+    lists = bool(case.plan.all_of(Disclosure.MATCH, Step.TAKEN))
     if any(words.opens(item.guards) for item in case.plan.items):
         yield from _opened(lists)
         return
@@ -152,11 +153,11 @@ def _of_matching(case: Case) -> Iterator[RoleView]:
 
 
 def _collusions(case: Case) -> Iterator[RoleView]:
-    items = {item.id for item in case.plan.items}
-    masked, keyed = "pair.call" in items, any(i.endswith(".open") for i in items)
-    unsafe = any(words.in_clear(item.guards) for item in case.plan.items)
-    results = {i.partition(".open.")[2] for i in items} - {""}
-    yield from _with_the_authority(case, results, masked=masked, keyed=keyed)
+    plan = case.plan
+    masked, keyed = plan.all_of(Service.PAIRS, Step.CALL), plan.all_of(Disclosure.SUM, Step.OPEN)
+    unsafe = any(words.in_clear(item.guards) for item in plan.items)
+    results = {item.part for item in plan.all_of(step=Step.OPEN)} - {Disclosure.SUM}
+    yield from _with_the_authority(case, results, masked=bool(masked), keyed=bool(keyed))
     if any(words.relayed(item.guards) for item in case.plan.items):
         yield RoleView(viewer="aggregator and relay", received=None, sees=(_WHOSE,))
         yield RoleView(viewer="aggregator and other clients", received=None, sees=(_REST,))
@@ -169,7 +170,7 @@ def _collusions(case: Case) -> Iterator[RoleView]:
     elif masked or results:
         who = f"aggregator and {count} clients" if count else "aggregator and one client"
         rest = "" if count else "; the policy assumes that no client colludes"
-        more = results or any(i.endswith(".match.compare") for i in items)
+        more = results or plan.all_of(Disclosure.MATCH, Step.COMPARE)
         sums = _COLLUDING if more else f"{_COLLUDING}; {_NOTHING_ELSE}"
         seen = [f"{sums}{rest}"] if masked else []
         seen += [_KEY] if results else []

@@ -13,12 +13,13 @@ from typing import Any, Literal
 from pydantic import Field as Setting
 from pydantic import ValidationError
 
-from audits.models import REPORT_VERSION, Report, Severity
-from audits.view import read_json
+from audits.models import Report, Severity
+from audits.view import check_version, read_json
 from crypto.canonical import canonical
 from crypto.errors import CryptoError
 from protocols.errors import EvidenceError
 from protocols.strict import Strict
+from protocols.versions import BASELINE, REPORT
 
 __all__ = ["Measured", "Noted", "Sent", "Snapshot", "Spent", "excerpt", "read_snapshot", "text"]
 
@@ -111,8 +112,8 @@ def excerpt(report: bytes | Report) -> Snapshot:
         report = render(report)[FILES[0]]
     try:
         found = read_json(report, limit=REPORT_LIMIT, what="the report")
-        if found["schema_version"] not in range(1, REPORT_VERSION + 1):
-            raise EvidenceError("baseline", "the report is of another version of this program")
+        step, what = "baseline", "the report"
+        check_version(found, REPORT, step=step, what=what, member="schema_version")
         return _excerpt(found, hashlib.sha256(report).hexdigest())
     except (AttributeError, KeyError, TypeError, ValidationError):
         raise EvidenceError("baseline", "this is not a report.json of this program") from None
@@ -125,7 +126,9 @@ def text(snapshot: Snapshot) -> bytes:
 
 def read_snapshot(data: bytes) -> Snapshot:
     """Parse what :func:`text` wrote; any other spelling raises EvidenceError (``baseline``)."""
-    found = read_json(data, limit=REPORT_LIMIT, what="baseline.json")
+    step, what = "baseline", "baseline.json"
+    found = read_json(data, limit=REPORT_LIMIT, what=what)
+    check_version(found, BASELINE, step=step, what=what, member="version")
     try:
         snapshot = Snapshot.model_validate(found)
         if text(snapshot) == bytes(data):

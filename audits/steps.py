@@ -97,7 +97,7 @@ class Case:
     @cached_property
     def book(self) -> Book:
         """All ledgers."""
-        return Book.read(self.view.ledgers)
+        return Book.read(self.view.ledgers, self.plan)
 
     @cached_property
     def asks(self) -> Asks:

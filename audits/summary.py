@@ -13,6 +13,7 @@ from audits.models import Account, Dropouts, Egress, Finding, Line, PlanDiff, St
 from audits.steps import Verification
 from protocols.disclosures.names import Disclosure
 from protocols.plan.plan import Plan
+from protocols.plan.steps import Step
 from protocols.policy.policy import PrivacyPolicy
 from protocols.wire.roster import Role
 
@@ -100,8 +101,9 @@ def _computed(
 ) -> Iterator[str]:
     """Say what of the clients' results left, a sentence for each thing that may be learnt of it."""
     found: dict[str, list[Egress]] = {}
+    uploads = {item.id for item in plan.all_of(step=Step.UP)}
     for row in _up(egress):
-        if ".up." in row.item and not row.unsafe:
+        if (row.item in uploads or not row.planned) and not row.unsafe:
             found.setdefault(row.disclosure, []).append(row)
     total = (
         f"the smallest total that was opened is over {words.plural(smallest, 'client')} "
@@ -113,7 +115,7 @@ def _computed(
         names = ", ".join(dict.fromkeys(m.name for row in rows for m in row.messages))
         told = {
             Disclosure.SUM: total,
-            Disclosure.SIMILARITY: _compared(egress),
+            Disclosure.SIMILARITY: _compared(plan, egress),
             Disclosure.WEIGHTED_SUM: _weighed(egress, policy.others),
             Disclosure.MIXED: _mixed(rows),
         }.get(Disclosure(disclosure), Disclosure(disclosure).meaning)
@@ -129,8 +131,9 @@ def _mixed(rows: Sequence[Egress]) -> str:
     return f"{said} without their senders, as far as the relay keeps them" if relayed else said
 
 
-def _compared(egress: Sequence[Egress]) -> str:
-    if any(row.item.endswith(f".opened.{Disclosure.SIMILARITY}") for row in egress):
+def _compared(plan: Plan, egress: Sequence[Egress]) -> str:
+    opened = {item.id for item in plan.all_of(Disclosure.SIMILARITY, Step.OPENED)}
+    if any(row.item in opened for row in egress):
         return "a matrix of cosines a round went to the aggregator and the key authority"
     return "no cosine of them was opened"
 
@@ -149,7 +152,8 @@ def _up(egress: Sequence[Egress]) -> list[Egress]:
     return [row for row in egress if row.sender_role == Role.CLIENT]
 
 
-def strip(
+def strip(  # noqa: PLR0913 - every line is about something else
+    plan: Plan,
     diff: PlanDiff,
     egress: Sequence[Egress],
     found: Sequence[Finding],
@@ -170,7 +174,7 @@ def strip(
     return (
         first,
         _left(egress),
-        singled_out(tried, egress, noised=bool(spent[0].covered)),
+        singled_out(tried, plan, egress, noised=bool(spent[0].covered)),
         _budget(*spent),
         _remains(found, tried, limit_count),
         _intact(evidence),

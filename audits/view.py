@@ -12,6 +12,7 @@ import json
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, NoReturn
 
 from pydantic import ValidationError
@@ -19,9 +20,16 @@ from pydantic import ValidationError
 from crypto.errors import CryptoError
 from crypto.hpke import SealingKey
 from crypto.signatures import VerifyKey
-from protocols.errors import BadEnvelope, EvidenceError, PolicyError
+from protocols.errors import (
+    BadEnvelope,
+    EvidenceError,
+    OtherEvidence,
+    OtherVersion,
+    PolicyError,
+)
 from protocols.plan.plan import Plan
 from protocols.policy.policy import PrivacyPolicy
+from protocols.versions import Format
 from protocols.wire.roster import Party, Role, Roster
 
 PLAN_LIMIT = 16 << 20  # bytes; a plan is some kilobytes, and a name per client
@@ -145,6 +153,26 @@ def _finite(digits: str) -> float:
     return found
 
 
+def check_version(found: object, format: Format, *, step: str, what: str, member: str) -> None:
+    """Read the number of a parsed JSON object before anything else of it.
+
+    Args:
+        found: what was parsed; what is no object is left to its own reader.
+        format: that it should be of.
+        step: of the errors.
+        what: name of the file, for errors.
+        member: which holds the number.
+
+    Raises:
+        OtherEvidence: it is of another version.
+        EvidenceError: there is no number.
+    """
+    if isinstance(found, dict) and not format.check(
+        found.get(member), partial(OtherEvidence, step)
+    ):
+        fail(step, f"{what} states no format version")
+
+
 def read_result(data: bytes) -> dict[str, Any]:
     """Parse ``result.json``, {} if it is empty; raises EvidenceError at step ``files``."""
     if not data:
@@ -195,8 +223,10 @@ def read_plan(data: bytes) -> Plan:
         plan = Plan.model_validate(document)
         written = plan.text().encode("utf-8")
         plan.digest  # noqa: B018 - a plan without a canonical form cannot be compared
+    except OtherVersion as error:
+        raise OtherEvidence("files", *error.facts) from None
     except (ValidationError, CryptoError, UnicodeEncodeError):
-        raise EvidenceError("files", "plan.json is not a plan of this version") from None
+        raise EvidenceError("files", "plan.json is not a plan") from None
     if written != data:
         fail("files", "plan.json is not in the form in which plans are saved")
     return plan

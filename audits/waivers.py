@@ -25,11 +25,12 @@ from pydantic import Field as Setting
 from audits.findings import made, ranked
 from audits.models import Finding
 from audits.sections import Waived
-from audits.view import read_json
+from audits.view import check_version, read_json
 from crypto.canonical import canonical
 from crypto.errors import CryptoError
 from protocols.errors import EvidenceError, PolicyError
 from protocols.strict import Strict, problems, read_yaml
+from protocols.versions import WAIVERS
 
 __all__ = [
     "LONGEST",
@@ -187,7 +188,9 @@ def _plain(entry: Any) -> Any:
 def read_kept(data: bytes) -> Kept:
     """Parse ``waivers.json``; raises EvidenceError (``waivers``) for any other spelling."""
     if len(data) <= _LIMIT:
-        found = read_json(data, limit=_LIMIT, what="waivers.json")
+        step, what = "waivers", "waivers.json"
+        found = read_json(data, limit=_LIMIT, what=what)
+        check_version(found, WAIVERS, step=step, what=what, member="version")
         try:
             kept = Kept.model_validate(found)
             if kept.text() == bytes(data):

@@ -21,8 +21,8 @@ KINDS = {
         *("Gateway.release", "Gateway._header", "Gateway._record", "Inbox.open", "Inbox.read"),
         *("Envelope.encode", "Envelope.decode", "Receipts.sent", "Heads.hear"),
     ),
-    "vectors and rounding": ("Gateway._sum", "Collection._add_up", "Collection.reply"),
-    "keys of masks": ("Gateway._masked", "Pairs.keys"),
+    "vectors and rounding": ("SumProtection.body", "Collection._add_up", "Collection.reply"),
+    "keys of masks": ("_masked", "Pairs.keys"),
     "asks and receipts": (
         *("Calling.enter", "Calling.enter.<locals>.asked"),
         *("ClientSession._where", "Receipts.check", "ShareHolding.check_sum"),

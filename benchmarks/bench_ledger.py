@@ -18,7 +18,10 @@ if __package__ in (None, ""):  # run as a file: the floors lie one folder up
     sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from benchmarks._measure import interleaved, medians, paired_ratio, parser, show
+from protocols.disclosures.names import Disclosure
 from protocols.evidence.ledger import Ledger, MemoryStore, Store
+from protocols.plan.steps import Step, item_id
+from protocols.wire.roster import Role
 from secure_fgl.clock import clock
 from secure_fgl.files import Folder
 from secure_fgl.runs import FileStore
@@ -32,7 +35,7 @@ FACTS: dict[str, Any] = {  # as large as an entry of a client's upload
     "disclosure": "SUM",
     "exchange": 17,
     "given": "e" * 64,
-    "item": "train.up.SUM",
+    "item": item_id("train", Disclosure.SUM, Step.UP, Role.CLIENT),
     "key": "f" * 16,
     "messages": "Update+Score",
     "plan": "a" * 64,

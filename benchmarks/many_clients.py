@@ -46,7 +46,7 @@ from benchmarks.bench_he import constant
 from crypto.hpke import OpeningKey, SealingKey
 from crypto.masks import MaskSum
 from crypto.signatures import SigningKey, VerifyKey
-from protocols.disclosures.sum import unmasking
+from protocols.disclosures.sum import protect, unmasking
 from protocols.disclosures.sum.layout import SumLayout
 from protocols.evidence.ledger import MemoryStore, Store
 from protocols.forms import Form
@@ -72,9 +72,9 @@ _CRYPTO: tuple[tuple[Any, str], ...] = (
     (SigningKey, "sign"),
     (SealingKey, "seal"),
     (OpeningKey, "open"),
-    (gateway, "masked"),
+    (protect, "masked"),
     (gateway, "derive"),
-    (gateway, "Stream"),
+    (protect, "Stream"),
     (SumLayout, "_round"),
     (MaskSum, "add"),
     (MaskSum, "take"),

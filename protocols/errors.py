@@ -17,7 +17,11 @@
     │   ├── RoundLost          too many clients vanished: this sum is not opened, the round ends
     │   └── Refused            the peer refused; carries a code from the closed list
     ├── LedgerError            the record could not be written, so nothing was sent
-    └── EvidenceError          a stored record fails verification (names the step)
+    ├── EvidenceError          a stored record fails verification (names the step)
+    └── OtherVersion           a format of an older or newer program; nothing more of it was read
+        ├── OtherEnvelope      and a BadEnvelope
+        ├── OtherState         and a LedgerError
+        └── OtherEvidence      and an EvidenceError
 
 No text of any error holds a payload value, a label, an identifier of a record or key material.
 """
@@ -139,3 +143,52 @@ class EvidenceError(SecureFglError):
     def __init__(self, step: str, what: str) -> None:
         self.step = step
         super().__init__(what, fix="keep a copy; ask each party for its own ledger")
+
+
+class OtherVersion(SecureFglError):
+    """A format of an older or a newer program, by the number that stands in it.
+
+    Nothing more of it was read, so the number is its own word: whoever spoils a record may write
+    any. Where that matters it is an error of the reader's own kind as well, and is handled as such.
+
+    Args:
+        name: of the format; see `protocols.versions`.
+        found: the number that stands there.
+        reads: the first and the last number that this program reads.
+        fix: what to do with it.
+    """
+
+    def __init__(self, name: str, found: int, reads: tuple[int, int], fix: str) -> None:
+        self.facts = name, found, reads, fix
+        what, why = self._words()
+        SecureFglError.__init__(self, f"This {what}.", why=why, fix=fix)
+
+    def _words(self) -> tuple[str, str]:
+        name, found, (first, last), _ = self.facts
+        numbers = f"version {last}" if first == last else f"versions {first} to {last}"
+        says = f"{name} says that it is of format version {found}, and this program reads {numbers}"
+        return says, f"{'a newer' if found > last else 'an older'} program wrote it"
+
+
+class OtherEnvelope(OtherVersion, BadEnvelope):
+    """An envelope of another version."""
+
+
+class OtherState(OtherVersion, LedgerError):
+    """What a party kept, written in another version."""
+
+
+class OtherEvidence(OtherVersion, EvidenceError):
+    """A record of another version: it fails verification, since nothing of it was verified.
+
+    Args:
+        step: the verification step that met it.
+        name, found, reads, fix: see :class:`OtherVersion`.
+    """
+
+    def __init__(self, step: str, name: str, found: int, reads: tuple[int, int], fix: str) -> None:
+        self.facts, self.step = (name, found, reads, fix), step
+        what, why = self._words()
+        # A step's outcome is one sentence, so this one says everything.
+        told = f"the {what}: {why}, and nothing of it was verified; {fix}"
+        SecureFglError.__init__(self, told)

@@ -9,30 +9,12 @@ from typing import Any, Generic, TypeVar
 
 import numpy as np
 
-from protocols.disclosures.names import Disclosure
+from protocols.disclosures.names import BACK, GIVEN, Disclosure
 from protocols.messages import Array, Message, names
 from protocols.rounds import Ask, Cohort, Round
 
 S = TypeVar("S")
 Answer = Callable[..., Message | tuple[Message, ...] | None]
-GIVEN = (
-    Disclosure.WEIGHTED_SUM,
-    Disclosure.MATCH,
-    Disclosure.SEALED,
-    Disclosure.RELEASED,
-    Disclosure.PUBLIC,
-)
-"""What may go to a client, the strictest first."""
-BACK = (
-    Disclosure.SUM,
-    Disclosure.WEIGHTED_SUM,
-    Disclosure.SIMILARITY,
-    Disclosure.MATCH,
-    Disclosure.MIXED,
-    Disclosure.NOISED,
-    Disclosure.SEALED,
-)
-"""What may come back from a client."""
 
 
 RESERVED = frozenset({"key", "pair", "refusal"})

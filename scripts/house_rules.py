@@ -12,10 +12,13 @@ is import-linter's business ([tool.importlinter] in pyproject.toml).
 from __future__ import annotations
 
 import ast
+import re
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+from protocols.disclosures.names import Disclosure
+from protocols.plan.steps import Step
 from scripts import room
 from scripts.source import Finding, Remark, Source
 
@@ -41,7 +44,8 @@ REGISTRIES = {
     "audits/attacks/__init__.py": "finds the attacks by folder",
     "audits/exporters/__init__.py": "finds the exporters by folder",
     "audits/formats/__init__.py": "finds the report formats by folder",
-    "protocols/disclosures/registry.py": "finds the disclosures by folder",
+    "protocols/disclosures/names.py": "finds the disclosures by folder",
+    "protocols/disclosures/registry.py": "finds what a disclosure's folder holds",
     "secure_fgl/data/_folder.py": "finds data sources and partitions by folder",
 }
 """Files that may import by a computed name. A new entry needs a reason and a reviewer."""
@@ -63,6 +67,17 @@ DYNAMIC = {
 }
 
 PICKLES = {"_pickle", "cloudpickle", "dill", "joblib", "marshal", "pickle", "shelve"}
+
+TEXT_OF_IDS = {
+    *("endswith", "startswith", "find", "index", "removeprefix", "removesuffix", "replace"),
+    *("partition", "rpartition", "split", "rsplit"),
+}
+_STEP = "|".join(Step)
+PIECE_OF_AN_ID = re.compile(
+    rf"\.({_STEP}|match)(\.\w*)*"  # ".up.", ".match.compare", ".open"
+    rf"|(heads|key|match|pair)\.({_STEP})?|refusal\.\w*"  # "pair.call", "refusal."
+    rf"|\w+\.({_STEP}|match)\.({'|'.join(Disclosure)}|{_STEP})"  # "train.up.SUM"
+)
 
 GLOBAL_SEEDS = {
     "numpy.random.seed",
@@ -159,6 +174,33 @@ def no_global_seed(source: Source) -> Iterator[Remark]:
             yield line, f"{name}: pass a generator instead of seeding the whole process"
 
 
+def ids_are_opaque(source: Source) -> Iterator[Remark]:
+    """Nobody reads or writes the text of an item's id; what an item is for, its part and step say.
+
+    Whether a name holds an id is guessed by how it is called, and by what a text looks like.
+    """
+    if source.path == "protocols/plan/steps.py":
+        return
+    said = "an item's part and step say what it is for, not its id (protocols/plan/steps.py)"
+    for node in source.nodes:
+        if isinstance(node, ast.Attribute) and node.attr in TEXT_OF_IDS and _is_id(node.value):
+            yield node.lineno, f".{node.attr}: {said}"
+        elif isinstance(node, ast.Compare):
+            for operator, right in zip(node.ops, node.comparators, strict=True):
+                if isinstance(operator, (ast.In, ast.NotIn)) and _is_id(right):
+                    yield node.lineno, f"in: {said}"
+        elif isinstance(node, ast.Constant) and PIECE_OF_AN_ID.fullmatch(str(node.value)):
+            yield node.lineno, f"{node.value!r}: {said}"
+
+
+def _is_id(node: ast.expr) -> bool:
+    """Tell whether an expression is called like the id of an item."""
+    if isinstance(node, ast.Subscript):
+        return isinstance(node.slice, ast.Constant) and node.slice.value == "item"
+    name = node.attr if isinstance(node, ast.Attribute) else getattr(node, "id", "")
+    return name in ("id", "item")
+
+
 def small_enough(source: Source) -> Iterator[Remark]:
     """A file fits in the head, a function on the screen; docstrings of functions do not count."""
     lines = len(source.text.splitlines())
@@ -208,6 +250,7 @@ RULES: tuple[Callable[[Source], Iterator[Remark]], ...] = (
     no_dynamic_import,
     no_pickle,
     no_global_seed,
+    ids_are_opaque,
     small_enough,
     one_step_from_the_engine,
 )

@@ -12,6 +12,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from decimal import ROUND_CEILING, ROUND_UP, Context, Decimal, DecimalException
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -19,8 +20,9 @@ import numpy as np
 from crypto.canonical import canonical, parse
 from crypto.errors import CryptoError
 from crypto.merkle import Tree
-from protocols.errors import EvidenceError
+from protocols.errors import EvidenceError, OtherEvidence
 from protocols.privacy.accounting import ORDERS, WRAP, net_epsilon
+from protocols.versions import BUDGET
 from protocols.wire.envelope import NONE
 from secure_fgl.errors import UsageError
 
@@ -82,7 +84,12 @@ class Log:
 
 def header(site: str, dataset: str) -> dict[str, Any]:
     """Return the first line of a budget file; curves at other orders cannot be added to its own."""
-    return {"dataset": dataset, "orders": list(map(_spell, ORDERS)), "site": site, "version": 1}
+    return {
+        "dataset": dataset,
+        "orders": list(map(_spell, ORDERS)),
+        "site": site,
+        "version": BUDGET.version,
+    }
 
 
 def read_log(data: bytes, first: Entry) -> Log:
@@ -102,6 +109,8 @@ def read_log(data: bytes, first: Entry) -> Log:
             entry = parse(line.removesuffix(b"\n"), limit=LINE_LIMIT)
         except CryptoError:
             raise EvidenceError(STEP, f"line {number} of a budget is not canonical") from None
+        if not number:
+            _check_version(entry)
         wanted = {*_FACTS, "prev", "seq"} if number else {*first, "prev", "seq"}
         if not isinstance(entry, dict) or set(entry) != wanted or not line.endswith(b"\n"):
             raise EvidenceError(STEP, f"line {number} of a budget is not complete")
@@ -112,8 +121,14 @@ def read_log(data: bytes, first: Entry) -> Log:
         if number:
             found.append(_reservation(number, entry))
         elif any(entry[name] != first[name] for name in first):
-            raise EvidenceError(STEP, "a budget is of another site, data set or version")
+            raise EvidenceError(STEP, "a budget is of another site, data set or list of orders")
     return Log(tuple(lines), tuple(found))
+
+
+def _check_version(first: object) -> None:
+    found = first.get("version") if isinstance(first, dict) else None
+    if not BUDGET.check(found, partial(OtherEvidence, STEP)):
+        raise EvidenceError(STEP, "a budget states no format version")
 
 
 def _reservation(number: int, entry: Entry) -> Entry:

@@ -166,14 +166,15 @@ def _check_modules(house: Path) -> None:
 
 def _strange(house: Path, name: str, module: ModuleType, real: Callable[[str], str]) -> str:
     """Say what is strange about a loaded module; nothing if it is ours."""
-    spec, place = getattr(module, "__spec__", None), str(house.joinpath(*name.split(".")))
+    spec, place = getattr(module, "__spec__", None), os.path.join(house, *name.split("."))
     if spec is None or spec.name != name:
         return "a module that no import made"
     if type(spec.loader) is not SourceFileLoader:
         return f"a module that {type(spec.loader).__name__} made"
     package = hasattr(module, "__path__")
     wanted = (place, "__init__.py") if package else tuple(os.path.split(f"{place}.py"))
-    for file in (spec.origin, spec.loader.path, getattr(module, "__file__", None)):
+    files = (spec.origin, spec.loader.path, getattr(module, "__file__", None))
+    for file in dict.fromkeys(files):  # all three are one, as a rule
         folder, base = os.path.split(file or "")
         if (real(folder), base) != wanted:
             return str(file)

@@ -17,7 +17,6 @@ from typing import Any
 import numpy as np
 
 from algorithms.site import Site
-from audits.asks import SUM_UP
 from audits.attacks import Exposure, ItemRows, Layers, Material, Mixtures, Tagged, Truth
 from audits.attacks._payloads import item_rows
 from audits.steps import Case
@@ -25,16 +24,16 @@ from crypto.masks import container
 from crypto.samplers import entropy
 from protocols.disclosures.match.run import match_item
 from protocols.disclosures.names import Disclosure
-from protocols.errors import EvidenceError, LedgerError, SecureFglError
+from protocols.errors import EvidenceError, LedgerError, OtherEvidence, OtherVersion, SecureFglError
 from protocols.evidence.capture import captured_rounds
 from protocols.forms import Exchange, Form
 from protocols.messages import Message
-from protocols.plan.planner import AGGREGATOR_NAME
+from protocols.plan.steps import Step
 from protocols.policy.guard import find
 from protocols.rounds import Reply
 from protocols.sessions.store.recording import Captured, Recorder
 from protocols.wire.envelope import Envelope
-from protocols.wire.roster import Identity, Role
+from protocols.wire.roster import AGGREGATOR_NAME, Identity, Role
 from protocols.wire.run_context import Papers
 from secure_fgl.agreement import agree, rounded
 from secure_fgl.audited import config_of, verified
@@ -47,7 +46,7 @@ from secure_fgl.errors import UsageError
 from secure_fgl.federation import Federation
 from secure_fgl.item_material import item_material
 from secure_fgl.layout import layers_of
-from secure_fgl.mixed_material import MIXED_UP, mixed_material
+from secure_fgl.mixed_material import mixed_material
 from secure_fgl.runs import Run
 from secure_fgl.tag_material import tag_material
 from secure_fgl.truths import truth_of
@@ -55,7 +54,8 @@ from secure_fgl.updates import Arrays, fields, says_updates, updates, weighs
 
 __all__ = ["layers_of", "material"]
 
-ROWS_UP = f".up.{Disclosure.NOISED}"
+_COMPUTED = (Disclosure.SUM, Disclosure.MIXED, Disclosure.NOISED)
+"""Uploads that are captured, and computed again."""
 _WEIGHED = "updates inside messages that are weighed cannot be computed again yet"
 
 
@@ -86,6 +86,8 @@ def material(run: Run, *, profile: str = "quick", data: Path | None = None) -> M
             mixed = tuple(replay.mixed(first_only=profile == "quick"))
             items = tuple(replay.items())
             tagged = tuple(replay.tagged())
+    except OtherVersion as error:
+        raise OtherEvidence("captured", *error.facts) from error
     except LedgerError as error:  # a piece is spoilt: nobody may switch attacks off that way
         raise EvidenceError("captured", error.what) from error
     except EvidenceError:
@@ -186,7 +188,7 @@ class _Replay:
 
     def mixed(self, *, first_only: bool) -> list[Mixtures]:
         """Return every client's captured mixtures."""
-        if all(MIXED_UP not in item.id for item in self.case.plan.items):
+        if not self.case.plan.all_of(Disclosure.MIXED, Step.UP):
             return []
         return mixed_material(self, self._checked(), self._replies(), first_only=first_only)
 
@@ -298,8 +300,9 @@ class _Replay:
             sent.exchange
             for sent in self.case.book.releases()
             if sent.party == client
-            and sent.item.endswith((SUM_UP, MIXED_UP, ROWS_UP))
-            and self._captured(sent.item.partition(".")[0], sent.round)
+            and sent.step is Step.UP
+            and sent.part in _COMPUTED
+            and self._captured(sent.ask, sent.round)
         }
 
     def _opened(self) -> set[int]:
@@ -314,7 +317,8 @@ class _Replay:
         }
 
     def _mixes(self, exchange: str) -> bool:
-        return any(item.id == f"{exchange}{MIXED_UP}" for item in self.case.plan.items)
+        mixed = self.case.plan.all_of(Disclosure.MIXED, Step.UP)
+        return any(item.exchange == exchange for item in mixed)
 
     def _check_whole(self, party: str, found: set[int], wanted: set[int]) -> None:
         """Nobody may choose what is attacked by taking captured rounds away."""
@@ -325,8 +329,9 @@ class _Replay:
 
     def _clear(self, answer: Captured, exchange: Exchange, update: type[Message]) -> Arrays:
         layout, ring = summed(self.case, exchange)
+        item = self.case.plan.find(exchange.name, Disclosure.SUM, Step.UP)
         sent = (Envelope.decode(data) for data in answer.sent)
-        body = next(e.body for e in sent if e.header.item == f"{exchange.name}{SUM_UP}")
+        body = next(e.body for e in sent if e.header.item == item.id)
         integers = ring.integers(np.frombuffer(body, dtype=container(ring.modulus)))
         return fields(layout.decode(integers, 1)[update])
 

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from audits.asks import SUM_UP
 from audits.steps import Case
 from crypto.he import scheme as find_scheme
 from crypto.masks import container
@@ -25,6 +24,7 @@ from protocols.errors import EvidenceError
 from protocols.evidence.capture import masked_digest
 from protocols.forms import Exchange
 from protocols.messages import Message
+from protocols.plan.steps import Step
 from protocols.policy.guard import find
 from protocols.sessions.store.recording import Captured
 from protocols.wire.envelope import Envelope, commitment
@@ -34,7 +34,8 @@ __all__ = ["check_said", "check_sent", "summed"]
 
 def summed(case: Case, exchange: Exchange) -> tuple[SumLayout, Ring]:
     """Return how what an exchange sums was laid out, and how it stood in what was summed."""
-    chain, item = case.policy.chain(Disclosure.SUM), case.plan.item(f"{exchange.name}{SUM_UP}")
+    chain = case.policy.chain(Disclosure.SUM)
+    item = case.plan.find(exchange.name, Disclosure.SUM, Step.UP)
     kinds = [kind for kind in exchange.back if kind.disclosure is Disclosure.SUM]
     layout = sum_layout(kinds, chain, {**case.plan.dims, **item.dims})
     wanted = encryption(chain)
@@ -53,6 +54,7 @@ def check_sent(case: Case, exchange: Exchange, client: str, answer: Captured) ->
         for party, entry in case.book.of_kind("release")
         if party == client and entry["exchange"] == answer.number
     }
+    sums = {item.id for item in case.plan.all_of(Disclosure.SUM, Step.UP)}
     for data in answer.sent:
         envelope = Envelope.decode(data)
         if (left := commitment(envelope)) not in known:
@@ -60,7 +62,7 @@ def check_sent(case: Case, exchange: Exchange, client: str, answer: Captured) ->
                 "captured", f"a captured envelope of {client} is not what its ledger says left"
             )
         header = envelope.header
-        if header.item.endswith(SUM_UP) and find(case.policy.chain(Disclosure.SUM), "mask"):
+        if header.item in sums and find(case.policy.chain(Disclosure.SUM), "mask"):
             words, ring = _inside(answer, header.item), summed(case, exchange)[1]
             whole = words is not None and words.shape == (ring.size,)
             if words is None or not whole or words.dtype != container(ring.modulus):
@@ -91,7 +93,7 @@ def check_said(
     Raises:
         EvidenceError: coordinates left as they were.
     """
-    words = _inside(answer, f"{exchange.name}{SUM_UP}")
+    words = _inside(answer, case.plan.find(exchange.name, Disclosure.SUM, Step.UP).id)
     if words is not None:
         layout, ring = summed(case, exchange)
         mine = [message for message in said if type(message) in layout.kinds]

@@ -9,6 +9,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from protocols.evidence.ledger import read_lines
+from protocols.plan.plan import Item, Plan
+from protocols.plan.steps import Service, Step
 from protocols.sessions.engine import Parcel
 from protocols.wire.envelope import Envelope, Header
 from secure_fgl.errors import UsageError
@@ -33,29 +35,31 @@ class Drop:
     round: int
     moment: str
 
-    def loses(self, header: Header, recipient: str, last: int | None) -> bool:
+    def loses(self, header: Header, item: Item | None, recipient: str, last: int | None) -> bool:
         """Tell whether an envelope is lost.
 
         Args:
             header: of the envelope.
+            item: the plan's; None if it is not planned, and then it is of no part or step.
             recipient: to whom it goes.
             last: the exchange in which the client vanished; None if it has not yet.
         """
         if self.client not in (header.sender, recipient) or header.round != self.round:
             return False
-        if header.item.startswith(("key.", "pair.")):
+        part, step = (item.part, item.step) if item is not None else (None, None)
+        if part in (Service.KEYS, Service.PAIRS):
             return False  # an epoch's keys come before the round
         if self.moment == BEFORE_UPLOAD or (last is not None and header.exchange > last):
             return True
         if self.moment == AFTER_UPLOAD:
-            return not header.item.endswith((".down", ".ack")) and ".up." not in header.item
-        return header.item.endswith(".shares")
+            return step not in (Step.DOWN, Step.ACK, Step.UP)
+        return step is Step.SHARES
 
-    def ends(self, sender: str, round: int, item: str) -> bool:
+    def ends(self, sender: str, round: int, item: Item | None) -> bool:
         """Tell whether the client vanishes in the exchange in which this got through."""
-        if (sender, round) != (self.client, self.round):
+        if item is None or (sender, round) != (self.client, self.round):
             return False
-        return ".up." in item if self.moment == AFTER_UPLOAD else item.endswith(".vote")
+        return item.step is (Step.UP if self.moment == AFTER_UPLOAD else Step.VOTE)
 
 
 def drops(text: str, clients: Sequence[str], rounds: int) -> tuple[Drop, ...]:
@@ -83,12 +87,16 @@ class FaultyTransport:
 
     Args:
         transport: carries the rest.
+        plan: says what each envelope is for.
         planned: who vanishes when.
         past: the aggregator's ledger so far: what got through before a kill.
     """
 
-    def __init__(self, transport: Transport, planned: Sequence[Drop], past: bytes = b"") -> None:
+    def __init__(
+        self, transport: Transport, plan: Plan, planned: Sequence[Drop], past: bytes = b""
+    ) -> None:
         self._transport, self._planned = transport, tuple(planned)
+        self._items = {item.id: item for item in plan.items}
         self._last: dict[Drop, int] = {}  # the exchange in which each vanished
         self.batch = getattr(transport, "batch", None)
         for entry, _ in read_lines(past):
@@ -103,12 +111,13 @@ class FaultyTransport:
 
     def _lost(self, parcel: Parcel) -> bool:
         header = Envelope.decode(parcel.data).header
-        lost = any(d.loses(header, parcel.to, self._last.get(d)) for d in self._planned)
+        item = self._items.get(header.item)
+        lost = any(d.loses(header, item, parcel.to, self._last.get(d)) for d in self._planned)
         if not lost:
             self._through(header.sender, header.round, header.item, header.exchange)
         return lost
 
     def _through(self, sender: str, round: int, item: str, exchange: int) -> None:
         for drop in self._planned:
-            if drop.ends(sender, round, item):
+            if drop.ends(sender, round, self._items.get(item)):
                 self._last.setdefault(drop, exchange)

@@ -16,6 +16,7 @@ from audits.attacks._material import Rows
 from protocols.disclosures.names import Disclosure
 from protocols.forms import Exchange
 from protocols.messages import Message, NoisedMessage, SumMessage, partial_of
+from protocols.plan.steps import Step
 from protocols.policy.guard import find
 from protocols.rounds import Reply
 from protocols.sessions.store.recording import Captured
@@ -128,7 +129,7 @@ def _seen(
 
 def _said(run: Replayed, answer: Captured, exchange: Exchange, kind: type[Message]) -> Rows:
     """Return the rows of the client's own envelope; a number beyond the catalogue is nobody's."""
-    item = run.case.plan.item(f"{exchange.name}.up.{kind.disclosure}")
+    item = run.case.plan.find(exchange.name, kind.disclosure, Step.UP)
     sent = (Envelope.decode(data) for data in answer.sent)
     body = next(envelope.body for envelope in sent if envelope.header.item == item.id)
     kinds = [k for k in exchange.back if k.disclosure is kind.disclosure]

@@ -26,15 +26,14 @@ from protocols.disclosures.names import Disclosure
 from protocols.errors import EvidenceError
 from protocols.forms import Exchange, Form
 from protocols.messages import Message, MixedMessage, unmixed_of
+from protocols.plan.steps import Step
 from protocols.policy.guard import find
 from protocols.rounds import Reply
 from protocols.sessions.store.recording import Captured
 from secure_fgl.catalogue import build_algorithm
 from secure_fgl.config import Config
 
-__all__ = ["MIXED_UP", "Replayed", "answered", "mixed_material"]
-
-MIXED_UP = f".up.{Disclosure.MIXED}"
+__all__ = ["Replayed", "answered", "mixed_material"]
 
 Array = np.ndarray[Any, np.dtype[np.float64]]
 
@@ -125,7 +124,7 @@ def _mixed(
     records = unmixed_of(said)
     if answer.groups is None or records is None or answer.groups.max() < 0:
         return
-    item = run.case.plan.item(f"{exchange.name}{MIXED_UP}")
+    item = run.case.plan.find(exchange.name, Disclosure.MIXED, Step.UP)
     chain = run.case.policy.chain(Disclosure.MIXED)
     layout = MixLayout(kind, chain, {**run.case.plan.dims, **item.dims})
     made, read = remixed(said, layout, answer.groups), reply.each(kind)

@@ -11,16 +11,12 @@ from typing import Any, Protocol, TypeVar
 from crypto.he import Scheme
 from crypto.samplers import derive, entropy
 from crypto.tags import KEY_BYTES
-from protocols.disclosures._evaluated.ciphers import witness_count
-from protocols.disclosures._evaluated.plan import witness_name
-from protocols.disclosures.match.plan import match_roles
 from protocols.disclosures.match.run import shared_key
-from protocols.disclosures.mixed.plan import RELAY_NAME
 from protocols.disclosures.names import Disclosure
 from protocols.evidence.ledger import Ledger, Store
 from protocols.forms import Form
+from protocols.plan.parties import roles_of
 from protocols.plan.plan import Plan
-from protocols.plan.planner import AGGREGATOR_NAME, AUTHORITY_NAME
 from protocols.policy.budget import Reserve
 from protocols.policy.guard import find
 from protocols.policy.policy import PrivacyPolicy
@@ -36,7 +32,13 @@ from protocols.sessions.store.recording import Recorder
 from protocols.sessions.tag_server import TagServerSession
 from protocols.sessions.witness import WitnessSession
 from protocols.wire.envelope import NONE
-from protocols.wire.roster import Identity, Role, Roster, run_id
+from protocols.wire.roster import (
+    AGGREGATOR_NAME,
+    Identity,
+    Role,
+    Roster,
+    run_id,
+)
 from protocols.wire.run_context import Papers, Zeros
 from secure_fgl.clock import clock
 from secure_fgl.cores import over_cores
@@ -159,14 +161,7 @@ class Making:
     @property
     def roles(self) -> dict[str, Role]:
         """Every party's role, by name."""
-        roles = {AGGREGATOR_NAME: Role.AGGREGATOR, **dict.fromkeys(self.plan.clients, Role.CLIENT)}
-        if any(item.id == "key.call" for item in self.plan.items):
-            roles[AUTHORITY_NAME] = Role.KEY_AUTHORITY
-        if any(item.recipient == str(Role.RELAY) for item in self.plan.items):
-            roles[RELAY_NAME] = Role.RELAY
-        roles |= match_roles(self.plan)
-        witnesses = witness_count(self.plan.items, self.policy)
-        return {**roles, **{witness_name(1 + i): Role.WITNESS for i in range(witnesses)}}
+        return roles_of(self.plan, self.policy)
 
     @property
     def rounding(self) -> bytes:

@@ -152,7 +152,7 @@ class Preparation:
         transport: Transport = connect(parties.others)
         if planned := drops(self.config.faults.drop, self.plan.clients, self.plan.rounds):
             past = folder.bytes(f"ledger/{parties.aggregator.name}.jsonl") if resume else b""
-            transport = FaultyTransport(transport, planned, past)
+            transport = FaultyTransport(transport, self.plan, planned, past)
         with deferred_interrupts() as stopped:
             try:
                 driver = Driver(parties, transport, meter, stopped)

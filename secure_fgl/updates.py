@@ -11,6 +11,7 @@ from audits.steps import Case
 from protocols.disclosures.names import Disclosure
 from protocols.forms import Exchange
 from protocols.messages import Message, SumMessage
+from protocols.plan.steps import Step
 
 Arrays = Mapping[str, np.ndarray[Any, np.dtype[np.float64]]]
 
@@ -25,8 +26,7 @@ def weighs(case: Case) -> bool:
     """Tell whether clients send vectors to be weighed: less what they were given, an update."""
     return any(
         field.shape and field.dtype in ("f4", "f8")
-        for item in case.plan.items
-        if item.disclosure is Disclosure.WEIGHTED_SUM and ".up." in item.id
+        for item in case.plan.all_of(Disclosure.WEIGHTED_SUM, Step.UP)
         for message in item.messages
         for field in message.fields
     )

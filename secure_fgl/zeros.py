@@ -30,6 +30,7 @@ from typing import IO, TYPE_CHECKING, Any, Self
 from crypto.errors import OutOfRange
 from crypto.he import NAMES, PublicKey, Scheme, scheme
 from protocols.disclosures.names import Disclosure
+from protocols.plan.steps import Step
 
 if TYPE_CHECKING:  # the worker does without
     from protocols.plan.plan import Plan
@@ -238,7 +239,7 @@ def worth_it(plan: Plan, scheme: Scheme | None) -> bool:
     """Tell whether a worker that encrypts zeros ahead of time saves more than its start."""
     if scheme is None or not scheme.offline:
         return False
-    sums = (item for item in plan.items if item.id.endswith(f".up.{Disclosure.SUM}"))
+    sums = plan.all_of(Disclosure.SUM, Step.UP)
     return any(item.body >= AHEAD_FROM * scheme.ciphertext_bytes for item in sums)
 
 

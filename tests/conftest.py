@@ -7,6 +7,7 @@ failure, so that a run which had the data cannot pass by not looking at it.
 
 from __future__ import annotations
 
+import gc
 import os
 from collections.abc import Generator, Iterator
 from pathlib import Path
@@ -14,9 +15,9 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
-from audits import attack_rows, attacks
 from secure_fgl import _floors
 
+gc.set_threshold(20_000, 20, 20)  # by default torch's million objects are walked all the time
 _floors.check()  # tests of a stranger's package would prove nothing about ours
 
 DATA_VARIABLE = "SECURE_FGL_DATA"
@@ -103,6 +104,8 @@ def same_chance(monkeypatch: pytest.MonkeyPatch) -> None:
     It comes from the heads of ledgers, hence from keys drawn anew for each run. A null control
     that is right excludes chance in one draw of twenty to forty, and the verdict is INVALID then.
     """
+    from audits import attack_rows, attacks  # a second, which tests of pytest's own runs need not
+
     real = attacks.seed_of
     for place in (attacks, attack_rows):
         monkeypatch.setattr(place, "seed_of", lambda heads, id: real("0" * 64, id))

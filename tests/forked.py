@@ -6,6 +6,8 @@ starts a fresh interpreter, and tests that need to see that do not use this.
 
 from __future__ import annotations
 
+import functools
+import importlib
 import os
 import signal
 import socket
@@ -15,11 +17,22 @@ import pytest
 
 from secure_fgl.isolation import room, worker
 
+LATE = ("torch._dynamo", "torch._inductor.config", "torch_geometric.nn.conv.gcn_conv", "tenseal")
+"""What a run imports once it trains or encrypts: two seconds, in every child anew."""
+
+
+@functools.cache
+def warm() -> None:
+    """Import before a fork what the child would import after it."""
+    for name in LATE:
+        importlib.import_module(name)
+
 
 class ForkedWorker:
     """A forked child that serves a channel."""
 
     def __init__(self, channel: socket.socket) -> None:
+        warm()
         self.pid = os.fork()
         self._status: int | None = None
         if self.pid == 0:

@@ -87,7 +87,7 @@ def test_other():
 """
 
 
-@pytest.mark.parametrize("workers", [(), ("-n", "2")], ids=["one process", "xdist"])
+@pytest.mark.parametrize("workers", [(), ("-n", "1")], ids=["one process", "xdist"])
 @pytest.mark.parametrize(
     ("required", "data", "outcome"),
     [

@@ -9,6 +9,7 @@ from audits.accounting.models import Uncovered
 from audits.book import Book
 from audits.drift import Yardstick
 from protocols.plan.plan import Item, Plan
+from protocols.plan.steps import Service, Step, item_id
 from protocols.wire.control import CONTROL, REFUSALS
 from protocols.wire.roster import Role
 
@@ -19,11 +20,10 @@ _NOISE = "noise("
 def is_own(item: Item) -> bool:
     """Tell whether an item holds nothing but the layer's own messages.
 
-    What an algorithm's answer holds stands under ``.up.``, and no exchange of an algorithm may be
-    called ``key``, ``pair`` or ``refusal``; so nothing of an algorithm's can pass for these.
+    What an algorithm's answer holds is uploaded; nothing of the layer's own is.
     """
-    layer = ".up." not in item.id or item.id.startswith(("key.", "pair.", "refusal."))
-    return layer and {message.name for message in item.messages} <= _OWN
+    own = {message.name for message in item.messages} <= _OWN
+    return own and item.step is not Step.UP
 
 
 def derived(plan: Plan) -> tuple[Item, ...]:
@@ -84,10 +84,11 @@ def _recorded(book: Book, yardstick: Yardstick) -> Iterator[tuple[str, str]]:
         item = yardstick.items.get(sent.item)
         if item is None:
             yield sent.item[:60], "left and was not planned"
-        elif item.id.startswith("refusal."):
+        elif item.part is Service.REFUSAL:
             yield item.id, f"a refusal left: one of {len(REFUSALS)} codes"
         elif item.noise is not None and not noised(sent.facts["protection"]):
             yield item.id, "left without its noise"
     for party, _ in book.of_kind("refusal"):
         if yardstick.roles.get(party) == Role.CLIENT:
-            yield "refusal.client", f"a refusal was recorded: one of {len(REFUSALS)} codes"
+            id = item_id("", Service.REFUSAL, Step.REFUSE, Role.CLIENT)
+            yield id, f"a refusal was recorded: one of {len(REFUSALS)} codes"

@@ -11,6 +11,7 @@ from audits.accounting.models import INFINITE, BudgetFacts, Epsilon
 from audits.book import Book, Sent
 from audits.drift import Yardstick
 from protocols.plan.plan import Item
+from protocols.plan.steps import Step
 from protocols.policy.budget import Budget, Unit
 from protocols.wire.roster import Role
 
@@ -56,7 +57,7 @@ class Openings:
         self._fewest = fewest
         self._senders: dict[_Sum, set[str]] = defaultdict(set)
         for sent in book.releases():
-            if ".up." in sent.item:
+            if sent.step is Step.UP:
                 self._senders[_sum_of(sent)].add(sent.party)
 
     def survivors(self, key: _Sum) -> int:

@@ -21,6 +21,7 @@ from audits.drift import Yardstick
 from audits.steps import Case
 from protocols.errors import EvidenceError, PolicyError
 from protocols.plan.plan import Plan
+from protocols.plan.steps import Step
 from protocols.privacy.accounting import ORDERS, net_epsilon
 from protocols.privacy.noising import TAIL_BITS
 from protocols.privacy.training import TrainingPlan, plan_training, rdp_sampled_gaussian
@@ -32,7 +33,7 @@ TOLERANCE = 1e-9
 _TAILS = math.ldexp(1.0, 48 - TAIL_BITS)  # of the 2^48 draws that no run makes
 _CENTRAL = "continuous Gaussian, without a grid: a cross-check, not a claim"
 
-Step = tuple[str, str]
+Rated = tuple[str, str]
 """Rate and noise multiplier, as a ledger or a plan states them."""
 
 
@@ -63,7 +64,7 @@ class Book:
         self.bare = {name: self._bare(name) for name in self.clients}
         self.steps = {name: self._steps(name) for name in self.clients}
 
-    def epsilon(self, steps: Mapping[Step, int]) -> float:
+    def epsilon(self, steps: Mapping[Rated, int]) -> float:
         """Return epsilon of so many steps; infinite if one of them cannot be counted with."""
         curve = np.zeros(len(ORDERS))
         for (rate, noise), count in steps.items():
@@ -114,8 +115,8 @@ class Book:
             )
         ]
 
-    def _steps(self, client: str) -> Counter[Step]:
-        found: Counter[Step] = Counter()
+    def _steps(self, client: str) -> Counter[Rated]:
+        found: Counter[Rated] = Counter()
         for entry in self.entries(client, "training"):
             found[entry["rate"], entry["noise"]] += entry["steps"]
         return found
@@ -138,11 +139,10 @@ class Book:
 def derived_from_records(plan: Plan, training: TrainingPlan, item: str) -> bool:
     """Tell whether what leaves as this item is computed from training records."""
     known = next((found for found in plan.items if found.id == item), None)
-    if ".up." not in item or item.startswith(("key.", "pair.", "refusal.")):
-        return False
     if known is None:
         return True  # left and was not planned: nothing is known of it
-    return not {message.name for message in known.messages} <= set(training.held_out)
+    held_out = {message.name for message in known.messages} <= set(training.held_out)
+    return known.step is Step.UP and not held_out
 
 
 def reasons(book: Book) -> Iterator[str]:

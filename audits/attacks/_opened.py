@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from audits.asks import SUM_UP, Asked
+from audits.asks import Asked
 from audits.attacks._payloads import payload_of
 from audits.steps import Case
 from audits.view import fail
 from audits.words import in_clear
+from protocols.disclosures.names import Disclosure
 from protocols.plan.plan import Item, MessagePlan
+from protocols.plan.steps import Step
 from protocols.wire.roster import Role
 
 __all__ = ["Opened", "opened_sums"]
@@ -55,17 +57,18 @@ def opened_sums(case: Case) -> list[Opened]:
             counted = (entry["members"], entry["survivors"])
             if counted != (len(ask.members), len(ask.arrived)) or not ask.arrived:
                 fail("opened", f"exchange {ask.number}: not the cohort its members vouch for")
-            found += _sums(case, case.plan.item(f"{ask.name}{SUM_UP}"), ask.round, ask.arrived)
+            item = case.plan.find(ask.name, Disclosure.SUM, Step.UP)
+            found += _sums(case, item, ask.round, ask.arrived)
     return found
 
 
 def _in_clear(case: Case, ask: Asked) -> Iterator[Opened]:
     for sent in ask.sents:
-        item = next((item for item in case.plan.items if item.id == sent.item), None)
+        item = sent.planned
         if item is None:
             fail("plan", f"{sent.item[:60]} left and was not planned")
-        bare = in_clear(item.guards) or (item.id.endswith(SUM_UP) and not ask.protected)
-        if bare and item.sender == Role.CLIENT and ".up." in item.id:
+        bare = in_clear(item.guards) or (item.part is Disclosure.SUM and not ask.protected)
+        if bare and item.sender == Role.CLIENT and item.step is Step.UP:
             yield from _sums(case, item, ask.round, frozenset({sent.party}))
 
 

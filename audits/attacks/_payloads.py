@@ -13,6 +13,7 @@ from audits.attacks._material import Exposure, Findings, Material, NotApplicable
 from audits.attacks.models import NotTested
 from protocols.disclosures.names import Disclosure
 from protocols.plan.plan import Item, Plan
+from protocols.plan.steps import Part, Service, Step
 from protocols.policy.policy import PrivacyPolicy
 from protocols.wire.roster import Role
 
@@ -76,19 +77,19 @@ _OTHERS = {
 }
 _ALONE = {"P15": "P14", "P21": "P01"}  # what a client's own message is that left in clear
 _MATCHING = {
-    **dict.fromkeys(("tags", "compare"), ("P08", "P04")),
-    **dict.fromkeys(("split", "mates", "part"), ("P03", "P04")),
+    **dict.fromkeys((Step.TAGS, Step.COMPARE), ("P08", "P04")),
+    **dict.fromkeys((Step.SPLIT, Step.MATES, Step.PART), ("P03", "P04")),
 }
 """What travels while items are matched; all of it is in boxes."""
-_RESULTS = {
-    f"open.{Disclosure.SIMILARITY}": ("P15", "P04"),
-    f"opened.{Disclosure.SIMILARITY}": ("P15",),
-    f"witness.{Disclosure.SIMILARITY}": ("P04",),
-    f"open.{Disclosure.WEIGHTED_SUM}": ("P04",),
-    f"opened.{Disclosure.WEIGHTED_SUM}": ("P04",),
-    f"relay.{Disclosure.MIXED}": ("P04",),
-    f"relayed.{Disclosure.MIXED}": ("P10",),
-    f"witness.{Disclosure.WEIGHTED_SUM}": ("P15", "P04"),  # weights tell who is like whom
+_RESULTS: dict[tuple[Part, Step], tuple[str, ...]] = {
+    (Disclosure.SIMILARITY, Step.OPEN): ("P15", "P04"),
+    (Disclosure.SIMILARITY, Step.OPENED): ("P15",),
+    (Disclosure.SIMILARITY, Step.WITNESS): ("P04",),
+    (Disclosure.WEIGHTED_SUM, Step.OPEN): ("P04",),
+    (Disclosure.WEIGHTED_SUM, Step.OPENED): ("P04",),
+    (Disclosure.MIXED, Step.RELAY): ("P04",),
+    (Disclosure.MIXED, Step.RELAYED): ("P10",),
+    (Disclosure.WEIGHTED_SUM, Step.WITNESS): ("P15", "P04"),  # weights tell who is like whom
 }
 """What travels to have a result witnessed and opened, or relayed; all of it is sealed besides."""
 
@@ -106,7 +107,7 @@ def payload_of(item: Item, policy: PrivacyPolicy) -> str:
 
 def payloads_of(item: Item, policy: PrivacyPolicy) -> tuple[str, ...]:
     """Return all ids of an item; what it discloses first, then the forms it takes on its way."""
-    if item.id.startswith("refusal."):
+    if item.part is Service.REFUSAL:
         return ("P20",)
     if not any(message.fields for message in item.messages):
         return ()
@@ -114,17 +115,17 @@ def payloads_of(item: Item, policy: PrivacyPolicy) -> tuple[str, ...]:
         return _sum(item, policy)
     if item.disclosure is Disclosure.RELEASED:
         return ("P19",) if _real(item) else ("P18",)
-    if ".match." in item.id:
-        return _MATCHING.get(item.id.partition(".match.")[2], ("P04",))
-    if (part := item.id.partition(".")[2]) in _RESULTS:
-        return _RESULTS[part]
-    found = "P07" if _rows(item) else _OTHERS[item.disclosure]
+    if item.part is Disclosure.MATCH and item.step is not Step.UP:
+        return _MATCHING.get(item.step, ("P04",))
+    if found := _RESULTS.get((item.part, item.step)):
+        return found
+    one = "P07" if _rows(item) else _OTHERS[item.disclosure]
     if item.sender == Role.CLIENT and not _forms(item):
-        found = _ALONE.get(found, found)
-    if found == "P08" and "match" in _guards(item):
+        one = _ALONE.get(one, one)
+    if one == "P08" and "match" in _guards(item):
         return ("P08", "P09", "P04")
-    labels = ("P11",) if found == "P10" and _two_fields(item) else ()
-    return (found, *labels, *_forms(item))
+    labels = ("P11",) if one == "P10" and _two_fields(item) else ()
+    return (one, *labels, *_forms(item))
 
 
 def _two_fields(item: Item) -> bool:

@@ -37,6 +37,8 @@ from audits.attacks._material import Array, Findings, Material, NotApplicable, S
 from audits.attacks._rules import Rule
 from audits.attacks._tags import Tagged, public_table, signatures
 from crypto.tags import unsafe_signature_tags
+from protocols.disclosures.names import Disclosure
+from protocols.plan.steps import Step
 
 __all__ = ["ATTACK", "ItemTags"]
 
@@ -63,7 +65,7 @@ class ItemTags:
 
     def run(self, material: Material, rng: np.random.Generator, profile: str) -> Findings:
         """Attack; see `audits.attacks.Attack`."""
-        if not any(i.id.endswith(".match.compare") for i in material.case.plan.items):
+        if not material.case.plan.all_of(Disclosure.MATCH, Step.COMPARE):
             return Findings((NotApplicable("no tags of items leave in this run"),))
         found = material.tagged
         if not found:

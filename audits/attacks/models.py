@@ -13,9 +13,10 @@ from pydantic import Field as Setting
 from pydantic import ValidationError, field_validator, model_validator
 
 from audits.attacks._rules import NullSide
-from audits.view import read_json
+from audits.view import check_version, read_json
 from protocols.errors import EvidenceError
 from protocols.strict import Strict
+from protocols.versions import ATTACKS
 
 __all__ = [
     "ATTACKS_LIMIT",
@@ -196,12 +197,14 @@ class AttackReport(Strict):
         Raises:
             EvidenceError: at step ``files``.
         """
-        document = read_json(data, limit=ATTACKS_LIMIT, what="attacks.json")
+        step, what = "files", "attacks.json"
+        document = read_json(data, limit=ATTACKS_LIMIT, what=what)
+        check_version(document, ATTACKS, step=step, what=what, member="schema_version")
         try:
             report = cls.model_validate(document)
             written = report.text().encode("utf-8")
         except (ValidationError, UnicodeEncodeError):
-            raise EvidenceError("files", "attacks.json is not of this version") from None
+            raise EvidenceError("files", "attacks.json is no list of attacks") from None
         if written != data:
             raise EvidenceError("files", "attacks.json is not in the form in which it is saved")
         return report

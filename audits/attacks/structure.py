@@ -42,13 +42,14 @@ from math import prod
 import numpy as np
 import numpy.typing as npt
 
-from audits.asks import SUM_UP
 from audits.attacks._isolation import Isolation, draw_prime, isolable
 from audits.attacks._material import Findings, Material, NotApplicable, Samples
 from audits.attacks._opened import Opened, opened_sums
 from audits.attacks._rules import Rule
 from audits.steps import Case
 from audits.words import plural
+from protocols.disclosures.names import Disclosure
+from protocols.plan.steps import Step
 
 __all__ = ["ALL_ROUNDS", "ATTACK", "COHORT", "ONE_ROUND", "SINGLETONS"]
 
@@ -230,8 +231,8 @@ def _single(case: Case) -> NotApplicable:
     """Say what the plan declares of entries with one contributor (O12)."""
     vectors = {
         item.id: sum(prod(f.shape) for m in item.messages for f in m.fields if f.shape)
-        for item in case.plan.items
-        if item.id.endswith(SUM_UP) and item.noise is None
+        for item in case.plan.all_of(Disclosure.SUM, Step.UP)
+        if item.noise is None
     }
     declared = [f"{name} ({count} entries)" for name, count in vectors.items() if count]
     said = (

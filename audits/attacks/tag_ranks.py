@@ -29,6 +29,8 @@ import numpy as np
 from audits.attacks._material import Array, Findings, Material, NotApplicable, Samples
 from audits.attacks._rules import Rule
 from audits.attacks._tags import Tagged
+from protocols.disclosures.names import Disclosure
+from protocols.plan.steps import Step
 
 __all__ = ["ATTACK", "TagRanks"]
 
@@ -52,7 +54,7 @@ class TagRanks:
 
     def run(self, material: Material, rng: np.random.Generator, profile: str) -> Findings:
         """Attack; see `audits.attacks.Attack`."""
-        if not any(i.id.endswith(".match.compare") for i in material.case.plan.items):
+        if not material.case.plan.all_of(Disclosure.MATCH, Step.COMPARE):
             return Findings((NotApplicable("no tags of items leave in this run"),))
         if not material.tagged:
             why = material.missing or "no round in which items were matched was captured"

@@ -10,18 +10,18 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from audits.view import fail
+from audits.view import check_version, fail
 from crypto.canonical import canonical, parse
 from crypto.errors import CryptoError
 from crypto.signatures import VerifyKey
 from protocols.errors import EvidenceError
+from protocols.versions import BUNDLE
 from protocols.wire.roster import Role, Roster
 
 __all__ = ["AUDITOR", "Keys", "Known", "keys_text", "read_keys"]
 
 AUDITOR = "auditor"
 KEYS_LIMIT = 16 << 20  # bytes; a key takes about 200
-_VERSION = 1
 _ROLES = {AUDITOR, *map(str, Role)}
 _MEMBERS = {"key", "name", "role", "run"}
 
@@ -78,7 +78,7 @@ def keys_text(run: str, roster: Roster, auditor: VerifyKey | None) -> bytes:
         known.append(Known(AUDITOR, AUDITOR, auditor, run))
     _distinct(known)
     listed = [k.document() for k in sorted(known, key=lambda k: k.name)]
-    return canonical({"keys": listed, "run": run, "version": _VERSION})
+    return canonical({"keys": listed, "run": run, "version": BUNDLE.version})
 
 
 def read_keys(data: bytes) -> Keys:
@@ -87,11 +87,14 @@ def read_keys(data: bytes) -> Keys:
         found = parse(data, limit=KEYS_LIMIT)
     except CryptoError:
         raise EvidenceError("attestations", "keys/trust.json is not canonical JSON") from None
+    # The bundle's version once more: statements are signed over this file, not over the manifest.
+    step, what = "attestations", "keys/trust.json"
+    check_version(found, BUNDLE, step=step, what=what, member="version")
     if not isinstance(found, dict) or set(found) != {"keys", "run", "version"}:
         fail("attestations", "keys/trust.json does not hold exactly keys, run and version")
     run, listed = found["run"], found["keys"]
-    if found["version"] != _VERSION or not isinstance(run, str) or not isinstance(listed, list):
-        fail("attestations", "keys/trust.json is of another version of this program")
+    if not isinstance(run, str) or not isinstance(listed, list):
+        fail("attestations", "keys/trust.json names no run, or holds no list of keys")
     known = [_known(entry) for entry in listed]
     _distinct(known)
     if [k.name for k in known] != sorted(k.name for k in known):

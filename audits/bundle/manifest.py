@@ -8,16 +8,16 @@ import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 
-from audits.view import fail
+from audits.view import check_version, fail
 from crypto.canonical import canonical, parse
 from crypto.errors import CryptoError
 from protocols.errors import EvidenceError
+from protocols.versions import BUNDLE
 
 __all__ = ["ATTESTATIONS", "MANIFEST", "Listed", "manifest", "read_manifest", "signed"]
 
 MANIFEST, ATTESTATIONS = "manifest.json", "attestations/"
 MANIFEST_LIMIT = 8 << 20  # bytes; a file takes about 150
-_VERSION = 1
 _MEDIA = {
     ".dsse.json": "application/vnd.dsse.envelope.v1+json",
     ".cdx.json": "application/vnd.cyclonedx+json",
@@ -81,13 +81,14 @@ def manifest(files: Mapping[str, bytes]) -> bytes:
     Raises:
         EvidenceError: at step ``manifest``: a file that does not belong into a bundle.
     """
-    return canonical({"files": [asdict(f) for f in _list(files)], "version": _VERSION})
+    return canonical({"files": [asdict(f) for f in _list(files)], "version": BUNDLE.version})
 
 
 def read_manifest(files: Mapping[str, bytes]) -> tuple[Listed, ...]:
     """Return what the manifest lists, which must be exactly the files that are there.
 
     Raises:
+        OtherEvidence: the bundle is of another version.
         EvidenceError: at step ``manifest``: the manifest is missing or malformed, a file is
             missing, not listed, of another size or digest, or of no kind that bundles hold.
     """
@@ -97,11 +98,11 @@ def read_manifest(files: Mapping[str, bytes]) -> tuple[Listed, ...]:
         found = parse(files[MANIFEST], limit=MANIFEST_LIMIT)
     except CryptoError:
         raise EvidenceError("manifest", "manifest.json is not canonical JSON") from None
+    check_version(found, BUNDLE, step="manifest", what=MANIFEST, member="version")
     if not isinstance(found, dict) or set(found) != {"files", "version"}:
         fail("manifest", "manifest.json does not hold exactly files and version")
-    version, named = found["version"], found["files"]
-    if type(version) is not int or version != _VERSION or not isinstance(named, list):
-        fail("manifest", "manifest.json is of another version of this program")
+    if not isinstance(found["files"], list):
+        fail("manifest", "manifest.json holds no list of files")
     rows = [f for f in found["files"] if isinstance(f, dict) and isinstance(f.get("path"), str)]
     if len(rows) != len(found["files"]):
         fail("manifest", "manifest.json lists something that is no file")

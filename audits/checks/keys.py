@@ -14,6 +14,7 @@ from protocols.disclosures._evaluated.ciphers import keyed
 from protocols.disclosures._evaluated.guards import evaluated
 from protocols.disclosures.names import Disclosure
 from protocols.evidence.ledger import Entry
+from protocols.plan.steps import Service, Step
 from protocols.policy.budget import Budget, Unit, budget_key
 from protocols.wire.roster import Role
 
@@ -28,11 +29,12 @@ def keys(case: Case) -> str:
     received = {party: _received(case, party, made) for party in takers}
     secret, uploads = _schemes(case), 0
     for sent in case.book.releases():
-        disclosure = sent.item.rpartition(".up.")[2] if ".up." in sent.item else ""
-        if disclosure in secret:
+        if secret and sent.planned is None:  # what it holds, and under which key, nobody can say
+            fail("keys", f"release {sent.seq} of {sent.party} is not under its epoch's key")
+        if sent.step is Step.UP and str(sent.part) in secret:
             uploads += 1
             epoch = case.asks.epoch(sent.round)
-            key = made.get(epoch, {}).get(secret[disclosure], "")
+            key = made.get(epoch, {}).get(secret[str(sent.part)], "")
             if sent.facts["key"] != key[:16]:
                 fail("keys", f"release {sent.seq} of {sent.party} is not under its epoch's key")
             if received.get(sent.party, {}).get(epoch, sent.seq) >= sent.seq:
@@ -81,7 +83,7 @@ def _next(case: Case, entry: Entry, live: dict[str, str], found: dict[int, dict[
         if not dead:
             fail("keys", "a key was destroyed that was not alive")
         del live[dead[0]]
-    elif kind == "release" and entry["item"] == "key.offer":
+    elif kind == "release" and _offers(case, entry):
         epoch = case.asks.epoch(entry["round"])
         if set(live) != set(_schemes(case).values()) or epoch in found:
             fail("keys", "a second key was offered in one epoch (O9)")
@@ -93,6 +95,12 @@ def _next(case: Case, entry: Entry, live: dict[str, str], found: dict[int, dict[
             fail("keys", f"exchange {entry['exchange']} was opened with another epoch's key (O9)")
     elif kind == "close" and live:
         fail("keys", "the run ended before its key was destroyed (O9)")
+
+
+def _offers(case: Case, entry: Entry) -> bool:
+    """Tell whether a release or a receipt is of an epoch's public keys."""
+    item = case.book.items.get(entry["item"])
+    return item is not None and (item.part, item.step) == (Service.KEYS, Step.OFFER)
 
 
 def _new(case: Case, entry: Entry, live: dict[str, str], found: dict[int, dict[str, str]]) -> None:
@@ -109,7 +117,7 @@ def _received(case: Case, party: str, made: dict[int, dict[str, str]]) -> dict[i
     found: dict[int, int] = {}
     epoch, left = -1, list[str]()
     for entry in case.book.entries.get(party, []):
-        if entry["kind"] == "receipt" and entry["item"] == "key.offer":
+        if entry["kind"] == "receipt" and _offers(case, entry):
             epoch = case.asks.epoch(entry["round"])
             left = list(made.get(epoch, {}).values()) if epoch not in found else []
         elif entry["kind"] == "key":

@@ -10,21 +10,21 @@ from collections import Counter
 from typing import NoReturn
 
 from audits.asks import Asked
-from audits.book import Sent
 from audits.steps import Case
 from audits.view import fail
 from audits.words import plural
 from protocols.disclosures.match.run import match_guard
 from protocols.disclosures.names import Disclosure
 from protocols.evidence.ledger import Entry
+from protocols.plan.steps import Step
 from protocols.wire.control import CellTotals, Listed
 from protocols.wire.roster import Role
 
 _TELLS = (Role.CLIENT, Role.MATCHER, Role.AGGREGATOR)
-_RECORDED = {
-    **dict.fromkeys(("answers", "second_answers"), "tags"),
-    **dict.fromkeys(("compared", "split", "taken"), "match"),
-    "tags": "canary",
+_RECORDED: dict[Step | None, str] = {
+    **dict.fromkeys((Step.ANSWERS, Step.SECOND_ANSWERS), "tags"),
+    **dict.fromkeys((Step.COMPARED, Step.SPLIT, Step.TAKEN), "match"),
+    Step.TAGS: "canary",
 }
 """Step of a matching that somebody sent -> kind of the entry that it wrote before."""
 
@@ -107,8 +107,8 @@ def _servers(case: Case) -> int:
         refused += entry["refused"]
         if guard is None or entry["quota"] != guard.places:
             _fail(entry, "had another quota than the policy's (O24)")
-        said = {_step(s) for s in ask.sents if s.party == party}
-        asked = _passed(case, ask) if "second_answers" in said else len(ask.answered)
+        said = {s.step for s in ask.sents if s.party == party}
+        asked = _passed(case, ask) if Step.SECOND_ANSWERS in said else len(ask.answered)
         if said and entry["clients"] != asked:
             _fail(entry, f"had tags made for other clients at {party} than envelopes arrived of")
     return refused
@@ -128,10 +128,6 @@ def _often(case: Case) -> None:
             fail("opened", f"{party} had items matched {times} times, the policy {guard.epochs}")
 
 
-def _step(sent: Sent) -> str:
-    return sent.item.partition(".match.")[2]
-
-
 def _nothing_missing(case: Case) -> None:
     """Demand an entry of everybody who sent on what it made, or handed out what was found."""
     kinds = ("canary", "match", "tags")
@@ -140,7 +136,7 @@ def _nothing_missing(case: Case) -> None:
     found = {CellTotals.__name__, Listed.__name__}
     hand_out = {i.id for i in case.plan.items if found & {m.name for m in i.messages}}
     for sent in case.book.releases():
-        kind = _RECORDED.get(_step(sent))
+        kind = _RECORDED.get(sent.step)
         missing = kind is not None and (kind, sent.party, sent.exchange) not in there
         if missing or (sent.item in hand_out and sent.round not in added):
             fail("opened", f"the ledger of {sent.party} lacks the matching behind {sent.item}")
@@ -150,25 +146,26 @@ def _counted(case: Case, party: str, entry: Entry) -> int:
     """Return of how many clients the tags, or what they answered last, had arrived."""
     ask: Asked = case.asks.all[entry["exchange"]]
     if party == case.asks.aggregator:
-        lists = f"{ask.name}.match.taken" in {item.id for item in case.plan.items}
-        return _arrived(case, ask, "taken" if lists else "part", entry["seq"])
-    if not any(_step(s) == "points" for s in ask.sents):  # in `hmac` mode tags leave first
+        taken = case.plan.all_of(Disclosure.MATCH, Step.TAKEN)
+        lists = any(item.exchange == ask.name for item in taken)
+        return _arrived(case, ask, Step.TAKEN if lists else Step.PART, entry["seq"])
+    if not ask.of(Disclosure.MATCH, Step.POINTS):  # in `hmac` mode tags leave first
         return len(ask.answered)
-    return _before(case, ask, "tags", "compare")
+    return _before(case, ask, Step.TAGS, Step.COMPARE)
 
 
 def _passed(case: Case, ask: Asked) -> int:
     """Return of how many clients points had arrived that went on to the second tag server."""
-    return _before(case, ask, "onward", "second_points")
+    return _before(case, ask, Step.ONWARD, Step.SECOND_POINTS)
 
 
-def _before(case: Case, ask: Asked, step: str, request: str) -> int:
+def _before(case: Case, ask: Asked, step: Step, request: Step) -> int:
     """Return of how many clients a step's answer had arrived when the aggregator asked on."""
-    asked = [s.seq for s in ask.sents if s.party == ask.by and _step(s) == request]
+    asked = [s.seq for s in ask.of(Disclosure.MATCH, request) if s.party == ask.by]
     return _arrived(case, ask, step, max(asked, default=-1))
 
 
-def _arrived(case: Case, ask: Asked, step: str, before: int) -> int:
+def _arrived(case: Case, ask: Asked, step: Step, before: int) -> int:
     """Return of how many clients the aggregator had a step's answer by an entry of its ledger."""
-    seqs = (case.book.receipt(s, ask.by) for s in ask.sents if _step(s) == step)
+    seqs = (case.book.receipt(s, ask.by) for s in ask.of(Disclosure.MATCH, step))
     return sum(seq is not None and seq < before for seq in seqs)

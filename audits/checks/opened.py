@@ -14,16 +14,14 @@ from audits.checks.sharing import sharing
 from audits.steps import Case, Check
 from audits.view import fail
 from audits.words import plural
+from protocols.disclosures.names import Disclosure
 from protocols.evidence.ledger import Entry
+from protocols.plan.steps import Service, Step
 from protocols.wire.envelope import NONE
 from protocols.wire.roster import Role, cohort_digest
 
-_HOLDING = (
-    ".survivors",
-    ".vote",
-    ".votes",
-    ".shares",
-)  # also of clients outside the cohort, that hold its shares
+_HOLDING = (Step.SURVIVORS, Step.VOTE, Step.VOTES, Step.SHARES)
+"""Also of clients outside the cohort, that hold its shares."""
 
 
 def opened(case: Case) -> str:
@@ -83,10 +81,10 @@ def _cohort(case: Case, ask: Asked) -> bool:
     everyone = frozenset(case.roster.clients)
     for sent in ask.sents:
         clients = {sent.party, sent.recipient} & everyone
-        inside = clients <= ask.members or sent.item.endswith(_HOLDING)
+        inside = clients <= ask.members or sent.step in _HOLDING
         if sent.facts["cohort"] != _digest(case, sent, ask.members) or not inside:
             fail("opened", f"release {sent.seq} of {sent.party} is outside its cohort")
-        if not sent.item.startswith(f"{ask.name}."):
+        if sent.ask != ask.name:
             fail("opened", f"exchange {ask.number} holds more than one Ask")
     return True
 
@@ -103,8 +101,8 @@ def _cohort_digest(run: str, plan: str, round: int, attempt: int, members: froze
 
 def _opener(case: Case, party: str) -> None:
     """Check that who opened is who may: the key authority, or without one the aggregator."""
-    keyed = any(item.id.endswith(".open") for item in case.plan.items)
-    masked = any(item.id == "pair.call" for item in case.plan.items)
+    keyed = case.plan.all_of(Disclosure.SUM, Step.OPEN)
+    masked = case.plan.all_of(Service.PAIRS, Step.CALL)
     may = Role.KEY_AUTHORITY if keyed else Role.AGGREGATOR if masked else None
     if case.roster.party(party).role is not may:
         fail("opened", f"{party} opened something, and the plan lets {may or 'nobody'} open")
@@ -135,11 +133,10 @@ def _returned(case: Case, asks: list[Asked]) -> None:
     """Every opened total that left the authority stands behind a durable 'open' entry."""
     for ask in asks:
         before = {party: entry["seq"] for party, entry in ask.opens}
-        for sent in ask.sents:
-            if sent.item.endswith(".opened"):
-                seq = before.pop(sent.party, None)
-                if seq is None or seq > sent.seq:
-                    fail("opened", f"exchange {ask.number} left {sent.party} unrecorded")
+        for sent in ask.of(Disclosure.SUM, Step.OPENED):
+            seq = before.pop(sent.party, None)
+            if seq is None or seq > sent.seq:
+                fail("opened", f"exchange {ask.number} left {sent.party} unrecorded")
         before.pop(case.asks.aggregator, None)  # it opened for itself
         if before and not ask.cut:
             fail("opened", "a total was opened and never returned")

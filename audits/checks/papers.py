@@ -8,6 +8,7 @@ from collections.abc import Iterator
 
 from audits.steps import Case, Check
 from audits.view import LEDGER_LIMIT, fail
+from protocols.errors import OtherVersion
 from protocols.evidence.ledger import Entry
 from protocols.wire.envelope import NONE
 from protocols.wire.roster import Role, run_id
@@ -34,7 +35,17 @@ def files(case: Case) -> str:
     for party in view.checkpoints:
         if party not in view.ledgers:
             fail("files", f"there is a signed head of {party}, but no ledger")
+    _of_this_version(case)
     return f"{len(read)} papers, {len(view.ledgers)} ledgers and their signed heads"
+
+
+def _of_this_version(case: Case) -> None:
+    """No ledger is of another version: of such a one not even the first entry could be believed."""
+    for party, error in case.book.broken.items():
+        if isinstance(error, OtherVersion):
+            changed = "; other ledgers of this run are of this version, so this one was changed"
+            hint = changed if case.book.entries else ""
+            fail("files", f"ledger of {party}: {error.what}{hint}")
 
 
 def plan(case: Case) -> str:

@@ -9,12 +9,13 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import NoReturn
 
-from audits.asks import RELAY_UP, Asked, facts_of
+from audits.asks import Asked, facts_of
 from audits.steps import Case
 from audits.view import fail
 from audits.words import plural
 from protocols.disclosures.names import Disclosure
 from protocols.evidence.ledger import Entry
+from protocols.plan.steps import Step
 from protocols.wire.roster import Role
 
 
@@ -26,21 +27,24 @@ def relays(case: Case) -> str:
     told = list(case.book.of_kind("relay"))
     once: set[tuple[str, int]] = set()
     rounds: dict[int, list[Asked]] = defaultdict(list)
+    mixed = {item.id: item.exchange for item in case.plan.all_of(Disclosure.MIXED, Step.UP)}
     for party, entry in told:
         if case.roster.party(party).role is not Role.RELAY:
             _fail(entry, f"were relayed by {party}, which is no relay")
-        if (entry["item"], entry["exchange"]) in once:
+        name = mixed.get(entry["item"])
+        if name is None:
+            _fail(entry, "are of no such exchange")
+        if (name, entry["exchange"]) in once:
             _fail(entry, "were relayed twice (O23)")
-        once.add((entry["item"], entry["exchange"]))
-        ask = _counted(case, entry)
+        once.add((name, entry["exchange"]))
+        ask = _counted(case, entry, name)
         _returned(ask, party, entry)
         for other in rounds[ask.round]:
             if ask.arrived & other.arrived and ask.arrived != other.arrived:
                 _fail(entry, "overlap another cohort of their round (O5)")
         rounds[ask.round].append(ask)
     for sent in case.book.releases():
-        name, _, rest = sent.item.partition(".relayed.")
-        if rest and (f"{name}{RELAY_UP}", sent.exchange) not in once:
+        if sent.step is Step.RELAYED and (sent.ask, sent.exchange) not in once:
             fail("opened", f"the mixtures of exchange {sent.exchange} left {sent.party} unrecorded")
     if not told:
         return ""
@@ -51,12 +55,12 @@ def _fail(entry: Entry, what: str) -> NoReturn:
     fail("opened", f"the mixtures of exchange {entry['exchange']} {what}")
 
 
-def _counted(case: Case, entry: Entry) -> Asked:
+def _counted(case: Case, entry: Entry, name: str) -> Asked:
     """Return the Ask of a batch; raises unless it is over just what the aggregator had received."""
     ask = case.asks.all.get(entry["exchange"])
-    if ask is None or entry["item"] != f"{ask.name}{RELAY_UP}":
+    if ask is None or ask.name != name:
         _fail(entry, "are of no such exchange")
-    if f"{ask.name}.relay.{Disclosure.MIXED}" not in {sent.item for sent in ask.sents}:
+    if not ask.of(Disclosure.MIXED, Step.RELAY):
         _fail(entry, "were relayed, and nobody handed them over")
     if entry["survivors"] < case.plan.smallest_cohort:
         _fail(entry, f"are those of {entry['survivors']} clients")
@@ -69,8 +73,7 @@ def _counted(case: Case, entry: Entry) -> Asked:
 
 def _returned(ask: Asked, party: str, entry: Entry) -> None:
     """A pool that left the relay stands behind a durable entry."""
-    item = f"{ask.name}.relayed.{Disclosure.MIXED}"
-    sent = [s for s in ask.sents if s.party == party and s.item == item]
+    sent = [s for s in ask.of(Disclosure.MIXED, Step.RELAYED) if s.party == party]
     if any(s.seq < entry["seq"] for s in sent):
         _fail(entry, "left before that was recorded")
     if not sent and not ask.cut:

@@ -17,6 +17,7 @@ from protocols.disclosures._evaluated.ciphers import EVALUATED
 from protocols.disclosures._evaluated.guards import evaluated
 from protocols.disclosures.names import Disclosure
 from protocols.evidence.ledger import Entry
+from protocols.plan.steps import Step
 from protocols.wire.roster import Role
 
 Told = tuple[str, Entry]
@@ -85,13 +86,11 @@ def _source(case: Case, entry: Entry) -> Asked:
     source = case.asks.all.get(entry["uploads"])
     if said not in {str(d) for d in EVALUATED} or ask is None or source is None:
         _fail(entry, "is of no such exchange")
-    items = {sent.item for sent in ask.sents}
-    if f"{ask.name}.open.{said}" not in items:
+    if not ask.of(said, Step.OPEN):
         _fail(entry, "was opened, and nobody asked for it")
-    ups = {sent.item for sent in source.sents}
     cosines = said == Disclosure.SIMILARITY
     fits = source is ask if cosines else source.number < ask.number and source.round == ask.round
-    if not fits or f"{source.name}.up.{said}" not in ups:
+    if not fits or not source.of(said, Step.UP):
         _fail(entry, "is of uploads from elsewhere")
     return source
 
@@ -132,8 +131,7 @@ def _signed(case: Case, entry: Entry, seen: dict[tuple[str, int], list[Told]]) -
     ask, good = case.asks.all[number], set()
     for party, told in seen.get((said, number), []):
         if all(told[name] == entry[name] for name in same):
-            item = f"{ask.name}.witnessed.{said}"
-            sent = [s for s in ask.sents if s.party == party and s.item == item]
+            sent = [s for s in ask.of(said, Step.WITNESSED) if s.party == party]
             if sent and sent[0].seq > told["seq"]:
                 good.add(party)
     if len(good) < wanted:
@@ -144,8 +142,7 @@ def _returned(case: Case, told: Told) -> None:
     """Every opened result that left the authority stands behind a durable entry."""
     party, entry = told
     ask = case.asks.all[entry["exchange"]]
-    item = f"{ask.name}.opened.{entry['disclosure']}"
-    sent = [s for s in ask.sents if s.party == party and s.item == item]
+    sent = [s for s in ask.of(entry["disclosure"], Step.OPENED) if s.party == party]
     if any(s.seq < entry["seq"] for s in sent):
         _fail(entry, "left before it was recorded")
     if not sent and not ask.cut:
@@ -200,16 +197,15 @@ def _tables(case: Case, seen: dict[tuple[str, int], list[Told]]) -> None:
 def _stray(case: Case, once: set[tuple[str, int]]) -> None:
     """Results that left the authority are those that it recorded; nothing else did."""
     for sent in case.book.releases():
-        _, _, rest = sent.item.partition(".opened.")
-        if not rest:
+        if sent.step is not Step.OPENED or sent.part is Disclosure.SUM:
             continue
         told = [
             e
             for party, e in case.book.of_kind("open")
             if party == sent.party
             and e["exchange"] == sent.exchange
-            and e.get("disclosure") == rest
-            and (rest, e["uploads"]) in once
+            and e.get("disclosure") == sent.part
+            and (e["disclosure"], e["uploads"]) in once
         ]
         if len(told) != 1:
             fail("opened", f"exchange {sent.exchange} left {sent.party} unrecorded")

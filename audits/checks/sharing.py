@@ -5,7 +5,9 @@ from __future__ import annotations
 from audits.asks import Asked, facts_of
 from audits.steps import Case
 from audits.view import fail
+from protocols.disclosures.names import Disclosure
 from protocols.keys.groups import Group
+from protocols.plan.steps import Step
 from protocols.wire.roster import Role
 
 
@@ -97,7 +99,7 @@ def _enough(case: Case, ask: Asked, group: Group, party: str, opened: int) -> No
     """Nothing was opened before enough shares of every member's seed were there (O7)."""
     until: float = opened
     if party != case.asks.aggregator:  # the authority was asked once the masks were off
-        requests = [s.seq for s in ask.sents if s.item.endswith(".open")]
+        requests = [s.seq for s in ask.of(Disclosure.SUM, Step.OPEN)]
         until = min(requests, default=-1)
     elif case.asks.next_step(max((s.seq for s in ask.shown.values()), default=-1)) < opened:
         fail("opened", f"exchange {ask.number} was recorded as opened after the run went on")

@@ -5,9 +5,10 @@ from __future__ import annotations
 import hmac
 from collections.abc import Iterable
 
-from audits.book import ROUTE, Sent
+from audits.book import Sent
 from audits.drift import Yardstick
 from audits.dropouts import Losses
+from audits.entries import ROUTE
 from audits.steps import Case, Check
 from audits.view import fail
 from audits.words import plural

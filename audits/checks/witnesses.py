@@ -5,12 +5,12 @@ from __future__ import annotations
 import hmac
 from collections.abc import Mapping
 
-from audits.book import LEAVING
 from audits.steps import Case, Check
 from audits.view import fail
 from audits.words import plural
 from protocols.evidence.heads import SILENT, Line, client_items, heard, tree, word_of
 from protocols.evidence.ledger import Entry
+from protocols.plan.steps import Service, Step
 
 
 def witnesses(case: Case) -> str:
@@ -19,9 +19,9 @@ def witnesses(case: Case) -> str:
     signed, asked = _noted(case, roots, lines), 0
     refused = {party: entry["exchange"] for party, entry in case.book.of_kind("refusal")}
     for sent in case.book.releases():
-        if sent.party != case.asks.aggregator or not sent.item.endswith(".down"):
+        if sent.party != case.asks.aggregator or sent.step is not Step.DOWN:
             continue
-        if case.book.receipt(sent, sent.recipient) is None or sent.item.startswith("pair."):
+        if case.book.receipt(sent, sent.recipient) is None or sent.part is Service.PAIRS:
             continue
         if sent.exchange >= refused.get(sent.recipient, sent.exchange + 1):
             continue  # it refused in this exchange or before, and its session was over
@@ -32,7 +32,8 @@ def witnesses(case: Case) -> str:
                 f"{sent.recipient} wrote down no heads of the others in exchange {sent.exchange}",
             )
     last = max(roots, default=0)
-    ends = [s for s in case.book.releases_of(last) if s.item == f"{LEAVING}down"]
+    end = (Service.HEADS, Step.DOWN)
+    ends = [s for s in case.book.releases_of(last) if (s.part, s.step) == end]
     left = sum(case.book.receipt(s, s.recipient) is not None for s in ends)
     said = f"{plural(len(roots), 'root')} over all clients' heads, in {asked} places"
     missing = sum(signed.values())

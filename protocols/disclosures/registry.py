@@ -5,23 +5,24 @@ they hold what several share. A folder may hold, each under the name that stands
 
     guards.py     GUARDS    the guards that only this disclosure has
     rules.py      RULES     which chains protect it, and which forms they admit
+    plan.py       PLAN      what it adds to a plan
+    protect.py    PROTECT   what the gateway does to its messages
+    words.py      WORDS     what plans and reports say of it
 
 What a folder does not say is the default of the class of that name in `_base`.
 """
 
 from __future__ import annotations
 
-import pkgutil
 from functools import cache
 from importlib import import_module
 from importlib.util import find_spec
-from pathlib import Path
 from typing import Any
 
 from protocols.disclosures.names import Disclosure
 from protocols.policy.guard import Guard
 
-__all__ = ["facet", "folders", "guards"]
+__all__ = ["facet", "guards"]
 
 _HERE = "protocols.disclosures"
 
@@ -37,10 +38,3 @@ def facet(disclosure: Disclosure, file: str) -> Any | None:
 def guards() -> tuple[type[Guard], ...]:
     """Return the guards of all disclosures."""
     return tuple(guard for found in Disclosure for guard in facet(found, "guards") or ())
-
-
-@cache
-def folders() -> tuple[str, ...]:
-    """Return the names of the folders beside this file that are disclosures."""
-    found = pkgutil.iter_modules([str(Path(__file__).parent)])
-    return tuple(sorted(m.name for m in found if m.ispkg and not m.name.startswith("_")))

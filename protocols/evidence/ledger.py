@@ -1,7 +1,8 @@
 """The ledger: an append-only, hash-chained record of every release, receipt and refusal.
 
-One line of canonical JSON per entry. Each entry carries the head of the one before it; the head
-travels in every signed envelope header, so peers hold it. A Merkle tree over the lines (RFC 9162)
+One line of canonical JSON per entry. The first says of which version the ledger is. Each entry
+carries the head of the one before it; the head travels in every signed envelope header, so peers
+hold it. A Merkle tree over the lines (RFC 9162)
 gives a signed checkpoint, so that a cut tail is seen too. Entries of one exchange share one durable
 write, made *before* anything is sent.
 
@@ -13,6 +14,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any, Protocol
 
 from crypto.canonical import canonical, parse
@@ -21,7 +23,8 @@ from crypto.errors import CryptoError
 from crypto.merkle import Tree
 from crypto.samplers import entropy
 from crypto.signatures import SigningKey
-from protocols.errors import EvidenceError, LedgerError
+from protocols.errors import EvidenceError, LedgerError, OtherEvidence, OtherState
+from protocols.versions import LEDGER
 from protocols.wire.envelope import NONE
 
 ENTRY_LIMIT = 16_384  # bytes; an entry of ours is below 1,500
@@ -123,6 +126,8 @@ class Ledger:
             "seq": self.size,
             "time": self._clock(),
         }
+        if not self.size:  # in the chain, so that no later head is one of another version
+            entry["version"] = LEDGER.version
         line = canonical(entry) + b"\n"
         if len(line) > ENTRY_LIMIT:
             raise LedgerError("A ledger entry is larger than readers of ledgers accept.")
@@ -185,7 +190,9 @@ class Ledger:
         Raises:
             LedgerError: the ledger holds other entries than the state knows of. Then the state is
                 older than the ledger (put back from a backup), or the ledger was cut or changed.
+            OtherState: the ledger is of another version.
         """
+        _check_begun(found)
         written, pending = int(facts["written"]), bytes(facts["pending"])
         tail = found[written:]
         known = len(found) >= written and pending.startswith(tail)
@@ -227,6 +234,7 @@ def read_lines(data: bytes) -> list[tuple[Entry, bytes]]:
         Each entry with the exact line it was read from.
 
     Raises:
+        OtherEvidence: at step ``files``: its first entry says that it is of another version.
         EvidenceError: at step ``chain``: a line is not canonical, out of sequence, or does not
             follow from the one before it.
     """
@@ -239,6 +247,7 @@ def read_lines(data: bytes) -> list[tuple[Entry, bytes]]:
             raise EvidenceError("chain", f"entry {number} is not canonical JSON") from error
         if not isinstance(entry, dict) or not line.endswith(b"\n"):
             raise EvidenceError("chain", f"entry {number} is not a complete line")
+        _check_version(number, entry)
         if entry.get("seq") != number or entry.get("prev") != head:
             raise EvidenceError("chain", f"entry {number} does not follow from the one before it")
         if entry.get("kind") not in KINDS:
@@ -246,3 +255,22 @@ def read_lines(data: bytes) -> list[tuple[Entry, bytes]]:
         entries.append((entry, line))
         head = head_of(line)
     return entries
+
+
+def _check_begun(data: bytes) -> None:
+    """Raise OtherState if a ledger begins as one of another version; what else is wrong is not."""
+    try:
+        entry = parse(data[:ENTRY_LIMIT].split(b"\n", 1)[0], limit=ENTRY_LIMIT)
+    except CryptoError:
+        return
+    if isinstance(entry, dict):
+        LEDGER.check(entry.get("version"), OtherState)
+
+
+def _check_version(number: int, entry: Entry) -> None:
+    """Raise EvidenceError unless the first entry, and no other, says that it is of this version."""
+    if number:
+        if "version" in entry:
+            raise EvidenceError("chain", f"the ledger was begun twice, at entry {number} again")
+    elif not LEDGER.check(entry.get("version"), partial(OtherEvidence, "files")):
+        raise EvidenceError("chain", "entry 0 begins no ledger: it states no format version")

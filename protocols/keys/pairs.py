@@ -87,6 +87,7 @@ class Pairs(Mute):
         self, me: Identity, roster: Roster, group: Group, slots: Sequence[Slot], width: int
     ) -> None:
         self.group, self.slots, self._width = group, tuple(slots), width
+        self._places = {slot: place for place, slot in enumerate(self.slots)}
         self._me, self._roster, self._name = me, roster, me.party.name
         self._neighbours = group.neighbours(self._name)
         self._halves = {peer: entropy(_HALF_BYTES) for peer in self._neighbours}
@@ -99,19 +100,17 @@ class Pairs(Mute):
 
     def kept(self) -> dict[str, Any]:
         """Return everything that is not derived from `group`, compactly, for a locked state."""
-        peers, slots = self._neighbours, self.slots
+        peers, places = self._neighbours, self._places
         secrets = [b"".join(self._pair[s].get(p, NOTHING) for p in peers) for s in self._pair]
         return {
-            "b": ([slots.index(s) for s in self._b], b"".join(self._b.values())),
-            "e": ([slots.index(s) for s in self._e], b"".join(self._e.values())),
-            "given": [
-                (slots.index(s), o) for s, given in self._given.items() for o in sorted(given)
-            ],
+            "b": ([places[s] for s in self._b], b"".join(self._b.values())),
+            "e": ([places[s] for s in self._e], b"".join(self._e.values())),
+            "given": [(places[s], o) for s, given in self._given.items() for o in sorted(given)],
             "group": self.group,
             "halves": self._halves,
             "held": self._held,
-            "pair": ([slots.index(s) for s in self._pair], b"".join(secrets)),
-            "places": "\n".join(slot.label for slot in slots),
+            "pair": ([places[s] for s in self._pair], b"".join(secrets)),
+            "places": "\n".join(slot.label for slot in self.slots),
             "there": self.there,
             "width": self._width,
         }
@@ -122,6 +121,7 @@ class Pairs(Mute):
         made = cls.__new__(cls)
         made.group, made._width, made.there = kept["group"], kept["width"], kept["there"]
         made.slots = slots = tuple(map(Slot.of_label, kept["places"].splitlines()))
+        made._places = {slot: place for place, slot in enumerate(slots)}
         made._me, made._roster, made._name = me, roster, me.party.name
         made._neighbours = peers = made.group.neighbours(made._name)
         made._halves, made._held = kept["halves"], kept["held"]
@@ -277,10 +277,10 @@ class Pairs(Mute):
         asked, there = as_set(tuple(members)), as_set(tuple(survivors))
         owners = [owner for owner in self.group.holders(self._name) if owner in asked]
         given = self._given.get(slot, set())
-        if slot not in self.slots or not given.isdisjoint(owners):
+        if slot not in self._places or not given.isdisjoint(owners):
             raise LocalProtocolError("Shares of this slot were given before (O7).")
         self._given[slot] = given.union(owners)
-        place, rows = self.slots.index(slot) * _SHARES_BYTES, list[bytes | bytearray]()
+        place, rows = self._places[slot] * _SHARES_BYTES, list[bytes | bytearray]()
         for owner in self.group.holders(self._name):
             held = self._held.get(owner)
             if held is None or owner not in asked:

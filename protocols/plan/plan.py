@@ -16,11 +16,10 @@ from pydantic import model_validator
 from crypto.canonical import canonical
 from protocols.disclosures.names import Disclosure
 from protocols.errors import NotInPlan
-from protocols.plan.steps import Part, Step
+from protocols.plan.steps import Part, Step, item_id
 from protocols.privacy.training import TrainingPlan
 from protocols.strict import Strict
-
-PLAN_VERSION = 1
+from protocols.versions import PLAN
 
 
 class FieldPlan(Strict):
@@ -142,7 +141,7 @@ class DataPlan(Strict):
 class Plan(Strict):
     """Everything that would leave, for one algorithm, data shape and policy."""
 
-    version: int = PLAN_VERSION
+    version: int = PLAN.version
     algorithm: str
     form: str
     rounds: int
@@ -157,6 +156,14 @@ class Plan(Strict):
     dims: dict[str, int]
     items: tuple[Item, ...]
     training: TrainingPlan | None = None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _of_this_version(cls, values: Any) -> Any:
+        """Raise OtherVersion before anything else is looked at, whoever reads the plan."""
+        if isinstance(values, dict) and not PLAN.check(values.get("version", PLAN.version)):
+            raise ValueError("version: no number of a format")
+        return values
 
     @model_validator(mode="after")
     def _names_are_unique(self) -> Plan:
@@ -187,6 +194,13 @@ class Plan(Strict):
             if item.id == id:
                 return item
         raise not_planned(id)
+
+    def find(self, exchange: str, part: Part, step: Step) -> Item:
+        """Return the item of one step of an Ask; raises NotInPlan."""
+        for item in self.all_of(part, step):
+            if item.exchange == exchange:
+                return item
+        raise not_planned(item_id(exchange, part, step, ""))
 
     def all_of(self, part: Part | None = None, step: Step | None = None) -> list[Item]:
         """Return the items of a part, of a step, or of both, in the plan's order."""

@@ -2,26 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from crypto.he import Scheme
+from protocols.disclosures._base.plan import planning_of
 from protocols.disclosures._base.words import Planned
-from protocols.disclosures.match.layout import planned_found
-from protocols.disclosures.mixed.layout import planned_mixtures
 from protocols.disclosures.names import Disclosure
-from protocols.disclosures.noised.decoys import planned_rows
-from protocols.disclosures.sum.layout import sum_layout
 from protocols.errors import PolicyError
 from protocols.evidence.heads import proof_bytes
 from protocols.forms import Algorithm, Form
 from protocols.keys.groups import fewest_survivors
+from protocols.plan.builder import PlanBuilder
 from protocols.plan.learns import budget, warnings
-from protocols.plan.plan import DataPlan, NoisePlan, Plan
-from protocols.plan.planner import Planner
-from protocols.policy.guard import find
+from protocols.plan.plan import DataPlan, Plan
+from protocols.plan.planner import plan_exchange, plan_services
 from protocols.policy.policy import PrivacyPolicy
-from protocols.privacy.noising import noise_for
 from protocols.privacy.training import TrainingPlan, plan_training
 
 
@@ -44,20 +40,6 @@ def _dims(
             "give the algorithm's dimension another name"
         )
     return {**algorithm.dims, **dims}
-
-
-def _noise(
-    form: Form[Any], policy: PrivacyPolicy, dims: Mapping[str, int], rounds: int, clients: int
-) -> NoisePlan | None:
-    chain = policy.rules.get(Disclosure.SUM, ())
-    if not find(chain, "noise"):
-        return None
-    found = []
-    for exchange in form.exchanges:
-        kinds = [kind for kind in exchange.back if kind.disclosure is Disclosure.SUM]
-        if kinds:
-            found.append((sum_layout(kinds, chain, dims), exchange.times(rounds)))
-    return noise_for(found, policy, clients)
 
 
 def _training(form: Form[Any], policy: PrivacyPolicy, rounds: int) -> TrainingPlan | None:
@@ -101,18 +83,16 @@ def make_plan(
             fix="choose the policy 'masks', which adds any number, or split the federation",
         )
     dims = _dims(algorithm, data, clients, scheme)
-    mixing = policy.rules.get(Disclosure.MIXED, ())
-    dims |= planned_mixtures(form, mixing, algorithm.dims, data.records)
-    dims |= planned_rows(policy.rules.get(Disclosure.NOISED, ()), algorithm.dims)
-    dims |= planned_found(policy.rules.get(Disclosure.MATCH, ()), algorithm.dims)
-    planner = Planner(policy, clients, dims, scheme, rounds, form.exchanges)
-    planner.noise = _noise(form, policy, dims, rounds, len(clients))
+    for disclosure in Disclosure:
+        chain = policy.rules.get(disclosure, ())
+        dims |= planning_of(disclosure).dims(form, chain, algorithm.dims, data.records)
+    builder = PlanBuilder(policy, clients, dims, scheme, rounds, form.exchanges)
     for exchange in form.exchanges:
-        planner.exchange(exchange)
-    planner.control()
+        plan_exchange(builder, exchange)
+    plan_services(builder)
     training = _training(form, policy, rounds)
     planned = Planned(
-        planner.items,
+        builder.items,
         policy,
         others=len(clients) - 1,
         fewest=len(clients) == policy.smallest_cohort,
@@ -128,9 +108,9 @@ def make_plan(
         policy_digest=policy.digest,
         smallest_cohort=policy.smallest_cohort,
         scheme=scheme.name if scheme else "none",
-        budget=budget(planner.items, policy, training),
+        budget=budget(builder.items, policy, training),
         warnings=tuple(warnings(planned, data, private=training is not None)),
         dims=dims,
-        items=tuple(planner.items),
+        items=tuple(builder.items),
         training=training,
     )

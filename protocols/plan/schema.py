@@ -2,17 +2,37 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from typing import Protocol
 
-from protocols.disclosures.match.layout import MatchLayout
-from protocols.disclosures.mixed.layout import MixLayout
-from protocols.disclosures.sum.layout import SumLayout
+from crypto.quantiser import Grid
 from protocols.errors import NotInPlan
-from protocols.messages import Message
+from protocols.messages import Field, Message
 from protocols.plan.plan import FieldPlan, MessagePlan
 
-Layout = SumLayout | MixLayout | MatchLayout
-"""Where fields stand on a grid, whose bounds and steps a plan prints."""
+
+class Column(Protocol):
+    """One field of a message on a grid."""
+
+    @property
+    def message(self) -> str:
+        """Name of the message."""
+
+    @property
+    def field(self) -> Field:
+        """The field."""
+
+    @property
+    def grid(self) -> Grid | None:
+        """Its grid; None for exact counts."""
+
+
+class Layout(Protocol):
+    """Where fields stand on a grid, whose bounds and steps a plan prints."""
+
+    @property
+    def columns(self) -> Sequence[Column]:
+        """The fields, in order."""
 
 
 def message_plan(

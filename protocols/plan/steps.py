@@ -1,7 +1,8 @@
 """What an item of the plan is for: which part of the layer plans it, and which step of it.
 
-Sessions hand an envelope to the code of its part and step by looking both up in a table, and read
-no meaning out of an item's id. Audits still do.
+Sessions hand an envelope to the code of its part and step by looking both up in a table; audits
+find both in the plan, under the id that a ledger states. Ids are made here and nowhere else, and
+nobody reads any meaning out of their text; scripts/house_rules.py sees to that.
 """
 
 from __future__ import annotations

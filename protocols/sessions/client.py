@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, ClassVar
 
+from protocols.disclosures._base.plan import wire_kinds
 from protocols.disclosures.match.client_part import Matched
 from protocols.disclosures.names import Disclosure
 from protocols.disclosures.sealed.client import BoxOpening
@@ -14,7 +15,6 @@ from protocols.errors import BadEnvelope, LocalProtocolError, Replay, UnfitMessa
 from protocols.evidence.ledger import Ledger
 from protocols.forms import Exchange, Form
 from protocols.messages import Message
-from protocols.plan.planner import wire_kinds
 from protocols.plan.steps import Service, Step
 from protocols.sessions.engine import Parcel, Session
 from protocols.sessions.part import Takes

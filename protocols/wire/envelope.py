@@ -3,6 +3,7 @@
 Layout: ``SFGL`` | version (1 byte) | header length (u16) | header | signature (64) | body length
 (u32) | body, all big-endian. The header is canonical JSON (RFC 8785) of strings of fixed width, so
 an envelope's size depends on the plan item and the names of the parties, never on the data (O8).
+The signature is over header and version, so that none is read as one of another version.
 """
 
 from __future__ import annotations
@@ -16,9 +17,11 @@ from functools import cached_property
 
 from crypto.canonical import canonical, parse
 from crypto.errors import CryptoError
-from protocols.errors import BadEnvelope
+from protocols.errors import BadEnvelope, OtherEnvelope
+from protocols.versions import ENVELOPE
 
-MAGIC = b"SFGL\x01"
+MAGIC = ENVELOPE.head
+SIGNED = f"envelope/{ENVELOPE.version}"  # domain of every header's signature
 SIGNATURE_BYTES = 64
 HEADER_LIMIT = 4096  # bytes; a header of ours is below 1,400
 BODY_LIMIT = 1 << 30  # bytes; the plan's exact size is checked as soon as the header is read
@@ -221,12 +224,13 @@ class Envelope:
         """Parse strictly; sizes first, then the header, then the body's digest.
 
         Raises:
+            OtherEnvelope: it is of another version.
             BadEnvelope: anything is not exactly as written by :meth:`encode`.
         """
         view = memoryview(data)
         start = len(MAGIC) + 2
-        if len(data) < start or bytes(view[: len(MAGIC)]) != MAGIC:
-            raise BadEnvelope("These bytes are not an envelope of this version.")
+        if not ENVELOPE.begins(view, OtherEnvelope) or len(data) < start:
+            raise BadEnvelope("These bytes are not an envelope.")
         (length,) = struct.unpack(">H", view[len(MAGIC) : start])
         end = start + length
         rest = end + SIGNATURE_BYTES

@@ -8,38 +8,20 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping, Sequence
-from typing import cast
 
-from crypto.errors import OutOfRange
-from crypto.masks import masked
-from crypto.noise import sampler
-from crypto.samplers import Stream, derive, entropy
-from protocols.disclosures._evaluated.ciphers import shape_of
-from protocols.disclosures._evaluated.uploads import enciphered, signed_upload
-from protocols.disclosures.match.layout import MatchLayout
-from protocols.disclosures.mixed.boxes import into_boxes, mixture_info
+from crypto.samplers import derive, entropy
+from protocols.disclosures._base.protect import Release, protection_of, sealed
 from protocols.disclosures.mixed.groups import Numbers
-from protocols.disclosures.mixed.layout import MixLayout
-from protocols.disclosures.mixed.mixing import Mixer
 from protocols.disclosures.names import Disclosure
-from protocols.disclosures.noised.decoys import Decoyer
-from protocols.disclosures.sum.guards import encryption
-from protocols.disclosures.sum.ring import Ring, Words
-from protocols.disclosures.sum.uniform import check_mask
-from protocols.errors import LocalProtocolError, NotInPlan, UnfitMessage
+from protocols.disclosures.sum.ring import Words
+from protocols.errors import LocalProtocolError, NotInPlan
 from protocols.evidence.capture import masked_digest
 from protocols.evidence.ledger import Ledger
-from protocols.keys.boxes import close_boxes
-from protocols.keys.groups import slot_of
 from protocols.messages import Message
 from protocols.plan.plan import Item, times_in_round
-from protocols.plan.schema import Layout, check_schema
-from protocols.plan.steps import Step
-from protocols.policy.guard import find
-from protocols.privacy.noising import SAMPLERS, check_noise
-from protocols.wire.codec import encode
+from protocols.plan.schema import check_schema
 from protocols.wire.control import CONTROL
-from protocols.wire.envelope import NONE, Envelope, Header, commitment, route
+from protocols.wire.envelope import NONE, SIGNED, Envelope, Header, commitment, route
 from protocols.wire.roster import EVERYONE, Role
 from protocols.wire.run_context import Papers, Where
 
@@ -58,7 +40,8 @@ class Gateway:
         self._papers, self._ledger, self._rounding = papers, ledger, rounding
         self._sent: dict[tuple[str, str, int], int] = {}
         self._labels: set[tuple[str, str, int, int]] = set()
-        self._mixer, self._decoyer = Mixer(), Decoyer()
+        owned = {str(found): protection_of(found).own() for found in Disclosure}
+        self._own = {name: own for name, own in owned.items() if own is not None}
         self._inside: dict[str, Words] = {}
 
     def inside(self) -> dict[str, Words]:
@@ -69,7 +52,8 @@ class Gateway:
     @property
     def groups(self) -> Numbers | None:
         """Who is mixed with whom at this client; see `disclosures.mixed.mixing`."""
-        return self._mixer.groups
+        found = (protection_of(Disclosure(name)).captured(own) for name, own in self._own.items())
+        return next((captured for captured in found if captured is not None), None)
 
     def release(
         self,
@@ -97,18 +81,39 @@ class Gateway:
         item = self._papers.item(id)
         ordered = self._check(item, messages, recipient, where)
         try:
-            mixed = self._mixed(item, ordered, where)  # before the header, which holds our head
+            release = self._release(item, ordered, where, known)
+            # Before the header, which holds the ledger's head.
+            prepared = protection_of(item.disclosure).prepare(release)
             header = self._header(item, recipient, where)
-            body, clipped = self._body(item, ordered, where, header, mixed, known)
+            body, clipped = self._body(release, header, prepared)
         except KeyError as error:
             raise NotInPlan("A message uses a dimension that the plan does not name.") from error
         header = header.of_body(hashlib.sha256(body).hexdigest())
-        signature = self._papers.me.signing.sign("envelope", header.encode())
+        signature = self._papers.me.signing.sign(SIGNED, header.encode())
         envelope = Envelope(header, signature, body)
         if envelope.size > item.bytes:
             raise NotInPlan(f"{id} is larger than planned; nothing was sent.")
         self._record(item, envelope, clipped)
         return envelope
+
+    def _release(
+        self,
+        item: Item,
+        messages: Sequence[Message],
+        where: Where,
+        known: Mapping[Message, bytes] | None,
+    ) -> Release:
+        return Release(
+            papers=self._papers,
+            item=item,
+            messages=messages,
+            where=where,
+            own=self._own.get(str(item.disclosure)),
+            seeded=lambda purpose: self._seeded(purpose, item, where),
+            record=self._ledger.record,
+            inside=self._inside,
+            known=known,
+        )
 
     def _check(
         self, item: Item, messages: Sequence[Message], recipient: str, where: Where
@@ -142,17 +147,8 @@ class Gateway:
         known, place = self._papers.compared, (item.id, tuple(kinds))
         if place in known:
             return
-        dims, layout = self._papers.dims(item), cast(Layout | None, None)
-        if item.disclosure is Disclosure.SUM:
-            layout = summed = self._papers.summed(item, tuple(kinds))[0]
-            check_noise(item, summed, self._papers.plan, self._papers.policy)
-        elif self._papers.enciphers(item):
-            layout = shape_of(kinds, self._papers.policy, dims).layout
-        elif item.disclosure is Disclosure.MATCH:
-            chain = self._papers.policy.chain(item.disclosure)
-            layout = MatchLayout(kinds[0], chain, dims) if find(chain, "match") else None
-        elif item.disclosure is Disclosure.MIXED:
-            layout = MixLayout(kinds[0], self._papers.policy.chain(item.disclosure), dims)
+        dims, protection = self._papers.dims(item), protection_of(item.disclosure)
+        layout = protection.layout(self._papers, item, tuple(kinds))
         for kind, planned in zip(kinds, item.messages, strict=True):
             check_schema(kind, planned, dims, layout)
         known.add(place)
@@ -186,78 +182,8 @@ class Gateway:
             body=NONE,
             head=self._ledger.head,
             nonce=entropy(16).hex(),
-            pairs=self._agreed(item, where),
+            pairs=protection_of(item.disclosure).agreed(papers, item, where),
         )
-
-    def _agreed(self, item: Item, where: Where) -> str:
-        """Return what the masks of a sum rest on; NONE without masks."""
-        pairs = self._papers.pairs
-        if item.disclosure is not Disclosure.SUM or pairs is None:
-            return NONE
-        return pairs.agreement(slot_of(item, where.round, where.slot))
-
-    def _body(
-        self,
-        item: Item,
-        messages: list[Message],
-        where: Where,
-        header: Header,
-        mixed: tuple[bytes, bool] | None,
-        known: Mapping[Message, bytes] | None,
-    ) -> tuple[bytes, bool]:
-        """Apply the guards in the policy's order; returns the body and whether clip changed it."""
-        chain = self._papers.policy.chain(item.disclosure)
-        clipped = False
-        if mixed is not None:
-            body, clipped = mixed
-        elif item.disclosure is Disclosure.SUM:
-            body, clipped = self._sum(item, messages, where, header)
-        elif item.disclosure is Disclosure.MATCH and find(chain, "match"):
-            body, clipped = self._matched(item, messages, where)
-        elif self._papers.enciphers(item):
-            body, clipped = self._enciphered(item, messages, where, header)
-        elif (item.part, item.step) == (Disclosure.SEALED, Step.UP):
-            return self._boxes(item, messages, header), False
-        else:
-            dims = self._papers.dims(item)
-            if item.disclosure is Disclosure.NOISED:
-                ready = [self._decoyer.ready(m, chain, dims) for m in messages]
-                messages, clipped = [m for m, _ in ready], any(cut for _, cut in ready)
-            body = encode(messages, dims, known)
-        if len(body) != item.body:
-            raise NotInPlan(f"{item.id} does not have the planned size; nothing was sent.")
-        if find(chain, "seal"):
-            key = self._papers.opener(item, header.recipient).seal
-            body = key.seal(header.encode(without_body=True), body)
-        return body, clipped
-
-    def _sum(
-        self, item: Item, messages: list[Message], where: Where, header: Header
-    ) -> tuple[bytes, bool]:
-        papers, chain = self._papers, self._papers.policy.chain(item.disclosure)
-        layout, ring = papers.summed(item, tuple(type(message) for message in messages))
-        noise = item.noise
-        # Under noise a privacy claim rests on every draw, so none is seeded (O15).
-        key = entropy(32) if noise else self._seeded("rounding", item, where)
-        limit = float(noise.l2) if noise else None
-        integers, clipped = layout.encode(messages, Stream(key), limit=limit)
-        if noise:
-            law = sampler(SAMPLERS[noise.mechanism], float(noise.sigma))
-            integers += law.sample(Stream(entropy(32)), integers.size)
-        try:
-            residues = ring.residues(integers)
-        except OutOfRange as error:  # noise beyond its head-room: at most once in 2^40 runs
-            raise UnfitMessage("A noised vector does not fit; nothing was sent.") from error
-        if find(chain, "mask"):
-            residues = self._masked(residues, ring, item, where, header)
-        if not encryption(chain):
-            return residues.tobytes(), clipped
-        if papers.scheme is None or papers.he_key is None:
-            raise LocalProtocolError("The key authority's public key is not here yet.")
-        zeros, count = None, ring.size // papers.scheme.degree
-        if papers.zeros is not None and papers.scheme.offline:
-            zeros = papers.zeros.take(papers.he_key, count)
-        return papers.scheme.encrypt(papers.he_key, residues.astype("u8"), zeros), clipped
 
     def _seeded(self, purpose: str, item: Item, where: Where) -> bytes:
         """Return the key of a stream, a new one for each release: by label, round and ordinal."""
@@ -265,69 +191,16 @@ class Gateway:
         ordinal = self._sent.get((item.id, to, where.round), 0)
         return derive(self._rounding, purpose, me, item.label, f"{where.round}", f"{ordinal}")
 
-    def _enciphered(
-        self, item: Item, messages: list[Message], where: Where, header: Header
-    ) -> tuple[bytes, bool]:
-        """Encrypt what is computed on while encrypted, and sign it for the witnesses (O4)."""
-        papers, dims = self._papers, self._papers.dims(item)
-        shape = shape_of([type(message) for message in messages], papers.policy, dims)
-        stream = Stream(self._seeded("rounding", item, where))
-        key = papers.key_of(item.disclosure)
-        body, clipped = enciphered(messages[0], shape, key, papers.run, dims, stream)
-        return signed_upload(body, header, papers.me.signing.sign), clipped
-
-    def _matched(self, item: Item, messages: list[Message], where: Where) -> tuple[bytes, bool]:
-        """Return what a client asks to be matched: boxes for tag servers or matcher (O24)."""
-        papers, (message,) = self._papers, messages
-        if papers.matching is None:
-            raise LocalProtocolError("This client takes no part in matching.")
-        chain = papers.policy.chain(item.disclosure)
-        layout = MatchLayout(type(message), chain, papers.dims(item))
-        stream = Stream(self._seeded("rounding", item, where))
-        return papers.matching.begin(message, layout, where, stream)
-
-    def _mixed(
-        self, item: Item, messages: list[Message], where: Where
-    ) -> tuple[bytes, bool] | None:
-        """Return a client's mixtures (O22) and whether a record was clipped; None: none are said.
-
-        The ledger says that groups were drawn or mixtures withheld, and not which.
-        """
-        if item.disclosure is not Disclosure.MIXED:
-            return None
-        papers, (message,) = self._papers, messages
-        layout = MixLayout(type(message), papers.policy.chain(item.disclosure), papers.dims(item))
-        seed = self._seeded("mixing", item, where)
-        body, clipped, told = self._mixer.mixed(message, layout, seed)
-        for kind, facts in told.items():
-            place = {"exchange": where.exchange, "item": item.id, "round": where.round}
-            self._ledger.record(kind, {**place, **facts})
-        if papers.relays(item):
-            reader, info = papers.roster.one(Role.AGGREGATOR), mixture_info(papers, item.id, where)
-            body = into_boxes(body, layout, reader.seal, info)
-        return body, clipped
-
-    def _masked(
-        self, residues: Words, ring: Ring, item: Item, where: Where, header: Header
-    ) -> Words:
-        """Add this client's masks for the exact cohort to every residue (O4)."""
-        pairs = self._papers.pairs
-        if pairs is None:
-            raise LocalProtocolError("The pair secrets of this epoch are not here.")
-        slot = slot_of(item, where.round, where.slot)
-        label = self._papers.mask_label(item, where, header.key, header.pairs)
-        plus, minus = pairs.keys(slot, where.members, label)
-        self._inside[item.id] = hidden = masked(residues, ring.modulus, plus, minus)
-        check_mask(residues, hidden, ring.modulus)
-        return hidden
-
-    def _boxes(self, item: Item, messages: list[Message], header: Header) -> bytes:
-        papers, where = self._papers, (header.run, header.exchange, item.id)
-        dims = papers.dims(item)
-        body = b"".join(close_boxes(m, papers.me, papers.roster, dims, where) for m in messages)
+    def _body(self, release: Release, header: Header, prepared: object) -> tuple[bytes, bool]:
+        """Apply the guards in the policy's order; returns the body and whether clip changed it."""
+        item, papers = release.item, self._papers
+        body, clipped = protection_of(item.disclosure).body(release, header, prepared)
         if len(body) != item.body:
             raise NotInPlan(f"{item.id} does not have the planned size; nothing was sent.")
-        return body
+        if sealed(item, release.chain):
+            key = papers.opener(item, header.recipient).seal
+            body = key.seal(header.encode(without_body=True), body)
+        return body, clipped
 
     def _record(self, item: Item, envelope: Envelope, clipped: bool) -> None:
         header = envelope.header

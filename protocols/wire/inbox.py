@@ -1,7 +1,8 @@
 """The inbox: what a party checks before it believes an envelope.
 
-Order: size, framing, who signed, for which run, plan and policy, on which planned route, not seen
-before, exact size; only then is anything decrypted, and only then are values parsed.
+Order: format version, size, framing, who signed, for which run, plan and policy, on which planned
+route, not seen before, exact size; only then is anything decrypted, and only then are values
+parsed.
 """
 
 from __future__ import annotations
@@ -10,15 +11,14 @@ from dataclasses import dataclass, field
 
 from crypto.errors import CryptoError
 from crypto.hpke import SEAL_OVERHEAD
-from protocols.disclosures.names import Disclosure
-from protocols.errors import BadEnvelope, NotInPlan, Replay, WrongStage
+from protocols.disclosures._base.protect import sealed
+from protocols.errors import BadEnvelope, NotInPlan, OtherEnvelope, Replay, WrongStage
 from protocols.evidence.ledger import Ledger
 from protocols.messages import Message
 from protocols.plan.plan import Item
-from protocols.plan.steps import Step
-from protocols.policy.guard import find
+from protocols.versions import ENVELOPE
 from protocols.wire.codec import decode
-from protocols.wire.envelope import Envelope, Header, commitment, route
+from protocols.wire.envelope import SIGNED, Envelope, Header, commitment, route
 from protocols.wire.roster import EVERYONE, Roster
 from protocols.wire.run_context import Papers
 
@@ -61,10 +61,12 @@ class Inbox:
                 must not choose how much is remembered of it.
 
         Raises:
+            OtherEnvelope: of another version.
             BadEnvelope: malformed, unsigned, for another run, or not openable with our key.
             WrongStage: it is for another exchange; nothing of it is remembered.
             Replay: the same sender, item and exchange was accepted before.
         """
+        ENVELOPE.begins(data, OtherEnvelope)  # before the size: another version has other ones
         if len(data) > self._limit:
             raise BadEnvelope("An envelope is larger than anything planned for this party.")
         envelope = Envelope.decode(data)
@@ -115,9 +117,7 @@ class Inbox:
         chain = self._papers.policy.chain(item.disclosure)
         body: bytes | None = None
         relayed = self._papers.relays(item)  # the relay opens it, not the aggregator (O23)
-        boxed = (item.part, item.step) == (Disclosure.SEALED, Step.UP)  # row by row, inside
-        sealed = find(chain, "seal") and not boxed
-        if sealed and not relayed:
+        if sealed(item, chain) and not relayed:
             info = envelope.header.encode(without_body=True)
             try:
                 body = self._papers.me.opening.open(info, envelope.body)
@@ -138,7 +138,7 @@ class Inbox:
 def check_signature(header: Header, signature: bytes, roster: Roster) -> None:
     """Raise BadEnvelope unless the roster's key of the stated sender made this signature."""
     try:
-        roster.party(header.sender).verify.verify("envelope", signature, header.encode())
+        roster.party(header.sender).verify.verify(SIGNED, signature, header.encode())
     except CryptoError as error:
         raise BadEnvelope("An envelope is not signed by who it says it is from.") from error
 

@@ -36,6 +36,29 @@ class Role(StrEnum):
     MATCHER = "matcher"
 
 
+AGGREGATOR_NAME = "aggregator"
+AUTHORITY_NAME = "key-authority"
+MATCHER_NAME = "matcher"
+RELAY_NAME = "relay"
+TAG_SERVER_NAMES = ("tag-server-1", "tag-server-2")
+
+
+def witness_name(number: int) -> str:
+    """Return the name of the n-th witness, counted from 1."""
+    return f"witness-{number}"
+
+
+LONGEST = {
+    Role.AGGREGATOR: AGGREGATOR_NAME,
+    Role.KEY_AUTHORITY: AUTHORITY_NAME,
+    Role.WITNESS: witness_name(9),
+    Role.RELAY: RELAY_NAME,
+    Role.TAG_SERVER: TAG_SERVER_NAMES[0],
+    Role.MATCHER: MATCHER_NAME,
+}
+"""The longest name of a party in each role but the clients', by which plans size headers."""
+
+
 @dataclass(frozen=True)
 class Party:
     """One organisation in one role, with the public halves of its keys."""

@@ -28,6 +28,7 @@ from protocols.policy.guard import Guard, describe, find
 from protocols.policy.guards import UnsafeClear
 from protocols.policy.policy import PrivacyPolicy
 from protocols.privacy.private_steps import PrivateSteps
+from protocols.versions import PLAN
 from protocols.wire.envelope import NONE
 from protocols.wire.roster import Identity, Party, Role, Roster, cohort_digest
 
@@ -107,6 +108,7 @@ class Papers:
         Raises:
             NotInPlan: the plan was made for another policy or other clients, or states another
                 protection than the policy asks for.
+            OtherVersion: the plan is of another version.
         """
         # Copies of our own: what the digests stand for cannot be changed from outside.
         self.plan, self.policy = self.plan.model_copy(deep=True), self.policy.checked()
@@ -118,6 +120,7 @@ class Papers:
         self._summed: dict[tuple[str, tuple[type[Message], ...]], tuple[SumLayout, Ring]] = {}
         # Items whose messages' classes the gateway compared with the plan; both never change.
         self.compared: set[tuple[str, tuple[type[Message], ...]]] = set()
+        PLAN.check(self.plan.version)
         if self.plan.policy_digest != self.policy_digest:
             raise NotInPlan(
                 "The plan was made for another policy.", fix="make a new plan with this policy"
@@ -228,7 +231,8 @@ class Papers:
         for item in self.plan.all_of(Service.REFUSAL):
             if item.sender == str(self.me.party.role):
                 return item
-        raise not_planned(f"refusal.{self.me.party.role}")
+        role = str(self.me.party.role)
+        raise not_planned(item_id("", Service.REFUSAL, Step.REFUSE, role))
 
     def plans(self, exchange: str, part: Part, step: Step) -> bool:
         """Tell whether the plan holds an item of this step."""

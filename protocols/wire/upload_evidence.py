@@ -24,7 +24,7 @@ class Wanted:
     """What the headers must say.
 
     Attributes:
-        item: ids of the uploads' plan items that are possible.
+        items: ids of the uploads' plan items that are possible.
         members: the clients who were asked, sorted: nobody else's header is taken.
         key: id of the key under which the uploads are encrypted, as far as headers hold it.
         recipient: the aggregator's name.
@@ -32,7 +32,7 @@ class Wanted:
         given: digest of what the cohort was given; None: whatever the first header says.
     """
 
-    item: frozenset[str]
+    items: frozenset[str]
     members: tuple[str, ...]
     key: str
     recipient: str
@@ -76,7 +76,7 @@ def place_of(header: Header) -> Place:
 
 def _check(header: Header, first: Header, wanted: Wanted, papers: Papers) -> None:
     check_run(header, papers)
-    if header.item not in wanted.item or header.item != first.item:
+    if header.item not in wanted.items or header.item != first.item:
         raise BadEnvelope("An upload header is of another item than the result.")
     if header.recipient != wanted.recipient:
         raise BadEnvelope("An upload header is addressed to another party than who shows it.")

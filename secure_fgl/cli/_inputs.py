@@ -17,11 +17,12 @@ def load_plan(path: Path) -> Plan:
     """Read a plan as ``secure-fgl plan --out`` writes it.
 
     Raises:
-        UsageError: the file cannot be read, or is not exactly a plan of this version.
+        OtherVersion: it is a plan of an older or a newer program.
+        UsageError: the file cannot be read, or is not exactly a plan.
     """
     from pydantic import ValidationError
 
-    from protocols.plan.plan import PLAN_VERSION, Plan
+    from protocols.plan.plan import Plan
     from secure_fgl.errors import UsageError
 
     fix = "make one with: secure-fgl plan CONFIG --out plan.json"
@@ -38,8 +39,6 @@ def load_plan(path: Path) -> Plan:
         raise UsageError(
             f"{path} is not written as plans are.", why="a value has another type", fix=fix
         )
-    if plan.version != PLAN_VERSION:
-        raise UsageError(f"{path} is a plan of another version of this program.", fix=fix)
     return plan
 
 

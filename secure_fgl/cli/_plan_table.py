@@ -77,7 +77,9 @@ def _others(plan: Plan) -> Iterator[tuple[str, str]]:
 
 def _protection(plan: Plan) -> str:
     """Say what sums are under: masks, encryption, both, or nothing."""
-    masked = any(item.id == "pair.call" for item in plan.items)
+    from protocols.plan.steps import Service, Step
+
+    masked = plan.all_of(Service.PAIRS, Step.CALL)
     if plan.scheme == "none":
         return "masks" if masked else "no protection"
     return f"masks inside {plan.scheme}" if masked else plan.scheme

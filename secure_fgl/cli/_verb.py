@@ -138,12 +138,14 @@ def exit_code(error: Exception) -> int:
     """Return the exit code of an error.
 
     A refusal has the code of what made the peer refuse, where that is at hand. A ledger that cannot
-    be written (a full disk) is 1: nothing is wrong with the command, so it is no usage error.
+    be written (a full disk) is 1: nothing is wrong with the command, so it is no usage error. What
+    another version wrote is 2: that program reads it. As evidence it is 5, for it is not verified.
     """
     from protocols.errors import (
         BudgetExceeded,
         EvidenceError,
         NotInPlan,
+        OtherVersion,
         PolicyError,
         Refused,
         RemoteProtocolError,
@@ -160,7 +162,7 @@ def exit_code(error: Exception) -> int:
         return BROKEN
     if isinstance(error, BudgetExceeded):
         return BUDGET
-    usage = isinstance(error, (UsageError, PolicyError, RemoteProtocolError))
+    usage = isinstance(error, (UsageError, PolicyError, RemoteProtocolError, OtherVersion))
     return USAGE if usage or _diverged(error) else INTERNAL
 
 

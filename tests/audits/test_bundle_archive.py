@@ -23,7 +23,10 @@ from audits.checks.bundle import verify_bundle
 from audits.steps import Status
 from crypto.canonical import canonical
 from protocols.errors import EvidenceError
+from protocols.versions import BUNDLE
 from tests.audits.bundle_tools import DATA, FILES, UNSIGNED, changed, fails_at
+
+OURS = BUNDLE.version
 
 FLIPS = 1000
 PLAIN = {"plan.json": b"{}", "policy.json": b"[]"}
@@ -197,7 +200,7 @@ def test_a_file_that_no_bundle_holds_is_refused_even_if_listed(name):
     entry = {"path": name, "sha256": "0" * 64, "size": 1, "type": "application/json"}
     rows = [*json.loads(FILES[MANIFEST])["files"], entry]
     rows.sort(key=lambda row: row["path"])
-    text = canonical({"files": rows, "version": 1})
+    text = canonical({"files": rows, "version": OURS})
     fails_at("manifest", pack({**FILES, name: b"x", MANIFEST: text}), "does not belong")
 
 
@@ -216,18 +219,18 @@ def test_a_manifest_in_another_form_is_refused():
     rows = [asdict(row) for row in read_manifest(FILES)]
     for document in (
         {"files": rows},
-        {"files": rows, "version": 2},
-        {"files": rows, "more": 1, "version": 1},
-        {"files": list(reversed(rows)), "version": 1},
-        {"files": [*rows, rows[0]], "version": 1},
-        {"files": [rows[0], *rows], "version": 1},
-        {"files": [*rows, None], "version": 1},
-        {"files": [{**rows[0], "path": 1}, *rows[1:]], "version": 1},
-        {"files": [{**rows[0], "size": rows[0]["size"] + 1}, *rows[1:]], "version": 1},
-        {"files": [{**rows[0], "type": "text/html"}, *rows[1:]], "version": 1},
-        {"files": [{**rows[0], "sha256": "0" * 64}, *rows[1:]], "version": 1},
-        {"files": [{**rows[0], "path": "VERIFY.md "}, *rows[1:]], "version": 1},
-        {"files": {}, "version": 1},
+        {"files": rows, "version": OURS + 1},
+        {"files": rows, "more": 1, "version": OURS},
+        {"files": list(reversed(rows)), "version": OURS},
+        {"files": [*rows, rows[0]], "version": OURS},
+        {"files": [rows[0], *rows], "version": OURS},
+        {"files": [*rows, None], "version": OURS},
+        {"files": [{**rows[0], "path": 1}, *rows[1:]], "version": OURS},
+        {"files": [{**rows[0], "size": rows[0]["size"] + 1}, *rows[1:]], "version": OURS},
+        {"files": [{**rows[0], "type": "text/html"}, *rows[1:]], "version": OURS},
+        {"files": [{**rows[0], "sha256": "0" * 64}, *rows[1:]], "version": OURS},
+        {"files": [{**rows[0], "path": "VERIFY.md "}, *rows[1:]], "version": OURS},
+        {"files": {}, "version": OURS},
         [],
     ):
         fails_at("manifest", pack({**FILES, MANIFEST: canonical(document)}))

@@ -324,7 +324,7 @@ def test_a_party_may_sign_the_same_statement_beside_the_auditor():
 @pytest.mark.parametrize(
     "change",
     [
-        {"version": 2},
+        {"version": 99},
         {"more": 1},
         {"run": 1},
         {"keys": {}},

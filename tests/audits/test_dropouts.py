@@ -44,7 +44,7 @@ def detail(view: RunView, name: str) -> str:
 
 def survivors(toy: Toy) -> list[int]:
     """Return how many clients each opening counts."""
-    opens = Book.read(toy.view(reports=False).ledgers).of_kind("open")
+    opens = Book.read(toy.view(reports=False).ledgers, toy.plan).of_kind("open")
     return [entry["survivors"] for _, entry in opens]
 
 

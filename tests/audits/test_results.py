@@ -13,7 +13,8 @@ from algorithms.site import Site
 from audits.report import build_report
 from audits.verify import verify
 from crypto.weights import flatten
-from protocols.disclosures.names import Disclosure, views
+from protocols.disclosures import views
+from protocols.disclosures.names import Disclosure
 from protocols.disclosures.weighted_sum import aggregator as weighing
 from protocols.forms import Algorithm, Form
 from protocols.messages import SumMessage, count

@@ -12,6 +12,7 @@ import pytest
 from audits.report import build_report
 from audits.steps import SELF_CONSISTENT, Status
 from audits.verify import verify
+from audits.view import read_plan
 from protocols.evidence.ledger import Entry
 from protocols.policy.policy import PrivacyPolicy
 from protocols.rounds import Ask, Cohort
@@ -103,6 +104,21 @@ def test_a_release_that_is_not_as_planned_fails_at_plan_vs_ledger(toy, view, fac
     changed = forge(toy, view, CLIENT, edit_last("release", **facts))
     fails_at("plan_vs_ledger", changed)
     assert why in verify(changed).failed.detail
+
+
+@pytest.mark.parametrize("beyond", [0, 1])
+def test_a_release_is_as_large_as_planned_at_most(toy, view, beyond):
+    planned = {item.id: item.bytes for item in read_plan(view.plan_text).items}
+
+    def grown(entries):
+        last = max(n for n, e in enumerate(entries) if e["kind"] == "release")
+        large = {"bytes": planned[entries[last]["item"]] + beyond}
+        return [{**e, **large} if n == last else e for n, e in enumerate(entries)]
+
+    failed = {
+        s.name for s in verify(forge(toy, view, CLIENT, grown)).steps if s.status is Status.FAIL
+    }
+    assert ("plan_vs_ledger" in failed) is bool(beyond)
 
 
 def test_more_releases_than_planned_fail_at_plan_vs_ledger(toy, view):

@@ -19,18 +19,14 @@ from audits.formats import FORMATS, render
 from audits.report import build_report
 from audits.view import RunView
 from crypto.he import Scheme, scheme
-from protocols.disclosures._evaluated.ciphers import witness_count
-from protocols.disclosures._evaluated.plan import witness_name
-from protocols.disclosures.match.plan import match_roles
-from protocols.disclosures.mixed.plan import RELAY_NAME
 from protocols.disclosures.names import Disclosure
 from protocols.disclosures.sum.guards import SCHEMES, encryption
 from protocols.errors import RoundLost
 from protocols.evidence.ledger import Ledger, MemoryStore
 from protocols.forms import Algorithm, Form
 from protocols.messages import ReleasedMessage, SumMessage, Vector, count, real
+from protocols.plan.parties import roles_of
 from protocols.plan.plan import DataPlan, Plan
-from protocols.plan.planner import AGGREGATOR_NAME, AUTHORITY_NAME
 from protocols.plan.planning import make_plan
 from protocols.policy.policy import PrivacyPolicy
 from protocols.rounds import Ask, Cohort, Reply, Round
@@ -44,7 +40,15 @@ from protocols.sessions.table import State
 from protocols.sessions.tag_server import TagServerSession
 from protocols.sessions.witness import WitnessSession
 from protocols.wire.envelope import Envelope, Header
-from protocols.wire.roster import Identity, Role, Roster, run_id
+from protocols.wire.roster import (
+    AGGREGATOR_NAME,
+    AUTHORITY_NAME,
+    RELAY_NAME,
+    Identity,
+    Role,
+    Roster,
+    run_id,
+)
 from protocols.wire.run_context import Papers
 
 ROUNDING = bytes(32)
@@ -285,15 +289,7 @@ class Bus:
             name="toy", task="node", features=1, classes=2, records=4, synthetic=synthetic
         )
         plan = make_plan(algorithm, policy, data=data, clients=clients, rounds=rounds, scheme=he)
-        roles = {AGGREGATOR_NAME: Role.AGGREGATOR, **dict.fromkeys(clients, Role.CLIENT)}
-        if any(item.id == "key.call" for item in plan.items):
-            roles[AUTHORITY_NAME] = Role.KEY_AUTHORITY
-        watching = [witness_name(1 + i) for i in range(witness_count(plan.items, policy))]
-        roles |= dict.fromkeys(watching, Role.WITNESS)
-        if any(item.recipient == str(Role.RELAY) for item in plan.items):
-            roles[RELAY_NAME] = Role.RELAY
-        serving = match_roles(plan)
-        roles |= serving
+        roles = roles_of(plan, policy)
         people = {name: Identity.generate(name, role) for name, role in roles.items()}
         roster, nonce = Roster(p.party for p in people.values()), bytes(range(16))
         run = run_id(nonce, roster, plan.digest, policy.digest)
@@ -311,11 +307,14 @@ class Bus:
         self.others: dict[str, Any] = {
             name: ClientSession(*tools(name), site=site(name), form=self.form) for name in clients
         }
-        self.others |= {name: WitnessSession(*tools(name)) for name in watching}
         if AUTHORITY_NAME in roles:
             self.others[AUTHORITY_NAME] = KeyAuthoritySession(*tools(AUTHORITY_NAME))
-        made = {Role.TAG_SERVER: TagServerSession, Role.MATCHER: MatcherSession}
-        self.others |= {name: made[role](*tools(name)) for name, role in serving.items()}
+        made = {
+            Role.WITNESS: WitnessSession,
+            Role.TAG_SERVER: TagServerSession,
+            Role.MATCHER: MatcherSession,
+        }
+        self.others |= {name: made[r](*tools(name)) for name, r in roles.items() if r in made}
         if RELAY_NAME in roles:
             self.others[RELAY_NAME] = RelaySession(*tools(RELAY_NAME))
         self.aggregator = AggregatorSession(*tools(AGGREGATOR_NAME), self.form)

@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 
 from crypto.aead import OVERHEAD, lock, unlock
 from crypto.errors import InvalidKey, InvalidSeal
+from crypto.rest import lock_at_rest, unlock_at_rest
 from crypto.samplers import entropy
 from tests.crypto.known import mutations
 
@@ -50,3 +51,10 @@ def test_only_256_bit_keys_lock_and_unlock(length):
         lock(bytes(length), b"", b"x")
     with pytest.raises(InvalidKey):
         unlock(bytes(length), b"", bytes(OVERHEAD))
+
+
+def test_two_pieces_at_rest_under_one_key_have_nothing_in_common():
+    plaintext = bytes(200)
+    one, other = (lock_at_rest(KEY, b"info", plaintext) for _ in range(2))
+    assert unlock_at_rest(KEY, b"info", one) == unlock_at_rest(KEY, b"info", other) == plaintext
+    assert sum(a == b for a, b in zip(one, other, strict=True)) < 20  # one in 256 is the same

@@ -115,6 +115,12 @@ def test_keys_survive_their_bytes_and_their_seed():
     assert OpeningKey.generate().public != KEY.public
 
 
+def test_o31_both_halves_of_a_key_follow_from_its_seed():
+    one, other = (OpeningKey.from_seed(bytes([n]) * 32).public.raw for n in (1, 2))
+    assert one[:1184] != other[:1184]  # ML-KEM-768
+    assert one[1184:] != other[1184:]  # X25519
+
+
 def test_malformed_keys_are_refused():
     unreduced = b"\xff" * 1184 + KEY.public.raw[1184:]  # FIPS 203 section 7.2, modulus check
     for raw in (b"", KEY.public.raw[:-1], KEY.public.raw + b"\0", unreduced):

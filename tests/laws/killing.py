@@ -19,6 +19,7 @@ from protocols.policy.policy import PrivacyPolicy
 from secure_fgl.config import Config
 from secure_fgl.federation import Federation
 from secure_fgl.transports.memory import MemoryTransport
+from tests import forked
 
 Sabotage = Callable[[], None]
 """Called in the child before the run; arranges the kill."""
@@ -75,6 +76,7 @@ def play(
     sabotage: Sabotage | None = None,
 ) -> Ended:
     """Run in a forked child, to its end or its kill."""
+    forked.warm()
     receiver, sender = os.pipe()
     child = os.fork()
     if child == 0:

@@ -10,6 +10,9 @@ from numpy.typing import NDArray
 WINDOW = 8  # bytes: two float32 or four 16-bit integers in a row
 DISTINCT = 3  # a window of fewer distinct bytes (zeros, a repeated level) says nothing
 
+_HASH_BITS = 24
+_ODD = np.uint64(0x9E3779B97F4A7C15)
+
 
 def _windows(data: bytes) -> NDArray[np.uint64]:
     if len(data) < WINDOW:
@@ -30,9 +33,17 @@ def telling(payload: bytes) -> NDArray[np.uint64]:
 
 def found(payloads: list[bytes], captured: bytes) -> int:
     """Return how many telling windows of the payloads occur anywhere in the captured bytes."""
-    wanted = [telling(payload) for payload in payloads]
+    wanted = [telling(payload) for payload in {bytes(payload) for payload in payloads}]
     windows = np.unique(np.concatenate(wanted)) if wanted else np.zeros(0, np.uint64)
-    return int(np.isin(windows, _windows(captured)).sum())
+    # To compare all captured windows would be to sort megabytes: most differ in a part of a hash.
+    marked = np.zeros(1 << _HASH_BITS, bool)
+    marked[_hash(windows)] = True
+    seen = _windows(captured)
+    return int(np.isin(windows, seen[marked[_hash(seen)]]).sum())
+
+
+def _hash(windows: NDArray[np.uint64]) -> NDArray[np.uint64]:
+    return (windows * _ODD) >> np.uint64(64 - _HASH_BITS)
 
 
 def spellings(value: Any) -> list[bytes]:

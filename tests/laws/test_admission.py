@@ -206,6 +206,9 @@ SHARED = ("pair.", "heads.", "evaluate.", "close.")
 """What begins the names of items that stand in every algorithm's plan; keys differ (`key.`)."""
 SHOWN = {"fed_avg", "local"}
 """Whose runs show for all that these are held, under `tamper_policy`; the rest is `long`."""
+ORDER = sorted(TAMPERS)
+WHOLE = ("fed_avg", False)
+"""Whose own items are each tampered with in every way; the other full matrices are `long`."""
 
 
 def tamper_policy(name: str) -> str:
@@ -219,13 +222,48 @@ def test_what_is_shared_is_shown_by_few() -> None:
     assert set.intersection(*shared.values()) == shared["local"]  # whoever adds one has it tried
 
 
-@pytest.mark.parametrize("tamper", sorted(TAMPERS))
+def tampered(name: str, shared: bool, tamper: str = "") -> list[tuple[Item, str]]:
+    """Return an algorithm's items, each with `tamper`; without one, with each tampering in turn.
+
+    Every item passes one and the same gateway, so in turn shows what all tamperings of all items
+    would. The turn of two algorithms differs, so an item that both have is tampered with in two
+    ways.
+    """
+    plan = Federation.from_config(config(name, tamper_policy(name))).plan()
+    items = [item for item in used(plan) if item.id.startswith(SHARED) is shared]
+    found = []
+    for place, item in enumerate(items, NAMES.index(name)):
+        wanted = tamper or ORDER[place % len(ORDER)]
+        if wanted == "smaller_body" and not item.body:
+            wanted = "" if tamper else "smaller"  # nothing is smaller than an empty body
+        if wanted:
+            found.append((item, wanted))
+    return found
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_tamperings_in_turn_leave_out_no_item_and_no_tampering(name: str) -> None:
+    both = [*tampered(name, False), *tampered(name, True)]
+    plan = Federation.from_config(config(name, tamper_policy(name))).plan()
+    assert {item.id for item, _ in both} == {item.id for item in used(plan)}
+    assert {way for _, way in tampered(name, False)} == set(TAMPERS)
+    assert name not in SHOWN or {way for _, way in tampered(name, True)} == set(TAMPERS)
+
+
 @pytest.mark.parametrize(
-    ("name", "shared"),
+    ("name", "shared", "tamper"),
     [
-        pytest.param(name, shared, id=f"{name}-{'shared' if shared else 'own'}", marks=marks)
+        pytest.param(
+            name,
+            shared,
+            tamper,
+            id=f"{name}-{'shared' if shared else 'own'}-{tamper or 'in_turn'}",
+            marks=() if shown else pytest.mark.long,
+        )
         for name in NAMES
-        for shared, marks in ((False, ()), (True, () if name in SHOWN else pytest.mark.long))
+        for shared in (False, True)
+        for tamper in (ORDER if (name, shared) == WHOLE else ("", *ORDER))
+        for shown in ((name, shared) == WHOLE or (not tamper and (not shared or name in SHOWN)),)
     ],
 )
 def test_what_is_absent_from_the_plan_is_refused_at_run_time(
@@ -236,18 +274,15 @@ def test_what_is_absent_from_the_plan_is_refused_at_run_time(
     assert recorded(name, policy).run is not None  # control: with the plan as it is, it runs
     chosen = config(name, policy)
     plan = Federation.from_config(chosen).plan()
-    items = [item for item in used(plan) if item.id.startswith(SHARED) is shared]
-    for item in items:
-        if tamper == "smaller_body" and not item.body:
-            continue
+    for item, way in tampered(name, shared, tamper):
         path = tmp_path / item.id
         with patch.object(face, "drift", return_value=[]):
-            recording = record(chosen, path, plan=TAMPERS[tamper](plan, item), fails=True)
+            recording = record(chosen, path, plan=TAMPERS[way](plan, item), fails=True)
         done = item.id == "heads.ack"  # its clients refuse, but all rounds are done by then
         assert done or blamed(recording.error), (item.id, recording.error)
         travelled = [e for e in recording.envelopes().values() if e.header.item == item.id]
         routes = {(e.header.sender, e.header.recipient) for e in travelled}
-        most = item.times - 1 if tamper == "fewer_times" else 0
+        most = item.times - 1 if way == "fewer_times" else 0
         assert len(travelled) <= most * max(len(routes), 1), item.id
         assert (recording.run is None) is not done
 

@@ -8,14 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from protocols.disclosures._evaluated.ciphers import witness_count
-from protocols.disclosures._evaluated.plan import witness_name
-from protocols.disclosures.match.plan import match_roles
-from protocols.disclosures.mixed.plan import RELAY_NAME
-from protocols.plan.plan import Plan
-from protocols.plan.planner import AGGREGATOR_NAME, AUTHORITY_NAME
-from protocols.policy.policy import PrivacyPolicy
-from protocols.wire.roster import Role
+from protocols.plan.parties import roles_of
+from protocols.wire.roster import AGGREGATOR_NAME
 from secure_fgl.config import Config
 from secure_fgl.federation import Federation
 from secure_fgl.transports.nvflare import party
@@ -60,18 +54,6 @@ def banks(*, rounds: int = 1, policy: str = "masks", algorithm: str = "fed_avg")
     )
 
 
-def roles(plan: Plan, policy: PrivacyPolicy) -> dict[str, Role]:
-    """Return every party's role."""
-    found = {AGGREGATOR_NAME: Role.AGGREGATOR, **dict.fromkeys(plan.clients, Role.CLIENT)}
-    if any(item.id == "key.call" for item in plan.items):
-        found[AUTHORITY_NAME] = Role.KEY_AUTHORITY
-    if any(item.recipient == str(Role.RELAY) for item in plan.items):
-        found[RELAY_NAME] = Role.RELAY
-    found |= match_roles(plan)
-    witnesses = range(1, 1 + witness_count(plan.items, policy))
-    return {**found, **{witness_name(number): Role.WITNESS for number in witnesses}}
-
-
 @dataclass
 class Parties:
     """Everybody's folder, by the name of the site."""
@@ -95,7 +77,7 @@ def assemble(config: Config, folder: Path) -> Parties:
     """Let every party make its keys, agree on one charter and keep it."""
     federation = Federation.from_config(config)
     plan = federation.plan()
-    known = roles(plan, federation.policy)
+    known = roles_of(plan, federation.policy)
     others = [name for name in known if name != AGGREGATOR_NAME]
     where = {name: f"site-{number}" for number, name in enumerate(others, 1)}
     where[AGGREGATOR_NAME] = SERVER_SITE

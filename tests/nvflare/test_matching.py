@@ -10,8 +10,7 @@ import pytest
 pytest.importorskip("nvflare", reason="the extra nvflare is not installed")
 
 from protocols.errors import Refused
-from protocols.plan.planner import AGGREGATOR_NAME
-from protocols.wire.roster import Role
+from protocols.wire.roster import AGGREGATOR_NAME, Role
 from secure_fgl.errors import UsageError
 from secure_fgl.federation import Federation
 from secure_fgl.runs import Run
@@ -28,7 +27,11 @@ def _keys(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def made(folder: Path, mode: str) -> Parties:
-    return assemble(_config(folder, _policy(mode=mode)), folder / "parties")
+    return assemble(_config(folder, _policy(mode=mode), users=users(mode)), folder / "parties")
+
+
+def users(mode: str) -> int:
+    return 6 if mode == "hmac" else 11  # in one cell, and in two
 
 
 def clients(parties: Parties) -> list[str]:
@@ -57,7 +60,8 @@ def played(parties: Parties, patch: pytest.MonkeyPatch) -> str | None:
 def test_a_run_over_tasks_is_the_run_in_memory(
     mode: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    twin = Federation.from_config(_config(tmp_path, _policy(mode=mode))).run(tmp_path / "memory")
+    chosen = _config(tmp_path, _policy(mode=mode), users=users(mode))
+    twin = Federation.from_config(chosen).run(tmp_path / "memory")
     parties = made(tmp_path, mode)
     if mode == "hmac":
         bring(parties, clients(parties))

@@ -115,7 +115,7 @@ def asked(world: World, round: int = 1) -> Any:
 
 def groups(world: World, name: str) -> np.ndarray:
     """Return what only the client knows: the group of each member."""
-    found = world.clients[name]._gateway._mixer._groups
+    found = world.clients[name]._gateway._own["MIXED"]._groups
     assert found is not None
     return found
 

@@ -36,6 +36,11 @@ class Score(SumMessage):
     table: object = count("n", 2, unit="record", meaning="m")
 
 
+class Pair(SumMessage):
+    left: object = real("d", unit="u", meaning="m")
+    right: object = real("n", unit="u", meaning="m", scale="records")
+
+
 finite = st.floats(allow_nan=False, allow_infinity=False)
 counts = st.integers(0, 2**64 - 1)
 wides = st.builds(
@@ -243,6 +248,17 @@ def test_l2_bounds_the_joint_norm_and_keeps_the_direction(delta):
     assert np.all(np.abs(found - expected) <= step * (1 + 1e-9))
     if abs(norm - 5.0) > 1e-9:
         assert clipped == (norm > 5.0)
+
+
+def test_o17_fields_are_clipped_by_their_joint_norm_each_scaled_to_the_bound():
+    sums = layout("l2", bound=0.5, kinds=(Pair,))
+    left, right = np.full(5, 0.8 * 0.5 / math.sqrt(5)), np.full(3, 0.6 * 5.0 / math.sqrt(3))
+    for times in (1.0, 1.2):  # at 1.2 neither field alone is beyond the bound
+        vector, clipped = sums.encode([Pair(left=times * left, right=times * right)], stream())
+        found = sums.decode(vector, 1)[Pair]
+        assert clipped == (times > 1)
+        assert np.abs(found.left - left).max() < 1e-4
+        assert np.abs(found.right - right).max() < 1e-3
 
 
 @given(hnp.arrays(np.float64, 5, elements=st.floats(-1e9, 1e9)))

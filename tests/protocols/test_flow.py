@@ -11,6 +11,7 @@ from protocols.errors import (
     RoundLost,
 )
 from protocols.evidence.ledger import read_lines
+from protocols.sessions.collection import Collection
 from protocols.sessions.table import State
 from protocols.wire.control import REFUSALS
 from protocols.wire.envelope import Envelope
@@ -263,3 +264,16 @@ def test_o5_nothing_is_decrypted_that_is_not_on_record(monkeypatch):
         world.authority.receive(request.data)
     assert calls == []
     assert world.authority.state is State.DEAD
+
+
+def test_o5_masks_come_off_no_sum_that_is_not_on_record(monkeypatch):
+    world, unmasked, recorded = World(policy="masks").start(), Collection.unmasked, []
+
+    def seen(asked, masks):
+        recorded.append(world.kinds("aggregator").count("open"))
+        return unmasked(asked, masks)
+
+    monkeypatch.setattr(Collection, "unmasked", seen)
+    for number in (1, 2):
+        world.round(number)
+    assert recorded == [1, 2]

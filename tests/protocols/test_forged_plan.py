@@ -60,5 +60,15 @@ def test_nor_with_its_message_called_the_same(label: str) -> None:
     assert not [e for e in world.entries("client-1") if e.get("item") == "train.up.SUM"]
 
 
+@pytest.mark.parametrize("label", ["PUBLIC", "RELEASED", "SEALED"])
+def test_o13_nor_beside_a_message_that_is(label: str) -> None:
+    """What the item is called is then said in it, and would protect the upload beside it."""
+    dims = toy_plan(policy=POLICY, bfv=None).dims
+    told = message_plan(Update, dims)
+    beside = told.model_copy(update={"name": "Beside", "disclosure": Disclosure(label)})
+    with pytest.raises(NotInPlan, match="something that it does not say"):
+        World(policy=POLICY, plan=relabelled(Disclosure(label), messages=(beside, told)))
+
+
 def test_the_honest_plan_is_begun() -> None:
     assert World(policy=POLICY, plan=toy_plan(policy=POLICY, bfv=None)).start()

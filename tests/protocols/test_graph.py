@@ -14,11 +14,11 @@ from protocols.disclosures.sum.client import ShareHolding
 from protocols.disclosures.sum.consistency_votes import ballot_of
 from protocols.errors import BadEnvelope, RoundLost
 from protocols.keys.groups import Group, slot_of
-from protocols.plan.planner import AGGREGATOR_NAME
 from protocols.policy.policy import PrivacyPolicy
 from protocols.wire.codec import encode
 from protocols.wire.control import PairDown
 from protocols.wire.envelope import NONE
+from protocols.wire.roster import AGGREGATOR_NAME
 from protocols.wire.run_context import Where
 from tests.protocols.toys import D, Update, changed_policy, names_of
 from tests.protocols.unveiling import (

@@ -246,3 +246,14 @@ def test_o27_a_head_that_travels_confirms_no_guess(refuse):
     kinds = world.kinds("client-1")
     assert ("refusal" if refuse else "release") in kinds
     assert guesses_confirmed(world, "client-1") == []
+
+
+def test_o29_every_entry_has_a_salt_of_its_own():
+    """A constant one would stand in the guess as well."""
+    world = World().start()
+    world.round(1)
+    entries = [entry for name in world.stores for entry in world.entries(name)]
+    salts = [bytes.fromhex(entry["salt"]) for entry in entries]
+    assert len(set(salts)) == len(entries) > 20
+    assert {len(salt) for salt in salts} == {16}
+    assert len({salt[at] for salt in salts for at in range(16)}) > 200  # bytes of all kinds

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from protocols.errors import BadEnvelope, Replay
+from protocols.errors import BadEnvelope, NotInPlan, Replay
 from protocols.policy.policy import PrivacyPolicy
 from protocols.sessions.table import State
 from protocols.wire.envelope import Envelope
@@ -74,6 +74,14 @@ def test_o5_a_round_is_answered_once(world):
         fresh = World().start()
         fresh.round(1)
         assert turned_down(fresh.clients["client-1"], fresh.evil_ask("client-1", **places))
+
+
+def test_o5_a_round_is_answered_once_also_where_no_slot_of_masks_is_used_up():
+    world = World(policy=maskless()).start()
+    world.round(1)
+    client = world.clients["client-1"]
+    assert turned_down(client, world.evil_ask("client-1", exchange=2, round=1))
+    assert isinstance(client.last_error, NotInPlan)
 
 
 @pytest.mark.parametrize("places", [dict(exchange=1, round=3), dict(exchange=3, round=1)])

@@ -44,7 +44,7 @@ def test_o15_a_client_killed_after_every_answer_keeps_its_groups(killed):
 def test_o15_control_a_client_that_forgets_draws_others_and_its_ledger_shows_it(killed):
     asked(killed, 1)
     before = groups(killed, "client-1")
-    killed.clients["client-1"]._gateway._mixer = Mixer()
+    killed.clients["client-1"]._gateway._own["MIXED"] = Mixer()
     asked(killed, 2)
     assert not np.array_equal(groups(killed, "client-1"), before)
     assert killed.kinds("client-1").count("mix") == 2

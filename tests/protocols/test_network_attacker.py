@@ -8,7 +8,7 @@ import pytest
 from crypto.samplers import Stream
 from protocols.errors import BadEnvelope, RemoteProtocolError, Replay
 from protocols.sessions.table import State
-from protocols.wire.envelope import Envelope
+from protocols.wire.envelope import SIGNED, Envelope
 from tests.protocols.toys import Update
 from tests.protocols.wire import World, refused, uploads
 
@@ -166,7 +166,7 @@ def test_a_body_under_another_header_does_not_open(world):
     ask = world.ask(1)
     first, second = (Envelope.decode(world.deliver(p)[0].data) for p in ask[:2])
     header = second.header.of_body(first.header.body)
-    signature = world.identities["client-2"].signing.sign("envelope", header.encode())
+    signature = world.identities["client-2"].signing.sign(SIGNED, header.encode())
     with pytest.raises(BadEnvelope, match="open"):  # client-2 steals client-1's upload
         world.aggregator.receive(Envelope(header, signature, first.body).encode())
 

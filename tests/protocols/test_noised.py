@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from protocols.disclosures.sum import protect
 from protocols.disclosures.sum.guards import He, Mask, Noise
 from protocols.disclosures.sum.layout import SumLayout
 from protocols.errors import (
@@ -22,7 +23,6 @@ from protocols.policy.guards import Clip, Quantise, Seal, UnsafeClear
 from protocols.policy.policy import PRESETS, PrivacyPolicy
 from protocols.privacy.accounting import ORDERS
 from protocols.privacy.noising import run_divergence
-from protocols.wire import gateway
 from tests.protocols.toys import PULL, Pull, toy_algorithm, toy_plan
 from tests.protocols.wire import World
 
@@ -83,9 +83,9 @@ def test_o15_neither_noise_nor_rounding_follows_a_seed() -> None:
     found = [running().start().round(1).total(Pull).change for _ in range(2)]
     assert not np.array_equal(*found)
     keys = []
-    real = gateway.Stream
+    real = protect.Stream
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(gateway, "Stream", lambda key: keys.append(key) or real(key))
+        patch.setattr(protect, "Stream", lambda key: keys.append(key) or real(key))
         for _ in range(2):  # the same learning seed twice
             running().start().round(1)
     assert len(keys) == 2 * 2 * 5 and len(set(keys)) == len(keys)
@@ -94,9 +94,9 @@ def test_o15_neither_noise_nor_rounding_follows_a_seed() -> None:
 def test_o15_control_without_noise_the_rounding_follows_the_seed() -> None:
     world = World(policy="masks").start(), World(policy="masks").start()
     keys: list[bytes] = []
-    real = gateway.Stream
+    real = protect.Stream
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(gateway, "Stream", lambda key: keys.append(key) or real(key))
+        patch.setattr(protect, "Stream", lambda key: keys.append(key) or real(key))
         for each in world:
             each.round(1)
     assert keys[:5] == keys[5:]
@@ -107,7 +107,7 @@ def test_o20_the_whole_run_is_reserved_before_anything_is_drawn(
     mechanism: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     reserve = Reserve()
-    sampler = gateway.SAMPLERS[mechanism]
+    sampler = protect.SAMPLERS[mechanism]
     real = sampler.sample
 
     def watched(self: Any, stream: Any, count: int) -> Any:
@@ -256,7 +256,7 @@ def test_o19_noise_beyond_its_head_room_does_not_leave(monkeypatch: pytest.Monke
     )
     world = running(policy).start()
     noise = world.plan.item(ITEM).noise
-    sampler = gateway.SAMPLERS[noise.mechanism]
+    sampler = protect.SAMPLERS[noise.mechanism]
     monkeypatch.setattr(
         sampler, "sample", lambda self, stream, count: np.full(count, noise.margin + 70000)
     )

@@ -63,12 +63,12 @@ def test_groups_are_kept_for_the_run_and_with_the_state():
     before = groups(world, "client-3")
     codec = state_codec(session.papers, MASH, session._site, session.ledger, bytes(32))
     again = codec.unpack(codec.pack(session._gateway))
-    assert np.array_equal(again._mixer._groups, before)
-    assert again._mixer._members == session._gateway._mixer._members
+    assert np.array_equal(again._own["MIXED"]._groups, before)
+    assert again._own["MIXED"]._members == session._gateway._own["MIXED"]._members
     asked(world, 2)
     assert groups(world, "client-3") is before
     # Kept by a session that was taken up, they are used; drawn anew they would be others.
-    session._gateway._mixer = again._mixer
+    session._gateway._own["MIXED"] = again._own["MIXED"]
     asked(world, 3)
     assert np.array_equal(groups(world, "client-3"), before)
 

@@ -100,8 +100,8 @@ def test_labels_as_they_left_are_kept_with_the_state() -> None:
     session = world.clients["client-3"]
     codec = state_codec(session.papers, MASH, session._site, session.ledger, bytes(32))
     again = codec.unpack(codec.pack(session._gateway))
-    assert np.array_equal(again._mixer._labels, session._gateway._mixer._labels)
-    session._gateway._mixer = again._mixer
+    assert np.array_equal(again._own["MIXED"]._labels, session._gateway._own["MIXED"]._labels)
+    session._gateway._own["MIXED"] = again._own["MIXED"]
     later = asked(world, 2).each(Mashed)
     assert {m.label.tobytes() for m in later} == {m.label.tobytes() for m in first}
     assert len(first[0].label) == MEMBERS // FLOOR

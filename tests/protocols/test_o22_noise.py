@@ -145,6 +145,18 @@ def test_o14_records_are_clipped_before_they_are_mixed():
     assert 0 < moved.max() <= 2 / FLOOR + 1e-3
 
 
+def test_o14_a_record_just_beyond_the_bound_is_clipped_too():
+    """The grid alone would let it through: not one of its numbers is as large as the bound."""
+    world = mixing(chain(bound=1.0))
+    for number, site in enumerate(world.sites.values()):
+        alike = 1.0 + 0.1 * np.random.default_rng(number).random(site.table.shape)
+        site.table = 1.5 * alike / np.linalg.norm(alike, axis=1, keepdims=True)
+        assert np.abs(site.table).max() < 1.0
+    for message in asked(world).each(Mashed):
+        lengths = np.linalg.norm(message.features, axis=2)
+        assert lengths.min() > 0.99 and lengths.max() < 1.001
+
+
 # --- what a dishonest client sends ----------------------------------------------------------------
 
 

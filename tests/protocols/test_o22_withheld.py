@@ -210,5 +210,5 @@ def test_what_was_drawn_with_is_kept_with_the_state():
     for one in world.sites.values():
         one.table = np.zeros_like(one.table)
     assert {len(m.features) for m in asked(world, 2).each(Mashed)} == {0}
-    assert session._gateway._mixer._groups is not None and site.asked == 2
+    assert session._gateway._own["MIXED"]._groups is not None and site.asked == 2
     assert world.kinds("client-3").count("withheld") == 1

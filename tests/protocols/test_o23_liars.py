@@ -26,7 +26,7 @@ from protocols.errors import (
 from protocols.forms import Exchange, Form
 from protocols.messages import SumMessage, count
 from protocols.sessions.table import State
-from protocols.wire.envelope import Envelope
+from protocols.wire.envelope import SIGNED, Envelope
 from tests.protocols.mix import (
     Go,
     Mashed,
@@ -77,7 +77,7 @@ def forged(world, name, inner, where):
     header = Envelope.decode(raw).header
     body = relay.seal(header.encode(without_body=True), inner)
     header = replace(header, body=hashlib.sha256(body).hexdigest())
-    signature = world.identities[name].signing.sign("envelope", header.encode())
+    signature = world.identities[name].signing.sign(SIGNED, header.encode())
     return Envelope(header, signature, body).encode()
 
 

@@ -13,6 +13,7 @@ from pydantic import ValidationError
 from crypto.errors import CryptoError
 from crypto.hpke import SEAL_OVERHEAD
 from protocols.disclosures.mixed import boxes as mix_boxes
+from protocols.disclosures.mixed import protect
 from protocols.disclosures.mixed.boxes import mixture_info, shuffled
 from protocols.disclosures.mixed.guards import Blur, Mix, Relay
 from protocols.disclosures.mixed.words import RELAYED
@@ -30,7 +31,6 @@ from protocols.policy.policy import PRESETS
 from protocols.rounds import Ask, Cohort
 from protocols.sessions.store.codec import StateCodec
 from protocols.sessions.store.keeping import state_codec
-from protocols.wire import gateway
 from protocols.wire.envelope import Envelope
 from protocols.wire.roster import Identity, Role, Roster
 from protocols.wire.run_context import Papers
@@ -86,7 +86,7 @@ def test_o23_without_a_relay_the_same_sites_give_the_same_mixtures():
     one, other = relayed(), mixing(chain())
     (first,) = asked(one).each(Mashed)
     for name in other.names:
-        other.clients[name]._gateway._mixer = one.clients[name]._gateway._mixer
+        other.clients[name]._gateway._own["MIXED"] = one.clients[name]._gateway._own["MIXED"]
     plain = np.concatenate([m.features for m in asked(other).each(Mashed)])
     apart = np.abs(first.features[:, None] - plain[None]).max(axis=(2, 3))
     assert sorted(apart.argmin(axis=1)) == list(range(25)) and apart.min(axis=1).max() <= GRID
@@ -179,7 +179,7 @@ def test_o23_nothing_around_a_box_names_its_sender(monkeypatch):
         told.append((key, info))
         return mix_boxes.into_boxes(body, layout, key, info)
 
-    monkeypatch.setattr(gateway, "into_boxes", spy)
+    monkeypatch.setattr(protect, "into_boxes", spy)
     world = relayed()
     asked(world)
     assert len(told) == 5 and len(set(told)) == 1

@@ -143,3 +143,17 @@ def test_boxes_are_bound_to_run_epoch_and_who_was_called(world, of):
     expected = contextlib.nullcontext() if of == "nothing" else pytest.raises(BadEnvelope)
     with expected:
         open_box(box, world.identities[b], world.roster.party(a), pairs._info(a, b))
+
+
+@pytest.mark.parametrize("forgetful", [None, 0, 1])
+def test_o31_a_secret_rests_on_the_halves_of_both(world, forgetful):
+    """Whoever has another half of its own than it sealed for its neighbour shares no secret."""
+    downs_of(world)
+    setup, names, found = world.aggregator._agreed, world.names[:2], []
+    for place, (name, peer) in enumerate(zip(names, reversed(names), strict=True)):
+        pairs = world.clients[name].papers.pairs
+        if place == forgetful:
+            pairs._halves[peer] = bytes(32)
+        pairs.take(setup.boxes_for(name), setup.boxed)
+        found.append(pairs._pair[pairs.slots[0]][peer])
+    assert (found[0] == found[1]) is (forgetful is None)

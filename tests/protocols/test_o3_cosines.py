@@ -9,6 +9,7 @@ import pytest
 
 from crypto.similarity import Similarity
 from crypto.vectors import SKETCH_ABOVE
+from protocols.disclosures._evaluated import protect
 from protocols.disclosures._evaluated.ciphers import cosine_ring
 from protocols.disclosures._evaluated.uploads import pairs_of, products
 from protocols.disclosures.names import Disclosure
@@ -16,7 +17,6 @@ from protocols.disclosures.similarity.words import COSINES, SKETCHED
 from protocols.errors import PolicyError, Refused, RoundLost
 from protocols.policy.guards import UnsafeClear
 from protocols.policy.policy import PRESETS, PrivacyPolicy
-from protocols.wire import gateway
 from protocols.wire.envelope import Envelope
 from tests.protocols.pub import (
     COUNTED,
@@ -183,7 +183,7 @@ def one_entry(place: int, factor: float) -> np.ndarray:
 
 def compared_by(world, words: np.ndarray, monkeypatch):
     """Return the cosines of a round in which client 1 encrypts a polynomial of its own making."""
-    ring, real, own = cosine_ring(), gateway.enciphered, world.sites["client-1"].direction
+    ring, real, own = cosine_ring(), protect.enciphered, world.sites["client-1"].direction
 
     def crafted(message, shape, key, *facts):
         if not isinstance(message, Portrait) or not np.array_equal(message.outputs, own):
@@ -192,7 +192,7 @@ def compared_by(world, words: np.ndarray, monkeypatch):
         blank[0, :4096] = (blank[0, :4096] + words) % ring.prime
         return ring.to_wire(blank.astype(np.uint64)), False
 
-    monkeypatch.setattr(gateway, "enciphered", crafted)
+    monkeypatch.setattr(protect, "enciphered", crafted)
     return trained(world).similarity(Portrait)
 
 

@@ -11,7 +11,7 @@ import pytest
 
 from crypto.he import SecretKey
 from protocols.disclosures._evaluated import aggregator as results
-from protocols.disclosures._evaluated import witness
+from protocols.disclosures._evaluated import protect, witness
 from protocols.disclosures._evaluated.ciphers import cosine_ring, weigh_ring
 from protocols.disclosures._evaluated.uploads import row_info
 from protocols.disclosures._evaluated.words import UNWITNESSED
@@ -23,7 +23,6 @@ from protocols.errors import BadEnvelope, LedgerError, LocalProtocolError, Refus
 from protocols.keys.boxes import open_box
 from protocols.rounds import Ask, Cohort
 from protocols.sessions.table import State
-from protocols.wire import gateway
 from protocols.wire.codec import decode
 from protocols.wire.control import Examine, RowBoxes
 from protocols.wire.envelope import Envelope
@@ -321,7 +320,7 @@ def test_a_client_s_upload_cannot_be_shown_in_another_s_name():
 def test_the_limit_a_crafted_upload_brings_the_key_out(monkeypatch):
     """A client and the aggregator together: what LIMITATIONS.md says a witness does not prevent."""
     world, ring = pub(), weigh_ring()
-    real = gateway.enciphered
+    real = protect.enciphered
 
     def crafted(message, shape, *facts):
         body, clipped = real(message, shape, *facts)
@@ -331,7 +330,7 @@ def test_the_limit_a_crafted_upload_brings_the_key_out(monkeypatch):
             return ring.to_wire(words), clipped
         return body, clipped
 
-    monkeypatch.setattr(gateway, "enciphered", crafted)
+    monkeypatch.setattr(protect, "enciphered", crafted)
     mixture = trained(world).weighted(Model, even(6))
     with pytest.raises(Refused, match="client-1 refused"):  # honest code sees the padding
         hand_out(world, mixture)
@@ -348,7 +347,7 @@ def test_the_limit_a_crafted_upload_without_unused_places_is_noticed_by_nobody(m
         site.model = np.clip(site.model, -0.05, 0.05)
     chosen, length = packing(world)
     assert chosen.coefficients(length) % ring.degree  # the last ciphertext has unused places
-    real, middle, factor = gateway.enciphered, 2**14 - 1, 2**13
+    real, middle, factor = protect.enciphered, 2**14 - 1, 2**13
     levels = np.full((1, ring.degree), (middle << chosen.slot_bits) + middle, dtype=np.uint64)
 
     def crafted(message, shape, *facts):
@@ -360,7 +359,7 @@ def test_the_limit_a_crafted_upload_without_unused_places_is_noticed_by_nobody(m
             return ring.to_wire(words) + body[ring.ciphertext_bytes :], clipped
         return body, clipped
 
-    monkeypatch.setattr(gateway, "enciphered", crafted)
+    monkeypatch.setattr(protect, "enciphered", crafted)
     mixture = trained(world).weighted(Model, even(6))
     hand_out(world, mixture)
     assert all(len(site.got) == 1 for site in world.sites.values())

@@ -28,7 +28,7 @@ def with_item(plan, which, **facts):
 
 
 WORSE = {
-    "version": 2,
+    "version": 3,
     "algorithm": "other",
     "form": "other",
     "rounds": 4,
@@ -269,3 +269,24 @@ def test_a_plan_names_its_clients_in_order():
     turned = plan.model_dump() | {"clients": tuple(reversed(plan.clients))}
     with pytest.raises(ValueError, match="sorted order"):
         type(plan).model_validate(turned)
+
+
+@pytest.mark.parametrize("form", [TRAIN, GIFTS])
+def test_o12_every_sum_with_a_vector_warns_of_single_contributors(form):
+    """Also where a scalar stands beside the vector."""
+    plan = toy_plan(form)
+    told = {warning.partition(":")[0] for warning in plan.warnings if "(O12)" in warning}
+    assert told == {item.id for item in plan.items if item.id.endswith(".up.SUM")}
+
+
+@pytest.mark.parametrize("short", [0, 1])
+def test_an_envelope_that_is_larger_than_planned_does_not_leave(short):
+    """Its body is as planned: names and signature count too."""
+    plan = World().plan
+    size = plan.item("train.up.SUM").bytes
+    world = World(plan=with_item(plan, "train.up.SUM", bytes=size - short)).start()
+    client = world.clients["client-1"]
+    client.receive(world.evil_ask("client-1"))
+    left = [e["bytes"] for e in world.entries("client-1") if e.get("item") == "train.up.SUM"]
+    assert left == ([] if short else [size])
+    assert isinstance(client.last_error, NotInPlan) is bool(short)

@@ -5,8 +5,15 @@ from dataclasses import replace
 import pytest
 
 from protocols.errors import BadEnvelope, SecureFglError
-from protocols.plan.planner import AGGREGATOR_NAME
-from protocols.wire.roster import EVERYONE, Identity, Role, Roster, cohort_digest, run_id
+from protocols.wire.roster import (
+    AGGREGATOR_NAME,
+    EVERYONE,
+    Identity,
+    Role,
+    Roster,
+    cohort_digest,
+    run_id,
+)
 
 NAMES = [f"bank-{i}" for i in range(11)]
 

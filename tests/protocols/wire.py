@@ -15,17 +15,13 @@ import numpy as np
 
 from crypto.he import scheme
 from crypto.samplers import derive, entropy
-from protocols.disclosures._evaluated.ciphers import witness_count
-from protocols.disclosures._evaluated.plan import witness_name
-from protocols.disclosures.match.plan import match_roles
-from protocols.disclosures.mixed.plan import RELAY_NAME
 from protocols.disclosures.names import Disclosure
 from protocols.disclosures.sum.guards import SCHEMES, encryption
 from protocols.evidence.heads import tree
 from protocols.evidence.ledger import Ledger, MemoryStore, read_lines
 from protocols.forms import Form
 from protocols.keys.groups import slot_of
-from protocols.plan.planner import AGGREGATOR_NAME, AUTHORITY_NAME
+from protocols.plan.parties import roles_of
 from protocols.policy.guard import find
 from protocols.policy.policy import PrivacyPolicy
 from protocols.rounds import Ask, Cohort, Reply
@@ -39,10 +35,20 @@ from protocols.sessions.tag_server import TagServerSession
 from protocols.sessions.witness import WitnessSession
 from protocols.wire.codec import encode
 from protocols.wire.control import Call, OpenRequest, Place
-from protocols.wire.envelope import NONE, Envelope, Header, commitment, signed_header
+from protocols.wire.envelope import NONE, SIGNED, Envelope, Header, commitment, signed_header
 from protocols.wire.gateway import Gateway
 from protocols.wire.inputs_digest import SHARED, given_digest
-from protocols.wire.roster import EVERYONE, Identity, Role, Roster, cohort_digest, run_id
+from protocols.wire.roster import (
+    AGGREGATOR_NAME,
+    AUTHORITY_NAME,
+    EVERYONE,
+    RELAY_NAME,
+    Identity,
+    Role,
+    Roster,
+    cohort_digest,
+    run_id,
+)
 from protocols.wire.run_context import Papers, Where
 from tests.protocols.toys import (
     TRAIN,
@@ -87,17 +93,7 @@ class World:
         )
         self.reserve, self.d = reserve, d
         self._papers: Papers | None = None
-        roles = {AGGREGATOR_NAME: Role.AGGREGATOR, **dict.fromkeys(self.names, Role.CLIENT)}
-        if any(item.id == "key.call" for item in self.plan.items):
-            roles[AUTHORITY_NAME] = Role.KEY_AUTHORITY
-        witnesses = [
-            witness_name(i + 1) for i in range(witness_count(self.plan.items, self.policy))
-        ]
-        roles |= dict.fromkeys(witnesses, Role.WITNESS)
-        if any(item.recipient == str(Role.RELAY) for item in self.plan.items):
-            roles[RELAY_NAME] = Role.RELAY
-        serving = match_roles(self.plan)
-        roles |= serving
+        roles = roles_of(self.plan, self.policy)
         self.identities = identities or {n: Identity.generate(n, r) for n, r in roles.items()}
         self.roster = Roster(identity.party for identity in self.identities.values())
         self.run = run_id(entropy(16), self.roster, self.plan.digest, self.policy.digest)
@@ -112,11 +108,15 @@ class World:
             n: ClientSession(*self._common(n), site=self.sites[n], form=form) for n in self.names
         }
         self.aggregator = AggregatorSession(*self._common(AGGREGATOR_NAME), form)
-        self.witnesses = {n: WitnessSession(*self._common(n)) for n in witnesses}
+        self.witnesses = {
+            n: WitnessSession(*self._common(n)) for n, r in roles.items() if r is Role.WITNESS
+        }
         if AUTHORITY_NAME in roles:
             self.authority = KeyAuthoritySession(*self._common(AUTHORITY_NAME))
         made = {Role.TAG_SERVER: TagServerSession, Role.MATCHER: MatcherSession}
-        self.serving = {n: made[role](*self._common(n)) for n, role in serving.items()}
+        self.serving = {
+            n: made[role](*self._common(n)) for n, role in roles.items() if role in made
+        }
         if RELAY_NAME in roles:
             self.relay = RelaySession(*self._common(RELAY_NAME))
         self.wire: list[bytes] = []  # every envelope that travelled, in order
@@ -261,7 +261,7 @@ class World:
             seal = self.roster.party(recipient).seal
             body = seal.seal(header.encode(without_body=True), body)
         header = header.of_body(hashlib.sha256(body).hexdigest())
-        signature = self.identities[by].signing.sign("envelope", header.encode())
+        signature = self.identities[by].signing.sign(SIGNED, header.encode())
         return Envelope(header, signature, body).encode()
 
     def evil_ask(self, client: str, members: Sequence[str] | None = None, **facts: Any) -> bytes:

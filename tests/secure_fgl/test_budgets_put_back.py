@@ -203,4 +203,4 @@ def test_a_curve_at_other_orders_is_not_added_to(store: BudgetStore) -> None:
     entries = [json.loads(line) for line in file_of(store).read_bytes().splitlines()]
     entries[0]["orders"][0] = "2.0"
     file_of(store).write_bytes(rechained(entries))
-    assert "another site, data set or version" in refused(store).what
+    assert "another site, data set or list of orders" in refused(store).what

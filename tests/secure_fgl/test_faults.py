@@ -8,6 +8,8 @@ from typing import Any
 
 import pytest
 
+from protocols.disclosures.names import Disclosure
+from protocols.plan.steps import Service, Step
 from protocols.policy.policy import PrivacyPolicy
 from secure_fgl import Federation
 from secure_fgl.config import Config
@@ -45,6 +47,7 @@ def test_what_is_no_list_of_drops_is_refused(text: str) -> None:
         Config.parse({"faults": {"drop": text}})
 
 
+OPENING = (Step.SURVIVORS, Step.VOTE, Step.VOTES, Step.SHARES)
 ROUND = (  # of two Asks, as item, exchange, whether the client sends it
     ("a.down", 5, False),
     ("a.up.SUM", 5, True),
@@ -57,6 +60,20 @@ ROUND = (  # of two Asks, as item, exchange, whether the client sends it
     ("b.ack", 6, True),
     ("c.down", 7, False),
     ("c.up.SUM", 7, True),
+)
+
+
+PLAN = SimpleNamespace(
+    items=[
+        SimpleNamespace(id=f"{name}.{rest}", part=part, step=step)
+        for name in "abc"
+        for rest, part, step in [
+            ("up.MIXED", Disclosure.MIXED, Step.UP),
+            ("up.SUM", Disclosure.SUM, Step.UP),
+            *((str(step), Service.ASK, step) for step in (Step.DOWN, Step.ACK)),
+            *((str(step), Disclosure.SUM, step) for step in OPENING),
+        ]
+    ]
 )
 
 
@@ -75,7 +92,7 @@ def through(monkeypatch: pytest.MonkeyPatch, moment: str, past: bytes = b"", sta
     """Return what of a round gets through to or from client-2, which vanishes in it."""
     monkeypatch.setattr("secure_fgl.faults.Envelope.decode", lambda data: data)
     told = Told()
-    faulty = FaultyTransport(told, drops(f"2@3{moment}", NAMES, 5), past)
+    faulty = FaultyTransport(told, PLAN, drops(f"2@3{moment}", NAMES, 5), past)  # type: ignore[arg-type]
     for round in (3, 4):
         for item, exchange, sends in ROUND[start:]:
             sender, to = ("client-2", "aggregator") if sends else ("aggregator", "client-2")

@@ -14,9 +14,9 @@ import numpy as np
 import pytest
 
 from crypto import masks
+from protocols.disclosures.sum import protect
 from protocols.errors import BadEnvelope, EvidenceError, LocalProtocolError, Refused
 from protocols.sessions import collection
-from protocols.wire import gateway
 from secure_fgl import captured_sent
 from secure_fgl.auditing import material
 from secure_fgl.config import Config
@@ -65,7 +65,7 @@ def nobody_looks(patch: pytest.MonkeyPatch, *places: tuple[Any, str]) -> None:
         patch.setattr(place, name, lambda *_: None)
 
 
-SENDER = (gateway, "check_mask")
+SENDER = (protect, "check_mask")
 UPLOAD, TOTAL = (collection, "check_masked"), (collection, "check_mask")
 
 

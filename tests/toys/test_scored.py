@@ -77,3 +77,14 @@ def test_a_round_that_asks_cluster_by_cluster_is_scored_over_all_clients() -> No
         assert (score.test_correct, score.test_count) == (2 * sum(range(8)), 160)
         assert score.test_clients == 8
     np.testing.assert_allclose(tracked.state.weights, [0.5, -0.5], atol=1e-4)
+
+
+def test_the_best_is_the_earliest_of_the_largest_merits() -> None:
+    tracked: Tracked[str] = Tracked("")
+    score = Score(**dict.fromkeys((field.name for field in Score.fields), 1))
+    kept = []
+    for state, merit in (("a", 0.5), ("b", 0.4), ("c", 0.7), ("d", 0.7), ("e", 0.6)):
+        tracked = tracked.record(score, merit, state)
+        kept.append(tracked.keep.keep)
+    assert (tracked.best, tracked.best_merit, tracked.best_state) == (2, 0.7, "c")
+    assert kept == [1, 0, 1, 0, 0] and len(tracked.scores) == 5

@@ -90,6 +90,17 @@ def key_kinds(disclosures: Iterable[Disclosure]) -> tuple[type[PublicMessage], .
     return tuple(_KEYS[disclosure][0] for disclosure in disclosures)
 
 
+def key_sizes(disclosures: Iterable[Disclosure]) -> dict[str, int]:
+    """Return the sizes of these keys by dimension; that of sums stands in every plan."""
+    found = set(disclosures)
+    sizes = {}
+    if Disclosure.SIMILARITY in found:
+        sizes["cosine_public_key"] = cosine_ring().public_key_bytes
+    if Disclosure.WEIGHTED_SUM in found:
+        sizes["weigh_public_key"] = weigh_ring().public_key_bytes
+    return sizes
+
+
 def key_message(disclosure: Disclosure, raw: bytes) -> Message:
     """Return a public key as the message that brings it."""
     kind, name = _KEYS[disclosure]

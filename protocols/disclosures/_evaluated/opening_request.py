@@ -75,7 +75,7 @@ def shown_uploads(
         raise BadEnvelope("The cohort is not the one that its header names.")
     cosines = disclosure is Disclosure.SIMILARITY
     wanted = Wanted(
-        item=frozenset(upload_items(papers, name, disclosure)),
+        items=frozenset(upload_items(papers, name, disclosure)),
         members=members,
         key=papers.key_of(disclosure).key_id[:16],
         recipient=header.sender,

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from crypto.signatures import SIGNATURE_BYTES
 from protocols.disclosures._evaluated.ciphers import Shape, shape_of
 from protocols.disclosures._evaluated.guards import evaluated
 from protocols.disclosures.names import Disclosure
 from protocols.messages import Message
-from protocols.plan.steps import Step, item_id
+from protocols.plan.builder import PlanBuilder, Times
+from protocols.plan.steps import Step
 from protocols.wire.control import (
     Cosines,
     CosineSeed,
@@ -23,21 +23,14 @@ from protocols.wire.control import (
 from protocols.wire.envelope import header_bytes
 from protocols.wire.roster import Role
 
-if TYPE_CHECKING:
-    from protocols.plan.planner import Planner
-
 _CLIENT, _AGGREGATOR = str(Role.CLIENT), str(Role.AGGREGATOR)
 _AUTHORITY, _WITNESS = str(Role.KEY_AUTHORITY), str(Role.WITNESS)
 _SEALED = Disclosure.SEALED
-Times = tuple[int, int]
 
 
-def witness_name(number: int) -> str:
-    """Return the name of the n-th witness, counted from 1."""
-    return f"witness-{number}"
-
-
-def plan_upload(planner: Planner, name: str, kinds: Sequence[type[Message]], times: Times) -> Shape:
+def plan_upload(
+    planner: PlanBuilder, name: str, kinds: Sequence[type[Message]], times: Times
+) -> Shape:
     """Add the upload of one evaluated message: a signature and ciphertexts."""
     disclosure = kinds[0].disclosure
     shape = shape_of(kinds, planner.policy, planner.dims)
@@ -50,36 +43,20 @@ def plan_upload(planner: Planner, name: str, kinds: Sequence[type[Message]], tim
     return shape
 
 
-def plan_cosines(planner: Planner, name: str, shape: Shape, times: Times) -> None:
-    """Add what it takes to open the cosines of one Ask's uploads."""
-    upload = item_id(name, Disclosure.SIMILARITY, Step.UP, _CLIENT)
-    _results(planner, name, upload, shape, times)
-
-
-def plan_rows(
-    planner: Planner, name: str, kind: type[Message], source: Sequence[str], times: Times
-) -> None:
-    """Add what it takes to open one Ask's rows, which are handed out with it.
+def plan_results(planner: PlanBuilder, name: str, upload: str, shape: Shape, times: Times) -> None:
+    """Add what it takes to open the results that are computed from one Ask's uploads.
 
     Args:
         planner: collects the items.
-        name: of the exchange that hands them out.
-        kind: what is weighed.
-        source: names of the exchanges that bring it back.
+        name: of the exchange that has them opened.
+        upload: id of the item that brings the uploads.
+        shape: of one upload.
         times: of the exchange.
     """
-    shape = shape_of((kind,), planner.policy, planner.dims)
-    upload = item_id(max(source, key=len), Disclosure.WEIGHTED_SUM, Step.UP, _CLIENT)
-    _results(planner, name, upload, shape, times)
-
-
-def _results(planner: Planner, name: str, upload: str, shape: Shape, times: Times) -> None:
     clients, disclosure = len(planner.clients), shape.disclosure
     guard = evaluated(planner.policy.chain(disclosure))
     witnesses = guard.witnesses if guard is not None else 0
-    # Disjoint clusters may be compared and weighed one by one.
-    groups = max(1, clients // planner.policy.smallest_cohort)
-    often = (times[0] * groups, times[1] * groups)
+    often = planner.often(times)  # disjoint clusters may be compared and weighed one by one
     cosines = disclosure is Disclosure.SIMILARITY
     header = header_bytes(upload, planner.longest, planner.name(_AGGREGATOR))
     dims = {

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
+from typing import Any
 
+from protocols.disclosures._base.plan import Planning
 from protocols.disclosures._base.words import NETWORK
 from protocols.disclosures.match.cell_sums import LABEL_BYTES
 from protocols.disclosures.match.guards import Match
-from protocols.disclosures.match.layout import MatchLayout
+from protocols.disclosures.match.layout import MatchLayout, planned_found
 from protocols.disclosures.match.run import VALUES, match_guard
 from protocols.disclosures.match.wire import Kind, box_length
 from protocols.disclosures.match.words import (
@@ -27,9 +29,9 @@ from protocols.disclosures.match.words import (
 )
 from protocols.disclosures.names import Disclosure
 from protocols.errors import CohortTooSmall, PolicyError
-from protocols.forms import Exchange
+from protocols.forms import Exchange, Form
 from protocols.messages import Message
-from protocols.plan.plan import Plan
+from protocols.plan.builder import PlanBuilder, Times
 from protocols.plan.steps import Step
 from protocols.policy.guard import Guard
 from protocols.wire.control import (
@@ -44,21 +46,8 @@ from protocols.wire.control import (
 )
 from protocols.wire.roster import Role
 
-if TYPE_CHECKING:
-    from protocols.plan.planner import Planner
-
 _CLIENT, _AGGREGATOR = str(Role.CLIENT), str(Role.AGGREGATOR)
 _SERVER, _MATCHER = str(Role.TAG_SERVER), str(Role.MATCHER)
-MATCHER_NAME = "matcher"
-TAG_SERVER_NAMES = ("tag-server-1", "tag-server-2")
-Times = tuple[int, int]
-
-
-def match_roles(plan: Plan) -> dict[str, Role]:
-    """Return who makes and who compares tags in a run, by name."""
-    asked = {item.recipient for item in plan.items}
-    servers = dict.fromkeys(TAG_SERVER_NAMES, Role.TAG_SERVER) if _SERVER in asked else {}
-    return servers | ({MATCHER_NAME: Role.MATCHER} if _MATCHER in asked else {})
 
 
 def totals_dims(match: Match, size: int, clients: int) -> dict[str, int]:
@@ -68,51 +57,8 @@ def totals_dims(match: Match, size: int, clients: int) -> dict[str, int]:
     return {"cell_mask": -(-cells // 8), "cell_labels": labels, "cell_totals": totals}
 
 
-def told_kind(match: Match) -> type[Message]:
-    """Return the layer's message that the next Ask hands out once items were matched."""
-    return Listed if match.form == "published" else CellTotals
-
-
-def found_said(kinds: tuple[type[Message], ...]) -> dict[str, str] | None:
-    """Return who learns what of an Ask that hands out what was found; None where it does not."""
-    said = TOTALS if CellTotals in kinds else LISTED if Listed in kinds else ""
-    return {_CLIENT: said, "network": NETWORK} if said else None
-
-
-def totals_item(planner: Planner, kinds: tuple[type[Message], ...]) -> dict[str, int]:
-    """Return the sizes of cells' totals where an Ask hands them out; empty where it does not."""
-    match = match_guard(planner.policy.rules.get(Disclosure.MATCH, ()))
-    if CellTotals not in kinds or match is None:
-        return {}
-    back = [k for e in planner.exchanges for k in e.back if k.disclosure is Disclosure.MATCH]
-    layout = MatchLayout(back[0], planner.policy.chain(Disclosure.MATCH), planner.dims)
-    return totals_dims(match, layout.length, len(planner.clients))
-
-
-def match_times(planner: Planner, exchange: Exchange) -> int:
-    """Return how often an exchange may happen in the run: of matching the policy says it.
-
-    The gateway holds every party to it, so that no aggregator makes each round an epoch (O24).
-
-    Raises:
-        PolicyError: the algorithm means to have items matched more often.
-    """
-    rounds = planner.rounds
-    match = match_guard(planner.policy.rules.get(Disclosure.MATCH, ()))
-    if match is None or all(kind.disclosure is not Disclosure.MATCH for kind in exchange.back):
-        return exchange.times(rounds)
-    due = exchange.per_round * (rounds if exchange.due is None else exchange.due(rounds))
-    if due > match.epochs:
-        raise PolicyError(
-            f"Items would be matched {due} times in this run; the policy allows {match.epochs}.",
-            why="every epoch gives a client that works with the matcher one more quota of guesses",
-            fix="have them matched less often, or raise 'epochs' of the guard 'match'",
-        )
-    return min(exchange.times(rounds), match.epochs)
-
-
-def plan_matching(
-    planner: Planner, name: str, kind: type[Message], match: Match, times: Times
+def _plan_matching(
+    planner: PlanBuilder, name: str, kind: type[Message], match: Match, times: Times
 ) -> None:
     """Add one Ask's matched message, and everything that follows it.
 
@@ -172,7 +118,7 @@ def plan_matching(
 
 
 def _plan_cells(
-    planner: Planner, name: str, match: Match, layout: MatchLayout, times: Times
+    planner: PlanBuilder, name: str, match: Match, layout: MatchLayout, times: Times
 ) -> None:
     """Add what members of a cell send each other, and what is added up of it."""
     clients, back = len(planner.clients), (_CLIENT, _AGGREGATOR)
@@ -187,7 +133,7 @@ def _plan_cells(
 
 
 def _add(
-    planner: Planner,
+    planner: PlanBuilder,
     name: str,
     step: Step,
     route: tuple[str, str],
@@ -201,7 +147,7 @@ def _add(
     planner.add(name, part, step, route, kinds, sealed, times, dims=dims, said=said)
 
 
-def _check_places(planner: Planner, match: Match, layout: MatchLayout) -> None:
+def _check_places(planner: PlanBuilder, match: Match, layout: MatchLayout) -> None:
     """Refuse, before anything is sent, an algorithm with fewer places than are found."""
     most = match.found(layout.catalogue)
     for exchange in planner.exchanges:
@@ -216,14 +162,72 @@ def _check_places(planner: Planner, match: Match, layout: MatchLayout) -> None:
                     )
 
 
-__all__ = [
-    "MATCHER_NAME",
-    "TAG_SERVER_NAMES",
-    "found_said",
-    "match_roles",
-    "match_times",
-    "plan_matching",
-    "told_kind",
-    "totals_dims",
-    "totals_item",
-]
+class MatchPlanning(Planning):
+    """Boxes that only tag servers, matcher and members of a cell open."""
+
+    def dims(
+        self, form: Form[Any], chain: Sequence[Guard], dims: Mapping[str, int], records: int
+    ) -> dict[str, int]:
+        """Return how much a client is told of others."""
+        return planned_found(chain, dims)
+
+    def most(self, plan: PlanBuilder, exchange: Exchange) -> int | None:
+        """Return how often items may be matched in the run: the policy says it.
+
+        The gateway holds every party to it, so that no aggregator makes each round an epoch (O24).
+
+        Raises:
+            PolicyError: the algorithm means to have items matched more often.
+        """
+        match = match_guard(plan.policy.rules.get(self.disclosure, ()))
+        if match is None:
+            return None
+        due = exchange.per_round * (
+            plan.rounds if exchange.due is None else exchange.due(plan.rounds)
+        )
+        if due > match.epochs:
+            raise PolicyError(
+                f"Items would be matched {due} times in this run; the policy allows "
+                f"{match.epochs}.",
+                why="every epoch gives a client that works with the matcher one more quota of "
+                "guesses",
+                fix="have them matched less often, or raise 'epochs' of the guard 'match'",
+            )
+        return match.epochs
+
+    def up(
+        self, plan: PlanBuilder, name: str, kinds: tuple[type[Message], ...], times: Times
+    ) -> None:
+        """Add one Ask's matched message, and everything that follows it."""
+        match = match_guard(plan.policy.chain(self.disclosure))
+        if match is None:
+            super().up(plan, name, kinds, times)
+        else:
+            _plan_matching(plan, name, kinds[0], match, times)
+
+    def handed_down(self, kind: type[Message], chain: Sequence[Guard]) -> type[Message]:
+        """Return what holds cells' totals, or the canary of lists; in clear the message itself."""
+        match = match_guard(chain)
+        if match is None:
+            return kind
+        return Listed if match.form == "published" else CellTotals
+
+    def handed_said(self, plan: PlanBuilder) -> dict[str, str] | None:
+        """Return who learns what of an Ask that hands out what was found."""
+        match = match_guard(plan.policy.rules.get(self.disclosure, ()))
+        if match is None:
+            return None
+        said = LISTED if match.form == "published" else TOTALS
+        return {_CLIENT: said, "network": NETWORK}
+
+    def down(self, plan: PlanBuilder, exchange: Exchange, times: Times) -> dict[str, int]:
+        """Return the sizes of cells' totals."""
+        match = match_guard(plan.policy.rules.get(self.disclosure, ()))
+        if match is None or match.form == "published":
+            return {}
+        back = [k for e in plan.exchanges for k in e.back if k.disclosure is self.disclosure]
+        layout = MatchLayout(back[0], plan.policy.chain(self.disclosure), plan.dims)
+        return totals_dims(match, layout.length, len(plan.clients))
+
+
+PLAN = MatchPlanning(Disclosure.MATCH)

@@ -2,29 +2,29 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from crypto.hpke import SEAL_OVERHEAD
 from crypto.signatures import SIGNATURE_BYTES
+from protocols.disclosures._base.plan import Planning
 from protocols.disclosures.mixed.boxes import mixture_box_bytes
-from protocols.disclosures.mixed.layout import MixLayout
+from protocols.disclosures.mixed.layout import MixLayout, planned_mixtures
 from protocols.disclosures.mixed.words import BATCH, POOL
 from protocols.disclosures.names import Disclosure
+from protocols.forms import Form
 from protocols.messages import Message
+from protocols.plan.builder import PlanBuilder, Times
 from protocols.plan.steps import Step, item_id
-from protocols.policy.guard import find
+from protocols.policy.guard import Guard, find
 from protocols.wire.control import Batch, Pool
 from protocols.wire.envelope import header_bytes
 from protocols.wire.roster import Role
 
-if TYPE_CHECKING:
-    from protocols.plan.planner import Planner
-
 _CLIENT, _AGGREGATOR, _RELAY = str(Role.CLIENT), str(Role.AGGREGATOR), str(Role.RELAY)
-RELAY_NAME = "relay"
 
 
-def plan_mixtures(planner: Planner, name: str, kind: type[Message], times: tuple[int, int]) -> None:
+def _plan_mixtures(planner: PlanBuilder, name: str, kind: type[Message], times: Times) -> None:
     """Add one Ask's mixtures, and where the policy asks for a relay what passes through it."""
     part, chain = Disclosure.MIXED, planner.policy.chain(Disclosure.MIXED)
     layout, route = MixLayout(kind, chain, planner.dims), (_CLIENT, _AGGREGATOR)
@@ -35,9 +35,7 @@ def plan_mixtures(planner: Planner, name: str, kind: type[Message], times: tuple
     size = layout.most * mixture_box_bytes(layout)
     planner.add(name, part, Step.UP, route, (kind,), part, times, body=size, layout=layout)
     clients = len(planner.clients)
-    # Disjoint clusters may be relayed one by one.
-    groups = max(1, clients // planner.policy.smallest_cohort)
-    often = (times[0] * groups, times[1] * groups)
+    often = planner.often(times)  # disjoint clusters may be relayed one by one
     upload = item_id(name, part, Step.UP, _CLIENT)
     header = header_bytes(upload, planner.longest, planner.name(_AGGREGATOR))
     batch = {
@@ -52,3 +50,22 @@ def plan_mixtures(planner: Planner, name: str, kind: type[Message], times: tuple
         kinds: tuple[type[Message], ...] = (message,)
         sealed = Disclosure.SEALED
         planner.add(name, part, step, route, kinds, sealed, often, dims=dims, said=said)
+
+
+class MixedPlanning(Planning):
+    """Mixtures on a grid, and what a relay does with them."""
+
+    def dims(
+        self, form: Form[Any], chain: Sequence[Guard], dims: Mapping[str, int], records: int
+    ) -> dict[str, int]:
+        """Return how many mixtures a client sends."""
+        return planned_mixtures(form, chain, dims, records)
+
+    def up(
+        self, plan: PlanBuilder, name: str, kinds: tuple[type[Message], ...], times: Times
+    ) -> None:
+        """Add the mixtures of an Ask."""
+        _plan_mixtures(plan, name, kinds[0], times)
+
+
+PLAN = MixedPlanning(Disclosure.MIXED)

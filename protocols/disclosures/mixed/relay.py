@@ -68,7 +68,7 @@ class MixtureRelay(SessionPart):
             CohortTooSmall: fewer clients than the policy's minimum.
         """
         wanted = Wanted(
-            item=frozenset((up.id,)),
+            items=frozenset((up.id,)),
             members=members,
             key=self._papers.me.party.seal.key_id,
             recipient=header.sender,

@@ -2,3 +2,7 @@
 
 As FedPerGNN publishes it. Nothing here hides a client the way a sum does.
 """
+
+MEANING = "each message after local noise"
+BACK = True
+GIVEN = None

@@ -72,7 +72,7 @@ class TotalOpening(SessionPart):
         asked = letter.header
         upload = self._papers.find(letter.item.exchange, Disclosure.SUM, Step.UP)
         wanted = Wanted(
-            item=frozenset((upload.id,)),
+            items=frozenset((upload.id,)),
             members=members,
             key=self._papers.key_of(Disclosure.SUM).key_id[:16],
             recipient=asked.sender,

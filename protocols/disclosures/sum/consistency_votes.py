@@ -3,7 +3,7 @@
 Before a holder votes for a survivor list it sees, for every survivor whose shares it holds, what
 that client signed over its upload: the header of exactly this item, exchange, cohort, model, epoch,
 slot and set of agreed keys. A list for a sum that never was, or under another name, finds no such
-signature (O5, O7). The vote signs the list; `protocols.sessions.holding` counts the votes.
+signature (O5, O7). The vote signs the list; `client` beside this file counts the votes.
 """
 
 from __future__ import annotations
@@ -18,7 +18,8 @@ from crypto.signatures import SIGNATURE_BYTES
 from protocols.disclosures.names import Disclosure
 from protocols.errors import BadEnvelope
 from protocols.messages import Vector
-from protocols.wire.envelope import Header
+from protocols.plan.steps import Step
+from protocols.wire.envelope import SIGNED, Header
 from protocols.wire.roster import Role
 from protocols.wire.run_context import Papers, Where
 
@@ -65,7 +66,7 @@ def check_evidence(
     Raises:
         BadEnvelope: one of them did not.
     """
-    item = f"{name}.up.{Disclosure.SUM}"
+    item = papers.find(name, Disclosure.SUM, Step.UP).id
     aggregator = papers.roster.one(Role.AGGREGATOR).name
     cohort, key = papers.cohort(where), papers.sum_key(aggregator)
     common = Header(
@@ -91,7 +92,7 @@ def check_evidence(
     for owner, raw in set(zip(owners, _cut(rows, EVIDENCE_BYTES), strict=True)) - known:
         said = encoded(owner, raw[:32].hex(), raw[32:64].hex(), raw[64:80].hex())
         try:
-            papers.roster.party(owner).verify.verify("envelope", raw[80:], said)
+            papers.roster.party(owner).verify.verify(SIGNED, raw[80:], said)
         except CryptoError as error:
             raise BadEnvelope(
                 "A survivor list counts a client that did not upload in this sum (O7).",

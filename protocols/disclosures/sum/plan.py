@@ -2,14 +2,25 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
+from crypto.errors import OutOfRange
+from crypto.he import Scheme
 from crypto.signatures import SIGNATURE_BYTES
+from protocols.disclosures._base.plan import Planning
 from protocols.disclosures.names import Disclosure
+from protocols.disclosures.sum.guards import encryption
+from protocols.disclosures.sum.layout import SumLayout, sum_layout, sum_ring
 from protocols.disclosures.sum.ring import Ring
-from protocols.keys.groups import planned_degree, planned_voters
+from protocols.errors import PolicyError
+from protocols.keys.groups import epochs, planned_degree, planned_voters, slots
 from protocols.keys.pairs import pair_box_bytes, row_bytes
+from protocols.messages import Message
+from protocols.plan.builder import UP, PlanBuilder, Times
+from protocols.plan.plan import Item, NoisePlan
 from protocols.plan.steps import Service, Step, item_id
+from protocols.policy.guard import find
+from protocols.privacy.noising import noise_for
 from protocols.wire.control import (
     Opened,
     OpenRequest,
@@ -25,17 +36,12 @@ from protocols.wire.control import (
 from protocols.wire.envelope import header_bytes
 from protocols.wire.roster import Role
 
-if TYPE_CHECKING:
-    from protocols.plan.planner import Planner
-
 _CLIENT, _AGGREGATOR, _AUTHORITY = str(Role.CLIENT), str(Role.AGGREGATOR), str(Role.KEY_AUTHORITY)
 
 
-def plan_sharing(planner: Planner, name: str, times: tuple[int, int]) -> None:
+def _plan_sharing(planner: PlanBuilder, name: str, times: tuple[int, int]) -> None:
     """Plan the survivor list and the shares that take the masks off one sum."""
-    # With disjoint clusters, a holder is asked for each of them.
-    groups = max(1, len(planner.clients) // planner.policy.smallest_cohort)
-    often = (times[0] * groups, times[1] * groups)
+    often = planner.often(times)  # with disjoint clusters, a holder is asked for each of them
     holders = {"holders": planned_degree(len(planner.clients), planner.policy) + 1}
     part = Disclosure.SUM
     planner.add(
@@ -68,13 +74,11 @@ def plan_sharing(planner: Planner, name: str, times: tuple[int, int]) -> None:
     )
 
 
-def plan_opening(
-    planner: Planner, name: str, ring: Ring, total: int, times: tuple[int, int]
+def _plan_opening(
+    planner: PlanBuilder, name: str, ring: Ring, total: int, times: tuple[int, int]
 ) -> None:
     """Plan the opening of one encrypted sum."""
-    # Disjoint clusters may be opened one by one, each at least the smallest cohort.
-    groups = max(1, len(planner.clients) // planner.policy.smallest_cohort)
-    often = (times[0] * groups, times[1] * groups)
+    often = planner.often(times)
     part = Disclosure.SUM
     upload = item_id(name, part, Step.UP, _CLIENT)
     sender = header_bytes(upload, planner.longest, planner.name(_AGGREGATOR))
@@ -104,7 +108,7 @@ def plan_opening(
     )
 
 
-def plan_pairs(planner: Planner, often: int, places: int) -> None:
+def _plan_pairs(planner: PlanBuilder, often: int, places: int) -> None:
     """Plan what clients agree on in every epoch, so that their masks cancel."""
     degree = planned_degree(len(planner.clients), planner.policy)
     boxes = {"pair_boxes": degree * pair_box_bytes(places)}
@@ -117,3 +121,65 @@ def plan_pairs(planner: Planner, often: int, places: int) -> None:
     planner.add("", part, Step.DOWN, down, (PairDown,), sealed, times, dims=boxes, said=said)
     said = {"aggregator": "nothing, until enough holders say that this client vanished"}
     planner.add("", part, Step.ROWS, up, (PairRows,), sealed, times, dims=rows, said=said)
+
+
+class SumPlanning(Planning):
+    """Integers in a ring; masks and encryption add what takes them off."""
+
+    def up(
+        self, plan: PlanBuilder, name: str, kinds: tuple[type[Message], ...], times: Times
+    ) -> None:
+        """Add the summands of an Ask, and what opening their total takes."""
+        chain = plan.policy.chain(self.disclosure)
+        layout, noise = sum_layout(kinds, chain, plan.dims), _noise(plan)
+        ring = _ring(plan, layout, noise)
+        size = ring.wire_bytes
+        if encryption(chain):
+            scheme = _scheme(plan)
+            size = ring.size // scheme.degree * scheme.ciphertext_bytes
+        place = (name, self.disclosure, Step.UP, UP, kinds, self.disclosure, times)
+        plan.add(*place, body=size, layout=layout, noise=noise)
+        if find(chain, "mask"):
+            _plan_sharing(plan, name, times)
+        if encryption(chain):
+            _plan_opening(plan, name, ring, size, times)
+
+    def epoch(self, plan: PlanBuilder, planned: Sequence[Item]) -> None:
+        """Add what clients agree on, so that their masks cancel."""
+        places = len(slots(planned, plan.rounds, plan.policy, 0))
+        if places and find(plan.policy.rules.get(self.disclosure, ()), "mask"):
+            _plan_pairs(plan, epochs(plan.rounds, plan.policy), places)
+
+
+def _scheme(plan: PlanBuilder) -> Scheme:
+    if plan.scheme is None:
+        raise ValueError("an encrypting chain needs an encryption scheme")
+    return plan.scheme
+
+
+def _noise(plan: PlanBuilder) -> NoisePlan | None:
+    """Return the noise of every sum of the run: each spends its share of one target."""
+    chain = plan.policy.rules.get(Disclosure.SUM, ())
+    if not find(chain, "noise"):
+        return None
+    found = []
+    for exchange in plan.exchanges:
+        kinds = [kind for kind in exchange.back if kind.disclosure is Disclosure.SUM]
+        if kinds:
+            found.append((sum_layout(kinds, chain, plan.dims), exchange.times(plan.rounds)))
+    return noise_for(found, plan.policy, len(plan.clients))
+
+
+def _ring(plan: PlanBuilder, layout: SumLayout, noise: NoisePlan | None) -> Ring:
+    chain = plan.policy.chain(Disclosure.SUM)
+    try:
+        return sum_ring(layout, chain, len(plan.clients), plan.scheme, noise)
+    except OutOfRange as error:
+        raise PolicyError(
+            "The sum of this cohort does not fit into the encryption's plaintext.",
+            why=str(error),
+            fix="use fewer bits in 'quantise', fewer clients, or another scheme",
+        ) from error
+
+
+PLAN = SumPlanning(Disclosure.SUM)

@@ -12,6 +12,7 @@ to run, party and name:
     site-N       at a client: memory and draws of its site after N answers
     reply-N      at the aggregator: what the N-th Ask brought back (a lost round: nothing)
 
+Each begins, in clear, with the version of its format, to which the lock is bound as well.
 Long values of the first two lie beside them and are written once (`store.pieces`).
 
 Who sees what: the safe's holder sees sizes and times of writing. Whoever also has the store key
@@ -33,7 +34,7 @@ from crypto.errors import CryptoError
 from crypto.rest import lock_at_rest, unlock_at_rest
 from protocols.disclosures.match.run import match_guard
 from protocols.disclosures.names import Disclosure
-from protocols.errors import LedgerError
+from protocols.errors import LedgerError, OtherState
 from protocols.evidence.ledger import Ledger
 from protocols.forms import Form
 from protocols.messages import Message
@@ -41,6 +42,7 @@ from protocols.rounds import Reply
 from protocols.sessions.engine import Session
 from protocols.sessions.store.codec import StateCodec
 from protocols.sessions.store.pieces import Pieces
+from protocols.versions import STATE, Format
 from protocols.wire.control import CONTROL
 from protocols.wire.run_context import Papers
 
@@ -76,17 +78,19 @@ class LockedSafe:
         safe: where they lie.
         run: the run's name, to which they are bound.
         party: whose they are.
+        format: what they are, and of which version; they are bound to both.
     """
 
-    def __init__(self, safe: Safe, run: str, party: str) -> None:
-        self._safe, self._place = safe, f"secure-fgl/state/{run}/{party}/"
+    def __init__(self, safe: Safe, run: str, party: str, format: Format = STATE) -> None:
+        self._safe, self._format = safe, format
+        self._place = f"secure-fgl/{format.name}/{format.version}/{run}/{party}/"
         self.key, self.names = safe.key, safe.names
 
     def put(self, name: str, data: bytes) -> None:
         """Lock and write a piece; raises LedgerError if it cannot be written."""
         locked = lock_at_rest(self._safe.key, (self._place + name).encode(), data)
         try:
-            self._safe.put(name, locked)
+            self._safe.put(name, self._format.head + locked)
         except OSError as error:
             raise _unwritten(error) from error
 
@@ -98,17 +102,21 @@ class LockedSafe:
             raise _unwritten(error) from error
 
     def get(self, name: str) -> bytes:
-        """Return a piece; raises LedgerError if it is missing or not what was put."""
-        locked = self._safe.get(name)
-        try:
-            if locked is not None:
+        """Return a piece.
+
+        Raises:
+            OtherState: it is of another version.
+            LedgerError: it is missing, or not what was put.
+        """
+        found = self._safe.get(name)
+        if found is not None:
+            if not self._format.begins(found, OtherState):
+                raise _unopened("it is no piece of ours, or was cut or changed")
+            locked = found[len(self._format.head) :]
+            try:
                 return unlock_at_rest(self._safe.key, (self._place + name).encode(), locked)
-        except CryptoError as error:
-            raise LedgerError(
-                "A kept state does not open.",
-                why="it was changed, or its key is another run's",
-                fix="start the run again",
-            ) from error
+            except CryptoError as error:
+                raise _unopened("it was changed, or its key is another run's") from error
         raise LedgerError(
             "A kept state is missing.",
             why="the run ended, was never kept, or the state was removed",
@@ -237,6 +245,10 @@ class StateKeeper:
 
 def _reply(number: int) -> str:
     return f"reply-{number}"
+
+
+def _unopened(why: str) -> LedgerError:
+    return LedgerError("A kept state does not open.", why=why, fix="start the run again")
 
 
 def _unwritten(error: OSError) -> LedgerError:

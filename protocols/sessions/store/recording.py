@@ -15,6 +15,7 @@ from protocols.messages import Message
 from protocols.rounds import Reply
 from protocols.sessions.store.codec import StateCodec
 from protocols.sessions.store.keeping import LockedSafe, Safe, state_codec
+from protocols.versions import CAPTURE
 from protocols.wire.run_context import Papers, Where
 
 
@@ -55,7 +56,7 @@ class Recorder:
     """
 
     def __init__(self, safe: Safe, papers: Papers, form: Form[Any] | None, site: Any) -> None:
-        self._safe = LockedSafe(safe, papers.run, papers.me.party.name)
+        self._safe = LockedSafe(safe, papers.run, papers.me.party.name, CAPTURE)
         self._papers, self._form, self._site = papers, form, site
         self._rounds = set(captured_rounds(papers.policy.capture, papers.plan.rounds))
 

@@ -22,7 +22,7 @@ from crypto.errors import CryptoError
 from crypto.hpke import SealingKey
 from crypto.samplers import entropy
 from crypto.signatures import SigningKey, VerifyKey
-from protocols.errors import EvidenceError, SecureFglError
+from protocols.errors import EvidenceError, OtherVersion, SecureFglError
 from protocols.plan.plan import Plan
 from protocols.policy.policy import PrivacyPolicy
 from protocols.strict import read_yaml
@@ -143,21 +143,23 @@ class Charter:
 
         Raises:
             EvidenceError: at step ``charter``: not in the form in which charters are saved.
+            OtherVersion: its plan is one of an older or a newer program.
         """
         try:
             document = parse(data, limit=LIMIT)
             if not isinstance(document, dict) or set(document) != _KEYS:
                 _fail("it does not hold exactly what a charter holds")
+            plan = Plan.model_validate_json(document["plan"])  # first: it says of which version
             charter = cls(
                 bytes.fromhex(document["nonce"]),
                 Roster([_party(entry) for entry in document["parties"]]),
                 dict(document["sites"]),
-                Plan.model_validate_json(document["plan"]),
+                plan,
                 PrivacyPolicy.model_validate_json(document["policy"]),
                 _config(document["config"]),
                 {name: bytes.fromhex(text) for name, text in document["signatures"].items()},
             )
-        except EvidenceError:
+        except (EvidenceError, OtherVersion):
             raise
         except (CryptoError, SecureFglError, ValidationError, *_MALFORMED) as error:
             raise EvidenceError("charter", "it cannot be read") from error

@@ -16,8 +16,8 @@ from nvflare.apis.shareable import Shareable
 from nvflare.apis.signal import Signal
 
 from protocols.errors import BadEnvelope, Refused
-from protocols.plan.planner import AGGREGATOR_NAME
 from protocols.sessions.engine import Parcel
+from protocols.wire.roster import AGGREGATOR_NAME
 from secure_fgl.transports.nvflare.party import PartyKit, kit_of_this_process
 from secure_fgl.transports.nvflare.sittings import conduct, sit_down
 from secure_fgl.transports.nvflare.wire import END, TASK, pack, unpack

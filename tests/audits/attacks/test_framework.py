@@ -189,7 +189,7 @@ def test_heads_digest_follows_every_entry(clear):
     digest = framework.heads_digest(clear.book)
     party = sorted(clear.view.ledgers)[0]
     cut = clear.view.ledgers[party].splitlines(keepends=True)[:-1]
-    shorter = Book.read({**clear.view.ledgers, party: b"".join(cut)})
+    shorter = Book.read({**clear.view.ledgers, party: b"".join(cut)}, clear.plan)
     assert digest == framework.heads_digest(Case(clear.view).book)
     assert digest != framework.heads_digest(shorter)
 

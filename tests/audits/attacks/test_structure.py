@@ -21,7 +21,7 @@ from audits.steps import Case
 from audits.view import RunView
 from protocols.disclosures.names import Disclosure
 from protocols.errors import EvidenceError
-from protocols.plan.plan import MessagePlan
+from protocols.plan.plan import MessagePlan, Plan
 from protocols.policy.budget import Budget
 from protocols.policy.policy import PrivacyPolicy
 from protocols.privacy.training import Training
@@ -65,8 +65,9 @@ def verdicts(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Verdicts]:
 
     def ask(sums: Iterable[Opened], *, smallest: int = 3, colluders: int = 0) -> Verdicts:
         monkeypatch.setattr(structure, "opened_sums", lambda case: list(sums))
-        paper = SimpleNamespace(smallest_cohort=smallest, colluders=colluders, items=())
-        material: Any = SimpleNamespace(case=SimpleNamespace(policy=paper, plan=paper))
+        plan = Plan.model_construct(smallest_cohort=smallest, items=())
+        policy = SimpleNamespace(smallest_cohort=smallest, colluders=colluders)
+        material: Any = SimpleNamespace(case=SimpleNamespace(policy=policy, plan=plan))
         found = ATTACK.run(material, np.random.default_rng(1), "quick")
         return {
             row.what: judge(

@@ -1,0 +1,148 @@
+"""What each entry of a ledger holds, by its kind; no fact more, and none less."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+
+from protocols.disclosures.names import Disclosure
+from protocols.errors import EvidenceError
+from protocols.evidence.ledger import Entry
+from protocols.wire.control import REFUSALS
+
+ROUTE: dict[str, type] = {
+    "attempt": int,
+    "cohort": str,
+    "exchange": int,
+    "given": str,
+    "item": str,
+    "key": str,
+    "plan": str,
+    "policy": str,
+    "recipient": str,
+    "round": int,
+    "sender": str,
+}
+_COMMON: dict[str, type] = {
+    "kind": str,
+    "party": str,
+    "prev": str,
+    "run": str,
+    "salt": str,
+    "seq": int,
+    "time": str,
+}
+_SUM: dict[str, type] = {
+    "cohort": str,
+    "exchange": int,
+    "members": int,
+    "round": int,
+    "survivors": int,
+}
+_RESULT: dict[str, type] = {"digest": str, "disclosure": str, "uploads": int}
+_TABLE: dict[str, type] = {"group": int, "rank": int, "solved": int, "table": str}
+_FACTS: dict[str, dict[str, type]] = {
+    "plan": dict.fromkeys(("config", "plan", "policy", "role", "roster", "transport"), str),
+    "key": {"event": str, "key": str},
+    "release": {
+        **ROUTE,
+        "bytes": int,
+        "clipped": bool,
+        "commitment": str,
+        "disclosure": str,
+        "messages": str,
+        "protection": list,
+        "unsafe": bool,
+    },
+    "receipt": {**ROUTE, "bytes": int, "commitment": str, "sender_head": str},
+    "refusal": {"code": str, "exchange": int, "reason": str, "round": int},
+    "budget": {"dataset": str, "delta": str, "entries": int, "epsilon": str, "head": str},
+    "training": {
+        "clip": str,
+        "noise": str,
+        "rate": str,
+        "round": int,
+        "steps": int,
+        "unit": str,
+    },
+    "mix": {"exchange": int, "floor": int, "item": str, "mixtures": int, "round": int},
+    "withheld": {"exchange": int, "item": str, "mixtures": int, "round": int},
+    "survivors": {**_SUM, "list": str},
+    "open": _SUM,
+    "weights": {
+        **_TABLE,
+        "exchange": int,
+        "flattened": list,
+        "receivers": int,
+        "round": int,
+        "uploads": int,
+    },
+    "witness": {**_SUM, **_RESULT},
+    "relay": {**_SUM, "item": str},
+    "tags": {
+        "clients": int,
+        "epoch": int,
+        "exchange": int,
+        "quota": int,
+        "refused": int,
+        "round": int,
+    },
+    "canary": {"canary": str, "exchange": int, "round": int},
+    "match": {"canary": str, "cells": int, "exchange": int, "round": int},
+    "heads": {"exchange": int, "root": str, "round": int},
+    "close": {"state": str},
+}
+_OPTIONAL: dict[str, dict[str, type]] = {
+    "key": {"scheme": str},
+    "release": {"masked": str},
+    "budget": {"unit": str},
+    "mix": {"alone": int},
+    "open": _RESULT,
+    "witness": _TABLE,
+    "match": {"clients": int},
+    "heads": {"heard": int, "items": int, "missing": int},
+    "refusal": {"detail": str},
+    "close": {"result": dict},
+}
+RESULT = {"best", "metrics", "model"}  # digests of what a finished run leaves; "" for no model
+_DIGEST = re.compile(r"[0-9a-f]{64}")
+
+
+def check_facts(number: int, entry: Entry) -> None:
+    """Raise EvidenceError unless an entry holds exactly the facts of its kind."""
+    kind = entry["kind"]
+    needed = {**_COMMON, **_FACTS[kind], **({} if number else {"version": int})}
+    known = {**needed, **_OPTIONAL.get(kind, {})}
+    if not (set(needed) <= set(entry) <= set(known)):
+        raise EvidenceError("chain", f"entry {number} does not hold exactly the facts of its kind")
+    for name, value in entry.items():
+        wanted = known[name]
+        if type(value) is not wanted or (isinstance(value, int) and value < 0):
+            raise EvidenceError("chain", f"entry {number} holds a fact of the wrong type")
+    if kind == "refusal" and entry["code"] not in REFUSALS:
+        raise EvidenceError("chain", f"entry {number} refuses with a code outside the closed list")
+    if kind == "open" and 0 < len(set(_RESULT) & set(entry)) < len(_RESULT):
+        raise EvidenceError("chain", f"entry {number} does not hold exactly the facts of its kind")
+    if kind == "witness":  # of rows it says what weights it was shown
+        rows = entry["disclosure"] == Disclosure.WEIGHTED_SUM
+        if set(_TABLE) & set(entry) != (set(_TABLE) if rows else set()):
+            raise EvidenceError(
+                "chain", f"entry {number} does not hold exactly the facts of its kind"
+            )
+    if kind == "weights" and not all(isinstance(name, str) for name in entry["flattened"]):
+        raise EvidenceError("chain", f"entry {number} holds a fact of the wrong type")
+    if kind == "release":
+        if not all(isinstance(guard, str) for guard in entry["protection"]):
+            raise EvidenceError("chain", f"entry {number} holds a fact of the wrong type")
+        if entry["disclosure"] not in list(Disclosure):
+            raise EvidenceError("chain", f"entry {number} names no known disclosure")
+    if "result" in entry and not _is_result(entry["result"]):
+        raise EvidenceError("chain", f"entry {number} states a result in an unknown form")
+
+
+def _is_result(found: Mapping[str, object]) -> bool:
+    """Tell whether a result holds exactly its digests; only a model may be absent."""
+    return set(found) == RESULT and all(
+        isinstance(digest, str) and (_DIGEST.fullmatch(digest) or (not digest and n != "metrics"))
+        for n, digest in found.items()
+    )

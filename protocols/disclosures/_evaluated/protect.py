@@ -1,0 +1,36 @@
+"""From values to ciphertexts on which results are computed, signed for witnesses (O4)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from crypto.samplers import Stream
+from protocols.disclosures._base.protect import Protection, Release
+from protocols.disclosures._evaluated.ciphers import shape_of
+from protocols.disclosures._evaluated.uploads import enciphered, signed_upload
+from protocols.messages import Message
+from protocols.plan.plan import Item
+from protocols.plan.schema import Layout
+from protocols.wire.envelope import Header
+from protocols.wire.run_context import Papers
+
+
+class EvaluatedProtection(Protection):
+    """Ciphertexts where the chain computes on them, and else the message as it is."""
+
+    def layout(self, papers: Papers, item: Item, kinds: tuple[type[Message], ...]) -> Layout | None:
+        """Return the grid of what is weighed; directions have none."""
+        if not papers.enciphers(item):
+            return None
+        return shape_of(kinds, papers.policy, papers.dims(item)).layout
+
+    def body(self, release: Release, header: Header, prepared: Any) -> tuple[bytes, bool]:
+        """Encrypt and sign."""
+        papers, item = release.papers, release.item
+        if not papers.enciphers(item):
+            return super().body(release, header, prepared)
+        shape = shape_of(release.kinds, papers.policy, release.dims)
+        stream, key = Stream(release.seeded("rounding")), papers.key_of(item.disclosure)
+        (message,) = release.messages
+        body, clipped = enciphered(message, shape, key, papers.run, release.dims, stream)
+        return signed_upload(body, header, papers.me.signing.sign), clipped

@@ -1,0 +1,41 @@
+"""From items and a vector to boxes that only tag servers or the matcher open (O24)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from crypto.samplers import Stream
+from protocols.disclosures._base.protect import Protection, Release
+from protocols.disclosures.match.layout import MatchLayout
+from protocols.errors import LocalProtocolError
+from protocols.messages import Message
+from protocols.plan.plan import Item
+from protocols.plan.schema import Layout
+from protocols.policy.guard import find
+from protocols.wire.envelope import Header
+from protocols.wire.run_context import Papers
+
+
+class MatchProtection(Protection):
+    """What a client asks to be matched."""
+
+    def layout(self, papers: Papers, item: Item, kinds: tuple[type[Message], ...]) -> Layout | None:
+        """Return the grid of a vector that is matched by tags."""
+        chain = papers.policy.chain(item.disclosure)
+        if not find(chain, "match"):
+            return None
+        return MatchLayout(kinds[0], chain, papers.dims(item))
+
+    def body(self, release: Release, header: Header, prepared: Any) -> tuple[bytes, bool]:
+        """Hand the message to the client's own part in matching."""
+        if not find(release.chain, "match"):
+            return super().body(release, header, prepared)
+        (message,) = release.messages
+        if release.papers.matching is None:
+            raise LocalProtocolError("This client takes no part in matching.")
+        layout = MatchLayout(type(message), release.chain, release.dims)
+        stream = Stream(release.seeded("rounding"))
+        return release.papers.matching.begin(message, layout, release.where, stream)
+
+
+PROTECT = MatchProtection()

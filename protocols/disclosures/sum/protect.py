@@ -1,0 +1,81 @@
+"""From values to a client's summand: rounded, noised, masked, encrypted."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from crypto.errors import OutOfRange
+from crypto.masks import masked
+from crypto.noise import sampler
+from crypto.samplers import Stream, entropy
+from protocols.disclosures._base.protect import Protection, Release
+from protocols.disclosures.sum.guards import encryption
+from protocols.disclosures.sum.ring import Ring, Words
+from protocols.disclosures.sum.uniform import check_mask
+from protocols.errors import LocalProtocolError, UnfitMessage
+from protocols.keys.groups import slot_of
+from protocols.messages import Message
+from protocols.plan.plan import Item
+from protocols.plan.schema import Layout
+from protocols.policy.guard import find
+from protocols.privacy.noising import SAMPLERS, check_noise
+from protocols.wire.envelope import NONE, Header
+from protocols.wire.run_context import Papers, Where
+
+
+class SumProtection(Protection):
+    """Integers on a grid, in a ring."""
+
+    def layout(self, papers: Papers, item: Item, kinds: tuple[type[Message], ...]) -> Layout | None:
+        """Return the grid; raises NotInPlan if the planned noise is not the policy's."""
+        layout = papers.summed(item, kinds)[0]
+        check_noise(item, layout, papers.plan, papers.policy)
+        return layout
+
+    def agreed(self, papers: Papers, item: Item, where: Where) -> str:
+        """Return what the masks of a sum rest on; NONE without masks."""
+        if papers.pairs is None:
+            return NONE
+        return papers.pairs.agreement(slot_of(item, where.round, where.slot))
+
+    def body(self, release: Release, header: Header, prepared: Any) -> tuple[bytes, bool]:
+        """Round, add noise and masks, and encrypt, as far as the chain asks for each."""
+        papers, chain, noise = release.papers, release.chain, release.item.noise
+        layout, ring = papers.summed(release.item, release.kinds)
+        # Under noise a privacy claim rests on every draw, so none is seeded (O15).
+        key = entropy(32) if noise else release.seeded("rounding")
+        limit = float(noise.l2) if noise else None
+        integers, clipped = layout.encode(release.messages, Stream(key), limit=limit)
+        if noise:
+            law = sampler(SAMPLERS[noise.mechanism], float(noise.sigma))
+            integers += law.sample(Stream(entropy(32)), integers.size)
+        try:
+            residues = ring.residues(integers)
+        except OutOfRange as error:  # noise beyond its head-room: at most once in 2^40 runs
+            raise UnfitMessage("A noised vector does not fit; nothing was sent.") from error
+        if find(chain, "mask"):
+            residues = _masked(release, residues, ring, header)
+        if not encryption(chain):
+            return residues.tobytes(), clipped
+        if papers.scheme is None or papers.he_key is None:
+            raise LocalProtocolError("The key authority's public key is not here yet.")
+        zeros, count = None, ring.size // papers.scheme.degree
+        if papers.zeros is not None and papers.scheme.offline:
+            zeros = papers.zeros.take(papers.he_key, count)
+        return papers.scheme.encrypt(papers.he_key, residues.astype("u8"), zeros), clipped
+
+
+def _masked(release: Release, residues: Words, ring: Ring, header: Header) -> Words:
+    """Add this client's masks for the exact cohort to every residue (O4)."""
+    papers, item, where = release.papers, release.item, release.where
+    if papers.pairs is None:
+        raise LocalProtocolError("The pair secrets of this epoch are not here.")
+    slot = slot_of(item, where.round, where.slot)
+    label = papers.mask_label(item, where, header.key, header.pairs)
+    plus, minus = papers.pairs.keys(slot, where.members, label)
+    release.inside[item.id] = hidden = masked(residues, ring.modulus, plus, minus)
+    check_mask(residues, hidden, ring.modulus)
+    return hidden
+
+
+PROTECT = SumProtection()

@@ -1,0 +1,134 @@
+"""Collects the items of a plan; every size comes from the code that later makes the bytes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from crypto.he import Scheme
+from crypto.hpke import SEAL_OVERHEAD
+from protocols.disclosures.names import Disclosure
+from protocols.forms import Exchange
+from protocols.messages import Message
+from protocols.plan.learns import learns
+from protocols.plan.plan import Item, NoisePlan
+from protocols.plan.schema import Layout, message_plan
+from protocols.plan.steps import Part, Step, item_id
+from protocols.policy.guard import describe, find
+from protocols.policy.guards import UnsafeClear
+from protocols.policy.policy import PrivacyPolicy
+from protocols.wire.codec import bundle_bytes
+from protocols.wire.envelope import envelope_bytes, header_bytes
+from protocols.wire.roster import EVERYONE, LONGEST, Role
+
+Times = tuple[int, int]
+"""How often in a round, and in the whole run."""
+
+UP = (str(Role.CLIENT), str(Role.AGGREGATOR))
+"""The route of what a client sends."""
+DOWN = (str(Role.AGGREGATOR), str(Role.CLIENT))
+"""The route of what a client is given."""
+
+
+class PlanBuilder:
+    """What the items of a plan follow from, and the items so far.
+
+    Args:
+        policy: of the plan.
+        clients: names of all clients.
+        dims: sizes of named dimensions.
+        scheme: the encryption of sums; None without one.
+        rounds: of the run.
+        exchanges: all of the form.
+    """
+
+    def __init__(
+        self,
+        policy: PrivacyPolicy,
+        clients: Sequence[str],
+        dims: dict[str, int],
+        scheme: Scheme | None,
+        rounds: int,
+        exchanges: Sequence[Exchange] = (),
+    ) -> None:
+        self.exchanges = exchanges
+        self.policy, self.clients, self.dims, self.scheme = policy, clients, dims, scheme
+        self.rounds = rounds
+        self.items: list[Item] = []
+        self.longest = max(clients, key=len)
+
+    def name(self, role: str) -> str:
+        """Return the longest name of a party in this role."""
+        if role == str(Role.CLIENT):
+            return self.longest
+        return LONGEST[Role(role)] if role != EVERYONE else EVERYONE
+
+    def often(self, times: Times) -> Times:
+        """Return how often something happens that each of several disjoint clusters may ask for."""
+        groups = max(1, len(self.clients) // self.policy.smallest_cohort)
+        return times[0] * groups, times[1] * groups
+
+    def add(  # noqa: PLR0913 - an item has that many facts
+        self,
+        exchange: str,
+        part: Part,
+        step: Step,
+        route: tuple[str, str],
+        kinds: Sequence[type[Message]],
+        disclosure: Disclosure,
+        times: tuple[int, int],
+        *,
+        body: int | None = None,
+        layout: Layout | None = None,
+        dims: Mapping[str, int] | None = None,
+        said: Mapping[str, str] | None = None,
+        noise: NoisePlan | None = None,
+        boxed: bool = False,
+    ) -> None:
+        """Add one item; its size follows from its messages unless `body` says it.
+
+        Args:
+            exchange: name of the Ask; empty for what belongs to none.
+            part: which part of the layer plans it.
+            step: what it is for.
+            route: roles of sender and recipient.
+            kinds: its messages.
+            disclosure: of the item.
+            times: how often in a round, and in the whole run.
+            body: size of its body before sealing.
+            layout: of messages on a grid.
+            dims: sizes that only this item has.
+            said: what each role learns; None: what the disclosure's words say.
+            noise: what is added to it.
+            boxed: its body is sealed inside, row by row, and not again as a whole.
+        """
+        id = item_id(exchange, part, step, route[0])
+        chain = self.policy.chain(disclosure)
+        extra = dict(dims or {})
+        size = bundle_bytes(kinds, {**self.dims, **extra}) if body is None else body
+        sealed = SEAL_OVERHEAD if find(chain, "seal") and not boxed else 0
+        header = header_bytes(id, self.name(route[0]), self.name(route[1]))
+        model = any(field.wire != "bytes" and field.shape for k in kinds for field in k.fields)
+        model = model or any(field.wire in ("f4", "f8") for k in kinds for field in k.fields)
+        known = learns(disclosure, chain, up=route[0] == UP[0], model=model)
+        self.items.append(
+            Item(
+                id=id,
+                exchange=exchange,
+                part=part,
+                step=step,
+                label=id,
+                sender=route[0],
+                recipient=route[1],
+                disclosure=disclosure,
+                messages=tuple(message_plan(k, {**self.dims, **extra}, layout) for k in kinds),
+                guards=tuple(describe(guard) for guard in chain),
+                unsafe=any(isinstance(guard, UnsafeClear) for guard in chain),
+                bytes=envelope_bytes(header, size + sealed),
+                body=size,
+                per_round=times[0],
+                times=times[1],
+                dims=extra,
+                noise=noise,
+                learns=dict(said) if said is not None else known,
+            )
+        )

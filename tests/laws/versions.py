@@ -1,0 +1,320 @@
+"""Who reads which format: each spoils something good, and returns what a reader says of it.
+
+`WAYS` lists every reader of every format of the one table (`protocols.versions.FORMATS`).
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from audits.attacks.models import AttackReport
+from audits.bundle.archive import pack
+from audits.bundle.keys import read_keys
+from audits.bundle.manifest import MANIFEST
+from audits.checks.bundle import verify_bundle
+from audits.snapshot import excerpt, read_snapshot
+from audits.verify import verify
+from audits.view import read_plan
+from audits.waivers import read_kept
+from crypto.canonical import canonical
+from crypto.rest import new_key
+from protocols.errors import OtherVersion, SecureFglError
+from protocols.evidence.ledger import read_lines
+from protocols.sessions.store.keeping import LockedSafe
+from protocols.versions import (
+    ATTACKS,
+    BASELINE,
+    BUDGET,
+    BUNDLE,
+    CAPTURE,
+    ENVELOPE,
+    LEDGER,
+    PLAN,
+    REPORT,
+    STATE,
+    WAIVERS,
+    Format,
+)
+from protocols.wire.envelope import Envelope
+from protocols.wire.run_context import Papers
+from secure_fgl._budget_lines import header, read_log
+from secure_fgl.auditing import material
+from secure_fgl.cli._inputs import load_plan
+from secure_fgl.cli._verb import exit_code, explain
+from secure_fgl.federation import Federation
+from secure_fgl.runs import Run
+from secure_fgl.transports.nvflare.charter import Charter
+from tests.audits.attack_tools import attacked, row
+from tests.audits.bundle_tools import FILES, TOY, UNSIGNED, listed
+from tests.audits.forging import write
+from tests.audits.toy_run import CLIENTS
+from tests.audits.verify_tools import with_ledger
+from tests.laws.runs import config
+from tests.protocols.wire import World
+from tests.secure_fgl.cli_tools import invoke
+
+CLIENT = CLIENTS[0]
+
+
+@dataclass
+class Stage:
+    """Runs to spoil copies of: one that finished, and one that was killed."""
+
+    folder: Path
+    done: Path
+    killed: Path
+
+    def copy(self, which: Path) -> Path:
+        return Path(shutil.copytree(which, self.folder / "copy", symlinks=True))
+
+
+Way = Callable[[int, Stage, World], str]
+
+
+def said(read: Callable[[], object], code: int) -> str:
+    """Return what the command line says of the error that a reader raises."""
+    with pytest.raises(SecureFglError) as caught:
+        read()
+    assert isinstance(caught.value, OtherVersion)
+    assert exit_code(caught.value) == code
+    return " ".join(explain(caught.value))
+
+
+def failed(found: Any) -> str:
+    """Return the first step that failed."""
+    assert not found.ok and found.verdict.startswith("FAILED at")
+    return f"{found.failed.name}: {found.failed.detail}"
+
+
+def told(*arguments: object, code: int = 5) -> str:
+    """Return what a command prints."""
+    shown = invoke(*arguments)
+    assert shown.exit_code == code, shown.output
+    return " ".join((shown.stdout + shown.stderr).split())
+
+
+def resumed(out: Path) -> str:
+    """Return what an attempt to go on with a killed run ends with."""
+    federation = Federation.from_config(config("fed_avg", "masks"))
+    return said(lambda: federation.run(out, resume=True), 2)
+
+
+def marked(data: bytes, number: int) -> bytes:
+    """Return bytes whose fifth says another version."""
+    return data[:4] + bytes([number]) + data[5:]
+
+
+def decoded(number: int, stage: Stage, world: World) -> str:
+    return said(lambda: Envelope.decode(marked(world.wire[0], number)), 2)
+
+
+def by_a_session(number: int, stage: Stage, world: World) -> str:
+    """An envelope of another version may be larger than any of ours: its size is not looked at."""
+    fresh = World(policy="unsafe_plaintext").start()
+    (parcel, *_) = fresh.ask(1)
+    longer = marked(parcel.data, number) + bytes(1 << 20)
+    return said(lambda: fresh.session(parcel.to).receive(longer), 2)
+
+
+def numbered(data: bytes, number: object, member: str = "version", **more: object) -> bytes:
+    """Return a JSON object's text with another number in it, spelt as it was."""
+    document = {**json.loads(data), member: number, **more}
+    if data.startswith(b"{\n"):
+        return (json.dumps(document, indent=2, sort_keys=True) + "\n").encode()
+    return canonical(document)
+
+
+def plan_text(number: int) -> bytes:
+    """A plan that holds what no plan of ours knows: it is not looked at."""
+    return numbered(TOY.view().plan_text, number, unheard_of=1)
+
+
+def plan_file(number: int, stage: Stage, world: World) -> str:
+    file = stage.folder / "plan.json"
+    file.write_bytes(plan_text(number))
+    return said(lambda: load_plan(file), 2)
+
+
+def papers(number: int, stage: Stage, world: World) -> str:
+    whole = world.papers(world.names[0])
+    plan = whole.plan.model_copy(update={"version": number})
+    return said(
+        lambda: Papers(whole.me, whole.roster, plan, whole.policy, whole.run, whole.scheme), 2
+    )
+
+
+def charter(number: int, stage: Stage, world: World) -> str:
+    document = {
+        "run": "", "nonce": "00", "parties": [], "sites": {}, "policy": "", "config": "",
+        "signatures": {}, "plan": plan_text(number).decode(),
+    }  # fmt: skip
+    return said(lambda: Charter.decode(canonical(document)), 2)
+
+
+def plan_at(command: str) -> Way:
+    def way(number: int, stage: Stage, world: World) -> str:
+        run = stage.copy(stage.done)
+        (run / "plan.json").write_bytes(numbered((run / "plan.json").read_bytes(), number))
+        return told("audit", command, run)
+
+    return way
+
+
+def ledger_with(number: object, data: bytes) -> bytes:
+    """Return a ledger that its owner wrote anew with another number, and what we do not know."""
+    first, *rest = (json.loads(line) for line in data.splitlines())
+    return write([{**first, "version": number, "unheard_of": 1}, *rest])
+
+
+def ledger_at(command: str) -> Way:
+    def way(number: int, stage: Stage, world: World) -> str:
+        run = stage.copy(stage.done)
+        for file in (run / "ledger").iterdir():
+            file.write_bytes(ledger_with(number, file.read_bytes()))
+        return told("audit", command, run, code=5)
+
+    return way
+
+
+def ledger_reported(number: int, stage: Stage, world: World) -> str:
+    """A report that is made all the same says that the evidence is broken."""
+    run = stage.copy(stage.done)
+    shutil.rmtree(run / "report")
+    for file in (run / "ledger").iterdir():
+        file.write_bytes(ledger_with(number, file.read_bytes()))
+    told("audit", "report", run, code=5)
+    report = json.loads((run / "report" / "report.json").read_bytes())
+    (step,) = [step for step in report["integrity"]["steps"] if step["status"] == "FAIL"]
+    assert "FAIL" in {line["state"] for line in report["verdict_strip"]}
+    return f"{step['name']}: {step['detail']}"
+
+
+def ledger_of_one(number: int, stage: Stage, world: World) -> str:
+    view = TOY.view()
+    text = failed(verify(with_ledger(view, CLIENT, ledger_with(number, view.ledgers[CLIENT]))))
+    assert "other ledgers of this run are of this version, so this one was changed" in text
+    return text
+
+
+def ledger_in_a_bundle(number: int, stage: Stage, world: World) -> str:
+    path = f"ledger/{CLIENT}.jsonl"
+    return failed(verify_bundle(listed({**UNSIGNED, path: ledger_with(number, UNSIGNED[path])})))
+
+
+def ledger_resumed(number: int, stage: Stage, world: World) -> str:
+    out, (place, *_) = stage.copy(stage.killed), sorted((stage.killed / "ledger").iterdir())
+    file = out / "ledger" / place.name
+    file.write_bytes(ledger_with(number, file.read_bytes()))
+    return resumed(out)
+
+
+def piece(format: Format) -> tuple[Any, bytes]:
+    """Return a safe in memory and a piece that was put into it."""
+    shelf: dict[str, bytes] = {}
+
+    class Safe:
+        key = new_key()
+        put, get, names = shelf.__setitem__, shelf.get, shelf.keys
+
+    LockedSafe(Safe(), "run", "client-1", format).put("session", b"secret")
+    return Safe, shelf["session"]
+
+
+def piece_opened(format: Format) -> Way:
+    def way(number: int, stage: Stage, world: World) -> str:
+        safe, data = piece(format)
+        safe.put("session", marked(data, number))
+        return said(lambda: LockedSafe(safe(), "run", "client-1", format).get("session"), 2)
+
+    return way
+
+
+def state_resumed(number: int, stage: Stage, world: World) -> str:
+    out = stage.copy(stage.killed)
+    for file in (out / "private").rglob("*"):
+        if file.is_file():
+            file.write_bytes(marked(file.read_bytes(), number))
+    return resumed(out)
+
+
+def capture_spoilt(number: int, stage: Stage) -> Path:
+    run = stage.copy(stage.done)
+    for file in (run / "captured" / CLIENT).iterdir():
+        file.write_bytes(marked(file.read_bytes(), number))
+    return run
+
+
+WAYS: dict[Format, dict[str, Way]] = {
+    ENVELOPE: {"decoded": decoded, "a session": by_a_session},
+    PLAN: {
+        "a file": plan_file,
+        "papers": papers,
+        "a charter": charter,
+        "view": lambda n, s, w: said(lambda: read_plan(plan_text(n)), 5),
+        "verify": plan_at("verify"),
+        "report": plan_at("report"),
+        "account": plan_at("account"),
+        "attack": plan_at("attack"),
+        "bundle": plan_at("bundle"),
+        "in a bundle": lambda n, s, w: failed(
+            verify_bundle(listed({**UNSIGNED, "plan.json": plan_text(n)}))
+        ),
+    },
+    LEDGER: {
+        "lines": lambda n, s, w: said(
+            lambda: read_lines(ledger_with(n, TOY.view().ledgers[CLIENT])), 5
+        ),
+        "verify": ledger_at("verify"),
+        "report": ledger_at("report"),
+        "a new report": ledger_reported,
+        "attack": ledger_at("attack"),
+        "one of them": ledger_of_one,
+        "in a bundle": ledger_in_a_bundle,
+        "resume": ledger_resumed,
+    },
+    BUNDLE: {
+        "manifest": lambda n, s, w: failed(
+            verify_bundle(pack({**FILES, MANIFEST: numbered(FILES[MANIFEST], n, more=1)}))
+        ),
+        "keys": lambda n, s, w: said(
+            lambda: read_keys(numbered(FILES["keys/trust.json"], n, more=1)), 5
+        ),
+    },
+    STATE: {"a piece": piece_opened(STATE), "resume": state_resumed},
+    CAPTURE: {
+        "a piece": piece_opened(CAPTURE),
+        "material": lambda n, s, w: said(lambda: material(Run(capture_spoilt(n, s))), 5),
+        "attack": lambda n, s, w: told("audit", "attack", capture_spoilt(n, s)),
+    },
+    REPORT: {
+        "baseline": lambda n, s, w: said(
+            lambda: excerpt(json.dumps({"schema_version": n}).encode()), 5
+        )
+    },
+    ATTACKS: {
+        "attacks.json": lambda n, s, w: said(
+            lambda: AttackReport.parse(
+                numbered(attacked(TOY.view(), row()).attacks_text, n, "schema_version", more=1)
+            ),
+            5,
+        )
+    },
+    WAIVERS: {
+        "waivers.json": lambda n, s, w: said(lambda: read_kept(b'{"version":%d}' % n), 5),
+    },
+    BASELINE: {
+        "baseline.json": lambda n, s, w: said(lambda: read_snapshot(b'{"version":%d}' % n), 5),
+    },
+    BUDGET: {
+        "a budget": lambda n, s, w: said(
+            lambda: read_log(b'{"version":%d}\n' % n, header("s", "d")), 5
+        ),
+    },
+}
