@@ -19,22 +19,22 @@ KINDS = {
     "ledger": ("Ledger.record", "Ledger.commit"),
     "envelopes": (
         *("Gateway.release", "Gateway._header", "Gateway._record", "Inbox.open", "Inbox.read"),
-        *("Envelope.encode", "Envelope.decode", "ClientSession._said", "WitnessingSession._hear"),
+        *("Envelope.encode", "Envelope.decode", "Receipts.sent", "Heads.hear"),
     ),
     "vectors and rounding": ("SumProtection.body", "Collection._add_up", "Collection.reply"),
     "keys of masks": ("_masked", "Pairs.keys"),
     "asks and receipts": (
-        *("AskingSession._hand_out", "AskingSession._hand_out.<locals>.asked"),
-        *("ClientSession._where", "ClientSession._witness", "HoldingSession._check_sum"),
+        *("Calling.enter", "Calling.enter.<locals>.asked"),
+        *("ClientSession._where", "Receipts.check", "ShareHolding.check_sum"),
         *("Collection.add", "Collection.fix_survivors"),
     ),
     "votes and evidence": (
-        *("HoldingSession._vote", "HoldingSession._check_votes", "OpeningSession._check_vote"),
-        *("OpeningSession._list_survivors", "OpeningSession._list_survivors.<locals>.told"),
-        *("OpeningSession._show_votes", "OpeningSession._show_votes.<locals>.shown"),
+        *("ShareHolding._vote", "ShareHolding._check_votes", "Summing._take_vote"),
+        *("Summing._list_survivors", "Summing._list_survivors.<locals>.told"),
+        *("Summing._show_votes", "Summing._show_votes.<locals>.shown"),
         *("Unmasking.vote", "Unmasking.votes"),
     ),
-    "shares": ("HoldingSession._give_shares", "OpeningSession._take_share", "Unmasking.keys"),
+    "shares": ("ShareHolding._give_shares", "Summing._take_shares", "Unmasking.keys"),
 }
 """Kind of work: functions that begin it."""
 REST = "rest: transport, sessions, driver"

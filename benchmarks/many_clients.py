@@ -54,8 +54,9 @@ from protocols.keys import pairs
 from protocols.plan.plan import DataPlan
 from protocols.plan.planning import make_plan
 from protocols.policy.policy import PrivacyPolicy
-from protocols.sessions import asking, client
-from protocols.sessions.base import Parcel
+from protocols.sessions import client
+from protocols.sessions.engine import Parcel
+from protocols.sessions.services import calling
 from protocols.wire import gateway
 from secure_fgl.driving import Driver, Meter
 from secure_fgl.files import Folder
@@ -81,7 +82,7 @@ _CRYPTO: tuple[tuple[Any, str], ...] = (
     (pairs, "split"),
     (pairs, "derive"),
     (pairs, "lock"),
-    (asking, "bytes_digest"),
+    (calling, "bytes_digest"),
     (client, "bytes_digest"),
 )
 """Owner and name of what counts as cryptography; hashing inside the others counts once, there."""

@@ -50,6 +50,10 @@ REGISTRIES = {
 }
 """Files that may import by a computed name. A new entry needs a reason and a reviewer."""
 
+SESSIONS = ("protocols/sessions/", "protocols/disclosures/")
+ENGINE = "protocols.sessions.engine.Session"
+"""Where sessions and their parts lie, and what alone a session inherits from."""
+
 DYNAMIC = {
     "__import__",
     "builtins.__import__",
@@ -220,6 +224,25 @@ def _code_lines(function: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
     return length
 
 
+def one_step_from_the_engine(source: Source) -> Iterator[Remark]:
+    """A session inherits from the engine alone: what several roles share is a part.
+
+    A class that inherits from the engine is called a session, and nothing inherits from a session,
+    so that the rule holds across files.
+    """
+    if not source.path.startswith(SESSIONS):
+        return
+    for node in source.nodes:
+        if not isinstance(node, ast.ClassDef):
+            continue
+        for base in map(source.dotted, node.bases):
+            last = (base or "").rpartition(".")[2]
+            if base == ENGINE and not node.name.endswith("Session"):
+                yield node.lineno, f"{node.name} is a session, so its name ends like that"
+            elif last.endswith("Session") and base != ENGINE:
+                yield node.lineno, f"{node.name} inherits from {last}: make a part of what it needs"
+
+
 RULES: tuple[Callable[[Source], Iterator[Remark]], ...] = (
     nouns_only,
     inside_the_room,
@@ -229,6 +252,7 @@ RULES: tuple[Callable[[Source], Iterator[Remark]], ...] = (
     no_global_seed,
     ids_are_opaque,
     small_enough,
+    one_step_from_the_engine,
 )
 
 

@@ -18,9 +18,6 @@ MOST_FILES = 15
 FOLDERS = ("protocols",)
 """Where folders are held to it."""
 
-MEMBERS = ("protocols/sessions",)
-"""Folders that hold one file a member of a list, however long the list is."""
-
 
 def findings(files: Mapping[str, str]) -> list[Finding]:
     """Return what a tree breaks.
@@ -71,7 +68,7 @@ def _folders(files: Mapping[str, str]) -> Iterator[Finding]:
     counts: dict[str, int] = {}
     for path in files:
         folder, _, name = path.rpartition("/")
-        if folder.startswith(FOLDERS) and folder not in MEMBERS and name != "__init__.py":
+        if folder.startswith(FOLDERS) and name != "__init__.py":
             counts[folder] = counts.get(folder, 0) + 1
     for folder, count in sorted(counts.items()):
         if count > MOST_FILES:

@@ -31,7 +31,7 @@ from protocols.messages import Message
 from protocols.plan.steps import Step
 from protocols.policy.guard import find
 from protocols.rounds import Reply
-from protocols.sessions.recording import Captured, Recorder
+from protocols.sessions.store.recording import Captured, Recorder
 from protocols.wire.envelope import Envelope
 from protocols.wire.roster import AGGREGATOR_NAME, Identity, Role
 from protocols.wire.run_context import Papers

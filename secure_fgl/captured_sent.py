@@ -26,7 +26,7 @@ from protocols.forms import Exchange
 from protocols.messages import Message
 from protocols.plan.steps import Step
 from protocols.policy.guard import find
-from protocols.sessions.recording import Captured
+from protocols.sessions.store.recording import Captured
 from protocols.wire.envelope import Envelope, commitment
 
 __all__ = ["check_said", "check_sent", "summed"]

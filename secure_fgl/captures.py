@@ -26,7 +26,7 @@ from secure_fgl.files import Folder, run_name
 from secure_fgl.safes import VARIABLE, FileSafe, default_folder
 
 if TYPE_CHECKING:
-    from protocols.sessions.base import Session
+    from protocols.sessions.engine import Session
     from secure_fgl.parties import Making
 
 __all__ = ["Captures", "record", "sweep"]

@@ -16,8 +16,8 @@ from algorithms.evaluation import Tracked
 from protocols.errors import LocalProtocolError, Refused, RoundLost
 from protocols.forms import Exchange, Form
 from protocols.rounds import Ask, Cohort, Reply, Round
-from protocols.sessions.base import Outgoing, Parcel, Stream
 from protocols.sessions.client import ClientSession
+from protocols.sessions.engine import Outgoing, Parcel, Stream
 from protocols.sessions.table import State
 from protocols.wire.roster import Role
 from secure_fgl import _floors
@@ -132,7 +132,7 @@ class Driver:
         self._session.batch = batch
         for session in self._parties.others.values():
             if isinstance(session, ClientSession):
-                session.repeats = False
+                session.answering.repeats = False
 
     def start(self) -> None:
         """Agree on keys; a run that was taken up agreed on them, or goes on where it was.

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from protocols.evidence.ledger import read_lines
 from protocols.plan.plan import Item, Plan
 from protocols.plan.steps import Service, Step
-from protocols.sessions.base import Parcel
+from protocols.sessions.engine import Parcel
 from protocols.wire.envelope import Envelope, Header
 from secure_fgl.errors import UsageError
 from secure_fgl.transports import Transport

@@ -19,7 +19,7 @@ from protocols.messages import Message, NoisedMessage, SumMessage, partial_of
 from protocols.plan.steps import Step
 from protocols.policy.guard import find
 from protocols.rounds import Reply
-from protocols.sessions.recording import Captured
+from protocols.sessions.store.recording import Captured
 from protocols.wire.codec import decode
 from protocols.wire.envelope import Envelope
 from secure_fgl.mixed_material import Replayed, answered

@@ -29,7 +29,7 @@ from protocols.messages import Message, MixedMessage, unmixed_of
 from protocols.plan.steps import Step
 from protocols.policy.guard import find
 from protocols.rounds import Reply
-from protocols.sessions.recording import Captured
+from protocols.sessions.store.recording import Captured
 from secure_fgl.catalogue import build_algorithm
 from secure_fgl.config import Config
 

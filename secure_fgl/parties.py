@@ -22,13 +22,13 @@ from protocols.policy.guard import find
 from protocols.policy.policy import PrivacyPolicy
 from protocols.privacy.private_steps import PrivateSteps
 from protocols.sessions.aggregator import AggregatorSession
-from protocols.sessions.base import Session
 from protocols.sessions.client import ClientSession
-from protocols.sessions.keeping import LockedSafe, Outcome, StateKeeper
+from protocols.sessions.engine import Session
 from protocols.sessions.key_authority import KeyAuthoritySession
 from protocols.sessions.matcher import MatcherSession
-from protocols.sessions.recording import Recorder
 from protocols.sessions.relay import RelaySession
+from protocols.sessions.store.keeping import LockedSafe, Outcome, StateKeeper
+from protocols.sessions.store.recording import Recorder
 from protocols.sessions.tag_server import TagServerSession
 from protocols.sessions.witness import WitnessSession
 from protocols.wire.envelope import NONE

@@ -21,6 +21,8 @@ ROOT = Path(__file__).resolve().parent.parent
 PYPROJECT: dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))
 
 _ENVELOPE = "from protocols.wire.envelope import Envelope\n"
+_SESSION = "from protocols.sessions.client import ClientSession\n"
+_ENGINE = "from protocols.sessions.engine import Session\n"
 LONG_FUNCTION = "def f():\n" + "    x = 1\n" * 60
 DOCUMENTED = 'def f():\n    """' + "word\n" * 30 + '    """\n' + "    x = 1\n" * 59
 
@@ -72,6 +74,22 @@ def test_the_house_rules_hold() -> None:
         ("algorithms/a.py", "from torch import manual_seed"),
         ("examples/a.py", "import numpy as np\nnp.random.seed(1)"),
         ("examples/a.py", "from numpy import random as chance\nchance.seed(1)"),
+        ("protocols/sessions/a.py", f"{_SESSION}class Mine(ClientSession): ..."),
+        ("protocols/sessions/a.py", f"{_SESSION}class Mine(Some, ClientSession): ..."),
+        ("protocols/sessions/a.py", f"{_SESSION}Base = 1\nclass ASession(ClientSession): ..."),
+        (
+            "protocols/disclosures/sum/a.py",
+            "from protocols.sessions.client import ClientSession as Base\nclass Mine(Base): ...",
+        ),
+        (
+            "protocols/disclosures/sum/a.py",
+            "from protocols.sessions import client\nclass Mine(client.ClientSession): ...",
+        ),
+        ("protocols/sessions/a.py", f"{_ENGINE}class Tower(Session): ..."),
+        (
+            "protocols/sessions/a.py",
+            f"{_ENGINE}class ASession(Session): ...\nclass BSession(ASession): ...",
+        ),
         ("audits/a.py", "def f(sent):\n    return sent.item.endswith(end)"),
         ("audits/a.py", "def f(sent, ends):\n    return any(map(sent.item.endswith, ends))"),
         ("audits/a.py", "def f(item):\n    return item.id.partition(dot)[0]"),
@@ -211,6 +229,9 @@ def test_an_algorithm_opens_nothing_and_climbs_nowhere(text: str) -> None:
         ("algorithms/a.py", "def f(state):\n    return getattr(state, 'start', None)"),
         ("secure_fgl/a.py", "import numpy as np\nnp.load(path, allow_pickle=False)"),
         ("secure_fgl/a.py", "import torch\ntorch.load(path, weights_only=True)"),
+        ("protocols/sessions/a.py", f"{_ENGINE}class ASession(Session): ..."),
+        ("protocols/sessions/a.py", "class Session: ..."),
+        ("secure_fgl/a.py", f"{_SESSION}class Mine(ClientSession): ..."),
         ("audits/a.py", "def f(sent, known):\n    return sent.item in known and sent.item[:60]"),
         ("audits/a.py", "def f(item, other):\n    return item.id == other.id, len(item.items())"),
         ("audits/a.py", "def f(path):\n    return path.endswith('.npz'), 'a text with .up. in it'"),

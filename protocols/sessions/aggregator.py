@@ -5,38 +5,131 @@ It never holds a secret key. Per round it keeps uploads only until the total is 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from typing import Literal
+from collections.abc import Iterable, Mapping
+from typing import Any, Literal
 
 from crypto.errors import CryptoError
-from protocols.disclosures._evaluated.ciphers import EVALUATED
+from protocols.disclosures._evaluated.aggregator import Results
+from protocols.disclosures.match.aggregator import Matching
+from protocols.disclosures.mixed.aggregator import Unlinking
 from protocols.disclosures.names import Disclosure
-from protocols.errors import (
-    BadEnvelope,
-    LocalProtocolError,
-    Refused,
-    RemoteProtocolError,
-    RoundLost,
-    UnfitMessage,
-    WrongStage,
-)
-from protocols.plan.steps import Service, Step
-from protocols.rounds import Reply
-from protocols.sessions.asking import AskingSession
-from protocols.sessions.base import Outgoing, Parcel, Takes
-from protocols.sessions.evaluation import Uploads
+from protocols.disclosures.similarity.aggregator import Comparing
+from protocols.disclosures.sum.aggregator import Summing
+from protocols.disclosures.weighted_sum.aggregator import Weighing
+from protocols.errors import BadEnvelope, RemoteProtocolError, RoundLost, UnfitMessage
+from protocols.evidence.ledger import Ledger
+from protocols.forms import Form
+from protocols.rounds import Ask, Reply
+from protocols.sessions.engine import Outgoing, Session, Stream
+from protocols.sessions.part import Parcel, Scope
+from protocols.sessions.phases import Phase, Phased
+from protocols.sessions.services.asked import Asked, Held
+from protocols.sessions.services.calling import Calling
+from protocols.sessions.services.epoch_keys import EpochKeys
+from protocols.sessions.services.exchanges import Exchanges
+from protocols.sessions.services.heads import Heads
+from protocols.sessions.services.refusals import Refusals
+from protocols.sessions.services.survivors import Survivors
 from protocols.sessions.table import Event, State
-from protocols.wire.control import REFUSALS, Refusal
-from protocols.wire.inbox import Letter
+from protocols.wire.run_context import Papers
 
 
-class AggregatorSession(AskingSession):
+class AggregatorSession(Session):
     """AGGREGATOR: drives the run. ``outgoing = ask(...)``, then receive and advance until empty.
 
     Args:
         papers, ledger, rounding: see :class:`Session`.
         form: the admitted form.
     """
+
+    made_of = (
+        *(Exchanges, EpochKeys, Asked, Survivors, Heads, Refusals, Calling),
+        *(Weighing, Unlinking, Matching, Comparing, Summing, Results),
+    )
+    apart = Session.apart | {"outcome"}
+
+    batch: int | None = None
+    """Of how many envelopes large exchanges are made at a time; None: of all. See `Stream`."""
+
+    def __init__(self, papers: Papers, ledger: Ledger, rounding: bytes, form: Form[Any]) -> None:
+        self._form = form
+        self._phase = Phase.DONE
+        self._round = 0  # of the last Ask
+        self._asking = False
+        self.asking = ""  # name of the exchange asked last
+        self.answered = 0  # Asks that are over
+        self.outcome: Reply | None = None  # of the last one; None: its round was lost
+        self.tally: dict[str, float] = {}  # the driver's own counts, kept with this session
+        super().__init__(papers, ledger, rounding)
+
+    def assemble(self) -> None:
+        """Make the parts, each after those that it asks."""
+        self.exchanges, self.asked = Exchanges(self), Asked(self)
+        self.keys, self.refusals = EpochKeys(self, self.exchanges), Refusals(self, self.exchanges)
+        self.results = Results(self)
+        self.rows = Weighing(self, self.asked, self.results)
+        self.survivors = Survivors(self, self.asked, self.keys, self.rows)
+        self.heads = Heads(self, self.exchanges, self.survivors)
+        of_sums = self.asked, self.exchanges, self.keys, self.survivors
+        self.sums = Summing(self, *of_sums)
+        self.calling = Calling(self, self.asked, self.heads, self.sums, self.rows)
+        self.unlinking = Unlinking(self, self.asked)
+        self.matching = Matching(self, self.asked, self.survivors)
+        self.comparing = Comparing(self, self.asked, self.results)
+
+    @property
+    def order(self) -> Mapping[Phase, Phased]:
+        """Who does what in one Ask; see `Phase`."""
+        return {
+            Phase.BEFORE_ASK: self.rows,
+            Phase.ANSWERS: self.calling,
+            Phase.SETTLE: self.survivors,
+            Phase.UNLINK: self.unlinking,
+            Phase.MATCH: self.matching,
+            Phase.COMPARE: self.comparing,
+            Phase.SUM: self.sums,
+        }
+
+    # --- what the driver calls ------------------------------------------------------------------
+
+    def start(self) -> Outgoing:
+        """Return what must be sent before the first Ask (keys of the first epoch, if any)."""
+        return self.prepare(0)
+
+    def prepare(self, round: int) -> Outgoing:
+        """Begin an epoch if `round` is in a new one; returns what must be sent, else nothing.
+
+        Raises:
+            RemoteProtocolError: the last epoch's keys were not agreed on by enough clients.
+        """
+        self.alive()
+        try:
+            return self._out(self.keys.prepare(round)) if self.keys.due(round) else []
+        except Exception as error:
+            self.die(error)
+            raise
+
+    def ask(self, ask: Ask, round: int) -> Outgoing:
+        """Begin an Ask: returns one envelope per cohort member that is there.
+
+        Members that took no part in this epoch's keys, or vanished earlier in this round, are left
+        out (O5).
+
+        Raises:
+            TypeError: the form declares no such exchange.
+            CohortTooSmall: the cohort is below the policy's minimum.
+            RoundLost: what is left of it is.
+            NotInPlan: not planned, or more often than planned.
+        """
+        self.alive()
+        try:
+            return self._ask(ask, round)
+        except RoundLost:
+            self._lose()
+            raise
+        except Exception as error:
+            self.die(error)
+            raise
 
     def receive(self, data: bytes) -> None:
         """Take one envelope.
@@ -47,29 +140,11 @@ class AggregatorSession(AskingSession):
         """
         self.alive()
         if self.state is State.PARTING:
-            return self._take_leave(data)
+            return self.heads.take_leave(data)
         # Its receipt is made durable by the next advance().
-        letter = self._inbox.open(data, exchange=self._exchange_number)
-        self._hear(letter)
+        letter = self.open(data, exchange=self.exchanges.number)
+        self.heads.hear(letter)
         self.handler(letter)(letter)
-
-    def _take_refusal(self, letter: Letter) -> None:
-        """End the run: whatever the reason is, it stays with who refused."""
-        (refusal,) = self._inbox.read(letter, (Refusal,))
-        code = refusal.code if isinstance(refusal, Refusal) else 0
-        error = Refused(letter.header.sender, REFUSALS[min(code, len(REFUSALS) - 1)])
-        self.die(error)
-        self._out([])  # the refusal that ends the run stands in the ledger
-        raise error
-
-    def _take_receipt(self, letter: Letter) -> None:
-        """Refuse a receipt of the heads before they were given; later `_take_leave` takes it."""
-        raise WrongStage("A receipt of the last heads arrived before they were given.")
-
-    def _take_answer(self, letter: Letter) -> None:
-        if self.state is not State.ASKED:
-            raise WrongStage("An answer arrived while nothing was asked.")
-        self._asked.add(letter)
 
     def advance(self) -> Outgoing:
         """Return what must be sent next; empty when the Ask is answered.
@@ -83,14 +158,11 @@ class AggregatorSession(AskingSession):
         try:
             parcels = self._advance()
             if self._asking and self.state is State.READY:
-                self._settle(self._reply)
+                self._settle(self.asked.reply)
             return self._out(parcels)
         except RoundLost:
             self.move(Event.LOST)
-            self._collection = self._unmasking = self._broker = None
-            self._forget(None)
-            self._settle(None)
-            self._out([])
+            self._lose()
             raise
         except (CryptoError, UnfitMessage) as error:
             self.die(error)
@@ -105,12 +177,32 @@ class AggregatorSession(AskingSession):
         The same bytes, so a party that answered before the kill gives the same answer again.
         """
         self.alive()
-        return self._outstanding or self.advance()
+        return self.exchanges.outstanding or self.advance()
+
+    def farewell(self) -> Outgoing:
+        """After the last Ask: give all clients that are there the heads at the end of the run."""
+        self.alive()
+        try:
+            return self._out(self.heads.farewell())
+        except Exception as error:
+            self.die(error)
+            raise
+
+    def reply(self) -> Reply:
+        """Return what the last Ask brought back; raises RemoteProtocolError if it is not here."""
+        self.alive()
+        if self.asked.reply is None:
+            raise RemoteProtocolError(
+                "The key authority did not open the total.",
+                why="it is not reachable, or ended its session",
+                fix="start the run again when it is there",
+            )
+        return self.asked.reply
 
     @property
     def fresh(self) -> bool:
         """Whether nothing was sent in this run yet."""
-        return self._setup is None and not self._exchange_number
+        return self.keys.fresh and not self.exchanges.number
 
     @property
     def under_way(self) -> Literal["", "keys", "ask", "farewell"]:
@@ -121,106 +213,79 @@ class AggregatorSession(AskingSession):
             return "farewell"
         return "ask" if self._asking else ""
 
+    def name_of(self, ask: Ask) -> str:
+        """Return the name of the exchange that an Ask is; raises TypeError if there is none."""
+        return self._form.find(ask).name
+
+    # --- the phases of an Ask -------------------------------------------------------------------
+
+    def _ask(self, ask: Ask, round: int) -> Outgoing:
+        exchange = self._form.find(ask)
+        self.asking = exchange.name
+        self.papers.policy.check_cohort(ask.cohort.size)
+        self.keys.check(round)
+        members = self.survivors.present(ask.cohort._members, round)
+        self.survivors.check_left(members)
+        if any(kind.disclosure is Disclosure.SUM for kind in exchange.back):
+            self.survivors.check_fixed(round)
+        number, self._asking = self.exchanges.next(), True
+        self.forget(Scope.ASK)
+        if round != self._round:
+            self.forget(Scope.ROUND)
+        self._round = round
+        self.asked.hold(Held(exchange, round, number, members, ask.handed))
+        return self._out(self._enter(Phase.BEFORE_ASK))
+
     def _advance(self) -> Iterable[Parcel]:
-        if self._taking is not None:
-            return self._take_off()
         if self.state is State.KEYING:
-            return self._set_up(self._agreed)
+            return self.keys.go_on()
         if self.state is State.PARTING:
             self.move(Event.ANSWERED)
-        following: dict[State, Callable[[], Iterable[Parcel]]] = {
-            State.ASKED: self._settle_answers,
-            State.RELAYING: self._pooled,
-            State.MATCHING: self._go_matching,
-            State.VOTING: self._show_votes,
-            State.SHARING: self._unmask,
-            State.WITNESSING: lambda: [self._request_reveal()],
-            State.REVEALING: self._go_on,
-        }
-        step = following.get(self.state)
-        return step() if step is not None else []
+        if self._phase is Phase.DONE:
+            return []
+        parcels = self.order[self._phase].advance()
+        return self._enter(Phase(self._phase + 1)) if parcels is None else parcels
 
-    def _settle_answers(self) -> Iterable[Parcel]:
-        """Fix whose answers to an Ask count, and go on with them."""
-        asked = self._asked
-        self._note_vanished(asked.fix_survivors())
-        self._check_left(asked.survivors)
-        if asked.relayed:
-            return self._hand_over()
-        if self.papers.plans(asked.exchange.name, Disclosure.MATCH, Step.COMPARE):
-            return self._match()
-        return self._compare() if asked.compared else self._add_up()
+    def _enter(self, first: Phase) -> Iterable[Parcel]:
+        """Begin the next phase that this Ask wants, from `first` on; at the end, the reply."""
+        for phase, part in self.order.items():
+            if phase >= first and part.wanted():
+                self._phase = phase
+                if (parcels := part.enter()) is not None:
+                    return parcels
+        self._phase = Phase.DONE
+        if self.asked.reply is None:
+            self.asked.finish(None)
+        if self.state is not State.READY:  # where it is, the last envelope brought the total
+            self.move(Event.ANSWERED)
+        return []
 
-    def _pooled(self) -> Iterable[Parcel]:
-        """Go on with the rest of an Ask, once its mixtures are back from the relay."""
-        self._check_pool()
-        return self._compare() if self._asked.compared else self._add_up()
+    def _settle(self, outcome: Reply | None) -> None:
+        """Note how an Ask ended, to be kept before it is used."""
+        self._asking, self.outcome = False, outcome
+        if self.recorder is not None and outcome is not None:
+            asked = self.asked.answers
+            if self.recorder.wants(asked.exchange, asked.where.round):
+                self.recorder.came(asked.exchange.name, asked.where, outcome)
+        self.answered += 1
 
-    def _add_up(self) -> Iterable[Parcel]:
-        """Go on to the sum of an Ask's answers, if there is one, and else to its end."""
-        asked = self._asked
-        if asked.weighed:
-            self._uploads = Uploads(asked.where, asked.taken(Disclosure.WEIGHTED_SUM))
-        return self._list_survivors() if asked.masked else self._finish(([], []))
+    def _lose(self) -> None:
+        """Skip the round: nothing of it is opened any more."""
+        self._phase = Phase.DONE
+        self.forget(Scope.ASK)
+        self.forget(Scope.ROUND)
+        self._settle(None)
+        self._out([])
 
-    def _go_on(self) -> Iterable[Parcel]:
-        """Go on with what the key authority opened."""
-        evaluation, opened = self._revealed()
-        if evaluation.disclosure is Disclosure.SIMILARITY:
-            self._asked.cosines = self._cosines(evaluation, opened)
-            return self._add_up()
-        held, self._held = self._held, None
-        if held is None:
-            raise LocalProtocolError("Rows were opened that nobody asked to hand out.")
-        return self._hand_out(held, self._rows(evaluation, opened))
-
-    def _note_vanished(self, gone: Sequence[str]) -> None:
-        """Remember who vanished; once a sum of the round was opened, its survivors are fixed."""
-        asked = self._asked
-        round = asked.where.round
-        self._vanished = (round, self._gone(round) | set(gone))
-        if not (asked.sums or asked.relayed):
-            return
-        self._check_fixed(round)
-        self._check_left(asked.survivors)
-        fixed = self._fixed[1] if self._fixed[0] == round else frozenset()
-        self._fixed = (round, fixed | set(asked.survivors))
-
-    def reply(self) -> Reply:
-        """Return what the last Ask brought back; raises RemoteProtocolError if it is not here."""
-        self.alive()
-        if self._reply is None:
-            raise RemoteProtocolError(
-                "The key authority did not open the total.",
-                why="it is not reachable, or ended its session",
-                fix="start the run again when it is there",
-            )
-        return self._reply
-
-
-def _answers(session: type[AggregatorSession]) -> Takes:
-    """Everything that an Ask brings back goes one way, whatever it discloses."""
-    answer = session._take_answer
-    return {(Service.ASK, Step.ACK): answer, **{(d, Step.UP): answer for d in Disclosure}}
-
-
-_MATCHED = (
-    Step.ANSWERS, Step.ONWARD, Step.SECOND_ANSWERS, Step.TAGS,
-    Step.COMPARED, Step.TAKEN, Step.SPLIT, Step.PART,
-)  # fmt: skip
-
-AggregatorSession.takes = {
-    (Service.REFUSAL, Step.REFUSE): AggregatorSession._take_refusal,
-    (Service.KEYS, Step.OFFER): AggregatorSession._take_key,
-    (Service.PAIRS, Step.BOXES): AggregatorSession._take_pairs,
-    (Service.PAIRS, Step.ROWS): AggregatorSession._take_pairs,
-    (Service.HEADS, Step.ACK): AggregatorSession._take_receipt,
-    **_answers(AggregatorSession),
-    (Disclosure.SUM, Step.VOTE): AggregatorSession._take_share,
-    (Disclosure.SUM, Step.SHARES): AggregatorSession._take_share,
-    (Disclosure.SUM, Step.OPENED): AggregatorSession._take_opened,
-    **{(d, Step.WITNESSED): AggregatorSession._take_witnessed for d in EVALUATED},
-    **{(d, Step.OPENED): AggregatorSession._take_revealed for d in EVALUATED},
-    (Disclosure.MIXED, Step.RELAYED): AggregatorSession._take_pool,
-    **{(Disclosure.MATCH, step): AggregatorSession._take_match for step in _MATCHED},
-}
+    def _out(self, made: Iterable[Parcel]) -> Outgoing:
+        """Make what leaves durable; where no state is kept, as `Stream` does, if that was asked."""
+        if self.batch and self.keeper is None and not isinstance(made, list):
+            self.exchanges.outstanding = []
+            return Stream(self, made, self.batch)
+        try:
+            self.exchanges.outstanding = list(made)
+            self.commit()
+        except Exception as error:
+            self.die(error)
+            raise
+        return self.exchanges.outstanding

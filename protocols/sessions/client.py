@@ -2,21 +2,28 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
+from typing import Any, ClassVar
 
 from protocols.disclosures._base.plan import wire_kinds
-from protocols.disclosures._evaluated.ciphers import shape_of
-from protocols.disclosures._evaluated.uploads import opened_message, row_info
+from protocols.disclosures.match.client_part import Matched
 from protocols.disclosures.names import Disclosure
+from protocols.disclosures.sealed.client import BoxOpening
+from protocols.disclosures.sum.client import ShareHolding
+from protocols.disclosures.weighted_sum.client import RowOpening
 from protocols.errors import BadEnvelope, LocalProtocolError, Replay, UnfitMessage
-from protocols.evidence.heads import Spoken, check_place, client_items
 from protocols.evidence.ledger import Ledger
 from protocols.forms import Exchange, Form
-from protocols.keys.boxes import by_peers, open_box, open_boxes
 from protocols.messages import Message
 from protocols.plan.steps import Service, Step
-from protocols.sessions.base import Parcel
-from protocols.sessions.matching import MatchingSession
+from protocols.sessions.engine import Parcel, Session
+from protocols.sessions.part import Takes
+from protocols.sessions.services.answering import Answering
+from protocols.sessions.services.pair_secrets import PairSecrets
+from protocols.sessions.services.progress import Progress
+from protocols.sessions.services.public_keys import PublicKeys
+from protocols.sessions.services.receipts import Receipts
+from protocols.sessions.services.spending import Spending
 from protocols.sessions.table import Event
 from protocols.wire.codec import pieces
 from protocols.wire.cohorts import as_set
@@ -25,20 +32,18 @@ from protocols.wire.control import (
     Boxes,
     Call,
     CellTotals,
-    Farewell,
     Listed,
     Place,
     Row,
 )
-from protocols.wire.envelope import Envelope, commitment
 from protocols.wire.inbox import Letter
-from protocols.wire.inputs_digest import SHARED, bytes_digest, given_digest
-from protocols.wire.roster import Role, cohort_digest
+from protocols.wire.inputs_digest import SHARED, bytes_digest
+from protocols.wire.roster import cohort_digest
 from protocols.wire.run_context import Papers
 from protocols.wire.where import Where
 
 
-class ClientSession(MatchingSession):
+class ClientSession(Session):
     """CLIENT: holds a site, and the only code that lets anything about it out.
 
     Args:
@@ -47,31 +52,36 @@ class ClientSession(MatchingSession):
         form: the admitted form; its exchanges hold the answers.
     """
 
+    made_of = (
+        *(Answering, Progress, PublicKeys, PairSecrets, Spending, Receipts),
+        *(ShareHolding, Matched, RowOpening, BoxOpening),
+    )
+
     def __init__(
         self, papers: Papers, ledger: Ledger, rounding: bytes, *, site: Any, form: Form[Any]
     ) -> None:
-        super().__init__(papers, ledger, rounding)
         self._site, self._exchanges = site, {e.name: e for e in form.exchanges}
-        self._spoken = Spoken(client_items(papers.plan.items))
-        self._weighed = -1  # round of the last message that may come back weighed
         self.learnt = 0  # how often the site may have changed
-        # What this client sealed for others, until the others' boxes come back in the same round.
-        self._boxed: dict[type[Message], tuple[int, tuple[str, int, str]]] = {}
+        super().__init__(papers, ledger, rounding)
 
-    def _said(self, envelope: Envelope) -> None:
-        """Note what leaves, to compare the aggregator's receipt with."""
-        header = envelope.header
-        self._spoken.add(header.exchange, header.item, commitment(envelope), header.head)
+    def assemble(self) -> None:
+        """Make the parts."""
+        self.answering, self.progress = Answering(self), Progress(self)
+        self.keys = PublicKeys(self, self.progress)
+        self.pairs = PairSecrets(self, self.progress)
+        self.spending, self.receipts = Spending(self), Receipts(self, self.progress)
+        self.holding = ShareHolding(self, self.progress, self.keys, self.pairs)
+        self.matched, self.rows, self.boxes = Matched(self), RowOpening(self), BoxOpening(self)
 
-    def _refused(self, letter: Letter) -> Where:
-        header = letter.header
-        return Where(header.round, header.exchange, (), header.given, header.attempt)
+    def receive(self, data: bytes) -> list[Parcel]:
+        """Take one envelope, return what leaves in answer; see `Answering.receive`."""
+        return self.answering.receive(data)
 
-    def _replies(self, letter: Letter, again: bool) -> list[Parcel]:
+    def handler(self, letter: Letter) -> Callable[..., Any]:
+        """Return what takes an envelope; raises BadEnvelope for an Ask that is not known."""
         if letter.item.exchange and letter.item.exchange not in self._exchanges:
             raise BadEnvelope("An envelope belongs to no Ask that this client knows.")
-        replies: list[Parcel] = self.handler(letter)(letter)
-        return replies
+        return super().handler(letter)
 
     def _answer(self, letter: Letter) -> list[Parcel]:
         """Answer an Ask."""
@@ -82,13 +92,13 @@ class ClientSession(MatchingSession):
             Place,
             *wire_kinds(exchange.given, self.papers.policy),
         )
-        call, place, *given = self._inbox.read(letter, kinds)
+        call, place, *given = self.read(letter, kinds)
         where = self._where(letter, call, kinds)
-        self._witness(call, place, where)
+        self.receipts.check(call, place, where)
         if any(kind.disclosure is Disclosure.SUM for kind in exchange.back):
-            self._check_sum(exchange.name, where)
+            self.holding.check_sum(exchange.name, where)
         if self._enciphers(exchange):
-            self._check_key(where)
+            self.keys.check(where.round)
         arguments = [
             self._argument(kind, message, exchange.name, where)
             for kind, message in zip(exchange.given, given, strict=True)
@@ -98,7 +108,7 @@ class ClientSession(MatchingSession):
         if recorder is not None and not recorder.wants(exchange, where.round):
             recorder = None
         before = recorder.before(arguments) if recorder is not None else b""
-        self._open_training(exchange, where)
+        self.spending.open_training(exchange, where)
         try:
             said = exchange.answer(self._site, *arguments)
         except ArithmeticError as error:
@@ -107,7 +117,7 @@ class ClientSession(MatchingSession):
                 why="the step size is too large for these features",
                 fix="lower model.lr, or scale the features; nothing was sent",
             ) from error
-        self._check_trained(exchange)
+        self.spending.check_trained(exchange)
         messages = () if said is None else said if isinstance(said, tuple) else (said,)
         if {type(m) for m in messages} != set(exchange.back) or len(messages) != len(exchange.back):
             raise LocalProtocolError(f"The answer of {exchange.name!r} is not what it declares.")
@@ -122,37 +132,6 @@ class ClientSession(MatchingSession):
             recorder.sent(exchange.name, where, before, envelopes, self._gateway.groups, inside)
         return parcels
 
-    def _take_leave(self, letter: Letter) -> list[Parcel]:
-        """Take over the heads at the end of the run."""
-        farewell, place = self._inbox.read(letter, (Farewell, Place))
-        header = letter.header
-        if header.given != given_digest([farewell], self.papers.dims(letter.item)):
-            raise BadEnvelope("A farewell's content is not what its header says was given.")
-        if header.exchange <= self._latest[0]:
-            raise Replay("A farewell is older than an Ask that was answered.")
-        self.move(Event.ASK)
-        self._latest = (header.exchange, header.round)
-        where = Where(header.round, header.exchange, (), header.given)
-        self._witness(farewell, place, where)
-        item = self.papers.find("", Service.HEADS, Step.ACK)
-        return [self.send(item, [Acknowledgement()], header.sender, where)]
-
-    def _witness(self, shared: Message, place: Message, where: Where) -> None:
-        """Check the receipt of what this client said last; write down the root it stands under."""
-        if not isinstance(shared, (Call, Farewell)) or not isinstance(place, Place):
-            raise BadEnvelope("A receipt is missing.")
-        line, missing = self._spoken.line(place.exchange, place.items)
-        check_place(self.name, self.papers.roster.clients, line, place.proof, shared.heads)
-        facts = {
-            "exchange": where.exchange,
-            "heard": place.exchange,
-            "items": place.items,
-            "missing": int(missing),
-            "root": shared.heads.hex(),
-            "round": where.round,
-        }
-        self.ledger.record("heads", facts)
-
     def _send_each(
         self, name: str, messages: tuple[Message, ...], to: str, where: Where
     ) -> list[Parcel]:
@@ -161,18 +140,16 @@ class ClientSession(MatchingSession):
             group = [message for message in messages if message.disclosure is disclosure]
             item = self.papers.find(name, disclosure, Step.UP)
             parcels.append(self.send(item, group, to, where))
-            if self.papers.enciphers(item):
-                weighed = disclosure is Disclosure.WEIGHTED_SUM
-                self._weighed = where.round if weighed else self._weighed
+            if disclosure is Disclosure.WEIGHTED_SUM and self.papers.enciphers(item):
+                self.rows.gave(where.round)
             if disclosure is Disclosure.SEALED:
-                place = (where.round, (self.papers.run, where.exchange, item.id))
-                self._boxed.update({type(message): place for message in group})
+                self.boxes.filled(group, item, where)
         return parcels
 
     def _where(self, letter: Letter, call: Message, kinds: tuple[type[Message], ...]) -> Where:
         """Check cohort, order and digests of an Ask before anything is computed."""
         header, papers = letter.header, self.papers
-        if (header.exchange <= self._latest[0]) or header.round < self._latest[1]:
+        if (header.exchange <= self.progress.exchange) or header.round < self.progress.round:
             raise Replay("An Ask is older than one that was already answered.")
         if header.attempt != 1:
             raise BadEnvelope("A second attempt needs evidence that the first was not opened (O5).")
@@ -192,7 +169,7 @@ class ClientSession(MatchingSession):
         shared = [(k, d) for k, d in zip(kinds, data, strict=True) if k.disclosure in SHARED]
         if header.given != bytes_digest(shared):
             raise BadEnvelope("An Ask's content is not what its header says was given.")
-        self._latest = (header.exchange, header.round)
+        self.progress.reached(header.exchange, header.round)
         slot = call.slot if isinstance(call, Call) else 0
         return Where(header.round, header.exchange, members, header.given, header.attempt, slot)
 
@@ -205,49 +182,11 @@ class ClientSession(MatchingSession):
     def _argument(self, kind: type[Message], message: Message, name: str, where: Where) -> Message:
         """Return what a message is to the algorithm's answer: opened, if it came in a box."""
         if isinstance(message, Boxes):
-            return self._unbox(kind, message.boxes, where)
+            return self.boxes.unboxed(kind, message.boxes, where)
         if isinstance(message, CellTotals | Listed):
-            return self._found(kind, message, where)
-        return self._combined(kind, message, name, where) if isinstance(message, Row) else message
-
-    def _combined(self, kind: type[Message], row: Row, name: str, where: Where) -> Message:
-        """Open this client's own row and take off its blind (O1)."""
-        papers = self.papers
-        if self._weighed != where.round:
-            raise BadEnvelope(
-                "A row arrived in a round in which this client gave nothing to weigh."
-            )
-        self._weighed = -1  # rows of one upload are handed out once
-        info = row_info(papers.run, where.exchange, name, self.name)
-        opened = open_box(row.box, papers.me, papers.roster.one(Role.KEY_AUTHORITY), info)
-        shape = shape_of((kind,), papers.policy, papers.plan.dims)
-        return opened_message(kind, shape, opened, row.seed)
-
-    def _unbox(self, kind: type[Message], boxes: bytes, where: Where) -> Message:
-        filled = self._boxed.pop(kind, None)  # boxes are handed on once
-        if not by_peers(kind) or filled is None or filled[0] != where.round:
-            raise BadEnvelope("Boxes arrived that this client's cohort did not fill in this round.")
-        papers = self.papers
-        return open_boxes(
-            kind,
-            boxes,
-            where.members,
-            papers.me,
-            papers.roster,
-            papers.plan.dims,
-            filled[1],
+            return self.matched.found(kind, message, where)
+        return (
+            self.rows.combined(kind, message, name, where) if isinstance(message, Row) else message
         )
 
-
-_MATCHED = (Step.HALFWAY, Step.TAGGED, Step.TOLD, Step.MATES)
-
-ClientSession.takes = {
-    (Service.KEYS, Step.OFFER): ClientSession._take_key,
-    (Service.PAIRS, Step.CALL): ClientSession._take_call,
-    (Service.PAIRS, Step.DOWN): ClientSession._take_pairs,
-    (Service.HEADS, Step.DOWN): ClientSession._take_leave,
-    (Service.ASK, Step.DOWN): ClientSession._answer,
-    (Disclosure.SUM, Step.SURVIVORS): ClientSession._vote,
-    (Disclosure.SUM, Step.VOTES): ClientSession._give_shares,
-    **{(Disclosure.MATCH, step): ClientSession._take_match for step in _MATCHED},
-}
+    takes: ClassVar[Takes] = {(Service.ASK, Step.DOWN): _answer}

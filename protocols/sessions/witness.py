@@ -9,139 +9,24 @@ could read every upload, like the aggregator.
 
 from __future__ import annotations
 
-import hashlib
-
-import numpy as np
-
-from crypto.errors import CryptoError
-from protocols.disclosures._evaluated.ciphers import EVALUATED
-from protocols.disclosures._evaluated.opening_request import Shown, shown_uploads
-from protocols.disclosures._evaluated.uploads import (
-    check_upload,
-    facts_of_rows,
-    products,
-    rows,
-    statement,
-    whole_table,
-)
-from protocols.disclosures.names import Disclosure
-from protocols.errors import BadEnvelope, LocalProtocolError, Replay
-from protocols.evidence.ledger import Ledger
-from protocols.keys.groups import epoch_of
-from protocols.messages import Message, Vector
-from protocols.plan.steps import Service, Step
-from protocols.sessions.answering import AnsweringSession
-from protocols.sessions.base import Parcel
-from protocols.sessions.table import Event
-from protocols.wire.control import CosineSeed, Examine, RowSeeds, Witnessed
-from protocols.wire.inbox import Letter
-from protocols.wire.run_context import Papers
+from protocols.disclosures._evaluated.witness import ResultWitness
+from protocols.sessions.engine import Parcel, Session
+from protocols.sessions.services.answering import Answering
+from protocols.sessions.services.progress import Progress
+from protocols.sessions.services.public_keys import PublicKeys
 
 
-class WitnessSession(AnsweringSession):
+class WitnessSession(Session):
     """WITNESS: a second pair of eyes on every result that is opened."""
 
-    def __init__(self, papers: Papers, ledger: Ledger, rounding: bytes) -> None:
-        super().__init__(papers, ledger, rounding)
-        self._epoch = -1
-        self._signed: set[tuple[str, int]] = set()  # disclosure, exchange of the uploads
-        self._tables: list[Vector] = []  # of all rounds, for what they tell together (O10)
+    made_of = (Answering, Progress, PublicKeys, ResultWitness)
 
-    def _replies(self, letter: Letter, again: bool) -> list[Parcel]:
-        replies: list[Parcel] = self.handler(letter)(letter)
-        return replies
+    def assemble(self) -> None:
+        """Make the parts."""
+        self.answering, self.progress = Answering(self), Progress(self)
+        self.keys = PublicKeys(self, self.progress)
+        self.results = ResultWitness(self, self.keys)
 
-    def _take_key(self, letter: Letter) -> list[Parcel]:
-        epoch = epoch_of(letter.header.round, self.papers.policy)
-        if epoch <= self._epoch:
-            raise BadEnvelope("Keys arrived for an epoch that has its keys already (O9).")
-        self._epoch = epoch
-        self.move(Event.KEY)
-        self._keep_keys(letter)
-        return []
-
-    def _examine(self, letter: Letter) -> list[Parcel]:
-        """Compute one Ask's results again and sign them, once for every client's upload."""
-        self.move(Event.WITNESS)
-        header, name = letter.header, letter.item.exchange
-        disclosure = Disclosure(letter.item.part)
-        if epoch_of(header.round, self.papers.policy) != self._epoch:
-            raise BadEnvelope("A result is shown under the key of another epoch (O9).")
-        seeds = CosineSeed if disclosure is Disclosure.SIMILARITY else RowSeeds
-        request, secret = self._inbox.read(letter, (Examine, seeds))
-        if not isinstance(request, Examine):
-            raise LocalProtocolError("This is nothing to examine.")
-        shown = shown_uploads(request, letter, name, disclosure, self.papers)
-        if (str(disclosure), shown.source) in self._signed:
-            raise Replay("These uploads were witnessed before; a second result would be compared.")
-        uploads = self._uploads(request, shown)
-        try:
-            results, told = self._computed(uploads, secret, shown)
-        except CryptoError as error:
-            raise BadEnvelope(
-                "What was shown cannot be computed.",
-                why="weights rest on too few others (O10), or an upload is no ciphertext",
-            ) from error
-        size = self.papers.find(name, disclosure, Step.OPEN).dims["results"]
-        found = statement(shown.place, request.headers, b"".join(results).ljust(size, b"\0"))
-        return [self._sign(letter, shown, found, told)]
-
-    def _sign(self, letter: Letter, shown: Shown, found: bytes, told: dict[str, object]) -> Parcel:
-        """Record what was found, and sign it for the aggregator."""
-        header, name, said = letter.header, letter.item.exchange, str(letter.item.part)
-        self._signed.add((said, shown.source))
-        facts = {
-            "cohort": header.cohort,
-            "digest": hashlib.sha256(found).hexdigest(),
-            "disclosure": said,
-            "exchange": header.exchange,
-            "members": len(shown.members),
-            "round": header.round,
-            "survivors": len(shown.names),
-            "uploads": shown.source,
-            **told,
-        }
-        self.ledger.record("witness", facts)
-        signature = self.papers.me.signing.sign("witness", found)
-        item = self.papers.find(name, letter.item.part, Step.WITNESSED)
-        return self.send(item, [Witnessed(signature=signature)], header.sender, shown.where)
-
-    def _uploads(self, request: Examine, shown: Shown) -> dict[str, bytes]:
-        """Return ciphertexts by client, each signed by it."""
-        size, found = shown.shape.upload_bytes, {}
-        data, roster = memoryview(request.uploads), self.papers.roster
-        if any(data[len(shown.names) * size :]):
-            raise BadEnvelope("There are bytes behind the uploads.")
-        signatures = np.asarray(request.signatures)
-        for place, header in enumerate(shown.headers):
-            body = bytes(data[place * size : (place + 1) * size])
-            key = roster.party(header.sender).verify
-            check_upload(header, signatures[place].tobytes(), body, key)
-            found[header.sender] = body
-        return found
-
-    def _computed(
-        self, uploads: dict[str, bytes], secret: Message, shown: Shown
-    ) -> tuple[list[bytes], dict[str, object]]:
-        """Return the results, and what the ledger says of the weights, nothing for cosines."""
-        papers = self.papers
-        if isinstance(secret, CosineSeed):
-            key = papers.key_of(Disclosure.SIMILARITY)
-            return products(key, uploads, secret.seed, shown.place), {}
-        if not isinstance(secret, RowSeeds):
-            raise LocalProtocolError("Nothing was said of how to compute this.")
-        count, key = len(uploads), papers.key_of(Disclosure.WEIGHTED_SUM)
-        table = np.asarray(secret.weights).astype(np.int64)
-        seeds = [row.tobytes() for row in np.asarray(secret.seeds)[:count]]
-        if table[count:].any() or table[:, count:].any():
-            raise BadEnvelope("Weights are shown for clients whose uploads are not.")
-        table = table[:count, :count]
-        found = rows(key, list(uploads.values()), table, seeds, papers.policy)
-        self._tables.append(whole_table(table, list(uploads), papers.roster.clients))
-        return found, facts_of_rows(self._tables, seeds)
-
-
-WitnessSession.takes = {
-    (Service.KEYS, Step.OFFER): WitnessSession._take_key,
-    **{(d, Step.WITNESS): WitnessSession._examine for d in EVALUATED},
-}
+    def receive(self, data: bytes) -> list[Parcel]:
+        """Take one envelope, return what leaves in answer; see `Answering.receive`."""
+        return self.answering.receive(data)

@@ -13,8 +13,8 @@ from crypto.he import PublicKey, Scheme
 from crypto.ristretto import Spread
 from protocols.disclosures._evaluated.ciphers import ring_of, witness_count
 from protocols.disclosures._evaluated.guards import evaluated
+from protocols.disclosures.match.protocol.wire import MatchRun
 from protocols.disclosures.match.run import MatchSide, match_guard, match_item, match_run
-from protocols.disclosures.match.wire import MatchRun
 from protocols.disclosures.names import Disclosure
 from protocols.disclosures.sum.layout import SumLayout, sum_layout, sum_ring
 from protocols.disclosures.sum.ring import Ring

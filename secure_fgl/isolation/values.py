@@ -22,7 +22,7 @@ from protocols.messages import (
     values,
 )
 from protocols.privacy.private_steps import PrivateSteps
-from protocols.sessions.codec import StateCodec
+from protocols.sessions.store.codec import StateCodec
 
 __all__ = ["FAILURES", "PlainCodec", "messages", "said", "steps_of"]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
-from protocols.sessions.base import Parcel
+from protocols.sessions.engine import Parcel
 
 
 class Transport(Protocol):

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Protocol
 
-from protocols.sessions.base import Parcel
+from protocols.sessions.engine import Parcel
 
 
 class Receiver(Protocol):

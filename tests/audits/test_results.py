@@ -15,12 +15,12 @@ from audits.verify import verify
 from crypto.weights import flatten
 from protocols.disclosures import views
 from protocols.disclosures.names import Disclosure
+from protocols.disclosures.weighted_sum import aggregator as weighing
 from protocols.forms import Algorithm, Form
 from protocols.messages import SumMessage, count
 from protocols.policy.policy import PrivacyPolicy
 from protocols.rounds import Ask, Cohort, Round
-from protocols.sessions import evaluating
-from protocols.sessions.key_authority import KeyAuthoritySession
+from protocols.sessions.services.openings import Openings
 from tests.audits.forging import edit_last, entries_of, forge
 from tests.audits.toy_run import Bus, Lose, Toy, lose, run_toy
 from tests.toys.weighted_sum import Go, Model, Portrait, softmax, weighted_sum
@@ -90,12 +90,12 @@ def test_o10_the_report_says_when_rows_together_cover_everybody() -> None:
 
 def test_o10_an_aggregator_cannot_keep_silent_about_what_rows_tell(monkeypatch):
     """It says so at the time, so that no receipt shows it. The witness saw every table, too."""
-    real = evaluating.facts_of_rows
+    real = weighing.facts_of_rows
     for lie in ({"rank": 0}, {"group": 5000}, {"table": "ab" * 32}):
-        monkeypatch.setattr(evaluating, "facts_of_rows", lambda *a, lie=lie: {**real(*a), **lie})
+        monkeypatch.setattr(weighing, "facts_of_rows", lambda *a, lie=lie: {**real(*a), **lie})
         said = failed(run().view(reports=False))
         assert said.startswith("opened: ") and "(O10)" in said, said
-    monkeypatch.setattr(evaluating, "facts_of_rows", lambda *a: {**real(*a), "rank": 5})
+    monkeypatch.setattr(weighing, "facts_of_rows", lambda *a: {**real(*a), "rank": 5})
     assert verify(run().view()).ok  # more is no lie: rows may be lost before a witness sees them
 
 
@@ -135,7 +135,7 @@ def test_o4_the_evidence_says_what_nobody_witnessed(bare: tuple[str, ...], said:
 
 def test_o5_rows_over_fewer_than_the_cosines_of_the_same_answers_do_not_verify(monkeypatch):
     """Whatever the authority did: what was opened is not over what had arrived."""
-    real, asked = evaluating.EvaluatingSession._weigh, KeyAuthoritySession._once
+    real, asked = weighing.Weighing._weigh, Openings.once
     kept: dict[int, list[Any]] = {}
 
     def less_one(session, held, mixture):
@@ -145,12 +145,12 @@ def test_o5_rows_over_fewer_than_the_cosines_of_the_same_answers_do_not_verify(m
         return real(session, replace(held, members=held.members[:5]), fewer)
 
     def each_alone(session, *facts):
-        session._opened = kept
+        session.opened = kept
         asked(session, *facts)
         kept.clear()
 
-    monkeypatch.setattr(evaluating.EvaluatingSession, "_weigh", less_one)
-    monkeypatch.setattr(KeyAuthoritySession, "_once", each_alone)
+    monkeypatch.setattr(weighing.Weighing, "_weigh", less_one)
+    monkeypatch.setattr(Openings, "once", each_alone)
     said = failed(run(rounds=1).view(reports=False))
     assert said.startswith("opened: ") and "had arrived" in said, said
 

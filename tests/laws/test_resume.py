@@ -13,6 +13,7 @@ from crypto.he import SecretKey
 from protocols.evidence.ledger import Ledger, read_lines
 from protocols.sessions.collection import Collection
 from protocols.sessions.key_authority import KeyAuthoritySession
+from protocols.sessions.services.openings import Openings
 from secure_fgl.config import Config
 from secure_fgl.runs import FileStore, Run
 from secure_fgl.safes import FileSafe
@@ -192,7 +193,7 @@ def test_o5_an_authority_killed_in_the_middle_of_an_opening_finishes_the_same_on
     out = tmp_path / "run"
 
     def sabotage() -> None:
-        once, use, opened = KeyAuthoritySession._once, SecretKey.use, [0]
+        once, use, opened = Openings.once, SecretKey.use, [0]
 
         def counted(self: KeyAuthoritySession, *arguments: Any) -> None:
             once(self, *arguments)
@@ -205,7 +206,7 @@ def test_o5_an_authority_killed_in_the_middle_of_an_opening_finishes_the_same_on
                 die()
             return use(self, scheme)
 
-        patch.object(KeyAuthoritySession, "_once", counted).start()
+        patch.object(Openings, "once", counted).start()
         patch.object(SecretKey, "use", deadly).start()
 
     ended = _killed_at(config("fed_avg", policy), out, 0, after=False, sabotage=sabotage)

@@ -13,11 +13,12 @@ from unittest.mock import patch
 import numpy as np
 import pytest
 
+from protocols.disclosures.sum.authority import TotalOpening
 from protocols.errors import LocalProtocolError
 from protocols.sessions.aggregator import AggregatorSession
 from protocols.sessions.client import ClientSession
-from protocols.sessions.codec import StateCodec
 from protocols.sessions.key_authority import KeyAuthoritySession
+from protocols.sessions.store.codec import StateCodec
 from secure_fgl.errors import UsageError
 from secure_fgl.runs import Run
 from secure_fgl.safes import FileSafe, Safes
@@ -149,10 +150,10 @@ def _refusing(name: str) -> None:
     """Let one client refuse in round 2."""
     answer = ClientSession._answer
 
-    def refuses(self: ClientSession, letter: Any, exchange: Any) -> Any:
+    def refuses(self: ClientSession, letter: Any) -> Any:
         if self.name == name and letter.header.round == 2:
             raise LocalProtocolError("made to refuse")
-        return answer(self, letter, exchange)
+        return answer(self, letter)
 
     patch.object(ClientSession, "_answer", refuses).start()
 
@@ -241,7 +242,7 @@ def test_o5_an_authority_that_was_interrupted_opens_nothing_that_it_did_not_chec
     said = tmp_path / "said"
 
     def arrange() -> None:
-        vouched, calls = KeyAuthoritySession._vouched, [0]
+        vouched, calls = TotalOpening._vouched, [0]
 
         def interrupted(self: KeyAuthoritySession, *arguments: Any) -> Any:
             calls[0] += 1
@@ -257,10 +258,10 @@ def test_o5_an_authority_that_was_interrupted_opens_nothing_that_it_did_not_chec
                     answers += session.receive(bytes(parcel.data))
                 except KeyboardInterrupt:
                     answers += session.receive(bytes(parcel.data))
-                    said.write_text(json.dumps([calls[0], len(session._opened)]))
+                    said.write_text(json.dumps([calls[0], len(session.openings.opened)]))
             return answers
 
-        patch.object(KeyAuthoritySession, "_vouched", interrupted).start()
+        patch.object(TotalOpening, "_vouched", interrupted).start()
         patch.object(MemoryTransport, "exchange", exchange).start()
 
     play(config("fed_avg", "he"), tmp_path / "run", sabotage=arrange)

@@ -31,7 +31,7 @@ from crypto.canonical import canonical
 from protocols.errors import LedgerError, OtherVersion, SecureFglError
 from protocols.evidence.ledger import read_lines
 from protocols.plan.plan import Plan
-from protocols.sessions.keeping import LockedSafe
+from protocols.sessions.store.keeping import LockedSafe
 from protocols.versions import (
     ATTACKS,
     BASELINE,

@@ -27,7 +27,7 @@ from crypto.canonical import canonical
 from crypto.rest import new_key
 from protocols.errors import OtherVersion, SecureFglError
 from protocols.evidence.ledger import read_lines
-from protocols.sessions.keeping import LockedSafe
+from protocols.sessions.store.keeping import LockedSafe
 from protocols.versions import (
     ATTACKS,
     BASELINE,

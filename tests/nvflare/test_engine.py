@@ -24,8 +24,8 @@ from nvflare.fuel.utils import fobs
 
 from protocols.errors import BadEnvelope, RemoteProtocolError
 from protocols.evidence.ledger import read_lines
-from protocols.sessions.base import Parcel
 from protocols.sessions.client import ClientSession
+from protocols.sessions.engine import Parcel
 from protocols.wire.roster import AGGREGATOR_NAME, Role
 from secure_fgl.errors import PlanDrift, UsageError
 from secure_fgl.federation import Federation

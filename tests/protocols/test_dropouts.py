@@ -37,7 +37,7 @@ def vanish(world: World, when: dict[str, int]) -> None:
 
 def left(world: World, when: dict[str, int]) -> list[str] | None:
     """Return whose sum is opened, None for a round that is lost."""
-    group, steps = world.aggregator._setup.group, [when.get(name, 99) for name in world.names]
+    group, steps = world.aggregator.keys.agreed.group, [when.get(name, 99) for name in world.names]
     there = [n for n, step in zip(world.names, steps, strict=True) if step >= UPLOADED]
     enough = [
         len(there) >= world.policy.smallest_cohort,
@@ -111,7 +111,7 @@ def test_the_smallest_cohort_stands_or_falls_whole(step: int, rebuilt: list[Any]
 def test_o10_seven_with_an_assumed_colluder(step: int, rebuilt: list[Any]) -> None:
     policy = changed_policy("masks", colluders=1)
     world = World(policy=policy, clients=7, rounds=4).start()
-    assert (world.policy.smallest_cohort, world.aggregator._setup.group.threshold) == (5, 5)
+    assert (world.policy.smallest_cohort, world.aggregator.keys.agreed.group.threshold) == (5, 5)
     for round, size in enumerate((1, 2, 3, 0), start=1):
         play(world, round, dict.fromkeys(world.names[7 - size :], step), rebuilt)
 
@@ -160,7 +160,7 @@ def test_who_misses_the_keys_of_an_epoch_sits_it_out(policy: str, item: str, gon
     away, there = world.names[:gone], world.names[gone:]
     world.lost = lambda what, sender, to: what == item and bool({sender, to} & set(away))
     world.start()
-    assert world.aggregator._agreed.ready == there
+    assert world.aggregator.keys.agreed.ready == there
     assert is_sum_of(world, world.round(1).total(Update), there)
     world.lost = lambda *_: False  # they are back for the next epoch
     assert is_sum_of(world, world.round(2).total(Update), world.names)

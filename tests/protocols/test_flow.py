@@ -209,13 +209,13 @@ def test_close_destroys_the_key_and_ends_every_session(world):
         assert world.entries(name)[-1]["kind"] == "close"
         with pytest.raises(LocalProtocolError):
             world.session(name).receive(b"")
-    assert world.authority._secret is None
+    assert world.authority.keys.held.get("SUM") is None
     assert {"key"} <= {e["kind"] for e in world.entries("key-authority")[-2:]}
 
 
 def test_o9_a_dead_authority_holds_no_secret_key(world):
     world.authority.die(RuntimeError())
-    assert world.authority._secret is None
+    assert world.authority.keys.held.get("SUM") is None
 
 
 @pytest.mark.parametrize("party", ["client-3", "aggregator", "key-authority"])

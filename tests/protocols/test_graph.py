@@ -10,11 +10,11 @@ import networkx as nx
 import pytest
 
 from crypto.graph import _circle, choose_degree
+from protocols.disclosures.sum.client import ShareHolding
 from protocols.disclosures.sum.consistency_votes import ballot_of
 from protocols.errors import BadEnvelope, RoundLost
 from protocols.keys.groups import Group, slot_of
 from protocols.policy.policy import PrivacyPolicy
-from protocols.sessions.holding import HoldingSession
 from protocols.wire.codec import encode
 from protocols.wire.control import PairDown
 from protocols.wire.envelope import NONE
@@ -51,7 +51,7 @@ def world() -> World:
 
 
 def test_the_graph_is_what_the_tables_say(world: World) -> None:
-    group = world.aggregator._agreed.group
+    group = world.aggregator.keys.agreed.group
     found = (group.degree, group.threshold, group.window, group.quorum)
     assert found == (NEIGHBOURS, THRESHOLD, WINDOW, QUORUM)
     for name in world.names:
@@ -101,7 +101,7 @@ def small(monkeypatch: pytest.MonkeyPatch) -> World:
 
 def test_o7_too_many_lost_neighbours_lose_the_round_and_open_nothing(small: World) -> None:
     small.start()
-    gone = set(small.aggregator._agreed.group.neighbours(small.names[0])[:5])
+    gone = set(small.aggregator.keys.agreed.group.neighbours(small.names[0])[:5])
     small.lost = lambda item, sender, _: item == "train.shares" and sender in gone
     openings = small.kinds("aggregator").count("open")
     with pytest.raises(RoundLost, match="a share of one client's seed"):
@@ -113,7 +113,7 @@ def test_o7_too_many_lost_neighbours_lose_the_round_and_open_nothing(small: Worl
 def cut_off(world: World) -> tuple[Any, str]:
     """Never ask one client's neighbours, and say, truly, that they did not upload."""
     victim = world.names[0]
-    gone = set(world.aggregator._agreed.group.neighbours(victim))
+    gone = set(world.aggregator.keys.agreed.group.neighbours(victim))
     left = [name for name in world.names if name not in gone]
     return haul(world, lambda name: left, asked=left), victim
 
@@ -138,7 +138,7 @@ def test_o7_control_without_the_window_one_list_reads_one_upload(
 
 def own_lists(world: World) -> dict[str, set[str]]:
     """Tell every holder that of all that it holds shares of only the first client is there."""
-    group, victim, lists = world.aggregator._agreed.group, world.names[0], {}
+    group, victim, lists = world.aggregator.keys.agreed.group, world.names[0], {}
     for holder in world.names:
         strangers = not_in(world, {victim, *group.holders(holder)})
         lists[holder] = {victim, holder, *strangers[: group.least - 1]}
@@ -158,7 +158,7 @@ def test_o7_control_without_votes_lists_of_ones_own_read_one_upload_on_a_graph(
     small: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(Group, "thinnest", lambda *_: CLIENTS)
-    monkeypatch.setattr(HoldingSession, "_check_votes", lambda *_: None)
+    monkeypatch.setattr(ShareHolding, "_check_votes", lambda *_: None)
     lists = own_lists(small.start())
     found = haul(small, lambda name: lists[name])
     victim = small.names[:1]
@@ -174,7 +174,7 @@ def test_o7_a_holder_wants_a_quorum_among_the_holders_of_each_client(
     with monkeypatch.context() as patch:
         patch.setattr("tests.protocols.unveiling.certify", lambda *facts: shown.append(facts))
         found = haul(small.start(), lambda name: small.names)
-    group, holder = small.aggregator._agreed.group, small.names[0]
+    group, holder = small.aggregator.keys.agreed.group, small.names[0]
     assert len(group.voters(holder)) == 2 * NEIGHBOURS + 1
     # Of the clients it holds shares of, the one whose holders it knows least of.
     owner = min(group.holders(holder), key=lambda o: len(set(group.holders(o)) & near(group)))
@@ -228,7 +228,7 @@ def two_halves(monkeypatch: pytest.MonkeyPatch) -> tuple[World, Haul, list[str]]
     monkeypatch.setattr("crypto.graph.COMPLETE_BELOW", 20)
     names = names_of(60)
     world = World(policy=sparse(0.034), clients=tuple(sorted(names)), rounds=1).start()
-    group = world.aggregator._agreed.group
+    group = world.aggregator.keys.agreed.group
     found = (group.degree, group.threshold, group.window, group.quorum)
     assert found == (NEIGHBOURS, THRESHOLD, WINDOW, QUORUM)
     order = [world.names[i] for i in _circle(60, group.degree, group._seed)]
@@ -256,14 +256,16 @@ def test_o7_two_lists_for_two_arcs_open_nothing(monkeypatch: pytest.MonkeyPatch)
     one, other = (rebuilt(world, found, kind) for kind in "be")
     assert one and not other
     # No pair's secret is known, and not everybody's self-mask: the graph is one piece.
-    pairs = nx.Graph((n, p) for n in order for p in world.aggregator._agreed.group.neighbours(n))
+    pairs = nx.Graph(
+        (n, p) for n in order for p in world.aggregator.keys.agreed.group.neighbours(n)
+    )
     assert nx.is_connected(pairs) and not set(order) <= one
 
 
 def test_o7_control_without_votes_two_lists_open_a_sum_of_neither(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(HoldingSession, "_check_votes", lambda *_: None)
+    monkeypatch.setattr(ShareHolding, "_check_votes", lambda *_: None)
     world, found, order = two_halves(monkeypatch)
     left = not_in(world, order[57:58])  # the first list names all, the second three fewer
     assert is_sum_of(world, unveil(world, found, left), left)
@@ -280,7 +282,7 @@ def test_o10_a_complete_graph_above_the_limit_serves_no_list_of_one_honest_clien
     monkeypatch.setattr("protocols.keys.groups.COMPLETE_BELOW", 20)
     monkeypatch.setattr("crypto.graph.COMPLETE_BELOW", 20)
     world = World(policy=sparse(0.33, 0.25), clients=40, rounds=1).start()
-    assert world.aggregator._agreed.group.degree == 39 and world.policy.colluders == 0
+    assert world.aggregator.keys.agreed.group.degree == 39 and world.policy.colluders == 0
     corrupt = 13  # a third of 40
     left = list(world.names[: honest + corrupt])
     found = haul(world, lambda name: left, asked=left)
@@ -298,7 +300,7 @@ def test_o10_a_complete_graph_above_the_limit_serves_no_list_of_one_honest_clien
 def told_apart(world: World, shown: int) -> tuple[list[str], str, list[str]]:
     """Let one client pair with some neighbours only."""
     outgoing = world.pump(world.aggregator.start(), until="pair.down")
-    setup, victim = world.aggregator._agreed, world.names[0]
+    setup, victim = world.aggregator.keys.agreed, world.names[0]
     group, neighbours = setup.group, setup.group.neighbours(victim)
     kept = next(
         some
@@ -343,7 +345,7 @@ def test_o7_a_client_is_not_summed_with_who_it_was_told_is_away(small: World) ->
 def test_o7_who_was_told_another_story_signed_another_upload(small: World) -> None:
     there, victim, kept = told_apart(small, 6)
     found = summed(small, there, victim, kept, there)
-    holders = small.aggregator._agreed.group.holders(victim)
+    holders = small.aggregator.keys.agreed.group.holders(victim)
     assert (set(holders) & set(there)) - {victim} <= found.refused
     with pytest.raises(NotEnough):
         unveil(small, found, [victim])
@@ -353,8 +355,8 @@ def test_o7_control_without_these_checks_its_vector_is_read(
     small: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(Group, "thinnest", lambda *_: CLIENTS)
-    monkeypatch.setattr(HoldingSession, "_check_evidence", lambda *_: None)
-    monkeypatch.setattr("protocols.sessions.holding.ballot_of", one_ballot)
+    monkeypatch.setattr(ShareHolding, "_check_evidence", lambda *_: None)
+    monkeypatch.setattr("protocols.disclosures.sum.client.ballot_of", one_ballot)
     there, victim, kept = told_apart(small, 3)
     left = [name for name in there if name not in kept]
     found = summed(small, there, victim, kept, left)

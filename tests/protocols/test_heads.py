@@ -121,7 +121,7 @@ def test_a_root_covers_the_heads_before_the_last_answers():
 def test_a_client_refuses_a_receipt_for_what_it_did_not_send(lie):
     world = World(policy="masks").start()
     world.round(1)
-    victim, heard_of = world.names[1], world.aggregator._heard
+    victim, heard_of = world.names[1], world.aggregator.heads._heard
     exchange, said = heard_of[victim]
     item, (commitment, head) = next(iter(said.items()))
     changed = {
@@ -139,10 +139,10 @@ def test_a_client_refuses_a_receipt_for_what_it_did_not_send(lie):
 def test_a_stale_receipt_is_refused():
     world = World(policy="unsafe_plaintext", rounds=4).start()
     world.round(1)
-    stale = dict(world.aggregator._heard)
+    stale = dict(world.aggregator.heads._heard)
     world.round(2)
     world.round(3)
-    world.aggregator._heard = stale
+    world.aggregator.heads._heard = stale
     with pytest.raises(Refused):
         world.round(4)
 
@@ -167,7 +167,7 @@ def test_o7_lost_shares_before_the_next_epochs_keys_end_no_run():
 def test_a_receipt_that_is_left_out_is_written_down():
     world = World(policy="unsafe_plaintext").start()
     world.round(1)
-    world.aggregator._heard[world.names[2]] = SILENT
+    world.aggregator.heads._heard[world.names[2]] = SILENT
     world.round(2)
     assert [e["missing"] for e in told(world, world.names[2])] == [0, 1]
     assert [e["missing"] for e in told(world, world.names[1])] == [0, 0]
@@ -183,7 +183,7 @@ def test_after_a_farewell_nothing_is_asked():
 
 def test_who_vanished_in_the_last_round_gets_no_farewell():
     world = World(policy="masks", rounds=1, clients=6).start()
-    world.aggregator._vanished = (1, frozenset({world.names[0]}))
+    world.aggregator.survivors._vanished = (1, frozenset({world.names[0]}))
     asked = [parcel.to for parcel in world.aggregator.farewell()]
     assert asked == list(world.names[1:])
 
@@ -194,7 +194,7 @@ def test_whatever_a_client_says_to_the_farewell_the_run_is_done(answer):
     world.round(1)
     one = world.names[0]
     if answer == "a refusal":
-        world.aggregator._heard[one] = (9, {})
+        world.aggregator.heads._heard[one] = (9, {})
     for parcel in world.aggregator.farewell():
         (reply,) = world.deliver(parcel)
         data = b"rubbish" if answer == "rubbish" else reply.data

@@ -7,9 +7,9 @@ import pytest
 
 from crypto.rest import new_key
 from protocols.errors import LedgerError
-from protocols.sessions.codec import StateCodec
-from protocols.sessions.keeping import LockedSafe
-from protocols.sessions.parts import Pieces
+from protocols.sessions.store.codec import StateCodec
+from protocols.sessions.store.keeping import LockedSafe
+from protocols.sessions.store.pieces import Pieces
 
 LONG = 1 << 16
 

@@ -188,7 +188,7 @@ def test_o8_two_models_for_one_cohort_stop_the_opening(world):
         fresh = world.evil_open(headers_of(sent), where_of(sent[which], world.names))
         if world.authority.state is State.READY:
             assert refused(world.authority.receive(fresh))
-    assert world.authority._opened == {}
+    assert world.authority.openings.opened == {}
 
 
 @pytest.mark.parametrize("seeds", [(0, 0, 0, 0, 0), (1, 0, 0, 0, 0)])

@@ -84,7 +84,7 @@ def test_another_key_for_one_client_is_found_out_before_anything_is_added():
     (request,) = world.aggregator.advance()  # the other four are summed without it
     left = [name for name in world.names if name != "client-2"]
     assert request.to == "key-authority"
-    assert world.aggregator._collection.survivors == tuple(left)
+    assert world.aggregator.asked._collection.survivors == tuple(left)
 
 
 def opened_body(world, request, values):

@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 from pydantic import ValidationError
 
-from protocols.disclosures.match import tag_service as desks
-from protocols.disclosures.match.cells import check_told
-from protocols.disclosures.match.cells import matched as honest
+from protocols.disclosures.match import aggregator as brokering
 from protocols.disclosures.match.guards import Match
-from protocols.disclosures.match.tagging import TagServer
+from protocols.disclosures.match.protocol import tag_service as desks
+from protocols.disclosures.match.protocol.cells import check_told
+from protocols.disclosures.match.protocol.cells import matched as honest
+from protocols.disclosures.match.protocol.tagging import TagServer
 from protocols.errors import BadEnvelope, Refused
-from protocols.sessions import brokering
 from tests.protocols.matched import (
     STEP,
     Change,
@@ -67,7 +67,7 @@ def test_o24_a_share_of_the_key_is_gone_once_its_epoch_is_answered():
     world = matching().start()
     matched_round(world)
     for name in ("tag-server-1", "tag-server-2"):
-        assert getattr(world.serving[name]._desk._server, "_share", None) is None
+        assert getattr(world.serving[name].tags._desk._server, "_share", None) is None
 
 
 def test_o10_a_floor_counts_colluders():
@@ -107,7 +107,7 @@ def test_o24_a_matcher_that_fails_forgets_the_tags(monkeypatch):
     monkeypatch.setattr(desks, "matched", failing)
     with pytest.raises(Refused):
         matched_round(world)
-    desk = world.serving["matcher"]._desk
+    desk = world.serving["matcher"].tags._desk
     assert desk.tags == {} and desk.digest
 
 
@@ -119,4 +119,4 @@ def test_o24_a_tag_server_that_fails_forgets_its_share(monkeypatch):
     monkeypatch.setattr(TagServer, "answer", failing)
     with pytest.raises(Refused):
         matched_round(world)
-    assert world.serving["tag-server-1"]._desk._server._share is None
+    assert world.serving["tag-server-1"].tags._desk._server._share is None

@@ -7,15 +7,15 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from protocols.disclosures.match import tag_service as desks
-from protocols.disclosures.match.cell_sums import cell_label, total
-from protocols.disclosures.match.cells import matched as honest
-from protocols.disclosures.match.tagging import TagServer
-from protocols.disclosures.match.wire import Kind
+from protocols.disclosures.match import aggregator as brokering
+from protocols.disclosures.match.aggregator import Matching
+from protocols.disclosures.match.bundles import bundle_of
+from protocols.disclosures.match.protocol import tag_service as desks
+from protocols.disclosures.match.protocol.cell_sums import cell_label, total
+from protocols.disclosures.match.protocol.cells import matched as honest
+from protocols.disclosures.match.protocol.tagging import TagServer
+from protocols.disclosures.match.protocol.wire import Kind
 from protocols.errors import BadEnvelope, Refused, Replay, WrongStage
-from protocols.sessions import brokering
-from protocols.sessions.brokering import BrokeringSession
-from protocols.sessions.serving import bundle_of
 from protocols.sessions.table import State
 from protocols.wire.codec import encode
 from protocols.wire.control import Box, Bundle, Call
@@ -45,7 +45,7 @@ def world():
 
 def turn(world, server, **facts):
     """Let a tag server use another key for some clients or points."""
-    desk = world.serving[server]._desk
+    desk = world.serving[server].tags._desk
     liar = Turncoat(desk._run.match, **facts)
     desk._server = liar
 
@@ -242,7 +242,7 @@ def test_o25_a_share_for_other_members_does_not_open_even_if_the_aggregator_carr
         return replace(told, members=members) if name == VICTIM else told
 
     lie(monkeypatch, change)
-    usual = BrokeringSession._hand_shares
+    usual = Matching._hand_shares
 
     def helping(session):
         here = session._broker.here
@@ -251,7 +251,7 @@ def test_o25_a_share_for_other_members_does_not_open_even_if_the_aggregator_carr
         here[VICTIM] = (replace(mine[VICTIM], members=mine[mate].members),)
         return usual(session)
 
-    monkeypatch.setattr(BrokeringSession, "_hand_shares", helping)
+    monkeypatch.setattr(Matching, "_hand_shares", helping)
     with pytest.raises(Refused):
         matched_round(world)
     assert all(site.found is None for site in world.sites.values())
@@ -277,7 +277,7 @@ def test_o25_a_member_that_sends_others_different_nonces_costs_its_own_cell(worl
     def label(nonces, place):
         return bytes(32) if next(calls) == 0 else cell_label(nonces, place)
 
-    monkeypatch.setattr("protocols.disclosures.match.client.cell_label", label)
+    monkeypatch.setattr("protocols.disclosures.match.protocol.client.cell_label", label)
     matched_round(world)
     lost = [
         cell

@@ -7,7 +7,7 @@ import pytest
 from pydantic import ValidationError
 
 from protocols.disclosures.match.guards import Match
-from protocols.disclosures.match.neighbours import locked_bytes, unlocked
+from protocols.disclosures.match.protocol.neighbours import locked_bytes, unlocked
 from protocols.disclosures.match.words import CELLS, LISTS
 from protocols.disclosures.noised.decoys import noised_steps
 from protocols.disclosures.noised.guards import Laplace
@@ -94,7 +94,7 @@ def test_every_client_draws_noise_of_its_own_once_a_round():
 def test_o24_who_reads_which_vectors():
     world = matching(**WIDE).start()
     kept = {}
-    desk = world.serving["matcher"]._desk
+    desk = world.serving["matcher"].tags._desk
     match = type(desk).match
 
     def seen(self, epoch, boxes):
@@ -252,7 +252,7 @@ def test_o8_a_client_told_of_another_canary_refuses(monkeypatch):
     def other(canary):
         return real(canary=bytes(32))
 
-    monkeypatch.setattr("protocols.sessions.brokering.Listed", other)
+    monkeypatch.setattr("protocols.disclosures.match.aggregator.Listed", other)
     with pytest.raises(Refused):
         matched_round(world)
     assert "another canary" in str(world.session("client-1").last_error)

@@ -15,12 +15,12 @@ import pytest
 import rbcl
 
 from crypto.oprf import KeyShare, blind, joined, pointwise
-from protocols.disclosures.match import tag_service as desks
-from protocols.disclosures.match.cells import matched as honest
-from protocols.disclosures.match.client import ClientMatching
 from protocols.disclosures.match.guards import Match
-from protocols.disclosures.match.tagging import TAG_BYTES, TagBatch, TagServer, _item
-from protocols.disclosures.match.wire import Kind
+from protocols.disclosures.match.protocol import tag_service as desks
+from protocols.disclosures.match.protocol.cells import matched as honest
+from protocols.disclosures.match.protocol.client import ClientMatching
+from protocols.disclosures.match.protocol.tagging import TAG_BYTES, TagBatch, TagServer, _item
+from protocols.disclosures.match.protocol.wire import Kind
 from protocols.errors import BadEnvelope, Refused
 from tests.protocols.matched import ITEMS, Go, Items, matched_round, matching
 from tests.protocols.matching import RUN
@@ -192,7 +192,7 @@ class Liar(TagServer):
 
 def turn(world, liar, monkeypatch):
     """Let a tag server lie; if it is the first, the spy asks the second for the victim's points."""
-    desk = world.serving[liar]._desk
+    desk = world.serving[liar].tags._desk
     wrong = Liar(desk._run.match)
     wrong.mine, desk._server = KeyShare.generate(), wrong
     usual = ClientMatching._forward

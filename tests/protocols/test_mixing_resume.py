@@ -7,7 +7,7 @@ import pytest
 
 from protocols.disclosures.mixed.mixing import Mixer, remixed
 from protocols.errors import LedgerError, UnfitMessage
-from protocols.sessions.recording import Recorder
+from protocols.sessions.store.recording import Recorder
 from protocols.wire.envelope import Envelope
 from tests.protocols.mix import GRID, Go, Mashed, asked, by_hand, groups, layout, mash, mixing
 from tests.protocols.test_results_resume import Drawer, Killed

@@ -19,7 +19,7 @@ def counted(monkeypatch: pytest.MonkeyPatch, others: int) -> tuple[World, list[s
     monkeypatch.setattr("crypto.graph.COMPLETE_BELOW", 20)
     policy = sparse(0.05).model_copy(update={"minimum_cohort": others})
     world = World(policy=policy, clients=40, rounds=1).start()
-    group = world.aggregator._agreed.group
+    group = world.aggregator.keys.agreed.group
     found = (group.degree, group.threshold, group.window, group.quorum)
     assert found == (NEIGHBOURS, THRESHOLD, WINDOW, QUORUM)
     order = [group.called[i] for i in _circle(40, group.degree, group._seed)]
@@ -32,7 +32,7 @@ def test_o10_a_minimum_above_the_threshold_of_a_sparse_graph_is_every_holders(
     """The graph would stay in one piece; 30 clients are too few for a policy of 32."""
     world, gone = counted(monkeypatch, 32)
     left = not_in(world, gone)
-    assert len(left) == 30 and world.aggregator._agreed.group.thinnest(left) >= WINDOW
+    assert len(left) == 30 and world.aggregator.keys.agreed.group.thinnest(left) >= WINDOW
     found = haul(world, lambda name: left, asked=left)
     assert found.refused == set(world.names) and not found.votes
     # Control: the same list is served where it is long enough.

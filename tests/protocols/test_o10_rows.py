@@ -8,10 +8,10 @@ import pytest
 from crypto.weights import flatten
 from protocols.disclosures._evaluated.uploads import facts_of_rows
 from protocols.disclosures.names import Disclosure
+from protocols.disclosures.weighted_sum import aggregator as weighing
 from protocols.errors import NotAdmitted, Refused
 from protocols.policy.guards import UnsafeClear
 from protocols.policy.policy import PRESETS
-from protocols.sessions import evaluating
 from tests.protocols.pub import (
     GRID,
     RING,
@@ -94,7 +94,7 @@ def test_o10_a_witness_refuses_weights_that_rest_on_too_few(row):
         return [RING.encrypt(key, np.zeros(4096, np.uint64)) for _ in seeds]
 
     with (
-        swapped(evaluating, "rows", unchecked),
+        swapped(weighing, "rows", unchecked),
         pytest.raises(Refused, match="witness-1 refused"),
     ):
         hand_out(world, mixture)

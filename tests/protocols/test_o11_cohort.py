@@ -11,7 +11,7 @@ from protocols.disclosures._evaluated.ciphers import shape_of
 from protocols.disclosures._evaluated.uploads import opened_message, row_info
 from protocols.errors import BadEnvelope
 from protocols.keys.boxes import open_box
-from protocols.sessions.keeping import state_codec
+from protocols.sessions.store.keeping import state_codec
 from tests.protocols.pub import GRID, Model, even, hand_out, models, pub, received, sent, trained
 
 
@@ -19,8 +19,7 @@ def aggregators_state(world) -> bytes:
     """Return everything that the aggregator's session holds, as it would be kept."""
     session = world.aggregator
     codec = state_codec(session.papers, world.form, None, session.ledger, bytes(32))
-    apart = ("recorder", "keeper", "last_error", "papers")
-    return codec.pack({k: v for k, v in vars(session).items() if k not in apart})
+    return codec.pack(session.kept())
 
 
 def traces(state: bytes, numbers: np.ndarray) -> int:

@@ -9,7 +9,7 @@ from crypto.samplers import Stream, entropy
 from protocols.disclosures.mixed import groups as mix_groups
 from protocols.disclosures.mixed.guards import Mix
 from protocols.forms import Exchange, Form
-from protocols.sessions.keeping import state_codec
+from protocols.sessions.store.keeping import state_codec
 from protocols.wire.envelope import Envelope
 from tests.protocols.mix import (
     BARE,

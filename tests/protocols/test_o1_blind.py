@@ -81,7 +81,7 @@ def test_o1_openings_of_one_run_are_not_related(monkeypatch):
 
 def blind_of(world):
     """Return the blind that the aggregator keeps for the total on its way."""
-    return world.aggregator._collection._blind
+    return world.aggregator.asked._collection._blind
 
 
 def test_the_blind_covers_every_coefficient():

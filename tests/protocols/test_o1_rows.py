@@ -10,16 +10,17 @@ import pytest
 from crypto.errors import InvalidSeal
 from crypto.weighted import WeightedBfv
 from crypto.weights import flatten
+from protocols.disclosures._evaluated import aggregator as results
+from protocols.disclosures._evaluated import authority as revealing
 from protocols.disclosures._evaluated.uploads import row_info
 from protocols.disclosures.names import Disclosure
+from protocols.disclosures.weighted_sum import aggregator as weighing
 from protocols.disclosures.weighted_sum.words import ROWS
 from protocols.errors import BadEnvelope, LocalProtocolError, NotAdmitted, Refused, RoundLost
 from protocols.forms import Exchange, Form
 from protocols.messages import WeightedSumMessage, count
 from protocols.policy.policy import PrivacyPolicy
 from protocols.rounds import Ask, Cohort
-from protocols.sessions import evaluating, revealing
-from protocols.sessions.client import ClientSession
 from protocols.sessions.table import State
 from protocols.wire.envelope import Envelope, read_signed_header
 from tests.protocols.pub import (
@@ -57,7 +58,7 @@ def rows_seen(world) -> list[bytes]:
 
 def authoritys_view(world) -> np.ndarray:
     """Return all that its key gives of what it was shown: (receivers, coefficients)."""
-    secret = world.authority._secrets[Disclosure.WEIGHTED_SUM]
+    secret = world.authority.keys.held[Disclosure.WEIGHTED_SUM]
     return np.stack([RING.decrypt(secret, row) for row in rows_seen(world)])
 
 
@@ -113,7 +114,7 @@ def test_o1_a_row_opens_for_its_receiver_and_for_nobody_else():
 
 def test_another_receiver_s_row_or_seed_is_refused():
     world = pub()
-    real = evaluating.EvaluatingSession._rows
+    real = weighing.Weighing._rows
 
     def turned(session, evaluation, opened):
         rows = real(session, evaluation, opened)
@@ -121,7 +122,7 @@ def test_another_receiver_s_row_or_seed_is_refused():
         return dict(zip(names, [rows[n] for n in (*names[1:], names[0])], strict=True))
 
     with (
-        swapped(evaluating.EvaluatingSession, "_rows", turned),
+        swapped(weighing.Weighing, "_rows", turned),
         pytest.raises(Refused, match="stage"),
     ):
         hand_out(world, trained(world).weighted(Model, even(6)))
@@ -130,10 +131,10 @@ def test_another_receiver_s_row_or_seed_is_refused():
     def other_seed(session, evaluation, opened):
         rows = real(session, evaluation, opened)
         first, second, *_ = rows
-        return {**rows, first: evaluating.Row(box=rows[first].box, seed=rows[second].seed)}
+        return {**rows, first: weighing.Row(box=rows[first].box, seed=rows[second].seed)}
 
     with (
-        swapped(evaluating.EvaluatingSession, "_rows", other_seed),
+        swapped(weighing.Weighing, "_rows", other_seed),
         pytest.raises(Refused, match="client-1 refused"),
     ):
         hand_out(world, trained(world).weighted(Model, even(6)))
@@ -147,7 +148,7 @@ def test_o5_rows_that_are_not_opened_lose_the_round(part):
     world.lost = lambda item, sender, to: item == f"receive.{part}.WEIGHTED_SUM"
     with pytest.raises(RoundLost):
         hand_out(world, reply.weighted(Model, even(6)))
-    assert world.aggregator._held is None and world.aggregator._uploads is None
+    assert world.aggregator.asked._held is None and world.aggregator.rows._uploads is None
     assert not sent(world, "receive.down") and not world.sites["client-1"].got
     world.lost = lambda *_: False
     reply = trained(world, 2)
@@ -249,19 +250,21 @@ def test_o9_keys_of_one_epoch_serve_that_epoch_only():
     made = [e for e in world.entries("key-authority") if e["kind"] == "key"]
     assert [e["event"] for e in made] == ["made"] * 3 + ["destroyed"] * 3 + ["made"] * 3
     world.authority.close()
-    assert world.authority._secrets == {}
+    assert world.authority.keys.held == {}
 
 
 @pytest.mark.parametrize(
-    ("refuser", "check"), [("client-1", None), ("witness-1", lambda session, where: None)]
+    ("refuser", "check"), [("client-1", None), ("witness-1", lambda round: None)]
 )
 def test_o9_an_ask_under_the_keys_of_another_epoch_is_refused(refuser, check):
     world = pub(changed(rekey_rounds=1), rounds=3)
     session = world.aggregator
     trained(world, 1)
+    for client in world.clients.values():
+        client.keys.check = check or client.keys.check
     with (
-        swapped(session, "_there", lambda cohort, round: tuple(cohort)),
-        swapped(ClientSession, "_check_key", check or ClientSession._check_key),
+        swapped(session.keys, "check", lambda round: None),
+        swapped(session.survivors, "present", lambda cohort, round: tuple(cohort)),
         pytest.raises(Refused, match=f"{refuser} refused"),
     ):
         back = PUB.exchanges[0].back
@@ -272,7 +275,7 @@ def test_o9_an_ask_under_the_keys_of_another_epoch_is_refused(refuser, check):
 def test_a_row_for_what_was_not_given_is_refused_by_its_receiver():
     world = pub()
     reply = trained(world)
-    world.clients["client-2"]._weighed = -1
+    world.clients["client-2"].rows._weighed = -1
     with pytest.raises(Refused, match="client-2 refused"):
         hand_out(world, reply.weighted(Model, even(6)))
     assert not world.sites["client-2"].got
@@ -280,7 +283,7 @@ def test_a_row_for_what_was_not_given_is_refused_by_its_receiver():
 
 def reordered(world, change):
     """Return a request to open whose upload headers were changed."""
-    real = evaluating.Reveal
+    real = results.Reveal
 
     def lying(**facts):
         data, cut = facts["headers"], []
@@ -306,7 +309,7 @@ def test_o4_the_authority_opens_rows_of_the_uploads_that_are_shown(change, what)
     world = pub(changed(witnesses=0))
     reply = trained(world)
     with (
-        swapped(evaluating, "Reveal", reordered(world, change)),
+        swapped(results, "Reveal", reordered(world, change)),
         pytest.raises(Refused, match="key-authority refused"),
     ):
         hand_out(world, reply.weighted(Model, even(6)))
@@ -316,9 +319,9 @@ def test_o4_the_authority_opens_rows_of_the_uploads_that_are_shown(change, what)
 @pytest.mark.parametrize("witnesses", [0, 1])
 def test_uploads_of_another_round_are_not_weighed(witnesses):
     world = pub(changed(witnesses=witnesses))
-    reply, kept = trained(world), world.aggregator._uploads
+    reply, kept = trained(world), world.aggregator.rows._uploads
     kept.where = replace(kept.where, round=2)
-    world.aggregator._vanished = (2, frozenset())
+    world.aggregator._round, world.aggregator.survivors._vanished = 2, (2, frozenset())
     refuser = "witness-1" if witnesses else "key-authority"
     with pytest.raises(Refused, match=f"{refuser} refused"):
         hand_out(world, reply.weighted(Model, even(6)), 2)

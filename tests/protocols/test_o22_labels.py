@@ -13,7 +13,7 @@ from protocols.disclosures.mixed.mixing import Mixer
 from protocols.disclosures.names import Disclosure
 from protocols.errors import BadEnvelope
 from protocols.policy.guard import Guard
-from protocols.sessions.keeping import state_codec
+from protocols.sessions.store.keeping import state_codec
 from tests.protocols.mix import (
     CLASSES,
     FLOOR,

@@ -12,7 +12,7 @@ from protocols.disclosures.mixed.layout import MixLayout
 from protocols.disclosures.mixed.mixing import Mixer, remixed
 from protocols.disclosures.names import Disclosure
 from protocols.errors import UnfitMessage
-from protocols.sessions.keeping import state_codec
+from protocols.sessions.store.keeping import state_codec
 from tests.protocols.mix import (
     FLOOR,
     GRID,

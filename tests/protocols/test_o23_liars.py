@@ -12,7 +12,9 @@ import numpy as np
 import pytest
 
 from crypto.hpke import SEAL_OVERHEAD
+from protocols.disclosures.mixed import relay as relay_part
 from protocols.disclosures.mixed.boxes import mixture_info, shuffled
+from protocols.disclosures.mixed.relay import MixtureRelay
 from protocols.errors import (
     BadEnvelope,
     Refused,
@@ -23,7 +25,6 @@ from protocols.errors import (
 )
 from protocols.forms import Exchange, Form
 from protocols.messages import SumMessage, count
-from protocols.sessions import relay as relay_module
 from protocols.sessions.table import State
 from protocols.wire.envelope import SIGNED, Envelope
 from tests.protocols.mix import (
@@ -121,7 +122,7 @@ def test_an_upload_under_another_key_is_not_handed_over():
 
 
 def lying(monkeypatch, change):
-    monkeypatch.setattr(relay_module, "shuffled", lambda boxes: change(shuffled(boxes)))
+    monkeypatch.setattr(relay_part, "shuffled", lambda boxes: change(shuffled(boxes)))
     return relayed()
 
 
@@ -155,7 +156,7 @@ def test_o23_a_relay_cannot_add_boxes(monkeypatch):
         content = bytes(box_bytes(world) - SEAL_OVERHEAD)
         return [*boxes, world.roster.party("aggregator").seal.seal(info, content)]
 
-    monkeypatch.setattr(relay_module, "shuffled", more)
+    monkeypatch.setattr(relay_part, "shuffled", more)
     with world_without(world, "client-5"), pytest.raises(BadEnvelope, match="another number"):
         asked(world)
 
@@ -168,14 +169,14 @@ def test_o23_control_a_relay_replaces_boxes_one_for_one_unnoticed(monkeypatch):
     def replacing(boxes):
         where = world.where(given=sent(world, UP)[0].header.given)
         info = mixture_info(world.papers("relay"), UP, where)
-        layout = world.aggregator._collection.pool_layout()
+        layout = world.aggregator.asked._collection.pool_layout()
         features, labels = layout.parts
         whole = (32767).to_bytes(2, "little") + bytes(labels - 2)  # all of one class: shares
         content = b"\1" + b"\x11\x22" * (features // 2) + whole
         made.append(world.roster.party("aggregator").seal.seal(info, content))
         return [*made, *boxes[1:]]
 
-    monkeypatch.setattr(relay_module, "shuffled", lambda boxes: replacing(shuffled(boxes)))
+    monkeypatch.setattr(relay_part, "shuffled", lambda boxes: replacing(shuffled(boxes)))
     (pool,) = asked(world).each(Mashed)
     assert len(made) == 1
     told = np.isclose(pool.features, 0x2211 * 16.0 / 32767, atol=1e-3).all(axis=(1, 2))
@@ -199,7 +200,7 @@ def test_o23_a_box_that_holds_no_place_is_refused(flag, rest, why, monkeypatch):
         content = flag + rest * ((box_bytes(world) - SEAL_OVERHEAD - 1) // 2)
         return [world.roster.party("aggregator").seal.seal(info, content), *boxes[1:]]
 
-    monkeypatch.setattr(relay_module, "shuffled", replacing)
+    monkeypatch.setattr(relay_part, "shuffled", replacing)
     with pytest.raises(BadEnvelope, match=why):
         asked(world)
 
@@ -279,12 +280,12 @@ def test_o23_a_relay_killed_after_its_record_relays_the_same_batch_and_no_other(
     def dies(*_):
         raise Kill
 
-    whole = relay_module.RelaySession._boxes
-    monkeypatch.setattr(relay_module.RelaySession, "_boxes", dies)
+    whole = MixtureRelay._boxes
+    monkeypatch.setattr(MixtureRelay, "_boxes", dies)
     with pytest.raises(Kill):
         world.relay.receive(request.data)
     assert world.kinds("relay")[-1] == "relay"  # recorded before anything was opened
-    monkeypatch.setattr(relay_module.RelaySession, "_boxes", whole)
+    monkeypatch.setattr(MixtureRelay, "_boxes", whole)
     world.kill("relay")
     with pytest.raises(Replay):
         world.relay.receive(batch(world, sent(world, UP)[:4]))

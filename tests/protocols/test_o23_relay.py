@@ -29,8 +29,8 @@ from protocols.policy.chains import check_chain
 from protocols.policy.guards import Clip, Seal
 from protocols.policy.policy import PRESETS
 from protocols.rounds import Ask, Cohort
-from protocols.sessions.codec import StateCodec
-from protocols.sessions.keeping import state_codec
+from protocols.sessions.store.codec import StateCodec
+from protocols.sessions.store.keeping import state_codec
 from protocols.wire.envelope import Envelope
 from protocols.wire.roster import Identity, Role, Roster
 from protocols.wire.run_context import Papers
@@ -115,7 +115,10 @@ def test_o23_nothing_at_all_is_an_empty_pool():
 
 def mixtures_on_the_wire(world):
     """Return the bytes of every mixture as they stand in a body, features only."""
-    body, layout = world.aggregator._collection.pool, world.aggregator._collection.pool_layout()
+    body, layout = (
+        world.aggregator.asked._collection.pool,
+        world.aggregator.asked._collection.pool_layout(),
+    )
     size = layout.parts[0]
     count = int.from_bytes(body[:8], "little")
     return [body[8 + place * size : 8 + (place + 1) * size] for place in range(count)]
@@ -129,8 +132,7 @@ def test_o23_the_relay_sees_no_content():
     (request,) = sent(world, BATCH)
     inner = b"".join(opened_by(world, "relay", upload) for upload in sent(world, UP))
     codec: StateCodec = state_codec(world.relay.papers, None, None, world.relay.ledger, bytes(32))
-    state = {k: v for k, v in vars(world.relay).items() if k not in ("keeper", "recorder")}
-    kept = codec.pack({**state, "last_error": None}) + bytes(world.stores["relay"].lines)
+    kept = codec.pack(world.relay.kept()) + bytes(world.stores["relay"].lines)
     seen = opened_by(world, "relay", request) + inner + kept
     assert not any(one in seen for one in mixtures)
     size, key = box_bytes(world), world.identities["relay"].opening
@@ -150,7 +152,7 @@ def test_o23_every_client_has_as_many_boxes_as_large():
     asked(world)
     inner = [opened_by(world, "relay", upload) for upload in sent(world, UP)]
     assert {len(one) for one in inner} == {world.plan.dims["mixtures"] * box_bytes(world)}
-    layout = world.aggregator._collection.pool_layout()
+    layout = world.aggregator.asked._collection.pool_layout()
     assert box_bytes(world) == 1 + sum(layout.parts) + SEAL_OVERHEAD
 
 

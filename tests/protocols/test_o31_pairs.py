@@ -40,16 +40,16 @@ def test_o31_a_box_is_hybrid_and_of_the_planned_size(world):
     size = 32 + 2 * 32 * slots + SIGNATURE + MLKEM + X25519 + TAG
     assert pair_box_bytes(slots) == size
     downs_of(world)
-    boxes = world.aggregator._agreed._boxes
+    boxes = world.aggregator.keys.agreed._boxes
     assert {len(data) for data in boxes.values()} == {4 * size}
     assert planned_degree(5, world.policy) == 4
     assert world.plan.item("pair.boxes").body == 4 * size
 
 
 def box_for(world, sender, addressee):
-    group, size = world.aggregator._agreed.group, pair_box_bytes(50)
+    group, size = world.aggregator.keys.agreed.group, pair_box_bytes(50)
     place = group.neighbours(sender).index(addressee)
-    return world.aggregator._agreed._boxes[sender][place * size : (place + 1) * size]
+    return world.aggregator.keys.agreed._boxes[sender][place * size : (place + 1) * size]
 
 
 @pytest.mark.parametrize("place", [0, MLKEM - 1, MLKEM, MLKEM + X25519 - 1, MLKEM + X25519, -1])
@@ -78,7 +78,7 @@ def test_o31_nobody_but_the_addressee_opens_a_box(world):
 def tampered(world, change):
     """Deliver to the victim what the relay made of its boxes; return the victim's session."""
     downs_of(world)
-    setup = world.aggregator._agreed
+    setup = world.aggregator.keys.agreed
     change(setup._boxes, world.names)
     victim = world.names[4]
     world.aggregator.state = State.KEYING

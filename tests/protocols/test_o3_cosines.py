@@ -65,7 +65,7 @@ def test_they_come_with_a_sum_in_one_ask():
 
 def all_coefficients(world, product: bytes) -> np.ndarray:
     """Return every coefficient that the authority's key gives, not only the one it reads."""
-    ring, secret = cosine_ring(), world.authority._secrets[Disclosure.SIMILARITY]
+    ring, secret = cosine_ring(), world.authority.keys.held[Disclosure.SIMILARITY]
     words, found = ring._parsed(product), []
     q = ring.prime
     for place in range(64):  # X^-place times the product brings coefficient `place` to the front
@@ -265,7 +265,7 @@ def test_o5_a_round_without_its_cosines_is_lost_and_the_next_one_goes_on(part):
     world.lost = lambda item, sender, to: item == f"train.{part}.SIMILARITY"
     with pytest.raises(RoundLost):
         trained(world)
-    assert world.aggregator._evaluation is None and world.aggregator._uploads is None
+    assert world.aggregator.results._evaluation is None and world.aggregator.rows._uploads is None
     opened = [e["exchange"] for e in world.entries("key-authority") if e["kind"] == "open"]
     assert opened == ([1] if part == "opened" else [])
     world.lost = lambda *_: False

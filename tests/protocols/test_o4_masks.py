@@ -147,7 +147,7 @@ def test_masks_stand_behind_the_integers_and_inside_the_ciphertext(chain):
 
 def test_a_total_whose_padding_did_not_cancel_is_refused(world):
     world.until_open(1)
-    collection = world.aggregator._collection
+    collection = world.aggregator.asked._collection
     noise = world.scheme.blind(bytes(range(32)), DEGREE)
     used = collection._blind.copy()
     used[-1] = (used[-1] + noise[-1]) % PLAIN_MODULUS  # only the padding is off

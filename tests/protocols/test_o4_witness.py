@@ -10,16 +10,18 @@ import numpy as np
 import pytest
 
 from crypto.he import SecretKey
-from protocols.disclosures._evaluated import protect
+from protocols.disclosures._evaluated import aggregator as results
+from protocols.disclosures._evaluated import protect, witness
 from protocols.disclosures._evaluated.ciphers import cosine_ring, weigh_ring
 from protocols.disclosures._evaluated.uploads import row_info
 from protocols.disclosures._evaluated.words import UNWITNESSED
 from protocols.disclosures.names import Disclosure
+from protocols.disclosures.similarity import aggregator as comparing
 from protocols.disclosures.sum.words import ACTIVE_AGGREGATOR
+from protocols.disclosures.weighted_sum import aggregator as weighing
 from protocols.errors import BadEnvelope, LedgerError, LocalProtocolError, Refused, RoundLost
 from protocols.keys.boxes import open_box
 from protocols.rounds import Ask, Cohort
-from protocols.sessions import evaluating, witness
 from protocols.sessions.table import State
 from protocols.wire.codec import decode
 from protocols.wire.control import Examine, RowBoxes
@@ -58,7 +60,7 @@ def only_the_victim(key, uploads, table, seeds, policy):
 
 def signs_anything(session, letter):
     """Take whatever a witness signed, as an aggregator that lies does."""
-    (message,) = session._inbox.read(letter, (evaluating.Witnessed,))
+    (message,) = session._engine.read(letter, (results.Witnessed,))
     session._evaluated.signatures[letter.header.sender] = message.signature
 
 
@@ -83,8 +85,8 @@ def opened_for(world, client: str) -> np.ndarray:
 
 def victims_integers(world) -> np.ndarray:
     """Return the levels that the victim's upload stands for."""
-    secret = world.authority._secrets[Disclosure.WEIGHTED_SUM]
-    upload = world.aggregator._uploads.uploads[world.names[VICTIM]].body
+    secret = world.authority.keys.held[Disclosure.WEIGHTED_SUM]
+    upload = world.aggregator.rows._uploads.uploads[world.names[VICTIM]].body
     return integers(world, weigh_ring().decrypt(secret, upload))
 
 
@@ -93,7 +95,7 @@ def test_o4_control_without_a_witness_a_single_upload_is_opened():
     assert UNWITNESSED in world.plan.warnings and not world.witnesses
     reply = trained(world)
     wanted = victims_integers(world)
-    with swapped(evaluating, "rows", only_the_victim):
+    with swapped(weighing, "rows", only_the_victim):
         request = world.aggregator.ask(_second(world, reply), 1)
     for answer in world.deliver(*request):
         world.aggregator.receive(answer.data)
@@ -110,15 +112,15 @@ def test_o4_a_single_upload_is_not_opened_with_a_witness():
     assert not {ACTIVE_AGGREGATOR, UNWITNESSED} & set(world.plan.warnings)
     reply = trained(world)
     with (
-        swapped(evaluating, "rows", only_the_victim),
-        swapped(evaluating.EvaluatingSession, "_take_witnessed", signs_anything),
+        swapped(weighing, "rows", only_the_victim),
+        swapped(results.Results, "_take_witnessed", signs_anything),
         pytest.raises(Refused, match="key-authority refused"),
     ):
         world.pump(world.aggregator.ask(_second(world, reply), 1))
     assert "O4" in world.authority.last_error.what
     opened = [e for e in world.entries("key-authority") if e["kind"] == "open"]
     assert [e["disclosure"] for e in opened] == ["SIMILARITY"]
-    assert world.authority._secrets == {}  # the run is over
+    assert world.authority.keys.held == {}  # the run is over
 
 
 def test_o4_an_honest_aggregator_notices_a_witness_that_signs_something_else():
@@ -141,13 +143,13 @@ def test_o4_products_of_other_ciphertexts_are_not_opened():
         return [ring.product(key, known, own, bytes([n]) * 32) for n in range(21)]
 
     bare = pub(unwatched())
-    with swapped(evaluating, "products", crafted), pytest.raises(Refused):
+    with swapped(comparing, "products", crafted), pytest.raises(Refused):
         trained(bare)  # opened, and its self-products are not 1
     assert [e["disclosure"] for e in bare.entries("key-authority") if e["kind"] == "open"]
     world = pub()
     with (
-        swapped(evaluating, "products", crafted),
-        swapped(evaluating.EvaluatingSession, "_take_witnessed", signs_anything),
+        swapped(comparing, "products", crafted),
+        swapped(results.Results, "_take_witnessed", signs_anything),
         pytest.raises(Refused),
     ):
         trained(world)
@@ -176,7 +178,7 @@ def test_o4_a_witness_looks_at_signed_uploads_only(trick):
             facts["members"] = world.roster.mask(world.names[:5])
         return real(**{**facts, "uploads": b"".join(cut)})
 
-    with swapped(evaluating, "Examine", lying), pytest.raises(Refused, match="witness-1 refused"):
+    with swapped(results, "Examine", lying), pytest.raises(Refused, match="witness-1 refused"):
         trained(world)
     assert "witness" not in world.kinds("witness-1")
     assert "open" not in world.kinds("key-authority")
@@ -187,10 +189,10 @@ def test_o4_uploads_are_weighed_once():
     for policy, refuser in (("pilot", "witness-1"), (unwatched(), "key-authority")):
         world = pub(policy, form=TWICE)
         reply = trained(world)
-        kept = world.aggregator._uploads
+        kept = world.aggregator.rows._uploads
         hand_out(world, reply.weighted(Model, even(6)))
-        assert world.aggregator._uploads is None
-        world.aggregator._uploads = kept  # an aggregator that kept what it should have dropped
+        assert world.aggregator.rows._uploads is None
+        world.aggregator.rows._uploads = kept  # an aggregator that kept what it should have dropped
         with pytest.raises(Refused, match=f"{refuser} refused"):
             hand_out(world, reply.weighted(Model, np.eye(6) * 0.4 + 0.1))
         assert len(world.sites["client-1"].got) == 1
@@ -207,13 +209,13 @@ def test_o9_an_aggregator_that_dropped_the_uploads_cannot_weigh_them_again():
 def test_o9_uploads_are_dropped_in_the_next_round_whether_or_not_they_were_weighed():
     world = pub()
     reply = trained(world)
-    assert world.aggregator._uploads is not None
+    assert world.aggregator.rows._uploads is not None
     world.ask(2, given=Go(step=2), back=world.form.exchanges[0].back)
-    assert world.aggregator._uploads is None
+    assert world.aggregator.rows._uploads is None
     world = pub()
     reply = trained(world)
     trained(world, 2)
-    assert world.aggregator._uploads.where.round == 2
+    assert world.aggregator.rows._uploads.where.round == 2
     with pytest.raises(LocalProtocolError, match="weighed before"):
         hand_out(world, reply.weighted(Model, even(6)), 2)
 
@@ -252,7 +254,7 @@ def test_o4_one_witness_does_not_stand_for_two():
         session._evaluated.signatures["witness-2"] = session._evaluated.signatures["witness-1"]
 
     with (
-        swapped(evaluating.EvaluatingSession, "_take_witnessed", twice),
+        swapped(results.Results, "_take_witnessed", twice),
         pytest.raises(Refused, match="key-authority refused"),
     ):
         trained(world)
@@ -309,7 +311,7 @@ def test_a_client_s_upload_cannot_be_shown_in_another_s_name():
     assert letter.header.item == "train.up.SIMILARITY"
     header = letter.header.encode(without_body=True)
     inner = world.identities["aggregator"].opening.open(header, bytes(letter.body))
-    where = world.aggregator._collection.where
+    where = world.aggregator.asked._collection.where
     forged = world.forge("client-2", "train.up.SIMILARITY", "aggregator", inner, where)
     with pytest.raises(BadEnvelope, match="did not sign the ciphertexts"):
         world.aggregator.receive(forged)
@@ -364,7 +366,7 @@ def test_the_limit_a_crafted_upload_without_unused_places_is_noticed_by_nobody(m
     low = opened_for(world, "client-1")[: ring.degree] & np.uint64((1 << chosen.slot_bits) - 1)
     share = int(mixture._table[0, 0]) * factor
     found = np.rint((low.astype(float) - 128 * middle) / share)
-    secret = world.authority._secrets[Disclosure.WEIGHTED_SUM]
+    secret = world.authority.keys.held[Disclosure.WEIGHTED_SUM]
     one = np.zeros((1, 2, ring.degree), dtype=np.uint64)
     one[0, 1, 0] = ring.prime // ring.plain_modulus
     key = ring.decrypt(secret, ring.to_wire(one)).astype(np.int64)

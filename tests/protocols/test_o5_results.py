@@ -9,7 +9,7 @@ from crypto.weights import flatten
 from protocols.disclosures.names import Disclosure
 from protocols.disclosures.views import Mixture
 from protocols.errors import BadEnvelope, Refused
-from protocols.sessions.key_authority import KeyAuthoritySession
+from protocols.sessions.services.openings import Openings
 from protocols.wire.envelope import Header
 from tests.protocols.pub import COUNTED, Model, Portrait, Size, even, hand_out, pub, trained
 
@@ -17,7 +17,7 @@ from tests.protocols.pub import COUNTED, Model, Portrait, Size, even, hand_out, 
 def less_one(world) -> None:
     """Open the cosines over all six, then let rows be over five: client 6 'vanished'."""
     trained(world)
-    kept = world.aggregator._uploads
+    kept = world.aggregator.rows._uploads
     del kept.uploads["client-6"]
     done = flatten(even(5), 3)
     mixture = Mixture(Model, kept.where.exchange, done.table, done.flattened)
@@ -39,15 +39,15 @@ def test_o5_rows_over_fewer_than_the_cosines_of_the_same_answers_are_not_opened(
 
 
 def test_o5_control_where_each_kind_is_held_to_itself_alone_both_are_opened(monkeypatch):
-    real = KeyAuthoritySession._once
+    real = Openings.once
 
     def each_alone(session, header: Header, members, survivors, disclosure, source, digest):
-        kept = session._opened
-        session._opened = {}
+        kept = session.opened
+        session.opened = {}
         real(session, header, members, survivors, disclosure, source, digest)
-        session._opened = kept
+        session.opened = kept
 
-    monkeypatch.setattr(KeyAuthoritySession, "_once", each_alone)
+    monkeypatch.setattr(Openings, "once", each_alone)
     world = pub()
     less_one(world)
     assert opened(world) == [("SIMILARITY", 6), ("WEIGHTED_SUM", 5)]
@@ -57,15 +57,15 @@ def test_o5_a_total_over_fewer_than_the_cosines_of_the_same_answers_is_not_opene
     world = pub("he", form=COUNTED)
     trained(world)
     authority = world.authority
-    (first, total) = authority._opened[1]
+    (first, total) = authority.openings.opened[1]
     assert [kind for kind, *_ in (first, total)] == ["SIMILARITY", "SUM"]
-    authority._opened[1] = [first]
-    header = world.aggregator._collection.where
+    authority.openings.opened[1] = [first]
+    header = world.aggregator.asked._collection.where
     facts = Header.__new__(Header)
     object.__setattr__(facts, "round", header.round)
     object.__setattr__(facts, "exchange", header.exchange)
     with pytest.raises(BadEnvelope, match="different survivors"):
-        authority._once(facts, tuple(world.names), tuple(world.names[:5]), Disclosure.SUM)
+        authority.openings.once(facts, tuple(world.names), tuple(world.names[:5]), Disclosure.SUM)
 
 
 @pytest.mark.parametrize("policy", ["pilot", "he", "masks", "ckks"])

@@ -7,8 +7,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from protocols.disclosures.sum.client import ShareHolding
 from protocols.errors import BadEnvelope, CohortTooSmall, Replay
-from protocols.sessions.holding import HoldingSession
 from protocols.sessions.table import State
 from protocols.wire.control import Shares, Votes
 from protocols.wire.where import Where
@@ -39,7 +39,7 @@ def test_o5_two_sums_of_a_round_never_differ_by_one_client(world):
 
 
 def test_o5_control_a_client_that_serves_both_gives_one_vector_away(world, monkeypatch):
-    monkeypatch.setattr(HoldingSession, "_one_list", lambda *_: None)
+    monkeypatch.setattr(ShareHolding, "_one_list", lambda *_: None)
     first, second = two_sums(world)
     one = unveil(world, first, world.names)
     other = unveil(world, second, world.names[1:])

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import pytest
 
+from protocols.disclosures.sum.client import ShareHolding
 from protocols.keys import groups
-from protocols.sessions.holding import HoldingSession
 from protocols.wire.envelope import Envelope
 from protocols.wire.where import Where
 from tests.protocols.unveiling import (
@@ -25,7 +25,7 @@ from tests.protocols.wire import World
 
 def credulous(monkeypatch):
     """Make clients that give their shares whatever the votes say."""
-    monkeypatch.setattr(HoldingSession, "_check_votes", lambda *_: None)
+    monkeypatch.setattr(ShareHolding, "_check_votes", lambda *_: None)
 
 
 # --- every holder gets a list of its own ----------------------------------------------------------
@@ -33,7 +33,7 @@ def credulous(monkeypatch):
 
 def own_lists(world):
     """Mark as vanished, at every holder, others than at the next: t times everybody but one."""
-    group, least = world.aggregator._setup.group, world.policy.smallest_cohort
+    group, least = world.aggregator.keys.agreed.group, world.policy.smallest_cohort
     need, lists = dict.fromkeys(world.names[1:], group.threshold), {}
     for holder in (*world.names[1:], world.names[0]):
         others = [name for name in world.names[1:] if name != holder]
@@ -81,7 +81,7 @@ def stolen(world, found):
 def test_o7_no_two_lists_rebuild_both_seeds_even_without_votes(told_all, monkeypatch):
     credulous(monkeypatch)
     world = World(policy="masks", clients=8).start()
-    assert world.aggregator._setup.group.threshold == 5
+    assert world.aggregator.keys.agreed.group.threshold == 5
     with pytest.raises(NotEnough):
         stolen(world, two_lists(world, told_all))
 
@@ -90,7 +90,7 @@ def test_o7_control_half_of_the_shares_as_threshold_give_a_vector_away(monkeypat
     credulous(monkeypatch)
     monkeypatch.setattr(groups, "honest_majority", lambda holders, corrupt: holders // 2)
     world = World(policy="masks", clients=8).start()
-    assert world.aggregator._setup.group.threshold == 4
+    assert world.aggregator.keys.agreed.group.threshold == 4
     assert is_sum_of(world, stolen(world, two_lists(world, 4)), world.names[:1])
 
 
@@ -151,7 +151,7 @@ def test_o7_a_list_of_another_sum_or_of_none_opens_nothing(name):
 
 @pytest.mark.parametrize("name", FORGED)
 def test_o7_control_without_evidence_it_reads_one_upload(name, monkeypatch):
-    monkeypatch.setattr(HoldingSession, "_check_evidence", lambda *_: None)
+    monkeypatch.setattr(ShareHolding, "_check_evidence", lambda *_: None)
     clients, attack = FORGED[name]
     world = World(policy="masks", clients=clients).start()
     assert is_sum_of(world, unveil(world, attack(world), world.names[:1]), world.names[:1])

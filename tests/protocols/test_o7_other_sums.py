@@ -12,11 +12,11 @@ import numpy as np
 import pytest
 
 from protocols.disclosures.sum import consistency_votes as ballots
+from protocols.disclosures.sum.client import ShareHolding
 from protocols.errors import BadEnvelope
 from protocols.forms import Exchange, Form
 from protocols.keys.groups import slot_of
 from protocols.keys.pairs import Pairs
-from protocols.sessions.holding import HoldingSession
 from protocols.wire.codec import encode
 from protocols.wire.control import Call, Survivors, Vote
 from protocols.wire.inputs_digest import given_digest
@@ -73,7 +73,7 @@ def stale_votes(world):
             evidence=evidence_for(world, first, name),
         )
         votes[name] = tell(world, "survivors", name, message, place, Vote).signature
-    world.aggregator._exchange_number = 5
+    world.aggregator.exchanges.number = 5
     world.prepare(2)
     found = asked(world, names[:4], names[:4], 2, 6)
     for name in names:
@@ -135,8 +135,8 @@ def test_o7_a_list_under_another_items_name_is_served_by_nobody(clients):
 
 
 def test_o7_control_without_names_and_evidence_it_reads_one_upload(monkeypatch):
-    monkeypatch.setattr(HoldingSession, "_check_evidence", lambda *_: None)
-    monkeypatch.setattr(HoldingSession, "_check_list", lambda *_: None)
+    monkeypatch.setattr(ShareHolding, "_check_evidence", lambda *_: None)
+    monkeypatch.setattr(ShareHolding, "_check_list", lambda *_: None)
     real = Pairs.keys
     monkeypatch.setattr(  # nor is a slot dead once its shares were given
         Pairs, "keys", lambda self, *facts: (self._given.clear(), real(self, *facts))[1]

@@ -22,7 +22,7 @@ from tests.protocols.wire import World
 def ballots(world, found, survivors):
     """Return everybody's true vote for one list."""
     papers, votes = world.papers("aggregator"), {}
-    pairs = world.aggregator._agreed.agreement(found.slot)
+    pairs = world.aggregator.keys.agreed.agreement(found.slot)
     for name in world.names:
         ballot = ballot_of(papers, "train", found.where[name], survivors, pairs)
         votes[name] = world.identities[name].signing.sign("survivors", ballot)
@@ -82,8 +82,8 @@ def test_o7_the_aggregator_takes_no_vote_for_another_list():
     world = World(policy="masks").start()
     outgoing = world.pump(world.ask(1), until=".survivors")
     (vote,) = world.deliver(outgoing[0])
-    where = world.aggregator._asked.where
-    pairs = world.aggregator._agreed.agreement(world.aggregator._unmasking.slot)
+    where = world.aggregator.asked.answers.where
+    pairs = world.aggregator.keys.agreed.agreement(world.aggregator.sums._unmasking.slot)
     wrong = ballot_of(world.papers("aggregator"), "train", where, world.names[:4], pairs)
     body = world.identities[outgoing[1].to].signing.sign("survivors", wrong)
     forged = world.forge(outgoing[1].to, "train.vote", "aggregator", body, where)
@@ -144,11 +144,11 @@ def test_o7_a_wrong_share_loses_the_round_and_opens_nothing():
         (answer,) = world.deliver(parcel)
         data = answer.data
         if parcel.to == world.names[0]:
-            where = world.aggregator._asked.where
+            where = world.aggregator.asked.answers.where
             body = np.full(world.plan.item("train.shares").body, 7, np.uint8).tobytes()
             data = world.forge(parcel.to, "train.shares", "aggregator", body, where)
             liar = world.clients[parcel.to]  # which knows what it really said
-            liar._said(Envelope.decode(data))
+            liar.receipts.sent(Envelope.decode(data))
         world.aggregator.receive(data)
     with pytest.raises(RoundLost, match="belong together"):
         world.aggregator.advance()
@@ -161,7 +161,7 @@ def test_o7_shares_come_once_and_from_holders_that_voted():
     outgoing = world.pump(world.ask(1), until=".votes")
     (answer,) = world.deliver(outgoing[0])
     world.aggregator.receive(answer.data)
-    where = world.aggregator._asked.where
+    where = world.aggregator.asked.answers.where
     body = bytes(world.plan.item("train.shares").body)
     for sender, places in ((outgoing[0].to, {}), (outgoing[1].to, {"exchange": 9})):
         data = world.forge(sender, "train.shares", "aggregator", body, replace(where, **places))

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from crypto.errors import OutOfRange
+from protocols.disclosures.sum.client import ShareHolding
 from protocols.errors import BadEnvelope
-from protocols.sessions.holding import HoldingSession
 from protocols.wire.envelope import NONE, Envelope
 from protocols.wire.run_context import Papers
 from tests.protocols.unveiling import (
@@ -52,8 +52,8 @@ def test_o8_masks_of_different_models_do_not_cancel_even_if_everybody_gives_shar
     bound, monkeypatch
 ):
     """The control: masks that are not bound to what was given cancel over a crafted model."""
-    monkeypatch.setattr(HoldingSession, "_check_votes", lambda *_: None)
-    monkeypatch.setattr(HoldingSession, "_check_evidence", lambda *_: None)
+    monkeypatch.setattr(ShareHolding, "_check_votes", lambda *_: None)
+    monkeypatch.setattr(ShareHolding, "_check_evidence", lambda *_: None)
     if not bound:
         real = Papers.mask_label
         monkeypatch.setattr(

@@ -42,7 +42,7 @@ def test_o9_every_epoch_has_a_key_and_secrets_of_its_own(every, keys):
         world.prepare(number)
         ids.append(world.authority.papers.he_key.key_id)
         secrets.append(frozenset(secrets_of(world)))
-        held.append(world.authority._secret)
+        held.append(world.authority.keys.held.get("SUM"))
         assert all(c.papers.he_key.key_id == ids[-1] for c in world.clients.values())
         total = world.round(number).total(Update)
         assert total.count == 20
@@ -134,7 +134,7 @@ def test_o9_a_second_key_of_an_epoch_is_not_made(round):
     world = rekeyed("he", 2).start()
     call = world.forge("aggregator", "key.call", "key-authority", b"", Where(round, 9))
     assert refused(world.authority.receive(call))
-    assert world.authority._secret is None  # for good: who asks twice is out of step
+    assert world.authority.keys.held.get("SUM") is None  # for good: who asks twice is out of step
 
 
 @pytest.mark.parametrize("item", ["pair.call", "pair.down", "key.offer"])

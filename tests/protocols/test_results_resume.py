@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 
 from crypto.samplers import entropy
+from protocols.disclosures._evaluated.authority import Revealing
 from protocols.errors import Refused
 from protocols.evidence.ledger import Ledger
-from protocols.sessions.keeping import StateKeeper
 from protocols.sessions.key_authority import KeyAuthoritySession
-from protocols.sessions.revealing import RevealingSession
+from protocols.sessions.store.keeping import StateKeeper
 from protocols.wire.envelope import Envelope
 from tests.protocols.pub import (
     COUNTED,
@@ -117,7 +117,7 @@ def test_a_party_that_is_killed_after_every_delivery_goes_on(form, policy, monke
     mixture = reply.weighted(Model, even(6))
     hand_out(world, mixture)
     assert np.abs(received(world) - mixture._table / 128 @ models(world)).max() < GRID
-    assert world.kills > 15 and set(world.authority._secrets)
+    assert world.kills > 15 and set(world.authority.keys.held)
 
 
 STEPS = (
@@ -192,7 +192,7 @@ def test_a_reply_that_was_kept_is_as_good_as_the_one_that_came(monkeypatch):
 
 def killed_while_opening(world: Killed, disclosure: str, monkeypatch, forgets=None) -> list[bool]:
     """Kill the authority between its record and its answer; `forgets` drops some of its state."""
-    real, killed = RevealingSession._results, []
+    real, killed = Revealing._results, []
 
     def results(session, request, shown, said, name):
         if str(said) == disclosure and not killed:
@@ -209,7 +209,7 @@ def killed_while_opening(world: Killed, disclosure: str, monkeypatch, forgets=No
                 forgets(self.authority)
             return Killed.deliver(self, parcel)
 
-    monkeypatch.setattr(RevealingSession, "_results", results)
+    monkeypatch.setattr(Revealing, "_results", results)
     world.deliver = deliver.__get__(world)
     return killed
 
@@ -236,7 +236,9 @@ def test_o5_nothing_is_taken_up_that_was_not_recorded(disclosure, monkeypatch):
     """The letter is known and the record is not: another disclosure's record does not stand in."""
 
     def forgets(authority) -> None:
-        authority._opened[1] = [e for e in authority._opened[1] if e[0] != disclosure]
+        authority.openings.opened[1] = [
+            e for e in authority.openings.opened[1] if e[0] != disclosure
+        ]
 
     ends, real = [], KeyAuthoritySession.die
     monkeypatch.setattr(

@@ -135,7 +135,7 @@ def evidence(upload: bytes) -> bytes:
 
 def evidence_for(world: World, found: Haul, holder: str) -> Any:
     """Return what the holder's neighbours signed over their uploads, as far as there are any."""
-    group, width = world.aggregator._setup.group, world.aggregator._setup.width
+    group, width = world.aggregator.keys.agreed.group, world.aggregator.keys.agreed.width
     blank = bytes(EVIDENCE_BYTES)
     rows = [found.evidence.get(name, blank) for name in group.holders(holder)]
     rows += [blank] * (width + 1 - len(rows))
@@ -151,7 +151,9 @@ def certify(
     listed: frozenset[str],
 ) -> None:
     """Show one holder these votes and keep the shares that it gives."""
-    rows = [signed.get(name, bytes(64)) for name in world.aggregator._setup.group.voters(holder)]
+    rows = [
+        signed.get(name, bytes(64)) for name in world.aggregator.keys.agreed.group.voters(holder)
+    ]
     rows += [bytes(64)] * (world.plan.item("train.votes").dims["voters"] - len(rows))
     message = Votes(signatures=np.frombuffer(b"".join(rows), np.uint8).reshape(-1, 64))
     shares = tell(world, "votes", holder, message, where or place_of(found, holder), Shares)
@@ -182,7 +184,7 @@ def place_of(found: Haul, holder: str) -> Where:
 
 def seed(world: World, found: Haul, owner: str, kind: str) -> bytes:
     """Rebuild the seed `b` or `e` of a client from whatever shares of it were given."""
-    group, held = world.aggregator._setup.group, {}
+    group, held = world.aggregator.keys.agreed.group, {}
     for holder, rows in found.given.items():
         owners = group.holders(holder)
         if owner in owners and ("b" if owner in found.told[holder] else "e") == kind:
@@ -195,7 +197,7 @@ def seed(world: World, found: Haul, owner: str, kind: str) -> bytes:
 
 def _pair(world: World, found: Haul, one: str, other: str) -> bytes:
     """Return a pair's secret of the slot from the row of either end."""
-    setup = world.aggregator._setup
+    setup = world.aggregator.keys.agreed
     for name, peer in ((one, other), (other, one)):
         try:
             key = row_key(seed(world, found, name, "e"))
@@ -227,8 +229,8 @@ def stripped(
     Raises:
         NotEnough: the shares do not allow it.
     """
-    papers, group = world.papers(AGGREGATOR_NAME), world.aggregator._setup.group
-    agreed = world.aggregator._setup.agreement(found.slot)
+    papers, group = world.papers(AGGREGATOR_NAME), world.aggregator.keys.agreed.group
+    agreed = world.aggregator.keys.agreed.agreement(found.slot)
     ring, minus, plus = collection(world, found)._ring(), [], []
     total = MaskSum(ring.modulus, ring.size)
     for name in left:
@@ -256,7 +258,7 @@ def collection(world: World, found: Haul) -> Collection:
 def plain(world: World, body: bytes) -> Any:
     """Return what an upload holds inside its encryption, as if the secret key were stolen."""
     if world.scheme is not None:
-        return world.scheme.decrypt(world.authority._secret, body)
+        return world.scheme.decrypt(world.authority.keys.held.get("SUM"), body)
     papers = world.papers(AGGREGATOR_NAME)
     ring = Collection(papers, world.form.exchanges[0], world.where())._ring()
     return np.frombuffer(body, dtype=container(ring.modulus))

@@ -26,8 +26,8 @@ from protocols.policy.guard import find
 from protocols.policy.policy import PrivacyPolicy
 from protocols.rounds import Ask, Cohort, Reply
 from protocols.sessions.aggregator import AggregatorSession
-from protocols.sessions.base import Parcel
 from protocols.sessions.client import ClientSession
+from protocols.sessions.engine import Parcel
 from protocols.sessions.key_authority import KeyAuthoritySession
 from protocols.sessions.matcher import MatcherSession
 from protocols.sessions.relay import RelaySession

@@ -12,7 +12,7 @@ from protocols.errors import LocalProtocolError, Replay
 from protocols.evidence.ledger import MemoryStore
 from protocols.policy.policy import PrivacyPolicy
 from protocols.rounds import Ask
-from protocols.sessions.base import Parcel, Stream
+from protocols.sessions.engine import Parcel, Stream
 from protocols.sessions.table import State
 from protocols.wire.envelope import Envelope
 from secure_fgl.driving import Driver, Meter
@@ -72,10 +72,10 @@ def test_batches_are_durable_before_they_leave_and_give_the_same_model(policy):
         models.append(go().weights)
         assert max(transport.sizes) == (batch or CLIENTS)
         client = parties.others["client-1"]
-        assert client.repeats is (batch is None)
-        assert bool(client._repeat[1]) is (batch is None)
+        assert client.answering.repeats is (batch is None)
+        assert bool(client.answering.repeat[1]) is (batch is None)
         # Uploads were added as they came: no body of them is held until the sum is opened.
-        assert all(not kept.body for kept in parties.aggregator._collection._letters.values())
+        assert all(not kept.body for kept in parties.aggregator.asked._collection._letters.values())
     np.testing.assert_array_equal(*models)
 
 
@@ -94,7 +94,7 @@ def test_where_state_is_kept_nothing_is_streamed():
     parties.aggregator.keeper = object()
     Driver(parties, Watched(parties.others, {}), Meter())
     assert parties.aggregator.batch is None
-    assert parties.others["client-1"].repeats
+    assert parties.others["client-1"].answering.repeats
 
 
 def test_what_fails_in_a_batch_ends_the_session():

@@ -148,7 +148,7 @@ def test_an_audit_finds_single_coordinates_that_were_left_out(
 def test_what_is_kept_of_a_masked_vector_is_what_the_ledger_says(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from protocols.sessions import recording
+    from protocols.sessions.store import recording
 
     real = recording.Recorder.sent
 

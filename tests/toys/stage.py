@@ -17,7 +17,7 @@ from protocols.plan.plan import DataPlan, Plan
 from protocols.plan.planning import make_plan
 from protocols.policy.guard import find
 from protocols.policy.policy import PrivacyPolicy
-from protocols.sessions.base import Parcel
+from protocols.sessions.engine import Parcel
 from protocols.wire.envelope import Envelope
 from secure_fgl.driving import Driver, Meter
 from secure_fgl.parties import Making, Parties, client_names, set_up

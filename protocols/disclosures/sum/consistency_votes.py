@@ -3,7 +3,7 @@
 Before a holder votes for a survivor list it sees, for every survivor whose shares it holds, what
 that client signed over its upload: the header of exactly this item, exchange, cohort, model, epoch,
 slot and set of agreed keys. A list for a sum that never was, or under another name, finds no such
-signature (O5, O7). The vote signs the list; `protocols.sessions.holding` counts the votes.
+signature (O5, O7). The vote signs the list; `client` beside this file counts the votes.
 """
 
 from __future__ import annotations

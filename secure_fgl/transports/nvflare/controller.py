@@ -16,7 +16,7 @@ from nvflare.apis.shareable import Shareable
 from nvflare.apis.signal import Signal
 
 from protocols.errors import BadEnvelope, Refused
-from protocols.sessions.base import Parcel
+from protocols.sessions.engine import Parcel
 from protocols.wire.roster import AGGREGATOR_NAME
 from secure_fgl.transports.nvflare.party import PartyKit, kit_of_this_process
 from secure_fgl.transports.nvflare.sittings import conduct, sit_down

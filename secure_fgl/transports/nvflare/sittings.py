@@ -24,8 +24,8 @@ from protocols.evidence.ledger import Ledger
 from protocols.forms import Form
 from protocols.plan.plan import drift
 from protocols.sessions.aggregator import AggregatorSession
-from protocols.sessions.base import Parcel
-from protocols.sessions.keeping import Outcome
+from protocols.sessions.engine import Parcel
+from protocols.sessions.store.keeping import Outcome
 from protocols.wire.roster import Role
 from protocols.wire.run_context import Papers
 from secure_fgl import _floors

@@ -1,0 +1,183 @@
+"""The aggregator's part while a result computed on ciphertexts is witnessed and opened.
+
+Where a witness or the key authority does not answer, the round is lost: no second result of the
+same uploads is ever shown to anybody.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import ClassVar
+
+import numpy as np
+
+from crypto.errors import CryptoError
+from crypto.signatures import SIGNATURE_BYTES
+from protocols.disclosures._evaluated.ciphers import EVALUATED, witnesses_of
+from protocols.disclosures._evaluated.evaluation import Evaluation, Uploads
+from protocols.disclosures._evaluated.opening_request import place_of_result
+from protocols.disclosures._evaluated.uploads import statement
+from protocols.disclosures.names import Disclosure
+from protocols.errors import BadEnvelope, LocalProtocolError, RoundLost, WrongStage
+from protocols.messages import Message
+from protocols.plan.steps import Step
+from protocols.sessions.part import Engine, Parcel, Scope, SessionPart, Takes
+from protocols.sessions.table import Event, State
+from protocols.wire.control import Cosines, Examine, Reveal, RowBoxes, Witnessed
+from protocols.wire.inbox import Letter
+from protocols.wire.roster import Role
+from protocols.wire.where import Where
+
+
+class Results(SessionPart):
+    """Has one result at a time witnessed, and then opened."""
+
+    def __init__(self, engine: Engine) -> None:
+        super().__init__(engine)
+        self._evaluation: Evaluation | None = None
+
+    @property
+    def _evaluated(self) -> Evaluation:
+        if self._evaluation is None:
+            raise LocalProtocolError("Nothing is being computed on ciphertexts.")
+        return self._evaluation
+
+    def forget(self, scope: Scope) -> None:
+        """Drop what was not opened (O9)."""
+        if scope is Scope.ASK:
+            self._evaluation = None
+
+    def examine(
+        self,
+        kept: Uploads,
+        disclosure: Disclosure,
+        name: str,
+        where: Where,
+        results: Sequence[bytes],
+        secrets: Sequence[Message],
+    ) -> list[Parcel]:
+        """Have a result witnessed; where the policy asks for no witness, have it opened."""
+        uploads = kept.uploads
+        dims = self._papers.find(name, disclosure, Step.OPEN).dims
+        headers = b"".join(upload.header for upload in uploads.values())
+        self._evaluation = Evaluation(
+            disclosure=disclosure,
+            name=name,
+            where=where,
+            members=kept.where.members,
+            names=tuple(uploads),
+            source=kept.where.exchange,
+            headers=headers.ljust(dims["upload_headers"], b"\0"),
+            results=b"".join(results).ljust(dims["results"], b"\0"),
+        )
+        if not self._witnesses(disclosure):
+            return [self._request_reveal()]
+        return self._show(kept, self._evaluation, secrets)
+
+    def _show(
+        self, kept: Uploads, evaluation: Evaluation, secrets: Sequence[Message]
+    ) -> list[Parcel]:
+        """Show every witness signed uploads, and what else the result follows from."""
+        self._engine.move(Event.WITNESS)
+        papers, where, disclosure = self._papers, evaluation.where, evaluation.disclosure
+        item, uploads = papers.find(evaluation.name, disclosure, Step.WITNESS), kept.uploads
+        signatures = b"".join(upload.signature for upload in uploads.values())
+        padded = signatures.ljust(len(papers.plan.clients) * SIGNATURE_BYTES, b"\0")
+        bodies = b"".join(upload.body for upload in uploads.values())
+        request = Examine(
+            members=papers.roster.mask(kept.where.members),
+            cohort=papers.roster.mask(where.members),
+            headers=evaluation.headers,
+            signatures=np.frombuffer(padded, dtype=np.uint8).reshape(-1, SIGNATURE_BYTES),
+            uploads=bodies.ljust(item.dims["uploads"], b"\0"),
+        )
+        witnesses = self._witnesses(disclosure)
+        return [self._engine.send(item, [request, *secrets], one, where) for one in witnesses]
+
+    def _witnesses(self, disclosure: Disclosure) -> list[str]:
+        return witnesses_of(
+            self._papers.policy, disclosure, self._papers.roster.names(Role.WITNESS)
+        )
+
+    def _take_witnessed(self, letter: Letter) -> None:
+        """Take a witness's signature; one over anything else would end the key authority."""
+        evaluation = self._evaluating(letter, State.WITNESSING)
+        message = self._engine.read_one(letter, Witnessed)
+        sender = letter.header.sender  # the inbox takes one letter of it an exchange
+        key = self._papers.roster.party(sender).verify
+        try:
+            key.verify("witness", message.signature, self._statement(evaluation))
+        except CryptoError as error:
+            raise BadEnvelope(f"{sender} signed another result than it was shown.") from error
+        evaluation.signatures[sender] = message.signature
+
+    def _statement(self, evaluation: Evaluation) -> bytes:
+        name, where = evaluation.name, evaluation.where
+        facts = (name, evaluation.disclosure, where, evaluation.source)
+        place = place_of_result(self._papers, *facts)
+        return statement(place, evaluation.headers, evaluation.results)
+
+    def _evaluating(self, letter: Letter, state: State) -> Evaluation:
+        """Return what a letter is about; raises WrongStage if it is about nothing now."""
+        evaluation, header = self._evaluation, letter.header
+        if evaluation is None or self._engine.state is not state:
+            raise WrongStage("A result arrived while none was asked for.")
+        if (letter.item.exchange, letter.item.part) != (evaluation.name, evaluation.disclosure):
+            raise WrongStage("A result belongs to another Ask.")
+        where = evaluation.where
+        places = (header.round, header.exchange, header.attempt)
+        if places != (where.round, where.exchange, where.attempt):
+            raise WrongStage("A result belongs to another round than the one asked.")
+        if header.cohort != self._papers.cohort(where):
+            raise BadEnvelope("A result belongs to another cohort.")
+        return evaluation
+
+    def _request_reveal(self) -> Parcel:
+        """Ask the key authority to open what the witnesses signed."""
+        evaluation, papers = self._evaluated, self._papers
+        witnesses = self._witnesses(evaluation.disclosure)
+        if late := [name for name in witnesses if name not in evaluation.signatures]:
+            raise RoundLost(
+                f"{late[0]} did not witness a result, so nothing is opened. The round is skipped.",
+                why="it is not reachable, or ended its session",
+                fix="this was not opened; the next round goes on when it is there",
+            )
+        self._engine.move(Event.REVEAL)
+        signatures = b"".join(evaluation.signatures[name] for name in witnesses)
+        request = Reveal(
+            members=papers.roster.mask(evaluation.members),
+            cohort=papers.roster.mask(evaluation.where.members),
+            headers=evaluation.headers,
+            results=evaluation.results,
+            signatures=np.frombuffer(signatures, dtype=np.uint8).reshape(-1, SIGNATURE_BYTES),
+        )
+        evaluation.results = b""
+        item = papers.find(evaluation.name, evaluation.disclosure, Step.OPEN)
+        authority = papers.roster.one(Role.KEY_AUTHORITY).name
+        return self._engine.send(item, [request], authority, evaluation.where)
+
+    def _take_revealed(self, letter: Letter) -> None:
+        evaluation = self._evaluating(letter, State.REVEALING)
+        cosines = evaluation.disclosure is Disclosure.SIMILARITY
+        evaluation.opened = self._engine.read_one(letter, Cosines if cosines else RowBoxes)
+
+    def advance(self) -> list[Parcel] | None:
+        """Go on: have what was witnessed opened; None once `opened` is to be called."""
+        witnessed = self._engine.state is State.WITNESSING
+        return [self._request_reveal()] if witnessed else None
+
+    def opened(self) -> tuple[Evaluation, Message]:
+        """Return, once, what the authority opened; raises RoundLost if it did not answer."""
+        evaluation, self._evaluation = self._evaluated, None
+        if evaluation.opened is None:
+            raise RoundLost(
+                "The key authority did not open a result. The round is skipped.",
+                why="it is not reachable, or ended its session",
+                fix="the next round goes on when it is there; this result is never opened again",
+            )
+        return evaluation, evaluation.opened
+
+    takes: ClassVar[Takes] = {
+        **dict.fromkeys([(d, Step.WITNESSED) for d in EVALUATED], _take_witnessed),
+        **dict.fromkeys([(d, Step.OPENED) for d in EVALUATED], _take_revealed),
+    }

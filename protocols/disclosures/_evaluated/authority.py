@@ -1,0 +1,133 @@
+"""The key authority's part where it opens what witnesses signed: cosines and weighted rows.
+
+Neither cosines nor rows can be told from a single client's upload by looking at them, so nothing is
+opened that the policy's number of witnesses did not compute again and sign (O4), and every result
+is opened once.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from typing import ClassVar
+
+import numpy as np
+
+from crypto.errors import CryptoError
+from protocols.disclosures._evaluated.ciphers import (
+    COSINE_LEVELS,
+    EVALUATED,
+    cosine_ring,
+    weigh_ring,
+    witnesses_of,
+)
+from protocols.disclosures._evaluated.opening_request import Shown, shown_uploads
+from protocols.disclosures._evaluated.uploads import pairs_of, row_info, statement
+from protocols.disclosures.names import Disclosure
+from protocols.errors import BadEnvelope
+from protocols.keys.boxes import close_box
+from protocols.messages import Message, Vector
+from protocols.plan.steps import Step
+from protocols.sessions.part import Engine, Parcel, SessionPart, Takes
+from protocols.sessions.services.answering import Answering
+from protocols.sessions.services.openings import Openings
+from protocols.sessions.services.secret_keys import SecretKeys
+from protocols.sessions.table import Event
+from protocols.wire.control import Cosines, Reveal, RowBoxes
+from protocols.wire.inbox import Letter
+from protocols.wire.roster import Role
+
+
+class Revealing(SessionPart):
+    """Opens witnessed results, each once.
+
+    Args:
+        engine: the session.
+        answering: makes durable what is about to be opened.
+        keys: the epoch's secret keys.
+        openings: what was opened before.
+    """
+
+    def __init__(
+        self, engine: Engine, answering: Answering, keys: SecretKeys, openings: Openings
+    ) -> None:
+        super().__init__(engine)
+        self._answering, self._keys, self._openings = answering, keys, openings
+
+    def _reveal(self, letter: Letter) -> list[Parcel]:
+        """Open the cosines of one Ask's uploads, or every receiver's row of them."""
+        self._engine.move(Event.OPEN)
+        request = self._engine.read_one(letter, Reveal)
+        header, name = letter.header, letter.item.exchange
+        disclosure = Disclosure(letter.item.part)
+        shown = shown_uploads(request, letter, name, disclosure, self._papers)
+        if self._answering.again:  # only what was vouched for and recorded before
+            self._openings.check_recorded(header, disclosure)
+        else:
+            facts = self._witnessed(request, shown, disclosure)
+            uploads = (disclosure, shown.source, facts)
+            self._openings.once(header, shown.members, shown.names, *uploads)
+            # Durable before anything is opened: a restart must not open another (O5).
+            self._answering.before_opening(letter)
+        try:
+            message = self._results(request, shown, disclosure, name)
+        except CryptoError as error:
+            raise BadEnvelope("A result is not what it is said to be.") from error
+        item = self._papers.find(name, disclosure, Step.OPENED)
+        return [self._engine.send(item, [message], header.sender, shown.where)]
+
+    def _witnessed(self, request: Reveal, shown: Shown, disclosure: Disclosure) -> str:
+        """Check that enough witnesses signed these very bytes; return the statement's digest."""
+        roster, papers = self._papers.roster, self._papers
+        said = statement(shown.place, request.headers, request.results)
+        names = witnesses_of(papers.policy, disclosure, roster.names(Role.WITNESS))
+        for name, row in zip(names, np.asarray(request.signatures), strict=True):
+            try:
+                roster.party(name).verify.verify("witness", row.tobytes(), said)
+            except CryptoError as error:
+                raise BadEnvelope("A result is not what its witness signed (O4).") from error
+        return hashlib.sha256(said).hexdigest()
+
+    def _results(self, request: Reveal, shown: Shown, disclosure: Disclosure, name: str) -> Message:
+        size = shown.shape.result_bytes
+        count = shown.shape.results(len(shown.names))
+        data = memoryview(request.results)
+        if any(data[count * size :]):
+            raise BadEnvelope("There are bytes behind the results.")
+        results = [bytes(data[i * size : (i + 1) * size]) for i in range(count)]
+        if disclosure is Disclosure.SIMILARITY:
+            return self._cosines(results, shown, request)
+        return self._rows(results, shown, name)
+
+    def _cosines(self, results: list[bytes], shown: Shown, request: Reveal) -> Message:
+        """Read one number a pair, rounded (O3); a number that is no cosine ends this session."""
+        ring, secret = cosine_ring(), self._keys.of(Disclosure.SIMILARITY)
+        item = self._papers.find(shown.name, Disclosure.SIMILARITY, Step.OPENED)
+        found: Vector = np.zeros(item.dims["pairs"], dtype=np.int64)
+        for place, ((one, other), result) in enumerate(
+            zip(pairs_of(shown.names), results, strict=True)
+        ):
+            levels = round(ring.cosine(secret, result) * COSINE_LEVELS)
+            if one == other and levels < COSINE_LEVELS - 1:
+                raise BadEnvelope(
+                    "A client's vector, multiplied with itself, does not give 1.",
+                    why="its software did not bring it to length 1; this stops accidents only: a "
+                    "client that crafts a ciphertext passes",
+                )
+            found[place] = COSINE_LEVELS + levels
+        return Cosines(cosines=found)
+
+    def _rows(self, results: list[bytes], shown: Shown, name: str) -> Message:
+        """Open each receiver's row, which is still blinded, and seal it to that receiver (O1)."""
+        papers, ring, boxes = self._papers, weigh_ring(), []
+        secret = self._keys.of(Disclosure.WEIGHTED_SUM)
+        for receiver, result in zip(shown.names, results, strict=True):
+            if receiver not in shown.where.members:
+                boxes.append(bytes(shown.shape.row_bytes))  # it vanished, and gets nothing
+                continue
+            row = ring.decrypt(secret, result).astype("<u8").tobytes()
+            info = row_info(papers.run, shown.where.exchange, name, receiver)
+            boxes.append(close_box(row, papers.me, papers.roster.party(receiver), info))
+        item = papers.find(name, Disclosure.WEIGHTED_SUM, Step.OPENED)
+        return RowBoxes(boxes=b"".join(boxes).ljust(item.dims["row_boxes"], b"\0"))
+
+    takes: ClassVar[Takes] = dict.fromkeys([(d, Step.OPEN) for d in EVALUATED], _reveal)

@@ -1,0 +1,339 @@
+"""The aggregator's part while items are matched: it carries boxes, and adds cells (O24, O25).
+
+It opens none of the boxes. It learns who stands in one cell, as it carries their shares, and adds
+blinded sums, of which it reads nothing: the blinds follow from a key that only clients know. A cell
+of which anything is missing is left out as a whole. In the form `published` there are no cells, and
+it carries boxes alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence, Sized
+from contextlib import suppress
+from typing import ClassVar, TypeVar
+
+import numpy as np
+
+from protocols.disclosures.match.bundles import bundle_of, cut_bundle
+from protocols.disclosures.match.protocol.cell_sums import LABEL_BYTES, total
+from protocols.disclosures.match.protocol.wire import Kind, MatchRun
+from protocols.disclosures.names import Disclosure
+from protocols.disclosures.views import CellsView
+from protocols.errors import BadEnvelope, LocalProtocolError, Replay, RoundLost, WrongStage
+from protocols.messages import Message
+from protocols.plan.steps import Step
+from protocols.sessions.part import Engine, Parcel, Scope, SessionPart, Takes
+from protocols.sessions.services.asked import Asked
+from protocols.sessions.services.survivors import Survivors
+from protocols.sessions.table import Event, State
+from protocols.wire.control import (
+    Acknowledgement,
+    Box,
+    Bundle,
+    Canary,
+    CellBoxes,
+    CellPart,
+    CellTotals,
+    Listed,
+)
+from protocols.wire.inbox import Letter
+from protocols.wire.roster import Role
+
+M = TypeVar("M", bound=Message)
+
+
+class Broker:
+    """One Ask's matching, as far as it came.
+
+    Args:
+        boxes: by client, what it sealed first: points, or in ``hmac`` mode tags.
+        keyed: ``hmac`` mode.
+
+    `phase` is the step whose answers are waited for.
+    """
+
+    def __init__(self, boxes: Mapping[str, bytes], keyed: bool) -> None:
+        self.boxes = dict(boxes)
+        self.phase = Step.TAGS if keyed else Step.ANSWERS
+        self.here: dict[str, tuple[Message, ...]] = {}  # of this phase, by sender
+        self.canary = b""
+        self.cells: dict[str, int] = {}  # of the members of whole cells
+        self.members: dict[int, tuple[str, ...]] = {}
+
+    def take(self, phase: Step) -> dict[str, tuple[Message, ...]]:
+        """Return everything of this phase, and go on to another."""
+        found, self.here, self.phase = self.here, {}, phase
+        return found
+
+
+_KINDS: dict[Step, tuple[type[Message], ...]] = {
+    Step.ANSWERS: (Bundle,),
+    Step.ONWARD: (Box,),
+    Step.SECOND_ANSWERS: (Bundle,),
+    Step.TAGS: (Box,),
+    Step.COMPARED: (Bundle, Canary),
+    Step.SPLIT: (CellBoxes,),
+    Step.PART: (CellPart,),
+    Step.TAKEN: (Acknowledgement,),
+}
+
+_SERVED = (Step.ANSWERS, Step.SECOND_ANSWERS)
+"""Whose turn it is among tag servers."""
+
+
+class Matching(SessionPart):
+    """Carries boxes between clients, tag servers and matcher; its phase is MATCH.
+
+    Args:
+        engine: the session.
+        asked: the Ask under way.
+        survivors: of the round; who does not answer a step has vanished.
+    """
+
+    def __init__(self, engine: Engine, asked: Asked, survivors: Survivors) -> None:
+        super().__init__(engine)
+        self._asked, self._survivors = asked, survivors
+        self._broker: Broker | None = None
+        self._celled = False  # whether the matcher made cells of all clients
+
+    def wanted(self) -> bool:
+        """Tell whether an Ask's answers are matched."""
+        name = self._asked.answers.exchange.name
+        return self._papers.plans(name, Disclosure.MATCH, Step.COMPARE)
+
+    def forget(self, scope: Scope) -> None:
+        """Drop a matching that did not end (O9)."""
+        if scope is Scope.ASK:
+            self._broker = None
+
+    @property
+    def _matching(self) -> tuple[Broker, MatchRun]:
+        run = self._papers.match_run()
+        if self._broker is None or run is None:
+            raise LocalProtocolError("Nothing is being matched.")
+        return self._broker, run
+
+    def enter(self) -> Iterable[Parcel]:
+        """Give the clients' boxes to the first tag server; in ``hmac`` mode to the matcher."""
+        self._engine.move(Event.MATCH)
+        run = self._papers.match_run()
+        if run is None:
+            raise LocalProtocolError("Nothing is matched in this run.")
+        keyed = run.match.servers == 0
+        self._broker = Broker(self._asked.answers.bodies(Disclosure.MATCH), keyed)
+        return self._compare_tags() if keyed else self._ask_server(Step.POINTS, run.servers[0])
+
+    def _ask_server(self, step: Step, server: str) -> list[Parcel]:
+        broker, _ = self._matching
+        return [self._carry(server, step, self._bundled(Kind.POINTS, broker.boxes))]
+
+    def _bundled(self, kind: Kind, boxes: Mapping[str, bytes]) -> Bundle:
+        _, run = self._matching
+        members = self._papers.roster.mask(self._asked.answers.where.members)
+        return Bundle(members=members, bundle=bundle_of(run, kind, boxes))
+
+    def _carry(self, party: str, step: Step, message: Message) -> Parcel:
+        asked = self._asked.answers
+        item = self._papers.find(asked.exchange.name, Disclosure.MATCH, step)
+        return self._engine.send(item, [message], party, asked.where)
+
+    def _take_match(self, letter: Letter) -> None:
+        """Take one answer of the step that is under way.
+
+        Raises:
+            WrongStage: nothing of this kind is waited for.
+            Replay: this party answered already.
+            BadEnvelope: it is not from whom the step asked.
+        """
+        if self._engine.state is not State.MATCHING:
+            raise WrongStage("An answer of matching arrived while nothing is matched.")
+        (broker, run), asked = self._matching, self._asked.answers
+        if (letter.item.exchange, letter.item.step) != (asked.exchange.name, broker.phase):
+            raise WrongStage("An answer of matching belongs to another step.")
+        asked.check_place(letter)
+        sender, client = letter.header.sender, letter.item.sender == str(Role.CLIENT)
+        if client and (letter.header.given != asked.where.given or not self._in(sender)):
+            raise BadEnvelope("An answer of matching is not from who was asked.")
+        if sender in broker.here:
+            raise Replay("This party's answer of this step is here already.")
+        if broker.phase in _SERVED and sender != run.servers[_SERVED.index(broker.phase)]:
+            raise BadEnvelope("An answer of matching is not from the tag server that was asked.")
+        broker.here[sender] = self._engine.read(letter, _KINDS[broker.phase])
+
+    def _in(self, client: str) -> bool:
+        broker, _ = self._matching
+        return client in (broker.cells if broker.phase is Step.PART else broker.boxes)
+
+    def advance(self) -> Iterable[Parcel] | None:
+        """Go on once a step's answers are in."""
+        broker, _ = self._matching
+        steps: dict[Step, Callable[[], Iterable[Parcel] | None]] = {
+            Step.ANSWERS: lambda: self._hand_back(Step.HALFWAY, Step.ONWARD),
+            Step.ONWARD: self._ask_second,
+            Step.SECOND_ANSWERS: lambda: self._hand_back(Step.TAGGED, Step.TAGS),
+            Step.TAGS: self._compare_tags,
+            Step.COMPARED: self._tell,
+            Step.SPLIT: self._hand_shares,
+            Step.PART: self._add_cells,
+            Step.TAKEN: self._end_lists,
+        }
+        return steps[broker.phase]()
+
+    def _hand_back(self, step: Step, phase: Step) -> list[Parcel]:
+        """Give every client what a tag server made of its points."""
+        broker, run = self._matching
+        here = broker.take(phase)
+        if not here:
+            raise RoundLost("A tag server did not answer. The round is skipped.")
+        (found,) = here.values()
+        boxes = cut_bundle(run, Kind.ANSWER, _only(found, Bundle).bundle)
+        if set(boxes) != set(broker.boxes):
+            raise BadEnvelope("A tag server answered others than those who asked.")
+        return [self._carry(name, step, Box(boxes=box)) for name, box in sorted(boxes.items())]
+
+    def _ask_second(self) -> list[Parcel]:
+        """Give the second tag server what clients sealed for it."""
+        broker, run = self._matching
+        here = broker.take(Step.SECOND_ANSWERS)
+        self._stay(here)
+        broker.boxes = {name: _only(found, Box).boxes for name, found in here.items()}
+        self._check_all()
+        return self._ask_server(Step.SECOND_POINTS, run.servers[1])
+
+    def _check_all(self) -> None:
+        """Refuse to go on without somebody the first time, as cells are for good."""
+        broker, run = self._matching
+        if not (run.published or self._celled) and set(broker.boxes) != set(run.roster.clients):
+            raise RoundLost("Cells are made once, of all clients, and some are missing.")
+        self._check_enough(broker.boxes)
+
+    def _compare_tags(self) -> list[Parcel]:
+        """Give the matcher all tags; the first time those of all clients, as cells are for good."""
+        broker, run = self._matching
+        if run.match.servers:
+            here = broker.take(Step.COMPARED)
+            self._stay(here)
+            broker.boxes = {name: _only(found, Box).boxes for name, found in here.items()}
+        broker.phase = Step.COMPARED
+        self._check_all()
+        matcher = self._papers.roster.one(Role.MATCHER).name
+        return [self._carry(matcher, Step.COMPARE, self._bundled(Kind.TAGS, broker.boxes))]
+
+    def _tell(self) -> list[Parcel]:
+        """Give every client what the matcher found for it."""
+        broker, run = self._matching
+        here = broker.take(Step.TAKEN if run.published else Step.SPLIT)
+        if not here:
+            raise RoundLost("The matcher did not answer. The round is skipped.")
+        (found,) = here.values()
+        boxes = cut_bundle(run, run.found, _only(found, Bundle).bundle)
+        broker.canary = _only(found, Canary).canary
+        if set(boxes) != set(broker.boxes):
+            raise BadEnvelope("The matcher answered others than those who sent tags.")
+        self._celled = not run.published
+        return [self._carry(name, Step.TOLD, Box(boxes=box)) for name, box in sorted(boxes.items())]
+
+    def _hand_shares(self) -> list[Parcel]:
+        """Give the members of whole cells each other's shares."""
+        broker, run = self._matching
+        here = broker.take(Step.PART)
+        self._stay(here)
+        said = {name: _only(found, CellBoxes) for name, found in here.items()}
+        broker.members = _whole(run, {n: (m.cell, m.members) for n, m in said.items()})
+        broker.cells = {n: cell for cell, names in broker.members.items() for n in names}
+        if not broker.members:
+            raise RoundLost("No cell is complete: of each a member vanished.")
+        size, found = run.length(Kind.SHARE), []
+        for name, cell in sorted(broker.cells.items()):
+            names = broker.members[cell]
+            place = names.index(name)
+            mine = b"".join(said[n].boxes[place * size : (place + 1) * size] for n in names)
+            padded = mine.ljust(run.match.largest(len(run.roster.clients)) * size, b"\0")
+            found.append(self._carry(name, Step.MATES, Box(boxes=padded)))
+        return found
+
+    def _add_cells(self) -> None:
+        """Add the blinded sums of whole cells; the reply hands their totals to all clients."""
+        broker, run = self._matching
+        here = broker.take(Step.PART)
+        totals = np.zeros((run.cells, run.size), dtype=np.uint32)
+        there = np.zeros(run.cells, dtype=bool)
+        labels = [bytes(LABEL_BYTES)] * run.cells
+        for cell, names in broker.members.items():
+            said = [_only(here[name], CellPart) for name in names if name in here]
+            parts = [(part.label, part.words) for part in said]
+            with suppress(RoundLost):  # a member is missing, or they have no common label
+                labels[cell], totals[cell] = total(parts, len(names), run.size)
+                there[cell] = True
+        if not there.any():
+            raise RoundLost("No cell is complete: of each a member vanished.")
+        self._survivors.vanish(set(broker.cells) - set(here))
+        told = CellTotals(
+            canary=broker.canary,
+            there=np.packbits(there, bitorder="little").tobytes(),
+            labels=b"".join(labels),
+            totals=totals.astype("<u4").tobytes(),
+        )
+        self._end(told, int(there.sum()), len(here))
+
+    def _end_lists(self) -> None:
+        """In the form `published`, end once clients have their lists; the reply says by what."""
+        broker, _ = self._matching
+        here = broker.take(Step.TAKEN)
+        self._stay(here)
+        self._check_enough(here)
+        self._end(Listed(canary=broker.canary), 0, len(here))
+
+    def _end(self, told: Message, cells: int, clients: int) -> None:
+        """Record a matching, and make it the Ask's reply."""
+        broker, _ = self._matching
+        facts = {
+            "canary": broker.canary.hex(),
+            "cells": cells,
+            "clients": clients,
+            "exchange": self._asked.answers.where.exchange,
+            "round": self._asked.answers.where.round,
+        }
+        self._engine.record("match", facts)
+        (kind,), self._broker = self._asked.answers.exchange.back, None
+        self._asked.finish(None, {kind: CellsView(told)})
+
+    def _stay(self, here: Iterable[str]) -> None:
+        """Go on with who answered; who did not has vanished from the round."""
+        broker, _ = self._matching
+        self._survivors.vanish(set(broker.boxes) - set(here))
+        broker.boxes = {name: box for name, box in broker.boxes.items() if name in here}
+
+    def _check_enough(self, names: Sized) -> None:
+        if len(names) < self._papers.policy.smallest_cohort:
+            raise RoundLost(f"Only {len(names)} clients are left to be matched.")
+
+    takes: ClassVar[Takes] = dict.fromkeys(
+        [(Disclosure.MATCH, step) for step in _KINDS], _take_match
+    )
+
+
+def _only(messages: Sequence[Message], kind: type[M]) -> M:
+    for message in messages:
+        if isinstance(message, kind):
+            return message
+    raise LocalProtocolError(f"There is no {kind.__name__} here.")
+
+
+def _whole(run: MatchRun, said: Mapping[str, tuple[int, bytes]]) -> dict[int, tuple[str, ...]]:
+    """Return the members of each cell of which all sent their shares.
+
+    Raises:
+        BadEnvelope: members of a cell name other members, or a cell that there cannot be: the
+            matcher told them different things, or one of them lies.
+    """
+    found: dict[int, tuple[str, ...]] = {}
+    for name, (cell, mask) in sorted(said.items()):
+        members = run.roster.unmask(mask)
+        if cell >= run.cells or name not in members or found.get(cell, members) != members:
+            raise BadEnvelope("Members of one cell were told different things (O25).")
+        found[cell] = members
+    named = [name for members in found.values() for name in members]
+    if len(set(named)) != len(named):
+        raise BadEnvelope("A client stands in two cells (O25).")
+    return {cell: names for cell, names in found.items() if set(names) <= set(said)}

@@ -1,0 +1,92 @@
+"""The aggregator's part while a relay takes the senders off mixtures (O23).
+
+It never opens what the clients sent: it hands the bodies of those who answered to the relay, and
+reads the boxes that come back, in which nothing names a sender. If the relay does not answer, the
+round is lost; no second batch of the same answers is ever put together.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from protocols.disclosures.mixed.boxes import cut_boxes, from_boxes, mixture_info
+from protocols.disclosures.names import Disclosure
+from protocols.errors import BadEnvelope, RoundLost, WrongStage
+from protocols.plan.steps import Step
+from protocols.sessions.part import Engine, Parcel, SessionPart, Takes
+from protocols.sessions.services.asked import Asked
+from protocols.sessions.table import Event, State
+from protocols.wire.control import Batch, Pool
+from protocols.wire.inbox import Letter
+from protocols.wire.roster import Role
+
+
+class Unlinking(SessionPart):
+    """Has the senders taken off an Ask's mixtures; its phase is UNLINK.
+
+    Args:
+        engine: the session.
+        asked: the Ask under way.
+    """
+
+    def __init__(self, engine: Engine, asked: Asked) -> None:
+        super().__init__(engine)
+        self._asked = asked
+
+    def wanted(self) -> bool:
+        """Tell whether mixtures came back that go to a relay first."""
+        return self._asked.answers.relayed
+
+    def enter(self) -> list[Parcel]:
+        """Give the relay everything that the survivors of an Ask sealed to it, and forget it."""
+        self._engine.move(Event.RELAY)
+        asked, papers = self._asked.answers, self._papers
+        item = papers.find(asked.exchange.name, Disclosure.MIXED, Step.RELAY)
+        kept = asked.handed_over()
+        headers = b"".join(one.header for one in kept)
+        bodies = b"".join(one.body for one in kept)
+        batch = Batch(
+            members=papers.roster.mask(asked.where.members),
+            headers=headers.ljust(item.dims["batch_headers"], b"\0"),
+            bodies=bodies.ljust(item.dims["batch"], b"\0"),
+        )
+        relay = papers.roster.one(Role.RELAY).name
+        return [self._engine.send(item, [batch], relay, asked.where)]
+
+    def _take_pool(self, letter: Letter) -> None:
+        """Read the boxes of all survivors, as many as their plan says.
+
+        Raises:
+            WrongStage: none were asked for.
+            BadEnvelope: too few or too many, one twice, or one that is not of this Ask.
+        """
+        asked, papers = self._asked.answers, self._papers
+        name = letter.item.exchange
+        if self._engine.state is not State.RELAYING or name != asked.exchange.name:
+            raise WrongStage("A pool of mixtures arrived while none was asked for.")
+        asked.check_place(letter)
+        pool = self._engine.read_one(letter, Pool)
+        layout = asked.pool_layout()
+        up = papers.find(name, Disclosure.MIXED, Step.UP)
+        size = up.body // papers.plan.dims["mixtures"]
+        data, used = pool.boxes, layout.most * size
+        there = all(any(data[start : start + size]) for start in range(0, used, size))
+        if not there or any(data[used:]):
+            raise BadEnvelope(
+                "The relay returned another number of boxes than the clients sent (O23)."
+            )
+        boxes = cut_boxes(data[:used], size)
+        info = mixture_info(papers, up.id, asked.where)
+        asked.pool = from_boxes(boxes, layout, papers.me.opening, info)
+        layout.decode(asked.pool)  # refused here, while it is known who sent it
+
+    def advance(self) -> None:
+        """Raise RoundLost unless the relay answered."""
+        if self._asked.answers.pool is None:
+            raise RoundLost(
+                "The relay did not return the mixtures. The round is skipped.",
+                why="it is not reachable, or ended its session",
+                fix="the next round goes on when it is there; these are never relayed again",
+            )
+
+    takes: ClassVar[Takes] = {(Disclosure.MIXED, Step.RELAYED): _take_pool}

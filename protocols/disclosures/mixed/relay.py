@@ -1,0 +1,128 @@
+"""The relay's part: takes the senders off a cohort's mixtures, and sees none of them (O23)."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+from typing import ClassVar
+
+from crypto.errors import CryptoError
+from crypto.hpke import SEAL_OVERHEAD
+from protocols.disclosures.mixed.boxes import cut_boxes, shuffled
+from protocols.disclosures.names import Disclosure
+from protocols.errors import BadEnvelope, Replay
+from protocols.plan.plan import Item
+from protocols.plan.steps import Step
+from protocols.sessions.part import Engine, Parcel, SessionPart, Takes
+from protocols.sessions.services.answering import Answering
+from protocols.sessions.table import Event
+from protocols.wire.control import Batch, Pool
+from protocols.wire.envelope import Header
+from protocols.wire.inbox import Letter
+from protocols.wire.upload_evidence import Wanted, place_of, vouched
+from protocols.wire.where import Where
+
+_Sealed = list[tuple[Header, bytes]]
+"""Headers of a batch, each with the body that its client sealed to the relay."""
+
+
+class MixtureRelay(SessionPart):
+    """Returns all clients' boxes in one random order, once an exchange.
+
+    Args:
+        engine: the session.
+        answering: makes durable what is about to be relayed.
+    """
+
+    def __init__(self, engine: Engine, answering: Answering) -> None:
+        super().__init__(engine)
+        self._answering = answering
+        # By round: item, exchange, whose boxes.
+        self._relayed: dict[int, list[tuple[str, int, frozenset[str]]]] = {}
+
+    def _relay(self, letter: Letter) -> list[Parcel]:
+        """Return one Ask's boxes without their senders."""
+        self._engine.move(Event.RELAY)
+        request = self._engine.read_one(letter, Batch)
+        header, name = letter.header, letter.item.exchange
+        up = self._papers.find(name, Disclosure.MIXED, Step.UP)
+        members = self._papers.roster.unmask(request.members)
+        sealed = self._vouched(request, header, up, members)
+        if not self._answering.again:
+            self._once(header, up, members, [one.sender for one, _ in sealed])
+            self._answering.before_opening(letter)
+        item = self._papers.find(name, Disclosure.MIXED, Step.RELAYED)
+        pool = b"".join(shuffled(self._boxes(sealed, up)))
+        where = Where(header.round, header.exchange, members, header.given, header.attempt)
+        padded = pool.ljust(item.dims["pool"], b"\0")
+        return [self._engine.send(item, [Pool(boxes=padded)], header.sender, where)]
+
+    def _vouched(
+        self, request: Batch, header: Header, up: Item, members: tuple[str, ...]
+    ) -> _Sealed:
+        """Return each client's signed header with its body, as large as everybody's.
+
+        Raises:
+            BadEnvelope: unsigned, foreign, contradictory or repeated headers, or another body than
+                the one that was signed.
+            CohortTooSmall: fewer clients than the policy's minimum.
+        """
+        wanted = Wanted(
+            items=frozenset((up.id,)),
+            members=members,
+            key=self._papers.me.party.seal.key_id,
+            recipient=header.sender,
+            place=place_of(header),
+            given=header.given,
+        )
+        headers = [one for one, _ in vouched(request.headers, wanted, self._papers)]
+        if header.cohort != headers[0].cohort:
+            raise BadEnvelope("The cohort is not the one that its members signed.")
+        size, found = up.body + SEAL_OVERHEAD, []
+        data = memoryview(request.bodies)
+        if any(data[len(headers) * size :]):
+            raise BadEnvelope("There are bytes behind the batch.")
+        for place, one in enumerate(headers):
+            body = bytes(data[place * size : (place + 1) * size])
+            if not hmac.compare_digest(one.body, hashlib.sha256(body).hexdigest()):
+                raise BadEnvelope("A batch holds another body than the one that a client signed.")
+            found.append((one, body))
+        return found
+
+    def _boxes(self, sealed: _Sealed, up: Item) -> list[bytes]:
+        """Open every client's seal; what is inside stays sealed to the aggregator.
+
+        Raises:
+            BadEnvelope: it does not open, or a box is there twice.
+        """
+        opened = []
+        for header, body in sealed:
+            try:
+                inner = self._papers.me.opening.open(header.encode(without_body=True), body)
+            except CryptoError as error:
+                raise BadEnvelope("A client's boxes do not open with the relay's key.") from error
+            opened.append(inner)
+        return cut_boxes(b"".join(opened), up.body // self._papers.plan.dims["mixtures"])
+
+    def _once(
+        self, header: Header, up: Item, members: tuple[str, ...], survivors: list[str]
+    ) -> None:
+        """Relay every exchange once, and hold a round to one set of survivors (O5)."""
+        left = frozenset(survivors)
+        for item, exchange, stayed in self._relayed.get(header.round, []):
+            if (item, exchange) == (up.id, header.exchange):
+                raise Replay("This exchange was already relayed.")
+            if left & stayed and left != stayed:
+                raise BadEnvelope("Two different overlapping cohorts in one round (O5).")
+        self._relayed.setdefault(header.round, []).append((up.id, header.exchange, left))
+        facts: dict[str, object] = {
+            "cohort": header.cohort,
+            "exchange": header.exchange,
+            "item": up.id,
+            "members": len(members),
+            "round": header.round,
+            "survivors": len(left),
+        }
+        self._engine.record("relay", facts)
+
+    takes: ClassVar[Takes] = {(Disclosure.MIXED, Step.RELAY): _relay}

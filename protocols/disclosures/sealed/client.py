@@ -1,0 +1,35 @@
+"""The client's part in sealed messages: boxes for each other member, and theirs for it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from protocols.errors import BadEnvelope
+from protocols.keys.boxes import by_peers, open_boxes
+from protocols.messages import Message
+from protocols.plan.plan import Item
+from protocols.sessions.part import Engine, SessionPart
+from protocols.wire.where import Where
+
+
+class BoxOpening(SessionPart):
+    """Opens the others' boxes, once, in the round in which this client filled its own."""
+
+    def __init__(self, engine: Engine) -> None:
+        super().__init__(engine)
+        # What this client sealed for others, until the others' boxes come back in the same round.
+        self._boxed: dict[type[Message], tuple[int, tuple[str, int, str]]] = {}
+
+    def filled(self, messages: Sequence[Message], item: Item, where: Where) -> None:
+        """Note what this client sealed for the others."""
+        place = (where.round, (self._papers.run, where.exchange, item.id))
+        self._boxed.update({type(message): place for message in messages})
+
+    def unboxed(self, kind: type[Message], boxes: bytes, where: Where) -> Message:
+        """Return what the others sealed for this client."""
+        filled = self._boxed.pop(kind, None)  # boxes are handed on once
+        if not by_peers(kind) or filled is None or filled[0] != where.round:
+            raise BadEnvelope("Boxes arrived that this client's cohort did not fill in this round.")
+        papers = self._papers
+        facts = (papers.me, papers.roster, papers.plan.dims, filled[1])
+        return open_boxes(kind, boxes, where.members, *facts)

@@ -1,0 +1,284 @@
+"""The aggregator's part while one sum is opened: survivors, votes, shares, the authority.
+
+What it may open is one sum over one list of survivors, which more than half of every client's
+holders signed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import ClassVar
+
+import numpy as np
+
+from crypto.errors import CryptoError
+from crypto.signatures import SIGNATURE_BYTES
+from protocols.disclosures.names import Disclosure
+from protocols.disclosures.sum.consistency_votes import EVIDENCE_BYTES, ballot_of
+from protocols.disclosures.sum.unmasking import Keys, Unmasking
+from protocols.errors import (
+    BadEnvelope,
+    LocalProtocolError,
+    RemoteProtocolError,
+    RoundLost,
+    UnfitMessage,
+    WrongStage,
+)
+from protocols.forms import Exchange
+from protocols.keys.groups import slot_of
+from protocols.messages import Vector
+from protocols.plan.steps import Step
+from protocols.sessions.collection import Collection
+from protocols.sessions.part import Engine, Parcel, Scope, SessionPart, Takes
+from protocols.sessions.services.asked import Asked
+from protocols.sessions.services.epoch_keys import EpochKeys
+from protocols.sessions.services.exchanges import Exchanges
+from protocols.sessions.services.survivors import Survivors
+from protocols.sessions.table import Event, State
+from protocols.wire.control import Opened, OpenRequest, Shares, Vote, Votes
+from protocols.wire.control import Survivors as SurvivorList
+from protocols.wire.inbox import Letter
+from protocols.wire.roster import Role
+from protocols.wire.where import Where
+
+
+class Summing(SessionPart):
+    """Opens the total of an Ask's answers; its phase is SUM.
+
+    Args:
+        engine: the session.
+        asked: the Ask under way.
+        exchanges: of which nothing is outstanding while a total is opened here.
+        keys: the epoch's keys.
+        survivors: of the round.
+    """
+
+    def __init__(
+        self,
+        engine: Engine,
+        asked: Asked,
+        exchanges: Exchanges,
+        keys: EpochKeys,
+        survivors: Survivors,
+    ) -> None:
+        super().__init__(engine)
+        self._asked, self._exchanges, self._keys = asked, exchanges, keys
+        self._survivors = survivors
+        self._unmasking: Unmasking | None = None
+        self._taking: Keys | None = None  # masks to take off a sum that is recorded as opened
+        self._slots: dict[tuple[str, int, str], int] = {}  # sums of an item, round and client
+
+    def forget(self, scope: Scope) -> None:
+        """Drop the votes and shares of a sum."""
+        if scope is Scope.ASK:
+            self._unmasking = self._taking = None
+
+    def rests_on(self, exchange: Exchange, where: Where) -> str | None:
+        """Return what the masks of this Ask's sum rest on; None without masks."""
+        place = (exchange.name, Disclosure.SUM, Step.UP)
+        if not (self._keys.paired and self._papers.plans(*place)):
+            return None
+        item = self._papers.find(*place)
+        return self._keys.agreed.agreement(slot_of(item, where.round, where.slot))
+
+    def next_slot(self, exchange: Exchange, round: int, members: Sequence[str]) -> int:
+        """Return how many sums of this kind any of the members was asked for before (O6)."""
+        if not any(kind.disclosure is Disclosure.SUM for kind in exchange.back):
+            return 0
+        item = self._papers.find(exchange.name, Disclosure.SUM, Step.UP)
+        place = slot_of(item, round, 0).round
+        slot = max(self._slots.get((item.id, place, member), 0) for member in members)
+        self._slots.update({(item.id, place, member): slot + 1 for member in members})
+        return slot
+
+    def wanted(self) -> bool:
+        """Tell whether a SUM came back."""
+        return self._asked.answers.sums
+
+    def enter(self) -> Iterable[Parcel] | None:
+        """Ask the holders of masks for their votes; without masks, have the total opened."""
+        masked = self._asked.answers.masked
+        return self._list_survivors() if masked else self._finish(([], []))
+
+    def advance(self) -> Iterable[Parcel] | None:
+        """Go on once votes, shares or the opened total are here."""
+        state = self._engine.state
+        if self._taking is not None:
+            self._take_off()
+            return None
+        if state is State.VOTING:
+            return self._show_votes()
+        if state is State.SHARING:
+            return self._unmask()
+        return [] if state is State.OPENING else None  # nothing came back of the key authority
+
+    def _awaited(self, letter: Letter, state: State) -> Unmasking:
+        """Return what a vote or shares are for; raises WrongStage if for nothing now."""
+        unmasking = self._unmasking
+        if unmasking is None:
+            raise WrongStage("A vote or shares arrived while none were asked for.")
+        asked = self._asked.answers
+        asked.check_place(letter)
+        if (asked.exchange.name, self._engine.state) != (letter.item.exchange, state):
+            raise WrongStage("A vote or shares arrived while none were asked for.")
+        return unmasking
+
+    def _take_vote(self, letter: Letter) -> None:
+        """Take a vote for the survivor list; another would make every other holder refuse."""
+        unmasking, holder = self._awaited(letter, State.VOTING), letter.header.sender
+        vote = self._engine.read_one(letter, Vote)
+        try:
+            key = self._papers.roster.party(holder).verify
+            key.verify("survivors", vote.signature, unmasking.ballot)
+        except CryptoError as error:
+            raise BadEnvelope(f"{holder} signed another survivor list than it was sent.") from error
+        unmasking.vote(holder, vote.signature)
+
+    def _take_shares(self, letter: Letter) -> None:
+        unmasking = self._awaited(letter, State.SHARING)
+        unmasking.add(letter.header.sender, self._engine.read_one(letter, Shares).shares)
+
+    def _list_survivors(self) -> Iterable[Parcel]:
+        """Say whose uploads are here, and ask every holder for its shares."""
+        asked, setup, roster = self._asked.answers, self._keys.agreed, self._papers.roster
+        if len(asked.survivors) < setup.group.least:
+            raise RoundLost("Too few clients are left beside those who may be corrupt; see O10.")
+        if setup.group.thinnest(asked.survivors) < setup.group.window:
+            raise RoundLost("What is left of the clients' graph could fall apart; see O7.")
+        self._engine.move(Event.UNMASK)
+        where, name = asked.where, asked.exchange.name
+        upload = self._papers.find(name, Disclosure.SUM, Step.UP)
+        slot = slot_of(upload, where.round, where.slot)
+        pairs = setup.agreement(slot)
+        self._unmasking = Unmasking(
+            setup.group,
+            slot,
+            where.members,
+            asked.survivors,
+            asked.label(pairs),
+            ballot_of(self._papers, name, where, asked.survivors, pairs),
+        )
+        members, survivors = roster.mask(where.members), roster.mask(asked.survivors)
+
+        signed = asked.evidence()
+
+        def told(holder: str) -> SurvivorList:
+            evidence = _table(signed, setup.group.holders(holder), EVIDENCE_BYTES, setup.width + 1)
+            return SurvivorList(
+                members=members, survivors=survivors, slot=where.slot, evidence=evidence
+            )
+
+        holders = [
+            h for h in setup.holders(where.members) if h not in self._survivors.gone(where.round)
+        ]
+        item = self._papers.find(name, Disclosure.SUM, Step.SURVIVORS)
+        return (self._engine.send(item, [told(h)], h, where) for h in holders)
+
+    def _show_votes(self) -> Iterable[Parcel]:
+        """Show every holder that voted who else did: only then does it give its shares (O7)."""
+        asked = self._asked.answers
+        if self._unmasking is None:
+            raise LocalProtocolError("No votes were asked for.")
+        votes = self._unmasking.votes()
+        self._engine.move(Event.CERTIFY)
+        item = self._papers.find(asked.exchange.name, Disclosure.SUM, Step.VOTES)
+        group, width = self._keys.agreed.group, item.dims["voters"]
+
+        def shown(holder: str) -> Votes:
+            return Votes(signatures=_table(votes, group.voters(holder), SIGNATURE_BYTES, width))
+
+        return (
+            self._engine.send(item, [shown(holder)], holder, asked.where)
+            for holder in sorted(votes)
+        )
+
+    def _unmask(self) -> list[Parcel] | None:
+        setup, unmasking = self._keys.agreed, self._unmasking
+        if unmasking is None:
+            raise LocalProtocolError("No shares were asked for.")
+        rows = setup.rows_of(unmasking.slot, self._asked.answers.where.members)
+        return self._finish(unmasking.keys(rows, setup.width))
+
+    def _finish(self, masks: Keys) -> list[Parcel] | None:
+        """Have the total opened, or take the masks off and open it here."""
+        asked = self._asked.answers
+        if asked.encrypted:
+            self._engine.move(Event.COLLECTED)
+            return [self._request(masks)]
+        if asked.masked:
+            self._record_open(masks)
+            return None
+        self._asked.finish(asked.clear_total())
+        return None
+
+    def _record_open(self, masks: Keys) -> None:
+        """Record, durably, that a sum is opened before it is (O5).
+
+        The masks are kept with the record: killed in between, this session finishes the very same
+        opening instead of beginning another.
+        """
+        asked = self._asked.answers
+        self._taking, self._exchanges.outstanding = masks, []
+        self._engine.record("open", open_facts(self._papers.cohort(asked.where), asked))
+        self._engine.commit()
+        self._take_off()
+
+    def _take_off(self) -> None:
+        asked, masks = self._asked.answers, self._taking
+        if masks is None:
+            raise LocalProtocolError("No sum is being opened.")
+        self._asked.finish(asked.unmasked(masks))
+        self._taking = None
+
+    def _request(self, masks: Keys) -> Parcel:
+        """Ask the authority to open the blinded total; only this session can take the blind off."""
+        asked = self._asked.answers
+        total, headers = asked.blinded(masks)
+        item = self._papers.find(asked.exchange.name, Disclosure.SUM, Step.OPEN)
+        padded = headers.ljust(item.dims["he_headers"], b"\0")
+        members = self._papers.roster.mask(asked.where.members)
+        request = OpenRequest(members=members, total=total, headers=padded)
+        authority = self._papers.roster.one(Role.KEY_AUTHORITY).name
+        return self._engine.send(item, [request], authority, asked.where)
+
+    def _take_opened(self, letter: Letter) -> None:
+        if self._engine.state is not State.OPENING:
+            raise WrongStage("An opened total arrived while none was asked for.")
+        asked = self._asked.answers
+        if letter.item.exchange != asked.exchange.name:
+            raise WrongStage("An opened total belongs to another exchange.")
+        asked.check_place(letter)
+        opened = self._engine.read_one(letter, Opened)
+        try:
+            self._asked.finish(asked.opened(opened.total))
+        except (CryptoError, UnfitMessage) as error:
+            self._engine.die(error)
+            raise RemoteProtocolError(
+                "The key authority returned something that is no total of this cohort."
+            ) from error
+        self._engine.move(Event.OPEN)
+
+    takes: ClassVar[Takes] = {
+        (Disclosure.SUM, Step.VOTE): _take_vote,
+        (Disclosure.SUM, Step.SHARES): _take_shares,
+        (Disclosure.SUM, Step.OPENED): _take_opened,
+    }
+
+
+def _table(said: Mapping[str, bytes], names: Sequence[str], size: int, rows: int) -> Vector:
+    """Return what each of `names` said, shape (rows, size); zeros for who said nothing."""
+    nothing = bytes(size)
+    found = b"".join([said.get(name, nothing) for name in names])
+    return np.frombuffer(found.ljust(rows * size, b"\0"), dtype=np.uint8).reshape(-1, size)
+
+
+def open_facts(cohort: str, asked: Collection) -> dict[str, str | int]:
+    """Return the facts of an ``open`` entry."""
+    where = asked.where
+    return {
+        "cohort": cohort,
+        "exchange": where.exchange,
+        "members": len(where.members),
+        "round": where.round,
+        "survivors": len(asked.survivors),
+    }

@@ -1,0 +1,87 @@
+"""The key authority's part where it opens blinded totals (O1)."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from crypto.errors import CryptoError
+from protocols.disclosures.names import Disclosure
+from protocols.errors import BadEnvelope, LocalProtocolError
+from protocols.plan.steps import Step
+from protocols.sessions.part import Engine, Parcel, SessionPart, Takes
+from protocols.sessions.services.answering import Answering
+from protocols.sessions.services.openings import Openings
+from protocols.sessions.services.secret_keys import SecretKeys
+from protocols.sessions.table import Event
+from protocols.wire.control import Opened, OpenRequest
+from protocols.wire.inbox import Letter
+from protocols.wire.upload_evidence import Wanted, place_of, vouched
+from protocols.wire.where import Where
+
+
+class TotalOpening(SessionPart):
+    """Opens totals over cohorts that every member signed.
+
+    Args:
+        engine: the session.
+        answering: makes durable what is about to be opened.
+        keys: the epoch's secret keys.
+        openings: what was opened before.
+    """
+
+    def __init__(
+        self, engine: Engine, answering: Answering, keys: SecretKeys, openings: Openings
+    ) -> None:
+        super().__init__(engine)
+        self._answering, self._keys, self._openings = answering, keys, openings
+
+    def _open(self, letter: Letter) -> list[Parcel]:
+        """Open a blinded total over the cohort that every member signed, once (O1, O5)."""
+        self._engine.move(Event.OPEN)
+        request = self._engine.read_one(letter, OpenRequest)
+        secret = self._keys.of(Disclosure.SUM)
+        header, members = letter.header, self._papers.roster.unmask(request.members)
+        if self._answering.again:  # only what was vouched for and recorded before
+            self._openings.check_recorded(header, Disclosure.SUM)
+        else:
+            survivors = self._vouched(request.headers, letter, members)
+            self._openings.once(header, members, survivors)
+            # Durable before the total is opened: a restart must not open another (O5).
+            self._answering.before_opening(letter)
+        scheme = self._papers.scheme
+        if scheme is None:
+            raise LocalProtocolError("This key authority has no encryption scheme.")
+        try:
+            values = scheme.decrypt(secret, request.total)
+        except CryptoError as error:
+            raise BadEnvelope("The total is not a ciphertext under this run's key.") from error
+        where = Where(header.round, header.exchange, members, header.given, header.attempt)
+        opened = Opened(total=values.astype("<u8").tobytes())
+        item = self._papers.find(letter.item.exchange, Disclosure.SUM, Step.OPENED)
+        return [self._engine.send(item, [opened], header.sender, where)]
+
+    def _vouched(self, data: bytes, letter: Letter, members: tuple[str, ...]) -> tuple[str, ...]:
+        """Check the signed upload headers; return the clients whose uploads are in the total.
+
+        Every one of them signed the digest of the whole cohort that was asked.
+
+        Raises:
+            BadEnvelope: unsigned, foreign, contradictory or repeated headers.
+            CohortTooSmall: fewer clients than the policy's minimum.
+        """
+        asked = letter.header
+        upload = self._papers.find(letter.item.exchange, Disclosure.SUM, Step.UP)
+        wanted = Wanted(
+            items=frozenset((upload.id,)),
+            members=members,
+            key=self._papers.key_of(Disclosure.SUM).key_id[:16],
+            recipient=asked.sender,
+            place=place_of(asked),
+            given=asked.given,
+        )
+        found = vouched(data, wanted, self._papers)
+        if asked.cohort != found[0][0].cohort:
+            raise BadEnvelope("The cohort is not the one that its members signed.")
+        return tuple(sorted(header.sender for header, _ in found))
+
+    takes: ClassVar[Takes] = {(Disclosure.SUM, Step.OPEN): _open}

@@ -1,0 +1,241 @@
+"""The client's part in sums beside its answer: cohorts, votes, and shares held for others.
+
+This is where a client defends itself against an aggregator that lies about who is there. It votes
+for one survivor list per sum and never for two that contradict each other in a round (O5), and it
+gives shares only after more than half of everybody's holders have signed the very same list: an
+aggregator that tells each holder another story gets shares from none (Bonawitz et al. 2017,
+consistency check; O7; on sparse graphs see `protocols.keys.groups.Group.voters`).
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from typing import ClassVar
+
+import numpy as np
+
+from protocols.disclosures.names import Disclosure
+from protocols.disclosures.sum.consistency_votes import ballot_of, check_evidence, check_votes
+from protocols.disclosures.sum.guards import encryption
+from protocols.errors import BadEnvelope, LocalProtocolError
+from protocols.keys.groups import Slot, slot_of
+from protocols.plan.steps import Step
+from protocols.policy.guard import find
+from protocols.sessions.part import Engine, Parcel, Scope, SessionPart, Takes
+from protocols.sessions.services.pair_secrets import PairSecrets
+from protocols.sessions.services.progress import Progress
+from protocols.sessions.services.public_keys import PublicKeys
+from protocols.sessions.table import Event
+from protocols.wire.cohorts import as_set, within
+from protocols.wire.control import Shares, Survivors, Vote, Votes
+from protocols.wire.inbox import Letter
+from protocols.wire.where import Where
+
+_Members = int  # a set of clients: bit i is client i of the roster
+
+
+class ShareHolding(SessionPart):
+    """Holds a round to one cohort and one survivor list, and gives shares for that list only.
+
+    Args:
+        engine: the session.
+        progress: how far this client is.
+        keys: this epoch's public keys.
+        pairs: this epoch's pair secrets.
+    """
+
+    def __init__(
+        self, engine: Engine, progress: Progress, keys: PublicKeys, pairs: PairSecrets
+    ) -> None:
+        super().__init__(engine)
+        self._progress, self._keys, self._pairs = progress, keys, pairs
+        # All of one epoch, by name and number of the exchange: sums that this client answered, and
+        # lists that it voted for with what it signed; by round and by slot: what the lists said.
+        self._uploads: dict[tuple[str, int], Where] = {}
+        self._ballots: dict[tuple[str, int], tuple[Where, tuple[str, ...], bytes]] = {}
+        self._lists: dict[str, list[tuple[_Members, _Members]]] = {}
+
+    def forget(self, scope: Scope) -> None:
+        """Drop an epoch's votes and lists: its votes must not open a slot of the next."""
+        if scope is Scope.EPOCH:
+            self._uploads.clear()
+            self._ballots.clear()
+            self._lists.clear()
+
+    def check_sum(self, name: str, where: Where) -> None:
+        """Check, before anything is computed, that a sum's keys and cohort are as they must be."""
+        papers = self._papers
+        chain = papers.policy.chain(Disclosure.SUM)
+        if encryption(chain):
+            self._keys.check(where.round)
+        if find(chain, "mask"):
+            pairs = self._pairs.agreed(where.round)
+            if pairs is None:
+                raise BadEnvelope("A sum is asked for without the pair secrets of its epoch.")
+            pairs.check_members(where.members, papers.policy.smallest_cohort)
+        if find(chain, "unsafe_clear") is None:
+            self._one_cohort(where)
+        self._uploads[name, where.exchange] = where
+
+    def _one_cohort(self, where: Where) -> None:
+        """Answer sums of one round for one cohort only: two would be subtracted (O5).
+
+        Only clients that vanished, by a list that this client was shown, may be missing later.
+        """
+        cohorts = [
+            self._set(other.members)
+            for other in self._uploads.values()
+            if other.round == where.round
+        ]
+        listed, me = self._lists.get(_round(where), []), self._set((self._engine.name,))
+        cohorts += [left for asked, left in listed if me & asked]
+        if cohorts and self._set(where.members) != cohorts[-1]:
+            raise BadEnvelope("Two different cohorts are summed in one round (O5).")
+
+    def _vote(self, letter: Letter) -> list[Parcel]:
+        """Check a survivor list, record it, and vote for it: this client will serve no other."""
+        self._engine.move(Event.SHARE)
+        papers, header, name = self._papers, letter.header, letter.item.exchange
+        found = self._engine.read_one(letter, Survivors)
+        if papers.pairs is None:
+            raise BadEnvelope("A survivor list arrived, and this client holds no shares.")
+        members = papers.roster.unmask(found.members)
+        survivors = papers.roster.unmask(found.survivors)
+        where = Where(
+            header.round, header.exchange, members, header.given, header.attempt, found.slot
+        )
+        _refuse_unless(
+            header.cohort == papers.cohort(where) and within(survivors, as_set(members)),
+            "A survivor list names clients outside its cohort.",
+        )
+        upload = papers.find(name, Disclosure.SUM, Step.UP)
+        slot = slot_of(upload, where.round, where.slot)
+        self._check_list(name, where, survivors, slot)
+        pairs = papers.pairs.agreement(slot)
+        self._check_evidence(name, where, survivors, found, pairs)
+        ballot = ballot_of(papers, name, where, survivors, pairs)
+        facts = {
+            "cohort": header.cohort,
+            "exchange": header.exchange,
+            "list": hashlib.sha256(ballot).hexdigest(),
+            "members": len(members),
+            "round": header.round,
+            "survivors": len(survivors),
+        }
+        self._engine.record("survivors", facts)
+        self._ballots[name, where.exchange] = (where, survivors, ballot)
+        vote = Vote(signature=papers.me.signing.sign("survivors", ballot))
+        item = papers.find(name, Disclosure.SUM, Step.VOTE)
+        return [self._engine.send(item, [vote], header.sender, where)]
+
+    def _give_shares(self, letter: Letter) -> list[Parcel]:
+        """Give one share per client once enough others voted for the very same list (O7)."""
+        self._engine.move(Event.SHARE)
+        papers, header, name = self._papers, letter.header, letter.item.exchange
+        found = self._engine.read_one(letter, Votes)
+        known = self._ballots.pop((name, header.exchange), None)
+        if papers.pairs is None or known is None:
+            raise BadEnvelope("Votes arrived for a survivor list that this client did not see.")
+        where, survivors, ballot = known
+        current = self._pairs.agreed(where.round) is not None
+        same = header.cohort == papers.cohort(where) and header.round == where.round
+        _refuse_unless(
+            same and current and where.round >= self._progress.round,
+            "Votes belong to another sum than the survivor list, or to one that is over.",
+        )
+        self._check_votes(found, ballot)
+        upload = papers.find(name, Disclosure.SUM, Step.UP)
+        slot = slot_of(upload, where.round, where.slot)
+        shares = Shares(shares=papers.pairs.give(slot, where.members, survivors))
+        item = papers.find(name, Disclosure.SUM, Step.SHARES)
+        return [self._engine.send(item, [shares], header.sender, where)]
+
+    def _check_votes(self, found: Votes, ballot: bytes) -> None:
+        """See that of everybody whose shares this client holds a quorum signed this very list."""
+        papers = self._papers
+        if papers.pairs is None:
+            raise LocalProtocolError("This client holds no shares.")
+        group = papers.pairs.group
+        voted = check_votes(papers, ballot, group.voters(self._engine.name), found.signatures)
+        _refuse_unless(
+            group.fewest(voted, self._engine.name) >= group.quorum,
+            "Too few clients confirmed the survivor list.",
+        )
+
+    def _check_evidence(
+        self, name: str, where: Where, survivors: tuple[str, ...], found: Survivors, pairs: str
+    ) -> None:
+        """See what the survivors whose shares this client holds signed over their uploads."""
+        if self._papers.pairs is None:
+            raise LocalProtocolError("This client holds no shares.")
+        holders = self._papers.pairs.group.holders(self._engine.name)
+        there, owners = as_set(survivors), list(holders)
+        rows = np.asarray(found.evidence)[: len(holders)]
+        if not there.issuperset(holders):
+            places = [place for place, owner in enumerate(holders) if owner in there]
+            owners, rows = [holders[place] for place in places], rows[places]
+        check_evidence(self._papers, name, where, pairs, owners, rows)
+
+    def _check_list(self, name: str, where: Where, survivors: tuple[str, ...], slot: Slot) -> None:
+        papers = self._papers
+        papers.policy.check_cohort(len(survivors))
+        group = papers.pairs.group if papers.pairs is not None else None
+        enough = group is not None and len(survivors) >= group.least
+        _refuse_unless(enough, "A survivor list holds too few beside the corrupt (O10).")
+        whole = group is not None and group.thinnest(survivors) >= group.window
+        _refuse_unless(whole, "A survivor list could cut the clients' graph in two.")
+        _refuse_unless(
+            where.attempt == 1 and self._pairs.agreed(where.round) is not None,
+            "A survivor list is for another epoch or attempt.",
+        )
+        _refuse_unless(
+            where.round >= self._progress.round, "A survivor list is for a round that is over."
+        )
+        mine = self._uploads.get((name, where.exchange))
+        counted = self._engine.name in as_set(survivors)
+        if mine is None:
+            _refuse_unless(
+                not counted
+                and (
+                    self._engine.name not in as_set(where.members)
+                    or where.exchange > self._progress.exchange
+                ),
+                "A survivor list counts a sum that this client did not send.",
+            )
+        else:
+            _refuse_unless(
+                mine == where and counted,
+                "A survivor list does not fit what this client sent.",
+            )
+        for place in (_round(where), slot.label):
+            self._one_list(place, self._set(where.members), self._set(survivors))
+        self._progress.reached(max(self._progress.exchange, where.exchange), where.round)
+
+    def _set(self, names: Sequence[str]) -> _Members:
+        # n clients remember sets of n clients: as bits they are a hundredth of the size.
+        return int.from_bytes(self._papers.roster.mask(names), "little")
+
+    def _one_list(self, place: str, members: _Members, survivors: _Members) -> None:
+        """Hold all lists of a round, and all of a slot, to one set of survivors (O5)."""
+        for asked, left in self._lists.get(place, []):
+            common = asked & members
+            _refuse_unless(
+                survivors & common == left & common,
+                "Two survivor lists of one round contradict each other (O5).",
+            )
+        self._lists.setdefault(place, []).append((members, survivors))
+
+    takes: ClassVar[Takes] = {
+        (Disclosure.SUM, Step.SURVIVORS): _vote,
+        (Disclosure.SUM, Step.VOTES): _give_shares,
+    }
+
+
+def _round(where: Where) -> str:
+    return f"round {where.round}"
+
+
+def _refuse_unless(holds: bool, what: str) -> None:
+    if not holds:
+        raise BadEnvelope(what, why="the aggregator lies about who is there, or is out of step")

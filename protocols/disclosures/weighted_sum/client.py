@@ -1,0 +1,38 @@
+"""The client's part in weighted sums: it opens its own row, once (O1)."""
+
+from __future__ import annotations
+
+from protocols.disclosures._evaluated.ciphers import shape_of
+from protocols.disclosures._evaluated.uploads import opened_message, row_info
+from protocols.errors import BadEnvelope
+from protocols.keys.boxes import open_box
+from protocols.messages import Message
+from protocols.sessions.part import Engine, SessionPart
+from protocols.wire.control import Row
+from protocols.wire.roster import Role
+from protocols.wire.where import Where
+
+
+class RowOpening(SessionPart):
+    """Opens what comes back weighed, in the round in which this client gave something to weigh."""
+
+    def __init__(self, engine: Engine) -> None:
+        super().__init__(engine)
+        self._weighed = -1  # round of the last message that may come back weighed
+
+    def gave(self, round: int) -> None:
+        """Note that this client's answer may come back weighed."""
+        self._weighed = round
+
+    def combined(self, kind: type[Message], row: Row, name: str, where: Where) -> Message:
+        """Open this client's own row and take off its blind (O1)."""
+        papers = self._papers
+        if self._weighed != where.round:
+            raise BadEnvelope(
+                "A row arrived in a round in which this client gave nothing to weigh."
+            )
+        self._weighed = -1  # rows of one upload are handed out once
+        info = row_info(papers.run, where.exchange, name, self._engine.name)
+        opened = open_box(row.box, papers.me, papers.roster.one(Role.KEY_AUTHORITY), info)
+        shape = shape_of((kind,), papers.policy, papers.plan.dims)
+        return opened_message(kind, shape, opened, row.seed)

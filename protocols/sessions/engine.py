@@ -1,0 +1,264 @@
+"""The engine under every role: state by table, gateway, inbox, ledger, and who takes what.
+
+A role's session inherits from `Session` alone and is made of parts (`protocols.sessions.part`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import islice
+from typing import Any, ClassVar, Protocol, Self, cast
+
+from protocols.errors import BadEnvelope, LocalProtocolError
+from protocols.evidence.ledger import Ledger
+from protocols.messages import Message
+from protocols.plan.plan import Item
+from protocols.plan.steps import Part, Step
+from protocols.sessions.part import Captures, M, Parcel, Scope, SessionPart, Takes
+from protocols.sessions.table import Event, State, advance
+from protocols.wire.gateway import Gateway
+from protocols.wire.inbox import Inbox, Letter
+from protocols.wire.run_context import Papers
+from protocols.wire.where import Where
+
+__all__ = ["Keeper", "Outgoing", "Parcel", "Session", "Stream"]
+
+
+class Stream:
+    """Parcels that are made while they are carried, a batch at a time, and not held all at once.
+
+    Each batch is recorded, and its record durable, before it is handed out.
+
+    Args:
+        session: makes them.
+        parcels: makes the next one when it is asked for.
+        size: of a batch.
+    """
+
+    def __init__(self, session: Committing, parcels: Iterable[Parcel], size: int) -> None:
+        self._session, self._parcels, self._size = session, iter(parcels), size
+
+    def batches(self) -> Iterator[list[Parcel]]:
+        """Yield all parcels, once; whatever fails ends the session."""
+        try:
+            while batch := list(islice(self._parcels, self._size)):
+                self._session.commit()
+                yield batch
+        except Exception as error:
+            self._session.die(error)
+            raise
+
+
+Outgoing = Sequence[Parcel] | Stream
+"""What leaves in one exchange."""
+
+
+class Committing(Protocol):
+    """What a stream needs of a session."""
+
+    def commit(self) -> None:
+        """Make state and ledger durable."""
+
+    def die(self, error: BaseException) -> None:
+        """End the session for good."""
+
+
+class Keeper(Protocol):
+    """Keeps a session's state where it survives its process."""
+
+    def save(self, session: Session) -> None:
+        """Keep the state as it is now; raises LedgerError if that is not possible."""
+
+
+class Session:
+    """One role in one run.
+
+    Args:
+        papers: identity, roster, plan, policy, run.
+        ledger: this party's record.
+        rounding: key of the stochastic rounding stream (see `protocols.wire.gateway`).
+    """
+
+    made_of: ClassVar[tuple[type[SessionPart], ...]] = ()
+    """The parts of this role, each there once."""
+
+    takes: ClassVar[Takes] = {}
+    """What this role is sent, and the method that takes it: its own, and those of its parts."""
+
+    apart: ClassVar[frozenset[str]] = frozenset({"keeper", "last_error", "recorder"})
+    """Attributes that are no state, or are kept as pieces of their own."""
+
+    _takers: ClassVar[Mapping[tuple[Part, Step], type[Any]]] = {}
+
+    def __init_subclass__(cls, **facts: Any) -> None:
+        """Join the tables of a role's parts; raises TypeError if two take the same."""
+        super().__init_subclass__(**facts)
+        takes: dict[tuple[Part, Step], Callable[..., Any]] = {}
+        takers: dict[tuple[Part, Step], type[Any]] = {}
+        own: tuple[type[Any], Takes] = cls, vars(cls).get("takes", {})
+        for kind, steps in (own, *((part, part.takes) for part in cls.made_of)):
+            if twice := takes.keys() & steps.keys():
+                raise TypeError(f"Two parts of {cls.__name__} take {sorted(map(str, twice))}.")
+            takes.update(steps)
+            takers.update(dict.fromkeys(steps, kind))
+        cls.takes, cls._takers = takes, takers
+
+    def __init__(self, papers: Papers, ledger: Ledger, rounding: bytes) -> None:
+        self.papers, self.ledger = papers, ledger
+        self.name, self.role = papers.me.party.name, papers.me.party.role
+        self._gateway, self._inbox = Gateway(papers, ledger, rounding), Inbox(papers, ledger)
+        self.state = State.NEW
+        self.keeper: Keeper | None = None  # keeps this session's state for after a kill
+        self.recorder: Captures | None = None  # keeps captured rounds for audits
+        self.last_error: BaseException | None = None  # for the local operator only; never sent
+        ledger.record(
+            "plan",
+            {
+                "config": papers.config,
+                "plan": papers.plan_digest,
+                "policy": papers.policy_digest,
+                "role": str(self.role),
+                "roster": papers.roster.digest,
+                "transport": papers.transport,
+            },
+        )
+        self._make()
+        for part in self.parts.values():
+            part.begin()
+
+    def assemble(self) -> None:
+        """Make this role's parts, each an attribute; nothing else may happen here."""
+
+    def _make(self) -> None:
+        self.assemble()
+        if sorted(map(id, map(type, self.parts.values()))) != sorted(map(id, self.made_of)):
+            raise LocalProtocolError(f"{type(self).__name__} is not made of what it declares.")
+
+    @property
+    def parts(self) -> dict[str, SessionPart]:
+        """All parts, by name, in the order in which they were made."""
+        return {name: one for name, one in vars(self).items() if isinstance(one, SessionPart)}
+
+    def kept(self) -> dict[str, Any]:
+        """Return everything that must survive this process, of the session and of each part."""
+        parts = self.parts
+        own = {k: v for k, v in vars(self).items() if k not in parts and k not in self.apart}
+        return {"parts": {name: _kept(part) for name, part in parts.items()}, "session": own}
+
+    @classmethod
+    def taken_up(cls, kept: Mapping[str, Any], keeper: Keeper) -> Self:
+        """Return a session as it was kept.
+
+        Raises:
+            LocalProtocolError: a part of it was not kept, or another field than it has.
+        """
+        session = cls.__new__(cls)
+        vars(session).update({**dict.fromkeys(cls.apart), **kept["session"], "keeper": keeper})
+        session._make()
+        parts, states = session.parts, kept["parts"]
+        if any(_kept(part).keys() != states.get(n, {}).keys() for n, part in parts.items()):
+            raise LocalProtocolError("A kept state holds other fields than a session has.")
+        for name, part in parts.items():
+            vars(part).update(states[name])
+        return session
+
+    def move(self, event: Event) -> None:
+        """Take one transition; raises WrongStage if the table holds none."""
+        self.state = advance(self.role, self.state, event)
+
+    def handler(self, letter: Letter) -> Callable[..., Any]:
+        """Return what takes an envelope of this part and step; raises BadEnvelope if nothing."""
+        step = letter.item.part, letter.item.step
+        found, kind = self.takes.get(step), self._takers.get(step)
+        if found is None or kind is None:
+            raise BadEnvelope(f"An envelope of this kind is not for a {self.role}.")
+        takers = (self, *self.parts.values())
+        (taker,) = (one for one in takers if type(one) is kind)
+        return cast(Callable[..., Any], getattr(taker, found.__name__))
+
+    def open(self, data: bytes, *, again: bool = False, exchange: int | None = None) -> Letter:
+        """Check and open an envelope, and record its receipt; see `Inbox.open`."""
+        return self._inbox.open(data, again=again, exchange=exchange)
+
+    def read(self, letter: Letter, kinds: tuple[type[Message], ...]) -> tuple[Message, ...]:
+        """Decode a letter's fields; raises BadEnvelope if they are not exactly as planned."""
+        return self._inbox.read(letter, kinds)
+
+    def read_one(self, letter: Letter, kind: type[M]) -> M:
+        """Decode a letter of one message; raises BadEnvelope if it is not as planned."""
+        (message,) = self.read(letter, (kind,))
+        if not isinstance(message, kind):
+            raise BadEnvelope(f"An envelope holds another message than a {kind.__name__}.")
+        return message
+
+    def record(self, kind: str, facts: Mapping[str, Any]) -> None:
+        """Add an entry to the ledger."""
+        self.ledger.record(kind, facts)
+
+    def alive(self) -> None:
+        """Raise LocalProtocolError if an earlier error ended this session."""
+        if self.state in (State.DEAD, State.CLOSED):
+            raise LocalProtocolError(f"This session of {self.name} is over ({self.state}).")
+
+    def die(self, error: BaseException) -> None:
+        """End the session for good and remember why, locally."""
+        self.state, self.last_error = State.DEAD, error
+        self.forget(Scope.RUN)
+
+    def forget(self, scope: Scope) -> None:
+        """Let every part drop what belongs to a scope that ends (O9)."""
+        for part in self.parts.values():
+            part.forget(scope)
+
+    def send(
+        self,
+        item: Item,
+        messages: Sequence[Message],
+        recipient: str,
+        where: Where,
+        known: Mapping[Message, bytes] | None = None,
+    ) -> Parcel:
+        """Release through the gateway; the parcel may leave only after `commit`."""
+        envelope = self._gateway.release(item.id, messages, recipient, where, known)
+        for part in self.parts.values():
+            part.sent(envelope)
+        return Parcel(recipient, envelope.encode())
+
+    def commit(self) -> None:
+        """Keep the state, then make the ledger durable; only after both may anything leave.
+
+        In this order, so that whatever a ledger says, the state kept beside it knows of.
+
+        Raises:
+            LedgerError: one of them could not be written; nothing may be sent.
+        """
+        if self.keeper is not None:
+            self.keeper.save(self)
+        self.ledger.commit()
+
+    def close(self, result: Mapping[str, str] | None = None) -> None:
+        """End the run: record the last entry and write it. Harmless when repeated.
+
+        Args:
+            result: digests of what a finished run leaves (model, metrics), at the aggregator.
+        """
+        self.forget(Scope.RUN)
+        if self.state is State.CLOSED:
+            self.ledger.commit()
+            return
+        if self.state is not State.DEAD:
+            self.move(Event.CLOSE)
+        facts: dict[str, Any] = {"state": str(self.state)}
+        if result is not None:
+            facts["result"] = dict(result)
+        self.ledger.record("close", facts)
+        self.commit()
+
+
+def _kept(part: SessionPart) -> dict[str, Any]:
+    """Return what a part holds itself: neither the engine nor other parts."""
+    return {
+        name: value
+        for name, value in vars(part).items()
+        if name not in part.apart and not isinstance(value, SessionPart | Session)
+    }

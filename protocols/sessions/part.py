@@ -1,0 +1,171 @@
+"""What a part of a session is, and all that it sees of the engine.
+
+A part does one disclosure's or one service's work in one role. It holds its own state, declares
+which envelopes it takes, and sees no other part's fields: what it needs of another it calls on the
+part that it was given when it was made.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any, ClassVar, Protocol, TypeVar
+
+from protocols.disclosures.mixed.groups import Numbers
+from protocols.disclosures.sum.ring import Words
+from protocols.forms import Exchange
+from protocols.messages import Message
+from protocols.plan import steps
+from protocols.plan.plan import Item
+from protocols.plan.steps import Step
+from protocols.rounds import Reply
+from protocols.sessions.table import Event, State
+from protocols.wire.envelope import Envelope
+from protocols.wire.inbox import Letter
+from protocols.wire.run_context import Papers
+from protocols.wire.where import Where
+
+M = TypeVar("M", bound=Message)
+
+
+@dataclass(frozen=True)
+class Parcel:
+    """Bytes for one party; what a transport carries."""
+
+    to: str
+    data: bytes = field(repr=False)
+
+
+class Scope(StrEnum):
+    """What ends; a part then drops what belongs to it (O9)."""
+
+    ASK = "ASK"  # what was not used of an Ask, when the next one begins or its round is lost
+    ROUND = "ROUND"
+    EPOCH = "EPOCH"
+    RUN = "RUN"  # the session died or was closed
+
+
+Takes = Mapping[tuple[steps.Part, Step], Callable[..., Any]]
+"""By part of the plan and step, the method that takes an envelope."""
+
+
+class Captures(Protocol):
+    """Keeps what a session sends, or receives, in captured rounds; see `store.recording`."""
+
+    def wants(self, exchange: Exchange, round: int) -> bool:
+        """Tell whether this answer is captured."""
+
+    def before(self, given: Sequence[Message]) -> bytes:
+        """Return what an answer will rest on; to be called before the site changes."""
+
+    def sent(
+        self,
+        name: str,
+        where: Where,
+        before: bytes,
+        envelopes: Sequence[bytes],
+        groups: Numbers | None,
+        inside: Mapping[str, Words],
+    ) -> None:
+        """Keep an answer, who was mixed with whom, and masked vectors by item."""
+
+    def tagged(self, name: str, where: Where, tags: Mapping[str, Any]) -> None:
+        """Keep a client's tags beside its answer, if that was kept."""
+
+    def viewed(self, name: str, where: Where, view: Mapping[str, bytes]) -> None:
+        """Keep what a tag server or the matcher saw, or could make of it."""
+
+    def came(self, name: str, where: Where, reply: Reply) -> None:
+        """Keep what an Ask brought back."""
+
+
+class Engine(Protocol):
+    """What a part may do: all of it is checked, recorded and kept by `engine.Session`."""
+
+    recorder: Captures | None
+
+    @property
+    def papers(self) -> Papers:
+        """Identity, roster, plan, policy, run."""
+
+    @property
+    def name(self) -> str:
+        """The party's name."""
+
+    @property
+    def state(self) -> State:
+        """Where the session stands."""
+
+    def move(self, event: Event) -> None:
+        """Take one transition; raises WrongStage if the table holds none."""
+
+    def open(self, data: bytes, *, again: bool = False, exchange: int | None = None) -> Letter:
+        """Check and open an envelope, and record its receipt; see `Inbox.open`."""
+
+    def read(self, letter: Letter, kinds: tuple[type[Message], ...]) -> tuple[Message, ...]:
+        """Decode a letter's fields; raises BadEnvelope if they are not exactly as planned."""
+
+    def read_one(self, letter: Letter, kind: type[M]) -> M:
+        """Decode a letter of one message; raises BadEnvelope if it is not as planned."""
+
+    def handler(self, letter: Letter) -> Callable[..., Any]:
+        """Return what takes an envelope of this part and step; raises BadEnvelope if nothing."""
+
+    def record(self, kind: str, facts: Mapping[str, Any]) -> None:
+        """Add an entry to the ledger."""
+
+    def send(
+        self,
+        item: Item,
+        messages: Sequence[Message],
+        recipient: str,
+        where: Where,
+        known: Mapping[Message, bytes] | None = None,
+    ) -> Parcel:
+        """Release through the gateway; the parcel may leave only after `commit`."""
+
+    def commit(self) -> None:
+        """Make state and ledger durable; only after both may anything leave."""
+
+    def alive(self) -> None:
+        """Raise LocalProtocolError if an earlier error ended this session."""
+
+    def die(self, error: BaseException) -> None:
+        """End the session for good and remember why, locally."""
+
+    def forget(self, scope: Scope) -> None:
+        """Let every part drop what belongs to a scope that ends."""
+
+
+class SessionPart:
+    """One service or one disclosure's work, in one role.
+
+    Everything that a part holds is kept with the session, but for the engine and other parts, and
+    for what `apart` names.
+
+    Args:
+        engine: the session.
+    """
+
+    takes: ClassVar[Takes] = {}
+    """What this part is sent, and the method that takes it."""
+
+    apart: ClassVar[frozenset[str]] = frozenset()
+    """Fields that are kept in a place of their own, or not at all."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+
+    @property
+    def _papers(self) -> Papers:
+        return self._engine.papers
+
+    def begin(self) -> None:
+        """Do what the beginning of a run asks for; not called when a session is taken up."""
+
+    def sent(self, envelope: Envelope) -> None:
+        """Note what is about to leave."""
+
+    def forget(self, scope: Scope) -> None:
+        """Drop what belongs to a scope that ends (O9)."""

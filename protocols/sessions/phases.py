@@ -1,0 +1,41 @@
+"""The order of what happens in one Ask, at the aggregator.
+
+One phase at a time: a part begins its phase when the one before is over, is asked to go on when an
+exchange's answers are in, and says that it is done by returning None. Phases that an Ask does not
+want are left out. Where the table of states holds no way from one phase to the next, an Ask that
+wants both ends the session.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from enum import IntEnum
+from typing import Protocol
+
+from protocols.sessions.part import Parcel
+
+
+class Phase(IntEnum):
+    """Where an Ask stands; the order is the order of the numbers."""
+
+    BEFORE_ASK = 1  # rows that it hands out are weighed, witnessed and opened
+    ANSWERS = 2  # it goes out, and the cohort answers
+    SETTLE = 3  # who did not answer has vanished; those who did are its survivors
+    UNLINK = 4  # a relay takes the senders off mixtures
+    MATCH = 5  # tags are made and compared, and cells add up
+    COMPARE = 6  # cosines are computed, witnessed and opened
+    SUM = 7  # the survivor list is agreed on, and the total opened
+    DONE = 8  # the reply is complete, or the round is lost
+
+
+class Phased(Protocol):
+    """A part that has a phase of an Ask."""
+
+    def wanted(self) -> bool:
+        """Tell whether this Ask has this phase."""
+
+    def enter(self) -> Iterable[Parcel] | None:
+        """Begin the phase: return what is to be sent, None if it is over already."""
+
+    def advance(self) -> Iterable[Parcel] | None:
+        """Go on with what has arrived: return what is to be sent, None if the phase is over."""

@@ -1,0 +1,199 @@
+"""The aggregator's part while the keys of an epoch are agreed on.
+
+It relays what it cannot open: the authority's public key to everyone, and the clients' boxes to
+each other (protocols.keys.pairs).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import ClassVar
+
+from crypto.errors import CryptoError
+from protocols.disclosures._evaluated.ciphers import key_kinds, keyed, raw_key
+from protocols.errors import BadEnvelope, LocalProtocolError, RemoteProtocolError, WrongStage
+from protocols.keys.groups import epoch_of
+from protocols.keys.setup import KeyPhase, Setup
+from protocols.messages import Message
+from protocols.plan.steps import Service, Step
+from protocols.sessions.part import Engine, Parcel, SessionPart, Takes
+from protocols.sessions.services.exchanges import Exchanges
+from protocols.sessions.table import Event, State
+from protocols.wire.cohorts import as_set
+from protocols.wire.control import KeyCall, PairBoxes, PairCall, PairDown, PairRows
+from protocols.wire.inbox import Letter
+from protocols.wire.roster import Role
+from protocols.wire.where import Where
+
+
+class EpochKeys(SessionPart):
+    """Agrees on keys before the first Ask of every epoch.
+
+    Args:
+        engine: the session.
+        exchanges: numbers them.
+    """
+
+    def __init__(self, engine: Engine, exchanges: Exchanges) -> None:
+        super().__init__(engine)
+        self._exchanges = exchanges
+        self._key_envelope: bytes | None = None
+        self._setup: Setup | None = None
+
+    def begin(self) -> None:
+        """Be ready at once where no keys are needed."""
+        if not self.needed:
+            self._engine.move(Event.BEGIN)
+
+    @property
+    def _enciphered(self) -> bool:
+        """Whether a key authority makes keys for this run."""
+        return self._papers.plans("", Service.KEYS, Step.CALL)
+
+    @property
+    def needed(self) -> bool:
+        """Whether anything is agreed on before an epoch's first Ask."""
+        return self._enciphered or self.paired
+
+    @property
+    def paired(self) -> bool:
+        """Whether clients agree on pair secrets in this run."""
+        return self._papers.plans("", Service.PAIRS, Step.CALL)
+
+    def due(self, round: int) -> bool:
+        """Tell whether a round is in an epoch that has not begun."""
+        if self._setup is None:
+            return self.needed
+        return self.needed and self._setup.epoch != epoch_of(round, self._papers.policy)
+
+    def prepare(self, round: int) -> Iterable[Parcel]:
+        """Begin the epoch of a round; return what must be sent."""
+        self._engine.move(Event.SETUP)
+        epoch = epoch_of(round, self._papers.policy)
+        if self._setup is not None and self._setup.exchange == self._exchanges.number:
+            self._exchanges.next()  # no Ask came in between
+        self._setup = setup = Setup(self._papers, epoch, round, self._exchanges.number)
+        if not self._enciphered:
+            return self._set_up(setup)
+        authority = self._papers.roster.one(Role.KEY_AUTHORITY).name
+        item = self._papers.find("", Service.KEYS, Step.CALL)
+        return [self._engine.send(item, [KeyCall()], authority, self._place(setup))]
+
+    def go_on(self) -> Iterable[Parcel]:
+        """Return the next envelopes of an epoch's keys; nothing when they are agreed on."""
+        return self._set_up(self.agreed)
+
+    def _place(self, setup: Setup) -> Where:
+        return Where(round=setup.round, exchange=setup.exchange)
+
+    def _set_up(self, setup: Setup) -> Iterable[Parcel]:
+        if setup.phase is KeyPhase.KEY and self._enciphered:
+            data, self._key_envelope = self._key_envelope, None
+            if data is None:
+                raise RemoteProtocolError(
+                    "The key authority sent no key.", fix="start the run again when it is there"
+                )
+            setup.phase = KeyPhase.CALL
+            witnesses = sorted(self._papers.roster.names(Role.WITNESS))
+            return [Parcel(name, data) for name in (*self._papers.roster.clients, *witnesses)]
+        if setup.phase in (KeyPhase.KEY, KeyPhase.CALL) and self.paired:
+            setup.phase = KeyPhase.BOXES
+            call = PairCall(members=self._papers.roster.mask(setup.group.called))
+            return self._to(setup.group.called, Step.CALL, lambda _: call)
+        if setup.phase is KeyPhase.BOXES:
+            return self._hand_on(setup)
+        if setup.phase is KeyPhase.ROWS:
+            setup.forget_boxes()
+            self._enough(setup.ready)
+        setup.phase = KeyPhase.DONE
+        self._engine.move(Event.BEGIN)
+        return []
+
+    def _hand_on(self, setup: Setup) -> Iterable[Parcel]:
+        """Hand every client the boxes that the others sealed for it; nobody here can open them."""
+        self._enough(setup.boxed)
+        setup.phase = KeyPhase.ROWS
+        there = self._papers.roster.mask(setup.boxed)
+        return self._to(
+            setup.boxed,
+            Step.DOWN,
+            lambda name: PairDown(members=there, boxes=setup.boxes_for(name)),
+        )
+
+    def _to(
+        self, names: Sequence[str], step: Step, message: Callable[[str], Message]
+    ) -> Iterable[Parcel]:
+        setup, item = self.agreed, self._papers.find("", Service.PAIRS, step)
+        return (self._engine.send(item, [message(n)], n, self._place(setup)) for n in names)
+
+    def _enough(self, names: Sequence[str]) -> None:
+        late = sorted(set(self._papers.roster.clients) - set(names))
+        if len(names) < self._papers.policy.smallest_cohort:
+            raise RemoteProtocolError(
+                f"{len(late)} clients did not agree on this epoch's secrets"
+                f" ({', '.join(late[:5])}).",
+                why="a client is not reachable, or ended its session",
+                fix="start the run again when enough clients are there",
+            )
+
+    @property
+    def fresh(self) -> bool:
+        """Whether no epoch has begun yet."""
+        return self._setup is None
+
+    def check(self, round: int) -> None:
+        """Raise LocalProtocolError unless the keys of a round's epoch are agreed on."""
+        if not self.needed:
+            return
+        epoch = epoch_of(round, self._papers.policy)
+        if self.agreed.phase is not KeyPhase.DONE or self.agreed.epoch != epoch:
+            raise LocalProtocolError("This epoch's keys come before its first Ask.")
+
+    def ready(self, cohort: Sequence[str]) -> Sequence[str]:
+        """Return who of a cohort agreed on everything."""
+        if not self.paired:
+            return cohort
+        there = as_set(self.agreed.ready)
+        return [member for member in cohort if member in there]
+
+    @property
+    def agreed(self) -> Setup:
+        """What was agreed on for this epoch, or is being agreed on."""
+        if self._setup is None:
+            raise LocalProtocolError("No keys were agreed on yet.")
+        return self._setup
+
+    def _keyed(self, letter: Letter, event: Event) -> Setup:
+        setup, header = self._setup, letter.header
+        if setup is None or self._engine.state is not State.KEYING:
+            raise WrongStage("Keys arrived while none are being agreed on.")
+        if (header.round, header.exchange, header.attempt) != (setup.round, setup.exchange, 1):
+            raise WrongStage("Keys belong to another epoch than the one being set up.")
+        self._engine.move(event)
+        return setup
+
+    def _take_boxes(self, letter: Letter) -> None:
+        boxes = self._engine.read_one(letter, PairBoxes).boxes
+        self._keyed(letter, Event.PAIR).take_boxes(letter.header.sender, boxes)
+
+    def _take_rows(self, letter: Letter) -> None:
+        rows = self._engine.read_one(letter, PairRows).rows
+        self._keyed(letter, Event.PAIR).take_rows(letter.header.sender, rows)
+
+    def _take_key(self, letter: Letter) -> None:
+        secret = keyed(self._papers.plan.items, self._papers.policy)
+        messages = self._engine.read(letter, key_kinds(secret))
+        self._keyed(letter, Event.KEY)
+        try:
+            for disclosure, message in zip(secret, messages, strict=True):
+                self._papers.take_key(disclosure, raw_key(disclosure, message))
+        except CryptoError as error:  # SecretKeyRefused among them: fail closed, for good
+            self._engine.die(error)
+            raise BadEnvelope(f"The offered public key is not usable: {error}") from error
+        self._key_envelope = letter.envelope.encode()  # handed on as it came
+
+    takes: ClassVar[Takes] = {
+        (Service.KEYS, Step.OFFER): _take_key,
+        (Service.PAIRS, Step.BOXES): _take_boxes,
+        (Service.PAIRS, Step.ROWS): _take_rows,
+    }

@@ -1,0 +1,31 @@
+"""How far a party that is asked has come: exchanges and rounds only go forward."""
+
+from __future__ import annotations
+
+from protocols.errors import BadEnvelope
+from protocols.keys.groups import epoch_of
+from protocols.sessions.part import Engine, SessionPart
+from protocols.wire.inbox import Letter
+
+
+class Progress(SessionPart):
+    """Remembers the latest exchange and round, so that nothing older is taken."""
+
+    def __init__(self, engine: Engine) -> None:
+        super().__init__(engine)
+        self.exchange = self.round = 0  # of the last Ask accepted
+
+    def reached(self, exchange: int, round: int) -> None:
+        """Note an exchange, and its round, as accepted."""
+        self.exchange, self.round = exchange, round
+
+    def new_epoch(self, letter: Letter, before: int) -> int:
+        """Return the epoch that keys are for; they only ever come for a later one.
+
+        Raises:
+            BadEnvelope: for this epoch, or an earlier one, or a round that is over.
+        """
+        epoch = epoch_of(letter.header.round, self._papers.policy)
+        if epoch <= before or letter.header.round < self.round:
+            raise BadEnvelope("Keys arrived for an epoch that has its keys already (O9).")
+        return epoch

@@ -1,0 +1,54 @@
+"""An epoch's public keys where they are used: at clients and witnesses."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from crypto.errors import CryptoError
+from protocols.disclosures._evaluated.ciphers import key_kinds, keyed, raw_key
+from protocols.errors import BadEnvelope
+from protocols.keys.groups import epoch_of
+from protocols.plan.steps import Service, Step
+from protocols.sessions.part import Engine, Parcel, SessionPart, Takes
+from protocols.sessions.services.progress import Progress
+from protocols.sessions.table import Event
+from protocols.wire.inbox import Letter
+
+
+class PublicKeys(SessionPart):
+    """Takes the key authority's keys, once an epoch (O9).
+
+    Args:
+        engine: the session.
+        progress: how far this party is.
+    """
+
+    def __init__(self, engine: Engine, progress: Progress) -> None:
+        super().__init__(engine)
+        self._progress, self.epoch = progress, -1
+
+    def _take_key(self, letter: Letter) -> list[Parcel]:
+        """Check the epoch's public keys, keep them and write down which they are.
+
+        Raises:
+            BadEnvelope: one of them is not usable.
+        """
+        papers = self._papers
+        self.epoch = self._progress.new_epoch(letter, self.epoch)
+        self._engine.move(Event.KEY)
+        secret = keyed(papers.plan.items, papers.policy)
+        messages = self._engine.read(letter, key_kinds(secret))
+        for disclosure, message in zip(secret, messages, strict=True):
+            try:
+                key = papers.take_key(disclosure, raw_key(disclosure, message))
+            except CryptoError as error:
+                raise BadEnvelope("The offered public key is not usable.") from error
+            self._engine.record("key", {"event": "received", "key": key.key_id})
+        return []
+
+    def check(self, round: int) -> None:
+        """Refuse, before anything is computed, what is asked for under another epoch's keys."""
+        if self.epoch != epoch_of(round, self._papers.policy):
+            raise BadEnvelope("A result is asked for under the key of another epoch (O9).")
+
+    takes: ClassVar[Takes] = {(Service.KEYS, Step.OFFER): _take_key}

@@ -1,0 +1,64 @@
+"""A client's privacy budget and its private training: reserved, allowed and checked (O20)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from protocols.errors import LocalProtocolError
+from protocols.forms import Exchange
+from protocols.policy.budget import Budget, Unit, budget_key
+from protocols.privacy.noising import run_divergence
+from protocols.privacy.private_steps import check_training
+from protocols.privacy.training import training_divergence
+from protocols.sessions.part import Engine, SessionPart
+from protocols.wire.where import Where
+
+
+class Spending(SessionPart):
+    """Takes a run's spending from the site's budget, and opens its gradients round by round."""
+
+    def __init__(self, engine: Engine) -> None:
+        super().__init__(engine)
+        self._trained = (0, 0)  # rounds whose training was private, and the last of them
+
+    def begin(self) -> None:
+        """Reserve the whole run's spending before any noise is drawn (O20)."""
+        papers = self._papers
+        if any(item.noise is not None for item in papers.plan.items):
+            self._reserve("client", run_divergence(papers.plan), papers.policy.budget)
+        check_training(papers.plan, papers.policy)
+        if papers.plan.training is not None and papers.policy.training is not None:
+            if papers.training is None or papers.training.plan != papers.plan.training:
+                raise LocalProtocolError("This client has nothing to draw private batches with.")
+            curve, cap = training_divergence(papers.plan.training), papers.policy.training.budget
+            self._reserve(papers.plan.training.unit, curve, cap)
+
+    def _reserve(self, unit: Unit, rdp: Sequence[float], cap: Budget | None) -> None:
+        """Take the whole run's spending from the site's budget before any noise is drawn (O20)."""
+        papers = self._papers
+        if papers.reserve is None or cap is None:
+            raise LocalProtocolError("This client has no privacy budget to draw noise from.")
+        key = budget_key(papers.plan.data.name, unit)
+        facts = papers.reserve(dataset=key, run=papers.run, rdp=rdp, cap=cap)
+        self._engine.record("budget", facts if unit == "client" else {**facts, "unit": unit})
+
+    def open_training(self, exchange: Exchange, where: Where) -> None:
+        """Allow a round's noised gradients, once, and put that into the ledger.
+
+        The entry is durable before anything computed from these gradients leaves, like any other.
+        """
+        training, (rounds, latest) = self._papers.training, self._trained
+        if training is None or not exchange.per_round or where.round == latest:
+            return
+        training.open(where.round, rounds)
+        self._trained = (rounds + 1, where.round)
+        self._engine.record("training", training.facts(where.round))
+
+    def check_trained(self, exchange: Exchange) -> None:
+        """Refuse an answer that should come from noised gradients if none was taken."""
+        training = self._papers.training
+        learnt = exchange.per_round and not set(exchange.back) <= set(exchange.held_out)
+        if training is not None and learnt and not training.taken:
+            raise LocalProtocolError(
+                f"Training in {exchange.name!r} took no noised gradient; nothing was sent."
+            )

@@ -1,0 +1,93 @@
+"""Who counts: who vanished from a round, and whom its opened sums count (O5, O10)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Protocol
+
+from protocols.errors import RoundLost
+from protocols.sessions.collection import Collection
+from protocols.sessions.part import Engine, SessionPart
+from protocols.sessions.services.asked import Asked
+from protocols.sessions.services.epoch_keys import EpochKeys
+
+
+class Weighable(Protocol):
+    """Puts aside what may be weighed later in the round."""
+
+    def keep(self, answers: Collection) -> None:
+        """Take over the survivors' uploads."""
+
+
+_Round = tuple[int, frozenset[str]]
+
+
+class Survivors(SessionPart):
+    """Holds a round to one set of survivors; its phase settles those of an Ask.
+
+    Args:
+        engine: the session.
+        asked: the Ask under way.
+        keys: the epoch's keys, without which nobody is asked.
+        weighable: takes what may be weighed of the survivors' answers.
+    """
+
+    def __init__(self, engine: Engine, asked: Asked, keys: EpochKeys, weighable: Weighable) -> None:
+        super().__init__(engine)
+        self._asked, self._keys, self._weighable = asked, keys, weighable
+        self._vanished: _Round = (0, frozenset())  # of the round, so far
+        self._fixed: _Round = (0, frozenset())  # whom an opened sum counts
+
+    def gone(self, round: int) -> frozenset[str]:
+        """Return who vanished in a round, so far."""
+        return self._vanished[1] if self._vanished[0] == round else frozenset()
+
+    def vanish(self, names: Iterable[str]) -> None:
+        """Note who vanished from the round of the Ask under way."""
+        round = self._asked.answers.where.round
+        self._vanished = (round, self.gone(round) | frozenset(names))
+
+    def present(self, cohort: Sequence[str], round: int) -> tuple[str, ...]:
+        """Return who of a cohort has this epoch's keys and did not vanish in this round."""
+        gone = self.gone(round)
+        return tuple(member for member in self._keys.ready(cohort) if member not in gone)
+
+    def wanted(self) -> bool:
+        """Tell that every Ask settles whose answers count."""
+        return True
+
+    def enter(self) -> None:
+        """Fix whose answers count; once a sum of the round was opened, its survivors are fixed."""
+        asked = self._asked.answers
+        round = asked.where.round
+        self.vanish(asked.fix_survivors())
+        if asked.sums or asked.relayed:
+            self.check_fixed(round)
+        self.check_left(asked.survivors)
+        if asked.sums or asked.relayed:
+            fixed = self._fixed[1] if self._fixed[0] == round else frozenset()
+            self._fixed = (round, fixed | set(asked.survivors))
+        self._weighable.keep(asked)
+
+    def advance(self) -> None:
+        """Nothing is waited for here."""
+
+    def check_left(self, members: Sequence[str]) -> None:
+        """Raise RoundLost if these are fewer than the policy's minimum (O10)."""
+        if len(members) < self._papers.policy.smallest_cohort:
+            raise RoundLost(
+                f"Only {len(members)} clients are left; the policy asks for "
+                f"{self._papers.policy.smallest_cohort}. The round is skipped.",
+                why="clients vanished; a smaller group's total would tell on its members",
+                fix="this was not opened; the next round goes on with who is there",
+            )
+
+    def check_fixed(self, round: int) -> None:
+        """Skip a round of which an opened sum counts a client that vanished since."""
+        if self._fixed[0] == round and self._fixed[1] & self.gone(round):
+            raise RoundLost(
+                "A client vanished between two sums of one round, whose survivors are fixed (O5). "
+                "The round is skipped.",
+                why="the difference of two totals would be little more than that client's vector",
+                fix="nothing more of it is opened; the next round goes on with who is there",
+            )

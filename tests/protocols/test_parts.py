@@ -1,0 +1,132 @@
+"""Sessions are made of parts: who takes what, what is kept, what is dropped, and in which order."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import pytest
+
+from protocols.errors import LocalProtocolError
+from protocols.plan.steps import Service, Step
+from protocols.sessions.engine import Session
+from protocols.sessions.part import Scope, SessionPart, Takes
+from protocols.sessions.phases import Phase
+from secure_fgl.parties import SESSIONS
+from tests.protocols.pub import Model as PubModel
+from tests.protocols.pub import even, hand_out, pub, trained
+from tests.protocols.wire import World
+
+
+class Taking(SessionPart):
+    """Takes a refusal."""
+
+    def take(self, letter: object) -> None:
+        """Do nothing."""
+
+    takes: ClassVar[Takes] = {(Service.REFUSAL, Step.REFUSE): take}
+
+
+class TakingToo(Taking):
+    """Takes the same."""
+
+
+@pytest.mark.parametrize("kind", SESSIONS.values())
+def test_a_role_inherits_from_the_engine_alone(kind: type[Session]) -> None:
+    assert kind.__bases__ == (Session,)
+    assert len(set(kind.made_of)) == len(kind.made_of)
+    for part in kind.made_of:
+        assert part.__bases__ == (SessionPart,)
+
+
+def test_two_parts_that_take_the_same_are_refused() -> None:
+    with pytest.raises(TypeError, match="take"):
+        type("DoubleSession", (Session,), {"made_of": (Taking, TakingToo)})
+    single = type("SingleSession", (Session,), {"made_of": (Taking,)})
+    assert set(single.takes) == {(Service.REFUSAL, Step.REFUSE)}
+
+
+def test_a_session_that_is_not_made_of_what_it_declares_is_refused() -> None:
+    world = World(policy="masks")
+    papers, ledger, rounding = world._common("client-1")
+    for parts in ((), (Taking, TakingToo)):
+        declared = {"made_of": (Taking,), "assemble": lambda self, parts=parts: _fill(self, parts)}
+        kind = type("OtherSession", (Session,), declared)
+        with pytest.raises(LocalProtocolError, match="not made of"):
+            kind(papers, ledger, rounding)
+
+
+def _fill(session: Session, parts: tuple[type[SessionPart], ...]) -> None:
+    for kind in parts:
+        setattr(session, kind.__name__, kind(session))
+
+
+def test_what_is_kept_is_every_field_and_no_wiring() -> None:
+    world = World(policy="masks").start()
+    for session in (world.aggregator, world.clients["client-1"]):
+        kept = session.kept()
+        assert set(kept["parts"]) == set(session.parts) and "_engine" not in str(kept["parts"])
+        again = type(session).taken_up(kept, None)  # type: ignore[arg-type]
+        for name, part in again.parts.items():
+            assert part is not session.parts[name] and part._engine is again
+            held = {k for k, v in vars(part).items() if not isinstance(v, SessionPart | Session)}
+            assert held - part.apart == set(kept["parts"][name])
+
+
+@pytest.mark.parametrize("change", ["a field less", "a field more", "a part less"])
+def test_kept_state_with_other_fields_is_refused(change: str) -> None:
+    world = World(policy="masks").start()
+    kept = world.aggregator.kept()
+    if change == "a part less":
+        del kept["parts"]["sums"]
+    elif change == "a field less":
+        del kept["parts"]["sums"]["_slots"]
+    else:
+        kept["parts"]["sums"]["_more"] = 1
+    with pytest.raises(LocalProtocolError, match="other fields"):
+        type(world.aggregator).taken_up(kept, None)  # type: ignore[arg-type]
+
+
+def test_the_order_of_an_ask_is_that_of_its_phases() -> None:
+    order = World(policy="masks").aggregator.order
+    assert list(order) == sorted(Phase)[:-1] and Phase.DONE not in order
+    parts = World(policy="masks").aggregator.parts
+    assert {type(one) for one in order.values()} <= {type(one) for one in parts.values()}
+
+
+def test_an_ask_goes_through_the_phases_that_it_wants() -> None:
+    world, seen = pub(), []
+    aggregator = world.aggregator
+    for phase, part in aggregator.order.items():
+        part.enter = (  # type: ignore[method-assign]
+            lambda phase=phase, enter=part.enter: (seen.append(phase), enter())[1]
+        )
+    reply = trained(world)
+    assert seen == [Phase.ANSWERS, Phase.SETTLE, Phase.COMPARE]
+    seen.clear()
+    hand_out(world, reply.weighted(PubModel, even(6)))
+    assert seen == [Phase.BEFORE_ASK, Phase.ANSWERS, Phase.SETTLE]
+    assert aggregator._phase is Phase.DONE
+
+
+def test_o9_nothing_of_an_ask_or_round_outlives_it() -> None:
+    world = pub()
+    trained(world)
+    aggregator = world.aggregator
+    assert aggregator.rows._uploads is not None and aggregator.asked._collection is not None
+    aggregator.forget(Scope.ASK)
+    assert aggregator.asked._collection is None and aggregator.asked.reply is None
+    assert aggregator.rows._uploads is not None
+    aggregator.forget(Scope.ROUND)
+    assert aggregator.rows._uploads is None
+
+
+def test_o9_a_client_drops_an_epoch_and_a_run() -> None:
+    world = World(policy="masks").start()
+    world.round(1)
+    client = world.clients["client-1"]
+    assert client.holding._uploads and client.papers.pairs is not None
+    client.forget(Scope.EPOCH)
+    assert not (client.holding._uploads or client.holding._lists or client.holding._ballots)
+    assert client.papers.pairs is not None
+    client.die(RuntimeError())
+    assert client.papers.pairs is None and client.answering.repeat == (b"", [])
