@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ast
+from pathlib import Path
 from typing import ClassVar
 
 import pytest
@@ -130,3 +132,26 @@ def test_o9_a_client_drops_an_epoch_and_a_run() -> None:
     assert client.papers.pairs is not None
     client.die(RuntimeError())
     assert client.papers.pairs is None and client.answering.repeat == (b"", [])
+
+
+PART_FILES = sorted(
+    Path(__file__).resolve().parents[2].joinpath("protocols/disclosures").glob("*/*.py")
+)
+
+
+def test_no_part_names_another_disclosures_folder() -> None:
+    """What several share is a service, or lies in a folder like `_evaluated`."""
+    parts = {f"{part.__module__}" for kind in SESSIONS.values() for part in kind.made_of}
+    found = 0
+    for file in PART_FILES:
+        own = file.parent.name
+        if f"protocols.disclosures.{own}.{file.stem}" not in parts:
+            continue
+        found += 1
+        for node in ast.walk(ast.parse(file.read_text("utf-8"))):
+            if isinstance(node, ast.ImportFrom) and node.module:
+                floor, _, rest = node.module.partition("protocols.disclosures.")
+                folder = rest.partition(".")[0]
+                allowed = (own, "names", "views")
+                assert floor or folder in allowed or folder.startswith("_"), (file, node.module)
+    assert found >= 13
