@@ -19,7 +19,7 @@ from pathlib import Path
 
 from protocols.disclosures.names import Disclosure
 from protocols.plan.steps import Step
-from scripts import room
+from scripts import layout, room
 from scripts.source import Finding, Remark, Source
 
 FLOORS = ("secure_fgl", "audits", "algorithms", "protocols", "crypto")
@@ -270,12 +270,9 @@ def inspect(path: str, text: str) -> list[Finding]:
 
 def inspect_all(root: Path) -> list[Finding]:
     """Return what the Python files under the source folders of `root` break."""
-    return [
-        finding
-        for folder in SOURCES
-        for file in sorted((root / folder).rglob("*.py"))
-        for finding in inspect(file.relative_to(root).as_posix(), file.read_text("utf-8"))
-    ]
+    files = layout.read(root, SOURCES)
+    each = [finding for path, text in files.items() for finding in inspect(path, text)]
+    return [*each, *layout.findings(layout.read(root, FLOORS))]
 
 
 def main() -> int:

@@ -16,9 +16,9 @@ from algorithms._item_expansion import by_popularity
 from audits.attacks import Tagged
 from audits.steps import Case
 from protocols.disclosures.match.guards import Match
+from protocols.disclosures.match.protocol.tagging import TAG_BYTES, public_tags
+from protocols.disclosures.match.protocol.wire import public_key
 from protocols.disclosures.match.run import match_guard, match_item
-from protocols.disclosures.match.tagging import TAG_BYTES, public_tags
-from protocols.disclosures.match.wire import public_key
 from protocols.disclosures.names import Disclosure
 from protocols.errors import EvidenceError
 from protocols.evidence.capture import captured_rounds

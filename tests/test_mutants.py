@@ -63,7 +63,7 @@ def test_a_text_that_does_not_stand_in_just_one_place_is_named(find):
 
 def test_a_test_that_fails_finds_a_fault():
     failed = "E   assert 1 == 2\nFAILED tests/a.py::test_b[c d] - assert 1 == 2\n1 failed"
-    assert verdict(1, failed) == "tests/a.py::test_b[c d]"
+    assert verdict(1, failed) == verdict(2, failed) == "tests/a.py::test_b[c d]"
     assert verdict(0, "3 passed") is None
     fixture = "E   ValueError: no\nERROR tests/a.py::test_b - ValueError: no\n1 error"
     assert verdict(1, fixture) == "tests/a.py::test_b"

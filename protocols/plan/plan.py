@@ -166,11 +166,14 @@ class Plan(Strict):
         return values
 
     @model_validator(mode="after")
-    def _names_are_unique(self) -> Plan:
+    def _names_are_in_order(self) -> Plan:
         ids, labels = [i.id for i in self.items], [i.label for i in self.items]
         for name, found in (("items", ids), ("labels", labels), ("clients", self.clients)):
             if len(set(found)) != len(found):
                 raise ValueError(f"{name}: a name stands twice")
+        for item in self.items:
+            if item.id != item_id(item.exchange, item.part, item.step, item.sender):
+                raise ValueError(f"items: {item.id!r} is not the id of its part and step")
         if list(self.clients) != sorted(self.clients):
             raise ValueError("clients: not in sorted order")
         return self

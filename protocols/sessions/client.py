@@ -39,7 +39,8 @@ from protocols.wire.control import (
 from protocols.wire.inbox import Letter
 from protocols.wire.inputs_digest import SHARED, bytes_digest
 from protocols.wire.roster import cohort_digest
-from protocols.wire.run_context import Papers, Where
+from protocols.wire.run_context import Papers
+from protocols.wire.where import Where
 
 
 class ClientSession(Session):

@@ -32,7 +32,8 @@ from protocols.wire.codec import decode
 from protocols.wire.cohorts import as_set
 from protocols.wire.envelope import signed_header
 from protocols.wire.inbox import Letter
-from protocols.wire.run_context import Papers, Where
+from protocols.wire.run_context import Papers
+from protocols.wire.where import Where
 
 
 @dataclass(frozen=True)

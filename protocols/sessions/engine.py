@@ -18,7 +18,8 @@ from protocols.sessions.part import Captures, M, Parcel, Scope, SessionPart, Tak
 from protocols.sessions.table import Event, State, advance
 from protocols.wire.gateway import Gateway
 from protocols.wire.inbox import Inbox, Letter
-from protocols.wire.run_context import Papers, Where
+from protocols.wire.run_context import Papers
+from protocols.wire.where import Where
 
 __all__ = ["Keeper", "Outgoing", "Parcel", "Session", "Stream"]
 

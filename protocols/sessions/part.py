@@ -23,7 +23,8 @@ from protocols.rounds import Reply
 from protocols.sessions.table import Event, State
 from protocols.wire.envelope import Envelope
 from protocols.wire.inbox import Letter
-from protocols.wire.run_context import Papers, Where
+from protocols.wire.run_context import Papers
+from protocols.wire.where import Where
 
 M = TypeVar("M", bound=Message)
 

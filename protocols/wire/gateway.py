@@ -23,7 +23,8 @@ from protocols.plan.schema import check_schema
 from protocols.wire.control import CONTROL
 from protocols.wire.envelope import NONE, SIGNED, Envelope, Header, commitment, route
 from protocols.wire.roster import EVERYONE, Role
-from protocols.wire.run_context import Papers, Where
+from protocols.wire.run_context import Papers
+from protocols.wire.where import Where
 
 
 class Gateway:

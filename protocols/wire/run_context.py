@@ -1,4 +1,4 @@
-"""What every party of a run holds, and where in the run a message belongs."""
+"""What every party of a run holds."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from crypto.he import PublicKey, Scheme
 from crypto.ristretto import Spread
 from protocols.disclosures._evaluated.ciphers import ring_of, witness_count
 from protocols.disclosures._evaluated.guards import evaluated
+from protocols.disclosures.match.protocol.wire import MatchRun
 from protocols.disclosures.match.run import MatchSide, match_guard, match_item, match_run
-from protocols.disclosures.match.wire import MatchRun
 from protocols.disclosures.names import Disclosure
 from protocols.disclosures.sum.layout import SumLayout, sum_layout, sum_ring
 from protocols.disclosures.sum.ring import Ring
@@ -31,27 +31,7 @@ from protocols.privacy.private_steps import PrivateSteps
 from protocols.versions import PLAN
 from protocols.wire.envelope import NONE
 from protocols.wire.roster import Identity, Party, Role, Roster, cohort_digest
-
-
-@dataclass(frozen=True)
-class Where:
-    """Where in the run a message belongs.
-
-    Attributes:
-        round: 0 before the first and after the last round.
-        exchange: number of the Ask; never repeats in a run.
-        members: the exact cohort; empty for messages outside any cohort.
-        given: digest of what the cohort was given.
-        attempt: always 1: a round that cannot be opened is skipped, not repeated (O5).
-        slot: how many sums of the same kind came before in the round.
-    """
-
-    round: int = 0
-    exchange: int = 0
-    members: tuple[str, ...] = ()
-    given: str = NONE
-    attempt: int = 1
-    slot: int = 0
+from protocols.wire.where import Where
 
 
 def _relay(chain: tuple[Guard, ...]) -> Guard | None:

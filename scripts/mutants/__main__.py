@@ -102,15 +102,30 @@ class Copy:
             raise BadList(f"its tests took more than {patience} s") from None
         return verdict(done.returncode, done.stdout)
 
-    def with_fault(self, fault: Fault, tests: Sequence[str], *, whole: bool) -> str | None:
-        """Return the first test that finds a fault, or None; the copy is as before then."""
+    def with_fault(
+        self, fault: Fault, tests: Sequence[str], patience: int | None = PATIENCE_S
+    ) -> str | None:
+        """Return the first test that fails with a fault, or None; the copy is as before then."""
         file, planted = plant(fault, self.texts)
         file.write_text(planted, "utf-8")
         try:
-            found = self.failing(tests) if tests else None
-            return found or (self.failing(WHOLE, None) if whole else None)
+            return self.failing(tests, patience)
         finally:
             file.write_text(self.texts[file], "utf-8")
+
+    def find(self, fault: Fault, tests: Sequence[str], *, whole: bool) -> str | None:
+        """Return the test that finds a fault: one of some, or with `whole` any; None if none does.
+
+        Raises:
+            BadList: nothing was tested, or what fails does so without the fault as well.
+        """
+        found = self.with_fault(fault, tests) if tests else None
+        if found or not whole:
+            return found
+        found = self.with_fault(fault, WHOLE, None)
+        if found and self.failing([found]):
+            raise BadList(f"{found} fails without the fault too")
+        return found
 
 
 def verdict(code: int, output: str) -> str | None:
@@ -123,7 +138,8 @@ def verdict(code: int, output: str) -> str | None:
         return None
     failed = _FAILED.search(output)
     broken = _BROKEN.search(output)
-    if code != 1 or failed is None or "::" not in failed[1] or broken is not None:
+    # 2: stopped, after a failure with several workers, or because nothing could be collected.
+    if code not in (1, 2) or failed is None or "::" not in failed[1] or broken is not None:
         last = output.strip().splitlines()[-1:] or ["no output"]
         raise BadList(f"not tested: {broken[1] if broken else last[0]}")
     return failed[1]
@@ -140,7 +156,7 @@ def run(faults: Sequence[Fault], tests: Mapping[str, Sequence[str]], *, whole: b
         for fault in faults:
             start = time.monotonic()
             try:
-                found = copy.with_fault(fault, tests.get(fault.id, ()), whole=whole)
+                found = copy.find(fault, tests.get(fault.id, ()), whole=whole)
             except BadList as error:
                 spoilt.append(fault.id)
                 print(f"ERROR      {fault.id}: {error}", flush=True)

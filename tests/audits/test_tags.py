@@ -12,7 +12,13 @@ from audits.attacks._tags import dictionary, frequency, signatures
 from crypto.oprf import blind, joined
 from crypto.tags import unsafe_signature_tags
 from protocols.disclosures.match.guards import Match
-from protocols.disclosures.match.tagging import TAG_BYTES, TagBatch, TagServer, _item, keyed
+from protocols.disclosures.match.protocol.tagging import (
+    TAG_BYTES,
+    TagBatch,
+    TagServer,
+    _item,
+    keyed,
+)
 from tests.protocols.matching import KEY, RUN, crowd, finished, keyed_all, served
 
 MATCH, CATALOGUE = Match(cap=8, canaries=2), 60

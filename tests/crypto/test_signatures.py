@@ -105,6 +105,20 @@ def test_a_true_signature_is_remembered_for_its_own_bytes_only():
         key.public.verify_raw(array("H", signature + tail), message)
 
 
+def test_a_signature_found_true_is_true_of_its_key_domain_and_message_alone():
+    key, other = SigningKey.generate(), SigningKey.generate()
+    signature = key.sign("header", MESSAGE)
+    key.public.verify("header", signature, MESSAGE)
+    for who, domain, message in (
+        (key, "header", MESSAGE + b"!"),
+        (key, "heade", b"r" + MESSAGE),
+        (other, "header", MESSAGE),
+    ):
+        with pytest.raises(InvalidSignature):
+            who.public.verify(domain, signature, message)
+    key.public.verify("header", signature, MESSAGE)
+
+
 def _torsion() -> list[tuple[int, int]]:
     """Return the eight points of small order, from the curve's equation (RFC 8032, 5.1)."""
     p = 2**255 - 19

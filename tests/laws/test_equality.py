@@ -128,7 +128,7 @@ def without_client(place: int, round: int) -> Iterator[None]:
         yield
 
 
-WHOLE = ("fed_avg", "fed_ego", "fed_pub")
+WHOLE = ("fed_avg", "fed_pub")
 """Between them they upload in every way that any algorithm does, under every policy."""
 
 

@@ -6,11 +6,11 @@ from functools import cache
 
 import numpy as np
 
-from protocols.disclosures.match.cell_sums import LABEL_BYTES, total
-from protocols.disclosures.match.client import ClientMatching
 from protocols.disclosures.match.guards import Match
-from protocols.disclosures.match.tag_service import MatcherDesk, TagDesk
-from protocols.disclosures.match.wire import MatchRun
+from protocols.disclosures.match.protocol.cell_sums import LABEL_BYTES, total
+from protocols.disclosures.match.protocol.client import ClientMatching
+from protocols.disclosures.match.protocol.tag_service import MatcherDesk, TagDesk
+from protocols.disclosures.match.protocol.wire import MatchRun
 from protocols.errors import (
     RoundLost,
 )

@@ -7,7 +7,8 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from crypto.samplers import entropy
-from protocols.disclosures.match.cell_sums import (
+from protocols.disclosures.match.guards import Match
+from protocols.disclosures.match.protocol.cell_sums import (
     LABEL_BYTES,
     CellPlace,
     blinded,
@@ -17,9 +18,8 @@ from protocols.disclosures.match.cell_sums import (
     shares,
     total,
 )
-from protocols.disclosures.match.cells import Matched, matched
-from protocols.disclosures.match.guards import Match
-from protocols.disclosures.match.tagging import TagBatch, Tags, TagServer, keyed
+from protocols.disclosures.match.protocol.cells import Matched, matched
+from protocols.disclosures.match.protocol.tagging import TagBatch, Tags, TagServer, keyed
 
 RUN = "5e" * 16
 KEY = bytes(range(32))

@@ -19,7 +19,7 @@ from protocols.wire.codec import encode
 from protocols.wire.control import PairDown
 from protocols.wire.envelope import NONE
 from protocols.wire.roster import AGGREGATOR_NAME
-from protocols.wire.run_context import Where
+from protocols.wire.where import Where
 from tests.protocols.toys import D, Update, changed_policy, names_of
 from tests.protocols.unveiling import (
     ITEM,

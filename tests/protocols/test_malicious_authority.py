@@ -5,7 +5,7 @@ import pytest
 
 from protocols.errors import BadEnvelope, RemoteProtocolError, WrongStage
 from protocols.sessions.table import State
-from protocols.wire.run_context import Where
+from protocols.wire.where import Where
 from tests.protocols.toys import Update, maskless
 from tests.protocols.wire import World, refused, uploads, where_of
 

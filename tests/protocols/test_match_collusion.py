@@ -9,11 +9,11 @@ import pytest
 from pydantic import ValidationError
 
 from protocols.disclosures.match import aggregator as brokering
-from protocols.disclosures.match import tag_service as desks
-from protocols.disclosures.match.cells import check_told
-from protocols.disclosures.match.cells import matched as honest
 from protocols.disclosures.match.guards import Match
-from protocols.disclosures.match.tagging import TagServer
+from protocols.disclosures.match.protocol import tag_service as desks
+from protocols.disclosures.match.protocol.cells import check_told
+from protocols.disclosures.match.protocol.cells import matched as honest
+from protocols.disclosures.match.protocol.tagging import TagServer
 from protocols.errors import BadEnvelope, Refused
 from tests.protocols.matched import (
     STEP,

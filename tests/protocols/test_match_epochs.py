@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 
 from protocols.disclosures.match.bundles import bundle_of
-from protocols.disclosures.match.client import ClientMatching
-from protocols.disclosures.match.wire import Kind
+from protocols.disclosures.match.protocol.client import ClientMatching
+from protocols.disclosures.match.protocol.wire import Kind
 from protocols.errors import NotInPlan, PolicyError, RoundLost
 from protocols.forms import Form
 from protocols.wire.control import Bundle

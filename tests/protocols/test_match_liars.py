@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 
 from protocols.disclosures.match import aggregator as brokering
-from protocols.disclosures.match import tag_service as desks
 from protocols.disclosures.match.aggregator import Matching
 from protocols.disclosures.match.bundles import bundle_of
-from protocols.disclosures.match.cell_sums import cell_label, total
-from protocols.disclosures.match.cells import matched as honest
-from protocols.disclosures.match.tagging import TagServer
-from protocols.disclosures.match.wire import Kind
+from protocols.disclosures.match.protocol import tag_service as desks
+from protocols.disclosures.match.protocol.cell_sums import cell_label, total
+from protocols.disclosures.match.protocol.cells import matched as honest
+from protocols.disclosures.match.protocol.tagging import TagServer
+from protocols.disclosures.match.protocol.wire import Kind
 from protocols.errors import BadEnvelope, Refused, Replay, WrongStage
 from protocols.sessions.table import State
 from protocols.wire.codec import encode
@@ -277,7 +277,7 @@ def test_o25_a_member_that_sends_others_different_nonces_costs_its_own_cell(worl
     def label(nonces, place):
         return bytes(32) if next(calls) == 0 else cell_label(nonces, place)
 
-    monkeypatch.setattr("protocols.disclosures.match.client.cell_label", label)
+    monkeypatch.setattr("protocols.disclosures.match.protocol.client.cell_label", label)
     matched_round(world)
     lost = [
         cell

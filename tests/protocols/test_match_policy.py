@@ -8,8 +8,8 @@ import pytest
 from pydantic import ValidationError
 
 from protocols.disclosures.match.guards import Match
-from protocols.disclosures.match.tagging import public
-from protocols.disclosures.match.wire import public_key
+from protocols.disclosures.match.protocol.tagging import public
+from protocols.disclosures.match.protocol.wire import public_key
 from protocols.disclosures.match.words import CELLS, KEYED, OPEN, SHARED, UNSERVED
 from protocols.disclosures.names import Disclosure
 from protocols.disclosures.sum.guards import Mask

@@ -7,7 +7,7 @@ import pytest
 from pydantic import ValidationError
 
 from protocols.disclosures.match.guards import Match
-from protocols.disclosures.match.neighbours import locked_bytes, unlocked
+from protocols.disclosures.match.protocol.neighbours import locked_bytes, unlocked
 from protocols.disclosures.match.words import CELLS, LISTS
 from protocols.disclosures.noised.decoys import noised_steps
 from protocols.disclosures.noised.guards import Laplace

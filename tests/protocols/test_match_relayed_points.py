@@ -15,12 +15,12 @@ import pytest
 import rbcl
 
 from crypto.oprf import KeyShare, blind, joined, pointwise
-from protocols.disclosures.match import tag_service as desks
-from protocols.disclosures.match.cells import matched as honest
-from protocols.disclosures.match.client import ClientMatching
 from protocols.disclosures.match.guards import Match
-from protocols.disclosures.match.tagging import TAG_BYTES, TagBatch, TagServer, _item
-from protocols.disclosures.match.wire import Kind
+from protocols.disclosures.match.protocol import tag_service as desks
+from protocols.disclosures.match.protocol.cells import matched as honest
+from protocols.disclosures.match.protocol.client import ClientMatching
+from protocols.disclosures.match.protocol.tagging import TAG_BYTES, TagBatch, TagServer, _item
+from protocols.disclosures.match.protocol.wire import Kind
 from protocols.errors import BadEnvelope, Refused
 from tests.protocols.matched import ITEMS, Go, Items, matched_round, matching
 from tests.protocols.matching import RUN

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from crypto.oprf import Blinded, KeyShare
+from protocols.disclosures.match.protocol.tagging import Tags
 from protocols.disclosures.match.run import MatchSide
-from protocols.disclosures.match.tagging import Tags
 from tests.laws.search import found, spellings
 from tests.laws.walk import reachable
 from tests.protocols.matched import Change, cells_of, matched_round, matching, same

@@ -8,10 +8,10 @@ import pickle
 import numpy as np
 import pytest
 
-from protocols.disclosures.match.client import ClientMatching
 from protocols.disclosures.match.guards import Match
-from protocols.disclosures.match.tag_service import MatcherDesk, TagDesk
-from protocols.disclosures.match.wire import Kind, MatchRun, read_told, told_bytes
+from protocols.disclosures.match.protocol.client import ClientMatching
+from protocols.disclosures.match.protocol.tag_service import MatcherDesk, TagDesk
+from protocols.disclosures.match.protocol.wire import Kind, MatchRun, read_told, told_bytes
 from protocols.errors import (
     BadEnvelope,
     LocalProtocolError,

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from protocols.disclosures.match.guards import Match
-from protocols.disclosures.match.wire import Kind, MatchRun, read_told, told_bytes
+from protocols.disclosures.match.protocol.wire import Kind, MatchRun, read_told, told_bytes
 from protocols.errors import (
     BadEnvelope,
     NotInPlan,

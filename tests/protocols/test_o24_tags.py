@@ -13,9 +13,16 @@ from hypothesis import strategies as st
 
 from crypto.oprf import KeyShare, pointwise
 from crypto.ristretto import POINT_BYTES
-from protocols.disclosures.match.cells import same_canary
 from protocols.disclosures.match.guards import Match
-from protocols.disclosures.match.tagging import TAG_BYTES, TagBatch, Tags, TagServer, chosen, keyed
+from protocols.disclosures.match.protocol.cells import same_canary
+from protocols.disclosures.match.protocol.tagging import (
+    TAG_BYTES,
+    TagBatch,
+    Tags,
+    TagServer,
+    chosen,
+    keyed,
+)
 from protocols.errors import BadEnvelope, LocalProtocolError, NotInPlan, UnfitMessage
 from tests.protocols.matching import KEY, RUN, compared, keyed_all, served
 

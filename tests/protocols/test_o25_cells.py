@@ -10,13 +10,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from protocols.disclosures.match.cell_sums import (
+from protocols.disclosures.match.guards import Match
+from protocols.disclosures.match.protocol.cell_sums import (
     CellPlace,
     cell_digest,
     context,
 )
-from protocols.disclosures.match.cells import check_told, held_rows
-from protocols.disclosures.match.guards import Match
+from protocols.disclosures.match.protocol.cells import check_told, held_rows
 from protocols.errors import (
     BadEnvelope,
     CohortTooSmall,
@@ -215,7 +215,7 @@ def test_a_client_that_sends_wrong_tags_is_refused(wrong):
         sent["c001"] = sent["c001"][:-1]
     else:
         del digests["c001"]
-    from protocols.disclosures.match.cells import matched
+    from protocols.disclosures.match.protocol.cells import matched
 
     with pytest.raises((BadEnvelope, UnfitMessage)):
         matched(sent, digests, MATCH)

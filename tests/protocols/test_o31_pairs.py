@@ -17,7 +17,7 @@ from protocols.sessions.table import State
 from protocols.wire.codec import encode
 from protocols.wire.control import PairDown
 from protocols.wire.envelope import Envelope
-from protocols.wire.run_context import Where
+from protocols.wire.where import Where
 from tests.protocols.wire import World, refused
 
 MLKEM, X25519, TAG, SIGNATURE = 1088, 32, 16, 64  # FIPS 203, RFC 7748, SP 800-38D, RFC 8032

@@ -22,7 +22,7 @@ from protocols.errors import BadEnvelope, CohortTooSmall, Refused, Replay, Wrong
 from protocols.wire.control import Cosines, RowBoxes
 from protocols.wire.envelope import Envelope, read_signed_header, signed_header
 from protocols.wire.roster import cohort_digest
-from protocols.wire.run_context import Where
+from protocols.wire.where import Where
 from tests.protocols.pub import (
     GRID,
     Go,

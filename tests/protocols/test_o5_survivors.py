@@ -11,7 +11,7 @@ from protocols.disclosures.sum.client import ShareHolding
 from protocols.errors import BadEnvelope, CohortTooSmall, Replay
 from protocols.sessions.table import State
 from protocols.wire.control import Shares, Votes
-from protocols.wire.run_context import Where
+from protocols.wire.where import Where
 from tests.protocols.toys import TWICE
 from tests.protocols.unveiling import Haul, haul, is_sum_of, show, tell, unveil
 from tests.protocols.wire import World, refused

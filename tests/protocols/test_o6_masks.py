@@ -15,7 +15,7 @@ from protocols.keys.pairs import Pairs, pair_key, self_key
 from protocols.sessions.client import ClientSession
 from protocols.sessions.table import State
 from protocols.wire.envelope import NONE
-from protocols.wire.run_context import Where
+from protocols.wire.where import Where
 from tests.protocols.toys import TWICE, Update
 from tests.protocols.unveiling import ITEM, looks_uniform, modulus_of, plain
 from tests.protocols.wire import ROUNDING, World, refused, uploads

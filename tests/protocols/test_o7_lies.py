@@ -10,7 +10,7 @@ import pytest
 from protocols.disclosures.sum.client import ShareHolding
 from protocols.keys import groups
 from protocols.wire.envelope import Envelope
-from protocols.wire.run_context import Where
+from protocols.wire.where import Where
 from tests.protocols.unveiling import (
     NotEnough,
     evidence,

@@ -13,7 +13,7 @@ from protocols.sessions.table import State
 from protocols.wire.codec import encode
 from protocols.wire.control import PairCall
 from protocols.wire.envelope import Envelope
-from protocols.wire.run_context import Where
+from protocols.wire.where import Where
 from tests.protocols.toys import Update, changed_policy, maskless
 from tests.protocols.wire import World, headers_of, refused, uploads, where_of
 

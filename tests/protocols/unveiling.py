@@ -27,7 +27,7 @@ from protocols.wire.codec import encode
 from protocols.wire.control import Shares, Survivors, Vote, Votes
 from protocols.wire.envelope import Envelope
 from protocols.wire.roster import AGGREGATOR_NAME
-from protocols.wire.run_context import Where
+from protocols.wire.where import Where
 from tests.protocols.toys import Update
 from tests.protocols.wire import World, refused, where_of
 

@@ -49,7 +49,8 @@ from protocols.wire.roster import (
     cohort_digest,
     run_id,
 )
-from protocols.wire.run_context import Papers, Where
+from protocols.wire.run_context import Papers
+from protocols.wire.where import Where
 from tests.protocols.toys import (
     TRAIN,
     D,

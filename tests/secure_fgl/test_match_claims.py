@@ -11,7 +11,7 @@ import yaml
 
 from algorithms._item_expansion import Expanding
 from protocols.disclosures.match.guards import Match
-from protocols.disclosures.match.tagging import chosen
+from protocols.disclosures.match.protocol.tagging import chosen
 from protocols.disclosures.match.words import SHARED
 from secure_fgl import tag_material
 from tests.protocols.matched import match_plan, match_policy

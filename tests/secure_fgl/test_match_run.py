@@ -15,7 +15,7 @@ import yaml
 from algorithms._item_expansion import ExpandedUser
 from algorithms._item_messages import HeldItems
 from audits.verify import verify
-from protocols.disclosures.match.tag_service import MatcherDesk
+from protocols.disclosures.match.protocol.tag_service import MatcherDesk
 from protocols.errors import CohortTooSmall, NotAdmitted
 from protocols.policy.policy import PrivacyPolicy
 from secure_fgl import cores, parties

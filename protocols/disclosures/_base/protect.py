@@ -16,7 +16,8 @@ from protocols.plan.schema import Layout
 from protocols.policy.guard import Guard, find
 from protocols.wire.codec import encode
 from protocols.wire.envelope import NONE, Header
-from protocols.wire.run_context import Papers, Where
+from protocols.wire.run_context import Papers
+from protocols.wire.where import Where
 
 
 @dataclass(frozen=True)

@@ -26,7 +26,7 @@ from protocols.sessions.table import Event, State
 from protocols.wire.control import Cosines, Examine, Reveal, RowBoxes, Witnessed
 from protocols.wire.inbox import Letter
 from protocols.wire.roster import Role
-from protocols.wire.run_context import Where
+from protocols.wire.where import Where
 
 
 class Results(SessionPart):

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from protocols.disclosures._evaluated.uploads import Upload
 from protocols.disclosures.names import Disclosure
 from protocols.messages import Message
-from protocols.wire.run_context import Where
+from protocols.wire.where import Where
 
 
 @dataclass

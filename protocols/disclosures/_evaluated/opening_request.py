@@ -12,8 +12,9 @@ from protocols.plan.steps import Step
 from protocols.wire.control import Examine, Reveal
 from protocols.wire.envelope import Header
 from protocols.wire.inbox import Letter
-from protocols.wire.run_context import Papers, Where
+from protocols.wire.run_context import Papers
 from protocols.wire.upload_evidence import Wanted, place_of, vouched
+from protocols.wire.where import Where
 
 
 @dataclass(frozen=True)

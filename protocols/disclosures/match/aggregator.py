@@ -15,8 +15,8 @@ from typing import ClassVar, TypeVar
 import numpy as np
 
 from protocols.disclosures.match.bundles import bundle_of, cut_bundle
-from protocols.disclosures.match.cell_sums import LABEL_BYTES, total
-from protocols.disclosures.match.wire import Kind, MatchRun
+from protocols.disclosures.match.protocol.cell_sums import LABEL_BYTES, total
+from protocols.disclosures.match.protocol.wire import Kind, MatchRun
 from protocols.disclosures.names import Disclosure
 from protocols.disclosures.views import CellsView
 from protocols.errors import BadEnvelope, LocalProtocolError, Replay, RoundLost, WrongStage

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from protocols.disclosures.match.wire import Kind, MatchRun
+from protocols.disclosures.match.protocol.wire import Kind, MatchRun
 from protocols.errors import BadEnvelope, LocalProtocolError
 from protocols.sessions.part import Engine
 from protocols.wire.control import Bundle
 from protocols.wire.inbox import Letter
-from protocols.wire.run_context import Papers, Where
+from protocols.wire.run_context import Papers
+from protocols.wire.where import Where
 
 
 def run_of(papers: Papers) -> MatchRun:

@@ -19,7 +19,7 @@ from protocols.sessions.part import Parcel, Scope, SessionPart, Takes
 from protocols.sessions.table import Event
 from protocols.wire.control import Acknowledgement, Box, CellBoxes, CellPart, CellTotals, Listed
 from protocols.wire.inbox import Letter
-from protocols.wire.run_context import Where
+from protocols.wire.where import Where
 
 _STEPS = tuple(
     (Disclosure.MATCH, step) for step in (Step.HALFWAY, Step.TAGGED, Step.TOLD, Step.MATES)

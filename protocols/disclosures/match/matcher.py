@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import ClassVar
 
 from protocols.disclosures.match.bundles import bundled, read_bundle, run_of
-from protocols.disclosures.match.tag_service import MatcherDesk
-from protocols.disclosures.match.wire import Kind
+from protocols.disclosures.match.protocol.tag_service import MatcherDesk
+from protocols.disclosures.match.protocol.wire import Kind
 from protocols.disclosures.names import Disclosure
 from protocols.plan.steps import Step
 from protocols.sessions.part import Engine, Parcel, Scope, SessionPart, Takes

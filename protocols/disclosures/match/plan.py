@@ -7,11 +7,11 @@ from typing import Any
 
 from protocols.disclosures._base.plan import Planning
 from protocols.disclosures._base.words import NETWORK
-from protocols.disclosures.match.cell_sums import LABEL_BYTES
 from protocols.disclosures.match.guards import Match
 from protocols.disclosures.match.layout import MatchLayout, planned_found
+from protocols.disclosures.match.protocol.cell_sums import LABEL_BYTES
+from protocols.disclosures.match.protocol.wire import Kind, box_length
 from protocols.disclosures.match.run import VALUES, match_guard
-from protocols.disclosures.match.wire import Kind, box_length
 from protocols.disclosures.match.words import (
     BOXED,
     CELL,

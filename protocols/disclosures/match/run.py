@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hmac
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,12 +17,12 @@ from numpy.typing import NDArray
 from crypto.handles import Mute
 from crypto.ristretto import Spread
 from crypto.samplers import Stream
-from protocols.disclosures.match.cell_sums import LABEL_BYTES, context
-from protocols.disclosures.match.client import ClientMatching
 from protocols.disclosures.match.guards import Match
 from protocols.disclosures.match.layout import MatchLayout, found_message
-from protocols.disclosures.match.tagging import chosen
-from protocols.disclosures.match.wire import Kind, MatchRun
+from protocols.disclosures.match.protocol.cell_sums import LABEL_BYTES, context
+from protocols.disclosures.match.protocol.client import ClientMatching
+from protocols.disclosures.match.protocol.tagging import chosen
+from protocols.disclosures.match.protocol.wire import Kind, MatchRun
 from protocols.disclosures.names import Disclosure
 from protocols.errors import BadEnvelope, LocalProtocolError
 from protocols.messages import Message
@@ -30,9 +30,7 @@ from protocols.plan.plan import Item, Plan
 from protocols.policy.guard import Guard, find
 from protocols.wire.control import CellTotals, Listed
 from protocols.wire.roster import Identity, Roster
-
-if TYPE_CHECKING:
-    from protocols.wire.run_context import Where
+from protocols.wire.where import Where
 
 __all__ = ["MatchSide", "match_item", "match_run"]
 

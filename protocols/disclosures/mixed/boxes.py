@@ -21,7 +21,8 @@ from crypto.hpke import SEAL_OVERHEAD, OpeningKey, SealingKey
 from crypto.samplers import Stream, entropy
 from protocols.disclosures.mixed.layout import COUNT, MixLayout
 from protocols.errors import BadEnvelope
-from protocols.wire.run_context import Papers, Where
+from protocols.wire.run_context import Papers
+from protocols.wire.where import Where
 
 _EMPTY, _FILLED = b"\0", b"\1"
 

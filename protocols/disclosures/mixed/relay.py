@@ -19,8 +19,8 @@ from protocols.sessions.table import Event
 from protocols.wire.control import Batch, Pool
 from protocols.wire.envelope import Header
 from protocols.wire.inbox import Letter
-from protocols.wire.run_context import Where
 from protocols.wire.upload_evidence import Wanted, place_of, vouched
+from protocols.wire.where import Where
 
 _Sealed = list[tuple[Header, bytes]]
 """Headers of a batch, each with the body that its client sealed to the relay."""

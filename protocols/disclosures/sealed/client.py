@@ -9,7 +9,7 @@ from protocols.keys.boxes import by_peers, open_boxes
 from protocols.messages import Message
 from protocols.plan.plan import Item
 from protocols.sessions.part import Engine, SessionPart
-from protocols.wire.run_context import Where
+from protocols.wire.where import Where
 
 
 class BoxOpening(SessionPart):

@@ -39,7 +39,7 @@ from protocols.wire.control import Opened, OpenRequest, Shares, Vote, Votes
 from protocols.wire.control import Survivors as SurvivorList
 from protocols.wire.inbox import Letter
 from protocols.wire.roster import Role
-from protocols.wire.run_context import Where
+from protocols.wire.where import Where
 
 
 class Summing(SessionPart):

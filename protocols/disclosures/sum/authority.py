@@ -15,8 +15,8 @@ from protocols.sessions.services.secret_keys import SecretKeys
 from protocols.sessions.table import Event
 from protocols.wire.control import Opened, OpenRequest
 from protocols.wire.inbox import Letter
-from protocols.wire.run_context import Where
 from protocols.wire.upload_evidence import Wanted, place_of, vouched
+from protocols.wire.where import Where
 
 
 class TotalOpening(SessionPart):

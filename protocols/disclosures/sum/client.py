@@ -30,7 +30,7 @@ from protocols.sessions.table import Event
 from protocols.wire.cohorts import as_set, within
 from protocols.wire.control import Shares, Survivors, Vote, Votes
 from protocols.wire.inbox import Letter
-from protocols.wire.run_context import Where
+from protocols.wire.where import Where
 
 _Members = int  # a set of clients: bit i is client i of the roster
 

@@ -21,7 +21,8 @@ from protocols.messages import Vector
 from protocols.plan.steps import Step
 from protocols.wire.envelope import SIGNED, Header
 from protocols.wire.roster import Role
-from protocols.wire.run_context import Papers, Where
+from protocols.wire.run_context import Papers
+from protocols.wire.where import Where
 
 EVIDENCE_BYTES = 144
 """Of a signed header what differs between clients: body 32, head 32, nonce 16, signature 64."""

@@ -20,7 +20,8 @@ from protocols.plan.schema import Layout
 from protocols.policy.guard import find
 from protocols.privacy.noising import SAMPLERS, check_noise
 from protocols.wire.envelope import NONE, Header
-from protocols.wire.run_context import Papers, Where
+from protocols.wire.run_context import Papers
+from protocols.wire.where import Where
 
 
 class SumProtection(Protection):

@@ -10,7 +10,7 @@ from protocols.messages import Message
 from protocols.sessions.part import Engine, SessionPart
 from protocols.wire.control import Row
 from protocols.wire.roster import Role
-from protocols.wire.run_context import Where
+from protocols.wire.where import Where
 
 
 class RowOpening(SessionPart):

@@ -8,7 +8,7 @@ from protocols.sessions.services.refusals import refusal
 from protocols.wire.envelope import beginning, is_again
 from protocols.wire.inbox import Letter
 from protocols.wire.roster import Role
-from protocols.wire.run_context import Where
+from protocols.wire.where import Where
 
 
 class Answering(SessionPart):

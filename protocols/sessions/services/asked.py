@@ -12,7 +12,7 @@ from protocols.messages import Message, Vector
 from protocols.rounds import Given, Reply, View
 from protocols.sessions.collection import Collection
 from protocols.sessions.part import Engine, Scope, SessionPart
-from protocols.wire.run_context import Where
+from protocols.wire.where import Where
 
 
 @dataclass

@@ -22,7 +22,7 @@ from protocols.wire.codec import encode
 from protocols.wire.control import Boxes, Call, Row
 from protocols.wire.inbox import Letter
 from protocols.wire.inputs_digest import SHARED, bytes_digest
-from protocols.wire.run_context import Where
+from protocols.wire.where import Where
 
 
 class Slots(Protocol):

@@ -13,17 +13,17 @@ from crypto.errors import CryptoError
 from protocols.disclosures._evaluated.ciphers import key_kinds, keyed, raw_key
 from protocols.errors import BadEnvelope, LocalProtocolError, RemoteProtocolError, WrongStage
 from protocols.keys.groups import epoch_of
+from protocols.keys.setup import KeyPhase, Setup
 from protocols.messages import Message
 from protocols.plan.steps import Service, Step
 from protocols.sessions.part import Engine, Parcel, SessionPart, Takes
 from protocols.sessions.services.exchanges import Exchanges
-from protocols.sessions.services.setup import KeyPhase, Setup
 from protocols.sessions.table import Event, State
 from protocols.wire.cohorts import as_set
 from protocols.wire.control import KeyCall, PairBoxes, PairCall, PairDown, PairRows
 from protocols.wire.inbox import Letter
 from protocols.wire.roster import Role
-from protocols.wire.run_context import Where
+from protocols.wire.where import Where
 
 
 class EpochKeys(SessionPart):

@@ -19,7 +19,7 @@ from protocols.wire.envelope import commitment
 from protocols.wire.inbox import Letter
 from protocols.wire.inputs_digest import given_digest
 from protocols.wire.roster import Role
-from protocols.wire.run_context import Where
+from protocols.wire.where import Where
 
 
 class Heads(SessionPart):

@@ -14,7 +14,7 @@ from protocols.sessions.table import Event
 from protocols.wire.control import PairBoxes, PairCall, PairDown, PairRows
 from protocols.wire.inbox import Letter
 from protocols.wire.roster import Role
-from protocols.wire.run_context import Where
+from protocols.wire.where import Where
 
 
 class PairSecrets(SessionPart):

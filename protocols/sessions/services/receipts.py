@@ -15,7 +15,7 @@ from protocols.wire.control import Acknowledgement, Call, Farewell, Place
 from protocols.wire.envelope import Envelope, commitment
 from protocols.wire.inbox import Letter
 from protocols.wire.inputs_digest import given_digest
-from protocols.wire.run_context import Where
+from protocols.wire.where import Where
 
 
 class Receipts(SessionPart):

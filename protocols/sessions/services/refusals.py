@@ -18,7 +18,7 @@ from protocols.sessions.part import Engine, Parcel, SessionPart, Takes
 from protocols.sessions.services.exchanges import Exchanges
 from protocols.wire.control import REFUSALS, Refusal
 from protocols.wire.inbox import Letter
-from protocols.wire.run_context import Where
+from protocols.wire.where import Where
 
 _CODES = (
     (CohortTooSmall, "cohort"),

@@ -16,7 +16,7 @@ from protocols.sessions.part import Engine, Parcel, Scope, SessionPart, Takes
 from protocols.sessions.table import Event
 from protocols.wire.inbox import Letter
 from protocols.wire.roster import EVERYONE
-from protocols.wire.run_context import Where
+from protocols.wire.where import Where
 
 
 class SecretKeys(SessionPart):

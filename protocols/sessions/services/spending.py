@@ -11,7 +11,7 @@ from protocols.privacy.noising import run_divergence
 from protocols.privacy.private_steps import check_training
 from protocols.privacy.training import training_divergence
 from protocols.sessions.part import Engine, SessionPart
-from protocols.wire.run_context import Where
+from protocols.wire.where import Where
 
 
 class Spending(SessionPart):

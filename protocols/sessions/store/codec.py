@@ -17,7 +17,7 @@ import json
 import struct
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from enum import Enum
-from functools import cached_property
+from functools import cache, cached_property
 from typing import Any
 
 import numpy as np
@@ -139,11 +139,13 @@ class StateCodec:
             return value
         if (name := self._names.get(id(value))) is not None:
             return {"shared": name}
-        for kind, write in _WRITERS:
-            # A subclass would come back as its base: only these very classes, but for those that
-            # are open by design.
-            if type(value) is kind or (kind in _OPEN and isinstance(value, kind)):
-                return write(self, value, blobs)
+        # A subclass would come back as its base: only these very classes, but for those that are
+        # open by design.
+        if (writer := _WRITERS.get(type(value))) is not None:
+            return writer(self, value, blobs)
+        for kind in _OPEN:
+            if isinstance(value, kind):
+                return _WRITERS[kind](self, value, blobs)
         if type(value).__name__ in OBJECTS and type(value) in OBJECTS.values():
             facts = [[k, self._write(v, blobs)] for k, v in _attributes(value).items()]
             return {"object": [type(value).__name__, facts]}
@@ -241,14 +243,20 @@ class StateCodec:
 
 def _attributes(value: Any) -> dict[str, Any]:
     """Return everything an object holds, but for what it can compute again."""
-    held = {
-        name: getattr(value, name)
-        for kind in type(value).__mro__
-        for name in getattr(kind, "__slots__", ())
-        if hasattr(value, name)
-    } | getattr(value, "__dict__", {})
-    cached = {k for k in held if isinstance(getattr(type(value), k, None), cached_property)}
+    kind: Any = type(value)
+    slots, cached = _places(kind)
+    held = {name: getattr(value, name) for name in slots if hasattr(value, name)}
+    held |= getattr(value, "__dict__", {})
     return {k: v for k, v in held.items() if k not in cached}
+
+
+@cache
+def _places(kind: type[Any]) -> tuple[tuple[str, ...], frozenset[str]]:
+    """Return a class's slots, and the names of what its objects compute once."""
+    slots = [name for base in kind.__mro__ for name in getattr(base, "__slots__", ())]
+    found = {name for base in kind.__mro__ for name in vars(base)}
+    cached = {k for k in found if isinstance(getattr(kind, k, None), cached_property)}
+    return tuple(slots), frozenset(cached)
 
 
 def _flat(rows: Iterable[Any]) -> bool:
@@ -264,25 +272,25 @@ def _head(data: bytes, place: int) -> tuple[bytes, int]:
 
 _Writer = Callable[[StateCodec, Any, _Blobs], Any]
 _Reader = Callable[[StateCodec, Any, list[bytes]], Any]
-_WRITERS: tuple[tuple[Any, _Writer], ...] = (
-    (Enum, lambda c, v, b: {"enum": [type(v).__name__, v.value]}),
-    (np.ndarray, StateCodec._array),
-    (np.generic, lambda c, v, b: {"scalar": c._array(np.asarray(v), b)}),
-    (float, lambda c, v, b: {"float": v.hex()}),
-    (bytes, lambda c, v, b: {"bytes": b.add(v)}),
-    (bytearray, lambda c, v, b: {"bytearray": b.add(bytes(v))}),
-    (list, lambda c, v, b: {"list": c._many(v, b)}),
-    (tuple, lambda c, v, b: {"tuple": c._many(v, b)}),
-    (frozenset, StateCodec._set),
-    (set, StateCodec._set),
-    (dict, StateCodec._dict),
-    (Message, StateCodec._message),
-    (type, lambda c, v, b: {"type": c._kind(v)}),
-    (Pairs, lambda c, v, b: {"pairs": c._write(v.kept(), b)}),
-    (PublicKey, lambda c, v, b: {"public": [v.scheme, b.add(v.raw)]}),
-    (SecretKey, StateCodec._secret),
-)
-_OPEN = (Enum, Message, np.generic, type)
+_WRITERS: dict[type[Any], _Writer] = {
+    Enum: lambda c, v, b: {"enum": [type(v).__name__, v.value]},
+    np.ndarray: StateCodec._array,
+    np.generic: lambda c, v, b: {"scalar": c._array(np.asarray(v), b)},
+    float: lambda c, v, b: {"float": v.hex()},
+    bytes: lambda c, v, b: {"bytes": b.add(v)},
+    bytearray: lambda c, v, b: {"bytearray": b.add(bytes(v))},
+    list: lambda c, v, b: {"list": c._many(v, b)},
+    tuple: lambda c, v, b: {"tuple": c._many(v, b)},
+    frozenset: StateCodec._set,
+    set: StateCodec._set,
+    dict: StateCodec._dict,
+    Message: StateCodec._message,
+    type: lambda c, v, b: {"type": c._kind(v)},
+    Pairs: lambda c, v, b: {"pairs": c._write(v.kept(), b)},
+    PublicKey: lambda c, v, b: {"public": [v.scheme, b.add(v.raw)]},
+    SecretKey: StateCodec._secret,
+}
+_OPEN = (Enum, np.generic, Message, type)
 _READERS: dict[str, _Reader] = {
     "array": StateCodec._read_array,
     "bytearray": lambda c, v, b: bytearray(b[v]),

@@ -10,12 +10,12 @@ from crypto.oprf import Blinded, KeyShare
 from protocols.disclosures._evaluated.evaluation import Evaluation, Uploads
 from protocols.disclosures._evaluated.uploads import Upload
 from protocols.disclosures.match.aggregator import Broker
-from protocols.disclosures.match.cells import Told
-from protocols.disclosures.match.client import ClientMatching, MatchStep
+from protocols.disclosures.match.protocol.cells import Told
+from protocols.disclosures.match.protocol.client import ClientMatching, MatchStep
+from protocols.disclosures.match.protocol.tag_service import MatcherDesk, TagDesk
+from protocols.disclosures.match.protocol.tagging import TagBatch, Tags, TagServer
+from protocols.disclosures.match.protocol.wire import MatchRun
 from protocols.disclosures.match.run import MatchSide
-from protocols.disclosures.match.tag_service import MatcherDesk, TagDesk
-from protocols.disclosures.match.tagging import TagBatch, Tags, TagServer
-from protocols.disclosures.match.wire import MatchRun
 from protocols.disclosures.mixed.mixing import Mixer
 from protocols.disclosures.names import Disclosure
 from protocols.disclosures.noised.decoys import Decoyer
@@ -33,18 +33,18 @@ from protocols.disclosures.views import (
 )
 from protocols.evidence.heads import Spoken
 from protocols.keys.groups import Group, Slot
+from protocols.keys.setup import KeyPhase, Setup
 from protocols.plan.steps import Service, Step
 from protocols.rounds import Reply, Sealed
 from protocols.sessions.collection import Collection, Kept
 from protocols.sessions.part import Parcel
 from protocols.sessions.phases import Phase
 from protocols.sessions.services.asked import Held
-from protocols.sessions.services.setup import KeyPhase, Setup
 from protocols.sessions.table import State
 from protocols.wire.gateway import Gateway
 from protocols.wire.inbox import Inbox
 from protocols.wire.roster import Role
-from protocols.wire.run_context import Where
+from protocols.wire.where import Where
 
 __all__ = ["ENUMS", "OBJECTS"]
 

@@ -16,7 +16,8 @@ from protocols.rounds import Reply
 from protocols.sessions.store.codec import StateCodec
 from protocols.sessions.store.keeping import LockedSafe, Safe, state_codec
 from protocols.versions import CAPTURE
-from protocols.wire.run_context import Papers, Where
+from protocols.wire.run_context import Papers
+from protocols.wire.where import Where
 
 
 @dataclass(frozen=True)

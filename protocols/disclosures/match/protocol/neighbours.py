@@ -20,9 +20,9 @@ from crypto.aead import OVERHEAD, lock, unlock
 from crypto.canonical import canonical
 from crypto.errors import CryptoError
 from crypto.samplers import Stream, derive, entropy
-from protocols.disclosures.match.cells import incidence, same_canary
 from protocols.disclosures.match.guards import Match
-from protocols.disclosures.match.tagging import Bytes, Tags
+from protocols.disclosures.match.protocol.cells import incidence, same_canary
+from protocols.disclosures.match.protocol.tagging import Bytes, Tags
 from protocols.errors import BadEnvelope, UnfitMessage
 
 __all__ = ["Neighbours", "check_neighbours", "locked", "locked_bytes", "neighbours", "unlocked"]

@@ -6,10 +6,16 @@ from collections.abc import Mapping
 
 from crypto.handles import Mute
 from crypto.ristretto import Spread
-from protocols.disclosures.match.cells import matched, same_canary
-from protocols.disclosures.match.neighbours import neighbours
-from protocols.disclosures.match.tagging import Bytes, TagServer
-from protocols.disclosures.match.wire import Kind, MatchRun, handed_bytes, read_tags, told_bytes
+from protocols.disclosures.match.protocol.cells import matched, same_canary
+from protocols.disclosures.match.protocol.neighbours import neighbours
+from protocols.disclosures.match.protocol.tagging import Bytes, TagServer
+from protocols.disclosures.match.protocol.wire import (
+    Kind,
+    MatchRun,
+    handed_bytes,
+    read_tags,
+    told_bytes,
+)
 from protocols.errors import BadEnvelope, LocalProtocolError, Replay, RoundLost
 from protocols.wire.roster import Identity, Role
 

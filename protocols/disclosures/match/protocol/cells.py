@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
 from protocols.disclosures.match.guards import Match
-from protocols.disclosures.match.tagging import DIGEST_BYTES, TAG_BYTES, Bytes, Tags
+from protocols.disclosures.match.protocol.tagging import DIGEST_BYTES, TAG_BYTES, Bytes, Tags
 from protocols.errors import BadEnvelope, CohortTooSmall, UnfitMessage
 
 __all__ = [

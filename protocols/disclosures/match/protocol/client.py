@@ -3,7 +3,7 @@
 docs/adr/0018 has the protocol, `tag_service` the other roles. Steps take bytes and give bytes,
 each once an epoch and in order; whatever goes wrong ends the epoch, so nothing is ever answered
 twice in another way. The aggregator needs no object: it carries boxes, and adds what members of a
-cell send (`protocols.disclosures.match.cell_sums.total`).
+cell send (`protocols.disclosures.match.protocol.cell_sums.total`).
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from crypto.handles import Mute
 from crypto.ristretto import Spread
 from crypto.samplers import entropy
-from protocols.disclosures.match.cell_sums import (
+from protocols.disclosures.match.protocol.cell_sums import (
     NONCE_BYTES,
     CellPlace,
     blinded,
@@ -28,10 +28,10 @@ from protocols.disclosures.match.cell_sums import (
     partial,
     shares,
 )
-from protocols.disclosures.match.cells import Numbers, Told, check_told, held_rows
-from protocols.disclosures.match.neighbours import check_neighbours, locked
-from protocols.disclosures.match.tagging import TagBatch, Tags, keyed, public
-from protocols.disclosures.match.wire import (
+from protocols.disclosures.match.protocol.cells import Numbers, Told, check_told, held_rows
+from protocols.disclosures.match.protocol.neighbours import check_neighbours, locked
+from protocols.disclosures.match.protocol.tagging import TagBatch, Tags, keyed, public
+from protocols.disclosures.match.protocol.wire import (
     Kind,
     MatchRun,
     public_key,
@@ -109,7 +109,7 @@ class ClientMatching(Mute):
 
         Args:
             epoch: later than any before.
-            items: chosen by `protocols.disclosures.match.tagging.chosen`.
+            items: chosen by `protocols.disclosures.match.protocol.tagging.chosen`.
 
         Raises:
             Replay: an epoch is asked for again.

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from crypto.canonical import canonical
 from crypto.samplers import Stream, derive, entropy
-from protocols.disclosures.match.cells import Told
+from protocols.disclosures.match.protocol.cells import Told
 from protocols.errors import BadEnvelope, LocalProtocolError, RoundLost, UnfitMessage
 
 __all__ = [

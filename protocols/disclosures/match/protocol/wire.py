@@ -14,11 +14,11 @@ import numpy as np
 
 from crypto.canonical import canonical
 from crypto.ristretto import POINT_BYTES
-from protocols.disclosures.match.cell_sums import NONCE_BYTES
-from protocols.disclosures.match.cells import Told
 from protocols.disclosures.match.guards import Match
-from protocols.disclosures.match.neighbours import Neighbours, locked_bytes
-from protocols.disclosures.match.tagging import DIGEST_BYTES, TAG_BYTES, Bytes, Tags
+from protocols.disclosures.match.protocol.cell_sums import NONCE_BYTES
+from protocols.disclosures.match.protocol.cells import Told
+from protocols.disclosures.match.protocol.neighbours import Neighbours, locked_bytes
+from protocols.disclosures.match.protocol.tagging import DIGEST_BYTES, TAG_BYTES, Bytes, Tags
 from protocols.errors import BadEnvelope
 from protocols.keys.boxes import BOX_OVERHEAD, close_box, open_box
 from protocols.wire.roster import Identity, Role, Roster

@@ -65,7 +65,7 @@ def _padded(items: Sequence[int], match: Match) -> list[bytes]:
     if len(items) > match.cap or len(set(items)) != len(items):
         raise UnfitMessage(
             "More items than the policy's cap, or one of them twice.",
-            fix="choose them with protocols.disclosures.match.tagging.chosen",
+            fix="choose them with protocols.disclosures.match.protocol.tagging.chosen",
         )
     missing = match.cap - len(items)
     random = entropy(_RANDOM * match.cap)

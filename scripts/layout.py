@@ -1,0 +1,76 @@
+"""Rules on the tree as a whole: no circle of imports, and folders that one looks through at once.
+
+`scripts.house_rules` prints what they find with the rest.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator, Mapping
+from graphlib import CycleError, TopologicalSorter
+from pathlib import Path
+
+from scripts.source import Finding
+
+MOST_FILES = 15
+"""Files of one folder besides its `__init__`; more than that answers no question."""
+
+FOLDERS = ("protocols",)
+"""Where folders are held to it."""
+
+
+def findings(files: Mapping[str, str]) -> list[Finding]:
+    """Return what a tree breaks.
+
+    Args:
+        files: text by path, relative to the root, with forward slashes.
+    """
+    return [*_circles(files), *_folders(files)]
+
+
+def read(root: Path, folders: tuple[str, ...]) -> dict[str, str]:
+    """Return the Python files under some folders of `root`, by path."""
+    return {
+        file.relative_to(root).as_posix(): file.read_text("utf-8")
+        for folder in folders
+        for file in sorted((root / folder).rglob("*.py"))
+    }
+
+
+def _circles(files: Mapping[str, str]) -> Iterator[Finding]:
+    """Find one circle of imports, those for types alone and inside functions included."""
+    modules = {_module(path): path for path in files}
+    imports = {name: set(_imported(files[path], modules)) for name, path in modules.items()}
+    try:
+        TopologicalSorter(imports).prepare()
+    except CycleError as error:
+        ring = [str(name) for name in reversed(error.args[1])]
+        yield Finding(modules[ring[0]], 1, f"a circle of imports: {' > '.join(ring)}")
+
+
+def _module(path: str) -> str:
+    return path.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
+
+
+def _imported(text: str, modules: Mapping[str, str]) -> Iterator[str]:
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names if alias.name in modules)
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            for alias in node.names:
+                whole = f"{node.module}.{alias.name}"
+                name = whole if whole in modules else node.module
+                if name in modules:
+                    yield name
+
+
+def _folders(files: Mapping[str, str]) -> Iterator[Finding]:
+    counts: dict[str, int] = {}
+    for path in files:
+        folder, _, name = path.rpartition("/")
+        if folder.startswith(FOLDERS) and name != "__init__.py":
+            counts[folder] = counts.get(folder, 0) + 1
+    for folder, count in sorted(counts.items()):
+        if count > MOST_FILES:
+            said = f"{count} files; {MOST_FILES} is the most for one folder: divide it by topic"
+            yield Finding(f"{folder}/__init__.py", 1, said)
