@@ -142,7 +142,8 @@ def test_o5_rows_over_fewer_than_the_cosines_of_the_same_answers_do_not_verify(m
         del session._uploads.uploads["client-6"]
         done = flatten(np.full((5, 5), 0.2), 3)
         fewer = views.Mixture(mixture.kind, mixture._source, done.table, done.flattened)
-        return real(session, replace(held, members=held.members[:5]), fewer)
+        session._asked.hold(replace(held, members=held.members[:5]))
+        return real(session, session._asked.held, fewer)
 
     def each_alone(session, *facts):
         session.opened = kept

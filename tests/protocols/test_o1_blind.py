@@ -125,6 +125,7 @@ def test_only_the_authority_ever_holds_a_secret_key():
 def test_o9_uploads_are_forgotten_once_they_are_added():
     world = World().start()
     world.until_open(1)
-    kept = [v for v in vars(world.aggregator).values() if isinstance(v, Collection)]
+    held = [v for part in world.aggregator.parts.values() for v in vars(part).values()]
+    kept = [value for value in held if isinstance(value, Collection)]
     assert kept
     assert all(not letters for c in kept for letters in [c._letters])

@@ -149,7 +149,7 @@ def test_boxes_are_bound_to_run_epoch_and_who_was_called(world, of):
 def test_o31_a_secret_rests_on_the_halves_of_both(world, forgetful):
     """Whoever has another half of its own than it sealed for its neighbour shares no secret."""
     downs_of(world)
-    setup, names, found = world.aggregator._agreed, world.names[:2], []
+    setup, names, found = world.aggregator.keys.agreed, world.names[:2], []
     for place, (name, peer) in enumerate(zip(names, reversed(names), strict=True)):
         pairs = world.clients[name].papers.pairs
         if place == forgetful:
