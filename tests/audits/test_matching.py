@@ -10,6 +10,7 @@ import pytest
 
 from audits.exporters import export
 from audits.report import build_report
+from audits.steps import Verification
 from audits.verify import verify
 from protocols.disclosures.match.plan import MatchPlanning
 from protocols.evidence.ledger import Entry
@@ -44,16 +45,17 @@ def honest() -> Toy:
     return run()
 
 
-def detail(toy: Toy, name: str) -> str:
-    return next(step.detail for step in verify(toy.view()).steps if step.name == name)
+def detail(found: Verification, name: str) -> str:
+    return next(step.detail for step in found.steps if step.name == name)
 
 
 @pytest.mark.parametrize("mode", ["oprf", "hmac"])
 def test_an_honest_run_verifies_and_says_so(mode: str) -> None:
     made = run(mode)
-    assert verify(made.view()).ok, verify(made.view()).failed
-    assert "2 Asks matched, each by one canary" in detail(made, "opened")
-    assert "refused" not in detail(made, "opened")
+    found = verify(made.view())
+    assert found.ok, found.failed
+    assert "2 Asks matched, each by one canary" in detail(found, "opened")
+    assert "refused" not in detail(found, "opened")
 
 
 def test_the_report_says_who_saw_what_alone_and_together(honest: Toy) -> None:
@@ -118,15 +120,17 @@ def test_the_report_of_tags_that_anybody_makes_understates_nothing(guard: Any) -
 @pytest.mark.parametrize("step", STEPS)
 def test_a_client_that_vanishes_is_explained(step: str) -> None:
     made = run(losing=lose(GONE, f".{step}", round=2))
-    assert made.lost == [] and verify(made.view()).ok, verify(made.view()).failed
-    assert f"{GONE} in round 2" in detail(made, "receipts")
+    found = verify(made.view())
+    assert made.lost == [] and found.ok, found.failed
+    assert f"{GONE} in round 2" in detail(found, "receipts")
 
 
 @pytest.mark.parametrize("step", STEPS[:6])
 def test_a_client_that_is_missing_when_cells_are_made_costs_the_round(step: str) -> None:
     made = run(losing=lose(GONE, f".{step}", round=1))
     assert made.lost == ([1] if step != "told" else [])
-    assert verify(made.view()).ok, verify(made.view()).failed
+    found = verify(made.view())
+    assert found.ok, found.failed
 
 
 @pytest.mark.parametrize(
@@ -136,9 +140,10 @@ def test_a_client_that_is_missing_when_cells_are_made_costs_the_round(step: str)
 )  # fmt: skip
 def test_a_server_that_is_lost_costs_its_round_and_is_explained(who: str, step: str) -> None:
     made = run(losing=lose(who, f".{step}", round=1))
-    assert made.lost == [1] and verify(made.view()).ok, verify(made.view()).failed
-    assert f"clients that vanished: {who}" in detail(made, "receipts")
-    assert "1 round skipped" in detail(made, "opened")
+    found = verify(made.view())
+    assert made.lost == [1] and found.ok, found.failed
+    assert f"clients that vanished: {who}" in detail(found, "receipts")
+    assert "1 round skipped" in detail(found, "opened")
 
 
 @pytest.mark.parametrize(
@@ -213,8 +218,9 @@ def lists() -> Toy:
 
 
 def test_a_run_that_publishes_verifies_and_is_labelled(lists: Toy) -> None:
-    assert verify(lists.view()).ok, verify(lists.view()).failed
-    assert "2 Asks matched, each by one canary" in detail(lists, "opened")
+    found = verify(lists.view())
+    assert found.ok, found.failed
+    assert "2 Asks matched, each by one canary" in detail(found, "opened")
     report = build_report(lists.view())
     views = {view.viewer: " ".join(view.sees) for view in report.views}
     assert "single vectors, noised" in views["client"]
@@ -259,14 +265,16 @@ def test_a_plan_that_says_less_than_its_noise_comes_to_is_not_quoted(
 @pytest.mark.parametrize("step", ["up.MATCH", "told", "taken"])
 def test_a_client_that_vanishes_before_its_list_is_explained(step: str) -> None:
     made = run("hmac", lose(GONE, f".{step}", round=1), rounds=1, **WIDE)
-    assert made.lost == [] and verify(made.view()).ok, verify(made.view()).failed
-    assert f"{GONE} in round 1" in detail(made, "receipts")
+    found = verify(made.view())
+    assert made.lost == [] and found.ok, found.failed
+    assert f"{GONE} in round 1" in detail(found, "receipts")
 
 
 @pytest.mark.parametrize("step", ["compare", "compared"])
 def test_a_matcher_that_is_lost_costs_the_round_of_lists(step: str) -> None:
     made = run("hmac", lose("matcher", f".{step}", round=1), rounds=1, **WIDE)
-    assert made.lost == [1] and verify(made.view()).ok, verify(made.view()).failed
+    found = verify(made.view())
+    assert made.lost == [1] and found.ok, found.failed
 
 
 @pytest.mark.parametrize(

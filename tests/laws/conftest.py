@@ -12,6 +12,22 @@ from tests.laws.runs import Recording, config, record, steady
 Recorded = Callable[..., Recording]
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Let tests of one algorithm's recordings follow each other, whatever their module.
+
+    Each worker makes the recordings that its tests look at: so few algorithms are made by two.
+    """
+    sharing = [item for item in items if "recorded" in getattr(item, "fixturenames", ())]
+    ordered = iter(sorted(sharing, key=_algorithm))
+    places = set(sharing)
+    items[:] = [next(ordered) if item in places else item for item in items]
+
+
+def _algorithm(item: pytest.Item) -> str:
+    called = getattr(item, "callspec", None)
+    return str(called.params.get("name", "fed_avg")) if called is not None else "fed_avg"
+
+
 @pytest.fixture(scope="session")
 def recorded(tmp_path_factory: pytest.TempPathFactory) -> Recorded:
     """``recorded(name, policy, again=0, **more)`` returns the recording, making it if needed.
