@@ -132,7 +132,7 @@ def test_every_format_is_in_the_table_and_has_readers() -> None:
 WRITTEN = {
     "audits/accounting/models.py",  # printed by audit account, read by no program of ours
     "audits/attacks/models.py",
-    "audits/book.py",  # that a ledger holds one
+    "audits/entries.py",  # that a ledger holds one
     "audits/bundle/keys.py",
     "audits/bundle/manifest.py",
     "audits/models.py",
