@@ -18,6 +18,10 @@ def check_chain(disclosure: Disclosure, chain: tuple[Guard, ...]) -> None:
         raise ValueError(
             f"{disclosure}: '{strange[0]}' would not be applied to it; possible: {rules.order}"
         )
+    try:  # first: it says what this disclosure needs, where the order only says what is wrong
+        rules.check(chain)
+    except ValueError as error:
+        raise ValueError(f"{disclosure}: {error}") from None
     stage = Stage.VALUE
     for guard in chain:
         if stage not in guard.takes:
@@ -33,7 +37,3 @@ def check_chain(disclosure: Disclosure, chain: tuple[Guard, ...]) -> None:
             f"{disclosure}: nothing in the chain keeps the receiver to '{disclosure.meaning}'; "
             f"needed: one of {', '.join(sorted(rules.protecting))}"
         )
-    try:
-        rules.check(chain)
-    except ValueError as error:
-        raise ValueError(f"{disclosure}: {error}") from None
