@@ -14,7 +14,7 @@ from typing import Literal, get_args
 
 import numpy as np
 
-from algorithms._steps import (
+from algorithms._shared.steps import (
     adapted,
     batches,
     check_mixing,
@@ -25,8 +25,8 @@ from algorithms._steps import (
     slope,
 )
 from algorithms.fed_avg import Change, Start
-from algorithms.site import Site
 from algorithms.tasks import Mixed, Task, Weights
+from algorithms.tasks.site import Site
 from protocols.forms import Algorithm, Form
 from protocols.messages import Array, Message
 from protocols.rounds import Ask, Cohort, Round

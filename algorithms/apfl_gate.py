@@ -18,7 +18,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from algorithms._steps import (
+from algorithms._shared.steps import (
     adapted,
     batches,
     check_mixing,
@@ -29,8 +29,8 @@ from algorithms._steps import (
 )
 from algorithms.fed_avg import Change
 from algorithms.fed_gate import Start, move, stable, tracker
-from algorithms.site import Site
 from algorithms.tasks import Batch, Task, Weights
+from algorithms.tasks.site import Site
 from protocols.forms import Algorithm, Form
 from protocols.messages import Array, Message
 from protocols.rounds import Cohort, Round

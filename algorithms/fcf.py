@@ -20,11 +20,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from algorithms._item_messages import Start
-from algorithms._item_users import User, checked
-from algorithms._items import Aggregator, Server, forms
-from algorithms.site import Site
+from algorithms._shared.item_messages import Start
+from algorithms._shared.item_users import User, checked
+from algorithms._shared.items import Aggregator, Server, forms
 from algorithms.tasks import Kind, Task, Weights
+from algorithms.tasks.site import Site
 from protocols.forms import Algorithm
 
 MODELS: Mapping[Kind, str] = {"rating": "user_dot"}

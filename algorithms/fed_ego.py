@@ -47,7 +47,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from algorithms._ego import Labels, Mashed, Personal, Reduction, Slope, Start, Step
+from algorithms._shared.ego import Labels, Mashed, Personal, Reduction, Slope, Start, Step
 from algorithms.tasks import Kind, Task, Weights
 from algorithms.tasks.ego import EgoTask, Moments
 from protocols.forms import Algorithm, Exchange, Form

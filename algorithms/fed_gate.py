@@ -33,10 +33,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from algorithms._steps import batches, descended, local_steps, slope
+from algorithms._shared.steps import batches, descended, local_steps, slope
 from algorithms.fed_avg import Change
-from algorithms.site import Site
 from algorithms.tasks import Task, Weights
+from algorithms.tasks.site import Site
 from protocols.forms import Algorithm, Form
 from protocols.messages import Array, Message, ReleasedMessage, Vector, count, real
 from protocols.rounds import Ask, Cohort, Round

@@ -11,8 +11,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from algorithms._item_users import User, checked
-from algorithms._items import Aggregator, Server, forms
+from algorithms._shared.item_users import User, checked
+from algorithms._shared.items import Aggregator, Server, forms
 from algorithms.tasks import Kind, Task
 from protocols.forms import Algorithm
 

@@ -13,8 +13,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from algorithms.site import Site
 from algorithms.tasks import Task, Weights
+from algorithms.tasks.site import Site
 from protocols.forms import Algorithm, Form
 from protocols.messages import (
     Array,

@@ -2,8 +2,8 @@
 
 Personalised recommendation with one user per client. A client's graph is its user, the items that
 the user rated and, after an expansion, other users who hold the same items. A graph network over
-it predicts the user's ratings (`algorithms.nn._stars`). What it learns is shared but for the user's
-own vector, which is in no message; a row that one user alone rated gives it away, see below.
+it predicts the user's ratings (`algorithms.nn._shared.stars`). What it learns is shared but for the
+user's own vector, which is in no message; a row that one user alone rated gives it away, see below.
 
 Forms:
 
@@ -23,9 +23,10 @@ Forms:
   ItemGradient not (`messages`), see examples/published_policy.yaml.
 
 * `matched_items`: as `secure_items`; and after `expand_after` rounds users who hold the same items
-  become neighbours in each other's graphs (`algorithms._item_expansion`). All clients take part in
-  that step. A policy needs a rule for MATCH, see examples/matched_policy.yaml. The field's form, in
-  which users read single others' vectors, is Unsafe: examples/matched_published_policy.yaml.
+  become neighbours in each other's graphs (`algorithms._shared.item_expansion`). All clients take
+  part in that step. A policy needs a rule for MATCH, see examples/matched_policy.yaml. The field's
+  form, in which users read single others' vectors, is Unsafe:
+  examples/matched_published_policy.yaml.
 * `matched_held_items`: the same, of items that at least `holders` clients rated (`held_items`).
 
 The paper's third kind of noise is replaced by one with a proof: policies with noise on sums (preset
@@ -36,8 +37,8 @@ Where this departs from the paper and from the authors' code:
 * They take one batch of a user's ratings in each of three epochs; here all of them, in every round,
   and the user's part takes `user_steps` steps to their one.
 * The aggregator steps with its model's optimiser along the sum; theirs averages.
-* See `algorithms.nn._stars` for the graph network. Their code masks the wrong attention scores and
-  casts ratings to whole numbers after dividing them by 100.
+* See `algorithms.nn._shared.stars` for the graph network. Their code masks the wrong attention
+  scores and casts ratings to whole numbers after dividing them by 100.
 * A round asks all clients, one fixed cohort after another. They draw 128 users a round: unions of
   random draws isolate users (attack A09).
 """
@@ -46,9 +47,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from algorithms._item_expansion import ExpandedUser, Expanding, expanding_forms
-from algorithms._item_users import User, checked
-from algorithms._items import Aggregator, Server, forms
+from algorithms._shared.item_expansion import ExpandedUser, Expanding, expanding_forms
+from algorithms._shared.item_users import User, checked
+from algorithms._shared.items import Aggregator, Server, forms
 from algorithms.tasks import Kind, Task
 from protocols.forms import Algorithm
 

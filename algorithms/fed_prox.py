@@ -13,8 +13,8 @@ from dataclasses import replace
 import numpy as np
 
 from algorithms.fed_avg import Change, Start, Update, fed_avg
-from algorithms.site import Site
 from algorithms.tasks import Task
+from algorithms.tasks.site import Site
 from protocols.forms import Algorithm, Form
 from protocols.messages import Array
 

@@ -34,8 +34,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from algorithms.site import Site
 from algorithms.tasks import MaskedTask, Task, Weights
+from algorithms.tasks.site import Site
 from protocols.forms import Algorithm, Answer, Form
 from protocols.messages import (
     Array,

@@ -16,7 +16,7 @@ from cryptography.hazmat.primitives.ciphers import Cipher, CipherContext, algori
 from numpy.typing import NDArray
 
 from benchmarks._rows import BOUND, Mean, Vector
-from crypto.he import Accumulator, Scheme, scheme
+from crypto.homomorphic.he import Accumulator, Scheme, scheme
 from crypto.masks import MaskSum, container, masked
 from crypto.quantiser import Grid
 from crypto.samplers import Stream, derive, entropy
@@ -104,7 +104,7 @@ class Encrypted(_Integers):
     Args:
         parameters, clients: of a round.
         bits: of a value.
-        name: of the scheme (`crypto.he.NAMES`).
+        name: of the scheme (`crypto.homomorphic.he.NAMES`).
         online: whether encryptions of zero are prepared before the client has its vector.
     """
 

@@ -28,8 +28,8 @@ if __package__ in (None, ""):  # run as a file: the floors lie one folder up
     sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from benchmarks._measure import interleaved, medians, paired_ratio, parser, show
-from crypto.he import Scheme
-from crypto.he import scheme as find_scheme
+from crypto.homomorphic.he import Scheme
+from crypto.homomorphic.he import scheme as find_scheme
 from crypto.quantiser import Grid, Packing
 from crypto.samplers import Stream, entropy
 from protocols.evidence.ledger import MemoryStore, Store
@@ -39,10 +39,10 @@ from protocols.plan.plan import DataPlan
 from protocols.plan.planning import make_plan
 from protocols.policy.policy import PrivacyPolicy
 from protocols.rounds import Ask, Cohort, Round
-from secure_fgl.driving import Driver, Meter
-from secure_fgl.files import Folder
-from secure_fgl.parties import Making, client_names, set_up
-from secure_fgl.runs import FileStore
+from secure_fgl.run.driving import Driver, Meter
+from secure_fgl.run.parties import Making, client_names, set_up
+from secure_fgl.store.files import Folder
+from secure_fgl.store.run_folder import FileStore
 from secure_fgl.transports.memory import MemoryTransport
 
 CORA_PARAMETERS = 184_391  # a two-layer GCN on Cora: 1433 x 128 + 128 + 128 x 7 + 7

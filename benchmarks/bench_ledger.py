@@ -22,9 +22,9 @@ from protocols.disclosures.names import Disclosure
 from protocols.evidence.ledger import Ledger, MemoryStore, Store
 from protocols.plan.steps import Step, item_id
 from protocols.wire.roster import Role
-from secure_fgl.clock import clock
-from secure_fgl.files import Folder
-from secure_fgl.runs import FileStore
+from secure_fgl.run.clock import clock
+from secure_fgl.store.files import Folder
+from secure_fgl.store.run_folder import FileStore
 
 FACTS: dict[str, Any] = {  # as large as an entry of a client's upload
     "attempt": 1,

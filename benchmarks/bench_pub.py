@@ -34,21 +34,21 @@ if __package__ in (None, ""):  # run as a file: the floors lie one folder up
 from algorithms.fed_pub import Go, Model, Portrait, shares
 from benchmarks._measure import interleaved, medians, paired_ratio, parser, show
 from benchmarks._rows import memory
+from crypto.homomorphic.similarity import similarity
+from crypto.homomorphic.weighted import weighted
+from crypto.homomorphic.weights import TOTAL, flatten
 from crypto.quantiser import Grid, Packing
 from crypto.samplers import Stream, entropy
-from crypto.similarity import similarity
-from crypto.weighted import weighted
-from crypto.weights import TOTAL, flatten
 from protocols.evidence.ledger import MemoryStore, Store
 from protocols.forms import Algorithm, Form
 from protocols.plan.plan import DataPlan
 from protocols.plan.planning import make_plan
 from protocols.policy.policy import PrivacyPolicy
 from protocols.rounds import Ask, Cohort, Round
-from secure_fgl.driving import Driver, Meter
-from secure_fgl.files import Folder
-from secure_fgl.parties import Making, client_names, set_up
-from secure_fgl.runs import FileStore
+from secure_fgl.run.driving import Driver, Meter
+from secure_fgl.run.parties import Making, client_names, set_up
+from secure_fgl.store.files import Folder
+from secure_fgl.store.run_folder import FileStore
 from secure_fgl.transports.memory import MemoryTransport
 
 PARAMETERS = 200_967  # FED-PUB's model on Cora: two GCN layers of 128 and a linear classifier

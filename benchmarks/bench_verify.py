@@ -26,20 +26,20 @@ from audits.bundle.making import make
 from audits.bundle.manifest import read_manifest
 from audits.bundle.reading import view_of
 from audits.checks.bundle import verify_bundle
-from audits.steps import Case
-from audits.verify import verify
-from audits.view import RunView, policy_text
+from audits.evidence.run_files import RunView, policy_text
+from audits.evidence.steps import Case
+from audits.evidence.verify import verify
 from benchmarks._measure import interleaved, medians, parser, show
 from benchmarks.bench_he import constant
-from crypto.signatures import SigningKey
+from crypto.signing.signatures import SigningKey
 from protocols.evidence.ledger import MemoryStore
 from protocols.plan.plan import DataPlan
 from protocols.plan.planning import make_plan
 from protocols.policy.policy import PrivacyPolicy
 from protocols.wire.roster import Role
-from secure_fgl.bundles import environment
-from secure_fgl.driving import Driver, Meter
-from secure_fgl.parties import Making, client_names, close_all, set_up
+from secure_fgl.run.driving import Driver, Meter
+from secure_fgl.run.parties import Making, client_names, close_all, set_up
+from secure_fgl.store.bundles import environment
 from secure_fgl.transports.memory import MemoryTransport
 
 WEIGHTS = 8

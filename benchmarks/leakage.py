@@ -43,7 +43,7 @@ def measure(chosen: Settings, data: str, rounds: int, seed: int) -> Settings:
     """Run one row and attack it; a run that is refused says why."""
     from audits.attacks import attack
     from protocols.errors import SecureFglError
-    from secure_fgl.auditing import material
+    from secure_fgl.attack_inputs.materials import material
     from secure_fgl.config import Config
     from secure_fgl.federation import Federation
 

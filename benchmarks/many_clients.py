@@ -45,7 +45,7 @@ from benchmarks._where import Looks
 from benchmarks.bench_he import constant
 from crypto.hpke import OpeningKey, SealingKey
 from crypto.masks import MaskSum
-from crypto.signatures import SigningKey, VerifyKey
+from crypto.signing.signatures import SigningKey, VerifyKey
 from protocols.disclosures.sum import protect, unmasking
 from protocols.disclosures.sum.layout import SumLayout
 from protocols.evidence.ledger import MemoryStore, Store
@@ -58,10 +58,10 @@ from protocols.sessions import client
 from protocols.sessions.engine import Parcel
 from protocols.sessions.services import calling
 from protocols.wire import gateway
-from secure_fgl.driving import Driver, Meter
-from secure_fgl.files import Folder
-from secure_fgl.parties import Making, client_names, set_up
-from secure_fgl.runs import FileStore
+from secure_fgl.run.driving import Driver, Meter
+from secure_fgl.run.parties import Making, client_names, set_up
+from secure_fgl.store.files import Folder
+from secure_fgl.store.run_folder import FileStore
 from secure_fgl.transports.memory import MemoryTransport, Receiver
 
 ITEM_TABLE = 1682 * 64 + 129

@@ -55,7 +55,7 @@ def measure(chosen: Settings, data: str, seed: int) -> Iterator[Row]:
     from protocols.evidence.capture import Capture
     from protocols.policy.guards import Clip, Seal
     from protocols.policy.policy import PrivacyPolicy
-    from secure_fgl.auditing import material
+    from secure_fgl.attack_inputs.materials import material
     from secure_fgl.config import Config
     from secure_fgl.federation import Federation
 

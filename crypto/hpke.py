@@ -24,7 +24,7 @@ from cryptography.hazmat.primitives.hpke import (
 from crypto.errors import InvalidKey, InvalidSeal
 from crypto.handles import Mute
 from crypto.samplers import derive
-from crypto.signatures import key_id
+from crypto.signing.signatures import key_id
 
 __all__ = ["KEY_BYTES", "SEAL_OVERHEAD", "OpeningKey", "SealingKey"]
 

@@ -15,8 +15,15 @@ from scripts.source import Finding
 MOST_FILES = 15
 """Files of one folder besides its `__init__`; more than that answers no question."""
 
-FOLDERS = ("protocols",)
-"""Where folders are held to it."""
+REGISTRIES = {
+    "algorithms",
+    "algorithms/nn",
+    "audits/attacks",
+    "secure_fgl/cli",
+    "secure_fgl/data/partitions",
+    "secure_fgl/data/sources",
+}
+"""Folders with one file a member, as many as there are; what members share lies in `_shared`."""
 
 
 def findings(files: Mapping[str, str]) -> list[Finding]:
@@ -68,7 +75,12 @@ def _folders(files: Mapping[str, str]) -> Iterator[Finding]:
     counts: dict[str, int] = {}
     for path in files:
         folder, _, name = path.rpartition("/")
-        if folder.startswith(FOLDERS) and name != "__init__.py":
+        if folder in REGISTRIES:
+            if name.startswith("_") and not name.startswith("__"):
+                yield Finding(
+                    path, 1, f"{folder}/ holds members alone: put it into _shared/"
+                )
+        elif name != "__init__.py":
             counts[folder] = counts.get(folder, 0) + 1
     for folder, count in sorted(counts.items()):
         if count > MOST_FILES:

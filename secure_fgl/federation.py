@@ -7,10 +7,10 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from algorithms.evaluation import evaluated
 from algorithms.tasks import DataSpec, Task
-from crypto.he import Scheme
-from crypto.he import scheme as find_scheme
+from algorithms.tasks.evaluation import evaluated
+from crypto.homomorphic.he import Scheme
+from crypto.homomorphic.he import scheme as find_scheme
 from protocols.disclosures.names import Disclosure
 from protocols.disclosures.sum.guards import SCHEMES, encryption
 from protocols.errors import NotAdmitted
@@ -30,13 +30,13 @@ from secure_fgl.data import (
     shape_of,
     spec_of,
 )
-from secure_fgl.driving import one_thread_and_deterministic
+from secure_fgl.data.kinds import build_task
 from secure_fgl.errors import PlanDrift, UsageError
-from secure_fgl.faults import drops
-from secure_fgl.kinds import build_task
-from secure_fgl.parties import client_names
-from secure_fgl.running import Connect, Preparation, Progress
-from secure_fgl.runs import Run, RunFolder
+from secure_fgl.run.driving import one_thread_and_deterministic
+from secure_fgl.run.faults import drops
+from secure_fgl.run.parties import client_names
+from secure_fgl.run.simulation import Connect, Preparation, Progress
+from secure_fgl.store.run_folder import Run, RunFolder
 from secure_fgl.transports.memory import MemoryTransport
 
 

@@ -104,7 +104,8 @@ def same_chance(monkeypatch: pytest.MonkeyPatch) -> None:
     It comes from the heads of ledgers, hence from keys drawn anew for each run. A null control
     that is right excludes chance in one draw of twenty to forty, and the verdict is INVALID then.
     """
-    from audits import attack_rows, attacks  # a second, which tests of pytest's own runs need not
+    from audits import attacks  # a second, which tests of pytest's own runs need not
+    from audits.report import attack_rows
 
     real = attacks.seed_of
     for place in (attacks, attack_rows):

@@ -50,3 +50,11 @@ def test_a_folder_beyond_the_most_is_found() -> None:
     (found,) = findings({**files, "protocols/wire/more.py": ""})
     assert found.path == "protocols/wire/__init__.py"
     assert f"{MOST_FILES + 1} files" in found.remark
+
+
+def test_a_registry_holds_as_many_members_as_there_are_and_nothing_else() -> None:
+    files = {f"audits/attacks/m{i}.py": "" for i in range(2 * MOST_FILES)}
+    files |= {"audits/attacks/__init__.py": "", "secure_fgl/cli/__main__.py": ""}
+    assert findings(files) == []
+    (found,) = findings({**files, "audits/attacks/_tools.py": ""})
+    assert found.path == "audits/attacks/_tools.py"

@@ -14,7 +14,7 @@ from typing import NamedTuple
 import pytest
 from typer.testing import CliRunner
 
-from secure_fgl.cli._app import app
+from secure_fgl.cli._shared.app import app
 
 ROOT = Path(__file__).resolve().parents[1]
 README = (ROOT / "README.md").read_text("utf-8")

@@ -3,13 +3,14 @@
 A model's file is called like the model and offers
 
 * `NAME`, equal to the file's name, and `TASK`, the kind of task it is for;
-* for nodes and graphs, `PROPAGATION` (see `algorithms.nn._sparse.propagation`);
+* for nodes and graphs, `PROPAGATION` (see `algorithms.nn._shared.sparse.propagation`);
 * for nodes, `build(features, classes, hidden, layers, dropout) -> GraphModel`, whose parameters
   are uninitialised: the task writes every one of them from a flat vector before use. Graph models
-  (`algorithms.nn._graphs`) take batches of graphs instead; rating models (`algorithms.nn._ratings`)
-  are built from the numbers of users and items;
-* for ratings, `ALONE = True` if every site must be a single user (`algorithms.nn._stars`);
-* for nodes, `EGOS = True` if `build` gives an `algorithms.nn._egos.EgoNet`, trained on ego-graphs.
+  (`algorithms.nn._shared.graphs`) take batches of graphs instead; rating models
+  (`algorithms.nn._shared.ratings`) are built from the numbers of users and items;
+* for ratings, `ALONE = True` if every site must be a single user (`algorithms.nn._shared.stars`);
+* for nodes, `EGOS = True` if `build` gives an `algorithms.nn._shared.egos.EgoNet`, trained on
+  ego-graphs.
 
 Parameters are ordered as the module registers them, layer by layer, weights (in, out) before the
 bias. This order is the meaning of the flat vectors that travel.
@@ -25,7 +26,7 @@ from typing import Protocol, cast
 import torch
 from torch import Tensor
 
-from algorithms.nn._sparse import Features, Propagation, Weighing
+from algorithms.nn._shared.sparse import Features, Propagation, Weighing
 from algorithms.tasks import Kind
 
 __all__ = ["GraphModel", "ModelFile", "alone", "head", "model", "model_names", "on_egos"]

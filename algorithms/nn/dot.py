@@ -24,7 +24,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import embedding
 
-from algorithms.nn._ratings import (
+from algorithms.nn._shared.ratings import (
     Bipartite,
     Inputs,
     Mean,

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from algorithms.nn._egos import Dense, EgoNet, Sage
+from algorithms.nn._shared.egos import Dense, EgoNet, Sage
 from algorithms.tasks import Kind
 
 NAME = "ego_sage"

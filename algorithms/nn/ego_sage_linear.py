@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import Literal
 
 from algorithms.nn import ego_sage
-from algorithms.nn._egos import Dense, EgoNet, Sage
+from algorithms.nn._shared.egos import Dense, EgoNet, Sage
 from algorithms.tasks import Kind
 
 NAME = "ego_sage_linear"

@@ -31,7 +31,7 @@ from torch import Tensor
 from torch.nn.functional import embedding
 
 from algorithms.nn import gcn
-from algorithms.nn._ratings import Bipartite, Inputs, Mean, RatingModel, Rows, width
+from algorithms.nn._shared.ratings import Bipartite, Inputs, Mean, RatingModel, Rows, width
 from algorithms.tasks import Kind
 
 NAME = "gcn_dot"

@@ -14,8 +14,8 @@ import torch
 from torch import Tensor
 
 from algorithms.nn import GraphModel, gcn
-from algorithms.nn._sparse import Features, Propagation, product
-from algorithms.nn._stack import Stack
+from algorithms.nn._shared.sparse import Features, Propagation, product
+from algorithms.nn._shared.stack import Stack
 from algorithms.tasks import Kind
 
 NAME = "gcn_linear"

@@ -18,8 +18,8 @@ from itertools import pairwise
 import torch
 from torch import Tensor
 
-from algorithms.nn._graphs import GraphBatch, GraphsModel, Linear, pooled
-from algorithms.nn._sparse import Features, Weighing, dropout, product
+from algorithms.nn._shared.graphs import GraphBatch, GraphsModel, Linear, pooled
+from algorithms.nn._shared.sparse import Features, Weighing, dropout, product
 from algorithms.tasks import Kind
 
 NAME = "gcn_readout"

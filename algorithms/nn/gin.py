@@ -16,8 +16,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from algorithms.nn._graphs import GraphBatch, GraphsModel, Linear, pooled
-from algorithms.nn._sparse import Features, Propagation, Weighing, dropout, product
+from algorithms.nn._shared.graphs import GraphBatch, GraphsModel, Linear, pooled
+from algorithms.nn._shared.sparse import Features, Propagation, Weighing, dropout, product
 from algorithms.tasks import Kind
 
 NAME = "gin"

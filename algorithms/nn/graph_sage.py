@@ -18,8 +18,8 @@ import torch
 from torch import Tensor
 
 from algorithms.nn import GraphModel
-from algorithms.nn._sparse import Features, Propagation, product
-from algorithms.nn._stack import Stack
+from algorithms.nn._shared.sparse import Features, Propagation, product
+from algorithms.nn._shared.stack import Stack
 from algorithms.tasks import Kind
 
 NAME = "graph_sage"

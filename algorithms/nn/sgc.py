@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from algorithms.nn import GraphModel
-from algorithms.nn._sparse import Features, Propagation, product
+from algorithms.nn._shared.sparse import Features, Propagation, product
 from algorithms.tasks import Kind
 
 NAME = "sgc"

@@ -1,4 +1,4 @@
-"""Matrix factorisation for sites of one user, with its vector to itself; see `_stars`.
+"""Matrix factorisation for sites of one user, with its vector to itself; see `_shared.stars`.
 
 The formula is that of `dot`. There every site has a row for every user; here it has the one of its
 own, as in FCF and FedMF, so that nothing grows with the number of users.
@@ -6,8 +6,8 @@ own, as in FCF and FedMF, so that nothing grows with the number of users.
 
 from __future__ import annotations
 
-from algorithms.nn._ratings import Inputs, RatingModel, Rows
-from algorithms.nn._stars import Star, star_rows
+from algorithms.nn._shared.ratings import Inputs, RatingModel, Rows
+from algorithms.nn._shared.stars import Star, star_rows
 from algorithms.tasks import Kind
 
 NAME = "user_dot"

@@ -1,4 +1,4 @@
-"""Attention over what one user rated: FedPerGNN's GAT, see `algorithms.nn._stars`.
+"""Attention over what one user rated: FedPerGNN's GAT, see `algorithms.nn._shared.stars`.
 
     a_jk = softmax_k(<A q_j, B q_k> / √h),   k rated by u and k ≠ j,
     layer = n / (n + 1) Σ_k a_jk s_k (<V q_k, q_j> + g),
@@ -14,8 +14,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from algorithms.nn._ratings import Inputs, RatingModel, Rows
-from algorithms.nn._stars import Layer, Star, masked_softmax, star_rows
+from algorithms.nn._shared.ratings import Inputs, RatingModel, Rows
+from algorithms.nn._shared.stars import Layer, Star, masked_softmax, star_rows
 from algorithms.tasks import Kind, Weights
 
 NAME = "user_gat"

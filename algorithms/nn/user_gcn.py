@@ -1,4 +1,4 @@
-"""The mean over what one user rated: FedPerGNN's GCN, see `algorithms.nn._stars`.
+"""The mean over what one user rated: FedPerGNN's GCN, see `algorithms.nn._shared.stars`.
 
 layer = mean_k s_k (<V q_k, q_j> + g),   k rated by u and k ≠ j.
 """
@@ -9,8 +9,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from algorithms.nn._ratings import Inputs, RatingModel, Rows
-from algorithms.nn._stars import Layer, Star, masked_mean, star_rows
+from algorithms.nn._shared.ratings import Inputs, RatingModel, Rows
+from algorithms.nn._shared.stars import Layer, Star, masked_mean, star_rows
 from algorithms.tasks import Kind, Weights
 
 NAME = "user_gcn"

@@ -1,4 +1,4 @@
-"""A gated step over what one user rated: FedPerGNN's GGNN, see `algorithms.nn._stars`.
+"""A gated step over what one user rated: FedPerGNN's GGNN, see `algorithms.nn._shared.stars`.
 
 One step of a gated graph network (Li et al., ICLR 2016, eqs. 2 to 6) at the user's node. With the
 message m = mean_k s_k V q_k, k rated by u and k ≠ j,
@@ -12,8 +12,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from algorithms.nn._ratings import Inputs, RatingModel, Rows
-from algorithms.nn._stars import Layer, Star, masked_mean, star_rows
+from algorithms.nn._shared.ratings import Inputs, RatingModel, Rows
+from algorithms.nn._shared.stars import Layer, Star, masked_mean, star_rows
 from algorithms.tasks import Kind
 
 NAME = "user_ggnn"

@@ -17,7 +17,7 @@ from algorithms.scores import Scoring
 from protocols.messages import SumMessage
 
 if TYPE_CHECKING:
-    from algorithms.site import Site
+    from algorithms.tasks.site import Site
 
 __all__ = [
     "Batch",

@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 import scipy.sparse as sp
 
-from algorithms.nn._egos import levels
+from algorithms.nn._shared.egos import levels
 
 __all__ = ["Neighbours", "distinct", "mashed", "sample"]
 
@@ -39,7 +39,7 @@ class Neighbours(NamedTuple):
 def sample(
     graph: Neighbours, centres: Numbers, hops: int, fan_out: int, rng: np.random.Generator
 ) -> Numbers:
-    """Ego-graphs of the centres, int64 (centres, positions), numbered as in `algorithms.nn._egos`.
+    """Ego-graphs of the centres, int64 (centres, positions), numbered as in `nn._shared.egos`.
 
     Each node's `fan_out` children are drawn from its neighbours with replacement (Hamilton et al.,
     NeurIPS 2017); an isolated node's children are the node itself.

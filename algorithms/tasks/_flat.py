@@ -12,10 +12,10 @@ import torch
 from torch import Tensor
 from torch.nn.utils import parameters_to_vector, vector_to_parameters
 
-from algorithms.private import COUPLED, UnsupportedTraining
-from algorithms.site import Site
 from algorithms.tasks import Batch, DataSpec, Mixed, Predictions, Weights, _optimisers, _private
 from algorithms.tasks._optimisers import OPTIMISERS, Optimiser, recall, remember
+from algorithms.tasks.private import COUPLED, UnsupportedTraining
+from algorithms.tasks.site import Site
 from protocols.messages import SumMessage
 
 __all__ = ["FlatTask", "Optimiser"]

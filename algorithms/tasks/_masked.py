@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.func import functional_call
 from torch.nn.utils import parameters_to_vector, vector_to_parameters
 
-from algorithms.nn._stack import Stack
+from algorithms.nn._shared.stack import Stack
 from algorithms.tasks import Weights
 
 __all__ = ["Masked", "below", "matrices"]

@@ -10,7 +10,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from algorithms.site import Site
+from algorithms.tasks.site import Site
 
 __all__ = [
     "OPTIMISERS",

@@ -16,9 +16,9 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from algorithms.private import PrivateSteps
-from algorithms.site import Site
 from algorithms.tasks import Batch, Mixed, Weights
+from algorithms.tasks.private import PrivateSteps
+from algorithms.tasks.site import Site
 
 __all__ = ["Noised", "PullBack", "batches", "descend", "mixed"]
 

@@ -10,7 +10,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from algorithms.nn._ratings import Bipartite
+from algorithms.nn._shared.ratings import Bipartite
 from algorithms.tasks import Split
 
 __all__ = ["RatingsData", "RatingsLike"]

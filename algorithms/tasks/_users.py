@@ -9,9 +9,9 @@ import numpy as np
 import torch
 
 from algorithms import nn
-from algorithms.site import Site
 from algorithms.tasks import Weights
 from algorithms.tasks._flat import FlatTask
+from algorithms.tasks.site import Site
 
 __all__ = ["Descended", "UserSteps"]
 

@@ -15,14 +15,14 @@ from torch import Tensor
 from torch.nn.utils import parameters_to_vector, vector_to_parameters
 
 from algorithms import nn
-from algorithms.nn._egos import EgoNet, levels
-from algorithms.nn._sparse import dropout, rows
-from algorithms.site import Site
+from algorithms.nn._shared.egos import EgoNet, levels
+from algorithms.nn._shared.sparse import dropout, rows
 from algorithms.tasks import DataSpec, Predictions, Weights, _optimisers
 from algorithms.tasks._egos import Neighbours, sample
 from algorithms.tasks._flat import Numbers
 from algorithms.tasks._optimisers import Moments
 from algorithms.tasks.node import NodeData, NodeTask
+from algorithms.tasks.site import Site
 
 __all__ = ["EgoTask", "Egos", "Moments"]
 
@@ -42,7 +42,7 @@ class Egos(NamedTuple):
 
 
 class EgoTask(NodeTask):
-    """Node classification with a network in two parts, `algorithms.nn._egos.EgoNet`.
+    """Node classification with a network in two parts, `algorithms.nn._shared.egos.EgoNet`.
 
     The flat vector is Theta, the `reduction` parameters, then Phi. Weights start from
     He-normal matrices (He et al., ICCV 2015, eq. 10) and zero biases.

@@ -18,16 +18,16 @@ from torch import Tensor
 from torch.nn.functional import binary_cross_entropy_with_logits, cross_entropy
 
 from algorithms import nn
-from algorithms.nn._graphs import Blocks, GraphBatch
-from algorithms.nn._per_example import PerGraph
-from algorithms.nn._sparse import Weighing, propagation
+from algorithms.nn._shared.graphs import Blocks, GraphBatch
+from algorithms.nn._shared.per_example import PerGraph
+from algorithms.nn._shared.sparse import Weighing, propagation
 from algorithms.scores import Scoring
 from algorithms.scores.accuracy import SCORING
 from algorithms.scores.ranking import Ranking
-from algorithms.site import Site
 from algorithms.tasks import DataSpec, Predictions, Split
 from algorithms.tasks._flat import FlatTask, Numbers, Optimiser
 from algorithms.tasks._private import PullBack
+from algorithms.tasks.site import Site
 from protocols.messages import SumMessage
 
 __all__ = ["GraphTask", "GraphsData", "GraphsLike"]

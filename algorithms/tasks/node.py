@@ -12,12 +12,12 @@ import torch
 from torch import Tensor
 
 from algorithms import nn
-from algorithms.nn._sparse import Features, Propagation, Sparse, Weighing, propagation
+from algorithms.nn._shared.sparse import Features, Propagation, Sparse, Weighing, propagation
 from algorithms.scores.accuracy import SCORING, Accuracy, Score
 from algorithms.scores.common import COMMON, CommonAccuracy
-from algorithms.site import Site
 from algorithms.tasks import DataSpec, Fitted, Predictions, Split, Weights, _masked, _optimisers
 from algorithms.tasks._flat import FlatTask, Numbers, Optimiser
+from algorithms.tasks.site import Site
 
 __all__ = ["GraphLike", "NodeData", "NodeTask"]
 

@@ -10,14 +10,14 @@ import torch
 from torch import Tensor
 
 from algorithms import nn
-from algorithms.nn._ratings import Inputs, RatingModel, rating_model, width
+from algorithms.nn._shared.ratings import Inputs, RatingModel, rating_model, width
 from algorithms.scores.errors import Errors, ErrorScore
-from algorithms.site import Site
 from algorithms.tasks import Batch, DataSpec, Mixed, Predictions, Weights, _optimisers
 from algorithms.tasks._flat import Numbers, Optimiser
 from algorithms.tasks._optimisers import Moments
 from algorithms.tasks._ratings import RatingsData, RatingsLike
 from algorithms.tasks._users import UserSteps
+from algorithms.tasks.site import Site
 
 __all__ = ["RatingTask", "RatingsData", "RatingsLike"]
 
@@ -39,7 +39,7 @@ class RatingTask(UserSteps):
         hidden: width of a user's and an item's embedding.
         layers: number of graph layers, where the model has them.
         dropout: rate on hidden layers, in [0, 1), where the model has them.
-        inputs: what a graph model is told of a node, see `algorithms.nn._ratings.Inputs`.
+        inputs: what a graph model is told of a node, see `algorithms.nn._shared.ratings.Inputs`.
         lr, weight_decay, optimiser, batch, keep_moments: see `FlatTask`.
 
     Raises:

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from math import prod
 
 from audits.accounting.models import Uncovered
-from audits.book import Book
-from audits.drift import Yardstick
+from audits.evidence.drift import Yardstick
+from audits.evidence.ledger_index import Book
 from protocols.plan.plan import Item, Plan
 from protocols.plan.steps import Service, Step, item_id
 from protocols.wire.control import CONTROL, REFUSALS

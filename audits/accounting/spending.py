@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from audits.accounting.models import INFINITE, BudgetFacts, Epsilon
-from audits.book import Book, Sent
-from audits.drift import Yardstick
+from audits.evidence.drift import Yardstick
+from audits.evidence.ledger_index import Book, Sent
 from protocols.plan.plan import Item
 from protocols.plan.steps import Step
 from protocols.policy.budget import Budget, Unit

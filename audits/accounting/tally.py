@@ -11,8 +11,8 @@ from audits.accounting import models as m
 from audits.accounting.coverage import coverage, derived, objection, unread
 from audits.accounting.engines import GAUSSIAN, Drawn, Meter, check_noise, sound
 from audits.accounting.spending import Openings, Spend, spends
-from audits.drift import Yardstick
-from audits.steps import Case
+from audits.evidence.drift import Yardstick
+from audits.evidence.steps import Case
 from protocols.disclosures.names import Disclosure
 from protocols.plan.plan import Item, NoisePlan, times_in_round
 from protocols.policy.guard import find

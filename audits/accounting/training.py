@@ -17,8 +17,8 @@ from audits.accounting import models as m
 from audits.accounting.coverage import unread
 from audits.accounting.engines import opacus
 from audits.accounting.spending import budget_facts
-from audits.drift import Yardstick
-from audits.steps import Case
+from audits.evidence.drift import Yardstick
+from audits.evidence.steps import Case
 from protocols.errors import EvidenceError, PolicyError
 from protocols.plan.plan import Plan
 from protocols.plan.steps import Step

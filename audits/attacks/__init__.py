@@ -1,9 +1,9 @@
 """The attacks, one file each, found by folder; and the one way to run them.
 
 An attack is a module without a leading underscore that has ``ATTACK``. It measures and does not
-judge: the verdict is made here, the same way for all (`audits.attacks._verdicts`). All chance comes
-from the heads of the run's ledgers and from nothing that a caller gives, so that nobody can try
-until a lucky draw comes up.
+judge: the verdict is made here, the same way for all (`audits.attacks._shared.verdicts`). All
+chance comes from the heads of the run's ledgers and from nothing that a caller gives, so that
+nobody can try until a lucky draw comes up.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ import time
 from collections.abc import Callable, Sequence
 from functools import cache
 from importlib import import_module
-from importlib.resources import files
+from pathlib import Path
 
 import numpy as np
 
-from audits.attacks import _payloads
-from audits.attacks._material import (
+from audits.attacks._shared import payloads
+from audits.attacks._shared.material import (
     Attack,
     Exposure,
     Findings,
@@ -32,12 +32,20 @@ from audits.attacks._material import (
     Samples,
     Truth,
 )
-from audits.attacks._tags import Tagged
-from audits.attacks.models import AttackReport, AttackRow, Claim, NotTested, Profile, Value, bucket
-from audits.book import Book
-from audits.steps import Case
-from crypto.canonical import canonical
-from crypto.merkle import root
+from audits.attacks._shared.models import (
+    AttackReport,
+    AttackRow,
+    Claim,
+    NotTested,
+    Profile,
+    Value,
+    bucket,
+)
+from audits.attacks._shared.tags import Tagged
+from audits.evidence.ledger_index import Book
+from audits.evidence.steps import Case
+from crypto.signing.canonical import canonical
+from crypto.signing.merkle import root
 
 __all__ = [
     "Attack",
@@ -107,12 +115,12 @@ def heads_digest(book: Book) -> str:
 
 @cache
 def code_digest() -> str:
-    """Return SHA-256 (hex) over the attacks' own source files, by name."""
+    """Return SHA-256 (hex) over the attacks' own source files, by path."""
     digest = hashlib.sha256(b"secure-fgl/attacks\0")
-    for source in sorted(files(__name__).iterdir(), key=lambda entry: entry.name):
-        if source.name.endswith(".py"):
-            data = source.read_bytes()
-            digest.update(f"{source.name}\0{len(data)}\0".encode() + data)
+    place = Path(__file__).parent
+    for name, source in sorted((f.relative_to(place).as_posix(), f) for f in place.rglob("*.py")):
+        data = source.read_bytes()
+        digest.update(f"{name}\0{len(data)}\0".encode() + data)
     return digest.hexdigest()
 
 
@@ -174,7 +182,7 @@ def attack(
         simulated=material.simulated,
         rows=tuple(rows),
         claims=tuple(claims),
-        not_tested=_payloads.not_tested(case.plan, case.policy, tried, _reasons(wanted, rows)),
+        not_tested=payloads.not_tested(case.plan, case.policy, tried, _reasons(wanted, rows)),
     )
 
 
@@ -278,8 +286,8 @@ class _Rows:
         }
 
     def _row(self, number: int, found: Samples | NotApplicable) -> AttackRow:
-        from audits.attacks._reading import row_doubt
-        from audits.attacks._verdicts import judge
+        from audits.attacks._shared.reading import row_doubt
+        from audits.attacks._shared.verdicts import judge
 
         if isinstance(found, NotApplicable):
             verdict = "NOT_TESTED" if found.arises else "NOT_APPLICABLE"
@@ -322,6 +330,6 @@ def _unreadable(exposure: Exposure) -> bool:
 
 
 def _decimal(number: float) -> str:
-    from audits.attacks._verdicts import decimal
+    from audits.attacks._shared.verdicts import decimal
 
     return decimal(number)

@@ -41,7 +41,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from audits.attacks._material import (
+from audits.attacks._methods.span import Pair, Rows, Span, rows_of, standard
+from audits.attacks._methods.statistics import auc, best_known, shares_above
+from audits.attacks._shared.material import (
     Array,
     Exposure,
     Findings,
@@ -51,10 +53,8 @@ from audits.attacks._material import (
     Samples,
     change,
 )
-from audits.attacks._payloads import by_round, over_payloads, single
-from audits.attacks._rules import Rule
-from audits.attacks._span import Pair, Rows, Span, rows_of, standard
-from audits.attacks._statistics import auc, best_known, shares_above
+from audits.attacks._shared.payloads import by_round, over_payloads, single
+from audits.attacks._shared.rules import Rule
 
 __all__ = ["ATTACK", "GradSpan"]
 

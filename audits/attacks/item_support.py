@@ -36,7 +36,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from audits.attacks._material import (
+from audits.attacks._methods.statistics import best_known
+from audits.attacks._methods.support import ABSENCE, Trail, missing, singles, totals
+from audits.attacks._shared.material import (
     Array,
     Findings,
     ItemRows,
@@ -44,10 +46,8 @@ from audits.attacks._material import (
     NotApplicable,
     Samples,
 )
-from audits.attacks._payloads import item_rows
-from audits.attacks._rules import Rule
-from audits.attacks._statistics import best_known
-from audits.attacks._support import ABSENCE, Trail, missing, singles, totals
+from audits.attacks._shared.payloads import item_rows
+from audits.attacks._shared.rules import Rule
 
 __all__ = ["ATTACK", "ItemSupport"]
 

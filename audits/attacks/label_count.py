@@ -40,7 +40,8 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.special import softmax
 
-from audits.attacks._material import (
+from audits.attacks._methods.statistics import auc, best_known
+from audits.attacks._shared.material import (
     Array,
     Exposure,
     Findings,
@@ -50,9 +51,8 @@ from audits.attacks._material import (
     Samples,
     change,
 )
-from audits.attacks._payloads import by_round, over_payloads, single
-from audits.attacks._rules import Rule
-from audits.attacks._statistics import auc, best_known
+from audits.attacks._shared.payloads import by_round, over_payloads, single
+from audits.attacks._shared.rules import Rule
 
 MIX = Rule("overlap with the client's class mix", margin=0.05, gate=0.15, null_side="above")
 HELD = Rule(

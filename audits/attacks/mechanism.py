@@ -41,13 +41,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from audits.attacks import _noise_code
-from audits.attacks._lower_bound import Bound, Reading, claim, lower_bound, untested
-from audits.attacks._material import Findings, Material, NotApplicable, Samples
-from audits.attacks._releases import PLANTED, Release, releases
-from audits.attacks._rules import Rule
-from audits.attacks.models import Claim
-from audits.steps import Case
+from audits.attacks._methods import noise_code
+from audits.attacks._methods.lower_bound import Bound, Reading, claim, lower_bound, untested
+from audits.attacks._methods.releases import PLANTED, Release, releases
+from audits.attacks._shared.material import Findings, Material, NotApplicable, Samples
+from audits.attacks._shared.models import Claim
+from audits.attacks._shared.rules import Rule
+from audits.evidence.steps import Case
 from crypto.samplers import KEY_BYTES, Stream
 
 __all__ = ["ATTACK", "TRIALS"]
@@ -145,7 +145,7 @@ def _samples(release: Release, found: _Outcome) -> Samples:
     )
 
 
-def _code(payload: str, name: str, checks: Sequence[_noise_code.Check]) -> Samples:
+def _code(payload: str, name: str, checks: Sequence[noise_code.Check]) -> Samples:
     return Samples(
         payload=payload,
         what=f"code of {name}: on the grid, within the sensitivity",
@@ -217,7 +217,7 @@ class Mechanism:
             outcomes = list(_outcomes(release, profile, rng))
             rows += [_samples(release, one) for one in outcomes]
             claims.append(_claim(release, outcomes, self.gate))
-            rows.append(_code(release.payload, *_noise_code.checks(case, release, rng)))
+            rows.append(_code(release.payload, *noise_code.checks(case, release, rng)))
         return Findings(tuple(rows), (*claims, *_composed(case)))
 
 

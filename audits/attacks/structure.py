@@ -42,12 +42,12 @@ from math import prod
 import numpy as np
 import numpy.typing as npt
 
-from audits.attacks._isolation import Isolation, draw_prime, isolable
-from audits.attacks._material import Findings, Material, NotApplicable, Samples
-from audits.attacks._opened import Opened, opened_sums
-from audits.attacks._rules import Rule
-from audits.steps import Case
-from audits.words import plural
+from audits.attacks._methods.isolation import Isolation, draw_prime, isolable
+from audits.attacks._methods.opened import Opened, opened_sums
+from audits.attacks._shared.material import Findings, Material, NotApplicable, Samples
+from audits.attacks._shared.rules import Rule
+from audits.evidence.steps import Case
+from audits.report.words import plural
 from protocols.disclosures.names import Disclosure
 from protocols.plan.steps import Step
 

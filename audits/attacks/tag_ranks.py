@@ -26,9 +26,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from audits.attacks._material import Array, Findings, Material, NotApplicable, Samples
-from audits.attacks._rules import Rule
-from audits.attacks._tags import Tagged
+from audits.attacks._shared.material import Array, Findings, Material, NotApplicable, Samples
+from audits.attacks._shared.rules import Rule
+from audits.attacks._shared.tags import Tagged
 from protocols.disclosures.names import Disclosure
 from protocols.plan.steps import Step
 

@@ -14,7 +14,7 @@ import stat
 import zipfile
 from collections.abc import Mapping, Sequence
 
-from audits.view import fail
+from audits.evidence.run_files import fail
 from protocols.errors import EvidenceError
 
 __all__ = ["BUNDLE_LIMIT", "MAX_FILES", "PATH", "pack", "unpack"]

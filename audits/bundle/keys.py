@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from audits.view import check_version, fail
-from crypto.canonical import canonical, parse
+from audits.evidence.run_files import check_version, fail
 from crypto.errors import CryptoError
-from crypto.signatures import VerifyKey
+from crypto.signing.canonical import canonical, parse
+from crypto.signing.signatures import VerifyKey
 from protocols.errors import EvidenceError
 from protocols.versions import BUNDLE
 from protocols.wire.roster import Role, Roster

@@ -7,19 +7,19 @@ from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
-from audits.account import account_of
+from audits.accounting.account import account_of
 from audits.bundle.keys import keys_text
 from audits.bundle.manifest import ATTESTATIONS, MANIFEST, manifest, read_manifest, signed
 from audits.bundle.reading import digests_text
 from audits.bundle.statements import PREDICATES, predicates, statement, subjects
-from audits.evidence import EVIDENCE
+from audits.evidence.own_files import EVIDENCE
+from audits.evidence.run_files import RunView, fail, read_result
+from audits.evidence.steps import Case, Status, Step, Verification, run_checks
+from audits.evidence.verify import CHECKS
 from audits.formats import FORMATS, render
-from audits.models import Report
-from audits.report import report_of
-from audits.steps import Case, Status, Step, Verification, run_checks
-from audits.verify import CHECKS
-from audits.view import RunView, fail, read_result
-from crypto.signatures import SigningKey
+from audits.report.build import report_of
+from audits.report.models import Report
+from crypto.signing.signatures import SigningKey
 
 __all__ = ["accounting_text", "make", "portable"]
 

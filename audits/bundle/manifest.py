@@ -8,9 +8,9 @@ import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 
-from audits.view import check_version, fail
-from crypto.canonical import canonical, parse
+from audits.evidence.run_files import check_version, fail
 from crypto.errors import CryptoError
+from crypto.signing.canonical import canonical, parse
 from protocols.errors import EvidenceError
 from protocols.versions import BUNDLE
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from audits.view import RunView, json_object, read_json
-from crypto.canonical import canonical
+from audits.evidence.run_files import RunView, json_object, read_json
+from crypto.signing.canonical import canonical
 
 __all__ = ["digests_text", "view_of"]
 

@@ -20,12 +20,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from audits.bundle.manifest import Listed
-from audits.models import Report
-from audits.steps import Status, Step
-from crypto.canonical import canonical, parse
-from crypto.dsse import Signed, read, sign
+from audits.evidence.steps import Status, Step
+from audits.report.models import Report
 from crypto.errors import NotCanonical
-from crypto.signatures import SigningKey
+from crypto.signing.canonical import canonical, parse
+from crypto.signing.dsse import Signed, read, sign
+from crypto.signing.signatures import SigningKey
 
 __all__ = [
     "LEAKAGE_AUDIT",

@@ -3,5 +3,5 @@
 ``papers`` files, plan and roster; ``ledgers`` chain, tree and heads; ``traffic`` what was sent and
 received; ``opened`` and ``sharing`` cohorts, openings and the shares that they took; ``keys`` keys
 and budgets; ``outcome`` metrics and models; ``renderings`` the report files.
-``audits.steps`` runs them.
+``audits.evidence.steps`` runs them.
 """

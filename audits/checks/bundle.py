@@ -22,11 +22,11 @@ from audits.bundle.statements import (
     predicates,
     subjects,
 )
-from audits.models import Report
-from audits.steps import Case, Check, NotChecked, Verification, run_checks
-from audits.verify import CHECKS
-from audits.view import RunView, fail
-from audits.words import plural
+from audits.evidence.run_files import RunView, fail
+from audits.evidence.steps import Case, Check, NotChecked, Verification, run_checks
+from audits.evidence.verify import CHECKS
+from audits.report.models import Report
+from audits.report.words import plural
 from crypto.errors import CryptoError
 from protocols.errors import EvidenceError
 

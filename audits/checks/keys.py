@@ -7,9 +7,9 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from audits.accounting.models import rounded_up
-from audits.steps import Case, Check
-from audits.view import fail
-from audits.words import plural
+from audits.evidence.run_files import fail
+from audits.evidence.steps import Case, Check
+from audits.report.words import plural
 from protocols.disclosures._evaluated.ciphers import keyed
 from protocols.disclosures._evaluated.guards import evaluated
 from protocols.disclosures.names import Disclosure

@@ -5,11 +5,11 @@ from __future__ import annotations
 import hmac
 from collections.abc import Sequence
 
-from audits.steps import Case, Check, NotChecked
-from audits.view import fail
-from crypto.checkpoint import Checkpoint, read
+from audits.evidence.run_files import fail
+from audits.evidence.steps import Case, Check, NotChecked
 from crypto.errors import CryptoError
-from crypto.merkle import root
+from crypto.signing.checkpoint import Checkpoint, read
+from crypto.signing.merkle import root
 from protocols.evidence.ledger import origin_of
 
 

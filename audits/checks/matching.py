@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections import Counter
 from typing import NoReturn
 
-from audits.asks import Asked
-from audits.steps import Case
-from audits.view import fail
-from audits.words import plural
+from audits.evidence.exchanges import Asked
+from audits.evidence.run_files import fail
+from audits.evidence.steps import Case
+from audits.report.words import plural
 from protocols.disclosures.match.run import match_guard
 from protocols.disclosures.names import Disclosure
 from protocols.evidence.ledger import Entry

@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections import defaultdict
 from functools import lru_cache
 
-from audits.asks import Asked, facts_of
-from audits.book import Sent
 from audits.checks.matching import matching
 from audits.checks.relays import relays
 from audits.checks.results import results
 from audits.checks.sharing import sharing
-from audits.steps import Case, Check
-from audits.view import fail
-from audits.words import plural
+from audits.evidence.exchanges import Asked, facts_of
+from audits.evidence.ledger_index import Sent
+from audits.evidence.run_files import fail
+from audits.evidence.steps import Case, Check
+from audits.report.words import plural
 from protocols.disclosures.names import Disclosure
 from protocols.evidence.ledger import Entry
 from protocols.plan.steps import Service, Step

@@ -8,8 +8,8 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from audits.steps import Case, Check, NotChecked
-from audits.view import fail, json_digest
+from audits.evidence.run_files import fail, json_digest
+from audits.evidence.steps import Case, Check, NotChecked
 from protocols.wire.roster import Role
 
 _MERITS = {"val_accuracy": (1, 0.0), "val_roc_auc": (1, 0.5), "val_rmse": (-1, math.inf)}

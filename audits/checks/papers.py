@@ -6,8 +6,8 @@ import hashlib
 import hmac
 from collections.abc import Iterator
 
-from audits.steps import Case, Check
-from audits.view import LEDGER_LIMIT, fail
+from audits.evidence.run_files import LEDGER_LIMIT, fail
+from audits.evidence.steps import Case, Check
 from protocols.errors import OtherVersion
 from protocols.evidence.ledger import Entry
 from protocols.wire.envelope import NONE

@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import NoReturn
 
-from audits.asks import Asked, facts_of
-from audits.steps import Case
-from audits.view import fail
-from audits.words import plural
+from audits.evidence.exchanges import Asked, facts_of
+from audits.evidence.run_files import fail
+from audits.evidence.steps import Case
+from audits.report.words import plural
 from protocols.disclosures.names import Disclosure
 from protocols.evidence.ledger import Entry
 from protocols.plan.steps import Step

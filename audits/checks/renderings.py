@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from audits.evidence.run_files import fail
+from audits.evidence.steps import Case, Check, NotChecked
 from audits.formats import FORMATS, file_names, render
-from audits.report import report_of
-from audits.steps import Case, Check, NotChecked
-from audits.view import fail
+from audits.report.build import report_of
 
 
 def report(case: Case) -> str:

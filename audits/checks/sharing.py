@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from audits.asks import Asked, facts_of
-from audits.steps import Case
-from audits.view import fail
+from audits.evidence.exchanges import Asked, facts_of
+from audits.evidence.run_files import fail
+from audits.evidence.steps import Case
 from protocols.disclosures.names import Disclosure
 from protocols.keys.groups import Group
 from protocols.plan.steps import Step

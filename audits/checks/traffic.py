@@ -5,13 +5,13 @@ from __future__ import annotations
 import hmac
 from collections.abc import Iterable
 
-from audits.book import Sent
-from audits.drift import Yardstick
-from audits.dropouts import Losses
-from audits.entries import ROUTE
-from audits.steps import Case, Check
-from audits.view import fail
-from audits.words import plural
+from audits.evidence.drift import Yardstick
+from audits.evidence.dropouts import Losses
+from audits.evidence.entries import ROUTE
+from audits.evidence.ledger_index import Sent
+from audits.evidence.run_files import fail
+from audits.evidence.steps import Case, Check
+from audits.report.words import plural
 
 _NAMED = 5  # clients that a sentence lists
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import hmac
 from collections.abc import Mapping
 
-from audits.steps import Case, Check
-from audits.view import fail
-from audits.words import plural
+from audits.evidence.run_files import fail
+from audits.evidence.steps import Case, Check
+from audits.report.words import plural
 from protocols.evidence.heads import SILENT, Line, client_items, heard, tree, word_of
 from protocols.evidence.ledger import Entry
 from protocols.plan.steps import Service, Step

@@ -17,8 +17,8 @@ from functools import cache
 from importlib.resources import files
 from typing import Any
 
-from audits.attack_words import lesson
 from audits.attacks import attacks
+from audits.report.attack_words import lesson
 from protocols.strict import Strict, read_yaml
 
 __all__ = ["COLUMNS", "KINDS", "Page", "find", "page_text", "suggested", "words"]

@@ -12,7 +12,7 @@ import pkgutil
 from importlib import import_module
 from types import ModuleType
 
-from audits.models import Report
+from audits.report.models import Report
 
 _MODULES: dict[str, ModuleType] = {
     module.NAME: module
@@ -40,7 +40,7 @@ def export(report: Report, name: str) -> bytes:
     """Return a report as a draft in another form.
 
     Args:
-        report: from :func:`audits.report.build_report`; its evidence should hold.
+        report: from :func:`audits.report.build.build_report`; its evidence should hold.
         name: of :data:`EXPORTERS`.
 
     Raises:

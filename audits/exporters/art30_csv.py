@@ -9,8 +9,8 @@ from __future__ import annotations
 import csv
 import io
 
-from audits import words
-from audits.models import Egress, Report
+from audits.report import words
+from audits.report.models import Egress, Report
 
 NAME = "art30-csv"
 FILE = "article-30.csv"

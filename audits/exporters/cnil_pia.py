@@ -13,9 +13,9 @@ import json
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from audits import words
 from audits.explain import find
-from audits.models import Report
+from audits.report import words
+from audits.report.models import Report
 
 NAME = "cnil-pia"
 FILE = "pia-draft.json"

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from importlib import import_module
 from types import ModuleType
 
-from audits.models import Report
+from audits.report.models import Report
 
 _MODULES: dict[str, ModuleType] = {
     found.name: import_module(f"{__name__}.{found.name}")
@@ -37,7 +37,7 @@ def render(report: Report, formats: Sequence[str]) -> dict[str, bytes]:
     """Return the files of a report.
 
     Args:
-        report: from :func:`audits.report.build_report`.
+        report: from :func:`audits.report.build.build_report`.
         formats: of :data:`FORMATS`.
 
     Raises:

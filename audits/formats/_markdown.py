@@ -5,10 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 
-from audits.attack_words import reading, show, verdict
-from audits.attacks._payloads import PAYLOADS
-from audits.attacks.models import Value
-from audits.models import Report
+from audits.attacks._shared.models import Value
+from audits.attacks._shared.payloads import PAYLOADS
+from audits.report.attack_words import reading, show, verdict
+from audits.report.models import Report
 
 _SPECIAL = re.compile(r"([\\`*_{}\[\]<>()#+!|~])")
 

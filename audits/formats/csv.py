@@ -7,9 +7,9 @@ import io
 import re
 from collections.abc import Iterable, Sequence
 
-from audits import words
-from audits.attacks.models import AttackRow
-from audits.models import Egress, Finding, Report
+from audits.attacks._shared.models import AttackRow
+from audits.report import words
+from audits.report.models import Egress, Finding, Report
 
 FORMAT = "csv"
 FILES = ("inventory.csv", "findings.csv", "attacks.csv")

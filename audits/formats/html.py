@@ -10,11 +10,11 @@ from typing import Any
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
-from audits import attack_words, svg, words
-from audits.attacks._payloads import PAYLOADS
-from audits.models import Egress, Report
-from audits.plots import course, dots, flows, stacks
-from audits.sections import Labelled, RoundBytes
+from audits.attacks._shared.payloads import PAYLOADS
+from audits.plots import course, dots, flows, stacks, svg
+from audits.report import attack_words, words
+from audits.report.models import Egress, Report
+from audits.report.sections import Labelled, RoundBytes
 
 FORMAT = "html"
 FILES = ("report.html",)

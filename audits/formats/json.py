@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from audits.models import Report
+from audits.report.models import Report
 
 FORMAT = "json"
 FILES = ("report.json",)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from audits import words
 from audits.formats import _markdown as tried
 from audits.formats._markdown import code as _code
 from audits.formats._markdown import plain as _
 from audits.formats._markdown import table as _table
-from audits.models import Finding, Report
+from audits.report import words
+from audits.report.models import Finding, Report
 
 FORMAT = "md"
 FILES = ("report.md",)

@@ -7,9 +7,9 @@ from itertools import pairwise
 
 from markupsafe import Markup
 
-from audits import words
-from audits.sections import Spending
-from audits.svg import at, figure, line, text
+from audits.plots.svg import at, figure, line, text
+from audits.report import words
+from audits.report.sections import Spending
 
 _TALL, _TOP = 190, 30  # pixels
 _ENDLESS = "infinity"

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 
 from markupsafe import Markup
 
-from audits.attack_words import verdict
-from audits.attacks.models import AttackRow, Claim, Value
-from audits.svg import at, figure, line, text
+from audits.attacks._shared.models import AttackRow, Claim, Value
+from audits.plots.svg import at, figure, line, text
+from audits.report.attack_words import verdict
 
 MOST = 40  # rows of one chart; the table has all
 _LINE, _STEP, _LEGEND = 19, 13, 22  # pixels: a line of text, one mark, one line of the legend

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 
 from markupsafe import Markup
 
-from audits import words
-from audits.sections import Flow
-from audits.svg import at, cut, figure, line, text
+from audits.plots.svg import at, cut, figure, line, text
+from audits.report import words
+from audits.report.sections import Flow
 from protocols.wire.roster import EVERYONE, Role
 
 _FIRST = (str(Role.CLIENT), str(Role.AGGREGATOR), str(Role.KEY_AUTHORITY))

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 
 from markupsafe import Markup
 
-from audits import words
-from audits.sections import RoundBytes
-from audits.svg import at, figure, line, text
+from audits.plots.svg import at, figure, line, text
+from audits.report import words
+from audits.report.sections import RoundBytes
 
 MOST_COLUMNS = 60  # with more rounds, a column is the sum over several
 _KINDS = 5  # patterns; routes beyond the fourth share the last

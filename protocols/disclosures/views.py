@@ -148,7 +148,7 @@ class WeighedView(_View):
 
     def _answer(self, **options: Any) -> Sealed:
         """Return the nearest admissible integer weights (O10), to be handed out once."""
-        from crypto.weights import flatten
+        from crypto.homomorphic.weights import flatten
 
         weights = np.asarray(options["alpha"], dtype=np.float64)
         if weights.shape != (self._size, self._size):

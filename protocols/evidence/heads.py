@@ -25,7 +25,7 @@ from bisect import bisect_left
 from collections.abc import Iterable, Mapping, Sequence
 
 from crypto.errors import CryptoError
-from crypto.merkle import HASH_BYTES, leaf_hash, perfect_tree, verify_inclusion
+from crypto.signing.merkle import HASH_BYTES, leaf_hash, perfect_tree, verify_inclusion
 from protocols.errors import BadEnvelope
 from protocols.plan.plan import Item
 from protocols.wire.roster import Role

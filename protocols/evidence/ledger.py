@@ -17,12 +17,12 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, Protocol
 
-from crypto.canonical import canonical, parse
-from crypto.checkpoint import Checkpoint
 from crypto.errors import CryptoError
-from crypto.merkle import Tree
 from crypto.samplers import entropy
-from crypto.signatures import SigningKey
+from crypto.signing.canonical import canonical, parse
+from crypto.signing.checkpoint import Checkpoint
+from crypto.signing.merkle import Tree
+from crypto.signing.signatures import SigningKey
 from protocols.errors import EvidenceError, LedgerError, OtherEvidence, OtherState
 from protocols.versions import LEDGER
 from protocols.wire.envelope import NONE

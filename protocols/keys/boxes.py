@@ -11,10 +11,10 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from crypto.canonical import canonical
 from crypto.errors import CryptoError
 from crypto.hpke import SEAL_OVERHEAD
-from crypto.signatures import SIGNATURE_BYTES
+from crypto.signing.canonical import canonical
+from crypto.signing.signatures import SIGNATURE_BYTES
 from protocols.errors import BadEnvelope, UnfitMessage
 from protocols.messages import Message, SealedMessage
 from protocols.wire.codec import WIRE_DTYPE, bundle_bytes, decode, encode

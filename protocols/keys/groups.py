@@ -13,7 +13,6 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 
-from crypto.canonical import canonical
 from crypto.graph import (
     COMPLETE_BELOW,
     Degree,
@@ -24,6 +23,7 @@ from crypto.graph import (
     thinnest_window,
 )
 from crypto.samplers import derive
+from crypto.signing.canonical import canonical
 from protocols.disclosures.names import Disclosure
 from protocols.disclosures.sum.guards import Mask
 from protocols.errors import NotInPlan, PolicyError

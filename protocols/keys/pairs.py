@@ -21,10 +21,10 @@ import numpy as np
 
 from crypto.aead import OVERHEAD as ROW_OVERHEAD
 from crypto.aead import lock
-from crypto.canonical import canonical
 from crypto.handles import Mute
 from crypto.samplers import derive, entropy
 from crypto.sharing import new_seed, split
+from crypto.signing.canonical import canonical
 from protocols.errors import BadEnvelope, CohortTooSmall, LocalProtocolError
 from protocols.keys.boxes import BOX_OVERHEAD, close_box, open_box
 from protocols.keys.groups import Group, Slot, agreement

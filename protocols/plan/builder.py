@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from crypto.he import Scheme
+from crypto.homomorphic.he import Scheme
 from crypto.hpke import SEAL_OVERHEAD
 from protocols.disclosures.names import Disclosure
 from protocols.forms import Exchange

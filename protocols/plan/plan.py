@@ -13,7 +13,7 @@ from typing import Any
 from pydantic import Field as Setting
 from pydantic import model_validator
 
-from crypto.canonical import canonical
+from crypto.signing.canonical import canonical
 from protocols.disclosures.names import Disclosure
 from protocols.errors import NotInPlan
 from protocols.plan.steps import Part, Step, item_id

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from crypto.he import Scheme
+from crypto.homomorphic.he import Scheme
 from protocols.disclosures._base.plan import planning_of
 from protocols.disclosures._base.words import Planned
 from protocols.disclosures.names import Disclosure

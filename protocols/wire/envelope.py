@@ -15,8 +15,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from functools import cached_property
 
-from crypto.canonical import canonical, parse
 from crypto.errors import CryptoError
+from crypto.signing.canonical import canonical, parse
 from protocols.errors import BadEnvelope, OtherEnvelope
 from protocols.versions import ENVELOPE
 

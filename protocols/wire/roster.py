@@ -10,10 +10,10 @@ from enum import StrEnum
 from functools import cached_property, lru_cache
 from typing import Any, TypeVar
 
-from crypto.canonical import canonical
 from crypto.hpke import OpeningKey, SealingKey
 from crypto.samplers import derive
-from crypto.signatures import SigningKey, VerifyKey
+from crypto.signing.canonical import canonical
+from crypto.signing.signatures import SigningKey, VerifyKey
 from protocols.errors import BadEnvelope
 from protocols.wire.cohorts import by_names
 

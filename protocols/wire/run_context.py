@@ -8,9 +8,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from crypto.canonical import canonical
-from crypto.he import PublicKey, Scheme
-from crypto.ristretto import Spread
+from crypto.homomorphic.he import PublicKey, Scheme
+from crypto.signing.canonical import canonical
+from crypto.tagging.ristretto import Spread
 from protocols.disclosures._evaluated.ciphers import ring_of, witness_count
 from protocols.disclosures._evaluated.guards import evaluated
 from protocols.disclosures.match.protocol.wire import MatchRun
@@ -61,7 +61,7 @@ class Papers:
         training: at a client, draws the batches and the noise of private training.
         tag_key: at a client, the key of tags that all clients hold, in ``hmac`` mode.
         matching: at a client, its part in matching items by tags.
-        spread: how batches of points are worked through (`crypto.ristretto.Spread`).
+        spread: how batches of points are worked through (`crypto.tagging.ristretto.Spread`).
     """
 
     me: Identity

@@ -15,6 +15,6 @@ def main() -> None:
     if "--no-color" in sys.argv[1:]:
         # Before anything that prints is imported: help and usage errors must obey it as well.
         os.environ["NO_COLOR"] = "1"
-    from secure_fgl.cli._app import app
+    from secure_fgl.cli._shared.app import app
 
     app(prog_name="secure-fgl")

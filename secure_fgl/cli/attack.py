@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from secure_fgl.cli._gate import FailOn
-from secure_fgl.cli._verb import Format, FormatOption, verb
+from secure_fgl.cli._shared.gate import FailOn
+from secure_fgl.cli._shared.verb import Format, FormatOption, verb
 
 if TYPE_CHECKING:
     from audits.attacks import AttackReport, AttackRow, NotTested, Value
-    from secure_fgl.runs import Run
+    from secure_fgl.store.run_folder import Run
 
 _UNITS = {"s": 1, "m": 60, "h": 3600}
 
@@ -64,13 +64,13 @@ def attack(
     broken, 6 not planned, 7 a privacy claim falsified, 3 findings, 4 with --strict, 0.
     """
     from audits.attacks import attack as run_attacks
-    from audits.report import build_report
-    from secure_fgl.auditing import material
-    from secure_fgl.cli._gate import codes_of, tell_codes
-    from secure_fgl.cli._keeping import advice, judge_again
-    from secure_fgl.cli._output import print_json, say
+    from audits.report.build import build_report
+    from secure_fgl.attack_inputs.materials import material
+    from secure_fgl.cli._shared.gate import codes_of, tell_codes
+    from secure_fgl.cli._shared.keeping import advice, judge_again
+    from secure_fgl.cli._shared.output import print_json, say
     from secure_fgl.errors import UsageError
-    from secure_fgl.runs import FORMATS, Run
+    from secure_fgl.store.run_folder import FORMATS, Run
 
     finished, budget = Run(run), _seconds(time_budget)
     ids = [word for word in re.split(r"[,\s]+", attacks) if word]
@@ -128,8 +128,8 @@ def _seconds(text: str) -> float | None:
 
 
 def _print(found: AttackReport, untested: Iterable[NotTested], missing: str) -> None:
-    from audits.attack_words import verdict as shown
-    from secure_fgl.cli._output import WORDS, cell, console, grid, say
+    from audits.report.attack_words import verdict as shown
+    from secure_fgl.cli._shared.output import WORDS, cell, console, grid, say
 
     table = grid(["Attack", "Chance", "Prior", "Raw", "Null", "Left (95 %)", "Verdict"])
     for row in found.rows:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from secure_fgl.cli._verb import EXAMPLE, Format, FormatOption, verb
+from secure_fgl.cli._shared.verb import EXAMPLE, Format, FormatOption, verb
 from secure_fgl.cli.attack import attack
 from secure_fgl.cli.bundle import bundle
 from secure_fgl.cli.diff import diff
@@ -17,7 +17,7 @@ from secure_fgl.cli.export import export
 from secure_fgl.cli.report import report
 
 if TYPE_CHECKING:
-    from audits.verify import Verification
+    from audits.evidence.verify import Verification
 
 RunArgument = Annotated[Path, typer.Argument(metavar="RUN", help="A run folder.")]
 
@@ -74,10 +74,10 @@ def verify(
     Exits 5 and names the step if one fails. A step that had nothing to look
     at is NOT CHECKED, which proves nothing.
     """
-    from secure_fgl.bundles import load_key, verify_path
-    from secure_fgl.cli._inputs import load_heads
+    from secure_fgl.cli._shared.inputs import load_heads
     from secure_fgl.cli.bundle import load_trust
     from secure_fgl.errors import UsageError
+    from secure_fgl.store.bundles import load_key, verify_path
 
     if expect_plan is not None and not re.fullmatch(r"[0-9a-f]{64}", expect_plan):
         raise UsageError(
@@ -111,7 +111,7 @@ def _from_elsewhere(run: Path, file: Path | None, what: str) -> None:
 
 
 def _tell(outcome: Verification, format: Format) -> int:
-    from secure_fgl.cli._output import WORDS, cell, console, grid, print_json, say
+    from secure_fgl.cli._shared.output import WORDS, cell, console, grid, print_json, say
     from secure_fgl.cli.bundle import final_words
     from secure_fgl.errors import BROKEN, OK
 
@@ -157,10 +157,10 @@ def account(run: RunArgument, format: FormatOption = Format.table) -> int:
 
     0: none of these, which is no proof; without noise there is no claim either.
     """
-    from audits.account import account as count
-    from secure_fgl.cli._account import judge, print_account
-    from secure_fgl.cli._output import print_json
-    from secure_fgl.runs import Run
+    from audits.accounting.account import account as count
+    from secure_fgl.cli._shared.account import judge, print_account
+    from secure_fgl.cli._shared.output import print_json
+    from secure_fgl.store.run_folder import Run
 
     found = count(Run(run).view())
     if format is Format.json:

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from secure_fgl.cli._verb import verb
+from secure_fgl.cli._shared.verb import verb
 
 if TYPE_CHECKING:
-    from audits.steps import Verification
+    from audits.evidence.steps import Verification
 
 COMPLETENESS = (
     "Completeness: no step shows that everything that was sent was recorded. That rests on each "
@@ -42,11 +42,11 @@ def bundle(
 
     Exits 5 if the evidence is broken; the bundle is written and says so.
     """
-    from secure_fgl.bundles import load_key, verify_path, write_bundle
-    from secure_fgl.cli._keeping import advice, judge_again
-    from secure_fgl.cli._output import say
+    from secure_fgl.cli._shared.keeping import advice, judge_again
+    from secure_fgl.cli._shared.output import say
     from secure_fgl.errors import BROKEN, OK
-    from secure_fgl.runs import Run
+    from secure_fgl.store.bundles import load_key, verify_path, write_bundle
+    from secure_fgl.store.run_folder import Run
 
     signer = load_key(key) if key is not None else None
     judge_again(Run(run))
@@ -66,7 +66,7 @@ def bundle(
 def final_words(outcome: Verification) -> list[str]:
     """Return two sentences, integrity and completeness; only the first is what steps show."""
     from audits.checks.papers import OTHER_PLAN
-    from audits.steps import Status
+    from audits.evidence.steps import Status
 
     failed = [step for step in outcome.steps if step.status is Status.FAIL]
     names = {status: [s.name for s in outcome.steps if s.status is status] for status in Status}
@@ -90,7 +90,7 @@ def load_trust(path: Path) -> dict[str, str]:
     Raises:
         UsageError: it is not such a file, or names nobody.
     """
-    from secure_fgl.cli._inputs import _document
+    from secure_fgl.cli._shared.inputs import _document
     from secure_fgl.errors import UsageError
 
     fix = "give a JSON file {name: Ed25519 public key, 64 lower-case hexadecimal digits}"

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from secure_fgl.cli._gate import FailOn
-from secure_fgl.cli._verb import Format, FormatOption, verb
+from secure_fgl.cli._shared.gate import FailOn
+from secure_fgl.cli._shared.verb import Format, FormatOption, verb
 
 if TYPE_CHECKING:
-    from audits.sections import Change, Changes
+    from audits.report.sections import Change, Changes
 
 COLOUR = {"new": "bold red", "worse": "bold red", "no longer measured": "yellow"}
 _WHERE = "A run folder, or the report.json of one."
@@ -52,10 +52,10 @@ def diff(
 
     0: none of these.
     """
-    from audits.changes import changes
-    from secure_fgl.cli._gate import ordered, tell_codes
-    from secure_fgl.cli._keeping import load_snapshot
-    from secure_fgl.cli._output import print_json, say
+    from audits.findings.changes import changes
+    from secure_fgl.cli._shared.gate import ordered, tell_codes
+    from secure_fgl.cli._shared.keeping import load_snapshot
+    from secure_fgl.cli._shared.output import print_json, say
     from secure_fgl.errors import BROKEN, DRIFT, FINDINGS, INCONCLUSIVE
 
     before, after = load_snapshot(old), load_snapshot(new)
@@ -79,7 +79,7 @@ def diff(
 
 
 def _fails(change: Change, fail_on: FailOn) -> bool:
-    from audits.changes import lost
+    from audits.findings.changes import lost
 
     if lost(change):
         return fail_on.reached(change.severity)
@@ -88,7 +88,7 @@ def _fails(change: Change, fail_on: FailOn) -> bool:
 
 
 def _table(found: Changes, run: str) -> None:
-    from secure_fgl.cli._output import cell, console, grid, say
+    from secure_fgl.cli._shared.output import cell, console, grid, say
 
     say(f"Run {found.baseline_run} -> run {run}", style="bold", stderr=False)
     for note in found.notes:

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from secure_fgl.cli._verb import verb
+from secure_fgl.cli._shared.verb import verb
 
 if TYPE_CHECKING:
     from audits.explain import Page
-    from audits.models import Finding, Report
+    from audits.report.models import Finding, Report
 
 
 _KNOWN = (
@@ -40,8 +40,8 @@ def explain(
     The texts are no legal advice.
     """
     from audits.explain import find, page_text
-    from audits.report import build_report
-    from secure_fgl.runs import Run
+    from audits.report.build import build_report
+    from secure_fgl.store.run_folder import Run
 
     wanted = " ".join(word)
     made = build_report(Run(run).view()) if run is not None else None
@@ -57,7 +57,7 @@ def explain(
 
 
 def _print(text: str) -> None:
-    from secure_fgl.cli._output import clean
+    from secure_fgl.cli._shared.output import clean
 
     typer.echo(clean(text))
 

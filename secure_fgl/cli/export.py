@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from secure_fgl.cli._verb import verb
+from secure_fgl.cli._shared.verb import verb
 
 
 @verb
@@ -39,14 +39,14 @@ def export(
     """
     from audits.exporters import EXPORTERS
     from audits.exporters import export as draft
-    from audits.report import build_report
+    from audits.report.build import build_report
     from protocols.errors import EvidenceError
-    from secure_fgl.cli._gate import FailOn, codes_of, tell_codes
-    from secure_fgl.cli._inputs import choose
-    from secure_fgl.cli._keeping import advice
-    from secure_fgl.cli._output import say
+    from secure_fgl.cli._shared.gate import FailOn, codes_of, tell_codes
+    from secure_fgl.cli._shared.inputs import choose
+    from secure_fgl.cli._shared.keeping import advice
+    from secure_fgl.cli._shared.output import say
     from secure_fgl.errors import BROKEN, DRIFT, OK
-    from secure_fgl.runs import Run
+    from secure_fgl.store.run_folder import Run
 
     form = choose("form", to, EXPORTERS)
     made = build_report(Run(run).view())
@@ -69,7 +69,7 @@ def export(
 
 def _save(path: Path, content: bytes) -> None:
     from secure_fgl.errors import UsageError
-    from secure_fgl.files import create
+    from secure_fgl.store.files import create
 
     try:
         create(path, content)

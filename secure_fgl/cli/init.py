@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from secure_fgl.cli._verb import verb
+from secure_fgl.cli._shared.verb import verb
 
 
 class TaskKind(StrEnum):
@@ -33,7 +33,7 @@ def init(
 
     The plan of what would leave each site can be made at once, before any data is there.
     """
-    from secure_fgl.cli._output import print_pairs, say
+    from secure_fgl.cli._shared.output import print_pairs, say
     from secure_fgl.data.own._pilot import pilot_files
 
     _check_empty(folder)

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Annotated, get_args
 
 import typer
 
-from secure_fgl.cli._verb import Format, FormatOption, verb
+from secure_fgl.cli._shared.verb import Format, FormatOption, verb
 
 if TYPE_CHECKING:
-    from secure_fgl.data.sources._source import Shape
+    from secure_fgl.data.sources._shared.source import Shape
 
 Rows = Iterator[tuple[str, str]]
 
@@ -85,7 +85,7 @@ def _first_line(text: str | None) -> str:
 
 def _print_datasets() -> None:
     """Print the data sets, a table for each kind of task; names and sizes fit 80 columns."""
-    from secure_fgl.cli._output import cell, console, grid, say
+    from secure_fgl.cli._shared.output import cell, console, grid, say
 
     heads = {
         "node": ("Node classification", [">Nodes", ">Features", ">Classes"]),
@@ -131,8 +131,8 @@ def catalogue(
     format: FormatOption = Format.table,
 ) -> int:
     """List what there is to choose from."""
-    from secure_fgl.cli._inputs import choose
-    from secure_fgl.cli._output import print_json, print_pairs
+    from secure_fgl.cli._shared.inputs import choose
+    from secure_fgl.cli._shared.output import print_json, print_pairs
 
     chosen = SUBJECTS[choose("list", subject, SUBJECTS)]
     if chosen is _datasets and format is Format.table:

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from secure_fgl.cli._verb import Format, FormatOption, verb
+from secure_fgl.cli._shared.verb import Format, FormatOption, verb
 
 ConfigArgument = Annotated[Path, typer.Argument(metavar="CONFIG", help="A YAML configuration.")]
 SetOption = Annotated[
@@ -32,9 +32,9 @@ def plan(
 
     No feature, label or edge is read.
     """
-    from secure_fgl.cli._inputs import load_plan
-    from secure_fgl.cli._output import print_json, say
-    from secure_fgl.cli._plan_table import print_plan
+    from secure_fgl.cli._shared.inputs import load_plan
+    from secure_fgl.cli._shared.output import print_json, say
+    from secure_fgl.cli._shared.plan_table import print_plan
     from secure_fgl.config import Config
     from secure_fgl.errors import UsageError
 
@@ -65,7 +65,7 @@ def plan(
 
 def _write(path: Path, text: str) -> None:
     from secure_fgl.errors import UsageError
-    from secure_fgl.files import replace
+    from secure_fgl.store.files import replace
 
     try:
         replace(path, text.encode("utf-8"))
@@ -76,7 +76,7 @@ def _write(path: Path, text: str) -> None:
 
 
 def _compare(differences: list[str], against: Path | None) -> int:
-    from secure_fgl.cli._output import say
+    from secure_fgl.cli._shared.output import say
     from secure_fgl.errors import DRIFT
 
     if not differences:

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from secure_fgl.cli._gate import FailOn
-from secure_fgl.cli._verb import verb
+from secure_fgl.cli._shared.gate import FailOn
+from secure_fgl.cli._shared.verb import verb
 
 if TYPE_CHECKING:
-    from audits.models import Report
-    from audits.view import RunView
-    from secure_fgl.runs import Run
+    from audits.evidence.run_files import RunView
+    from audits.report.models import Report
+    from secure_fgl.store.run_folder import Run
 
 BaselineOption = Annotated[
     Path | None,
@@ -78,9 +78,9 @@ def report(  # noqa: PLR0913, PLR0917 - one per option; the command line gives t
 
     0: none of these.
     """
-    from secure_fgl.cli import _keeping as keeping
-    from secure_fgl.cli._inputs import choose
-    from secure_fgl.runs import FORMATS, Run
+    from secure_fgl.cli._shared import keeping
+    from secure_fgl.cli._shared.inputs import choose
+    from secure_fgl.store.run_folder import FORMATS, Run
 
     _exclude("baseline", baseline, no_baseline)
     _exclude("waivers", waivers, no_waivers)
@@ -105,9 +105,9 @@ def report(  # noqa: PLR0913, PLR0917 - one per option; the command line gives t
 
 def _codes(made: Report, fail_on: FailOn, *, strict: bool) -> list[int]:
     """Return the exit codes of a report and of what its baseline had and nobody measured again."""
-    from audits.changes import lost
-    from secure_fgl.cli._gate import codes_of, ordered
-    from secure_fgl.cli._output import say
+    from audits.findings.changes import lost
+    from secure_fgl.cli._shared.gate import codes_of, ordered
+    from secure_fgl.cli._shared.output import say
     from secure_fgl.errors import FINDINGS
 
     codes = codes_of(made, fail_on, strict=strict)
@@ -130,9 +130,9 @@ def _write(
 ) -> tuple[Report, list[Path]]:
     """Render first, then write what the run keeps and all files that follow from it."""
     from audits.formats import file_names, render
-    from audits.report import build_report
-    from secure_fgl.cli._keeping import keep
-    from secure_fgl.runs import FORMATS
+    from audits.report.build import build_report
+    from secure_fgl.cli._shared.keeping import keep
+    from secure_fgl.store.run_folder import FORMATS
 
     made = build_report(view)
     # Other formats lie there from an earlier report; they would no longer fit what is kept.
@@ -150,8 +150,8 @@ def _write(
 def _print(
     made: Report, paths: list[Path], codes: list[int], fail_on: FailOn, *, as_json: bool
 ) -> None:
-    from secure_fgl.cli._gate import failing, undecided
-    from secure_fgl.cli._output import print_json
+    from secure_fgl.cli._shared.gate import failing, undecided
+    from secure_fgl.cli._shared.output import print_json
 
     if not as_json:
         for path in paths:
@@ -171,8 +171,8 @@ def _print(
 
 def _tell(made: Report, codes: list[int], fail_on: FailOn, *, strict: bool) -> None:
     """Say on stderr what was found and which exit codes apply."""
-    from secure_fgl.cli._gate import failing, tell_codes, undecided
-    from secure_fgl.cli._output import say
+    from secure_fgl.cli._shared.gate import failing, tell_codes, undecided
+    from secure_fgl.cli._shared.output import say
 
     severities = [finding.severity for finding in made.findings]
     counts = [f"{severities.count(s)} {s}" for s in dict.fromkeys(severities)]

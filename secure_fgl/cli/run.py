@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from secure_fgl.cli._verb import Format, FormatOption, verb
+from secure_fgl.cli._shared.verb import Format, FormatOption, verb
 from secure_fgl.cli.plan import ConfigArgument, SetOption
 
 if TYPE_CHECKING:
     from protocols.plan.plan import Plan
     from secure_fgl.federation import Federation
-    from secure_fgl.runs import Run
+    from secure_fgl.store.run_folder import Run
 
 
 @verb
@@ -37,8 +37,8 @@ def run(
 
     Exits 0 when training finished, whatever the report found.
     """
-    from secure_fgl.cli._inputs import load_plan
-    from secure_fgl.cli._output import print_json
+    from secure_fgl.cli._shared.inputs import load_plan
+    from secure_fgl.cli._shared.output import print_json
     from secure_fgl.config import Config
 
     configuration = Config.load(config, settings)
@@ -47,7 +47,7 @@ def run(
     with contextlib.redirect_stdout(sys.stderr):
         from secure_fgl.errors import UsageError
         from secure_fgl.federation import Federation
-        from secure_fgl.runs import RunFolder
+        from secure_fgl.store.run_folder import RunFolder
 
         federation = Federation.from_config(configuration)
         wanted = federation.plan()
@@ -77,8 +77,8 @@ def _hold_to(approved: Plan, wanted: Plan) -> None:
 
 
 def _announce(plan: Plan, federation: Federation, *, table: bool) -> None:
-    from secure_fgl.cli._output import say
-    from secure_fgl.cli._plan_table import print_plan
+    from secure_fgl.cli._shared.output import say
+    from secure_fgl.cli._shared.plan_table import print_plan
 
     if federation.config.transport.name == "memory":
         say("SIMULATION: roles are not separated", style="bold yellow")
@@ -91,7 +91,7 @@ def _announce(plan: Plan, federation: Federation, *, table: bool) -> None:
 def _train(
     federation: Federation, approved: Plan | None, folder: Path, resume: bool, headline: str
 ) -> Run:
-    from secure_fgl.cli._progress import RunProgress
+    from secure_fgl.cli._shared.progress import RunProgress
 
     try:
         with RunProgress(headline) as progress:
@@ -112,8 +112,8 @@ def _what_is_left(folder: Path) -> str:
 
 def _summary(finished: Run, headline: str) -> None:
     """Print what people want to know first; all of it stands in result.json too."""
-    from audits.words import size
-    from secure_fgl.cli._output import HEADLINES, print_pairs
+    from audits.report.words import size
+    from secure_fgl.cli._shared.output import HEADLINES, print_pairs
 
     result = finished.result
     pairs = [(HEADLINES[headline], _quality(result, headline))]
@@ -145,7 +145,7 @@ def _summary(finished: Run, headline: str) -> None:
 
 def _flattened(finished: Run) -> str:
     """Say how many rows of weights were flattened (O10), as the aggregator's ledger states."""
-    from audits.words import plural
+    from audits.report.words import plural
     from protocols.evidence.ledger import read_lines
 
     data = finished.folder.read("ledger/aggregator.jsonl")

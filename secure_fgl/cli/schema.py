@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from secure_fgl.cli._verb import verb
+from secure_fgl.cli._shared.verb import verb
 
 if TYPE_CHECKING:
     from pydantic import BaseModel
@@ -19,8 +19,8 @@ def schema(
     subject: Annotated[str, typer.Argument(metavar="WHAT", help=f"One of {', '.join(SUBJECTS)}.")],
 ) -> int:
     """Print the JSON Schema of a kind of file."""
-    from secure_fgl.cli._inputs import choose
-    from secure_fgl.cli._output import print_json
+    from secure_fgl.cli._shared.inputs import choose
+    from secure_fgl.cli._shared.output import print_json
 
     print_json(_model(choose("schema", subject, SUBJECTS)).model_json_schema())
     return 0
@@ -39,6 +39,6 @@ def _model(subject: str) -> type[BaseModel]:
         from protocols.plan.plan import Plan
 
         return Plan
-    from audits.report import Report
+    from audits.report.build import Report
 
     return Report

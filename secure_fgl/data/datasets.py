@@ -13,8 +13,8 @@ from algorithms.tasks import DataSpec
 from secure_fgl.data import sources
 from secure_fgl.data._folder import members, unknown
 from secure_fgl.data.records import Dataset, GraphSet, Ratings
-from secure_fgl.data.sources._refusing import nothing_unpickled
-from secure_fgl.data.sources._source import Shape, Source
+from secure_fgl.data.sources._shared.refusing import nothing_unpickled
+from secure_fgl.data.sources._shared.source import Shape, Source
 
 __all__ = [
     "ROOT_VARIABLE",

@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from secure_fgl.data import partitions
 from secure_fgl.data._folder import member_names, members, unknown
-from secure_fgl.data.partitions._rule import Cut, Records, groups, with_roles
+from secure_fgl.data.partitions._shared.rule import Cut, Records, groups, with_roles
 from secure_fgl.data.records import (
     ClientGraph,
     ClientGraphs,

@@ -13,7 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Protocol, Self
 
-from algorithms.site import Site
+from algorithms.tasks.site import Site
 from protocols.errors import NotInPlan, PolicyError, SecureFglError, UnfitMessage
 from protocols.forms import Exchange, Form
 from protocols.messages import Message

@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from algorithms.site import Site
+from algorithms.tasks.site import Site
 from protocols.errors import SecureFglError
 from protocols.forms import Form
 from protocols.plan.plan import Plan
@@ -23,11 +23,11 @@ from protocols.policy.policy import PrivacyPolicy
 from protocols.privacy.private_steps import PrivateSteps
 from protocols.wire.control import CONTROL
 from secure_fgl.config import Config
-from secure_fgl.driving import one_thread_and_deterministic
 from secure_fgl.federation import Federation
 from secure_fgl.isolation import frames
 from secure_fgl.isolation.kernel import close_room
 from secure_fgl.isolation.values import FAILURES, PlainCodec, said, steps_of
+from secure_fgl.run.driving import one_thread_and_deterministic
 
 __all__ = ["Answers", "serve"]
 

@@ -27,7 +27,7 @@ class MemoryTransport:
 
     Attributes:
         batch: of larger exchanges, so many envelopes at a time. Nothing here is lost or carried
-            twice, so nothing needs to be held for that case; see `secure_fgl.driving.Driver`.
+            twice, so nothing needs to be held for that case; see `secure_fgl.run.driving.Driver`.
     """
 
     batch = 64

@@ -7,14 +7,14 @@ from typing import Any
 
 import numpy as np
 
-from algorithms._ego import (
+from algorithms._shared.ego import (
     Personal,
     Start,
     Step,
 )
 from algorithms.fed_ego import Server, fed_ego
-from algorithms.site import Site
 from algorithms.tasks.ego import EgoTask
+from algorithms.tasks.site import Site
 from protocols.disclosures.mixed.guards import Mix
 from protocols.policy.policy import PrivacyPolicy
 from tests.toys.kinds import task_of

@@ -10,9 +10,9 @@ import pytest
 import scipy.sparse as sp
 
 from algorithms import nn
-from algorithms.site import Site
 from algorithms.tasks import DataSpec
 from algorithms.tasks.graph import GraphsData, GraphTask
+from algorithms.tasks.site import Site
 
 SPEC = DataSpec("graph", features=4, classes=2, records=128, clients=3, synthetic=True, name="toy")
 SEVERAL = dataclasses.replace(SPEC, multilabel=True)

@@ -7,9 +7,9 @@ from types import SimpleNamespace
 import numpy as np
 
 from algorithms import nn
-from algorithms.site import Site
 from algorithms.tasks import DataSpec
 from algorithms.tasks.rating import RatingsData, RatingTask
+from algorithms.tasks.site import Site
 
 USERS, ITEMS = 30, 25
 SPEC = DataSpec(

@@ -10,7 +10,7 @@ import pytest
 from algorithms.apfl import apfl
 from algorithms.apfl_gate import apfl_gate
 from algorithms.fed_gate import Start, fed_gate
-from algorithms.site import Site
+from algorithms.tasks.site import Site
 from protocols.messages import Message
 from tests.toys.kinds import KINDS, sites_of, task_of
 from tests.toys.quadratic import Bowl, Quadratic, bowls, drive, optimum, said_by, trackers

@@ -9,14 +9,14 @@ import numpy as np
 import pytest
 import torch
 
-from algorithms._ego import (
+from algorithms._shared.ego import (
     Step,
     distance,
     mixing,
 )
 from algorithms.fed_ego import Server
-from algorithms.site import Site
 from algorithms.tasks.ego import EgoTask
+from algorithms.tasks.site import Site
 from protocols.policy.policy import PrivacyPolicy
 from tests.algorithms.fed_ego_tools import (
     PASSES,

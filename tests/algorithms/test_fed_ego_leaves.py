@@ -8,13 +8,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from algorithms._ego import (
+from algorithms._shared.ego import (
     Labels,
     Mashed,
     Reduction,
 )
-from algorithms.site import Site
 from algorithms.tasks.ego import EgoTask
+from algorithms.tasks.site import Site
 from protocols.messages import unmixed_of
 from tests.algorithms.fed_ego_tools import (
     PASSES,

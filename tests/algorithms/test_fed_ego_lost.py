@@ -7,13 +7,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from algorithms._ego import Labels, Slope
+from algorithms._shared.ego import Labels, Slope
 from protocols.errors import RoundLost
 from protocols.evidence.ledger import MemoryStore
 from protocols.policy.policy import PrivacyPolicy
 from protocols.wire.envelope import Envelope
-from secure_fgl.driving import Driver, Meter
-from secure_fgl.parties import Making, set_up
+from secure_fgl.run.driving import Driver, Meter
+from secure_fgl.run.parties import Making, set_up
 from secure_fgl.transports.memory import MemoryTransport
 from tests.algorithms.fed_ego_tools import begun, ego, task
 from tests.toys.kinds import sites_of

@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 import torch
 
-from algorithms._ego import (
+from algorithms._shared.ego import (
     Labels,
     Slope,
 )
-from algorithms.evaluation import evaluated, released
 from algorithms.fed_ego import fed_ego
-from algorithms.site import Site
+from algorithms.tasks.evaluation import evaluated, released
+from algorithms.tasks.site import Site
 from protocols.errors import NotAdmitted, Refused
 from protocols.policy.policy import PrivacyPolicy
 from tests.algorithms.fed_ego_tools import (

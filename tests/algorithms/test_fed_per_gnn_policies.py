@@ -7,12 +7,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from algorithms._item_messages import Holders, Start
-from algorithms._item_users import ROW_SCALE, SHARED_SCALE
-from algorithms.evaluation import evaluated
+from algorithms._shared.item_messages import Holders, Start
+from algorithms._shared.item_users import ROW_SCALE, SHARED_SCALE
 from algorithms.fcf import fcf
 from algorithms.fed_avg import fed_avg
 from algorithms.fed_per_gnn import fed_per_gnn
+from algorithms.tasks.evaluation import evaluated
 from algorithms.tasks.rating import RatingTask
 from protocols.errors import CohortTooSmall, NotAdmitted
 from protocols.policy.policy import PrivacyPolicy

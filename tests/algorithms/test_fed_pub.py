@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 import torch
 
-from algorithms.evaluation import evaluated, total
 from algorithms.fed_pub import Go, Model, Portrait, fed_pub, proxy, shares
-from algorithms.site import Site
 from algorithms.tasks._masked import matrices
+from algorithms.tasks.evaluation import evaluated, total
+from algorithms.tasks.site import Site
 from tests.laws.search import found, spellings
 from tests.toys.kinds import CLIENTS, sites_of, task_of
 from tests.toys.stage import Played, play

@@ -12,10 +12,10 @@ import numpy as np
 import pytest
 import torch
 
-from algorithms.evaluation import evaluated
 from algorithms.fed_pub import Model, Portrait, fed_pub, shares
-from algorithms.site import Site
-from crypto.weights import flatten
+from algorithms.tasks.evaluation import evaluated
+from algorithms.tasks.site import Site
+from crypto.homomorphic.weights import flatten
 from protocols.policy.policy import PrivacyPolicy
 from protocols.wire.control import Cosines, RowSeeds
 from protocols.wire.gateway import Gateway

@@ -8,18 +8,18 @@ from typing import Any
 import numpy as np
 import pytest
 
-from algorithms._item_messages import Holders, ItemGradient, ItemRows, Next
-from algorithms.evaluation import evaluated
+from algorithms._shared.item_messages import Holders, ItemGradient, ItemRows, Next
 from algorithms.fcf import fcf
 from algorithms.fed_mf import fed_mf
 from algorithms.fed_per_gnn import fed_per_gnn
+from algorithms.tasks.evaluation import evaluated
 from protocols.errors import NotAdmitted, RemoteProtocolError, Replay, RoundLost
 from protocols.evidence.ledger import MemoryStore
 from protocols.policy.policy import PrivacyPolicy
 from protocols.rounds import Ask
 from protocols.wire.envelope import Envelope
-from secure_fgl.driving import Driver, Meter
-from secure_fgl.parties import Making, set_up
+from secure_fgl.run.driving import Driver, Meter
+from secure_fgl.run.parties import Making, set_up
 from secure_fgl.transports.memory import MemoryTransport
 from tests.algorithms.test_fed_per_gnn import ITEMS, site_of, task_of
 from tests.toys.stage import plan_of

@@ -10,8 +10,8 @@ import torch
 from torch.nn.utils import vector_to_parameters
 
 from algorithms import nn
-from algorithms.nn._egos import levels
-from algorithms.nn._sparse import propagation
+from algorithms.nn._shared.egos import levels
+from algorithms.nn._shared.sparse import propagation
 
 NAMES = [name for name in nn.model_names("node") if nn.on_egos(name)]
 DEGREE, NODES = 3, 12

@@ -9,7 +9,7 @@ from torch.nn.utils import vector_to_parameters
 from torch_geometric.nn import GCNConv
 
 from algorithms import nn
-from algorithms.nn._sparse import propagation
+from algorithms.nn._shared.sparse import propagation
 from algorithms.tasks import DataSpec
 from algorithms.tasks.node import NodeTask
 

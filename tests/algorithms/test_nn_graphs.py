@@ -11,8 +11,8 @@ from torch_geometric.nn import GCNConv, GINConv, global_add_pool, global_mean_po
 from torch_geometric.utils import to_undirected
 
 from algorithms import nn
-from algorithms.nn._graphs import Blocks, pooled
-from algorithms.nn._sparse import Sparse, propagation
+from algorithms.nn._shared.graphs import Blocks, pooled
+from algorithms.nn._shared.sparse import Sparse, propagation
 
 MODELS = nn.model_names("graph")
 WEIGHINGS = ("symmetric", "mean", "sum")

@@ -14,7 +14,7 @@ from torch_geometric.nn import GCNConv, SAGEConv, SGConv
 from torch_geometric.utils import to_undirected
 
 from algorithms import nn
-from algorithms.nn._sparse import Sparse, dropout, product, propagation
+from algorithms.nn._shared.sparse import Sparse, dropout, product, propagation
 
 MODELS = nn.model_names("node")
 

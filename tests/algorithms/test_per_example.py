@@ -8,13 +8,14 @@ import numpy as np
 import pytest
 import torch
 
-from algorithms.nn import _per_example, model, model_names
-from algorithms.nn._per_example import PerGraph
-from algorithms.private import UnsupportedTraining
-from algorithms.site import Site
+from algorithms.nn import model, model_names
+from algorithms.nn._shared import per_example
+from algorithms.nn._shared.per_example import PerGraph
 from algorithms.tasks import Batch, DataSpec
 from algorithms.tasks.graph import GraphsData, GraphTask
 from algorithms.tasks.node import NodeTask
+from algorithms.tasks.private import UnsupportedTraining
+from algorithms.tasks.site import Site
 from protocols.errors import NotInPlan
 from protocols.policy.budget import Budget
 from protocols.privacy.private_steps import PrivateSteps
@@ -109,7 +110,7 @@ def test_groups_that_fit_into_memory_give_the_same_rows(monkeypatch) -> None:
     slopes = torch.randn(6, 3, generator=torch.Generator().manual_seed(0))
     together = np.stack(list(each.rows(cut, np.arange(6), slopes)))
     sizes, inner = [], each._together
-    monkeypatch.setattr(_per_example, "_ENTRIES", 2 * of.size)
+    monkeypatch.setattr(per_example, "_ENTRIES", 2 * of.size)
     monkeypatch.setattr(each, "_together", lambda b, s: (sizes.append(len(b)), inner(b, s))[1])
     assert np.stack(list(each.rows(cut, np.arange(6), slopes))) == pytest.approx(together, abs=1e-6)
     assert sizes == [2, 2, 2]

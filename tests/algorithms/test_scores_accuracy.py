@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from algorithms.evaluation import total
 from algorithms.scores.accuracy import SCORING, Score
+from algorithms.tasks.evaluation import total
 
 
 def said(predicted, y, val, test, classes=3):

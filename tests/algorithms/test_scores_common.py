@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from algorithms.evaluation import total
 from algorithms.scores.accuracy import Score
 from algorithms.scores.common import COMMON, CommonScore
+from algorithms.tasks.evaluation import total
 
 Y = np.array([0, 1, 2, 0, 1, 2])
 VAL, TEST, SHARED = (np.isin(np.arange(6), rows) for rows in ([0], [1, 2], [3, 4, 5]))

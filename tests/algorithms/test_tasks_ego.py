@@ -10,11 +10,11 @@ import pytest
 import scipy.sparse as sp
 import torch
 
-from algorithms.site import Site
 from algorithms.tasks import Batch
 from algorithms.tasks._egos import mashed
 from algorithms.tasks.ego import EgoTask
 from algorithms.tasks.node import NodeData
+from algorithms.tasks.site import Site
 from tests.toys.kinds import sites_of, task_of
 
 MODELS = ["ego_sage", "ego_sage_linear", "ego_mlp"]

@@ -12,10 +12,10 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
-from algorithms.site import Site
 from algorithms.tasks import Batch, DataSpec
 from algorithms.tasks.graph import GraphsData, GraphTask
 from algorithms.tasks.node import NodeData, NodeTask
+from algorithms.tasks.site import Site
 
 KINDS = ("node", "graph", "labels")
 DECAY = 0.01

@@ -10,11 +10,11 @@ import pytest
 import torch
 
 from algorithms import nn
-from algorithms.private import UnsupportedTraining
-from algorithms.site import Site
 from algorithms.tasks import MaskedTask
 from algorithms.tasks._masked import below, matrices
 from algorithms.tasks.node import NodeData
+from algorithms.tasks.private import UnsupportedTraining
+from algorithms.tasks.site import Site
 from tests.toys.kinds import KINDS, sites_of, task_of, triangle
 
 L1, L2, LR = 0.02, 0.7, 0.5

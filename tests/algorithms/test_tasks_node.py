@@ -12,9 +12,9 @@ import scipy.sparse as sp
 import torch
 
 from algorithms import nn
-from algorithms.site import Site
 from algorithms.tasks import DataSpec
 from algorithms.tasks.node import NodeData, NodeTask
+from algorithms.tasks.site import Site
 
 SPEC = DataSpec("node", features=20, classes=3, records=64, clients=3, synthetic=True, name="toy")
 MODELS = nn.model_names("node")

@@ -10,9 +10,9 @@ import pytest
 import torch
 
 from algorithms.nn import dot
-from algorithms.site import Site
 from algorithms.tasks import Batch
 from algorithms.tasks.rating import RatingsData, RatingTask
+from algorithms.tasks.site import Site
 from tests.algorithms.rating_tools import ITEMS, MODELS, SPEC, USERS, begun, of, site_of, toy
 
 

@@ -6,10 +6,10 @@ from dataclasses import replace
 from typing import Any
 
 from audits.attacks import attacks, code_digest, heads_digest, seed_of
-from audits.attacks._verdicts import decimal
-from audits.attacks.models import AttackReport, AttackRow, Claim, Value
-from audits.steps import Case
-from audits.view import RunView
+from audits.attacks._shared.models import AttackReport, AttackRow, Claim, Value
+from audits.attacks._shared.verdicts import decimal
+from audits.evidence.run_files import RunView
+from audits.evidence.steps import Case
 
 ANY_SEED = "ab" * 32
 _FACTS: dict[str, Any] = {

@@ -8,9 +8,9 @@ from audits.bundle.archive import pack
 from audits.bundle.making import make
 from audits.bundle.manifest import MANIFEST, manifest
 from audits.checks.bundle import verify_bundle
-from audits.steps import Status, Verification
-from audits.view import RunView
-from crypto.signatures import SigningKey
+from audits.evidence.run_files import RunView
+from audits.evidence.steps import Status, Verification
+from crypto.signing.signatures import SigningKey
 from tests.audits.toy_run import Toy, run_toy
 
 ENVIRONMENT = {"env/sbom.cdx.json": b"{}", "env/versions.json": b"{}"}

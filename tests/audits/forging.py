@@ -6,11 +6,11 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from audits.view import RunView
-from crypto.canonical import canonical
-from crypto.checkpoint import Checkpoint
-from crypto.merkle import Tree
-from crypto.signatures import SigningKey
+from audits.evidence.run_files import RunView
+from crypto.signing.canonical import canonical
+from crypto.signing.checkpoint import Checkpoint
+from crypto.signing.merkle import Tree
+from crypto.signing.signatures import SigningKey
 from protocols.evidence.heads import SILENT, Line, client_items, heard, tree, word_of
 from protocols.evidence.ledger import Entry, head_of, origin_of, read_lines
 from protocols.wire.envelope import NONE

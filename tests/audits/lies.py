@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from audits.verify import verify
-from audits.view import RunView
+from audits.evidence.run_files import RunView
+from audits.evidence.verify import verify
 from protocols.evidence.ledger import Entry
 from tests.audits.forging import Change
 

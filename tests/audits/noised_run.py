@@ -11,10 +11,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from audits.account import account_of
+from audits.accounting.account import account_of
 from audits.accounting.models import Account
-from audits.steps import Case, Verification
-from audits.view import RunView, policy_text
+from audits.evidence.run_files import RunView, policy_text
+from audits.evidence.steps import Case, Verification
 from protocols.disclosures.names import Disclosure
 from protocols.evidence.ledger import Ledger, MemoryStore
 from protocols.plan.plan import DataPlan, FieldPlan, Item, MessagePlan, NoisePlan, Plan

@@ -8,8 +8,8 @@ import json
 import pytest
 
 from audits.formats import FORMATS, render
-from audits.models import Report
-from audits.report import build_report
+from audits.report.build import build_report
+from audits.report.models import Report
 from tests.audits.toy_run import CLIENTS, Toy
 
 HOSTILE = "<script>alert(1)</script>"

@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
-from audits import account as account_module
-from audits.account import account, account_of
+from audits.accounting import account as account_module
 from audits.accounting import engines, models, rows
+from audits.accounting.account import account, account_of
 from audits.accounting.engines import differs, opacus
 from audits.accounting.models import Account
-from audits.steps import Case, Status, Step, Verification
+from audits.evidence.steps import Case, Status, Step, Verification
 from protocols.errors import EvidenceError
 from protocols.plan.plan import NoisePlan
 from tests.audits.account_tools import CALIBRATED, item

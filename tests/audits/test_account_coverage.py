@@ -7,9 +7,9 @@ from dataclasses import replace
 import pytest
 from pydantic import ValidationError
 
-from audits.account import account_of
+from audits.accounting.account import account_of
 from audits.accounting.models import Account
-from audits.steps import Case, Verification
+from audits.evidence.steps import Case, Verification
 from protocols.disclosures.names import Disclosure
 from protocols.disclosures.sum.guards import Noise
 from protocols.policy.policy import PRESETS, PrivacyPolicy

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from audits.account import account_of
 from audits.accounting import models
 from audits.accounting import training as accounting
+from audits.accounting.account import account_of
 from audits.accounting.models import INFINITE, Account
-from audits.steps import Case, Verification
+from audits.evidence.steps import Case, Verification
 from protocols.errors import EvidenceError
 from protocols.plan.plan import Plan
 from protocols.policy.budget import Budget

@@ -8,18 +8,18 @@ import re
 
 import pytest
 
-from audits import attack_words
-from audits.attack_rows import severity, tally, undecided
-from audits.attack_words import NAMES, sentence, verdict
 from audits.attacks import attacks
-from audits.attacks._payloads import PAYLOADS
-from audits.attacks._statistics import Interval
-from audits.attacks._verdicts import _beside, _within
+from audits.attacks._methods.statistics import Interval
+from audits.attacks._shared.models import bucket
+from audits.attacks._shared.payloads import PAYLOADS
+from audits.attacks._shared.verdicts import _beside, _within
 from audits.attacks.mechanism import CODE, PROVED
-from audits.attacks.models import bucket
 from audits.attacks.structure import ALL_ROUNDS, COHORT, ONE_ROUND, SINGLETONS
 from audits.formats import render
-from audits.report import build_report
+from audits.report import attack_words
+from audits.report.attack_rows import severity, tally, undecided
+from audits.report.attack_words import NAMES, sentence, verdict
+from audits.report.build import build_report
 from tests.audits.attack_tools import BLANK, LEAK, SINGLED, UNSURE, attacked, row
 from tests.audits.toy_run import run_toy
 

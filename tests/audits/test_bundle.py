@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from audits.account import account
-from audits.attacks.models import AttackRow, NotTested
+from audits.accounting.account import account
+from audits.attacks._shared.models import AttackRow, NotTested
 from audits.bundle.archive import pack, unpack
 from audits.bundle.keys import AUDITOR as ROLE
 from audits.bundle.making import make, portable
@@ -30,11 +30,11 @@ from audits.bundle.statements import (
     test_result,
 )
 from audits.checks.bundle import verify_bundle, verify_run
-from audits.report import build_report
-from audits.steps import SELF_CONSISTENT, WITNESSED, Status
-from audits.verify import CHECKS
-from crypto.canonical import canonical
-from crypto.signatures import SigningKey
+from audits.evidence.steps import SELF_CONSISTENT, WITNESSED, Status
+from audits.evidence.verify import CHECKS
+from audits.report.build import build_report
+from crypto.signing.canonical import canonical
+from crypto.signing.signatures import SigningKey
 from protocols.errors import EvidenceError
 from protocols.versions import BUNDLE
 from tests.audits.bundle_tools import (

@@ -20,8 +20,8 @@ from audits.bundle import archive
 from audits.bundle.archive import pack, unpack
 from audits.bundle.manifest import MANIFEST, manifest, read_manifest
 from audits.checks.bundle import verify_bundle
-from audits.steps import Status
-from crypto.canonical import canonical
+from audits.evidence.steps import Status
+from crypto.signing.canonical import canonical
 from protocols.errors import EvidenceError
 from protocols.versions import BUNDLE
 from tests.audits.bundle_tools import DATA, FILES, UNSIGNED, changed, fails_at

@@ -25,10 +25,10 @@ from audits.bundle.statements import (
     subjects,
 )
 from audits.checks.bundle import verify_bundle
-from audits.steps import SELF_CONSISTENT, Status
-from crypto.canonical import canonical
-from crypto.dsse import Signed, sign
-from crypto.signatures import SigningKey
+from audits.evidence.steps import SELF_CONSISTENT, Status
+from crypto.signing.canonical import canonical
+from crypto.signing.dsse import Signed, sign
+from crypto.signing.signatures import SigningKey
 from tests.audits.bundle_tools import (
     AUDITOR,
     DATA,

@@ -6,13 +6,13 @@ import json
 
 import pytest
 
-from audits.attacks.models import AttackRow, Value
-from audits.changes import STILL, changes, since
-from audits.findings import made
+from audits.attacks._shared.models import AttackRow, Value
+from audits.findings.changes import STILL, changes, since
+from audits.findings.rules import made
+from audits.findings.snapshot import Measured, Sent, Snapshot, Spent, excerpt, read_snapshot, text
 from audits.formats import render
-from audits.report import build_report
-from audits.sections import Waived
-from audits.snapshot import Measured, Sent, Snapshot, Spent, excerpt, read_snapshot, text
+from audits.report.build import build_report
+from audits.report.sections import Waived
 from protocols.errors import EvidenceError
 from tests.audits.toy_run import run_toy
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from audits.changes import changes, lost
+from audits.findings.changes import changes, lost
 from tests.audits.test_changes import ROW, moved, snapshot
 
 

@@ -10,10 +10,10 @@ from dataclasses import replace
 
 import pytest
 
-from audits.verify import verify
-from audits.view import RunView
-from crypto.checkpoint import Checkpoint
-from crypto.merkle import Tree
+from audits.evidence.run_files import RunView
+from audits.evidence.verify import verify
+from crypto.signing.checkpoint import Checkpoint
+from crypto.signing.merkle import Tree
 from protocols.evidence.ledger import Entry
 from protocols.plan.plan import Plan
 from protocols.policy.policy import PrivacyPolicy

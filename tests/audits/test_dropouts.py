@@ -6,10 +6,10 @@ from dataclasses import replace
 
 import pytest
 
-from audits.book import Book
-from audits.report import build_report
-from audits.verify import verify
-from audits.view import RunView
+from audits.evidence.ledger_index import Book
+from audits.evidence.run_files import RunView
+from audits.evidence.verify import verify
+from audits.report.build import build_report
 from protocols.errors import RemoteProtocolError
 from protocols.policy.policy import PrivacyPolicy
 from tests.audits.lies import finds

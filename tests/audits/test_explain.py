@@ -12,13 +12,13 @@ import pytest
 
 import audits
 from audits import explain
-from audits.attack_words import reading
 from audits.attacks import attacks
-from audits.attacks.models import Verdict
+from audits.attacks._shared.models import Verdict
+from audits.evidence.steps import SELF_CONSISTENT, WITNESSED
+from audits.evidence.verify import CHECKS
 from audits.explain import _UNWRITTEN as UNWRITTEN
 from audits.explain import COLUMNS, KINDS, find, page_text, suggested, words
-from audits.steps import SELF_CONSISTENT, WITNESSED
-from audits.verify import CHECKS
+from audits.report.attack_words import reading
 from protocols.disclosures.names import Disclosure
 from protocols.wire.control import REFUSALS
 from protocols.wire.roster import Role

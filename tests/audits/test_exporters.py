@@ -10,7 +10,7 @@ import json
 import pytest
 
 from audits.exporters import EXPORTERS, art30_csv, cnil_pia, export, file_name
-from audits.models import Report
+from audits.report.models import Report
 from protocols.disclosures.registry import guards
 from protocols.policy.guards import COMMON
 from tests.audits.report_tools import FORMULA, HOSTILE

@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from audits.report import build_report
-from audits.verify import verify
-from audits.view import RunView
+from audits.evidence.run_files import RunView
+from audits.evidence.verify import verify
+from audits.report.build import build_report
 from protocols.errors import EvidenceError
 from tests.audits.toy_run import run_toy, text
 

@@ -7,10 +7,10 @@ from collections.abc import Callable
 import pytest
 
 from audits.checks.keys import _made
-from audits.report import build_report
-from audits.steps import Case
-from audits.verify import verify
-from audits.view import RunView
+from audits.evidence.run_files import RunView
+from audits.evidence.steps import Case
+from audits.evidence.verify import verify
+from audits.report.build import build_report
 from protocols.errors import EvidenceError
 from protocols.evidence.ledger import Entry
 from protocols.policy.policy import Budget, PrivacyPolicy

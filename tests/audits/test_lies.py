@@ -9,8 +9,8 @@ import pytest
 
 from audits.checks.opened import _one_set
 from audits.checks.sharing import _listed, _votes
-from audits.steps import Case
-from audits.verify import verify
+from audits.evidence.steps import Case
+from audits.evidence.verify import verify
 from protocols.errors import EvidenceError
 from protocols.evidence.ledger import Entry
 from protocols.policy.policy import PrivacyPolicy

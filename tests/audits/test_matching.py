@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+from audits.evidence.steps import Verification
+from audits.evidence.verify import verify
 from audits.exporters import export
-from audits.report import build_report
-from audits.steps import Verification
-from audits.verify import verify
+from audits.report.build import build_report
 from protocols.disclosures.match.plan import MatchPlanning
 from protocols.evidence.ledger import Entry
 from tests.audits.forging import Change, rewrite

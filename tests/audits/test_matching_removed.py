@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from audits.evidence.verify import verify
 from audits.exporters import export
-from audits.report import build_report
-from audits.verify import verify
+from audits.report.build import build_report
 from protocols.evidence.ledger import Entry
 from tests.audits.forging import Change, entries_of, rewrite
 from tests.audits.lies import both, drop, finds, setting

@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from algorithms.site import Site
-from audits.attacks._payloads import payloads_of
-from audits.report import build_report
-from audits.verify import verify
+from algorithms.tasks.site import Site
+from audits.attacks._shared.payloads import payloads_of
+from audits.evidence.verify import verify
+from audits.report.build import build_report
 from protocols.disclosures.mixed.guards import Blur, Mix
 from protocols.disclosures.names import Disclosure
 from protocols.policy.guards import Clip, Seal

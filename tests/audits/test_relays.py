@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from audits.attacks._payloads import payloads_of
-from audits.report import build_report
-from audits.verify import verify
+from audits.attacks._shared.payloads import payloads_of
+from audits.evidence.verify import verify
+from audits.report.build import build_report
 from protocols.disclosures.mixed.guards import Blur, Relay
 from protocols.evidence.ledger import Entry
 from tests.audits.forging import Change, forge, rewrite

@@ -8,14 +8,14 @@ from dataclasses import replace
 import jsonschema
 import pytest
 
-from audits.findings import findings
+from audits.evidence.steps import Case, Status
+from audits.evidence.verify import verify
+from audits.findings.rules import findings
 from audits.formats import FORMATS, file_names, render
 from audits.formats.json import schema
-from audits.models import Report
-from audits.report import build_report
-from audits.steps import Case, Status
-from audits.summary import SIMULATION, notes
-from audits.verify import verify
+from audits.report.build import build_report
+from audits.report.models import Report
+from audits.report.summary import SIMULATION, notes
 from protocols.disclosures.sum.words import ACTIVE_AGGREGATOR
 from protocols.errors import EvidenceError
 from tests.audits.forging import edit_last, forge

@@ -10,14 +10,14 @@ from dataclasses import replace
 import jsonschema
 import pytest
 
-from audits import attack_rows
 from audits.attacks import attacks
 from audits.attacks.grad_span import GradSpan
+from audits.evidence.verify import verify
 from audits.formats import FORMATS, render
 from audits.formats.json import schema
-from audits.models import Report
-from audits.report import build_report
-from audits.verify import verify
+from audits.report import attack_rows
+from audits.report.build import build_report
+from audits.report.models import Report
 from tests.audits.attack_tools import (
     BIASED,
     BLANK,

@@ -7,8 +7,8 @@ import json
 from markupsafe import escape
 
 from audits.formats import FORMATS, render
-from audits.models import Dropouts, Vanished
-from audits.report import build_report
+from audits.report.build import build_report
+from audits.report.models import Dropouts, Vanished
 from tests.audits.toy_run import maskless, run_toy
 
 

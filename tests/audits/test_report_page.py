@@ -10,8 +10,9 @@ import re
 
 import pytest
 
-from audits import svg, words
 from audits.formats import render
+from audits.plots import svg
+from audits.report import words
 from protocols.policy.policy import PRESETS
 from tests.audits.report_tools import FORMULA, HOSTILE, Page
 from tests.audits.toy_run import CLIENTS, run_toy

@@ -8,8 +8,8 @@ import pytest
 
 from audits.formats import render
 from audits.plots import course, dots, flows, stacks
-from audits.report import build_report
-from audits.sections import Flow, RoundBytes, RoundPart, Spending, SpentAt
+from audits.report.build import build_report
+from audits.report.sections import Flow, RoundBytes, RoundPart, Spending, SpentAt
 from protocols.policy.policy import PrivacyPolicy
 from tests.audits.attack_tools import BLANK, LEAK, attacked, claim, row
 from tests.audits.report_tools import HOSTILE, Page

@@ -10,15 +10,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from algorithms.site import Site
+from algorithms.tasks.site import Site
 from audits.attacks import attack
-from audits.attacks._material import Material
-from audits.attacks._payloads import payloads_of
+from audits.attacks._shared.material import Material
+from audits.attacks._shared.payloads import payloads_of
+from audits.evidence.steps import Case
 from audits.formats import render
-from audits.limits import limits
-from audits.models import Report
-from audits.report import build_report
-from audits.steps import Case
+from audits.report.build import build_report
+from audits.report.limits import limits
+from audits.report.models import Report
 from protocols.disclosures._evaluated.uploads import facts_of_rows
 from protocols.disclosures._evaluated.words import CRAFTED, UNWITNESSED
 from protocols.disclosures.similarity.words import COSINES
@@ -29,9 +29,9 @@ from protocols.forms import Algorithm, Form
 from protocols.messages import ReleasedMessage, SumMessage, count
 from protocols.policy.policy import PrivacyPolicy
 from protocols.rounds import Ask, Cohort, Round
-from secure_fgl.cli._plan_table import _head
+from secure_fgl.cli._shared.plan_table import _head
 from secure_fgl.cli.run import _summary
-from secure_fgl.files import Folder
+from secure_fgl.store.files import Folder
 from tests.audits.toy_run import Toy, lose, run_toy
 from tests.protocols.pub import changed
 from tests.toys.weighted_sum import Go, Model, Portrait, softmax, weighted_sum

@@ -9,18 +9,18 @@ from datetime import date
 
 import pytest
 
-from audits.course import MOST_POINTS, _course
-from audits.drift import Yardstick
+from audits.evidence.drift import Yardstick
+from audits.evidence.steps import Case
+from audits.findings.snapshot import excerpt
+from audits.findings.snapshot import text as snapshot_text
+from audits.findings.waivers import taken
 from audits.formats import FORMATS, render
 from audits.formats.html import CONTENTS
-from audits.models import REPORT_VERSION
-from audits.report import build_report
-from audits.scope import MOST_ROUNDS, rounds
-from audits.snapshot import excerpt
-from audits.snapshot import text as snapshot_text
-from audits.steps import Case
-from audits.summary import SIMULATION
-from audits.waivers import taken
+from audits.report.budget_timeline import MOST_POINTS, _course
+from audits.report.build import build_report
+from audits.report.models import REPORT_VERSION
+from audits.report.scope import MOST_ROUNDS, rounds
+from audits.report.summary import SIMULATION
 from protocols.plan.plan import Plan
 from protocols.policy.policy import PrivacyPolicy
 from tests.audits.attack_tools import attacked, claim, row

@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from algorithms.site import Site
-from audits.report import build_report
-from audits.verify import verify
-from crypto.weights import flatten
+from algorithms.tasks.site import Site
+from audits.evidence.verify import verify
+from audits.report.build import build_report
+from crypto.homomorphic.weights import flatten
 from protocols.disclosures import views
 from protocols.disclosures.names import Disclosure
 from protocols.disclosures.weighted_sum import aggregator as weighing
@@ -349,7 +349,7 @@ def test_o10_a_witness_says_what_weights_it_was_shown_and_of_cosines_nothing(hon
 def test_o4_the_policy_decides_how_many_witnesses(honest: Toy) -> None:
     """The step itself, on a case whose policy asked for two."""
     from audits.checks.results import results
-    from audits.steps import Case
+    from audits.evidence.steps import Case
     from protocols.errors import EvidenceError
 
     case = Case(honest.view(reports=False))

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 from cryptography.hazmat.primitives.asymmetric import rsa
 
-from audits.attacks._tags import dictionary, frequency, signatures
-from crypto.oprf import blind, joined
-from crypto.tags import unsafe_signature_tags
+from audits.attacks._shared.tags import dictionary, frequency, signatures
+from crypto.tagging.oprf import blind, joined
+from crypto.tagging.tags import unsafe_signature_tags
 from protocols.disclosures.match.guards import Match
 from protocols.disclosures.match.protocol.tagging import (
     TAG_BYTES,

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from audits.accounting.training import derived_from_records
-from audits.report import build_report
-from audits.steps import Case, Status
-from audits.verify import verify
+from audits.evidence.steps import Case, Status
+from audits.evidence.verify import verify
+from audits.report.build import build_report
 from protocols.disclosures.names import Disclosure
 from protocols.errors import NotInPlan
 from protocols.plan.steps import Service, Step

@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 
 from audits.checks.papers import OTHER_PLAN
-from audits.steps import SELF_CONSISTENT, WITNESSED, Status
-from audits.verify import CHECKS, verify
+from audits.evidence.steps import SELF_CONSISTENT, WITNESSED, Status
+from audits.evidence.verify import CHECKS, verify
 from tests.audits.forging import sign
 from tests.audits.toy_run import maskless, run_toy
 from tests.audits.verify_tools import (

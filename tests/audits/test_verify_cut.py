@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from audits.models import Dropouts
-from audits.report import build_report
-from audits.verify import verify
+from audits.evidence.verify import verify
+from audits.report.build import build_report
+from audits.report.models import Dropouts
 from protocols.policy.policy import PrivacyPolicy
 from protocols.rounds import Ask, Cohort
 from tests.audits.forging import forge, rewrite

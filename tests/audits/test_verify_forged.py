@@ -9,10 +9,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from audits.report import build_report
-from audits.steps import SELF_CONSISTENT, Status
-from audits.verify import verify
-from audits.view import read_plan
+from audits.evidence.run_files import read_plan
+from audits.evidence.steps import SELF_CONSISTENT, Status
+from audits.evidence.verify import verify
+from audits.report.build import build_report
 from protocols.evidence.ledger import Entry
 from protocols.policy.policy import PrivacyPolicy
 from protocols.rounds import Ask, Cohort

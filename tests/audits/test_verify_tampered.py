@@ -6,10 +6,10 @@ from dataclasses import replace
 
 import pytest
 
-from audits.steps import Status
-from audits.verify import verify
-from audits.view import UNREADABLE
-from crypto.signatures import SigningKey
+from audits.evidence.run_files import UNREADABLE
+from audits.evidence.steps import Status
+from audits.evidence.verify import verify
+from crypto.signing.signatures import SigningKey
 from protocols.policy.policy import PrivacyPolicy
 from tests.audits.forging import edit_last, forge, sign, write
 from tests.audits.toy_run import (

@@ -8,11 +8,9 @@ from datetime import date
 
 import pytest
 
-from audits.findings import made
-from audits.formats import FORMATS, render
-from audits.report import build_report
-from audits.verify import verify
-from audits.waivers import (
+from audits.evidence.verify import verify
+from audits.findings.rules import made
+from audits.findings.waivers import (
     LONGEST,
     Kept,
     Waiver,
@@ -22,6 +20,8 @@ from audits.waivers import (
     taken,
     waived,
 )
+from audits.formats import FORMATS, render
+from audits.report.build import build_report
 from protocols.errors import EvidenceError, PolicyError
 
 DAY = date(2026, 11, 21)

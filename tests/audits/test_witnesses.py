@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from audits.steps import Status
-from audits.verify import verify
+from audits.evidence.steps import Status
+from audits.evidence.verify import verify
 from tests.audits.forging import rewrite
 from tests.audits.lies import both, drop, finds, setting
 from tests.audits.toy_run import run_toy

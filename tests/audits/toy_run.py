@@ -15,10 +15,10 @@ from typing import Any
 
 import numpy as np
 
+from audits.evidence.run_files import RunView
 from audits.formats import FORMATS, render
-from audits.report import build_report
-from audits.view import RunView
-from crypto.he import Scheme, scheme
+from audits.report.build import build_report
+from crypto.homomorphic.he import Scheme, scheme
 from protocols.disclosures.names import Disclosure
 from protocols.disclosures.sum.guards import SCHEMES, encryption
 from protocols.errors import RoundLost

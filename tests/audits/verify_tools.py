@@ -7,9 +7,9 @@ from dataclasses import replace
 
 import pytest
 
-from audits.steps import Status, Verification
-from audits.verify import verify
-from audits.view import RunView
+from audits.evidence.run_files import RunView
+from audits.evidence.steps import Status, Verification
+from audits.evidence.verify import verify
 from protocols.errors import RemoteProtocolError
 from protocols.evidence.ledger import Entry
 from protocols.policy.policy import PrivacyPolicy

@@ -1,16 +1,16 @@
-"""One key pair of `crypto.similarity`, all that its authority can see, and broken variants."""
+"""One key pair of `crypto.homomorphic.similarity`, what its authority sees, and broken variants."""
 
 from __future__ import annotations
 
 import numpy as np
 import tenseal.sealapi as seal
 
-from crypto.bfv_sealapi import DEGREE
-from crypto.seal_files import Scratch
-from crypto.seal_sums import reduce_once
-from crypto.similarity import Similarity, similarity
-from crypto.vectors import unit
-from crypto.words60 import pack60, unpack60
+from crypto.homomorphic.bfv_sealapi import DEGREE
+from crypto.homomorphic.seal_files import Scratch
+from crypto.homomorphic.seal_sums import reduce_once
+from crypto.homomorphic.similarity import Similarity, similarity
+from crypto.homomorphic.vectors import unit
+from crypto.homomorphic.words60 import pack60, unpack60
 
 RING = similarity()
 PUBLIC, SECRET = RING.keygen()

@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 import tenseal.sealapi as seal
 
-from crypto.bfv_sealapi import BFV44, BFV48, DEGREE, MAX_TERMS
-from crypto.he import Scheme, scheme
+from crypto.homomorphic.bfv_sealapi import BFV44, BFV48, DEGREE, MAX_TERMS
+from crypto.homomorphic.he import Scheme, scheme
+from crypto.homomorphic.seal_files import Scratch
 from crypto.samplers import Stream
-from crypto.seal_files import Scratch
 
-SIGMA = {  # standard deviation of a fresh ciphertext's noise: crypto/bfv_sealapi.py, its head
+SIGMA = {  # deviation of fresh noise: the head of crypto/homomorphic/bfv_sealapi.py
     BFV44.name: 3.2 * math.sqrt(4 * DEGREE / 3 + 1),
     BFV48.name: math.sqrt((1 + 2 * DEGREE / 3) / 12),
 }

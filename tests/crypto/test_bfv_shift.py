@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 import tenseal.sealapi as seal
 
-from crypto.bfv_sealapi import BFV44, BFV48, DEGREE, Parameters, SealBfv
+from crypto.homomorphic.bfv_sealapi import BFV44, BFV48, DEGREE, Parameters, SealBfv
+from crypto.homomorphic.seal_files import Scratch
 from crypto.samplers import Stream
-from crypto.seal_files import Scratch
 
 
 def by_seal(bfv: SealBfv, words: np.ndarray, plain: np.ndarray) -> np.ndarray:

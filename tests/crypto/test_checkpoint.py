@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from crypto.checkpoint import MAX_TEXT, Checkpoint, key_hash, read
 from crypto.errors import CryptoError, InvalidSignature, NotCanonical, OutOfRange
-from crypto.signatures import SigningKey, VerifyKey
+from crypto.signing.checkpoint import MAX_TEXT, Checkpoint, key_hash, read
+from crypto.signing.signatures import SigningKey, VerifyKey
 from tests.crypto.known import mutations, vectors
 
 KEY = SigningKey.from_seed(bytes(range(32)))

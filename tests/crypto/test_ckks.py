@@ -11,12 +11,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from crypto.bfv_sealapi import DEGREE, MAX_TERMS
-from crypto.ckks_sealapi import CKKS26, SealCkks
 from crypto.errors import InvalidCiphertext
-from crypto.he import scheme
+from crypto.homomorphic.bfv_sealapi import DEGREE, MAX_TERMS
+from crypto.homomorphic.ckks_sealapi import CKKS26, SealCkks
+from crypto.homomorphic.he import scheme
+from crypto.homomorphic.seal_files import Scratch
 from crypto.samplers import Stream, entropy
-from crypto.seal_files import Scratch
 
 HE = scheme(CKKS26.name)
 PUBLIC, SECRET = HE.keygen()

@@ -9,10 +9,10 @@ from cryptography.hazmat.primitives.hashes import SHA256
 from hypothesis import given
 from hypothesis import strategies as st
 
-from crypto.canonical import canonical
-from crypto.dsse import MAX_SIGNATURES, Signature, Signed, pae, read, sign
 from crypto.errors import CryptoError, InvalidSignature, NotCanonical, OutOfRange
-from crypto.signatures import SigningKey
+from crypto.signing.canonical import canonical
+from crypto.signing.dsse import MAX_SIGNATURES, Signature, Signed, pae, read, sign
+from crypto.signing.signatures import SigningKey
 from tests.crypto.known import mutations, vectors
 
 KNOWN = vectors("dsse.json")

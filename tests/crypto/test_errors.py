@@ -6,10 +6,10 @@ import pickle
 import pytest
 
 from crypto import errors
-from crypto.he import scheme
+from crypto.homomorphic.he import scheme
 from crypto.hpke import OpeningKey
 from crypto.samplers import Stream
-from crypto.signatures import SigningKey
+from crypto.signing.signatures import SigningKey
 
 KINDS = [getattr(errors, name) for name in errors.__all__ if name != "CryptoError"]
 

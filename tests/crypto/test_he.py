@@ -9,9 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from crypto import he as facade
 from crypto.errors import InvalidCiphertext, InvalidKey, OutOfRange, SelfTestFailed
-from crypto.he import NAMES, scheme
+from crypto.homomorphic import he as facade
+from crypto.homomorphic.he import NAMES, scheme
 from crypto.quantiser import Packing
 from crypto.samplers import Stream
 
@@ -323,14 +323,14 @@ WITHOUT_BINDINGS = """
 import sys
 sys.modules["tenseal.sealapi"] = None
 from crypto.errors import SelfTestFailed
-from crypto.he import NAMES, scheme
+from crypto.homomorphic.he import NAMES, scheme
 
 def similarity():
-    from crypto.similarity import similarity
+    from crypto.homomorphic.similarity import similarity
     similarity()
 
 def weighted():
-    from crypto.weighted import weighted
+    from crypto.homomorphic.weighted import weighted
     weighted()
 
 for ask in [lambda name=name: scheme(name) for name in NAMES] + [similarity, weighted]:

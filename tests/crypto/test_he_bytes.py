@@ -9,11 +9,11 @@ import tenseal.sealapi as seal
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from crypto.bfv_sealapi import BFV44, BFV48, DEGREE
-from crypto.ckks_sealapi import CKKS26
 from crypto.errors import CryptoError, InvalidCiphertext, InvalidKey, SecretKeyRefused
-from crypto.he import NAMES, scheme
-from crypto.words60 import pack60, unpack60
+from crypto.homomorphic.bfv_sealapi import BFV44, BFV48, DEGREE
+from crypto.homomorphic.ckks_sealapi import CKKS26
+from crypto.homomorphic.he import NAMES, scheme
+from crypto.homomorphic.words60 import pack60, unpack60
 from tests.crypto.known import mutations
 
 SEAL = (BFV44, BFV48, CKKS26)

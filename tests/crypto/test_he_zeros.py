@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from crypto.errors import InvalidCiphertext, InvalidKey, OutOfRange
-from crypto.he import NAMES, scheme
+from crypto.homomorphic.he import NAMES, scheme
 from crypto.samplers import Stream
 
 KEYS = {name: scheme(name).keygen() for name in NAMES}

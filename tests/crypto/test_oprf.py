@@ -12,9 +12,9 @@ import rbcl
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from crypto import ristretto
 from crypto.errors import CryptoError, InvalidKey, InvalidPoint, OutOfRange
-from crypto.oprf import Blinded, KeyShare, blind, expand_message_xmd, joined, pointwise
+from crypto.tagging import ristretto
+from crypto.tagging.oprf import Blinded, KeyShare, blind, expand_message_xmd, joined, pointwise
 from tests.crypto.known import mutations, unhex, vectors
 
 RFC = vectors("rfc9497_oprf.json")
@@ -123,7 +123,7 @@ def test_what_is_no_point_is_refused_everywhere(name):
 
 
 def test_why_points_are_looked_at():
-    # The binding takes what is none for points; see crypto.ristretto.
+    # The binding takes what is none for points; see crypto.tagging.ristretto.
     assert rbcl.crypto_core_ristretto255_is_valid_point(bytes(32))
     assert rbcl.crypto_core_ristretto255_is_valid_point(BAD["a point with the top bit"])
 

@@ -7,13 +7,13 @@ import pytest
 import tenseal.sealapi as seal
 from scipy import stats
 
-from crypto.bfv_sealapi import DEGREE
 from crypto.errors import InvalidKey
+from crypto.homomorphic.bfv_sealapi import DEGREE
+from crypto.homomorphic.seal_files import Scratch
+from crypto.homomorphic.seeded_keys import SEED_BYTES, binomial
+from crypto.homomorphic.similarity import Similarity
+from crypto.homomorphic.vectors import polynomials, unit
 from crypto.samplers import Stream, entropy
-from crypto.seal_files import Scratch
-from crypto.seeded_keys import SEED_BYTES, binomial
-from crypto.similarity import Similarity
-from crypto.vectors import polynomials, unit
 from tests.crypto.cosines import KEY, PUBLIC, RING, Q, coefficients, cosine, points, words_of
 
 START = len(RING._key_head) + SEED_BYTES

@@ -10,15 +10,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import optimize, stats
 
-from crypto.bfv_sealapi import DEGREE
 from crypto.errors import CryptoError, InvalidCiphertext, InvalidKey, InvalidSeal, OutOfRange
 from crypto.handles import Mute
-from crypto.he import scheme
+from crypto.homomorphic.bfv_sealapi import DEGREE
+from crypto.homomorphic.he import scheme
+from crypto.homomorphic.similarity import PRODUCT_BYTES, Similarity
+from crypto.homomorphic.vectors import polynomials, unit
+from crypto.homomorphic.words60 import pack60
 from crypto.rest import new_key
 from crypto.samplers import entropy
-from crypto.similarity import PRODUCT_BYTES, Similarity
-from crypto.vectors import polynomials, unit
-from crypto.words60 import pack60
 from tests.crypto.cosines import (
     KEY,
     NO_ZERO,

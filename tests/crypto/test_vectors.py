@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from crypto.errors import OutOfRange
+from crypto.homomorphic.vectors import polynomials, sketch, unit
 from crypto.samplers import entropy
-from crypto.vectors import polynomials, sketch, unit
 
 REALS = st.floats(-1e6, 1e6, allow_nan=False, width=32)
 

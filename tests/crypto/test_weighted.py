@@ -9,13 +9,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from crypto.bfv_sealapi import DEGREE
 from crypto.errors import InvalidCiphertext, InvalidKey, OutOfRange
-from crypto.he import scheme
-from crypto.quantiser import Packing
-from crypto.samplers import Stream, entropy
-from crypto.seal_files import Scratch
-from crypto.weighted import (
+from crypto.homomorphic.bfv_sealapi import DEGREE
+from crypto.homomorphic.he import scheme
+from crypto.homomorphic.seal_files import Scratch
+from crypto.homomorphic.weighted import (
     FLOOD,
     MAX_SQUARES,
     PRIME,
@@ -25,7 +23,9 @@ from crypto.weighted import (
     _flood,
     weighted,
 )
-from crypto.weights import TOTAL, Weights, flatten
+from crypto.homomorphic.weights import TOTAL, Weights, flatten
+from crypto.quantiser import Packing
+from crypto.samplers import Stream, entropy
 
 RING = weighted()
 PUBLIC, SECRET = RING.keygen()
@@ -292,7 +292,7 @@ def errors(ring: WeightedBfv, prime: int, values: np.ndarray) -> np.ndarray:
 def test_o1_the_noise_of_rows_tells_no_value(flooded, row, monkeypatch):
     """A row on oneself is 128 times one noise, so its rest mod 128 tells that noise's fraction."""
     if not flooded:
-        monkeypatch.setattr("crypto.weighted._flood", unflooded)
+        monkeypatch.setattr("crypto.homomorphic.weighted._flood", unflooded)
     count = 8
     table = np.full((count, count), 16, dtype=np.int64)
     factor = 16
@@ -318,7 +318,7 @@ def test_o1_with_this_prime_encoding_errs_by_less_than_a_value_can_be_read_from(
     packing = Packing(15, TOTAL, RING.plain_bits)
     values = packing.pack(np.random.default_rng(1).integers(0, 1 << 15, 2 * DEGREE))
     assert np.abs(errors(RING, PRIME, values)).max() < 2**-7
-    from crypto.bfv_sealapi import PRIME as USUAL
+    from crypto.homomorphic.bfv_sealapi import PRIME as USUAL
 
     usual = errors(scheme("bfv-sealapi"), USUAL, values)  # the control: anything up to a half
     assert np.abs(usual).max() > 0.49

@@ -13,19 +13,19 @@ from typing import Any
 
 import numpy as np
 
-from crypto import ristretto, tags
 from crypto.aead import lock, unlock
-from crypto.bfv_parts import rest_info
-from crypto.he import NAMES, scheme
+from crypto.homomorphic.bfv_parts import rest_info
+from crypto.homomorphic.he import NAMES, scheme
+from crypto.homomorphic.seal_files import Scratch
+from crypto.homomorphic.similarity import similarity
+from crypto.homomorphic.weighted import weighted
+from crypto.homomorphic.weights import Weights
 from crypto.hpke import OpeningKey, SealingKey
-from crypto.oprf import KeyShare, blind, pointwise
 from crypto.rest import lock_at_rest, unlock_at_rest
 from crypto.samplers import Stream, derive
-from crypto.seal_files import Scratch
-from crypto.signatures import SigningKey, VerifyKey
-from crypto.similarity import similarity
-from crypto.weighted import weighted
-from crypto.weights import Weights
+from crypto.signing.signatures import SigningKey, VerifyKey
+from crypto.tagging import ristretto, tags
+from crypto.tagging.oprf import KeyShare, blind, pointwise
 from tests.laws.frames import Loader
 from tests.laws.vanishing import one_root, vanishing
 

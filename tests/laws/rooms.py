@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
-from algorithms.site import Site
+from algorithms.tasks.site import Site
 from protocols.wire.roster import Identity, Role
 from secure_fgl.federation import Federation
 from secure_fgl.isolation import room

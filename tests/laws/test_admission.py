@@ -9,7 +9,7 @@ from unittest.mock import patch
 
 import pytest
 
-from algorithms.evaluation import evaluated
+from algorithms.tasks.evaluation import evaluated
 from protocols.disclosures.names import Disclosure
 from protocols.errors import (
     LocalProtocolError,
@@ -23,8 +23,8 @@ from protocols.plan.plan import Item, Plan
 from protocols.policy.guards import Seal, Sign
 from protocols.policy.policy import PRESETS, PrivacyPolicy
 from secure_fgl import federation as face
-from secure_fgl import loading
 from secure_fgl.catalogue import algorithm_names
+from secure_fgl.data import loading
 from secure_fgl.errors import PlanDrift
 from secure_fgl.federation import Federation
 from tests.laws.conftest import Recorded

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from audits.report import build_report
+from audits.report.build import build_report
 from protocols.wire.envelope import Envelope, commitment
 from protocols.wire.roster import Role
 from secure_fgl.catalogue import algorithm_names

@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from algorithms.site import Site
+from algorithms.tasks.site import Site
 from protocols.errors import LocalProtocolError
 from protocols.privacy.private_steps import PrivateSteps
 from secure_fgl.isolation import frames

@@ -16,8 +16,8 @@ import zstandard
 
 import crypto
 from crypto.errors import CryptoError, SelfTestFailed
-from crypto.he import NAMES, scheme
-from crypto.seal_files import Scratch
+from crypto.homomorphic.he import NAMES, scheme
+from crypto.homomorphic.seal_files import Scratch
 from tests.laws.frames import MUTATED, SEAL_HEAD, STRUCTURED, Loader, frame
 from tests.laws.fuzzing import GROWTH, MUTATIONS, STRUCTURES, Outcome, assault, shares
 from tests.laws.native import loaders
@@ -34,12 +34,12 @@ def imports(path: Path) -> set[str]:
         names = [node.module or ""] if isinstance(node, ast.ImportFrom) else []
         names += [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
         found |= {name.split(".")[0] for name in names} & NATIVE
-        if isinstance(node, ast.ImportFrom) and node.module == "crypto.seal_files":
+        if isinstance(node, ast.ImportFrom) and node.module == "crypto.homomorphic.seal_files":
             found |= {"tenseal"} & {"tenseal" for alias in node.names if alias.name == "seal"}
     return found
 
 
-USERS = {path.stem: imports(path) for path in sorted(FLOOR.glob("*.py")) if imports(path)}
+USERS = {path.stem: imports(path) for path in sorted(FLOOR.rglob("*.py")) if imports(path)}
 
 
 # --- the law ----------------------------------------------------------------------------------
@@ -91,8 +91,8 @@ def test_the_list_of_users_sees_what_it_looks_for(tmp_path: Path) -> None:
     for line, found in (
         ("import tenseal.sealapi as x", {"tenseal"}),
         ("def f():\n    from cryptography.x import y", {"cryptography"}),
-        ("from crypto.seal_files import Scratch, seal", {"tenseal"}),
-        ("from crypto.seal_files import Scratch", set()),
+        ("from crypto.homomorphic.seal_files import Scratch, seal", {"tenseal"}),
+        ("from crypto.homomorphic.seal_files import Scratch", set()),
         ("import numpy", set()),
     ):
         (tmp_path / "a.py").write_text(line, "utf-8")
@@ -103,7 +103,7 @@ def test_one_module_alone_imports_each_parser() -> None:
     owners = {name: [user for user, found in USERS.items() if name in found] for name in NATIVE}
     assert owners["rbcl"] == ["ristretto"]
     assert owners["zstandard"] == ["seal_files"]
-    bindings = [path.stem for path in FLOOR.glob("*.py") if "import tenseal" in path.read_text()]
+    bindings = [path.stem for path in FLOOR.rglob("*.py") if "import tenseal" in path.read_text()]
     assert bindings == ["seal_files"]
 
 
@@ -123,7 +123,7 @@ def _is_ours(call: ast.Call) -> bool:
 
 
 def test_seal_is_given_no_head_but_ours() -> None:
-    asked = {path.stem: loads(path.read_text("utf-8")) for path in FLOOR.glob("*.py")}
+    asked = {path.stem: loads(path.read_text("utf-8")) for path in FLOOR.rglob("*.py")}
     assert {name for name, calls in asked.items() if calls} <= set(USERS)
     assert sum(map(len, asked.values())) >= 10
     assert all(map(all, asked.values()))

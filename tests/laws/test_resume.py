@@ -9,14 +9,14 @@ from unittest.mock import patch
 
 import pytest
 
-from crypto.he import SecretKey
+from crypto.homomorphic.he import SecretKey
 from protocols.evidence.ledger import Ledger, read_lines
 from protocols.sessions.collection import Collection
 from protocols.sessions.key_authority import KeyAuthoritySession
 from protocols.sessions.services.openings import Openings
 from secure_fgl.config import Config
-from secure_fgl.runs import FileStore, Run
-from secure_fgl.safes import FileSafe
+from secure_fgl.store.run_folder import FileStore, Run
+from secure_fgl.store.state_store import FileSafe
 from tests.laws.killing import Ended, die, play
 from tests.laws.runs import POLICIES, config, pairs
 

@@ -20,8 +20,8 @@ from protocols.sessions.client import ClientSession
 from protocols.sessions.key_authority import KeyAuthoritySession
 from protocols.sessions.store.codec import StateCodec
 from secure_fgl.errors import UsageError
-from secure_fgl.runs import Run
-from secure_fgl.safes import FileSafe, Safes
+from secure_fgl.store.run_folder import Run
+from secure_fgl.store.state_store import FileSafe, Safes
 from secure_fgl.transports.memory import MemoryTransport
 from tests.laws.killing import die, play
 from tests.laws.runs import config

@@ -17,17 +17,17 @@ from typing import Any
 import pytest
 
 from audits.accounting.models import ACCOUNT_VERSION
-from audits.attacks.models import ATTACKS_VERSION
+from audits.attacks._shared.models import ATTACKS_VERSION
 from audits.bundle.keys import read_keys
 from audits.checks.bundle import verify_bundle
+from audits.evidence.run_files import read_plan
+from audits.evidence.verify import verify
+from audits.findings.snapshot import Snapshot, excerpt
+from audits.findings.waivers import Kept
 from audits.formats import render
-from audits.models import REPORT_VERSION
-from audits.report import build_report
-from audits.snapshot import Snapshot, excerpt
-from audits.verify import verify
-from audits.view import read_plan
-from audits.waivers import Kept
-from crypto.canonical import canonical
+from audits.report.build import build_report
+from audits.report.models import REPORT_VERSION
+from crypto.signing.canonical import canonical
 from protocols.errors import LedgerError, OtherVersion, SecureFglError
 from protocols.evidence.ledger import read_lines
 from protocols.plan.plan import Plan
@@ -49,10 +49,10 @@ from protocols.versions import (
 )
 from protocols.wire.envelope import SIGNED, Envelope
 from protocols.wire.inbox import check_signature
-from secure_fgl.auditing import material
-from secure_fgl.cli._verb import exit_code
+from secure_fgl.attack_inputs.materials import material
+from secure_fgl.cli._shared.verb import exit_code
 from secure_fgl.federation import Federation
-from secure_fgl.runs import Run
+from secure_fgl.store.run_folder import Run
 from tests.audits.bundle_tools import FILES, TOY, listed
 from tests.audits.forging import forge, write
 from tests.audits.verify_tools import with_ledger
@@ -131,17 +131,17 @@ def test_every_format_is_in_the_table_and_has_readers() -> None:
 
 WRITTEN = {
     "audits/accounting/models.py",  # printed by audit account, read by no program of ours
-    "audits/attacks/models.py",
-    "audits/entries.py",  # that a ledger holds one
+    "audits/attacks/_shared/models.py",
+    "audits/evidence/entries.py",  # that a ledger holds one
     "audits/bundle/keys.py",
     "audits/bundle/manifest.py",
-    "audits/models.py",
-    "audits/snapshot.py",
-    "audits/waivers.py",
+    "audits/report/models.py",
+    "audits/findings/snapshot.py",
+    "audits/findings/waivers.py",
     "protocols/evidence/ledger.py",
     "protocols/plan/plan.py",
-    "secure_fgl/_budget_lines.py",
-    "secure_fgl/bundles.py",  # CycloneDX has a version of its own
+    "secure_fgl/store/budget_lines.py",
+    "secure_fgl/store/bundles.py",  # CycloneDX has a version of its own
 }
 """Where a number of a format is written into JSON."""
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import tenseal
 
-from crypto.he import scheme
+from crypto.homomorphic.he import scheme
 from protocols.disclosures.names import Disclosure
 from protocols.keys.groups import Group
 from protocols.keys.pairs import Pairs

@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
+from crypto.homomorphic.seal_files import Scratch, seal
 from crypto.samplers import Stream, derive
-from crypto.seal_files import Scratch, seal
 
 
 def one_root(ring: Any, root: int) -> bytes:

@@ -14,17 +14,17 @@ from typing import Any
 
 import pytest
 
-from audits.attacks.models import AttackReport
+from audits.attacks._shared.models import AttackReport
 from audits.bundle.archive import pack
 from audits.bundle.keys import read_keys
 from audits.bundle.manifest import MANIFEST
 from audits.checks.bundle import verify_bundle
-from audits.snapshot import excerpt, read_snapshot
-from audits.verify import verify
-from audits.view import read_plan
-from audits.waivers import read_kept
-from crypto.canonical import canonical
+from audits.evidence.run_files import read_plan
+from audits.evidence.verify import verify
+from audits.findings.snapshot import excerpt, read_snapshot
+from audits.findings.waivers import read_kept
 from crypto.rest import new_key
+from crypto.signing.canonical import canonical
 from protocols.errors import OtherVersion, SecureFglError
 from protocols.evidence.ledger import read_lines
 from protocols.sessions.store.keeping import LockedSafe
@@ -44,12 +44,12 @@ from protocols.versions import (
 )
 from protocols.wire.envelope import Envelope
 from protocols.wire.run_context import Papers
-from secure_fgl._budget_lines import header, read_log
-from secure_fgl.auditing import material
-from secure_fgl.cli._inputs import load_plan
-from secure_fgl.cli._verb import exit_code, explain
+from secure_fgl.attack_inputs.materials import material
+from secure_fgl.cli._shared.inputs import load_plan
+from secure_fgl.cli._shared.verb import exit_code, explain
 from secure_fgl.federation import Federation
-from secure_fgl.runs import Run
+from secure_fgl.store.budget_lines import header, read_log
+from secure_fgl.store.run_folder import Run
 from secure_fgl.transports.nvflare.charter import Charter
 from tests.audits.attack_tools import attacked, row
 from tests.audits.bundle_tools import FILES, TOY, UNSIGNED, listed

@@ -14,10 +14,10 @@ from cryptography.hazmat.primitives.asymmetric.mlkem import MLKEM768PrivateKey
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 from cryptography.hazmat.primitives.hpke import MLKEM768X25519PrivateKey
 
-from algorithms.site import Site
-from crypto.he import SecretKey
+from algorithms.tasks.site import Site
+from crypto.homomorphic.he import SecretKey
 from crypto.hpke import OpeningKey
-from crypto.signatures import SigningKey
+from crypto.signing.signatures import SigningKey
 from protocols.keys.pairs import Pairs
 
 _NOT_ENTERED = (type, types.ModuleType, types.CodeType, types.BuiltinFunctionType)

@@ -10,12 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from crypto.canonical import canonical
+from crypto.signing.canonical import canonical
 from protocols.errors import EvidenceError
 from protocols.wire.roster import Identity, Role
-from secure_fgl.budgets import BudgetStore
 from secure_fgl.config import Config
 from secure_fgl.errors import UsageError
+from secure_fgl.store.budgets import BudgetStore
 from secure_fgl.transports.nvflare import party
 from secure_fgl.transports.nvflare.charter import Charter, party_of
 from secure_fgl.transports.nvflare.party import PartyKit

@@ -30,7 +30,7 @@ from protocols.wire.roster import AGGREGATOR_NAME, Role
 from secure_fgl.errors import PlanDrift, UsageError
 from secure_fgl.federation import Federation
 from secure_fgl.isolation import kernel
-from secure_fgl.runs import Run
+from secure_fgl.store.run_folder import Run
 from secure_fgl.transports.nvflare import executor, sittings, wire
 from secure_fgl.transports.nvflare.controller import JobAborted, TaskTransport
 from secure_fgl.transports.nvflare.executor import Seat
@@ -130,7 +130,7 @@ def test_a_key_authority_is_one_more_site(
     digest = conduct(sit_down(parties.kit(SERVER_SITE)), carried)
     carried.end()
     assert digest == uninterrupted.model_sha256
-    monkeypatch.setattr("audits.view.TRANSPORTS", ("memory", "nvflare"))
+    monkeypatch.setattr("audits.evidence.run_files.TRANSPORTS", ("memory", "nvflare"))
     assert Run(gather(parties, tmp_path / "run")).verify().verdict == "self-consistent only"
 
 
@@ -148,7 +148,7 @@ def test_o4_a_witness_is_one_more_site(tmp_path: Path, monkeypatch: pytest.Monke
     assert parties.result()["bytes_up"] == twin["bytes_up"]
     scores = parties.result()["metrics"]
     assert scores["test_accuracy"] == pytest.approx(twin["metrics"]["test_accuracy"], abs=0.02)
-    monkeypatch.setattr("audits.view.TRANSPORTS", ("memory", "nvflare"))
+    monkeypatch.setattr("audits.evidence.run_files.TRANSPORTS", ("memory", "nvflare"))
     found = Run(gather(parties, tmp_path / "run")).verify()
     assert found.verdict == "self-consistent only", found.failed
     assert [e["kind"] for e in read_lines_of(parties, "site-7")].count("witness") == 2
@@ -214,7 +214,7 @@ def test_o5_killed_processes_go_on_to_the_same_result(
     assert digest == uninterrupted.model_sha256
     assert parties.result()["metrics"] == uninterrupted.result["metrics"]
     gathered = gather(parties, tmp_path / "run")
-    monkeypatch.setattr("audits.view.TRANSPORTS", ("memory", "nvflare"))
+    monkeypatch.setattr("audits.evidence.run_files.TRANSPORTS", ("memory", "nvflare"))
     assert Run(gathered).verify().verdict == "self-consistent only"
 
 

@@ -13,7 +13,7 @@ from protocols.errors import Refused
 from protocols.wire.roster import AGGREGATOR_NAME, Role
 from secure_fgl.errors import UsageError
 from secure_fgl.federation import Federation
-from secure_fgl.runs import Run
+from secure_fgl.store.run_folder import Run
 from secure_fgl.transports.nvflare.party import new_tag_key
 from secure_fgl.transports.nvflare.sittings import conduct, sit_down
 from tests.nvflare.stage import SERVER_SITE, Parties, assemble, gather
@@ -69,7 +69,7 @@ def test_a_run_over_tasks_is_the_run_in_memory(
     result = parties.result()
     same = ("bytes_up", "bytes_down", "exchanges", "lost_rounds", "rounds", "form")
     assert {key: result[key] for key in same} == {key: twin.result[key] for key in same}
-    monkeypatch.setattr("audits.view.TRANSPORTS", ("memory", "nvflare"))
+    monkeypatch.setattr("audits.evidence.run_files.TRANSPORTS", ("memory", "nvflare"))
     found = Run(gather(parties, tmp_path / "run")).verify()
     assert found.verdict == "self-consistent only", found.failed
 

@@ -10,7 +10,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from crypto.errors import OutOfRange
-from crypto.he import scheme
+from crypto.homomorphic.he import scheme
 from protocols.disclosures.names import Disclosure
 from protocols.disclosures.sum.guards import Ckks, He, Mask
 from protocols.disclosures.sum.layout import SumLayout

@@ -126,7 +126,7 @@ def rebuilt(data, **changes):
     import json
     import struct
 
-    from crypto.canonical import canonical
+    from crypto.signing.canonical import canonical
 
     found = Envelope.decode(data)
     record = {**json.loads(found.header.encode()), **changes}

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from crypto.errors import OutOfRange
-from crypto.merkle import inclusion_proof, leaf_hash, perfect_tree, root
+from crypto.signing.merkle import inclusion_proof, leaf_hash, perfect_tree, root
 from protocols.errors import BadEnvelope, Refused, WrongStage
 from protocols.evidence.heads import SILENT, Spoken, check_place, heard, proof_bytes, tree
 from protocols.sessions.table import State

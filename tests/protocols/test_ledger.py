@@ -4,11 +4,11 @@ import hashlib
 
 import pytest
 
-from crypto.canonical import canonical
-from crypto.checkpoint import read
 from crypto.errors import CryptoError
-from crypto.merkle import leaf_hash, root
-from crypto.signatures import SigningKey
+from crypto.signing.canonical import canonical
+from crypto.signing.checkpoint import read
+from crypto.signing.merkle import leaf_hash, root
+from crypto.signing.signatures import SigningKey
 from protocols.errors import EvidenceError, LedgerError, Refused
 from protocols.evidence.ledger import (
     ENTRY_LIMIT,

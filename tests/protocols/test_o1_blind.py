@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from crypto.he import SecretKey
+from crypto.homomorphic.he import SecretKey
 from protocols.sessions.collection import Collection
 from tests.protocols.toys import Update
 from tests.protocols.wire import World

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from crypto.errors import InvalidSeal
-from crypto.weighted import WeightedBfv
-from crypto.weights import flatten
+from crypto.homomorphic.weighted import WeightedBfv
+from crypto.homomorphic.weights import flatten
 from protocols.disclosures._evaluated import aggregator as results
 from protocols.disclosures._evaluated import authority as revealing
 from protocols.disclosures._evaluated.uploads import row_info

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from crypto.oprf import KeyShare, pointwise
-from crypto.ristretto import POINT_BYTES
+from crypto.tagging.oprf import KeyShare, pointwise
+from crypto.tagging.ristretto import POINT_BYTES
 from protocols.disclosures.match.guards import Match
 from protocols.disclosures.match.protocol.cells import same_canary
 from protocols.disclosures.match.protocol.tagging import (

@@ -7,8 +7,8 @@ import contextlib
 import numpy as np
 import pytest
 
-from crypto.similarity import Similarity
-from crypto.vectors import SKETCH_ABOVE
+from crypto.homomorphic.similarity import Similarity
+from crypto.homomorphic.vectors import SKETCH_ABOVE
 from protocols.disclosures._evaluated import protect
 from protocols.disclosures._evaluated.ciphers import cosine_ring
 from protocols.disclosures._evaluated.uploads import pairs_of, products

@@ -10,8 +10,8 @@ from itertools import combinations
 import numpy as np
 import pytest
 
-from crypto.bfv_sealapi import DEGREE, PLAIN_MODULUS
 from crypto.errors import OutOfRange
+from crypto.homomorphic.bfv_sealapi import DEGREE, PLAIN_MODULUS
 from crypto.masks import masked
 from protocols.disclosures.names import Disclosure
 from protocols.disclosures.sum.guards import Ckks, Mask, Noise

@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from crypto.he import SecretKey
+from crypto.homomorphic.he import SecretKey
 from protocols.disclosures._evaluated import aggregator as results
 from protocols.disclosures._evaluated import protect, witness
 from protocols.disclosures._evaluated.ciphers import cosine_ring, weigh_ring

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from crypto.weights import flatten
+from crypto.homomorphic.weights import flatten
 from protocols.disclosures.names import Disclosure
 from protocols.disclosures.views import Mixture
 from protocols.errors import BadEnvelope, Refused

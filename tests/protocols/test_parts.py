@@ -13,7 +13,7 @@ from protocols.plan.steps import Service, Step
 from protocols.sessions.engine import Session
 from protocols.sessions.part import Scope, SessionPart, Takes
 from protocols.sessions.phases import Phase
-from secure_fgl.parties import SESSIONS
+from secure_fgl.run.parties import SESSIONS
 from tests.protocols.pub import Model as PubModel
 from tests.protocols.pub import even, hand_out, pub, trained
 from tests.protocols.wire import World

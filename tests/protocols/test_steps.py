@@ -13,7 +13,7 @@ from protocols.wire.inbox import Letter
 from protocols.wire.roster import EVERYONE, Role
 from secure_fgl.catalogue import algorithm_names
 from secure_fgl.federation import Federation
-from secure_fgl.parties import SESSIONS
+from secure_fgl.run.parties import SESSIONS
 from tests.laws.runs import config
 from tests.protocols.matched import match_plan, match_policy
 from tests.protocols.wire import World

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from crypto.he import scheme
+from crypto.homomorphic.he import scheme
 from protocols.evidence.ledger import MemoryStore
 from protocols.forms import Algorithm, Exchange, Form
 from protocols.messages import (

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from crypto.he import scheme
+from crypto.homomorphic.he import scheme
 from crypto.samplers import derive, entropy
 from protocols.disclosures.names import Disclosure
 from protocols.disclosures.sum.guards import SCHEMES, encryption

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from typer.testing import CliRunner, Result
 
-from secure_fgl.cli._app import app
+from secure_fgl.cli._shared.app import app
 
 ROOT = Path(__file__).resolve().parents[2]
 COMMAND = (sys.executable, "-m", "secure_fgl.cli")

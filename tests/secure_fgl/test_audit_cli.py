@@ -11,13 +11,13 @@ from typing import Any
 
 import pytest
 
-from audits.attacks.models import Claim
-from audits.models import Report
-from audits.report import build_report
+from audits.attacks._shared.models import Claim
+from audits.report.build import build_report
+from audits.report.models import Report
 from protocols.policy.policy import PrivacyPolicy
-from secure_fgl.cli import _keeping
-from secure_fgl.cli._gate import FailOn, codes_of, ordered
-from secure_fgl.runs import Run
+from secure_fgl.cli._shared import keeping
+from secure_fgl.cli._shared.gate import FailOn, codes_of, ordered
+from secure_fgl.store.run_folder import Run
 from tests.audits.toy_run import Bus, save
 from tests.secure_fgl.cli_tools import invoke
 
@@ -106,7 +106,7 @@ def test_a_kept_waiver_is_judged_anew_by_a_new_report(
         def now(cls, tz: Any = None) -> datetime:  # type: ignore[override]
             return datetime.now(tz) + timedelta(days=2)
 
-    monkeypatch.setattr(_keeping, "datetime", Later)
+    monkeypatch.setattr(keeping, "datetime", Later)
     # Another format, elsewhere: what lies in the run must still fit what the run keeps.
     shown = invoke("audit", "report", good, "--format", "md", "--out", tmp_path / "out")
     assert shown.exit_code == 0, shown.stderr

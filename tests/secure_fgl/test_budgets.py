@@ -9,8 +9,8 @@ from protocols.errors import BudgetExceeded, NotInPlan, PolicyError
 from protocols.policy.budget import Reserve
 from protocols.policy.policy import Budget
 from protocols.privacy.accounting import ORDERS, WRAP, net_epsilon
-from secure_fgl.budgets import BudgetStore
 from secure_fgl.errors import UsageError
+from secure_fgl.store.budgets import BudgetStore
 from tests.secure_fgl.budget_tools import (
     CAP,
     CURVE,

@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from protocols.errors import BudgetExceeded, LedgerError
-from secure_fgl import budgets
-from secure_fgl.budgets import BudgetStore, default_folder, origin_of
 from secure_fgl.errors import UsageError
+from secure_fgl.store import budgets
+from secure_fgl.store.budgets import BudgetStore, default_folder, origin_of
 from tests.secure_fgl.budget_tools import (
     CAP,
     CURVE,

@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from crypto.canonical import canonical
-from crypto.signatures import SigningKey
+from crypto.signing.canonical import canonical
+from crypto.signing.signatures import SigningKey
 from protocols.errors import EvidenceError
 from protocols.policy.policy import Budget
 from protocols.privacy.accounting import ORDERS
-from secure_fgl import _budget_lines
-from secure_fgl.budgets import Anchor, BudgetStore
+from secure_fgl.store import budget_lines
+from secure_fgl.store.budgets import Anchor, BudgetStore
 from tests.secure_fgl.budget_tools import (
     DATA,
     DELTA,
@@ -67,7 +67,7 @@ def delete(file: Path, old: bytes) -> None:
 def rechained(entries: list[dict[str, object]]) -> bytes:
     lines: list[bytes] = []
     for entry in entries:
-        lines.append(canonical({**entry, "prev": _budget_lines._head(lines)}) + b"\n")
+        lines.append(canonical({**entry, "prev": budget_lines._head(lines)}) + b"\n")
     return b"".join(lines)
 
 

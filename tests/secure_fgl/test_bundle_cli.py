@@ -21,9 +21,9 @@ from cryptography.hazmat.primitives.serialization import (
 )
 
 from audits.bundle.statements import PAYLOAD_TYPE, SVR, open_statement
-from crypto.signatures import VerifyKey
-from secure_fgl.bundles import environment, load_key
+from crypto.signing.signatures import VerifyKey
 from secure_fgl.errors import UsageError
+from secure_fgl.store.bundles import environment, load_key
 from tests.audits.forging import edit_last, forge
 from tests.audits.toy_run import AGGREGATOR, RESULT, Toy, run_toy, save, stated, text, with_reports
 from tests.secure_fgl.cli_tools import invoke

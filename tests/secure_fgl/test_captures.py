@@ -13,13 +13,13 @@ from audits.attacks import Material, attack
 from protocols.errors import EvidenceError, LedgerError
 from protocols.evidence.capture import Capture, captured_rounds, of_piece, piece
 from protocols.policy.policy import PRESETS, PrivacyPolicy
-from secure_fgl import captures
-from secure_fgl.auditing import layers_of, material
-from secure_fgl.captures import Captures
+from secure_fgl.attack_inputs.materials import layers_of, material
 from secure_fgl.config import Config
 from secure_fgl.errors import UsageError
 from secure_fgl.federation import Federation
-from secure_fgl.runs import Run
+from secure_fgl.store import captures
+from secure_fgl.store.captures import Captures
+from secure_fgl.store.run_folder import Run
 from tests.secure_fgl.cli_tools import config, invoke
 
 SMALL = {
@@ -200,7 +200,7 @@ def test_other_data_or_settings_than_the_runs_are_noticed(runs, tmp_path, policy
         material(run)
     path.write_text(before)
     other = Config.of_others(before).model_copy(update={"seed": 2})
-    monkeypatch.setattr("secure_fgl.auditing.config_of", lambda *_: other)
+    monkeypatch.setattr("secure_fgl.attack_inputs.materials.config_of", lambda *_: other)
     with pytest.raises(EvidenceError, match="is not what left"):
         material(run)
 
@@ -286,7 +286,7 @@ def test_keys_whose_day_cannot_be_read_are_destroyed(tmp_path):
 
 
 def test_a_capture_that_cannot_be_written_ends_the_run(tmp_path, monkeypatch):
-    from secure_fgl.safes import FileSafe
+    from secure_fgl.store.state_store import FileSafe
 
     def full(self: FileSafe, name: str, data: bytes) -> None:
         if name.startswith("train-"):

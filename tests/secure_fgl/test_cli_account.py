@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from audits import account as accounts
+from audits.accounting import account as accounts
 from audits.accounting import rows
 from audits.accounting.models import Account
-from audits.steps import Status, Step, Verification
-from secure_fgl.cli._account import MOST_CLIENTS, shown
+from audits.evidence.steps import Status, Step, Verification
+from secure_fgl.cli._shared.account import MOST_CLIENTS, shown
 from tests.audits.noised_run import SCORE, TRAIN, NoisedRun, message
 from tests.secure_fgl.cli_tools import config, invoke
 

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from secure_fgl.cli import _progress
-from secure_fgl.cli._gate import FailOn
-from secure_fgl.cli._output import clean, grid, print_json, print_pairs, say
+from secure_fgl.cli._shared import progress
+from secure_fgl.cli._shared.gate import FailOn
+from secure_fgl.cli._shared.output import clean, grid, print_json, print_pairs, say
 from secure_fgl.cli.run import _what_is_left
 
 Capture = pytest.CaptureFixture[str]
@@ -47,10 +47,10 @@ def _play(monkeypatch: pytest.MonkeyPatch, rounds: int, seconds: float) -> None:
     """Report rounds that take `seconds` each, on a clock of the test's own."""
     now = 0.0
     monkeypatch.setattr(time, "monotonic", lambda: now)
-    with _progress.RunProgress("test_accuracy") as progress:
+    with progress.RunProgress("test_accuracy") as bar:
         for number in range(1, rounds + 1):
             now += seconds
-            progress(number, rounds, {"val_accuracy": 0.25, "test_accuracy": 0.5})
+            bar(number, rounds, {"val_accuracy": 0.25, "test_accuracy": 0.5})
 
 
 def test_a_short_run_shows_no_progress(monkeypatch: pytest.MonkeyPatch, capsys: Capture) -> None:

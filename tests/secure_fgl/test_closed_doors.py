@@ -9,10 +9,11 @@ import pytest
 
 from algorithms.scores.accuracy import SCORING, Accuracy, Score
 from protocols.errors import LedgerError, RemoteProtocolError
-from secure_fgl import Federation, reference
+from secure_fgl import Federation
 from secure_fgl.config import Config
 from secure_fgl.errors import UsageError
-from secure_fgl.runs import FileStore
+from secure_fgl.run import reference
+from secure_fgl.store.run_folder import FileStore
 
 SMALL: dict[str, Any] = {
     "algorithm": {"rounds": 1},

@@ -8,10 +8,10 @@ import threading
 import pytest
 
 from crypto.errors import InvalidPoint
-from crypto.oprf import Blinded, KeyShare
-from crypto.ristretto import random_scalars
-from secure_fgl import cores
-from secure_fgl.cores import over_cores
+from crypto.tagging.oprf import Blinded, KeyShare
+from crypto.tagging.ristretto import random_scalars
+from secure_fgl.run import cores
+from secure_fgl.run.cores import over_cores
 
 INPUTS = [b"%d" % number for number in range(300)]  # five parts
 

@@ -14,8 +14,8 @@ import scipy.sparse as sp
 import torch
 
 from secure_fgl.data import load_dataset
-from secure_fgl.data.sources._opcodes import read_objects
-from secure_fgl.data.sources._refusing import RawRefused, nothing_unpickled
+from secure_fgl.data.sources._shared.opcodes import read_objects
+from secure_fgl.data.sources._shared.refusing import RawRefused, nothing_unpickled
 from tests.secure_fgl.cli_tools import config, invoke
 from tests.secure_fgl.pyg_tools import (
     PICKLED,
@@ -278,7 +278,7 @@ def test_sparse_tables_of_other_sizes_are_refused(tmp_path, shape):
 
 
 def test_an_archive_that_unpacks_to_too_much_is_refused(tmp_path, monkeypatch):
-    monkeypatch.setattr("secure_fgl.data.sources._raw.LIMIT", 4000)
+    monkeypatch.setattr("secure_fgl.data.sources._shared.raw.LIMIT", 4000)
     path = attributed(tmp_path, more=np.zeros(10_000))
     np.savez_compressed(path, **dict(np.load(path)))
     assert path.stat().st_size < 4000

@@ -14,8 +14,8 @@ from protocols.policy.policy import PrivacyPolicy
 from secure_fgl import Federation
 from secure_fgl.config import Config
 from secure_fgl.errors import UsageError
-from secure_fgl.faults import FaultyTransport, drops
-from secure_fgl.runs import Run
+from secure_fgl.run.faults import FaultyTransport, drops
+from secure_fgl.store.run_folder import Run
 from tests.secure_fgl.cli_tools import CONFIG
 
 NAMES = ("client-1", "client-2", "client-3", "client-4", "client-5")
@@ -90,7 +90,7 @@ class Told:
 
 def through(monkeypatch: pytest.MonkeyPatch, moment: str, past: bytes = b"", start: int = 0) -> Any:
     """Return what of a round gets through to or from client-2, which vanishes in it."""
-    monkeypatch.setattr("secure_fgl.faults.Envelope.decode", lambda data: data)
+    monkeypatch.setattr("secure_fgl.run.faults.Envelope.decode", lambda data: data)
     told = Told()
     faulty = FaultyTransport(told, PLAN, drops(f"2@3{moment}", NAMES, 5), past)  # type: ignore[arg-type]
     for round in (3, 4):
@@ -118,7 +118,7 @@ def test_after_a_kill_who_had_vanished_stays_away(monkeypatch: pytest.MonkeyPatc
     """The aggregator's ledger says what had got through."""
     receipt = {"kind": "receipt", "sender": "client-2", "round": 3, "item": "a.up.SUM"}
     lines = [({**receipt, "exchange": 5}, b""), ({**receipt, "kind": "release"}, b"")]
-    monkeypatch.setattr("secure_fgl.faults.read_lines", lambda past: lines if past else [])
+    monkeypatch.setattr("secure_fgl.run.faults.read_lines", lambda past: lines if past else [])
     assert through(monkeypatch, ":after_upload", b"past", start=7) == []
     # Control: who does not know of it lets it answer the next Ask.
     whole = [item for item, *_ in ROUND]

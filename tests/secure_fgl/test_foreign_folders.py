@@ -12,12 +12,12 @@ from pathlib import Path
 import pytest
 
 from protocols.errors import EvidenceError
-from secure_fgl import runs
-from secure_fgl.captures import Captures, sweep
 from secure_fgl.errors import UsageError
-from secure_fgl.files import Folder, create, replace, run_name
-from secure_fgl.runs import Run, RunFolder
-from secure_fgl.safes import Safes
+from secure_fgl.store import run_folder as runs
+from secure_fgl.store.captures import Captures, sweep
+from secure_fgl.store.files import Folder, create, replace, run_name
+from secure_fgl.store.run_folder import Run, RunFolder
+from secure_fgl.store.state_store import Safes
 from tests.secure_fgl.cli_tools import config, invoke
 from tests.secure_fgl.test_audit_cli import waivers
 

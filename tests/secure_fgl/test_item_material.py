@@ -11,14 +11,14 @@ import pytest
 import yaml
 
 from audits.attacks import Material, attack
-from audits.attacks._support import totals
+from audits.attacks._methods.support import totals
 from protocols.errors import EvidenceError
 from protocols.evidence.capture import Capture
 from protocols.policy.policy import PrivacyPolicy
 from secure_fgl import Federation
-from secure_fgl.auditing import material
+from secure_fgl.attack_inputs.materials import material
 from secure_fgl.config import Config
-from secure_fgl.runs import Run
+from secure_fgl.store.run_folder import Run
 
 USERS, ITEMS, ROUNDS, SENT = 8, 80, 3, 40
 

@@ -15,8 +15,8 @@ from protocols.rounds import Ask
 from protocols.sessions.engine import Parcel, Stream
 from protocols.sessions.table import State
 from protocols.wire.envelope import Envelope
-from secure_fgl.driving import Driver, Meter
-from secure_fgl.parties import Making, Parties, set_up
+from secure_fgl.run.driving import Driver, Meter
+from secure_fgl.run.parties import Making, Parties, set_up
 from secure_fgl.transports.memory import MemoryTransport
 from tests.protocols.mix import GRID, Go, Mashed, by_hand, groups
 from tests.protocols.relayed import relayed

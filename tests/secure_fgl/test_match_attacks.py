@@ -12,11 +12,11 @@ import yaml
 from audits.attacks import Material, attack
 from protocols.errors import EvidenceError
 from protocols.policy.policy import PrivacyPolicy
-from secure_fgl.auditing import material
-from secure_fgl.captures import Captures
+from secure_fgl.attack_inputs.materials import material
 from secure_fgl.config import Config
 from secure_fgl.federation import Federation
-from secure_fgl.runs import Run
+from secure_fgl.store.captures import Captures
+from secure_fgl.store.run_folder import Run
 from tests.secure_fgl.cli_tools import invoke
 
 USERS, ITEMS, CAP = 16, 120, 32

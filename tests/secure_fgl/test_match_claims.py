@@ -9,11 +9,11 @@ from typing import Any
 
 import yaml
 
-from algorithms._item_expansion import Expanding
+from algorithms._shared.item_expansion import Expanding
 from protocols.disclosures.match.guards import Match
 from protocols.disclosures.match.protocol.tagging import chosen
 from protocols.disclosures.match.words import SHARED
-from secure_fgl import tag_material
+from secure_fgl.attack_inputs import tags as tag_material
 from tests.protocols.matched import match_plan, match_policy
 from tests.protocols.matching import crowd
 

@@ -13,14 +13,14 @@ import pytest
 import torch
 import yaml
 
-from algorithms._item_expansion import ExpandedUser
-from algorithms._item_messages import HeldItems
-from audits.verify import verify
+from algorithms._shared.item_expansion import ExpandedUser
+from algorithms._shared.item_messages import HeldItems
+from audits.evidence.verify import verify
 from protocols.disclosures.noised.guards import LEVELS
 from protocols.policy.policy import PrivacyPolicy
 from secure_fgl.config import Config
 from secure_fgl.federation import Federation
-from secure_fgl.runs import Run
+from secure_fgl.store.run_folder import Run
 from tests.laws.killing import play
 
 USERS, ROUNDS, WIDTH, FLOOR = 8, 3, 4, 3

@@ -12,17 +12,17 @@ import numpy as np
 import pytest
 import yaml
 
-from algorithms._item_expansion import ExpandedUser
-from algorithms._item_messages import HeldItems
-from audits.verify import verify
+from algorithms._shared.item_expansion import ExpandedUser
+from algorithms._shared.item_messages import HeldItems
+from audits.evidence.verify import verify
 from protocols.disclosures.match.protocol.tag_service import MatcherDesk
 from protocols.errors import CohortTooSmall, NotAdmitted
 from protocols.policy.policy import PrivacyPolicy
-from secure_fgl import cores, parties
 from secure_fgl.config import Config
-from secure_fgl.cores import over_cores
 from secure_fgl.federation import Federation
-from secure_fgl.runs import Run
+from secure_fgl.run import cores, parties
+from secure_fgl.run.cores import over_cores
+from secure_fgl.store.run_folder import Run
 from tests.laws.killing import play
 from tests.protocols.matching import plain
 

@@ -17,10 +17,11 @@ from protocols.errors import EvidenceError
 from protocols.evidence.capture import Capture
 from protocols.policy.guards import Clip, Seal
 from protocols.policy.policy import PrivacyPolicy
-from secure_fgl import Federation, mixed_material
-from secure_fgl.auditing import material
+from secure_fgl import Federation
+from secure_fgl.attack_inputs import mixtures as mixed_material
+from secure_fgl.attack_inputs.materials import material
 from secure_fgl.config import Config
-from secure_fgl.runs import Run
+from secure_fgl.store.run_folder import Run
 
 ROUNDS, FLOOR = 3, 8
 

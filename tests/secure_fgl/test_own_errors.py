@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from secure_fgl.cli._verb import explain
+from secure_fgl.cli._shared.verb import explain
 from secure_fgl.data.own import OwnDataError
 from tests.secure_fgl.own_tools import (
     EDGES,

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
-from algorithms.site import Site
 from algorithms.tasks.node import NodeData, NodeTask
+from algorithms.tasks.site import Site
 from secure_fgl.data import (
     Graph,
     induce,
@@ -19,7 +19,7 @@ from secure_fgl.data import (
     split_masks,
 )
 from secure_fgl.data.partitions import louvain_balanced
-from secure_fgl.data.partitions._louvain import communities
+from secure_fgl.data.partitions._shared.louvain import communities
 
 
 def blocks(sizes=(60, 50, 40, 30, 20), classes=4, seed=0, sparse=True, near=0.3):

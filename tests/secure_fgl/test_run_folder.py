@@ -1,4 +1,4 @@
-"""The run folder: what lies in it is what the head of `secure_fgl.runs` says, and nothing else."""
+"""What lies in a run folder is what the head of `secure_fgl.store.run_folder` says, no more."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from audits.view import UNREADABLE
-from secure_fgl import runs
-from secure_fgl.files import Folder
-from secure_fgl.weights import npz_bytes, npz_digest, weights_digest
+from audits.evidence.run_files import UNREADABLE
+from secure_fgl.run.model_digest import npz_bytes, npz_digest, weights_digest
+from secure_fgl.store import run_folder as runs
+from secure_fgl.store.files import Folder
 from tests.secure_fgl.cli_tools import config, invoke
 from tests.secure_fgl.test_audit_cli import waivers
 

@@ -17,11 +17,11 @@ from crypto import masks
 from protocols.disclosures.sum import protect
 from protocols.errors import BadEnvelope, EvidenceError, LocalProtocolError, Refused
 from protocols.sessions import collection
-from secure_fgl import captured_sent
-from secure_fgl.auditing import material
+from secure_fgl.attack_inputs import captured_sent
+from secure_fgl.attack_inputs.materials import material
 from secure_fgl.config import Config
 from secure_fgl.federation import Federation
-from secure_fgl.runs import Run
+from secure_fgl.store.run_folder import Run
 
 POLICIES = ["masks", "he", "ckks"]
 Mask = Callable[..., None]

@@ -18,9 +18,9 @@ import numpy as np
 import pytest
 
 from crypto.errors import InvalidKey, OutOfRange, SecretKeyRefused
-from crypto.he import NAMES, scheme
-from secure_fgl import zeros as module
-from secure_fgl.zeros import ZeroWorker
+from crypto.homomorphic.he import NAMES, scheme
+from secure_fgl.run import zeros as module
+from secure_fgl.run.zeros import ZeroWorker
 
 NAME = "bfv-sealapi"
 HE = scheme(NAME)
@@ -121,7 +121,7 @@ def test_the_worker_is_a_fresh_interpreter_not_a_fork(worker):
     command = Path(f"/proc/{worker.process_id}/cmdline")
     if not command.exists():
         pytest.skip("this system does not show command lines")
-    until(lambda: b"secure_fgl.zeros" in command.read_bytes())  # replaced by exec
+    until(lambda: b"secure_fgl.run.zeros" in command.read_bytes())  # replaced by exec
     until(lambda: worker.ready)
 
 
@@ -299,8 +299,8 @@ def test_a_fork_does_not_end_the_worker_of_its_parent(monkeypatch, worker):
 
 SCRIPT = """
     import sys
-    from crypto.he import scheme
-    from secure_fgl.zeros import ZeroWorker
+    from crypto.homomorphic.he import scheme
+    from secure_fgl.run.zeros import ZeroWorker
     print("once")
     public, secret = scheme("bfv-sealapi").keygen()
     worker = ZeroWorker("bfv-sealapi")

@@ -7,11 +7,11 @@ from typing import Any
 
 import numpy as np
 
-from algorithms.site import Site
 from algorithms.tasks import DataSpec
 from algorithms.tasks.graph import GraphsData, GraphTask
 from algorithms.tasks.node import NodeData, NodeTask
 from algorithms.tasks.rating import RatingsData, RatingTask
+from algorithms.tasks.site import Site
 
 KINDS = ("node", "graph", "rating")
 CLIENTS = 4

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from algorithms.site import Site
+from algorithms.tasks.site import Site
 from protocols.forms import Algorithm, Form
 from protocols.messages import Array, Message, NoisedMessage, ReleasedMessage, count, real
 from protocols.rounds import Ask, Cohort, Round

@@ -14,10 +14,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from algorithms.evaluation import total
 from algorithms.scores.accuracy import SCORING, Score
-from algorithms.site import Site
 from algorithms.tasks import Batch, DataSpec, Mixed, Predictions, Weights
+from algorithms.tasks.evaluation import total
+from algorithms.tasks.site import Site
 from protocols.disclosures.views import TotalView
 from protocols.forms import Algorithm
 from protocols.messages import SumMessage

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from algorithms.site import Site
+from algorithms.tasks.site import Site
 from protocols.forms import Algorithm, Form
 from protocols.messages import (
     Array,

@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from algorithms.site import Site
-from crypto.he import scheme as find_scheme
+from algorithms.tasks.site import Site
+from crypto.homomorphic.he import scheme as find_scheme
 from protocols.disclosures.names import Disclosure
 from protocols.evidence.ledger import MemoryStore
 from protocols.forms import Algorithm
@@ -19,8 +19,8 @@ from protocols.policy.guard import find
 from protocols.policy.policy import PrivacyPolicy
 from protocols.sessions.engine import Parcel
 from protocols.wire.envelope import Envelope
-from secure_fgl.driving import Driver, Meter
-from secure_fgl.parties import Making, Parties, client_names, set_up
+from secure_fgl.run.driving import Driver, Meter
+from secure_fgl.run.parties import Making, Parties, client_names, set_up
 from secure_fgl.transports import Transport
 from secure_fgl.transports.memory import MemoryTransport
 

@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from algorithms.evaluation import Tracked, evaluated
 from algorithms.scores.accuracy import SCORING, Score
-from algorithms.site import Site
+from algorithms.tasks.evaluation import Tracked, evaluated
+from algorithms.tasks.site import Site
 from protocols.forms import Algorithm, Form
 from protocols.messages import Array, Message, ReleasedMessage, SumMessage, Vector, count, real
 from protocols.rounds import Ask, Cohort, Round

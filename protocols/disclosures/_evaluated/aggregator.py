@@ -12,7 +12,7 @@ from typing import ClassVar
 import numpy as np
 
 from crypto.errors import CryptoError
-from crypto.signatures import SIGNATURE_BYTES
+from crypto.signing.signatures import SIGNATURE_BYTES
 from protocols.disclosures._evaluated.ciphers import EVALUATED, witnesses_of
 from protocols.disclosures._evaluated.evaluation import Evaluation, Uploads
 from protocols.disclosures._evaluated.opening_request import place_of_result

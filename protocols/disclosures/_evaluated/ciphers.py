@@ -30,8 +30,8 @@ from protocols.policy.policy import PrivacyPolicy
 from protocols.wire.control import CosineKey, Key, WeighKey
 
 if TYPE_CHECKING:
-    from crypto.similarity import Similarity
-    from crypto.weighted import WeightedBfv
+    from crypto.homomorphic.similarity import Similarity
+    from crypto.homomorphic.weighted import WeightedBfv
 
 EVALUATED = (Disclosure.SIMILARITY, Disclosure.WEIGHTED_SUM)
 """The disclosures whose results are computed on ciphertexts, where the policy protects them."""
@@ -43,7 +43,7 @@ COSINE_LEVELS = 1 << 14
 @cache
 def cosine_ring() -> Similarity:
     """Return the scheme of SIMILARITY; the library is loaded when it is first needed."""
-    from crypto.similarity import similarity
+    from crypto.homomorphic.similarity import similarity
 
     return similarity()
 
@@ -51,7 +51,7 @@ def cosine_ring() -> Similarity:
 @cache
 def weigh_ring() -> WeightedBfv:
     """Return the scheme of WEIGHTED_SUM; the library is loaded when it is first needed."""
-    from crypto.weighted import weighted
+    from crypto.homomorphic.weighted import weighted
 
     return weighted()
 
@@ -164,7 +164,7 @@ class Shape:
     def result_bytes(self) -> int:
         """Bytes of one masked result: of a pair, or of a receiver."""
         if self.disclosure is Disclosure.SIMILARITY:
-            from crypto.similarity import PRODUCT_BYTES
+            from crypto.homomorphic.similarity import PRODUCT_BYTES
 
             return PRODUCT_BYTES
         return self.upload_bytes
@@ -199,7 +199,7 @@ def shape_of(
     if guard is None:
         raise ValueError(f"{kind.disclosure} is not computed on ciphertexts under this policy")
     if kind.disclosure is Disclosure.SIMILARITY:
-        from crypto.vectors import SKETCH_ABOVE, WIDTH
+        from crypto.homomorphic.vectors import SKETCH_ABOVE, WIDTH
 
         (field,) = kind.fields
         values = int(np.prod(field.sizes(dims), dtype=np.int64))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from crypto.signatures import SIGNATURE_BYTES
+from crypto.signing.signatures import SIGNATURE_BYTES
 from protocols.disclosures._evaluated.ciphers import Shape, ring_of
 from protocols.disclosures.names import Disclosure
 from protocols.errors import BadEnvelope

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from crypto.signatures import SIGNATURE_BYTES
+from crypto.signing.signatures import SIGNATURE_BYTES
 from protocols.disclosures._evaluated.ciphers import Shape, shape_of
 from protocols.disclosures._evaluated.guards import evaluated
 from protocols.disclosures.names import Disclosure

@@ -16,11 +16,11 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from crypto.canonical import canonical
 from crypto.errors import CryptoError, OutOfRange
-from crypto.he import PublicKey
+from crypto.homomorphic.he import PublicKey
 from crypto.samplers import Stream, derive
-from crypto.signatures import SIGNATURE_BYTES, VerifyKey
+from crypto.signing.canonical import canonical
+from crypto.signing.signatures import SIGNATURE_BYTES, VerifyKey
 from protocols.disclosures._evaluated.ciphers import Shape, cosine_ring, weigh_ring
 from protocols.disclosures._evaluated.guards import evaluated
 from protocols.disclosures.names import Disclosure
@@ -118,7 +118,7 @@ def enciphered(
 
 
 def _sketched(vector: Vector, shape: Shape, run: str) -> Vector:
-    from crypto.vectors import SKETCH_ABOVE, sketch
+    from crypto.homomorphic.vectors import SKETCH_ABOVE, sketch
 
     if shape.values <= SKETCH_ABOVE:
         return vector
@@ -164,7 +164,7 @@ def rows(
     Raises:
         OutOfRange: a row of weights rests on too few others (O10), or cannot be opened exactly.
     """
-    from crypto.weights import Weights
+    from crypto.homomorphic.weights import Weights
 
     guard = evaluated(policy.chain(Disclosure.WEIGHTED_SUM))
     total = guard.total if isinstance(guard, Weigh) else 0

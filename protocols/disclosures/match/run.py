@@ -15,8 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from crypto.handles import Mute
-from crypto.ristretto import Spread
 from crypto.samplers import Stream
+from crypto.tagging.ristretto import Spread
 from protocols.disclosures.match.guards import Match
 from protocols.disclosures.match.layout import MatchLayout, found_message
 from protocols.disclosures.match.protocol.cell_sums import LABEL_BYTES, context

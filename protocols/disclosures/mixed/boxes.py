@@ -15,10 +15,10 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from crypto.canonical import canonical
 from crypto.errors import CryptoError
 from crypto.hpke import SEAL_OVERHEAD, OpeningKey, SealingKey
 from crypto.samplers import Stream, entropy
+from crypto.signing.canonical import canonical
 from protocols.disclosures.mixed.layout import COUNT, MixLayout
 from protocols.errors import BadEnvelope
 from protocols.wire.run_context import Papers

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from crypto.hpke import SEAL_OVERHEAD
-from crypto.signatures import SIGNATURE_BYTES
+from crypto.signing.signatures import SIGNATURE_BYTES
 from protocols.disclosures._base.plan import Planning
 from protocols.disclosures.mixed.boxes import mixture_box_bytes
 from protocols.disclosures.mixed.layout import MixLayout, planned_mixtures

@@ -20,7 +20,7 @@ class Cosine(Evaluated):
     """Encrypt a unit vector with CKKS; pairs are multiplied encrypted, and one number is read (O3).
 
     Attributes:
-        scheme: of `crypto.similarity`.
+        scheme: of `crypto.homomorphic.similarity`.
         opener: who holds the secret key, reads one number a pair and returns it rounded.
         witnesses: how many parties recompute the products before anything is opened (O4). With 0
             an active aggregator can have a single upload opened; the plan says so.

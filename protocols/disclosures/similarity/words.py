@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping
 from typing import ClassVar
 
-from crypto.vectors import SKETCH_ABOVE
+from crypto.homomorphic.vectors import SKETCH_ABOVE
 from protocols.disclosures._base.words import Planned
 from protocols.disclosures._evaluated.words import CRAFTED, UNWITNESSED, EvaluatedWords
 from protocols.disclosures.names import Disclosure

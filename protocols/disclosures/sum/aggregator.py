@@ -12,7 +12,7 @@ from typing import ClassVar
 import numpy as np
 
 from crypto.errors import CryptoError
-from crypto.signatures import SIGNATURE_BYTES
+from crypto.signing.signatures import SIGNATURE_BYTES
 from protocols.disclosures.names import Disclosure
 from protocols.disclosures.sum.consistency_votes import EVIDENCE_BYTES, ballot_of
 from protocols.disclosures.sum.unmasking import Keys, Unmasking

@@ -12,9 +12,9 @@ from collections.abc import Callable, Sequence
 from functools import lru_cache
 from operator import itemgetter
 
-from crypto.canonical import canonical
 from crypto.errors import CryptoError
-from crypto.signatures import SIGNATURE_BYTES
+from crypto.signing.canonical import canonical
+from crypto.signing.signatures import SIGNATURE_BYTES
 from protocols.disclosures.names import Disclosure
 from protocols.errors import BadEnvelope
 from protocols.messages import Vector

@@ -72,7 +72,7 @@ class Ckks(Guard):
 GUARDS = (Noise, Mask, He, Ckks)
 
 SCHEMES = {"bfv": "bfv-sealapi", "bfv48": "bfv48-sealapi", "ckks": "ckks-sealapi"}
-"""What `crypto.he.scheme` calls each of them."""
+"""What `crypto.homomorphic.he.scheme` calls each of them."""
 
 
 def encryption(chain: Sequence[Guard]) -> str | None:

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from crypto.errors import OutOfRange
-from crypto.he import Scheme
+from crypto.homomorphic.he import Scheme
 from crypto.quantiser import Grid, from_limbs, limbs
 from crypto.samplers import Stream
 from protocols.disclosures.sum.guards import encryption

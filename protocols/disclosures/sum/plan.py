@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from crypto.errors import OutOfRange
-from crypto.he import Scheme
-from crypto.signatures import SIGNATURE_BYTES
+from crypto.homomorphic.he import Scheme
+from crypto.signing.signatures import SIGNATURE_BYTES
 from protocols.disclosures._base.plan import Planning
 from protocols.disclosures.names import Disclosure
 from protocols.disclosures.sum.guards import encryption

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from crypto.errors import OutOfRange
-from crypto.he import Scheme
+from crypto.homomorphic.he import Scheme
 from crypto.masks import container
 from crypto.quantiser import Packing
 

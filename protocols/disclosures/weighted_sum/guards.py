@@ -14,7 +14,7 @@ class Weigh(Evaluated):
     """Encrypt the integers with BFV; each receiver gets one combination, opened blind (O1, O10).
 
     Attributes:
-        scheme: of `crypto.weighted`.
+        scheme: of `crypto.homomorphic.weighted`.
         opener: who holds the secret key, and opens every combination under a blind.
         witnesses: see `Evaluated`.
         total: what the integer weights of every receiver add up to.

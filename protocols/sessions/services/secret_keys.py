@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 from typing import ClassVar
 
-from crypto.he import SecretKey
+from crypto.homomorphic.he import SecretKey
 from protocols.disclosures._evaluated.ciphers import key_message, keyed, ring_of
 from protocols.disclosures.names import Disclosure
 from protocols.errors import BadEnvelope, LedgerError, LocalProtocolError

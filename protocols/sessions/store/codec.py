@@ -22,8 +22,8 @@ from typing import Any
 
 import numpy as np
 
-from crypto.bfv_parts import PublicKey, SecretKey
-from crypto.he import Scheme
+from crypto.homomorphic.bfv_parts import PublicKey, SecretKey
+from crypto.homomorphic.he import Scheme
 from protocols.disclosures._evaluated.ciphers import EVALUATED, ring_of
 from protocols.errors import LocalProtocolError
 from protocols.keys.pairs import Pairs

@@ -6,7 +6,7 @@ from enum import Enum
 from typing import Any
 
 from crypto.masks import MaskSum
-from crypto.oprf import Blinded, KeyShare
+from crypto.tagging.oprf import Blinded, KeyShare
 from protocols.disclosures._evaluated.evaluation import Evaluation, Uploads
 from protocols.disclosures._evaluated.uploads import Upload
 from protocols.disclosures.match.aggregator import Broker

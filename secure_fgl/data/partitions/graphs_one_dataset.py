@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from secure_fgl.data.partitions._rule import Cut, Records, groups, with_roles
+from secure_fgl.data.partitions._shared.rule import Cut, Records, groups, with_roles
 from secure_fgl.data.records import GraphSet, Masks
 from secure_fgl.data.split import deal, strata
 

@@ -24,7 +24,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from secure_fgl.data.partitions._rule import Cut, Records
+from secure_fgl.data.partitions._shared.rule import Cut, Records
 from secure_fgl.data.records import Graph, Masks
 from secure_fgl.data.split import deal
 

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from secure_fgl.data.partitions._metis import parts
-from secure_fgl.data.partitions._rule import Records
+from secure_fgl.data.partitions._shared.metis import parts
+from secure_fgl.data.partitions._shared.rule import Records
 from secure_fgl.data.records import Graph
 
 __all__ = ["KINDS", "assign"]

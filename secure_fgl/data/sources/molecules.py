@@ -3,7 +3,7 @@
 `<root>/moleculenet/<name>.csv` has a header, a column `smiles` and one column a question, 0, 1 or
 empty. Every question is a yes-or-no label of its own, also where there is one only: scores are then
 ROC-AUC over one probability. Missing answers are NaN. What an atom's features are is told in
-`_atoms`; they are CSR.
+`_shared.atoms`; they are CSR.
 
 A row whose SMILES RDKit cannot read is dropped, so the sizes in the table, which are those of the
 files, are upper bounds: `bbbp` gives the usual 2039 of 2050, `clintox` 1480 of 1484, `tox21` 7823
@@ -26,11 +26,11 @@ import numpy as np
 import numpy.typing as npt
 
 from secure_fgl.data.records import GraphSet
-from secure_fgl.data.sources._atoms import FEATURES, atoms_and_bonds
-from secure_fgl.data.sources._files import another_file, locate
-from secure_fgl.data.sources._graphs import one_hot
-from secure_fgl.data.sources._options import check_known
-from secure_fgl.data.sources._source import Shape
+from secure_fgl.data.sources._shared.atoms import FEATURES, atoms_and_bonds
+from secure_fgl.data.sources._shared.files import another_file, locate
+from secure_fgl.data.sources._shared.graphs import one_hot
+from secure_fgl.data.sources._shared.options import check_known
+from secure_fgl.data.sources._shared.source import Shape
 
 __all__ = ["FEATURES", "NAMES", "QUESTIONS", "describe", "load", "molecule_graph"]
 

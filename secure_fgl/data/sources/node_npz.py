@@ -31,7 +31,7 @@ import numpy as np
 import numpy.typing as npt
 
 from secure_fgl.data.records import Features, Graph, Masks
-from secure_fgl.data.sources._files import (
+from secure_fgl.data.sources._shared.files import (
     Arrays,
     another_file,
     dense_features,
@@ -41,14 +41,14 @@ from secure_fgl.data.sources._files import (
     shared_out_rows,
     sparse_features,
 )
-from secure_fgl.data.sources._graphs import (
+from secure_fgl.data.sources._shared.graphs import (
     degree_buckets,
     largest_component,
     proper_edges,
     proper_masks,
 )
-from secure_fgl.data.sources._options import check_known, flag, fold, published
-from secure_fgl.data.sources._source import Shape
+from secure_fgl.data.sources._shared.options import check_known, flag, fold, published
+from secure_fgl.data.sources._shared.source import Shape
 
 __all__ = ["NAMES", "describe", "load"]
 

@@ -16,9 +16,9 @@ graphs. Further options:
 Word counts are kept sparse and divided by their row sums, as in `node_npz`. Regression sets of
 MoleculeNet are refused: their answers are neither 0 nor 1.
 
-No file of a set is unpickled: not Planetoid's raw files, which are pickles (`_opcodes`), nor arrays
-of objects, nor what PyG keeps beside a processed set (`_opening`). What is not plain numbers and
-texts is refused before it runs, and so are sizes that a file declares and does not have (`_raw`).
+No file of a set is unpickled: not Planetoid's raw files, which are pickles (`opcodes`), nor arrays
+of objects, nor what PyG keeps beside a processed set (`opening`). What is not plain numbers and
+texts is refused before it runs, and so are sizes that a file declares and does not have (`raw`).
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ from typing import Any, NamedTuple
 from algorithms.tasks import Kind
 from secure_fgl.data._folder import unknown
 from secure_fgl.data.records import Dataset
-from secure_fgl.data.sources import _opening, _pyg
-from secure_fgl.data.sources._graphs import largest_component
-from secure_fgl.data.sources._options import check_known, flag, fold, published, whole
-from secure_fgl.data.sources._refusing import RawRefused
-from secure_fgl.data.sources._source import Shape
+from secure_fgl.data.sources._shared import opening, pyg_objects
+from secure_fgl.data.sources._shared.graphs import largest_component
+from secure_fgl.data.sources._shared.options import check_known, flag, fold, published, whole
+from secure_fgl.data.sources._shared.refusing import RawRefused
+from secure_fgl.data.sources._shared.source import Shape
 
 __all__ = ["CLASSES", "NAMES", "PREFIX", "describe", "load"]
 
@@ -77,7 +77,7 @@ CLASSES: Mapping[str, _Class] = {
 }
 """Classes of PyG whose sets are node or graph classification."""
 
-_ATOMS = sum(_pyg.ATOM_WIDTHS)
+_ATOMS = sum(pyg_objects.ATOM_WIDTHS)
 
 
 def _node(features: int, classes: int, records: int, synthetic: bool = False) -> Shape:
@@ -201,8 +201,8 @@ def load(name: str, root: Path | None, options: Mapping[str, Any]) -> Dataset:
     found = _open(name, kind, folder, settings, shape)
     try:
         if shape.task == "graph":
-            return _pyg.graph_set(name, [found[place] for place in range(len(found))], shape)
-        graph = _pyg.graph(
+            return pyg_objects.graph_set(name, [found[place] for place in range(len(found))], shape)
+        graph = pyg_objects.graph(
             name,
             found[0],
             shape,
@@ -224,7 +224,7 @@ def _open(name: str, kind: str, folder: Path, settings: dict[str, Any], shape: S
         with warnings.catch_warnings():
             # PyG warns, and then opens the file without the guard against pickled code.
             warnings.filterwarnings("error", message="Weights only load failed")
-            return _opening.opened(kind, folder, settings, shape)
+            return opening.opened(kind, folder, settings, shape)
     except RawRefused:
         raise
     except ImportError:

@@ -22,8 +22,8 @@ import scipy.sparse as sp
 
 from secure_fgl.data.records import GraphSet
 from secure_fgl.data.sources import tu_npz
-from secure_fgl.data.sources._options import check_known
-from secure_fgl.data.sources._source import Shape
+from secure_fgl.data.sources._shared.options import check_known
+from secure_fgl.data.sources._shared.source import Shape
 
 __all__ = ["NAMES", "describe", "load"]
 

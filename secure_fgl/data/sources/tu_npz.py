@@ -22,7 +22,7 @@ import numpy.typing as npt
 import scipy.sparse as sp
 
 from secure_fgl.data.records import GraphSet
-from secure_fgl.data.sources._files import (
+from secure_fgl.data.sources._shared.files import (
     Arrays,
     another_file,
     dense_features,
@@ -30,9 +30,9 @@ from secure_fgl.data.sources._files import (
     locate,
     read,
 )
-from secure_fgl.data.sources._graphs import degree_one_hot, one_hot, proper_edges
-from secure_fgl.data.sources._options import check_known, flag
-from secure_fgl.data.sources._source import Shape
+from secure_fgl.data.sources._shared.graphs import degree_one_hot, one_hot, proper_edges
+from secure_fgl.data.sources._shared.options import check_known, flag
+from secure_fgl.data.sources._shared.source import Shape
 
 __all__ = ["ATTRIBUTES", "NAMES", "describe", "load"]
 

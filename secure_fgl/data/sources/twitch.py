@@ -19,7 +19,7 @@ import numpy.typing as npt
 import scipy.sparse as sp
 
 from secure_fgl.data.records import Graph
-from secure_fgl.data.sources._files import (
+from secure_fgl.data.sources._shared.files import (
     Arrays,
     another_file,
     integers,
@@ -28,9 +28,9 @@ from secure_fgl.data.sources._files import (
     shared_out_rows,
     sparse_features,
 )
-from secure_fgl.data.sources._graphs import proper_edges
-from secure_fgl.data.sources._options import check_known
-from secure_fgl.data.sources._source import Shape
+from secure_fgl.data.sources._shared.graphs import proper_edges
+from secure_fgl.data.sources._shared.options import check_known
+from secure_fgl.data.sources._shared.source import Shape
 
 __all__ = ["COUNTRIES", "NAMES", "describe", "load"]
 

@@ -17,11 +17,11 @@ from typing import Any, NoReturn
 import yaml
 from pydantic import ValidationError
 
-from crypto.canonical import canonical, parse
 from crypto.errors import CryptoError
 from crypto.hpke import SealingKey
 from crypto.samplers import entropy
-from crypto.signatures import SigningKey, VerifyKey
+from crypto.signing.canonical import canonical, parse
+from crypto.signing.signatures import SigningKey, VerifyKey
 from protocols.errors import EvidenceError, OtherVersion, SecureFglError
 from protocols.plan.plan import Plan
 from protocols.policy.policy import PrivacyPolicy

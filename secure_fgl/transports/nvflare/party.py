@@ -29,7 +29,7 @@ from protocols.errors import EvidenceError
 from protocols.wire.roster import Identity, Party, Role
 from secure_fgl.config import Config
 from secure_fgl.errors import UsageError
-from secure_fgl.files import replace
+from secure_fgl.store.files import replace
 from secure_fgl.transports.nvflare.charter import LIMIT, Charter
 
 PARTY_VARIABLE = "SECURE_FGL_PARTY"

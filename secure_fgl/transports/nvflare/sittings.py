@@ -15,8 +15,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from algorithms.site import Site
-from audits.view import policy_text
+from algorithms.tasks.site import Site
+from audits.evidence.run_files import policy_text
 from protocols.disclosures.match.run import shared_key
 from protocols.disclosures.names import Disclosure
 from protocols.errors import RemoteProtocolError
@@ -29,16 +29,16 @@ from protocols.sessions.store.keeping import Outcome
 from protocols.wire.roster import Role
 from protocols.wire.run_context import Papers
 from secure_fgl import _floors
-from secure_fgl.captures import record
-from secure_fgl.clock import clock
-from secure_fgl.driving import Driver, Meter, one_thread_and_deterministic
 from secure_fgl.errors import PlanDrift, UsageError
 from secure_fgl.federation import Federation
 from secure_fgl.isolation.room import Room
-from secure_fgl.parties import SESSIONS, AnySession, Making, Parties, bare_backend
-from secure_fgl.running import Preparation
-from secure_fgl.runs import FileStore, RunFolder
-from secure_fgl.safes import Safes
+from secure_fgl.run.clock import clock
+from secure_fgl.run.driving import Driver, Meter, one_thread_and_deterministic
+from secure_fgl.run.parties import SESSIONS, AnySession, Making, Parties, bare_backend
+from secure_fgl.run.simulation import Preparation
+from secure_fgl.store.captures import record
+from secure_fgl.store.run_folder import FileStore, RunFolder
+from secure_fgl.store.state_store import Safes
 from secure_fgl.transports import Transport
 from secure_fgl.transports.nvflare.party import PartyKit
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from audits.steps import Case
+from audits.evidence.steps import Case
 from tests.audits.attacks.planted import exposures
 from tests.audits.toy_run import run_toy
 

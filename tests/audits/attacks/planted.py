@@ -13,8 +13,8 @@ import numpy as np
 import torch
 
 from audits.attacks import Attack, Exposure, Layers, Material, Samples, Truth
-from audits.attacks._verdicts import Judgement, judge
-from audits.steps import Case
+from audits.attacks._shared.verdicts import Judgement, judge
+from audits.evidence.steps import Case
 
 F, H, C = 150, 24, 4
 NODES, TRAIN = 90, 10

@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 
 from audits.attacks import Material, attack, attacks, seed_of
-from audits.attacks._reading import report_doubt, row_doubt
-from audits.attacks._verdicts import Figures, judge, verdict_of
-from audits.models import Report
-from audits.report import build_report
-from audits.steps import Case
+from audits.attacks._shared.reading import report_doubt, row_doubt
+from audits.attacks._shared.verdicts import Figures, judge, verdict_of
+from audits.evidence.steps import Case
+from audits.report.build import build_report
+from audits.report.models import Report
 from tests.audits.attack_tools import (
     BIASED,
     BLANK,

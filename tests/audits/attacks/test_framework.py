@@ -12,9 +12,9 @@ import pytest
 
 import audits.attacks as framework
 from audits.attacks import Findings, Material, NotApplicable, Samples, attack, attacks, chosen
-from audits.attacks._rules import Rule
-from audits.attacks.models import AttackReport, AttackRow, Claim
-from audits.steps import Case
+from audits.attacks._shared.models import AttackReport, AttackRow, Claim
+from audits.attacks._shared.rules import Rule
+from audits.evidence.steps import Case
 from protocols.errors import EvidenceError
 from tests.audits.attacks.made_up import CLIENTS, samples
 from tests.audits.attacks.planted import exposures, material
@@ -184,7 +184,7 @@ def test_chance_comes_from_the_ledgers_and_not_from_who_else_is_asked(clear, mas
 
 
 def test_heads_digest_follows_every_entry(clear):
-    from audits.book import Book
+    from audits.evidence.ledger_index import Book
 
     digest = framework.heads_digest(clear.book)
     party = sorted(clear.view.ledgers)[0]

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from audits.attacks import Layers, NotApplicable, Truth
-from audits.attacks._span import Span
-from audits.attacks._statistics import auc
+from audits.attacks._methods.span import Span
+from audits.attacks._methods.statistics import auc
 from audits.attacks.grad_span import ATTACK
 from tests.audits.attacks.planted import F, H, exposures, judged, material, weakened
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from audits.attacks._isolation import draw_prime, isolable
+from audits.attacks._methods.isolation import draw_prime, isolable
 
 PRIME = draw_prime(np.random.default_rng(5))
 

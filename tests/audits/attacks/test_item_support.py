@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 
 from audits.attacks import ItemRows, Material, NotApplicable, attack, item_support
-from audits.attacks._support import missing, singles, totals
-from audits.attacks._verdicts import judge
+from audits.attacks._methods.support import missing, singles, totals
+from audits.attacks._shared.verdicts import judge
 from audits.attacks.item_support import ATTACK, CATALOGUE
-from audits.steps import Case
+from audits.evidence.steps import Case
 
 ITEMS, HELD, SENT, WIDTH, CLIENTS = 300, 20, 120, 6, 30
 ALL = np.arange(ITEMS)

@@ -12,10 +12,12 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from audits.attacks import AttackReport, AttackRow, Material, _noise_code, _releases
-from audits.attacks._lower_bound import ceiling
-from audits.attacks._releases import Release, releases
-from audits.steps import Case
+from audits.attacks import AttackReport, AttackRow, Material
+from audits.attacks._methods import noise_code
+from audits.attacks._methods import releases as _releases
+from audits.attacks._methods.lower_bound import ceiling
+from audits.attacks._methods.releases import Release, releases
+from audits.evidence.steps import Case
 from crypto.samplers import Stream
 from protocols.disclosures.sum.layout import SumLayout
 from protocols.plan.plan import Plan
@@ -127,7 +129,7 @@ def test_o15_noise_that_repeats_itself_is_falsified(monkeypatch: pytest.MonkeyPa
 
 
 def test_o14_noise_off_the_grid_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_noise_code, "SAMPLERS", broken(reals))
+    monkeypatch.setattr(noise_code, "SAMPLERS", broken(reals))
     report = tried(noised())
     row = next(row for row in report.rows if row.what == CODE)
     assert row.verdict == "FAIL" and number(row, "protected") > 0.99
@@ -283,5 +285,5 @@ def test_training_without_its_noise_is_found(monkeypatch: pytest.MonkeyPatch) ->
 
 def test_gradients_beyond_the_clip_norm_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
     real = on_grid
-    monkeypatch.setattr(_noise_code, "on_grid", lambda given, clip: 2 * real(given, clip))
+    monkeypatch.setattr(noise_code, "on_grid", lambda given, clip: 2 * real(given, clip))
     assert verdicts(training())[TRAINING_CODE] == "FAIL"

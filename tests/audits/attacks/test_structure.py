@@ -11,14 +11,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from audits.attacks import AttackReport, AttackRow, Material, _isolation, structure
-from audits.attacks._isolation import Isolation, draw_prime
-from audits.attacks._material import NotApplicable, Samples
-from audits.attacks._opened import Opened, opened_sums
-from audits.attacks._verdicts import judge
+from audits.attacks import AttackReport, AttackRow, Material, structure
+from audits.attacks._methods import isolation
+from audits.attacks._methods.isolation import Isolation, draw_prime
+from audits.attacks._methods.opened import Opened, opened_sums
+from audits.attacks._shared.material import NotApplicable, Samples
+from audits.attacks._shared.verdicts import judge
 from audits.attacks.structure import ALL_ROUNDS, ATTACK, COHORT, ONE_ROUND, SINGLETONS
-from audits.steps import Case
-from audits.view import RunView
+from audits.evidence.run_files import RunView
+from audits.evidence.steps import Case
 from protocols.disclosures.names import Disclosure
 from protocols.errors import EvidenceError
 from protocols.plan.plan import MessagePlan, Plan
@@ -176,7 +177,7 @@ def test_a_search_that_was_cut_short_never_passes(
 ) -> None:
     sums = [replace(one, round=1) for one in half_cohorts(14, 6, seed=0)]
     assert verdicts(sums, colluders=2)[ONE_ROUND] == "PASS"
-    monkeypatch.setattr(_isolation, "_WORK", 1)
+    monkeypatch.setattr(isolation, "_WORK", 1)
     assert verdicts(sums, colluders=2)[ONE_ROUND] == "INCONCLUSIVE"
 
 

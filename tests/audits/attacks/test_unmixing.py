@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 
 from audits.attacks import Material, Mixtures, NotApplicable, attack, unmixing
-from audits.attacks._mixed import Victim, class_counts, violated
-from audits.attacks._unmix import _at_most_once
-from audits.attacks._verdicts import judge
+from audits.attacks._methods.mixed import Victim, class_counts, violated
+from audits.attacks._methods.unmix import _at_most_once
+from audits.attacks._shared.verdicts import judge
 from audits.attacks.unmixing import ATTACK
-from audits.steps import Case
+from audits.evidence.steps import Case
 from tests.audits.attacks.planted_mixtures import MEMBERS, mixtures, regrouped
 from tests.audits.test_mixtures import policy, run
 

@@ -9,9 +9,9 @@ import pytest
 from scipy import stats
 
 from audits.attacks import NotApplicable
-from audits.attacks._statistics import Bootstrap, auc, best_known, shares_above
-from audits.attacks._verdicts import decimal, judge, value
-from audits.attacks.models import Value
+from audits.attacks._methods.statistics import Bootstrap, auc, best_known, shares_above
+from audits.attacks._shared.models import Value
+from audits.attacks._shared.verdicts import decimal, judge, value
 from tests.audits.attacks.made_up import CLIENTS, N, around, samples
 
 

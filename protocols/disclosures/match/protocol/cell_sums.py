@@ -20,8 +20,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from crypto.canonical import canonical
 from crypto.samplers import Stream, derive, entropy
+from crypto.signing.canonical import canonical
 from protocols.disclosures.match.protocol.cells import Told
 from protocols.errors import BadEnvelope, LocalProtocolError, RoundLost, UnfitMessage
 

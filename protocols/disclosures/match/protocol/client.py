@@ -16,8 +16,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from crypto.handles import Mute
-from crypto.ristretto import Spread
 from crypto.samplers import entropy
+from crypto.tagging.ristretto import Spread
 from protocols.disclosures.match.protocol.cell_sums import (
     NONCE_BYTES,
     CellPlace,

@@ -17,9 +17,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from crypto.aead import OVERHEAD, lock, unlock
-from crypto.canonical import canonical
 from crypto.errors import CryptoError
 from crypto.samplers import Stream, derive, entropy
+from crypto.signing.canonical import canonical
 from protocols.disclosures.match.guards import Match
 from protocols.disclosures.match.protocol.cells import incidence, same_canary
 from protocols.disclosures.match.protocol.tagging import Bytes, Tags

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from crypto.handles import Mute
-from crypto.ristretto import Spread
+from crypto.tagging.ristretto import Spread
 from protocols.disclosures.match.protocol.cells import matched, same_canary
 from protocols.disclosures.match.protocol.neighbours import neighbours
 from protocols.disclosures.match.protocol.tagging import Bytes, TagServer

@@ -19,13 +19,13 @@ from operator import eq
 import numpy as np
 from numpy.typing import NDArray
 
-from crypto.canonical import canonical
 from crypto.errors import CryptoError
 from crypto.handles import Mute
-from crypto.oprf import Blinded, KeyShare, blind, pointwise
-from crypto.ristretto import POINT_BYTES, Spread, check
 from crypto.samplers import Stream, derive, entropy
-from crypto.tags import keyed_tags, unsafe_public_tags
+from crypto.signing.canonical import canonical
+from crypto.tagging.oprf import Blinded, KeyShare, blind, pointwise
+from crypto.tagging.ristretto import POINT_BYTES, Spread, check
+from crypto.tagging.tags import keyed_tags, unsafe_public_tags
 from protocols.disclosures.match.guards import Match
 from protocols.errors import BadEnvelope, LocalProtocolError, NotInPlan, UnfitMessage
 

@@ -12,8 +12,8 @@ from enum import StrEnum
 
 import numpy as np
 
-from crypto.canonical import canonical
-from crypto.ristretto import POINT_BYTES
+from crypto.signing.canonical import canonical
+from crypto.tagging.ristretto import POINT_BYTES
 from protocols.disclosures.match.guards import Match
 from protocols.disclosures.match.protocol.cell_sums import NONCE_BYTES
 from protocols.disclosures.match.protocol.cells import Told

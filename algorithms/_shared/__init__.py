@@ -1,0 +1,1 @@
+"""What several algorithms share. No algorithm lives here: `algorithms/` is the registry."""

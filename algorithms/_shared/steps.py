@@ -1,0 +1,102 @@
+"""Plain gradient descent at a client, in pieces that several algorithms share."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import chain, islice, repeat
+
+import numpy as np
+
+from algorithms.tasks import Batch, Predictions, Task, Weights
+from algorithms.tasks.site import Site
+
+__all__ = [
+    "adapted",
+    "batches",
+    "check_mixing",
+    "descended",
+    "local_steps",
+    "predict_mixture",
+    "recalled",
+    "slope",
+]
+
+
+def local_steps(epochs: int, steps: int) -> int:
+    """Return R, the number of gradient steps in a round: `epochs` times `steps` batches.
+
+    Raises:
+        ValueError: one of them is below 1.
+    """
+    if epochs < 1 or steps < 1:
+        raise ValueError(
+            "a round without a gradient step learns nothing; set algorithm.epochs and the option "
+            "steps to 1 or more"
+        )
+    return epochs * steps
+
+
+def batches(task: Task, site: Site, count: int) -> Iterator[Batch | None]:
+    """Yield `count` batches; at a site without training records `count` times None.
+
+    Such a site's loss is zero everywhere, and so is its gradient (see `slope`).
+    """
+    yield from islice(chain(task.batches(site), repeat(None)), count)
+
+
+def slope(task: Task, weights: Weights, site: Site, batch: Batch | None) -> Weights:
+    """Return the gradient of the batch's mean loss, shape (d,); zeros where there is no batch."""
+    return np.zeros_like(weights) if batch is None else task.gradient(weights, site, batch)
+
+
+def descended(weights: Weights, gradient: Weights, rate: float) -> Weights:
+    """Return weights - rate x gradient as a new float32 array, shape (d,).
+
+    Raises:
+        FloatingPointError: it holds NaN or infinity, so training diverged.
+    """
+    with np.errstate(over="ignore", invalid="ignore"):  # an error follows, in words of our own
+        moved: Weights = weights - np.float32(rate) * gradient
+    if not np.isfinite(moved).all():
+        raise FloatingPointError(
+            "local training diverged: the weights are no longer finite, most likely because the "
+            "step size is too large for these features; lower model.lr or scale the features"
+        )
+    return moved
+
+
+def check_mixing(alpha: float, lr_personal: float | None) -> None:
+    """Refuse a share or a step size of the personal model that has no meaning.
+
+    Raises:
+        ValueError: `alpha` is outside [0, 1], or `lr_personal` is not a number above 0.
+    """
+    if not 0.0 <= alpha <= 1.0:
+        raise ValueError(
+            f"alpha = {alpha} is no share of the personal model in the mixture; choose it in [0, 1]"
+        )
+    if lr_personal is not None and not 0.0 < lr_personal < float("inf"):
+        raise ValueError(
+            f"lr_personal = {lr_personal} is no step size; choose it above 0, or leave it out to "
+            "step as model.lr says"
+        )
+
+
+def recalled(site: Site, shared: Weights, alpha: float) -> tuple[Weights, float]:
+    """Return the client's v, shape (d,), and its alpha.
+
+    They lie in the site's memory as "personal" and "alpha"; before the client's first round they
+    are `shared` and `alpha`.
+    """
+    return site.memory.get("personal", shared), float(site.memory.get("alpha", alpha))
+
+
+def adapted(alpha: float, towards: float, rate: float) -> float:
+    """Return alpha after one step down d loss/d alpha = `towards`, kept in [0, 1]."""
+    return float(np.clip(alpha - rate * towards, 0.0, 1.0))
+
+
+def predict_mixture(task: Task, site: Site, shared: Weights, alpha: float) -> Predictions:
+    """Return predictions of alpha h_v + (1 - alpha) h_w for every record; w is `shared`, (d,)."""
+    personal, share = recalled(site, shared, alpha)
+    return task.predict_mixed(personal, shared, share, site)

@@ -1,0 +1,234 @@
+"""Evaluation as one generic message: counts over predictions, summed like everything else.
+
+`evaluated` wraps any algorithm so that the first kind of Ask of each round also brings back a
+score (`algorithms.scores`), in the same protected vector as the round's SUM where there is one. No
+number of a single client ever leaves. The aggregator picks the best round from cohort totals and
+says *keep* with the next Ask; each client keeps its own snapshot.
+
+``at="downloaded"`` scores the model as it was just received (so the state after round t is scored
+in round t + 1, and one closing Ask scores the last state); ``at="trained"`` scores it after the
+client's own training, as FED-PUB and FedEgo report.
+
+Every form also comes without scores, behind all forms with them: for policies whose noise cannot
+cover counts, or that let no metric leave. Then nothing is scored and the last state is the result.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Generator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Generic, Literal, TypeVar
+
+from algorithms.scores import Scoring
+from algorithms.tasks import Task
+from algorithms.tasks.site import Site
+from protocols.forms import Algorithm, Exchange, Form
+from protocols.messages import Message, ReleasedMessage, SumMessage, count, values
+from protocols.rounds import Ask, Cohort, Reply, Round, RoundLost
+
+S = TypeVar("S")
+At = Literal["downloaded", "trained"]
+
+
+class Keep(ReleasedMessage):
+    """With every Ask: was the model scored last the best so far?"""
+
+    keep: int = count(unit="0 or 1", meaning="1: keep the snapshot scored last")
+
+
+class Last(ReleasedMessage):
+    """Once, after the last round: only score the model, train no more."""
+
+    keep: int = count(unit="0 or 1", meaning="1: keep the snapshot scored last")
+
+
+@dataclass(frozen=True)
+class Tracked(Generic[S]):
+    """The algorithm's state with the scores so far.
+
+    Attributes:
+        state: the algorithm's own public state.
+        scored: the state that the last score belongs to (``downloaded``), else None.
+        scores: cohort totals, one per evaluation.
+        best: index of the best validation score, the earliest among equals.
+        best_merit: that score's merit (larger is better).
+        best_state: the public state that scored best.
+    """
+
+    state: S
+    scores: tuple[SumMessage, ...] = ()
+    best: int = -1
+    best_merit: float = -math.inf
+    best_state: S | None = None
+
+    def record(self, score: SumMessage, merit: float, state: S) -> Tracked[S]:
+        """Return a new record with one more score, which belongs to `state`."""
+        kept = replace(self, scores=(*self.scores, score))
+        if self.best >= 0 and not merit > self.best_merit:
+            return kept
+        return replace(kept, best=len(self.scores), best_merit=merit, best_state=state)
+
+    @property
+    def keep(self) -> Keep:
+        """Tell whether the score taken last is the best so far."""
+        return Keep(keep=int(0 <= self.best == len(self.scores) - 1))
+
+
+def evaluated(
+    algorithm: Algorithm[S], task: Task, *, at: At = "downloaded"
+) -> Algorithm[Tracked[S]]:
+    """Return `algorithm` with scores in the first Ask of each round.
+
+    Args:
+        algorithm: any algorithm; its files know nothing of evaluation.
+        task: scores predictions on a split.
+        at: which model is scored, see the module's head.
+    """
+
+    def init(rng: Any) -> Tracked[S]:
+        return Tracked(algorithm.init(rng))
+
+    def score(site: Site, given: Message | None) -> SumMessage:
+        found = task.score(algorithm.predict(site, given), site)
+        site.memory["scored"] = (given, {k: v for k, v in site.memory.items() if k not in _OWN})
+        return found
+
+    scoring = task.scoring
+    scored = tuple(_wrap(form, score, scoring, at) for form in algorithm.forms)
+    bare = (*scored, *(_unscored(form) for form in algorithm.forms))
+    forms = tuple(replace(form, rows=task.spec.task == "rating") for form in bare)
+    dims = {**algorithm.dims, **scoring.dims}
+    return Algorithm(algorithm.name, algorithm.citation, init, algorithm.predict, forms, dims)
+
+
+def released(state: object) -> Message | None:
+    """Return the model in an algorithm's state: the state itself, or its attribute `start`.
+
+    An aggregator that remembers more than it hands out (an optimiser's moments) keeps the message
+    it hands out first there. None: the state holds no message.
+    """
+    found = state if isinstance(state, Message) else getattr(state, "start", None)
+    return found if isinstance(found, Message) else None
+
+
+_OWN = ("scored", "kept")  # memory of this file, not of the algorithm
+
+
+def heed(site: Site, keep: Keep | Last) -> None:
+    """At the client: keep the snapshot scored last if it is the best so far."""
+    if keep.keep and "scored" in site.memory:
+        site.memory["kept"] = site.memory["scored"]
+
+
+def _wrap(form: Form[S], score: Any, scoring: Scoring, at: At) -> Form[Tracked[S]]:
+    first = form.exchanges[0]
+
+    def with_score(exchange: Exchange) -> Exchange:
+        def answer(site: Site, *given: Message) -> tuple[Message, ...]:
+            *own, keep = given
+            heed(site, keep)  # type: ignore[arg-type]
+            before = score(site, own[0]) if at == "downloaded" else None
+            said = exchange.answer(site, *own)
+            messages = () if said is None else said if isinstance(said, tuple) else (said,)
+            return (*messages, before if before is not None else score(site, None))
+
+        given, back = (*exchange.given, Keep), (*exchange.back, kind)
+        return replace(exchange, given=given, back=back, answer=answer, held_out=(kind,))
+
+    def only_score(site: Site, *given: Message) -> SumMessage:
+        heed(site, given[-1])  # type: ignore[arg-type]
+        found: SumMessage = score(site, given[0])
+        return found
+
+    def last_word(site: Site, keep: Keep) -> None:
+        heed(site, keep)
+
+    kind = scoring.kind
+    exchanges = [with_score(e) if _scored(e.given, e.back, first) else e for e in form.exchanges]
+    if at == "downloaded":
+        last = (*first.given, Last)
+        exchanges.append(
+            Exchange("evaluate", last, (kind,), only_score, 0, outside=1, held_out=(kind,))
+        )
+    exchanges.append(Exchange("close", (Keep,), (), last_word, per_round=0, outside=1))
+    told = form.by_gradients, form.top, form.unmixed, form.holders
+    return Form(form.name, _round(form, scoring, at), tuple(exchanges), *told)
+
+
+def _unscored(form: Form[S]) -> Form[Tracked[S]]:
+    def round(tracked: Tracked[S], cohort: Cohort) -> Round[Tracked[S]]:
+        state = yield from form.round(tracked.state, cohort)
+        return replace(tracked, state=state)
+
+    told = form.by_gradients, form.top, form.unmixed, form.holders
+    return Form(f"{form.name}_unscored", round, form.exchanges, *told)
+
+
+def _round(form: Form[S], scoring: Scoring, at: At) -> Any:
+    first = form.exchanges[0]
+
+    def round(tracked: Tracked[S], cohort: Cohort) -> Round[Tracked[S]]:
+        scores: list[SumMessage] = []
+        state = yield from _scoring(
+            form.round(tracked.state, cohort), first, (tracked.keep, scoring.kind), scores
+        )
+        scored = tracked.state if at == "downloaded" else state
+        found = total(scores)
+        return replace(tracked.record(found, scoring.merit(found), scored), state=state)
+
+    return round
+
+
+def _scored(given: Sequence[type[Message]], back: Sequence[type[Message]], first: Exchange) -> bool:
+    """Tell whether an Ask is a form's first one, whatever else is handed out with it."""
+    return tuple(given[: len(first.given)]) == first.given and set(back) == set(first.back)
+
+
+def _scoring(
+    inner: Round[S],
+    first: Exchange,
+    with_it: tuple[Keep, type[SumMessage]],
+    scores: list[SumMessage],
+) -> Generator[Ask, Reply, S]:
+    """Play a round; every Ask of the scored kind (one per cluster) also brings a score back."""
+    keep, kind = with_it
+    try:
+        ask = next(inner)
+        while True:
+            scored = _scored(ask.given_kinds, ask.wanted, first)
+            if scored:
+                ask = replace(ask, given=(*ask.handed, keep), back=(*ask.wanted, kind))
+            try:
+                reply = yield ask
+            except RoundLost as lost:
+                ask = inner.throw(lost)  # the algorithm may end with what was opened before
+                continue
+            if scored:
+                scores.append(reply.total(kind))
+            ask = inner.send(reply)
+    except StopIteration as stop:
+        state: S = stop.value
+        return state
+
+
+def total(scores: Sequence[SumMessage]) -> SumMessage:
+    """Return the sum of several cohorts' scores of one kind, at least one."""
+    said = [values(score) for score in scores]
+    return type(scores[0])(**{name: sum(one[name] for one in said) for name in said[0]})
+
+
+def closing(tracked: Tracked[S], cohort: Cohort, scoring: Scoring, *, at: At) -> Round[Tracked[S]]:
+    """After the last round: score the last state if it was not, and say which one to keep.
+
+    Where nothing was scored there is nothing to close.
+    """
+    if not tracked.scores:
+        return tracked
+    if at == "downloaded" and (model := released(tracked.state)) is not None:
+        last = Last(keep=tracked.keep.keep)
+        reply = yield Ask(cohort, given=(model, last), back=scoring.kind)
+        found = reply.total(scoring.kind)
+        tracked = tracked.record(found, scoring.merit(found), tracked.state)
+    yield Ask(cohort, given=tracked.keep)
+    return tracked

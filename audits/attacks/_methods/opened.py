@@ -1,0 +1,80 @@
+"""What the aggregator learnt of a run: every sum that was opened, and who is in it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from audits.attacks._shared.payloads import payload_of
+from audits.evidence.exchanges import Asked
+from audits.evidence.run_files import fail
+from audits.evidence.steps import Case
+from audits.report.words import in_clear
+from protocols.disclosures.names import Disclosure
+from protocols.plan.plan import Item, MessagePlan
+from protocols.plan.steps import Step
+from protocols.wire.roster import Role
+
+__all__ = ["Opened", "opened_sums"]
+
+
+@dataclass(frozen=True)
+class Opened:
+    """One sum that the aggregator learnt.
+
+    Attributes:
+        payload: ``P01`` to ``P21``.
+        message: which kind of message was summed; sums of unlike messages cannot be combined.
+        round: of the run.
+        clients: whose data is in it; one, where an upload left in clear.
+    """
+
+    payload: str
+    message: MessagePlan
+    round: int
+    clients: frozenset[str]
+
+
+def opened_sums(case: Case) -> list[Opened]:
+    """Return every sum that the aggregator learnt, as the ledgers tell it.
+
+    A sum over the survivors of an Ask for each opening, and for uploads that left in clear one of
+    each client.
+
+    Raises:
+        EvidenceError: a client's ledger is missing or broken, or an opening is of a cohort that its
+            members do not vouch for: who is in the sums is then not known.
+    """
+    if missing := [name for name in case.roster.clients if name not in case.book.entries]:
+        fail("chain", f"the ledger of {missing[0]} cannot be read, so cohorts are not known")
+    asks, found = case.asks.all, list[Opened]()
+    for _, entry in case.book.totals():
+        if entry["exchange"] not in asks:
+            fail("opened", f"exchange {entry['exchange']} was opened and nothing was sent in it")
+    for ask in asks.values():
+        found += _in_clear(case, ask)
+        for _, entry in ask.opens:
+            counted = (entry["members"], entry["survivors"])
+            if counted != (len(ask.members), len(ask.arrived)) or not ask.arrived:
+                fail("opened", f"exchange {ask.number}: not the cohort its members vouch for")
+            item = case.plan.find(ask.name, Disclosure.SUM, Step.UP)
+            found += _sums(case, item, ask.round, ask.arrived)
+    return found
+
+
+def _in_clear(case: Case, ask: Asked) -> Iterator[Opened]:
+    for sent in ask.sents:
+        item = sent.planned
+        if item is None:
+            fail("plan", f"{sent.item[:60]} left and was not planned")
+        bare = in_clear(item.guards) or (item.part is Disclosure.SUM and not ask.protected)
+        if bare and item.sender == Role.CLIENT and item.step is Step.UP:
+            yield from _sums(case, item, ask.round, frozenset({sent.party}))
+
+
+def _sums(case: Case, item: Item, round: int, clients: frozenset[str]) -> Iterator[Opened]:
+    payload = payload_of(item, case.policy)
+    if payload == "P17" and len(clients) > 1:
+        payload = "P05"  # a sum of counts is a sum
+    for message in item.messages:
+        yield Opened(payload, message, round, clients)

@@ -1,0 +1,350 @@
+"""What an attack is given, and what it gives back.
+
+An attack sees one client's round as its victim and its attacker see it: what everybody was given,
+what the client computed, what the receiver learnt of that, and the truth. It runs where the truth
+lies; what leaves it are figures. Nothing here prints itself: all of it is private.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+import numpy.typing as npt
+import scipy.sparse as sp
+
+from audits.attacks._shared.models import Claim
+from audits.attacks._shared.rules import NullSide, Rule
+from audits.attacks._shared.tags import Tagged
+from audits.evidence.steps import Case
+
+__all__ = [
+    "Array",
+    "Attack",
+    "Exposure",
+    "Findings",
+    "ItemRows",
+    "Layers",
+    "Material",
+    "Mixtures",
+    "NotApplicable",
+    "Rows",
+    "Samples",
+    "Truth",
+    "change",
+]
+
+Array = npt.NDArray[np.float64]
+Floats = npt.NDArray[np.float32]
+Counts = npt.NDArray[np.int64]
+
+Place = tuple[slice, tuple[int, int]]
+"""Where a matrix lies in the flat vector, and its shape as it is stored there (C order)."""
+
+
+@dataclass(frozen=True, repr=False)
+class Layers:
+    """Where a model's parts lie in its flat vector; public.
+
+    Attributes:
+        first: weight of the first layer, (features, hidden), if input features enter linearly.
+        last_weight: weight of the last layer, (hidden, classes): weights are stored (in, out).
+        last_bias: bias of the last layer, (classes,).
+    """
+
+    first: Place | None = None
+    last_weight: Place | None = None
+    last_bias: tuple[slice, tuple[int]] | None = None
+
+    def part(self, vector: Array, place: tuple[slice, tuple[int, ...]]) -> Array:
+        """Return one part of a flat vector in its own shape.
+
+        Raises:
+            ValueError: the vector does not hold that part.
+        """
+        where, shape = place
+        found = np.asarray(vector, dtype=np.float64).ravel()[where]
+        if found.size != int(np.prod(shape)):
+            raise ValueError(
+                "a layer does not lie where the model's layout says; the vector is another "
+                "model's, or the layout was made for other options"
+            )
+        return found.reshape(shape)
+
+
+@dataclass(frozen=True, repr=False)
+class Truth:
+    """What a victim knows of itself; never leaves it.
+
+    Attributes:
+        labels: int64 (C,), training records per class; None if the task has no classes.
+        members: float32 (m, F), input features of training nodes; None if it has none.
+        outsiders: float32 (n, F), features of nodes that had no influence on training.
+    """
+
+    labels: Counts | None = None
+    members: Floats | None = None
+    outsiders: Floats | None = None
+
+
+@dataclass(frozen=True, repr=False)
+class Exposure:
+    """One client in one round.
+
+    Attributes:
+        client, round: which.
+        known: what everybody was given; ``weights``: (d,).
+        raw: the client's message before protection, recomputed; ``delta``: (d,), and ``count``, a
+            scalar, if the message has it (then delta is weighted by it).
+        seen: what the receiver learnt of it, decoded: the client's own upload where it left in
+            clear, else the total over the cohort; None: nothing.
+        cohort: clients whose data `seen` holds; 1: its own upload.
+        truth: of this client.
+        lr, steps: step size and gradient steps of the round; public settings.
+        optimiser: ``sgd``, ``adamw`` or ``adam``, a public setting too; empty: unknown.
+    """
+
+    client: str
+    round: int
+    known: Mapping[str, Array]
+    raw: Mapping[str, Array]
+    seen: Mapping[str, Array] | None
+    cohort: int
+    truth: Truth
+    lr: float
+    steps: int
+    optimiser: str = ""
+
+
+@dataclass(frozen=True, repr=False)
+class Mixtures:
+    """One client's mixtures in one round.
+
+    Attributes:
+        client, round: which.
+        seen: what the receiver read, a row a group: ``features`` (m, P, D), and ``label`` (m, C)
+            if labels are said.
+        tables: (N, D) each, the vectors of all records of the client's graph: ``computed``, those
+            that were mixed; ``begun``, by the model with which the round began.
+        index: (members, P), the row of the table at each position; the first is the centre.
+        groups: (members,), the mixture of each; -1: it stayed away in this round.
+        labels: (members,), the class of each centre; None where none are said.
+        rings: how many positions stand at each distance from the centre, in their order.
+        links: (N, N), row v the mean over the neighbours of v; None if there is no graph.
+    """
+
+    client: str
+    round: int
+    seen: Mapping[str, Array]
+    tables: Mapping[str, Array]
+    index: Counts
+    groups: Counts
+    labels: Counts | None
+    rings: tuple[int, ...] = (1,)
+    links: sp.csr_array | None = None
+
+
+Rows = tuple[Counts, Array]
+"""Numbers of items, (k,), each at most once, and the row of each, (k, h)."""
+
+
+@dataclass(frozen=True, repr=False)
+class ItemRows:
+    """One client's gradient of an item table in one round.
+
+    Attributes:
+        client, round, ask: which; clients of one Ask were summed together.
+        catalogue: how many items there are.
+        held: (k,), the numbers of those that the client trains on.
+        raw: the rows that it computed, before protection.
+        seen: the rows that the receiver read: the client's own where they left by themselves, else
+            those of the total in which it is; None: nothing.
+        cohort: clients whose rows `seen` holds; 1: its own alone.
+    """
+
+    client: str
+    round: int
+    ask: int
+    catalogue: int
+    held: Counts
+    raw: Rows
+    seen: Rows | None
+    cohort: int
+
+
+def change(values: Mapping[str, Array]) -> Array | None:
+    """Return the change of the model that a message or total says, float64 (d,).
+
+    A change weighted by records is divided by their number. None: it says no change at all.
+    """
+    delta = values.get("delta")
+    if delta is None:
+        return None
+    count = float(np.asarray(values.get("count", 1.0)).ravel()[0])
+    moved: Array = np.asarray(delta, dtype=np.float64).ravel() / (count if count > 0 else 1.0)
+    return moved if np.isfinite(moved).all() else None
+
+
+@dataclass(frozen=True, repr=False)
+class Material:
+    """Everything that the attacks on one run may use.
+
+    Attributes:
+        case: the run's papers and ledgers.
+        layers: the model's layout; None if it has none that is known.
+        exposures: captured rounds; empty when the policy forbids capture.
+        mixed: captured mixtures, likewise.
+        items: captured gradients of item rows, likewise.
+        tagged: captured matchings, likewise.
+        missing: why there are none; empty if there are.
+        unread: updates left, and none of them could be looked at.
+        simulated: whether all roles ran in one process.
+    """
+
+    case: Case
+    layers: Layers | None = None
+    exposures: tuple[Exposure, ...] = ()
+    mixed: tuple[Mixtures, ...] = ()
+    items: tuple[ItemRows, ...] = ()
+    tagged: tuple[Tagged, ...] = ()
+    missing: str = ""
+    unread: bool = False
+    simulated: bool = False
+
+
+@dataclass(frozen=True, repr=False)
+class Samples:
+    """What an attack measured on one kind of payload, one entry per unit (AUDITS.md A.2).
+
+    Attributes:
+        payload: ``P01`` to ``P21``.
+        what: which message or variant of the question, short.
+        units: the client of each entry; a client may stand in several (rounds).
+        chance: the score of a random guess.
+        prior: per unit, of the best attacker without the payload.
+        raw: of the attack on the message before protection.
+        null: of the same attack on another client's message, or on noise.
+        protected: of the attack on what the receiver learnt.
+        rounds: looked at; empty: the whole run.
+        positives, negatives: records or trials behind the scores.
+        note: what a reader must know besides, one sentence.
+        metric, margin: instead of the attack's own; None: the attack's.
+        gate: likewise.
+        exact: the values are facts and no estimates (a rank, a count): what counts is the worst
+            unit, and the interval is the value.
+        null_side: ``above``: a null below chance is no sign of bias, and one above both chance and
+            prior is (see `audits.attacks.label_count` for when this is right).
+        bounds: of the metric; intervals are cut there.
+        client_clusters: False if `units` are no clients (mechanisms, sums): the row counts none.
+    """
+
+    payload: str
+    what: str
+    units: tuple[str, ...]
+    chance: float
+    prior: Array
+    raw: Array
+    null: Array
+    protected: Array
+    rounds: tuple[int, ...] = ()
+    positives: int = 0
+    negatives: int = 0
+    note: str = ""
+    metric: str | None = None
+    margin: float | None = None
+    gate: float | None = None
+    exact: bool = False
+    null_side: NullSide = "both"
+    bounds: tuple[float, float] = (0.0, 1.0)
+    client_clusters: bool = True
+
+    def __post_init__(self) -> None:
+        for name in ("prior", "raw", "null", "protected"):
+            found = np.asarray(getattr(self, name), dtype=np.float64)
+            if found.shape != (len(self.units),) or not np.isfinite(found).all():
+                raise ValueError(
+                    f"an attack gave no finite {name} score for each unit; a score that cannot be "
+                    "computed belongs into NotApplicable with its reason"
+                )
+            object.__setattr__(self, name, found)
+        if self.exact and np.ptp(self.prior) > 0:
+            raise ValueError("facts are held against one prior; ask one question for each prior")
+        if not self.units:
+            raise ValueError("an attack gave samples of nobody; say NotApplicable and why")
+
+
+@dataclass(frozen=True)
+class NotApplicable:
+    """An attack, or one of its questions, that has no answer here, with the reason in words.
+
+    Attributes:
+        arises: False: nothing of that kind leaves. True: the question does arise, and was not
+            looked at: the verdict is NOT_TESTED.
+        reason: one sentence; never empty.
+        payload: of which kind; empty: of all that the attack is about.
+        what: which message or variant.
+    """
+
+    reason: str
+    payload: str = ""
+    what: str = ""
+    arises: bool = False
+
+    def __post_init__(self) -> None:
+        if not self.reason.strip():
+            raise ValueError("an attack that is not applicable must say why; give the reason")
+
+
+@dataclass(frozen=True, repr=False)
+class Findings:
+    """What one attack found: a row per question, and claims that it held against evidence."""
+
+    rows: tuple[Samples | NotApplicable, ...]
+    claims: tuple[Claim, ...] = ()
+
+
+class Attack(Protocol):
+    """One attack; its file defines ``ATTACK``.
+
+    Attributes:
+        id: ``A04``.
+        name: as the command line calls it.
+        question: in plain words.
+        payloads: the payload ids of AUDITS.md B that it can look at.
+        metric: name of its score; larger is worse.
+        margin: how far above the prior a protected payload may be (an equivalence margin).
+        gate: how far above the prior the raw control must be, or the attack is too weak to tell.
+        rules: by which its scores are judged, and no others; the first has its metric, margin and
+            gate.
+        needs_capture: whether it needs captured rounds.
+    """
+
+    @property
+    def id(self) -> str: ...
+    @property
+    def name(self) -> str: ...
+    @property
+    def question(self) -> str: ...
+    @property
+    def payloads(self) -> tuple[str, ...]: ...
+    @property
+    def metric(self) -> str: ...
+    @property
+    def margin(self) -> float: ...
+    @property
+    def gate(self) -> float: ...
+    @property
+    def rules(self) -> tuple[Rule, ...]: ...
+    @property
+    def needs_capture(self) -> bool: ...
+
+    def run(self, material: Material, rng: np.random.Generator, profile: str) -> Findings:
+        """Attack.
+
+        Args:
+            material: the run.
+            rng: all the chance there is; seeded from the run's ledger heads.
+            profile: ``quick`` or ``default``.
+        """

@@ -1,0 +1,251 @@
+"""Which kind of payload an item is: the ids P01 to P21 of the audit's catalogue.
+
+An envelope may be several at once: a sum under masks and encryption is a masked share and a
+ciphertext on its way, and discloses an aggregate; counts beside an update are metadata too. Attacks
+on captured messages go over them by payload, and in there by round.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+
+from audits.attacks._shared.material import Exposure, Findings, Material, NotApplicable, Samples
+from audits.attacks._shared.models import NotTested
+from protocols.disclosures.names import Disclosure
+from protocols.plan.plan import Item, Plan
+from protocols.plan.steps import Part, Service, Step
+from protocols.policy.policy import PrivacyPolicy
+from protocols.wire.roster import Role
+
+__all__ = [
+    "PAYLOADS",
+    "by_round",
+    "item_rows",
+    "not_tested",
+    "over_payloads",
+    "payload_of",
+    "payloads_of",
+    "sent",
+    "single",
+    "updates",
+]
+
+PAYLOADS = {
+    "P01": "model update in clear",
+    "P02": "model update with local noise",
+    "P03": "masked share of a sum",
+    "P04": "ciphertext",
+    "P05": "aggregate",
+    "P06": "aggregate with noise",
+    "P07": "gradients of item rows",
+    "P08": "tags of item identifiers",
+    "P09": "user and neighbour embeddings",
+    "P10": "mixed features of several records",
+    "P11": "mixed labels of several records",
+    "P12": "generator weights and hidden embeddings",
+    "P13": "sums of neighbours' features",
+    "P14": "weights and functional embeddings for similarity",
+    "P15": "similarity of clients' updates",
+    "P16": "meta-gradients",
+    "P17": "metadata: counts and scores",
+    "P18": "control plane: keys, seeds, rosters",
+    "P19": "downloads: the model",
+    "P20": "errors, logs and reports",
+    "P21": "weighted row over a cohort",
+}
+
+_WHY = {
+    "P03": "a share under its masks is uniform; no attack is tried on it by itself, the sum is",
+    "P04": "no attack is tried on the encryption itself; the inventory lists its fields and sizes",
+    "P09": "only means over cells of users are opened; no attack on them is written yet",
+    "P17": "no attack is written for it; the inventory lists every field",
+    "P18": "no attack is written for it; the inventory lists every field",
+    "P19": "no attack on the released model is written yet",
+    "P20": "no attack is written for it; refusals say one code of a closed list",
+    "P21": "no attack on rows is written yet",
+}
+_NONE_YET = "no attack is written for it yet"
+_SECRET = {"mask": "P03", "he": "P04", "ckks": "P04", "cosine": "P04", "weigh": "P04"}
+_OTHERS = {
+    Disclosure.WEIGHTED_SUM: "P21",
+    Disclosure.SIMILARITY: "P15",
+    Disclosure.MATCH: "P08",
+    Disclosure.MIXED: "P10",
+    Disclosure.NOISED: "P02",
+    Disclosure.SEALED: "P18",
+    Disclosure.PUBLIC: "P18",
+}
+_ALONE = {"P15": "P14", "P21": "P01"}  # what a client's own message is that left in clear
+_MATCHING = {
+    **dict.fromkeys((Step.TAGS, Step.COMPARE), ("P08", "P04")),
+    **dict.fromkeys((Step.SPLIT, Step.MATES, Step.PART), ("P03", "P04")),
+}
+"""What travels while items are matched; all of it is in boxes."""
+_RESULTS: dict[tuple[Part, Step], tuple[str, ...]] = {
+    (Disclosure.SIMILARITY, Step.OPEN): ("P15", "P04"),
+    (Disclosure.SIMILARITY, Step.OPENED): ("P15",),
+    (Disclosure.SIMILARITY, Step.WITNESS): ("P04",),
+    (Disclosure.WEIGHTED_SUM, Step.OPEN): ("P04",),
+    (Disclosure.WEIGHTED_SUM, Step.OPENED): ("P04",),
+    (Disclosure.MIXED, Step.RELAY): ("P04",),
+    (Disclosure.MIXED, Step.RELAYED): ("P10",),
+    (Disclosure.WEIGHTED_SUM, Step.WITNESS): ("P15", "P04"),  # weights tell who is like whom
+}
+"""What travels to have a result witnessed and opened, or relayed; all of it is sealed besides."""
+
+
+def payload_of(item: Item, policy: PrivacyPolicy) -> str:
+    """Return the id of what an item discloses to its receiver; empty for a bare receipt.
+
+    Args:
+        item: of the plan.
+        policy: tells whether training itself was private, and so its updates noised.
+    """
+    found = payloads_of(item, policy)
+    return found[0] if found else ""
+
+
+def payloads_of(item: Item, policy: PrivacyPolicy) -> tuple[str, ...]:
+    """Return all ids of an item; what it discloses first, then the forms it takes on its way."""
+    if item.part is Service.REFUSAL:
+        return ("P20",)
+    if not any(message.fields for message in item.messages):
+        return ()
+    if item.disclosure is Disclosure.SUM:
+        return _sum(item, policy)
+    if item.disclosure is Disclosure.RELEASED:
+        return ("P19",) if _real(item) else ("P18",)
+    if item.part is Disclosure.MATCH and item.step is not Step.UP:
+        return _MATCHING.get(item.step, ("P04",))
+    if found := _RESULTS.get((item.part, item.step)):
+        return found
+    one = "P07" if _rows(item) else _OTHERS[item.disclosure]
+    if item.sender == Role.CLIENT and not _forms(item):
+        one = _ALONE.get(one, one)
+    if one == "P08" and "match" in _guards(item):
+        return ("P08", "P09", "P04")
+    labels = ("P11",) if one == "P10" and _two_fields(item) else ()
+    return (one, *labels, *_forms(item))
+
+
+def _two_fields(item: Item) -> bool:
+    """Tell whether mixtures come with labels."""
+    return any(len(message.fields) > 1 for message in item.messages)
+
+
+def _sum(item: Item, policy: PrivacyPolicy) -> tuple[str, ...]:
+    if not _real(item):
+        return ("P17", *_forms(item))
+    noised = item.noise is not None or "noise" in _guards(item) or policy.training is not None
+    secret = bool(set(_guards(item)) & set(_SECRET))
+    found = ("P06" if noised else "P05") if secret else ("P02" if noised else "P01")
+    return (found, *_forms(item), *(("P17",) if _counts(item) else ()))
+
+
+def _guards(item: Item) -> list[str]:
+    return [guard.partition("(")[0] for guard in item.guards]
+
+
+def _forms(item: Item) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(_SECRET[g] for g in _guards(item) if g in _SECRET))
+
+
+def _real(item: Item) -> bool:
+    """Tell whether an item holds a vector of real numbers: weights, or a change of them."""
+    return any(f.dtype in ("f4", "f8") and f.shape for m in item.messages for f in m.fields)
+
+
+def _counts(item: Item) -> bool:
+    return any(f.dtype == "u8" for m in item.messages for f in m.fields)
+
+
+def sent(plan: Plan, policy: PrivacyPolicy) -> tuple[str, ...]:
+    """Return the ids of everything that a plan sends, in order."""
+    found = {p for item in plan.items if item.times for p in payloads_of(item, policy)}
+    return tuple(sorted(found))
+
+
+def updates(plan: Plan, policy: PrivacyPolicy) -> str:
+    """Return the id under which clients' model updates leave; empty if none do."""
+    for item in plan.items:
+        if item.sender == "client" and item.disclosure is Disclosure.SUM and _real(item):
+            return payload_of(item, policy)
+    return ""
+
+
+def item_rows(plan: Plan, policy: PrivacyPolicy) -> str:
+    """Return the id under which gradients of item rows leave; empty if none do."""
+    found = (item for item in plan.items if item.times and item.sender == Role.CLIENT)
+    return next((payload_of(item, policy) for item in found if _rows(item)), "")
+
+
+def _rows(item: Item) -> bool:
+    """Tell whether an item holds real rows of a catalogue: a block of all, or those sent."""
+    kind = {Disclosure.SUM: "block", Disclosure.NOISED: "sent"}.get(item.disclosure)
+    fields = (f for m in item.messages for f in m.fields if f.dtype in ("f4", "f8"))
+    return any(len(f.shape) == 2 and f.dims.split(", ")[0] == kind for f in fields)
+
+
+def _exposed(material: Material) -> dict[str, list[Exposure]]:
+    """Return payload id -> the exposures whose receiver learnt something, by round and client."""
+    case, found = material.case, dict[str, list[Exposure]]()
+    noised = updates(case.plan, case.policy) in ("P02", "P06")
+    for one in sorted(material.exposures, key=lambda e: (e.round, e.client)):
+        if one.seen is not None:
+            alone = one.cohort == 1
+            payload = ("P02" if noised else "P01") if alone else ("P06" if noised else "P05")
+            found.setdefault(payload, []).append(one)
+    return dict(sorted(found.items()))
+
+
+def over_payloads(
+    material: Material,
+    rows: Callable[[str, Sequence[Exposure]], Sequence[Samples | NotApplicable]],
+) -> Findings:
+    """Return an attack's rows on every payload from which a receiver learnt something.
+
+    Args:
+        material: of the run.
+        rows: takes a payload and its exposures.
+    """
+    found = _exposed(material)
+    if not found:
+        why = "the receiver learnt nothing in the captured rounds"
+        return Findings((NotApplicable(why, arises=True),))
+    return Findings(tuple(row for payload, those in found.items() for row in rows(payload, those)))
+
+
+def by_round(
+    exposures: Iterable[Exposure], known: Callable[[Exposure], bool]
+) -> list[list[Exposure]]:
+    """Return the exposures of which the truth is `known`, by round, where two clients are there.
+
+    One alone has nobody whose message could be the null control.
+    """
+    found: dict[int, list[Exposure]] = {}
+    for one in exposures:
+        if known(one):
+            found.setdefault(one.round, []).append(one)
+    return [there for there in found.values() if len({one.client for one in there}) > 1]
+
+
+def single(payload: str) -> bool:
+    """Tell whether the receiver of a payload gets a client's own message, and no total."""
+    return payload in ("P01", "P02")
+
+
+def not_tested(
+    plan: Plan, policy: PrivacyPolicy, tried: Iterable[str], why: dict[str, str]
+) -> tuple[NotTested, ...]:
+    """Return what a plan sends and no attack looked at.
+
+    Args:
+        plan: of the run.
+        policy: of the run.
+        tried: ids that an attack looked at.
+        why: id -> why an attack on it came to nothing.
+    """
+    missing = sorted(set(sent(plan, policy)) - set(tried))
+    return tuple(
+        NotTested(payload=p, why=why.get(p, _WHY.get(p, _NONE_YET))[:400]) for p in missing
+    )

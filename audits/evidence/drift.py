@@ -1,0 +1,101 @@
+"""Plan against actual: was everything that left foreseen, on its route, in its size and number?"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+from audits.evidence.ledger_index import Sent
+from protocols.errors import SecureFglError
+from protocols.plan.plan import Item, Plan, times_in_round
+from protocols.policy.guard import describe
+from protocols.policy.policy import PrivacyPolicy
+from protocols.wire.roster import EVERYONE, Roster
+
+
+@dataclass(frozen=True)
+class Violation:
+    """A release that the plan does not hold."""
+
+    sent: Sent
+    what: str
+
+
+class Yardstick:
+    """Measures releases against plan, policy and roster.
+
+    Args:
+        plan, policy, roster: of the run.
+    """
+
+    def __init__(self, plan: Plan, policy: PrivacyPolicy, roster: Roster) -> None:
+        self.plan, self.policy, self.roster = plan, policy, roster
+        self.items: Mapping[str, Item] = {item.id: item for item in plan.items}
+
+    @cached_property
+    def roles(self) -> dict[str, str]:
+        """Party name -> role."""
+        return {p["name"]: p["role"] for p in self.roster.document()}
+
+    def routes(self, item: Item) -> int:
+        """Return on how many sender-recipient pairs an item may travel."""
+        senders = sum(role == item.sender for role in self.roles.values())
+        if item.recipient == EVERYONE:
+            return senders
+        return senders * sum(role == item.recipient for role in self.roles.values())
+
+    def violations(self, releases: Sequence[Sent]) -> Iterator[Violation]:
+        """Yield every release that is not as planned, with the first reason why."""
+        often: Counter[tuple[str, str, str]] = Counter()
+        in_round: Counter[tuple[str, str, str, int]] = Counter()
+        for sent in releases:
+            often[sent.party, sent.item, sent.recipient] += 1
+            count = often[sent.party, sent.item, sent.recipient]
+            place = (sent.party, sent.item, sent.recipient, sent.facts["round"])
+            in_round[place] += 1
+            what = self._objection(sent, count, in_round[place])
+            if what is not None:
+                yield Violation(sent, what)
+
+    def _objection(self, sent: Sent, count: int, in_round: int) -> str | None:
+        item = self.items.get(sent.item)
+        if item is None:
+            return "is no planned item"
+        if sent.facts["sender"] != sent.party:
+            return "names another sender than the ledger's owner"
+        if self.roles.get(sent.party) != item.sender:
+            return "is not for this role to send"
+        to = EVERYONE if sent.recipient == EVERYONE else self.roles.get(sent.recipient)
+        if to != item.recipient:
+            return "went to another role than planned"
+        return self._extent(item, sent, count, in_round) or self._protection(item, sent)
+
+    def _extent(self, item: Item, sent: Sent, count: int, in_round: int) -> str | None:
+        if count > item.times:
+            return f"left more often than the planned {item.times} times"
+        if in_round > times_in_round(item, sent.facts["round"], self.plan.rounds):
+            return "left more often in one round than planned"
+        if sent.facts["bytes"] > item.bytes:
+            return f"is larger than the planned {item.bytes} bytes"
+        if sent.facts["round"] > self.plan.rounds:
+            return "is of a round beyond the plan"
+        return None
+
+    def _protection(self, item: Item, sent: Sent) -> str | None:
+        facts = sent.facts
+        if facts["disclosure"] != str(item.disclosure):
+            return "discloses something else than planned"
+        if facts["messages"] != "+".join(message.name for message in item.messages):
+            return "carries other messages than planned"
+        if tuple(facts["protection"]) != item.guards or facts["unsafe"] != item.unsafe:
+            return "was protected in another way than planned"
+        try:
+            chain = self.policy.chain(item.disclosure)
+        except SecureFglError:
+            return "discloses something that the policy does not name"
+        unsafe = any(guard.guard == "unsafe_clear" for guard in chain)
+        if item.guards != tuple(describe(guard) for guard in chain) or item.unsafe != unsafe:
+            return "was planned with another protection than the policy's"
+        return None

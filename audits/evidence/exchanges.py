@@ -1,0 +1,285 @@
+"""The Asks of a run as its ledgers tell them: who was asked, and whose answers count."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from math import inf
+from typing import Any
+
+from audits.evidence.ledger_index import Book, Sent
+from protocols.disclosures.names import Disclosure
+from protocols.errors import NotInPlan
+from protocols.evidence.ledger import Entry
+from protocols.keys.groups import Group, epoch_of
+from protocols.plan.plan import Item, Plan
+from protocols.plan.steps import Part, Service, Step
+from protocols.policy.policy import PrivacyPolicy
+from protocols.wire.roster import Role, Roster
+
+ANSWERS: dict[Step | None, tuple[Step, ...]] = {
+    Step.HALFWAY: (Step.ONWARD,),
+    Step.TAGGED: (Step.TAGS,),
+    Step.TOLD: (Step.SPLIT, Step.TAKEN),
+    Step.MATES: (Step.PART,),
+}
+"""What a client answers to each step of matching; one of these, by the form."""
+_WEIGHED = (Step.WITNESS, Step.WITNESSED, Step.OPEN)
+
+
+@dataclass(frozen=True, eq=False)
+class Asked:
+    """One Ask.
+
+    Attributes:
+        number: of the exchange.
+        name: of the Ask.
+        round: of the run.
+        members: to whom it went.
+        arrived: whose whole answer the aggregator received before it went on; who is not among
+            them has vanished from this Ask, and nothing of it counts.
+        answered: these, and who vanished only while items were matched.
+        sents: every release of this exchange but keys and refusals.
+        opens: (party, entry) of every opening.
+        listed, voted, shown, gave: holder -> the survivor list that went to it, its vote, the votes
+            that went to it, and its shares; empty for sums without masks.
+        summed: a SUM was asked back.
+        masked, protected: the SUM carried masks; it could not be read without an opening.
+        compared: cosines of its answers had to be opened.
+        results: disclosure of every result of it that was opened and came back: its cosines, or
+            the rows that it hands out.
+        rows: it was to hand out rows, which are opened before it goes out.
+        relayed, pooled: a relay was to take the senders off its mixtures; they came back from it.
+        matched, celled: its items were to be matched by tags; cells of it were added up.
+        by: the aggregator.
+        cut: the run ended here, before the Ask was through.
+    """
+
+    number: int
+    name: str
+    round: int
+    members: frozenset[str]
+    arrived: frozenset[str]
+    answered: frozenset[str]
+    sents: tuple[Sent, ...]
+    opens: tuple[tuple[str, Entry], ...]
+    listed: Mapping[str, Sent]
+    voted: Mapping[str, Sent]
+    shown: Mapping[str, Sent]
+    gave: Mapping[str, Sent]
+    summed: bool
+    masked: bool
+    protected: bool
+    compared: bool
+    results: frozenset[str]
+    rows: bool
+    relayed: bool
+    pooled: bool
+    matched: bool
+    celled: bool
+    by: str
+    cut: bool
+
+    @property
+    def downs(self) -> list[Sent]:
+        """The requests that went to its members."""
+        return [sent for sent in self.sents if sent.step is Step.DOWN]
+
+    def of(self, part: str, step: Step) -> list[Sent]:
+        """Return its releases of one step."""
+        wanted = (self.name, part, step)
+        return [sent for sent in self.sents if (sent.ask, sent.part, sent.step) == wanted]
+
+    @property
+    def vanished(self) -> frozenset[str]:
+        """Who was asked and whose answer does not count."""
+        return self.members - self.arrived
+
+    def unused(self, part: str, request: Step) -> bool:
+        """Tell whether the aggregator did nothing after a request."""
+        asked = [s.seq for s in self.of(part, request)]
+        mine = [s.seq for s in self.sents if s.party == self.by]
+        return bool(asked) and max(mine) <= max(asked)
+
+    def lost(self, smallest: int) -> bool:
+        """Tell whether it came to nothing, because too few clients were left."""
+        unopened = self.protected and not self.opens
+        unopened = unopened or (self.compared and str(Disclosure.SIMILARITY) not in self.results)
+        unopened = unopened or (self.rows and not self.downs)
+        unopened = unopened or (self.relayed and not self.pooled)
+        unopened = unopened or (self.matched and not self.celled)
+        return not self.cut and (unopened or len(self.arrived) < smallest)
+
+
+class Asks:
+    """All Asks of a run, by number, and what each epoch's keys were agreed on with.
+
+    Args:
+        book: the ledgers.
+        plan, policy, roster, run: the run's papers.
+    """
+
+    def __init__(
+        self, book: Book, plan: Plan, policy: PrivacyPolicy, roster: Roster, run: str
+    ) -> None:
+        self._book, self._plan, self._policy, self._run = book, plan, policy, run
+        self.aggregator = roster.one(Role.AGGREGATOR).name
+        self._steps = sorted(s.seq for s in book.releases() if s.party == self.aggregator)
+        self._opens, self._lists = book.by_exchange("open"), book.by_exchange("survivors")
+        self._celled = [e for p, e in book.of_kind("match") if p == self.aggregator]
+        self._keying: dict[tuple[Part | None, Step | None, int], list[Sent]] = {}
+        for sent in book.releases():
+            if sent.keying:
+                place = (sent.part, sent.step, self.epoch(sent.round))
+                self._keying.setdefault(place, []).append(sent)
+        self._groups: dict[int, Group | None] = {}
+        self._ready: dict[int, dict[str, int]] = {}
+        self.all = {number: self._read(number) for number in book.exchanges if self._sents(number)}
+
+    def _sents(self, number: int) -> list[Sent]:
+        others = (Service.REFUSAL, Service.HEADS)
+        found = self._book.releases_of(number)
+        return [s for s in found if not s.keying and s.part not in others]
+
+    def _read(self, number: int) -> Asked:
+        book, sents = self._book, self._sents(number)
+        downs = [s for s in sents if s.step is Step.DOWN]
+        rows = (s for s in sents if s.part is Disclosure.WEIGHTED_SUM and s.step in _WEIGHED)
+        name = next((s.ask for s in (*downs, *rows)), "")
+        items = [item for item in self._plan.items if item.exchange == name]
+        planned = {(item.part, item.step) for item in items}
+        summed = (Disclosure.SUM, Step.UP) in planned
+        masked = (Disclosure.SUM, Step.SURVIVORS) in planned
+        answered = self._arrived(downs, sents, items)
+        return Asked(
+            number=number,
+            name=name,
+            round=sents[0].round,
+            members=frozenset(s.recipient for s in downs),
+            arrived=answered - self._left_matching(sents),
+            answered=answered,
+            sents=tuple(sents),
+            opens=tuple(self._opens.get(number, ())),
+            listed={s.recipient: s for s in sents if s.step is Step.SURVIVORS},
+            voted={s.party: s for s in sents if s.step is Step.VOTE},
+            shown={s.recipient: s for s in sents if s.step is Step.VOTES},
+            gave={s.party: s for s in sents if s.step is Step.SHARES},
+            summed=summed,
+            masked=masked,
+            protected=summed and (masked or (Disclosure.SUM, Step.OPEN) in planned),
+            compared=(Disclosure.SIMILARITY, Step.OPEN) in planned,
+            results=frozenset(
+                str(s.part)
+                for s in sents
+                if s.step is Step.OPENED
+                and s.part is not Disclosure.SUM
+                and book.receipt(s, self.aggregator) is not None
+            ),
+            rows=(Disclosure.WEIGHTED_SUM, Step.OPEN) in planned,
+            relayed=(Disclosure.MIXED, Step.RELAY) in planned,
+            pooled=any(
+                s.step is Step.RELAYED and book.receipt(s, self.aggregator) is not None
+                for s in sents
+            ),
+            matched=(Disclosure.MATCH, Step.COMPARE) in planned,
+            celled=any(e["exchange"] == number for e in self._celled),
+            by=self.aggregator,
+            cut=book.in_cut(sents[0]),
+        )
+
+    def _arrived(
+        self, downs: list[Sent], sents: list[Sent], items: Sequence[Item]
+    ) -> frozenset[str]:
+        """Return whose answers were all received before the aggregator's next step."""
+        answers = [i.id for i in items if i.step is Step.UP]
+        answers = answers or [i.id for i in items if i.step is Step.ACK]
+        if not answers:
+            return frozenset()
+        until, here = self.next_step(max((s.seq for s in downs), default=-1)), set()
+        for sent in sents:
+            seq = self._book.receipt(sent, self.aggregator)
+            if seq is not None and seq < until:
+                here.add((sent.party, sent.item))
+        members = {s.recipient for s in downs}
+        return frozenset(m for m in members if all((m, item) in here for item in answers))
+
+    def _left_matching(self, sents: list[Sent]) -> frozenset[str]:
+        """Return the clients of which an answer never arrived while items were matched."""
+        said = {
+            (s.party, s.step)
+            for s in sents
+            if s.part is Disclosure.MATCH and self._book.receipt(s, self.aggregator) is not None
+        }
+        asked = [(s.recipient, ANSWERS.get(s.step, ())) for s in sents]
+        return frozenset(n for n, steps in asked if steps and not {(n, p) for p in steps} & said)
+
+    def next_step(self, seq: int) -> float:
+        """Return the number of the aggregator's first release after an entry of its own."""
+        place = bisect_right(self._steps, seq)
+        return self._steps[place] if place < len(self._steps) else inf
+
+    def lists(self, number: int) -> list[tuple[str, Entry]]:
+        """Return (party, entry) of every survivor list that was recorded in an exchange."""
+        return self._lists.get(number, [])
+
+    # --- keys -----------------------------------------------------------------------------------
+
+    def keying(self, part: Part | None, step: Step | None, epoch: int) -> list[Sent]:
+        """Return the releases of one step of an epoch's keys."""
+        return self._keying.get((part, step, epoch), [])
+
+    def epoch(self, round: int) -> int:
+        """Return the epoch of a round."""
+        return epoch_of(round, self._policy)
+
+    def group(self, round: int) -> Group | None:
+        """Return who was paired with whom; None if nobody was called in that epoch."""
+        epoch = self.epoch(round)
+        if epoch not in self._groups:
+            called = sorted({s.recipient for s in self.keying(Service.PAIRS, Step.CALL, epoch)})
+            made = Group.of(self._run, epoch, called, self._policy) if called else None
+            self._groups[epoch] = made
+        return self._groups[epoch]
+
+    def ready(self, round: int) -> dict[str, int]:
+        """Return who agreed on an epoch's secrets -> the entry with which the aggregator knew."""
+        epoch = self.epoch(round)
+        if epoch not in self._ready:
+            rows = {s.party: s for s in self.keying(Service.PAIRS, Step.ROWS, epoch)}
+            told = {name: self._book.receipt(s, self.aggregator) for name, s in rows.items()}
+            self._ready[epoch] = {name: seq for name, seq in told.items() if seq is not None}
+        return self._ready[epoch]
+
+    def gone(self, ask: Asked) -> frozenset[str]:
+        """Return who had vanished from a round when an Ask's answers were in."""
+        before = (a for a in self.all.values() if a.round == ask.round and a.number <= ask.number)
+        return frozenset(name for a in before for name in a.vanished)
+
+    def arrivals(self, sents: Iterable[Sent], until: float = inf) -> dict[str, Sent]:
+        """Return sender -> release, of those that the aggregator received before an entry of it."""
+        told = {s: self._book.receipt(s, self.aggregator) for s in sents}
+        return {s.party: s for s, seq in told.items() if seq is not None and seq < until}
+
+    def shares(self, ask: Asked, until: float = inf) -> dict[str, int]:
+        """Return, per member, of how many holders shares of it were here (before an entry)."""
+        group, found = self.group(ask.round), dict.fromkeys(ask.members, 0)
+        if group is None:
+            return found
+        for holder in self.arrivals(ask.gave.values(), until):
+            for owner in _held(group, holder):
+                if owner in found:
+                    found[owner] += 1
+        return found
+
+
+def _held(group: Group, holder: str) -> tuple[str, ...]:
+    try:
+        return group.holders(holder)  # holding is mutual
+    except NotInPlan:
+        return ()
+
+
+def facts_of(entry: Mapping[str, Any]) -> tuple[Any, ...]:
+    """Return what an ``open`` or ``survivors`` entry says of its sum."""
+    return tuple(entry[name] for name in ("exchange", "round", "cohort", "members", "survivors"))

@@ -1,0 +1,17 @@
+"""The steps that look at a run's own files, in their order. The report's integrity section."""
+
+from __future__ import annotations
+
+from audits.checks import keys, ledgers, opened, outcome, papers, traffic, witnesses
+from audits.evidence.steps import Check
+
+EVIDENCE: tuple[Check, ...] = (
+    *papers.CHECKS,
+    *ledgers.CHECKS,
+    *traffic.CHECKS,
+    opened.OPENED,
+    *keys.CHECKS,
+    *outcome.CHECKS,
+    witnesses.WITNESSES,
+)
+HEADS = ledgers.HEADS

@@ -1,0 +1,317 @@
+"""Attacks in plain words: what a verdict means for somebody who knows no statistics.
+
+Sentences come first and codes stand behind them in brackets. An attack that has no words here of
+its own is told by its question, so that a new one is never left out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from audits.attacks._shared.models import AttackRow
+from audits.report import words
+
+__all__ = [
+    "NAMES",
+    "lesson",
+    "named",
+    "reading",
+    "sentence",
+    "show",
+    "untested",
+    "verdict",
+    "warning",
+]
+
+NAMES = {
+    "P01": "single model updates in clear",
+    "P02": "single model updates with noise",
+    "P03": "masked shares of totals",
+    "P04": "encrypted values",
+    "P05": "the totals over a cohort",
+    "P06": "the noised totals over a cohort",
+    "P07": "gradients of item rows",
+    "P08": "tags of item identifiers",
+    "P09": "embeddings of users and neighbours",
+    "P10": "mixed features of several records",
+    "P11": "mixed labels of several records",
+    "P12": "weights of generators",
+    "P13": "sums of neighbours' features",
+    "P14": "what clients are compared by",
+    "P15": "the likeness of clients' updates",
+    "P16": "meta-gradients",
+    "P17": "counts and scores",
+    "P18": "keys, seeds and lists of parties",
+    "P19": "the released model",
+    "P20": "errors, logs and reports",
+    "P21": "weighted rows over a cohort",
+}
+"""Payload id -> what it is, as part of a sentence."""
+
+_TOPICS = {
+    "A01": "it can be told which items a user touched",
+    "A02": "it can be told which items tags stand for, by who can make some",
+    "A03": "it can be told which items tags stand for, by how many clients hold them",
+    "A04": "which classes a client holds can be told",
+    "A05": "it can be told which records were used for training",
+    "A06": "it can be told which records are in a mixture",
+    "A09": "one client can be singled out by adding and subtracting totals",
+    "A10": "the noise delivers the privacy that is claimed for it",
+}
+_ESTIMATES = {
+    "A01": "AUC: of two items, one that the user trained on and one not, how often the attack "
+    "names the right one; 0.5 is a coin, 1 is always. It is asked over the whole catalogue, and "
+    "among the rows that were seen, where decoys should hide the true ones. Prior: who ranks items "
+    "by how popular they are.",
+    "A02": "The share of a client's tags that are turned back. Two rows are facts: the matcher has "
+    "no key, and one tag server one share of it. With one client the matcher has a quota of "
+    "guesses, which find what they find by design: that is the prior.",
+    "A03": "The share of a client's tags whose rank, by how many clients hold them, is that of the "
+    "item. The attacker knows the run's own counts, the worst case. Prior: ranks drawn at random.",
+    "A04": "Overlap: the share of a client's records that the guess puts into the right class. "
+    "AUC: of two classes, one held and one not, how often the right one is named. Chance is the "
+    "guess that all classes are equally common, which is good where they are. Prior is the best "
+    "guess from what the other clients hold. It is about a client as a whole, not about one "
+    "person.",
+    "A05": "AUC: of two records, one used for training and one not, how often the attack names the "
+    "right one; 0.5 is a coin, 1 is always. TPR at 1 % FPR: the share of training records that are "
+    "found while one other record in a hundred is accused. Prior: the same without the message.",
+    "A06": "AUC: of two records of one client, one in a mixture and one not, how often the attack "
+    "names the right one; 0.5 is a coin, 1 is always. Recall: the share of a mixture's records "
+    "among as many guesses. Two rows are facts: 1 if a mixture holds fewer records than the policy "
+    "asks for, or two differ by fewer; and the share of mixtures of which the counts of classes "
+    "follow exactly from the mixed labels.",
+}
+_FACTS = {
+    "A09": "No estimates and no intervals: facts from the record. 1 if at least one client can be "
+    "singled out, else 0. Raw is 1 if every violation that was planted as a test was found; null "
+    "(every client with a double) and prior should be 0. The number of clients concerned stands in "
+    "the reason. The row on all rounds is a warning level: it takes for granted that updates "
+    "hardly change.",
+    "A10": "No intervals. Prior is the claimed epsilon. Protected (Left) is the epsilon that was "
+    "proved, a lower bound. Raw is what was proved of noise made ten times too small as a test; it "
+    "has to break the claim. Null has the record in neither run and has to prove nothing. A bound "
+    "below the claim does not confirm it: the verdict then is NOT FALSIFIED. Rows on the code are "
+    "shares of values that break a rule.",
+}
+_ANY = (
+    "Larger is worse. Five values stand beside each other. Chance is a blind guess. Prior is the "
+    "best guess without the message, from what is public anyway. Raw is the same attack on the "
+    "message before it was protected: it shows that the attack works at all. Null is the attack on "
+    "somebody else's message: it shows that the test is fair. Protected (Left) is what the "
+    "receiver learnt. Only protected against prior says something about the run, and only while "
+    "raw and null are as they should be. Each value has an interval over clients; a wide one means "
+    "that too few clients were looked at."
+)
+_BOUND = "epsilon"  # begins the metric of a row that holds a claim against a bound
+
+
+def named(payload: str) -> str:
+    """Return a payload by name with its code in brackets; of none, the run."""
+    return f"{NAMES[payload]} ({payload})" if payload else "what left in this run"
+
+
+def untested(payloads: Sequence[str]) -> str:
+    """Return a list of payloads as the end of a sentence."""
+    return ", ".join(map(named, payloads))
+
+
+def reading(attack: str) -> str:
+    """Return how to read the rows of an attack, by its id."""
+    return {**_ESTIMATES, **_FACTS}.get(attack, _ANY)
+
+
+def lesson(attack: str) -> str:
+    """Return the same for readers with no report in hand: what the five values are comes first."""
+    return f"{_ANY} {_ESTIMATES[attack]}" if attack in _ESTIMATES else reading(attack)
+
+
+def verdict(row: AttackRow) -> str:
+    """Return the verdict as readers see it: a claim that stands is NOT FALSIFIED, never PASS."""
+    if row.verdict == "PASS" and _claims(row):
+        return "NOT FALSIFIED"
+    return row.verdict.replace("_", " ")
+
+
+def _claims(row: AttackRow) -> bool:
+    return row.id == "A10" and row.metric.startswith(_BOUND)
+
+
+def warning(row: AttackRow) -> bool:
+    """Tell whether a row that fails warns and proves no recovery: A09 over all rounds."""
+    from audits.attacks.structure import ALL_ROUNDS
+
+    return row.id == "A09" and row.what == ALL_ROUNDS
+
+
+def show(count: int) -> str:
+    """Return a bucketed count: exact ones stay where the data lie (O28)."""
+    return f"at least {words.number(count)}" if count else "none"
+
+
+def sentence(row: AttackRow) -> str:
+    """Return what a row found, as one sentence without its full stop."""
+    told = f" ({row.id}{f', {row.verdict}' if row.verdict in ('INVALID', 'ERROR') else ''})"
+    if row.verdict == "FAIL":
+        return _FOUND.get(row.id, _other)(row) + told
+    about = _about(row)
+    if row.verdict == "PASS":
+        if row.id == "A10":
+            return (
+                f"What is claimed of the noise on {named(row.payload)} was not falsified, which "
+                f"does not prove it{told}"
+            )
+        return (
+            f"An attack tested {about} and found no evidence of it; that does not prove that none "
+            f"can{told}"
+        )
+    if row.verdict == "NOT_TESTED":
+        return f"It was not tested {about}: {_plain(row.reason).partition(';')[0]}{told}"
+    return f"It is undecided {about}: {_why(row)}{told}"
+
+
+def _about(row: AttackRow) -> str:
+    """Return what a row asks, as ``whether ...``."""
+    from audits.attacks.structure import SINGLETONS
+
+    if row.id == "A09" and row.what == SINGLETONS:
+        return "whether an entry of a total comes from one client alone"
+    if row.id == "A06" and row.exact:
+        return f"whether too few records are in {named(row.payload)}, or in the difference of two"
+    if row.id == "A06" and row.payload == "P11":
+        return f"whether the classes of records are counted by {named(row.payload)}"
+    topic = _TOPICS.get(row.id, f"the answer is yes to '{row.question}'")
+    where = "" if row.id == "A10" or not row.payload else f" from {named(row.payload)}"
+    return f"whether {topic}{where}"
+
+
+def _why(row: AttackRow) -> str:
+    if row.verdict == "ERROR":
+        return "the attack itself broke off"
+    if row.verdict == "INVALID":
+        return "a control shows that the attack measures something else"
+    if row.reason.startswith("weak attack"):
+        return "the attack is too weak to tell, even on messages without protection"
+    if row.reason.startswith("sample"):
+        return "there are too few clients to tell"
+    return _plain(row.reason)
+
+
+def _plain(reason: str) -> str:
+    return reason.rstrip(".")
+
+
+def _hundred(*shares: str) -> list[str]:
+    """Return shares as numbers of a hundred, with a decimal only where they would look alike."""
+    found = [f"{100 * float(share):.0f}" for share in shares]
+    if len(set(found)) < len(set(shares)):
+        found = [f"{100 * float(share):.1f}" for share in shares]
+    return found
+
+
+def _figures(row: AttackRow) -> tuple[str, str]:
+    """Return with and without the message; of a FAIL both are there."""
+    if row.protected is None or row.prior is None:
+        return "0", "0"
+    return row.protected.value, row.prior.value
+
+
+def _classes(row: AttackRow) -> str:
+    seen, without = _hundred(*_figures(row))
+    how = "in {} of 100 cases, against {} without them"
+    if row.metric.startswith("overlap"):
+        how = "for {} of 100 records, against {} without them"
+    return (
+        f"Whoever receives {named(row.payload)} can tell which classes a client as a whole holds: "
+        f"right {how.format(seen, without)}"
+    )
+
+
+def _members(row: AttackRow) -> str:
+    seen, without = _hundred(*_figures(row))
+    who = f"Whoever receives {named(row.payload)} can tell which records were used for training"
+    if row.metric.startswith("TPR"):
+        return (
+            f"{who}: {seen} of 100 are found while 1 of 100 others is accused, against {without} "
+            "without them"
+        )
+    return f"{who}: right in {seen} of 100 pairs, against {without} without them"
+
+
+def _inside(row: AttackRow) -> str:
+    seen, without = _hundred(*_figures(row))
+    who = f"Whoever receives {named(row.payload)}"
+    if row.exact:
+        return (
+            f"Of at least one client, fewer records than the policy asks for are in "
+            f"{named(row.payload)}, or in the difference of two"
+        )
+    if row.payload == "P11":
+        return (
+            f"{who} can tell exactly how many records of each class are in {seen} of 100 mixtures, "
+            f"against {without} without them"
+        )
+    how = "in {} of 100 pairs, against {} without them"
+    if row.metric.startswith("recall"):
+        how = "of {} in 100 records, in as many guesses, against {} without them"
+    return f"{who} can tell which records are in a mixture: right {how.format(seen, without)}"
+
+
+def _structure(row: AttackRow) -> str:
+    from audits.attacks.structure import COHORT
+
+    what = named(row.payload)
+    if row.what == COHORT:
+        return f"At least one client is in {what} with fewer others than the policy asks for"
+    if warning(row):
+        return (
+            f"A warning, no proof: if updates hardly change, {what} of all rounds together single "
+            "out at least one client"
+        )
+    return f"What one client sent follows by adding and subtracting {what} of one round"
+
+
+def _noise(row: AttackRow) -> str:
+    if not _claims(row):
+        return f"The code that makes the noise on {named(row.payload)} breaks its own rules"
+    proved, claimed = _figures(row)
+    return (
+        f"The noise on {named(row.payload)} does not deliver what is claimed: epsilon is at least "
+        f"{words.decimal(proved)}, claimed is {words.decimal(claimed)}"
+    )
+
+
+def _other(row: AttackRow) -> str:
+    seen, without = _figures(row)
+    return (
+        f"'{row.question}' Yes, from {named(row.payload)}: the score is {seen}, against {without} "
+        "without them"
+    )
+
+
+def _touched(row: AttackRow) -> str:
+    seen, without = _hundred(*_figures(row))
+    return (
+        f"Whoever receives {named(row.payload)} can tell which items a user touched: right in "
+        f"{seen} of 100 pairs, against {without} without them"
+    )
+
+
+def _turned(row: AttackRow) -> str:
+    seen, without = _hundred(*_figures(row))
+    return (
+        f"Whoever holds {named(row.payload)} can tell which items they stand for: {seen} of 100, "
+        f"against {without} by design or by guessing"
+    )
+
+
+_FOUND: dict[str, Callable[[AttackRow], str]] = {
+    "A01": _touched,
+    "A02": _turned,
+    "A03": _turned,
+    "A04": _classes,
+    "A05": _members,
+    "A06": _inside,
+    "A09": _structure,
+    "A10": _noise,
+}

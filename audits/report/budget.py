@@ -1,0 +1,111 @@
+"""The report's statement of formal privacy; ``secure-fgl audit account`` has all of it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from audits.accounting.models import INFINITE, NO_DELTA, rounded_up
+from audits.accounting.tally import Tally
+from audits.accounting.training import Book, records
+from audits.evidence.steps import Case
+from audits.report.models import Account
+from protocols.plan.learns import budget
+from protocols.plan.plan import Item
+from protocols.plan.steps import Step
+from protocols.policy.guard import find
+from protocols.privacy.training import TrainingPlan
+from protocols.wire.roster import Role
+
+NO_NOISE = "none"
+_TOLERANCE = 1e-9  # of adding up in another order
+
+
+def accounts(case: Case) -> tuple[Account, ...]:
+    """Return what a run spent, by its ledgers, in one statement a unit (O16): clients first.
+
+    Raises:
+        EvidenceError: the plan states noise that is none.
+    """
+    whole = _client(case)
+    return (whole,) if case.plan.training is None else (whole, _record(case, case.plan.training))
+
+
+def _record(case: Case, plan: TrainingPlan) -> Account:
+    """Return what private training spent of one training record."""
+    found, book = records(Book(case, plan)), Book(case, plan)
+    spent = book.spent(book.worst)
+    return Account(
+        unit=f"one training {plan.unit}",
+        scope=found.recorded.scope,
+        mechanism="discrete Gaussian on clipped gradients, Poisson batches",
+        epsilon=found.recorded.value,
+        recorded=found.recorded.value,
+        target=found.target.value,
+        borne_out=spent <= book.target * (1.0 + _TOLERANCE),
+        delta=found.recorded.delta,
+        covered=("everything computed from training records",),
+        not_covered=plan.held_out,
+        statement=found.statement,
+    )
+
+
+def _client(case: Case) -> Account:
+    if all(item.noise is None for item in case.plan.items):
+        return _without_guarantee(case)
+    tally = Tally(case)
+    spent = tally.recorded(tally.worst)
+    recorded = rounded_up(spent)
+    covers_all = bool(tally.covered) and not tally.not_covered
+    return Account(
+        unit="client",
+        scope="run",
+        mechanism=", ".join(sorted({noise.mechanism for noise in tally.noises.values()})),
+        epsilon=recorded if covers_all else INFINITE,
+        recorded=recorded,
+        target=rounded_up(tally.target),
+        borne_out=spent <= tally.target * (1.0 + _TOLERANCE),
+        delta=repr(tally.delta),
+        covered=tally.covered,
+        not_covered=tuple(found.item for found in tally.not_covered),
+        statement=f"{_planned(case)}. The ledgers show epsilon {recorded} of the client that "
+        "spent most on what is covered",
+    )
+
+
+def _planned(case: Case) -> str:
+    """Return what the plan's noise comes to, computed anew: its own sentence is only its author's.
+
+    A plan that was written by an earlier version may say the same in other words.
+    """
+    found = budget(case.plan.items, case.policy, case.plan.training)
+    same = found == case.plan.budget
+    return found if same else f"{found} (computed by this audit; the plan's own words differ)"
+
+
+def _without_guarantee(case: Case) -> Account:
+    """Return the statement of a run without noise that a guarantee for a client could rest on."""
+    sent = [item for item in case.plan.all_of(step=Step.UP) if item.sender == Role.CLIENT]
+    return Account(
+        unit="client",
+        scope="run",
+        mechanism=_local(case, sent) or NO_NOISE,
+        epsilon=INFINITE,
+        recorded=INFINITE,
+        target=INFINITE,
+        borne_out=True,
+        delta=NO_DELTA,
+        covered=(),
+        not_covered=tuple(sorted({message.name for item in sent for message in item.messages})),
+        statement=_planned(case),
+    )
+
+
+def _local(case: Case, sent: Sequence[Item]) -> str:
+    """Return which noise there is that no epsilon of a client rests on; empty if there is none."""
+    found = sorted(
+        f"{guard} in {item.id}"
+        for item in sent
+        for guard in ("laplace", "blur")
+        if find(case.policy.rules.get(item.disclosure, ()), guard) is not None
+    )
+    return f"{', '.join(found)}, which counts for no client" if found else ""

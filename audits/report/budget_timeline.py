@@ -1,0 +1,92 @@
+"""Section 4: every epsilon with its six labels, and how the budget went over the rounds.
+
+The statement to quote is made in :mod:`audits.report.budget`; ``secure-fgl audit account`` has more
+still.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+
+from audits.accounting import models as m
+from audits.accounting import rows, training
+from audits.accounting.tally import Tally
+from audits.evidence.steps import Case
+from audits.report.sections import Labelled, Spending, SpentAt
+from protocols.privacy.training import TrainingPlan
+
+MOST_POINTS = 40  # of one course; with more rounds it is thinned out
+
+
+def spending(case: Case) -> tuple[Spending, ...]:
+    """Return one table and course per unit that has a budget; empty without noise.
+
+    Raises:
+        EvidenceError: the plan states noise that is none.
+    """
+    found = []
+    if any(item.noise is not None for item in case.plan.items):
+        tally = Tally(case)
+        if tally.items:
+            found.append(_of_clients(tally))
+    if case.plan.training is not None:
+        found.append(_of_records(case, case.plan.training))
+    return tuple(found)
+
+
+def _of_clients(tally: Tally) -> Spending:
+    make = rows.labels(tally)
+    spent = tally.worst
+
+    def upto(round: int) -> float:
+        return tally.recorded([spend for spend in spent if spend.round <= round])
+
+    return Spending(
+        unit="client",
+        rows=tuple(_labelled(rows.scopes(tally, make))),
+        shares=tuple(rows.shares(tally, make)),
+        target=m.rounded_up(tally.target),
+        course=_course(tally.plan.rounds, [spend.round for spend in spent], upto),
+    )
+
+
+def _labelled(scopes: Iterator[m.Scoped]) -> Iterator[Labelled]:
+    for found in scopes:
+        whole = found.scope in ("run", "covered messages", "all runs")
+        where = f"the {found.scope}" if whole else f"one {found.scope}, at most"
+        yield Labelled(what=f"{where}, planned", epsilon=found.planned)
+        yield Labelled(what=f"{where}, by the ledgers", epsilon=found.recorded)
+
+
+def _of_records(case: Case, plan: TrainingPlan) -> Spending:
+    book = training.Book(case, plan)
+    found, worst = training.records(book), book.worst
+    entries = book.entries(worst, "training")
+    bounded = book.spent(worst) < float("inf")
+
+    def upto(round: int) -> float:
+        steps: Counter[training.Rated] = Counter()
+        for entry in entries:
+            if entry["round"] <= round:
+                steps[entry["rate"], entry["noise"]] += entry["steps"]
+        return book.epsilon(steps) if bounded else float("inf")
+
+    return Spending(
+        unit=f"one training {plan.unit}",
+        rows=(
+            Labelled(what="the run, planned", epsilon=found.target),
+            Labelled(what="the run, by the ledgers", epsilon=found.recorded),
+        ),
+        shares=(),
+        target=found.target.value,
+        course=_course(case.plan.rounds, [entry["round"] for entry in entries], upto),
+    )
+
+
+def _course(rounds: int, spent: Sequence[int], upto: Callable[[int], float]) -> tuple[SpentAt, ...]:
+    """Return what was spent at some of the rounds: the first, the last, and evenly between."""
+    last = max([rounds, *spent])
+    count = min(MOST_POINTS, last)
+    points = sorted({last * place // count for place in range(1, count + 1)} | {0, 1})
+    return tuple(SpentAt(round=n, value=m.rounded_up(upto(n))) for n in points if n <= last)

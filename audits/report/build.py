@@ -1,0 +1,219 @@
+"""The leakage report as data, a pure function of a run's files: no clock, no environment."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from audits.evidence.drift import Yardstick
+from audits.evidence.dropouts import dropouts
+from audits.evidence.mixtures import mixtures
+from audits.evidence.own_files import EVIDENCE, HEADS
+from audits.evidence.run_files import RunView
+from audits.evidence.steps import Case, Verification, run_checks
+from audits.findings.changes import since
+from audits.findings.rules import findings, flattened, made, ranked, ranks
+from audits.findings.snapshot import read_snapshot
+from audits.findings.waivers import waived
+from audits.report.attack_rows import outcome
+from audits.report.budget import accounts
+from audits.report.budget_timeline import spending
+from audits.report.inventory import inventory, parties, plan_diff, roll_up
+from audits.report.limits import limits
+from audits.report.method import method
+from audits.report.models import Finding, Head, Integrity, Report, StepFacts, Subject
+from audits.report.obligations import obligations
+from audits.report.roles import role_views
+from audits.report.scope import rounds, scope, smallest_opened, weighed
+from audits.report.sections import Fact
+from audits.report.summary import notes, strip, summary
+from crypto.signing.merkle import root
+from protocols.errors import EvidenceError
+
+_RESULTS = (
+    "backend",
+    "metrics",
+    "references",
+    "bytes_up",
+    "bytes_down",
+    "exchanges",
+    "model_sha256",
+)
+_MOST_FACTS, _LONGEST_FACT = 64, 120
+
+__all__ = ["Report", "build_report", "report_of"]
+
+
+def build_report(view: RunView) -> Report:
+    """Return the report of a run; two reports of the same files are equal.
+
+    What a verifier brings along (held heads, an expected plan) does not enter.
+
+    Raises:
+        EvidenceError: plan, policy, roster, result or metrics cannot be read at all. A run whose
+            evidence fails further on still gets its report, which says so first.
+    """
+    return report_of(Case(view))
+
+
+def report_of(case: Case) -> Report:
+    """Return the report of a case: :func:`build_report` for files that were already read."""
+    case = case.folder_only()
+    plan, evidence = case.plan, run_checks(case, (*EVIDENCE, HEADS))
+    yardstick = Yardstick(plan, case.policy, case.roster)
+    releases, simulated = case.book.releases(), case.roster_file.simulated
+    diff, egress = plan_diff(case.book, releases, yardstick), roll_up(releases, yardstick)
+    gone, spent, tried = dropouts(case), accounts(case), outcome(case, egress)
+    smallest = smallest_opened(case.book)
+    cautions = limits(plan, case.policy, simulated=simulated, attacked=tried.tried.used)
+    known = findings(plan, diff, egress, gone, spent[0], evidence, case.result, simulated=simulated)
+    found = _judged(
+        case.view,
+        ranked(
+            (
+                *known,
+                *flattened(case.book),
+                *ranks(case.book),
+                *mixtures(case.book, case.policy),
+                *tried.findings,
+                *_baseline_refused(case.view),
+            )
+        ),
+    )
+    report = Report(
+        subject=_subject(case),
+        transport=case.roster_file.transport,
+        notes=notes(plan, egress, evidence, simulated=simulated),
+        summary=summary(plan, case.policy, diff, egress, gone, smallest),
+        verdict_strip=strip(
+            plan, diff, egress, found, evidence, spent, tried, len(cautions), simulated=simulated
+        ),
+        scope=scope(plan, egress, smallest),
+        parties=parties(case.book, yardstick),
+        plan_diff=diff,
+        rounds=rounds(plan, releases, yardstick),
+        dropouts=gone,
+        views=role_views(case),
+        egress=egress,
+        rows=weighed(case.book, case.plan),
+        inventory=inventory(releases, yardstick),
+        accounting=spent,
+        spending=spending(case),
+        tried=tried.tried,
+        attacks=tried.rows,
+        not_tested=tried.not_tested,
+        claims=tried.claims,
+        findings=found,
+        obligations=obligations(diff, egress, spent, tried, found, evidence, cautions),
+        results=_results(case.result),
+        method=method(case.result, tried),
+        limits=cautions,
+        integrity=_integrity(case.view, evidence),
+    )
+    return _compared(case.view, report)
+
+
+def _baseline_refused(view: RunView) -> Iterator[Finding]:
+    """Yield a finding if the baseline cannot be read; the report then compares with nothing."""
+    if not view.baseline_text:
+        return
+    try:
+        read_snapshot(view.baseline_text)
+    except EvidenceError as error:
+        yield made(
+            "BASELINE_REFUSED",
+            "medium",
+            f"baseline.json was not used: {error.what}. What moved since is not known.",
+            "Give the earlier report again: secure-fgl audit report RUN --baseline FILE.",
+        )
+
+
+def _compared(view: RunView, report: Report) -> Report:
+    """Return the report with what moved since its baseline, if it has one that can be read."""
+    if not view.baseline_text:
+        return report
+    try:
+        moved = since(view.baseline_text, report)
+    except EvidenceError:
+        return report  # a finding says so already
+    return report.model_copy(update={"changes": moved})
+
+
+def _judged(view: RunView, found: tuple[Finding, ...]) -> tuple[Finding, ...]:
+    """Return the findings with their waivers; a file that cannot be read waives nothing."""
+    if not view.waivers_text:
+        return found
+    try:
+        return ranked(waived(view.waivers_text, found))
+    except EvidenceError as error:
+        refused = made(
+            "WAIVERS_REFUSED",
+            "medium",
+            f"waivers.json was not used: {error.what}. Nothing is accepted by it.",
+            "Give the waivers again: secure-fgl audit report RUN --waivers FILE.",
+        )
+        return ranked((*found, refused))
+
+
+def _subject(case: Case) -> Subject:
+    plan, book = case.plan, case.book
+    times = sorted(str(e["time"])[:40] for entries in book.entries.values() for e in entries)
+    return Subject(
+        run=case.roster_file.run,
+        algorithm=plan.algorithm,
+        form=plan.form,
+        dataset=plan.data.name,
+        task=plan.data.task,
+        synthetic=plan.data.synthetic,
+        rounds=plan.rounds,
+        clients=len(plan.clients),
+        smallest_cohort=plan.smallest_cohort,
+        scheme=plan.scheme,
+        policy=plan.policy,
+        plan_digest=case.plan_digest,
+        policy_digest=case.policy.digest,
+        roster_digest=case.roster.digest,
+        first_entry=times[0] if times else "",
+        last_entry=times[-1] if times else "",
+        heads=tuple(
+            Head(party=party, entries=len(leaves), root=root(leaves).hex())
+            for party, leaves in sorted(book.leaves.items())
+        ),
+    )
+
+
+def _results(result: Mapping[str, Any]) -> tuple[Fact, ...]:
+    """Return the values of result.json that a reader expects, as short texts."""
+    found: list[Fact] = []
+    for name in _RESULTS:
+        value = result.get(name)
+        parts = value.items() if isinstance(value, Mapping) else [("", value)]
+        for key, part in sorted(parts, key=lambda pair: str(pair[0])):
+            text = _text(part)
+            if text and len(found) < _MOST_FACTS:
+                label = f"{name}.{key}" if key else name
+                found.append(Fact(name=label[:_LONGEST_FACT], value=text))
+    return tuple(found)
+
+
+def _text(value: object) -> str:
+    if isinstance(value, bool) or value is None:
+        return ""
+    if isinstance(value, float):
+        return f"{value:.6g}"
+    if isinstance(value, int):
+        return str(value) if abs(value) < 1 << 63 else ""
+    return value[:_LONGEST_FACT] if isinstance(value, str) and value.isprintable() else ""
+
+
+def _integrity(view: RunView, evidence: Verification) -> Integrity:
+    return Integrity(
+        verdict=evidence.verdict,
+        steps=tuple(
+            StepFacts(name=step.name, status=step.status.value, detail=step.detail)
+            for step in evidence.steps
+        ),
+        result_digest=hashlib.sha256(view.result_text).hexdigest(),
+        metrics_digest=hashlib.sha256(view.metrics_text).hexdigest(),
+    )

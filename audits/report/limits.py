@@ -1,0 +1,104 @@
+"""What a report does not show, and what the protection of a run does not cover."""
+
+from __future__ import annotations
+
+from audits.evidence.mixtures import of_mixtures
+from audits.report import words
+from audits.report.attack_rows import NO_FILE
+from protocols.disclosures._base.words import words_of as disclosed
+from protocols.disclosures.names import Disclosure
+from protocols.disclosures.sum.words import ACTIVE_AGGREGATOR, KEY_THEFT
+from protocols.plan.plan import Plan
+from protocols.plan.steps import Service, Step
+from protocols.policy.policy import PrivacyPolicy
+
+_ATTACKED = (
+    "An attack that fails shows that this attack failed, not that none succeeds. attacks.json is "
+    "in no ledger: its verdicts are made again from its figures, but made-up figures that agree "
+    "with each other can only be found by running the attack again (secure-fgl audit attack, with "
+    "the same profile and version, gives equal bytes)."
+)
+
+
+def limits(
+    plan: Plan, policy: PrivacyPolicy, *, simulated: bool, attacked: bool = False
+) -> tuple[str, ...]:
+    """Return what this report does not show, and what the protection does not cover."""
+    masked = bool(plan.all_of(Service.PAIRS, Step.CALL))
+    found = [
+        _ATTACKED if attacked else f"{NO_FILE} Absence of a finding is not evidence of absence.",
+        "The record shows that nothing was changed afterwards (integrity). That everything sent "
+        "was recorded (completeness) rests on the gateway being the only way out.",
+        *_of_totals(plan),
+        *of_mixtures(plan),
+        "Who took part when, and the sizes of all envelopes, are visible to the network.",
+        _trust(plan, policy, masked=masked),
+        "Of result.json, the aggregator's ledger covers the metrics and the model's digest. Its "
+        "other values (bytes, seconds, references) are the run's own word.",
+        "A report made after all keys were stolen can be made to look like this one; only heads "
+        "held by others tell.",
+    ]
+    if any(words.in_clear(item.guards) for item in plan.items):
+        found.insert(0, "Some messages left in clear: nothing protects them from their receiver.")
+    if masked:
+        found.append(
+            "Ledgers cannot tell a client that vanished from one whose envelopes the aggregator "
+            "denies; they do show that its upload was in no total."
+        )
+    if ACTIVE_AGGREGATOR in plan.warnings:
+        found.append(f"While sums are not masked inside the ciphertext, {ACTIVE_AGGREGATOR}.")
+    if KEY_THEFT in plan.warnings:
+        found.append(f"For the same reason, {KEY_THEFT}.")
+    repeated = tuple(text for d in Disclosure for text in disclosed(d).limits)
+    told = [warning for warning in plan.warnings if warning.startswith(repeated)]
+    found += [f"{warning[0].upper()}{warning[1:]}." for warning in told]
+    if simulated:
+        found.append("All roles ran in one process, so no statement about separate roles is shown.")
+    for warning in plan.warnings:
+        if "(O12)" in warning:
+            found.append(f"{warning[:400]}.")
+    return tuple(found)
+
+
+def _of_totals(plan: Plan) -> list[str]:
+    sums = plan.all_of(Disclosure.SUM, Step.UP)
+    noised = [item for item in sums if item.noise is not None]
+    if plan.training is not None:
+        return [
+            "Totals are of noised gradients: what they tell about one training record is bounded, "
+            "what they tell about a client as a whole is not."
+        ]
+    bare = (
+        "Totals over a cohort are disclosed and are not noised; what a total tells about its "
+        "members is not bounded."
+    )
+    bounded = (
+        "Noise bounds what totals tell about one client, under the assumptions that "
+        "'secure-fgl audit account' lists; that each client drew it as planned is its own word."
+    )
+    return [text for text, there in ((bare, len(noised) < len(sums)), (bounded, noised)) if there]
+
+
+def _trust(plan: Plan, policy: PrivacyPolicy, *, masked: bool) -> str:
+    """Say who is assumed not to help whom."""
+    assumed = _assumed(policy, masked=masked)
+    if all(item.part is Disclosure.SUM for item in plan.all_of(step=Step.OPEN)):
+        return assumed
+    return (
+        f"{assumed} What is compared or weighed carries no masks: the aggregator, or a witness, "
+        "must not collude with the key authority, or together they open every such message."
+    )
+
+
+def _assumed(policy: PrivacyPolicy, *, masked: bool) -> str:
+    if masked:
+        count = policy.colluders
+        helpers = f"no more than {words.plural(count, 'client')}" if count else "no client"
+        return (
+            f"Masks hide a single upload while {helpers} helps the aggregator; who helps it also "
+            "knows its own part of every total. Nothing here shows that clients train honestly."
+        )
+    return (
+        "Parties are assumed to follow the protocol and to be curious; the aggregator and the key "
+        "authority are assumed not to collude."
+    )

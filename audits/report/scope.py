@@ -1,0 +1,147 @@
+"""Section 1 and the rounds of section 2: what was computed on what, who sent whom how much when."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+
+from audits.evidence.drift import Yardstick
+from audits.evidence.ledger_index import Book, Sent
+from audits.report import words
+from audits.report.models import Egress
+from audits.report.sections import Fact, Flow, RoundBytes, RoundPart, Rows, Scope
+from protocols.plan.learns import schemes
+from protocols.plan.plan import Plan, times_in_round
+
+UNKNOWN = (
+    "the purpose in law, and its basis",
+    "what kinds of people the records are about, and whether they belong to special categories",
+    "in which country each party is, and who operates it",
+    "how long each site keeps its records, its ledger and its captured messages",
+)
+MOST_ROUNDS = 10_000  # of a plan, listed one by one; beyond, those in which something left
+_Route = tuple[str, str]
+
+
+def scope(plan: Plan, egress: Sequence[Egress], smallest: int | None) -> Scope:
+    """Return section 1 of a report.
+
+    Args:
+        plan: of the run.
+        egress: its roll-up, from :func:`audits.report.inventory.roll_up`.
+        smallest: from :func:`smallest_opened`.
+    """
+    data = plan.data
+    return Scope(
+        purpose=f"Training with {plan.algorithm} ({plan.form.replace('_', ' ')}) for a task of the "
+        f"kind '{data.task}', on data that lie with {words.plural(len(plan.clients), 'client')}.",
+        data=(
+            Fact(name="Data", value=data.name),
+            Fact(name="Made by a generator", value="yes" if data.synthetic else "no"),
+            Fact(name="Input features of a record", value=words.number(data.features)),
+            Fact(name="Classes", value=words.number(data.classes)),
+            Fact(name="Training records of one site, at most", value=words.number(data.records)),
+            Fact(
+                name="Smallest cohort allowed by the policy",
+                value=words.plural(plan.smallest_cohort, "client"),
+            ),
+            Fact(
+                name="Smallest cohort whose total was opened",
+                value="none was" if smallest is None else words.plural(smallest, "client"),
+            ),
+            *_under(plan),
+        ),
+        flows=tuple(_flows(egress)),
+        unknown=UNKNOWN,
+    )
+
+
+def _under(plan: Plan) -> Iterator[Fact]:
+    """Yield what encrypts the messages that are compared or weighed, if any are."""
+    for name, scheme in schemes(plan.items).items():
+        yield Fact(name=f"Encryption of {name}", value=scheme)
+
+
+def smallest_opened(book: Book) -> int | None:
+    """Return over how few clients a total was opened, by the ledgers; None if none was opened."""
+    return min((entry["survivors"] for _, entry in book.totals()), default=None)
+
+
+def weighed(book: Book, plan: Plan) -> tuple[Rows, ...]:
+    """Return what the aggregator recorded of each round's weights, in order."""
+    return tuple(
+        Rows(
+            round=entry["round"],
+            receivers=entry["receivers"],
+            flattened=len(entry["flattened"]),
+            group=f"{entry['group'] / 1000:.2f}" if entry["group"] else "none",
+            others=len(plan.clients) - 1,
+            rank=entry["rank"],
+            solved=entry["solved"],
+        )
+        for _, entry in book.of_kind("weights")
+    )
+
+
+def _flows(egress: Sequence[Egress]) -> list[Flow]:
+    routes: dict[_Route, list[Egress]] = {}
+    for row in egress:
+        routes.setdefault((row.sender_role, row.recipient_role), []).append(row)
+    return [
+        Flow(
+            sender=sender,
+            recipient=recipient,
+            items=tuple(dict.fromkeys(row.item for row in rows)),
+            count=sum(row.count for row in rows),
+            bytes=sum(row.bytes for row in rows),
+            protection=tuple(dict.fromkeys(words.protection(row.protection) for row in rows)),
+            unsafe=any(row.unsafe for row in rows),
+        )
+        for (sender, recipient), rows in routes.items()
+    ]
+
+
+def rounds(plan: Plan, releases: Sequence[Sent], yardstick: Yardstick) -> tuple[RoundBytes, ...]:
+    """Return planned and seen bytes of round 0 (outside the rounds) and of every round after it.
+
+    An item that the plan ties to no round counts outside them, whenever it left.
+
+    Args:
+        plan: of the run.
+        releases: every release, planned or not.
+        yardstick: of the same run.
+    """
+    loose = {item.id for item in plan.items if not item.per_round}
+    seen: dict[int, Counter[_Route]] = {}
+    total: Counter[_Route] = Counter()
+    for sent in releases:
+        facts, sender = sent.facts, yardstick.roles.get(sent.party, "unknown")
+        route = (sender, yardstick.roles.get(sent.recipient, sent.recipient))
+        round = 0 if sent.item in loose else facts["round"]
+        seen.setdefault(round, Counter())[route] += facts["bytes"]
+        total[route] += facts["bytes"]
+    order = sorted(total, key=lambda route: (-total[route], route))
+    outside, inside = _planned(plan, yardstick)
+    listed = {*range(min(plan.rounds, MOST_ROUNDS) + 1), *seen}
+    return tuple(
+        RoundBytes(
+            round=round,
+            planned=inside if 1 <= round <= plan.rounds else 0 if round else outside,
+            seen=sum(found.values()),
+            parts=tuple(
+                RoundPart(sender=r[0], recipient=r[1], bytes=found[r]) for r in order if found[r]
+            ),
+        )
+        for round in sorted(listed)
+        for found in (seen.get(round, Counter()),)
+    )
+
+
+def _planned(plan: Plan, yardstick: Yardstick) -> tuple[int, int]:
+    """Return the bytes that may leave outside the rounds, and in each of them."""
+    inside = outside = 0
+    for item in plan.items:
+        size = yardstick.routes(item) * item.bytes
+        outside += size * times_in_round(item, 0, plan.rounds)
+        inside += size * item.per_round
+    return outside, inside

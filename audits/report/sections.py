@@ -1,0 +1,227 @@
+"""Parts of the report that stand on their own: scope, rounds, changes, obligations, method.
+
+They import next to nothing of the other auditors, so that whoever fills a part can import its
+shape.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from audits.accounting.models import Epsilon, Share
+from protocols.strict import Strict
+
+Move = Literal["new", "fixed", "worse", "better", "no longer measured"]
+
+
+class Fact(Strict):
+    """A name and its value, as text; of ``result.json``, the step ``result`` tells what is held."""
+
+    name: str
+    value: str
+
+
+class Flow(Strict):
+    """What went from one role to another, over all parties in these roles.
+
+    Attributes:
+        sender, recipient: roles; ``roster`` is everyone.
+        items: plan items, in plan order.
+        protection: in words, each once.
+    """
+
+    sender: str
+    recipient: str
+    items: tuple[str, ...]
+    count: int
+    bytes: int
+    protection: tuple[str, ...]
+    unsafe: bool
+
+
+class Scope(Strict):
+    """Section 1: what was computed, from which kind of data, and who sent what to whom.
+
+    Attributes:
+        purpose: of the computation; the purpose in law is not in the files of a run.
+        data: public facts about the data, from the plan.
+        unknown: what such a section should hold and these files cannot tell.
+    """
+
+    purpose: str
+    data: tuple[Fact, ...]
+    flows: tuple[Flow, ...]
+    unknown: tuple[str, ...]
+
+
+class RoundPart(Strict):
+    """What one role sent to another in one round, in bytes."""
+
+    sender: str
+    recipient: str
+    bytes: int
+
+
+class RoundBytes(Strict):
+    """Planned against seen, for one round; round 0 is everything outside the rounds.
+
+    Attributes:
+        planned: upper bound, bytes.
+        seen: bytes, planned or not.
+        parts: the same by roles, the largest route of the run first.
+    """
+
+    round: int
+    planned: int
+    seen: int
+    parts: tuple[RoundPart, ...]
+
+
+class Rows(Strict):
+    """The weighted rows of one round, as the aggregator and its witnesses recorded them (O10).
+
+    Attributes:
+        receivers: clients that were handed a row.
+        flattened: rows among them that were brought to the nearest admissible weights; the
+            aggregator's word.
+        group: on how many others in effect the row rests that rests on the fewest; decimal text,
+            ``none`` if no row rests on others.
+        others: clients beside a receiver.
+        rank: independent combinations of them that one receiver was handed at most, so far.
+        solved: how many of them one receiver could solve for at most, did nothing change.
+    """
+
+    round: int
+    receivers: int
+    flattened: int
+    group: str
+    others: int
+    rank: int
+    solved: int
+
+
+class SpentAt(Strict):
+    """What was spent up to and including a round; the labels stand in :class:`Spending`."""
+
+    round: int
+    value: str
+
+
+class Labelled(Strict):
+    """One epsilon of section 4 and what it counts, in words."""
+
+    what: str
+    epsilon: Epsilon
+
+
+class Spending(Strict):
+    """One unit's budget: every number with its six labels, and its course over the rounds.
+
+    Attributes:
+        unit: whose presence is bounded.
+        rows: planned and recorded, per message, round and run.
+        shares: the planned run with some of the clients missing or colluding (O18).
+        target: the budget; decimal text.
+        course: by the ledger of whoever spent most; at most some dozens of the rounds.
+    """
+
+    unit: str
+    rows: tuple[Labelled, ...]
+    shares: tuple[Share, ...]
+    target: str
+    course: tuple[SpentAt, ...]
+
+
+class Tried(Strict):
+    """Whether attacks were run; their rows stand beside it in the report.
+
+    Attributes:
+        state: what became of ``attacks.json``, in one sentence.
+        used: it belongs to this run.
+        profile, code_digest: of the attacks; empty if none is used.
+    """
+
+    state: str
+    used: bool
+    profile: str = ""
+    code_digest: str = ""
+
+
+class Waived(Strict):
+    """Who accepted a finding, why, and until when; days as YYYY-MM-DD.
+
+    Attributes:
+        until: the last day on which it holds.
+        judged: the day on which that was looked at; `audit report` judges anew.
+    """
+
+    owner: str
+    reason: str
+    until: str
+    judged: str
+
+
+class Change(Strict):
+    """One thing that is different from the baseline.
+
+    Attributes:
+        move: new, fixed, worse, better, or no longer measured.
+        kind: finding, attack, epsilon or egress.
+        what: rule and item, attack and payload, or unit; in words.
+        severity: of a finding its own; of everything else see :mod:`audits.findings.changes`.
+        old, new: values as text; empty where there was none.
+        waived: it is a finding, or a failed attack, that somebody accepted.
+        fingerprint: SHA-256 (hex) of what is compared, without values.
+    """
+
+    move: Move
+    kind: Literal["finding", "attack", "epsilon", "egress"]
+    what: str
+    severity: Literal["critical", "high", "medium", "low", "info"]
+    old: str
+    new: str
+    waived: bool = False
+    fingerprint: str
+
+
+class Changes(Strict):
+    """Section 8: what moved since an earlier report.
+
+    Attributes:
+        baseline_run, baseline_digest: of that report: its run and SHA-256 (hex) of its bytes.
+        notes: what makes the two hard to compare, in sentences.
+        same: how many findings, attacks, epsilons and routes did not move.
+        changes: new and worse first, the gravest of them first.
+    """
+
+    baseline_run: str
+    baseline_digest: str
+    notes: tuple[str, ...] = ()
+    same: int
+    changes: tuple[Change, ...]
+
+
+class Obligation(Strict):
+    """Section 9: what a regime asks for, and where this report has evidence. Not legal advice.
+
+    Attributes:
+        evidence: sections of this report, each with what stands there in this run.
+        people: what remains for people to supply.
+    """
+
+    regime: str
+    asks: str
+    evidence: tuple[str, ...]
+    people: str
+
+
+class Method(Strict):
+    """Section 10: how the numbers were made.
+
+    Attributes:
+        facts: seeds, profile, digests and versions that the files record.
+        how: in sentences.
+    """
+
+    facts: tuple[Fact, ...]
+    how: tuple[str, ...]

@@ -1,0 +1,1 @@
+"""What several verbs share. No verb lives here: they are the files one folder up."""

@@ -1,0 +1,57 @@
+"""All verbs under one name."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from secure_fgl import __version__
+from secure_fgl.cli._shared.verb import EXAMPLE, NoColor, example
+from secure_fgl.cli.audit import app as audit
+from secure_fgl.cli.init import init
+from secure_fgl.cli.list import catalogue
+from secure_fgl.cli.plan import plan
+from secure_fgl.cli.run import run
+from secure_fgl.cli.schema import schema
+
+app = typer.Typer(
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode="rich",
+    context_settings={"help_option_names": ["--help", "-h"]},
+    epilog=example(
+        "secure-fgl plan examples/banks.yaml --out plan.json",
+        "secure-fgl run examples/banks.yaml --plan plan.json --out runs/first",
+        "secure-fgl audit verify runs/first",
+    ),
+)
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"secure-fgl {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def root(
+    version: Annotated[
+        bool,
+        typer.Option("--version", callback=_version, is_eager=True, help="Print the version."),
+    ] = False,
+    no_color: NoColor = False,
+) -> None:
+    """Federated graph learning in which nothing leaves a client except through one audited door.
+
+    Plan what would leave, run it, and prove afterwards that nothing else did.
+    """
+
+
+app.command("init", epilog=EXAMPLE["init"])(init)
+app.command("plan", epilog=EXAMPLE["plan"])(plan)
+app.command("run", epilog=EXAMPLE["run"])(run)
+app.add_typer(audit, name="audit")
+app.command("list", epilog=EXAMPLE["list"])(catalogue)
+app.command("schema", epilog=EXAMPLE["schema"])(schema)

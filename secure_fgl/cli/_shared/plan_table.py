@@ -1,0 +1,156 @@
+"""A plan as people read it: what travels, who learns what, the budget, the warnings."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from audits.report.words import size
+from secure_fgl.cli._shared.output import cell, console, grid, print_pairs
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from rich.table import Table
+
+    from protocols.plan.plan import Item, MessagePlan, Plan
+
+WIDEST = 32  # characters kept together in the first column, so that 80 columns suffice
+
+
+def print_plan(plan: Plan, *, stderr: bool) -> None:
+    """Print a plan; every fact of it is shown, whatever the width."""
+    out = console(stderr=stderr)
+    print_pairs(_head(plan), stderr=stderr)
+    for table in (_items(plan), _fields(plan), _learns(plan)):
+        out.print(table)
+    warnings = [("warning", warning) for warning in plan.warnings]
+    print_pairs([("budget", plan.budget), *warnings], stderr=stderr)
+
+
+def _head(plan: Plan) -> list[tuple[str, str]]:
+    data, names = plan.data, plan.clients
+    who = f"{names[0]} to {names[-1]}" if len(names) > 1 else names[0]
+    return [
+        ("plan", f"{plan.algorithm}, form {plan.form}"),
+        ("rounds", str(plan.rounds)),
+        ("clients", f"{len(names)} ({who}); smallest cohort {plan.smallest_cohort}"),
+        (
+            "data",
+            f"{data.name}{' (SYNTHETIC DATA)' if data.synthetic else ''}: {data.task} task, "
+            f"{data.features} features, {data.classes} classes, at most {data.records} training "
+            "records at a client",
+        ),
+        ("policy", ", ".join((plan.policy, *_protections(plan)))),
+        ("policy digest", plan.policy_digest),
+        ("plan digest", plan.digest),
+        (
+            "client sends",
+            f"at most {size(plan.bytes_up())} in the whole run, control messages aside",
+        ),
+        *_others(plan),
+    ]
+
+
+def _protections(plan: Plan) -> list[str]:
+    """Say what protects sums, what is compared and what is weighed, as far as there is any."""
+    from protocols.disclosures.names import Disclosure
+    from protocols.plan.learns import schemes
+
+    found = [f"{said} under {scheme}" for said, scheme in schemes(plan.items).items()]
+    if not found or any(item.disclosure is Disclosure.SUM for item in plan.items):
+        found.insert(0, f"sums under {_protection(plan)}")
+    return found
+
+
+def _others(plan: Plan) -> Iterator[tuple[str, str]]:
+    """Say what key authority, witness and relay take and give, where it is not little."""
+    from protocols.plan.learns import schemes
+
+    computing = ("key_authority", "witness") if schemes(plan.items) else ()
+    for role in (*computing, "relay", "tag_server", "matcher"):
+        taken = sum(item.bytes * item.times for item in plan.items if item.recipient == role)
+        given = sum(item.bytes * item.times for item in plan.items if item.sender == role)
+        if taken:
+            text = f"takes at most {size(taken)} in the whole run, gives at most {size(given)}"
+            yield role.replace("_", " "), text
+
+
+def _protection(plan: Plan) -> str:
+    """Say what sums are under: masks, encryption, both, or nothing."""
+    from protocols.plan.steps import Service, Step
+
+    masked = plan.all_of(Service.PAIRS, Step.CALL)
+    if plan.scheme == "none":
+        return "masks" if masked else "no protection"
+    return f"masks inside {plan.scheme}" if masked else plan.scheme
+
+
+def _items(plan: Plan) -> Table:
+    """List what travels: the route, the messages, their guards, sizes and counts."""
+    table = grid(["Item, from -> to", "Content, guards", ">Bytes", ">Round", ">Run"])
+    longest = max(len(text) for item in plan.items for text in (item.id, _route(item)))
+    table.columns[0].no_wrap = longest <= WIDEST
+    for item in plan.items:
+        names = ", ".join(message.name for message in item.messages)
+        flag = "UNSAFE " if item.unsafe else ""
+        table.add_row(
+            cell(f"{item.id}\n{_route(item)}"),
+            cell(
+                f"{item.disclosure}: {names}\n{flag}{' > '.join(item.guards)}",
+                "bold red" if item.unsafe else "",
+            ),
+            f"{item.bytes:,}",
+            str(item.per_round),
+            str(item.times),
+        )
+    table.caption = (
+        "Bytes: the largest envelope, header and signature included. Round, Run: how often at most "
+        "between one sender and one recipient."
+    )
+    table.caption_justify = "left"
+    return table
+
+
+def _route(item: Item) -> str:
+    return f"  {item.sender} -> {item.recipient}"
+
+
+def _fields(plan: Plan) -> Table:
+    """List the fields of each message; a message that several items hold is shown once."""
+    table = grid(["Message.field", "Type, unit", "Meaning"])
+    held: dict[MessagePlan, list[str]] = {}
+    for item in plan.items:
+        for message in item.messages:
+            held.setdefault(message, []).append(item.id)
+    names = [message.name for message in held]
+    for message, items in held.items():
+        # The same name with other sizes: say which is where.
+        where = f" (in {', '.join(items)})" if names.count(message.name) > 1 else ""
+        for field in message.fields:
+            shape = f"[{','.join(map(str, field.shape))}]" if field.shape else ""
+            bounds = f" (bound {field.bound}, step {field.step})" if field.bound else ""
+            table.add_row(
+                cell(f"{message.name}.{field.name}{shape}"),
+                cell(f"{field.dtype}, {field.unit}"),
+                cell(f"{field.meaning}{bounds}{where}"),
+            )
+        if not message.fields:
+            table.add_row(cell(message.name), "", cell("no fields: its arrival is all it says"))
+    return table
+
+
+def _learns(plan: Plan) -> Table:
+    """Gather what the items tell each role; equal sentences are told once."""
+    told: dict[str, dict[str, list[str]]] = {}
+    for item in plan.items:
+        for role, what in item.learns.items():
+            told.setdefault(role, {}).setdefault(what, []).append(item.id)
+    table = grid(["Who", "Learns", "From"])
+    for role, sentences in told.items():
+        for number, (what, items) in enumerate(sentences.items()):
+            table.add_row(
+                cell("" if number else role),
+                cell(what),
+                cell(", ".join(items)),
+            )
+    return table

@@ -1,0 +1,222 @@
+"""What every verb has in common: its two switches, its errors, its exit code."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import traceback
+from collections.abc import Callable
+from enum import StrEnum
+from types import TracebackType
+from typing import Annotated, Any
+
+import typer
+
+
+class Format(StrEnum):
+    """For people, or for machines."""
+
+    table = "table"
+    json = "json"
+
+
+Verbose = Annotated[
+    bool,
+    typer.Option("--verbose", help="Show tracebacks. They may quote data: read before passing on."),
+]
+NoColor = Annotated[
+    bool, typer.Option("--no-color", help="Print without colours, as NO_COLOR does.")
+]
+FormatOption = Annotated[Format, typer.Option("--format", help="For people or for machines.")]
+
+
+def example(*lines: str) -> str:
+    """Return an epilog that shows commands, one per line."""
+    # Typer joins the lines of a paragraph, so each command is a paragraph of its own.
+    return "\n\n".join(["[bold]Example[/bold]", *lines])
+
+
+EXAMPLE = {
+    "init": example("secure-fgl init pilot", "secure-fgl init pilot --task rating"),
+    "plan": example(
+        "secure-fgl plan examples/banks.yaml --out plan.json",
+        "secure-fgl plan examples/banks.yaml --against plan.json",
+    ),
+    "run": example(
+        "secure-fgl run examples/banks.yaml",
+        "secure-fgl run examples/banks.yaml --set algorithm.rounds=5 --out runs/short",
+    ),
+    "audit": example("secure-fgl audit verify runs/first"),
+    "report": example(
+        "secure-fgl audit report runs/first --format html,csv --out evidence",
+        "secure-fgl audit report runs/second --baseline runs/first --waivers accepted.yaml",
+    ),
+    "attack": example(
+        "secure-fgl audit attack runs/first",
+        "secure-fgl audit attack runs/first --profile default --attacks A04,A09 --strict",
+    ),
+    "diff": example(
+        "secure-fgl audit diff runs/first runs/second",
+        "secure-fgl audit diff approved/report.json runs/second --fail-on medium --format json",
+    ),
+    "explain": example(
+        "secure-fgl audit explain A05",
+        "secure-fgl audit explain F03 --run runs/first",
+        "secure-fgl audit explain exit codes",
+    ),
+    "export": example(
+        "secure-fgl audit export runs/first --to cnil-pia --out pia-draft.json",
+        "secure-fgl audit export runs/first --to art30-csv",
+    ),
+    "verify": example(
+        "secure-fgl audit verify runs/first --heads heads-held-by-the-clients.json",
+        "secure-fgl audit verify bundle.zip --trust keys-from-elsewhere.json",
+    ),
+    "bundle": example(
+        "openssl genpkey -algorithm ed25519 -out auditor.pem",
+        "secure-fgl audit bundle runs/first --key auditor.pem --out bundle.zip",
+    ),
+    "account": example(
+        "secure-fgl audit account runs/first",
+        "secure-fgl audit account runs/first --format json",
+    ),
+    "list": example("secure-fgl list algorithms"),
+    "schema": example("secure-fgl schema config"),
+}
+
+
+def verb(function: Callable[..., int]) -> Callable[..., None]:
+    """Make a command of a function that returns an exit code.
+
+    The command takes ``--verbose`` and ``--no-color`` besides. What the function raises is printed
+    as an error, never as a traceback unless asked for, and becomes the exit code.
+    """
+
+    @functools.wraps(function)
+    def command(*arguments: Any, verbose: bool, no_color: bool, **options: Any) -> None:
+        try:
+            code = function(*arguments, **options)
+        except (typer.Exit, BrokenPipeError):
+            raise
+        except KeyboardInterrupt as stopped:
+            code = _interrupted(stopped)
+        except Exception as error:
+            code = _failed(error, verbose=verbose)
+        raise typer.Exit(code)
+
+    signature = inspect.signature(function, eval_str=True)
+    keyword = inspect.Parameter.KEYWORD_ONLY
+    switches = {"verbose": Verbose, "no_color": NoColor}
+    added = [
+        inspect.Parameter(n, keyword, default=False, annotation=a) for n, a in switches.items()
+    ]
+    given = [p.replace(kind=keyword) for p in signature.parameters.values()]
+    command.__signature__ = signature.replace(parameters=[*given, *added])  # type: ignore[attr-defined]
+    command.__annotations__ = {**function.__annotations__, **switches}
+    return command
+
+
+def _interrupted(stopped: KeyboardInterrupt) -> int:
+    from secure_fgl.cli._shared.output import say
+    from secure_fgl.errors import INTERRUPTED
+
+    say(f"Interrupted. {stopped}".rstrip(), style="yellow")
+    return INTERRUPTED
+
+
+def _failed(error: Exception, *, verbose: bool) -> int:
+    from secure_fgl.cli._shared.output import say
+
+    if verbose:
+        say("".join(traceback.format_exception(error)).rstrip())
+    for number, line in enumerate(explain(error)):
+        say(line, style="" if number else "bold red")
+    return exit_code(error)
+
+
+def exit_code(error: Exception) -> int:
+    """Return the exit code of an error.
+
+    A refusal has the code of what made the peer refuse, where that is at hand. A ledger that cannot
+    be written (a full disk) is 1: nothing is wrong with the command, so it is no usage error. What
+    another version wrote is 2: that program reads it. As evidence it is 5, for it is not verified.
+    """
+    from protocols.errors import (
+        BudgetExceeded,
+        EvidenceError,
+        NotInPlan,
+        OtherVersion,
+        PolicyError,
+        Refused,
+        RemoteProtocolError,
+        SecureFglError,
+    )
+    from secure_fgl.errors import BROKEN, BUDGET, DRIFT, INTERNAL, USAGE, PlanDrift, UsageError
+
+    reason = error.__cause__ if isinstance(error, Refused) else None
+    if isinstance(reason, SecureFglError):
+        return exit_code(reason)
+    if isinstance(error, (PlanDrift, NotInPlan)):
+        return DRIFT
+    if isinstance(error, EvidenceError):
+        return BROKEN
+    if isinstance(error, BudgetExceeded):
+        return BUDGET
+    usage = isinstance(error, (UsageError, PolicyError, RemoteProtocolError, OtherVersion))
+    return USAGE if usage or _diverged(error) else INTERNAL
+
+
+def explain(error: Exception) -> list[str]:
+    """Return what happened, why likely and what to do, in lines.
+
+    Of an error that is not ours only its kind and place are told: its text may hold data.
+    """
+    from crypto.errors import CryptoError
+    from protocols.errors import EvidenceError, Refused, SecureFglError
+    from secure_fgl._floors import NotOurCode
+
+    if isinstance(error, SecureFglError):
+        lines = error.diagnostics().splitlines()
+        if isinstance(error, EvidenceError):
+            lines[0] = f"FAILED at {error.step}: {lines[0]}"
+        if isinstance(error, Refused) and isinstance(error.__cause__, SecureFglError):
+            told = error.__cause__.diagnostics().splitlines()
+            lines += [f"The reason that {error.sender} recorded: {told[0]}", *told[1:]]
+        return [f"Error: {lines[0]}", *lines[1:]]
+    if isinstance(error, CryptoError):
+        what, why, todo = error.diagnostics()
+        return [f"Error: {what}", f"Why: {why}", f"What to do: {todo}"]
+    if isinstance(error, OSError) and error.strerror:
+        place = f" ({error.filename})" if error.filename else ""
+        return [f"Error: {error.strerror}{place}.", *_again()]
+    if isinstance(error, NotOurCode):
+        return f"Error: {error}".splitlines()  # paths and names of modules only
+    if _diverged(error):
+        return [f"Error: {error}."]  # raised by our own line, in words that hold no value
+    place = _place(error.__traceback__)
+    return [f"Internal error: {type(error).__name__}{place}; {_again()[0]}"]
+
+
+def _diverged(error: Exception) -> bool:
+    """Tell whether training said that its numbers are no longer finite: a matter of settings."""
+    if not isinstance(error, FloatingPointError):
+        return False
+    deepest = [
+        str(f.f_globals.get("__name__", "")) for f, _ in traceback.walk_tb(error.__traceback__)
+    ]
+    return bool(deepest) and f"{deepest[-1]}.".startswith("algorithms.tasks.")
+
+
+def _again() -> list[str]:
+    return ["run again with --verbose for the traceback."]
+
+
+def _place(trace: TracebackType | None) -> str:
+    """Name the deepest line of our own code in a traceback."""
+    floors = ("secure_fgl", "audits", "algorithms", "protocols", "crypto")
+    found = ""
+    for frame, line in traceback.walk_tb(trace):
+        module = str(frame.f_globals.get("__name__", ""))
+        if module.partition(".")[0] in floors:
+            found = f" in {module}, line {line}"
+    return found

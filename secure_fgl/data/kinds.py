@@ -1,0 +1,115 @@
+"""The three kinds of tasks, and what the face needs of each: the task, its sites' data, the whole.
+
+A fourth kind is one more entry of `_KINDS`, beside its file in `algorithms/tasks/`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple, cast
+
+import numpy as np
+
+from algorithms.tasks import DataSpec, Kind, Task
+from algorithms.tasks.site import Records
+from secure_fgl.config import ModelConfig
+from secure_fgl.data.records import Dataset, Masks, Part
+from secure_fgl.errors import UsageError
+
+__all__ = ["build_task", "masks_of", "site_data"]
+
+
+class _Kind(NamedTuple):
+    """Attributes: default model, and which field numbers a part's records in the whole set."""
+
+    model: str
+    numbers: str
+
+
+_KINDS: dict[Kind, _Kind] = {
+    "node": _Kind("gcn", "nodes"),
+    "graph": _Kind("gin", "graphs"),
+    "rating": _Kind("dot", "rows"),
+}
+
+
+def build_task(
+    spec: DataSpec, settings: ModelConfig, *, preferred: Mapping[Kind, str] | None = None
+) -> Task:
+    """Return the task for data of this kind.
+
+    Args:
+        spec: what is known of the data in public.
+        settings: the model and its optimiser.
+        preferred: models that the algorithm takes where the settings name none, by kind.
+
+    Raises:
+        UsageError: no such model for this kind of task, or an option is out of range.
+    """
+    options = {k: v for k, v in settings.model_dump(exclude={"options"}).items() if v is not None}
+    usual = {**{kind: facts.model for kind, facts in _KINDS.items()}, **(preferred or {})}
+    options["model"] = options.pop("name", usual[spec.task])
+    try:
+        return cast(Task, _class(spec.task, options["model"])(spec, **options, **settings.options))
+    except TypeError as error:
+        raise UsageError(
+            f"The {spec.task} task does not take one of these model options: "
+            f"{', '.join(sorted(settings.options)) or '-'}.",
+            fix="ratings take inputs: constant or degree; ego models take fan_out: 6; other tasks "
+            "take none",
+        ) from error
+    except ValueError as error:
+        raise UsageError(str(error)) from error
+
+
+def site_data(part: Part, spec: DataSpec) -> Records:
+    """Return a client's part, ready for training.
+
+    Raises:
+        ValueError: arrays of the part disagree; the message says which.
+    """
+    if spec.task == "node":
+        from algorithms.tasks.node import NodeData
+
+        return NodeData.from_graph(cast(Any, part))
+    if spec.task == "graph":
+        from algorithms.tasks.graph import GraphsData
+
+        return GraphsData.from_graphs(cast(Any, part))
+    from algorithms.tasks.rating import RatingsData
+
+    return RatingsData.from_ratings(cast(Any, part), spec.users, spec.items)
+
+
+def masks_of(whole: Dataset, parts: Sequence[Part], kind: Kind) -> Masks:
+    """Return the union of the clients' splits: what one owner of everything would train on.
+
+    A record that is held out anywhere trains nowhere.
+    """
+    train, val, test = (np.zeros(whole.records, dtype=bool) for _ in range(3))
+    for part in parts:
+        numbers = getattr(part, _KINDS[kind].numbers)
+        for mask, own in ((train, part.train), (val, part.val), (test, part.test)):
+            mask[numbers[own]] = True
+    return Masks(train & ~val & ~test, val & ~test, test)
+
+
+def _class(kind: Kind, model: str) -> Any:
+    # Imported here: each of them loads torch, and most runs need one.
+    if kind == "node":
+        from algorithms.nn import on_egos
+
+        if on_egos(model):
+            from algorithms.tasks.ego import EgoTask
+
+            return EgoTask
+        from algorithms.tasks.node import NodeTask
+
+        return NodeTask
+    if kind == "graph":
+        from algorithms.tasks.graph import GraphTask
+
+        return GraphTask
+    from algorithms.tasks.rating import RatingTask
+
+    return RatingTask

@@ -1,0 +1,1 @@
+"""What several partitions share. No partition lives here: `partitions/` is the registry."""

@@ -1,0 +1,1 @@
+"""What several sources share. No source lives here: `sources/` is the registry."""

@@ -1,0 +1,277 @@
+"""The loop that drives a run: one for every transport."""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, TypeVar
+
+import torch
+
+from algorithms.tasks.evaluation import Tracked
+from protocols.errors import LocalProtocolError, Refused, RoundLost
+from protocols.forms import Exchange, Form
+from protocols.rounds import Ask, Cohort, Reply, Round
+from protocols.sessions.client import ClientSession
+from protocols.sessions.engine import Outgoing, Parcel, Stream
+from protocols.sessions.table import State
+from protocols.wire.roster import Role
+from secure_fgl import _floors
+from secure_fgl.run.parties import Parties
+from secure_fgl.transports import Transport
+
+S = TypeVar("S")
+
+
+@dataclass
+class Meter:
+    """Counts what went over the transport, and the time inside clients' learning.
+
+    Attributes:
+        up, down: bytes of envelopes from clients to the aggregator, and to clients.
+        exchanges: calls of the transport.
+        learning: seconds inside clients' answers (training and evaluation).
+        before: seconds of all rounds before a kill.
+        began: when this process began to count.
+    """
+
+    up: int = 0
+    down: int = 0
+    exchanges: int = 0
+    learning: float = 0.0
+    before: float = 0.0
+    began: float = field(default_factory=time.perf_counter)
+    clients: frozenset[str] = field(default_factory=frozenset)
+
+    def numbers(self) -> dict[str, float]:
+        """Return the counts so far."""
+        return {
+            "down": self.down,
+            "exchanges": self.exchanges,
+            "learning": self.learning,
+            "up": self.up,
+            "wall": self.before + time.perf_counter() - self.began,
+        }
+
+    def recall(self, numbers: Mapping[str, float]) -> None:
+        """Go on counting where a killed run stopped, to within its last exchange."""
+        self.up, self.down = int(numbers.get("up", 0)), int(numbers.get("down", 0))
+        self.exchanges = int(numbers.get("exchanges", 0))
+        self.learning, self.before = numbers.get("learning", 0.0), numbers.get("wall", 0.0)
+        self.began = time.perf_counter()
+
+    def timed(self, form: Form[Any]) -> Form[Any]:
+        """Return the form with answers that add their time to `learning`."""
+
+        def wrap(exchange: Exchange) -> Exchange:
+            def answer(*arguments: Any) -> Any:
+                start = time.perf_counter()
+                try:
+                    return exchange.answer(*arguments)
+                finally:
+                    self.learning += time.perf_counter() - start
+
+            return replace(exchange, answer=answer)
+
+        return replace(form, exchanges=tuple(wrap(e) for e in form.exchanges))
+
+
+@dataclass
+class Outcome:
+    """What a training loop leaves.
+
+    Attributes:
+        tracked: the state with its scores.
+        meter: bytes, exchanges and times.
+        after: per score, after how many rounds the scored state was.
+        lost: rounds that were skipped because too many clients vanished.
+        wall: seconds of all rounds.
+    """
+
+    tracked: Tracked[Any]
+    meter: Meter
+    after: list[int] = field(default_factory=list)
+    lost: list[int] = field(default_factory=list)
+    wall: float = 0.0
+
+
+class Driver:
+    """Pushes Asks through the aggregator's session and a transport.
+
+    Args:
+        parties: all sessions; only the aggregator's is called here.
+        transport: carries the envelopes.
+        meter: counts them.
+        stopped: asked before every exchange; True ends the run there with KeyboardInterrupt.
+    """
+
+    def __init__(
+        self,
+        parties: Parties,
+        transport: Transport,
+        meter: Meter,
+        stopped: Callable[[], bool] = lambda: False,
+    ) -> None:
+        self._parties, self._transport, self._meter = parties, transport, meter
+        self._stopped = stopped
+        self._session = parties.aggregator
+        self._past = iter(parties.outcomes)  # of a run that was taken up
+        meter.recall(self._session.tally)
+        meter.clients = frozenset(parties.roster.names(Role.CLIENT))
+        self.cohort = Cohort(sorted(meter.clients))
+        self._stream(getattr(transport, "batch", None))
+
+    def _stream(self, batch: int | None) -> None:
+        """Where no state is kept and nothing gets lost, hold no more than a batch of envelopes."""
+        if batch is None or self._session.keeper is not None or self.cohort.size <= batch:
+            return
+        self._session.batch = batch
+        for session in self._parties.others.values():
+            if isinstance(session, ClientSession):
+                session.answering.repeats = False
+
+    def start(self) -> None:
+        """Agree on keys; a run that was taken up agreed on them, or goes on where it was.
+
+        Raises:
+            NotOurCode: what runs here is not ours; nothing has left.
+        """
+        _floors.check()  # by now all code that protects is loaded
+        if self._session.under_way == "keys":
+            self._until_quiet(self._session.go_on())
+        elif self._session.fresh:
+            self._until_quiet(self._session.start())
+
+    def ask(self, ask: Ask, round: int) -> Reply:
+        """Return the reply to one Ask; raises RoundLost if too few clients are left for it.
+
+        Replies from before a kill are played back: nothing is asked for them again.
+        """
+        for name, past in self._past:
+            self._same(name, ask)
+            if past is None:
+                raise RoundLost("The round was lost before this run was killed; it is skipped.")
+            return past
+        if self._session.under_way != "ask":
+            self._until_quiet(self._session.prepare(round))
+            self._until_quiet(self._session.ask(ask, round))
+        else:
+            self._same(self._session.asking, ask)
+            self._until_quiet(self._session.go_on())
+        return self._session.reply()
+
+    def finish(self) -> None:
+        """Give all clients the last heads; a run that was taken up goes on where it was.
+
+        Raises:
+            NotOurCode: what ran here was not ours; the run has no result.
+        """
+        if self._session.under_way == "farewell":
+            self._until_quiet(self._session.go_on())
+        elif self._session.state is State.READY:
+            self._until_quiet(self._session.farewell())
+        _floors.check()
+
+    def _same(self, name: str, ask: Ask) -> None:
+        if name != self._session.name_of(ask):
+            raise LocalProtocolError(
+                "The run asks for something else than it did before it was killed.",
+                why="the algorithm's code changed in between",
+                fix="resume with the version that the run began with",
+            )
+
+    def play(self, steps: Round[S], round: int) -> S:
+        """Run one round's generator to its end and return the new state.
+
+        Raises:
+            RoundLost: the round ended at a sum that was not opened; its `state` is what the
+                algorithm makes of those that were, None if the state before the round stands.
+        """
+        lost: RoundLost | None = None
+        try:
+            ask = next(steps)
+            while True:
+                try:
+                    reply = self.ask(ask, round)
+                except RoundLost as error:
+                    lost = error
+                    ask = steps.throw(error)
+                    raise LocalProtocolError("A round goes on after it was lost.") from error
+                ask = steps.send(reply)
+        except StopIteration as stop:
+            state: S = stop.value
+        if lost is not None:
+            lost.state = state
+            raise lost
+        return state
+
+    def _until_quiet(self, outgoing: Outgoing) -> None:
+        while outgoing:
+            if self._stopped():
+                raise KeyboardInterrupt
+            self._meter.exchanges += 1
+            self._session.tally = self._meter.numbers()
+            for batch in outgoing.batches() if isinstance(outgoing, Stream) else (outgoing,):
+                self._carry(batch)
+            outgoing = self._session.advance()
+
+    def _carry(self, parcels: Sequence[Parcel]) -> None:
+        self._meter.down += sum(len(p.data) for p in parcels if p.to in self._meter.clients)
+        answers = self._transport.exchange(parcels)
+        if {p.to for p in parcels} <= self._meter.clients:
+            self._meter.up += sum(len(p.data) for p in answers)
+        for parcel in answers:
+            self._receive(parcel)
+
+    def _receive(self, parcel: Parcel) -> None:
+        try:
+            self._session.receive(parcel.data)
+        except Refused as refused:
+            # In one process the refusing party's reason is at hand; it never travelled.
+            party = self._parties.others.get(refused.sender)
+            raise refused from (party.last_error if party else None)
+
+
+PATIENCE = 3  # Ctrl-C that often stops at once, whatever is being written
+
+
+@contextlib.contextmanager
+def deferred_interrupts() -> Iterator[Callable[[], bool]]:
+    """Let Ctrl-C take effect between exchanges, so that no ledger is cut in the middle of a write.
+
+    Yields a function that tells whether the run should stop. Outside the main thread nothing is
+    changed, since Python delivers signals to the main thread only.
+    """
+    presses = 0
+
+    def press(number: int, frame: Any) -> None:
+        nonlocal presses
+        presses += 1
+        if presses >= PATIENCE:
+            raise KeyboardInterrupt
+
+    if threading.current_thread() is not threading.main_thread():
+        yield lambda: False
+        return
+    before = signal.signal(signal.SIGINT, press)
+    try:
+        yield lambda: presses > 0
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+@contextlib.contextmanager
+def one_thread_and_deterministic() -> Iterator[None]:
+    """Train with one torch thread and deterministic algorithms, and restore both afterwards."""
+    threads, mode = torch.get_num_threads(), torch.are_deterministic_algorithms_enabled()
+    torch.set_num_threads(1)
+    torch.use_deterministic_algorithms(True)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)
+        torch.use_deterministic_algorithms(mode)

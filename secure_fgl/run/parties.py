@@ -1,0 +1,342 @@
+"""Setting up all parties of a simulated run: identities, roster, papers, ledgers, sessions."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any, Protocol, TypeVar
+
+from crypto.homomorphic.he import Scheme
+from crypto.samplers import derive, entropy
+from crypto.tagging.tags import KEY_BYTES
+from protocols.disclosures.match.run import shared_key
+from protocols.disclosures.names import Disclosure
+from protocols.evidence.ledger import Ledger, Store
+from protocols.forms import Form
+from protocols.plan.parties import roles_of
+from protocols.plan.plan import Plan
+from protocols.policy.budget import Reserve
+from protocols.policy.guard import find
+from protocols.policy.policy import PrivacyPolicy
+from protocols.privacy.private_steps import PrivateSteps
+from protocols.sessions.aggregator import AggregatorSession
+from protocols.sessions.client import ClientSession
+from protocols.sessions.engine import Session
+from protocols.sessions.key_authority import KeyAuthoritySession
+from protocols.sessions.matcher import MatcherSession
+from protocols.sessions.relay import RelaySession
+from protocols.sessions.store.keeping import LockedSafe, Outcome, StateKeeper
+from protocols.sessions.store.recording import Recorder
+from protocols.sessions.tag_server import TagServerSession
+from protocols.sessions.witness import WitnessSession
+from protocols.wire.envelope import NONE
+from protocols.wire.roster import (
+    AGGREGATOR_NAME,
+    Identity,
+    Role,
+    Roster,
+    run_id,
+)
+from protocols.wire.run_context import Papers, Zeros
+from secure_fgl.errors import UsageError
+from secure_fgl.run.clock import clock
+from secure_fgl.run.cores import over_cores
+from secure_fgl.store.state_store import FileSafe, Safes
+
+
+def client_names(count: int) -> tuple[str, ...]:
+    """Return names of equal length: ``client-1`` … or ``client-01`` …"""
+    width = len(str(count))
+    return tuple(f"client-{i:0{width}d}" for i in range(1, count + 1))
+
+
+def bare_backend(policy: PrivacyPolicy) -> str:
+    """Return what protects sums where nothing is encrypted."""
+    if policy.unsafe:
+        return "unsafe-clear"
+    return "masks" if find(policy.rules.get(Disclosure.SUM, ()), "mask") else "none"
+
+
+def learning_seed(seed: int, *labels: str) -> int:
+    """Derive a seed of learning randomness; never used for a secret."""
+    content = "/".join(("secure-fgl", str(seed), *labels)).encode()
+    return int.from_bytes(hashlib.sha256(content).digest()[:6], "big")
+
+
+SessionT = TypeVar("SessionT", bound=Session)
+OtherSession = (
+    ClientSession
+    | KeyAuthoritySession
+    | WitnessSession
+    | RelaySession
+    | TagServerSession
+    | MatcherSession
+)
+AnySession = AggregatorSession | OtherSession
+SESSIONS: dict[Role, type[Any]] = {
+    Role.AGGREGATOR: AggregatorSession,
+    Role.CLIENT: ClientSession,
+    Role.KEY_AUTHORITY: KeyAuthoritySession,
+    Role.WITNESS: WitnessSession,
+    Role.RELAY: RelaySession,
+    Role.TAG_SERVER: TagServerSession,
+    Role.MATCHER: MatcherSession,
+}
+"""Every role's session."""
+_LEARNING = (Role.CLIENT, Role.AGGREGATOR)  # who is told what the algorithm says
+
+SEED = "identity"  # the piece in a party's safe from which its keys are made
+CONFIG = "config"  # the piece that binds a run to its configuration
+
+
+@dataclass
+class Parties:
+    """All sessions of one run in one process.
+
+    Attributes:
+        run: the run's name; nonce and roster are what it was made from.
+        aggregator: drives the run.
+        others: every other session, by name.
+        outcomes: of a run that was taken up, how every Ask before the kill ended.
+    """
+
+    run: str
+    nonce: bytes
+    roster: Roster
+    identities: Mapping[str, Identity]
+    aggregator: AggregatorSession
+    others: Mapping[str, OtherSession]
+    outcomes: Sequence[Outcome] = ()
+
+    def sessions(self) -> list[AnySession]:
+        """Return all sessions."""
+        return [self.aggregator, *self.others.values()]
+
+    def checkpoints(self) -> dict[str, str]:
+        """Return every party's signed checkpoint of its ledger as it stands."""
+        return {
+            session.name: session.ledger.checkpoint(self.identities[session.name].signing)
+            for session in self.sessions()
+        }
+
+    def document(self) -> dict[str, Any]:
+        """Return what ``roster.json`` holds."""
+        return {"run": self.run, "nonce": self.nonce.hex(), "parties": self.roster.document()}
+
+
+@dataclass(frozen=True)
+class Making:
+    """What every session of a run is made of.
+
+    Attributes:
+        plan: the approved plan; its clients, in order, get `sites`.
+        policy: the policy the plan was made for.
+        form: the admitted form.
+        sites: one per client.
+        scheme: encryption of sums, None without it.
+        store: returns a ledger's storage by party name.
+        seed: of the stochastic rounding (no privacy claim rests on it, O15).
+        zeros: encryptions of zero made ahead of time, for all clients of this process.
+        reserve: returns the door to a site's privacy budget by client name.
+        transport: its name; every ledger begins with it.
+        config: what the run was configured with; a run that is taken up must have the same.
+        tag_key: of tags in ``hmac`` mode, which all clients hold; None without.
+    """
+
+    plan: Plan
+    policy: PrivacyPolicy
+    form: Form[Any]
+    sites: Sequence[Any]
+    scheme: Scheme | None
+    store: Callable[[str], Store]
+    seed: int
+    zeros: Zeros | None = None
+    reserve: Callable[[str], Reserve] | None = None
+    transport: str = "memory"
+    config: str = ""
+    tag_key: bytes | None = field(default=None, repr=False)
+
+    @property
+    def roles(self) -> dict[str, Role]:
+        """Every party's role, by name."""
+        return roles_of(self.plan, self.policy)
+
+    @property
+    def rounding(self) -> bytes:
+        """Key of the stochastic rounding stream."""
+        return derive(self.seed.to_bytes(32, "big"), "secure-fgl", "rounding")
+
+    def site(self, name: str) -> Any:
+        """Return a client's site; None for other parties."""
+        return self._sites.get(name)
+
+    @cached_property
+    def _sites(self) -> dict[str, Any]:
+        return dict(zip(self.plan.clients, self.sites, strict=True))
+
+    def papers(self, me: Identity, first: Papers) -> Papers:
+        """Return what one party holds; `first` are the papers of any party of this run."""
+        held = first.of_party(me)
+        if me.party.role is Role.CLIENT:
+            held.zeros, held.tag_key = self.zeros, self.tag_key
+            held.reserve = self.reserve(me.party.name) if self.reserve else None
+            if self.plan.training is not None:
+                held.training = PrivateSteps(self.plan.training)
+                self.site(me.party.name).training = held.training
+        return held
+
+    def first_papers(self, me: Identity, roster: Roster, run: str) -> Papers:
+        """Check plan, policy and roster against each other; see `papers`."""
+        facts = (self.plan, self.policy, run, self.scheme)
+        config = hashlib.sha256(self.config.encode()).hexdigest() if self.config else NONE
+        return Papers(
+            me, roster, *facts, transport=self.transport, config=config, spread=over_cores
+        )
+
+    def session(self, papers: Papers) -> AnySession:
+        """Return one party's session at the beginning of a run."""
+        name = papers.me.party.name
+        ledger = Ledger(name, papers.run, self.store(name), clock)
+        if papers.me.party.role is Role.CLIENT:
+            site = self.site(name)
+            return ClientSession(papers, ledger, self.rounding, site=site, form=self.form)
+        if papers.me.party.role is Role.AGGREGATOR:
+            return AggregatorSession(papers, ledger, self.rounding, self.form)
+        made: AnySession = SESSIONS[papers.me.party.role](papers, ledger, self.rounding)
+        return made
+
+    def keeper(self, papers: Papers, safe: FileSafe) -> StateKeeper:
+        """Return what keeps a party's state."""
+        form = self.form if papers.me.party.role in _LEARNING else None
+        return StateKeeper(safe, papers, form, self.site(papers.me.party.name))
+
+    def recorder(self, papers: Papers, safe: FileSafe) -> Recorder:
+        """Return what keeps a party's captured rounds."""
+        return Recorder(safe, papers, self.form, self.site(papers.me.party.name))
+
+
+def set_up(making: Making, safes: Callable[[str], Safes] | None = None) -> Parties:
+    """Make every party's keys and sessions.
+
+    Args:
+        making: what the sessions are made of.
+        safes: returns the run's safes by its name; None keeps no state.
+    """
+    if shared_key(making.policy.rules.get(Disclosure.MATCH, ())):
+        making = replace(making, tag_key=entropy(KEY_BYTES))
+    seeds = {name: entropy(32) for name in making.roles}
+    identities = {n: Identity.from_seed(n, role, seeds[n]) for n, role in making.roles.items()}
+    roster, nonce = Roster(identity.party for identity in identities.values()), entropy(16)
+    run = run_id(nonce, roster, making.plan.digest, making.policy.digest)
+    sessions = {}
+    first = making.first_papers(identities[AGGREGATOR_NAME], roster, run)
+    for name, me in identities.items():
+        papers = making.papers(me, first)
+        sessions[name] = making.session(papers)
+        if safes is not None:
+            safe = safes(run).new(name)
+            LockedSafe(safe, run, name).put(SEED, seeds[name])
+            LockedSafe(safe, run, name).put(CONFIG, making.config.encode())
+            sessions[name].keeper = making.keeper(papers, safe)
+            sessions[name].commit()
+    return _parties(run, nonce, roster, identities, sessions)
+
+
+def take_up(
+    making: Making,
+    document: Mapping[str, Any],
+    safes: Safes,
+    found: Callable[[str], bytes],
+) -> Parties:
+    """Return all sessions of a run that was killed, as they were kept.
+
+    Args:
+        making: what the sessions are made of; `store` goes on with what is there.
+        document: what ``roster.json`` holds.
+        safes: the run's.
+        found: returns what a party's ledger holds, by name.
+
+    Raises:
+        UsageError: plan, policy or parties are not those of the run.
+        LedgerError: a state is missing, or is older than its ledger.
+    """
+    run, nonce = str(document["run"]), bytes.fromhex(document["nonce"])
+    open_safes = {name: safes.open(name) for name in making.roles}
+    for name, safe in open_safes.items():
+        if LockedSafe(safe, run, name).get(CONFIG) != making.config.encode():
+            raise UsageError(
+                "The configuration is not the one that the killed run began with.",
+                why=f"{name} kept another one",
+                fix="resume with the run folder's own configuration, as it was",
+            )
+    identities = {
+        name: Identity.from_seed(name, role, LockedSafe(open_safes[name], run, name).get(SEED))
+        for name, role in making.roles.items()
+    }
+    roster = Roster(identity.party for identity in identities.values())
+    if run != run_id(nonce, roster, making.plan.digest, making.policy.digest):
+        raise UsageError(
+            "This is not the run that was killed: its plan, policy or parties differ.",
+            fix="resume with the run folder's own configuration",
+        )
+    sessions: dict[str, Any] = {}
+    outcomes: Sequence[Outcome] = ()
+    first = making.first_papers(identities[AGGREGATOR_NAME], roster, run)
+    for name, me in identities.items():
+        papers = making.papers(me, first)
+        keeper = making.keeper(papers, open_safes[name])
+
+        def reopen(facts: Mapping[str, Any], name: str = name) -> Ledger:
+            data = found(name)
+            store = making.store(name)
+            return Ledger.take_up(name, run, store, clock, found=data, facts=facts)
+
+        sessions[name] = keeper.restore(SESSIONS[me.party.role], reopen)
+        if me.party.role is Role.AGGREGATOR:
+            outcomes = tuple(keeper.outcomes())
+    return _parties(run, nonce, roster, identities, sessions, outcomes)
+
+
+def _parties(
+    run: str,
+    nonce: bytes,
+    roster: Roster,
+    identities: Mapping[str, Identity],
+    sessions: Mapping[str, Any],
+    outcomes: Sequence[Outcome] = (),
+) -> Parties:
+    others = {name: session for name, session in sessions.items() if name != AGGREGATOR_NAME}
+    aggregator = sessions[AGGREGATOR_NAME]
+    return Parties(run, nonce, roster, identities, aggregator, others, outcomes)
+
+
+class Texts(Protocol):
+    """Where the heads go."""
+
+    def text(self, name: str, content: str) -> None:
+        """Write a text file."""
+
+
+def close_all(parties: Parties, folder: Texts, result: dict[str, str] | None) -> list[Exception]:
+    """End every session and write the heads, whatever happened before; return what went wrong.
+
+    Args:
+        parties: all sessions.
+        folder: where the heads go.
+        result: digests for the end of the aggregator's ledger; None if the run did not finish.
+    """
+    errors: list[Exception] = []
+    for session in parties.sessions():
+        try:
+            session.close(result if session is parties.aggregator else None)
+        except Exception as error:  # the other sessions are ended all the same
+            session.last_error = error
+            errors.append(error)
+    try:
+        for name, note in parties.checkpoints().items():
+            folder.text(f"heads/{name}.checkpoint", note)
+    except OSError as error:
+        errors.append(error)
+    return errors

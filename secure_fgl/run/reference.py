@@ -1,0 +1,147 @@
+"""References trained outside the federation, in the simulator only: local-only and centralised.
+
+They say what federation is worth. A real federation cannot compute the centralised one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from algorithms.scores.errors import mean_reference
+from algorithms.tasks import Task, Weights
+from algorithms.tasks.evaluation import total
+from algorithms.tasks.site import Site
+from protocols.forms import Algorithm
+from protocols.messages import Message
+from secure_fgl.config import Config
+from secure_fgl.data import Dataset, Masks, Ratings, induce
+from secure_fgl.data.kinds import site_data
+from secure_fgl.run.parties import learning_seed
+
+Metrics = dict[str, float | None]
+
+PMF: dict[str, Any] = {
+    "hidden": 16, "lr": 0.01, "weight_decay": 0.5, "optimiser": "adamw", "batch": 4096,
+}  # fmt: skip
+PMF_ROUNDS = 20
+"""Settings of the reference `pmf`, and passes over all ratings; the best on validation counts."""
+
+
+class Bystander:
+    """What only a simulator can look at, since it holds all data.
+
+    Args:
+        task: what is learnt.
+        sites: the clients' sites after the run.
+        whole: the whole data set with its split; None where nobody holds it.
+        config: rounds, epochs, seed, and which references are wanted.
+    """
+
+    def __init__(
+        self,
+        task: Task,
+        sites: Sequence[Site],
+        whole: tuple[Dataset, Masks] | None,
+        config: Config,
+    ) -> None:
+        self._task, self._sites, self._whole, self._config = task, sites, whole, config
+
+    def references(self) -> dict[str, float | None]:
+        """Return the headline metric of each reference that is wanted.
+
+        None for one whose training diverged, or that nobody could train or look up.
+        """
+        return {name: self._reference(name) for name in self._config.evaluation.references}
+
+    def _reference(self, name: str) -> float | None:
+        chosen = self._config.algorithm
+        if name != "local" and self._whole is None:
+            return None
+        if name == "mean":
+            return self._mean()
+        if name == "pmf":
+            return self._pmf()
+        sites = self._fresh() if name == "local" else [self._centre()]
+        start = self._task.initial(np.random.default_rng(self._seed("reference")))
+        try:
+            found = best_metrics(
+                self._task, sites, start, rounds=chosen.rounds, epochs=chosen.epochs
+            )
+        except ArithmeticError:  # the federated result stands without it
+            return None
+        return found[self._headline]
+
+    def _mean(self) -> float | None:
+        """Return the error of predicting the mean of all training ratings."""
+        if self._whole is None:
+            return None
+        ratings, masks = self._whole
+        if not isinstance(ratings, Ratings):
+            return None  # only ratings have a mean
+        mae, rmse = mean_reference(ratings.rating[masks.train], ratings.rating[masks.test])
+        return rmse if self._headline == "test_rmse" else mae
+
+    @property
+    def _headline(self) -> str:
+        return self._task.scoring.names[0]
+
+    def _pmf(self) -> float | None:
+        """Return the error of biased matrix factorisation trained on everybody's ratings.
+
+        Salakhutdinov and Mnih (NIPS 2007) with biases; width and decay by validation on ML-100K.
+        """
+        if self._whole is None or self._task.spec.task != "rating":
+            return None
+        from algorithms.tasks.rating import RatingTask
+
+        task = RatingTask(self._task.spec, model="dot", **PMF)
+        start = task.initial(np.random.default_rng(self._seed("reference")))
+        found = best_metrics(task, [self._centre()], start, rounds=PMF_ROUNDS, epochs=1)
+        return found[self._headline]
+
+    def look(self, algorithm: Algorithm[Any], state: Message) -> float | None:
+        """Return the headline metric of a released model that no client was asked to score."""
+        scoring = self._task.scoring
+        scores = [self._task.score(algorithm.predict(site, state), site) for site in self._sites]
+        return scoring.read(total(scores))[self._headline]
+
+    def _seed(self, *labels: str) -> int:
+        return learning_seed(self._config.seed, *labels)
+
+    def _fresh(self) -> list[Site]:
+        return [
+            Site(site.data, seed=self._seed("local", str(i))) for i, site in enumerate(self._sites)
+        ]
+
+    def _centre(self) -> Site:
+        if self._whole is None:
+            raise ValueError("nobody holds all of this data")
+        whole, masks = self._whole
+        part = induce(whole, np.arange(whole.records), masks)
+        return Site(site_data(part, self._task.spec), seed=self._seed("centralised"))
+
+
+def best_metrics(
+    task: Task, sites: Sequence[Site], start: Weights, *, rounds: int, epochs: int
+) -> Metrics:
+    """Train each site alone and return the pooled metrics at the best validation round.
+
+    Args:
+        task: what is learnt.
+        sites: one site (centralised) or one per client (local-only).
+        start: common starting weights.
+        rounds: number of evaluations.
+        epochs: epochs between two evaluations.
+    """
+    weights = [start for _ in sites]
+    best, found = -np.inf, dict[str, float | None]()
+    for _ in range(rounds):
+        weights = [task.fit(w, s, epochs=epochs) for w, s in zip(weights, sites, strict=True)]
+        scores = [task.score(task.predict(w, s), s) for w, s in zip(weights, sites, strict=True)]
+        pooled = total(scores)
+        if not found or task.scoring.merit(pooled) > best:
+            best, found = task.scoring.merit(pooled), task.scoring.read(pooled)
+    return found

@@ -1,0 +1,346 @@
+"""One run: from loaded data to the written folder, evidence first."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import resource
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+
+from algorithms.tasks import Task
+from algorithms.tasks.evaluation import Tracked, closing, evaluated, released
+from algorithms.tasks.site import Site
+from audits.evidence.run_files import policy_text
+from crypto.homomorphic.he import Scheme
+from protocols.errors import RemoteProtocolError, RoundLost
+from protocols.evidence.ledger import Store
+from protocols.forms import Algorithm, Form
+from protocols.messages import Array
+from protocols.plan.plan import Plan
+from protocols.policy.budget import Reserve, budget_key
+from protocols.policy.policy import PrivacyPolicy
+from secure_fgl.config import Config
+from secure_fgl.data import Dataset, Masks
+from secure_fgl.data.loading import load
+from secure_fgl.isolation.room import Room, check_loadable
+from secure_fgl.run.driving import Driver, Meter, Outcome, deferred_interrupts
+from secure_fgl.run.faults import FaultyTransport, drops
+from secure_fgl.run.model_digest import weights_digest
+from secure_fgl.run.parties import (
+    Making,
+    Parties,
+    bare_backend,
+    close_all,
+    learning_seed,
+    set_up,
+    take_up,
+)
+from secure_fgl.run.reference import Bystander
+from secure_fgl.run.zeros import Ahead, worth_it
+from secure_fgl.store.budgets import BudgetStore
+from secure_fgl.store.captures import record
+from secure_fgl.store.run_folder import FORMATS, NOT_JUDGED, Run, RunFolder
+from secure_fgl.store.state_store import Safes
+from secure_fgl.transports import Transport
+
+Progress = Callable[[int, int, Mapping[str, Any]], None]
+"""Called after each round with (round, rounds, latest cohort metrics)."""
+Connect = Callable[[Mapping[str, Any]], Transport]
+"""Returns a transport over sessions by party name."""
+
+
+class Preparation:
+    """Everything a run needs before it starts.
+
+    Args:
+        config: the configuration.
+        policy: what may leave.
+        plan: the approved plan.
+        task: what is learnt.
+        algorithm: without evaluation, which is added here.
+        scheme: encryption of sums, None without it.
+        whole: the data, or None to load what the configuration names.
+    """
+
+    def __init__(
+        self,
+        config: Config,
+        policy: PrivacyPolicy,
+        plan: Plan,
+        *,
+        task: Task,
+        algorithm: Algorithm[Any],
+        scheme: Scheme | None,
+        whole: Dataset | None,
+    ) -> None:
+        self.config, self.policy, self.plan = config, policy, plan
+        self.task, self.at = task, config.evaluation.at
+        self.algorithm = evaluated(algorithm, task, at=self.at)
+        self.scheme, self._given = scheme, whole
+        self.sites: list[Site] = []
+        self.whole: tuple[Dataset, Masks] | None = None  # None where nobody holds it
+
+    def load(self) -> None:
+        """Load, split and share out the data; see `secure_fgl.data.loading`. Raises UsageError."""
+        if self.config.isolate:
+            check_loadable(self._given)
+        loaded = load(self.config, self.task, len(self.plan.clients), self._given)
+        self.sites, self.whole = loaded.sites, loaded.whole
+
+    def rng(self, label: str) -> np.random.Generator:
+        """Return a generator of learning randomness."""
+        return np.random.default_rng(learning_seed(self.config.seed, label))
+
+    def train(
+        self,
+        folder: RunFolder,
+        progress: Progress | None,
+        connect: Connect,
+        *,
+        resume: bool = False,
+    ) -> Run:
+        """Run all rounds and write the folder, evidence first.
+
+        With `resume` the folder holds a run that was killed, which goes on where it was.
+        """
+        with contextlib.ExitStack() as held:  # ledgers' files and the zeros' worker
+            outcome, parties, safes = self._play(folder, progress, connect, held, resume=resume)
+        self._witness(parties, folder)
+        run = self._finish(folder, outcome)
+        if safes is not None:
+            safes.destroy()
+        return run
+
+    def _play(
+        self,
+        folder: RunFolder,
+        progress: Progress | None,
+        connect: Connect,
+        held: contextlib.ExitStack,
+        *,
+        resume: bool,
+    ) -> tuple[Outcome, Parties, Safes | None]:
+        """Set up or take up all parties, play all rounds, and end every session."""
+        form: Form[Any] = self.policy.admit(self.algorithm)
+        meter, left, answers = Meter(), None, form
+        if self.config.isolate:  # before any key is there
+            room = Room(self.config, self.policy, self.plan, self.plan.clients)
+            held.enter_context(room)
+            answers = room.form(form, dict(zip(self.plan.clients, self.sites, strict=True)))
+
+        def store(name: str) -> Store:
+            made = folder.ledger(name, again=resume)
+            held.callback(made.close)
+            return made
+
+        early = self.config.prepare_ahead and worth_it(self.plan, self.scheme)
+        ahead = Ahead(self.scheme, len(self.sites)) if early else None
+        if ahead is not None:
+            held.callback(ahead.close)
+        making = Making(
+            self.plan, self.policy, meter.timed(answers), self.sites,
+            scheme=self.scheme, store=store, seed=self.config.seed, zeros=ahead,
+            reserve=self.reserve(), transport=self.config.transport.name,
+            config=self.config.text(),
+        )  # fmt: skip
+        parties, safes = self._take_up(making, folder) if resume else self._set_up(making, folder)
+        if safes is not None:
+            held.callback(safes.release)
+        transport: Transport = connect(parties.others)
+        if planned := drops(self.config.faults.drop, self.plan.clients, self.plan.rounds):
+            past = folder.bytes(f"ledger/{parties.aggregator.name}.jsonl") if resume else b""
+            transport = FaultyTransport(transport, self.plan, planned, past)
+        with deferred_interrupts() as stopped:
+            try:
+                driver = Driver(parties, transport, meter, stopped)
+                outcome = self.rounds(driver, form, meter, folder, progress)
+                left = self.leave(folder, outcome.tracked)
+            finally:
+                unclosed = close_all(parties, folder, left)
+                if left is None and safes is not None:  # stopped in order: it will not go on
+                    safes.destroy()
+        if unclosed:  # without its last entries the evidence would not hold: no result is written
+            raise unclosed[0]
+        return outcome, parties, safes
+
+    def _set_up(self, making: Making, folder: RunFolder) -> tuple[Parties, Safes | None]:
+        """Begin a run."""
+        self._papers(folder)
+        made: list[Safes] = []
+
+        def safes(run: str) -> Safes:
+            made[:] = made or [Safes(run, folder.path)]
+            return made[0]
+
+        try:
+            parties = set_up(making, safes if self.config.resume else None)
+            record(parties.sessions(), making, folder.path)
+            # Last, and as a whole: a folder with this file holds a run that can go on.
+            roster = {**parties.document(), "transport": self.config.transport.name}
+            folder.document("roster.json", roster)
+        except BaseException:
+            for safe in made:
+                safe.destroy()
+            raise
+        return parties, made[0] if made else None
+
+    def _take_up(self, making: Making, folder: RunFolder) -> tuple[Parties, Safes | None]:
+        """Go on with a run that was killed; its metrics are written anew as it is played back."""
+        document = folder.roster()
+        safes = Safes(str(document["run"]), folder.path)
+        try:
+            parties = take_up(making, document, safes, lambda p: folder.bytes(f"ledger/{p}.jsonl"))
+            record(parties.sessions(), making, folder.path)
+        except BaseException:
+            safes.release()
+            raise
+        folder.text("metrics.jsonl", "")  # only now: a refused --resume changes nothing
+        return parties, safes
+
+    def _witness(self, parties: Parties, folder: RunFolder) -> None:
+        """Let the aggregator sign how far every site's budget is spent, and keep that (O20)."""
+        store, dataset = BudgetStore(self.config.budget.store), self.plan.data.name
+        by = parties.aggregator.papers.me
+        for site in self.plan.clients:
+            if self.policy.budget is not None:
+                folder.text(f"budgets/{site}.checkpoint", store.witness(site, dataset, by))
+            if (training := self.policy.training) is not None:
+                note = store.witness(site, budget_key(dataset, training.unit), by)
+                folder.text(f"budgets/{site}.{training.unit}.checkpoint", note)
+
+    def reserve(self) -> Callable[[str], Reserve] | None:
+        """Return the door to every site's privacy budget; None if the policy has none."""
+        if self.policy.budget is None and self.policy.training is None:
+            return None
+        store, own = BudgetStore(self.config.budget.store), self.plan.data.name
+        return lambda site: store.door(site, own)
+
+    def _papers(self, folder: RunFolder) -> None:
+        folder.text("config.yaml", self.config.text())
+        folder.text("policy.json", policy_text(self.policy))
+        folder.text("plan.json", self.plan.text())
+
+    def rounds(
+        self,
+        driver: Driver,
+        form: Form[Any],
+        meter: Meter,
+        folder: RunFolder,
+        progress: Progress | None,
+    ) -> Outcome:
+        """Play all rounds, and the closing one."""
+        rounds = self.config.algorithm.rounds
+        outcome = Outcome(self.algorithm.init(self.rng("init")), meter)
+        driver.start()
+        for number in range(1, rounds + 1):
+            scored_after = number - (self.at == "downloaded")
+            try:
+                steps = form.round(outcome.tracked, driver.cohort)
+                self._note(outcome, driver.play(steps, number), scored_after, folder)
+            except RoundLost as lost:
+                outcome.lost.append(number)
+                if isinstance(lost.state, Tracked):
+                    self._note(outcome, lost.state, scored_after, folder)
+            if progress is not None:
+                progress(number, rounds, self.metrics(outcome.tracked, -1))
+        try:
+            steps = closing(outcome.tracked, driver.cohort, self.task.scoring, at=self.at)
+            self._note(outcome, driver.play(steps, rounds), rounds, folder)
+        except RoundLost:
+            if rounds not in outcome.lost:  # the closing score belongs to the last round
+                outcome.lost.append(rounds)
+        driver.finish()
+        outcome.wall = meter.numbers()["wall"]
+        return outcome
+
+    def _note(self, outcome: Outcome, tracked: Tracked[Any], after: int, folder: RunFolder) -> None:
+        """Take over a round's state; write down its score, of the state after `after` rounds."""
+        fresh = len(tracked.scores) > len(outcome.tracked.scores)
+        outcome.tracked = tracked
+        if fresh:
+            outcome.after.append(after)
+            folder.line("metrics.jsonl", {"round": after, **self.metrics(tracked, -1)})
+
+    def metrics(self, tracked: Tracked[Any], index: int) -> dict[str, Any]:
+        """Return the cohort's metrics of one score; all None where nothing was scored.
+
+        Raises:
+            RemoteProtocolError: honest clients cannot have this total.
+        """
+        scoring = self.task.scoring
+        if not tracked.scores:
+            return dict.fromkeys(scoring.names)
+        score = tracked.scores[index]
+        if not scoring.plausible(score, len(self.plan.clients)):
+            raise RemoteProtocolError(
+                "The cohort's scores are impossible: its counts contradict each other.",
+                why="a client sent false counts; single counts are not visible to anybody",
+                fix="find out with the data owners which of them it was",
+            )
+        return scoring.read(score)
+
+    def leave(self, folder: RunFolder, tracked: Tracked[Any]) -> dict[str, str]:
+        """Write the models; return the digests that the aggregator's ledger ends with."""
+        if not tracked.scores:
+            folder.text("metrics.jsonl", "")
+        left = {"metrics": hashlib.sha256(folder.bytes("metrics.jsonl")).hexdigest()}
+        for file, name, state in (
+            ("final", "model", tracked.state),
+            ("best", "best", tracked.best_state),
+        ):
+            arrays = _arrays(state)
+            left[name] = weights_digest(arrays) if arrays else ""
+            if arrays:
+                folder.arrays(f"checkpoints/{file}.npz", arrays)
+        return left
+
+    def _finish(self, folder: RunFolder, outcome: Outcome) -> Run:
+        """Write the result and the report; references come last, as they may fail."""
+        tracked, meter = outcome.tracked, outcome.meter
+        final = _arrays(tracked.state)
+        result = {
+            "run_dir": str(folder.path),
+            "algorithm": self.plan.algorithm,
+            "form": self.plan.form,
+            "policy": self.policy.name,
+            "backend": self.scheme.name if self.scheme else bare_backend(self.policy),
+            "rounds": self.config.algorithm.rounds,
+            "clients": len(self.sites),
+            "answers": "isolated" if self.config.isolate else "in the clients' own process",
+            "data": {"name": self.plan.data.name, "synthetic": self.plan.data.synthetic},
+            "metrics": {
+                **self.metrics(tracked, tracked.best),
+                "best_round": outcome.after[tracked.best] if outcome.after else None,
+            },
+            "references": {},
+            "bytes_up": meter.up,
+            "bytes_down": meter.down,
+            "exchanges": meter.exchanges,
+            "lost_rounds": outcome.lost,
+            "wall_s": round(outcome.wall, 3),
+            "protect_s": round(outcome.wall - meter.learning, 3),
+            "peak_mb": round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024, 1),
+            "model_sha256": weights_digest(final) if final else None,
+        }
+        folder.document("result.json", {**result, "verdict": NOT_JUDGED})
+        run = Run(folder.path)
+        result["verdict"] = run.verify().verdict
+        bystander = Bystander(self.task, self.sites, self.whole, self.config)
+        seen = bystander.references()
+        if not tracked.scores and (model := released(tracked.state)) is not None:
+            seen["released_model"] = bystander.look(self.algorithm, model)
+        result["references"] = seen
+        folder.document("result.json", result)
+        run.report(FORMATS)
+        return run
+
+
+def _arrays(state: Any) -> dict[str, Array]:
+    model = released(state)
+    if model is None:
+        return {}
+    real = [f.name for f in model.fields if f.wire in ("f4", "f8")]
+    return {name: np.asarray(getattr(model, name)) for name in real}

@@ -1,0 +1,149 @@
+"""Where a run's captured rounds lie, and until when they can be read.
+
+::
+
+    RUN/captured/<party>/<piece>                         locked; never part of a bundle
+    $SECURE_FGL_STATE/captures/<run>/<party>.key         the key to them, 0600
+    $SECURE_FGL_STATE/captures/<run>/until               the day after which the keys are destroyed
+
+In a simulation all parties' keys lie in one place. When the days of the policy are over, the next
+command that starts a run or opens a run folder destroys the keys: what is left of the pieces, in
+backups too, can then be read by nobody. Nothing destroys them while no command runs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import UTC, date, datetime, timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from crypto.rest import new_key
+from protocols.errors import SecureFglError
+from protocols.wire.roster import Role
+from secure_fgl.errors import UsageError
+from secure_fgl.store.files import Folder, run_name
+from secure_fgl.store.state_store import VARIABLE, FileSafe, default_folder
+
+if TYPE_CHECKING:
+    from protocols.sessions.engine import Session
+    from secure_fgl.run.parties import Making
+
+__all__ = ["Captures", "record", "sweep"]
+
+
+_KEEPING = (Role.CLIENT, Role.AGGREGATOR, Role.TAG_SERVER, Role.MATCHER)
+
+
+def record(sessions: Sequence[Session], making: Making, folder: Path) -> None:
+    """Let those who see more than ciphertexts keep the rounds that the policy wants captured.
+
+    Args:
+        sessions: of one run, in this process.
+        making: what they were made of.
+        folder: the run folder.
+
+    Raises:
+        UsageError: the keys cannot be written.
+    """
+    capture = making.policy.capture
+    for number, session in enumerate(sessions):
+        captures = Captures(session.papers.run, folder)
+        if not number:
+            sweep()
+        if capture is not None and session.role in _KEEPING:
+            captures.begin(capture.days)
+            session.recorder = making.recorder(session.papers, captures.safe(session.name))
+
+
+def today() -> date:
+    """Return the day (UTC)."""
+    return datetime.now(UTC).date()
+
+
+def sweep(captures: Path | None = None) -> None:
+    """Destroy the keys of all runs whose days are over, or whose day cannot be read.
+
+    Args:
+        captures: the folder of all runs' keys to captures; the default one if None.
+    """
+    folder = Folder(default_folder() / "captures" if captures is None else captures)
+    for run in folder.folders():
+        try:
+            over = date.fromisoformat(folder.read(f"{run}/until").decode("ascii")) < today()
+        except (OSError, ValueError, SecureFglError):
+            over = True
+        if over:
+            folder.remove_tree(run)
+
+
+class Captures:
+    """The captured rounds of one run.
+
+    Args:
+        run: the run's name.
+        folder: the run folder.
+        keys: folder of all runs' keys; the default one if None.
+
+    Raises:
+        UsageError: that is no run's name.
+    """
+
+    def __init__(self, run: str, folder: Path, keys: Path | None = None) -> None:
+        self._keys = Folder((keys or default_folder()) / "captures")
+        self._run, self._folder = run_name(run), Folder(folder)
+
+    def begin(self, days: int) -> None:
+        """Note until when captures may be read; once a run, so that no resumption prolongs it.
+
+        Raises:
+            UsageError: that cannot be written.
+        """
+        until = (today() + timedelta(days=days)).isoformat()
+        try:
+            self._keys.create(f"{self._run}/until", until.encode())
+        except FileExistsError:
+            return
+        except OSError as error:
+            raise self._unwritable(error) from error
+
+    def safe(self, party: str) -> FileSafe:
+        """Return a party's safe to write to, under its key, which is made when it is first needed.
+
+        Raises:
+            UsageError: the key cannot be written.
+        """
+        try:
+            self._keys.create(self._key_of(party), new_key())
+        except FileExistsError:
+            pass  # of a run that goes on after a kill
+        except OSError as error:
+            raise self._unwritable(error) from error
+        return FileSafe(self._folder, f"captured/{party}", self._keys.read(self._key_of(party)))
+
+    def open(self, party: str) -> FileSafe:
+        """Return a party's safe to read from.
+
+        Raises:
+            UsageError: the keys are not here, or their days are over; then they are destroyed.
+        """
+        sweep(self._keys.path)
+        if not (key := self._keys.read(self._key_of(party))):
+            raise UsageError(
+                "The captured rounds of this run cannot be read: their keys are not here.",
+                why="their days are over, the policy forbids capture, or the run was made by "
+                "another user or on another machine",
+                fix=f"look whether {VARIABLE} is set as it was; else only what needs no capture "
+                "can be audited",
+            )
+        return FileSafe(self._folder, f"captured/{party}", key)
+
+    def _key_of(self, party: str) -> str:
+        return f"{self._run}/{party}.key"
+
+    def _unwritable(self, error: OSError) -> UsageError:
+        return UsageError(
+            f"The keys of captured rounds cannot be written ({error.strerror}).",
+            why=f"they go to {self._keys.path}, and never into the run folder",
+            fix=f"set {VARIABLE} to a folder of your own, or capture: null in the policy",
+        )

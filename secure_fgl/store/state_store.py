@@ -1,0 +1,190 @@
+"""Where a run's parties keep their state for after a kill: locked pieces in the run folder.
+
+::
+
+    RUN/private/<party>/<piece>                  locked; never part of a bundle
+    $SECURE_FGL_STATE/<run>/<party>.key          the key to them, 0600, outside the run folder
+    $SECURE_FGL_STATE/<run>/folder               where that run folder lies
+
+Without the variable the keys lie in ``secure-fgl/keys`` of the user's state folder. In a
+simulation all parties' keys lie in one place, as all parties run in one process. When a run ends,
+its keys and pieces are removed: what a backup still holds of the pieces is locked under keys that
+are gone.
+
+Pieces are written whole (a new file, then a rename) but not flushed to the device: a kill leaves
+either piece. After a loss of power the state may be older than the ledger, which is flushed; then
+`secure_fgl run --resume` refuses.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from pathlib import Path
+
+from crypto.rest import new_key
+from protocols.errors import LedgerError
+from secure_fgl.errors import UsageError
+from secure_fgl.store.files import Folder, run_name
+
+__all__ = ["FileSafe", "Safes"]
+
+VARIABLE = "SECURE_FGL_STATE"
+
+
+def default_folder() -> Path:
+    """Return the folder of the keys."""
+    if named := os.environ.get(VARIABLE):
+        return Path(named)
+    state = os.environ.get("XDG_STATE_HOME")
+    base = Path(state) if state else Path.home() / ".local" / "state"
+    return base / "secure-fgl" / "keys"
+
+
+class FileSafe:
+    """One party's pieces, as files of a folder.
+
+    Args:
+        folder: the run folder.
+        name: of the party's own folder in it, made when first needed, 0700.
+        key: the party's store key.
+    """
+
+    def __init__(self, folder: Folder, name: str, key: bytes) -> None:
+        self.key, self._folder, self._name = key, folder, name
+
+    def put(self, name: str, data: bytes) -> None:
+        """Write or replace a piece as a whole; raises OSError."""
+        self._folder.write(f"{self._name}/{name}", data)
+
+    def get(self, name: str) -> bytes | None:
+        """Return a piece, None if there is none."""
+        return self._folder.read(f"{self._name}/{name}") or None
+
+    def drop(self, name: str) -> None:
+        """Remove a piece, if it is there."""
+        self._folder.remove(f"{self._name}/{name}")
+
+    def names(self) -> list[str]:
+        """Return the names of all pieces, sorted."""
+        return [name for name in self._folder.names(self._name) if name[0] != "."]
+
+
+class Safes:
+    """The safes of one run.
+
+    Args:
+        run: the run's name.
+        folder: the run folder.
+        keys: folder of all runs' keys; :func:`default_folder` if None.
+
+    Raises:
+        UsageError: that is no run's name.
+    """
+
+    def __init__(self, run: str, folder: Path, keys: Path | None = None) -> None:
+        self._folder, self._keys = Folder(folder), Folder(keys or default_folder())
+        self._run = run_name(run)
+        self._locked: int | None = None
+
+    def _lock(self) -> None:
+        """Hold the run against a second process: two would answer one exchange twice (O6).
+
+        One file for all parties of this process, so that thousands of them need no more.
+        """
+        if self._locked is not None:
+            return
+        self._locked = self._keys.open(f"{self._run}/lock", os.O_CREAT | os.O_RDWR)
+        try:
+            # Ends with the process, however that ends.
+            fcntl.flock(self._locked, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            self.release()
+            raise UsageError(
+                "Another process is at work on this run.",
+                why="it hangs, or was not killed",
+                fix="end it, then resume",
+            ) from error
+
+    def release(self) -> None:
+        """Let another process have the run."""
+        if self._locked is not None:
+            os.close(self._locked)
+            self._locked = None
+
+    def new(self, party: str) -> FileSafe:
+        """Return a safe under a new key.
+
+        Raises:
+            UsageError: the key cannot be written.
+        """
+        key = new_key()
+        try:
+            self._lock()
+            self._keys.write(f"{self._run}/folder", self._place())
+            self._keys.create(self._key_of(party), key)
+        except OSError as error:
+            raise UsageError(
+                f"The keys of a run's kept state cannot be written ({error.strerror}).",
+                why=f"they go to {self._keys.path}, and never into the run folder",
+                fix=f"set {VARIABLE} to a folder of your own, or resume: false in the config",
+            ) from error
+        return self._safe(party, key)
+
+    def open(self, party: str) -> FileSafe:
+        """Return a safe that a killed run left.
+
+        Raises:
+            UsageError: its key is not here.
+        """
+        try:
+            if not (key := self._keys.read(self._key_of(party))):
+                raise FileNotFoundError
+            self._lock()
+        except OSError as error:
+            raise UsageError(
+                "This run cannot be resumed: the keys of its kept state are not here.",
+                why="the run ended (its keys are then removed), was started with resume: false, "
+                "or ran under another user",
+                fix=f"look whether {VARIABLE} is set as it was; else start the run again",
+            ) from error
+        return self._safe(party, key)
+
+    def tidy(self) -> None:
+        """Remove what a kill left of a run that ended, if it ran in this very folder.
+
+        A roster names whichever run its writer likes: a folder from elsewhere removes no keys.
+
+        Raises:
+            UsageError: another process is at work on the run.
+            LedgerError: a key is still there.
+        """
+        if self._keys.read(f"{self._run}/folder") == self._place():
+            self._lock()
+            self.destroy()
+
+    def _place(self) -> bytes:
+        return os.fsencode(self._folder.path.resolve())
+
+    def destroy(self) -> None:
+        """Remove all keys, and then the pieces that nobody can open any more.
+
+        Raises:
+            LedgerError: a key is still there.
+        """
+        self.release()
+        self._keys.remove_tree(self._run)
+        self._folder.remove_tree("private")
+        if self._keys.there(self._run):
+            place = self._keys.path / self._run
+            raise LedgerError(
+                f"The keys of this run's kept state could not be removed from {place}.",
+                why="the folder is not writable",
+                fix="remove it by hand: whoever has it and the run folder reads that state",
+            )
+
+    def _key_of(self, party: str) -> str:
+        return f"{self._run}/{party}.key"
+
+    def _safe(self, party: str, key: bytes) -> FileSafe:
+        return FileSafe(self._folder, f"private/{party}", key)
