@@ -77,9 +77,7 @@ def _folders(files: Mapping[str, str]) -> Iterator[Finding]:
         folder, _, name = path.rpartition("/")
         if folder in REGISTRIES:
             if name.startswith("_") and not name.startswith("__"):
-                yield Finding(
-                    path, 1, f"{folder}/ holds members alone: put it into _shared/"
-                )
+                yield Finding(path, 1, f"{folder}/ holds members alone: put it into _shared/")
         elif name != "__init__.py":
             counts[folder] = counts.get(folder, 0) + 1
     for folder, count in sorted(counts.items()):
