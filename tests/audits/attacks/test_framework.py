@@ -12,6 +12,7 @@ import pytest
 
 import audits.attacks as framework
 from audits.attacks import Findings, Material, NotApplicable, Samples, attack, attacks, chosen
+from audits.attacks._shared import payloads
 from audits.attacks._shared.models import AttackReport, AttackRow, Claim
 from audits.attacks._shared.rules import Rule
 from audits.evidence.steps import Case
@@ -67,7 +68,7 @@ def test_attacks_are_found_by_folder_and_described():
     assert [a.id for a in attacks()] == sorted(known)
     for one in attacks():
         assert one.question.endswith("?")
-        assert one.payloads and set(one.payloads) <= set(framework._payloads.PAYLOADS)
+        assert one.payloads and set(one.payloads) <= set(payloads.PAYLOADS)
     assert [a.id for a in chosen(["grad-span", "a04"])] == ["A04", "A05"]
     with pytest.raises(ValueError, match="did you mean 'grad-span'"):
         chosen(["grad-spam"])
@@ -286,13 +287,13 @@ def test_a_verdict_needs_its_figures():
 def test_payloads_of_a_plan(policy, wanted):
     case = Case(run_toy(policy, rounds=1).view())
     found = {
-        item.id: framework._payloads.payloads_of(item, case.policy) for item in case.plan.items
+        item.id: payloads.payloads_of(item, case.policy) for item in case.plan.items
     }
     assert set(found["step.up.SUM"]) == wanted
     assert found["refusal.client"] == ("P20",)
     assert found["step.down"] == ("P19",)
-    assert framework._payloads.payload_of(case.plan.item("step.up.SUM"), case.policy) in wanted
-    assert wanted | {"P18", "P19", "P20"} >= set(framework._payloads.sent(case.plan, case.policy))
+    assert payloads.payload_of(case.plan.item("step.up.SUM"), case.policy) in wanted
+    assert wanted | {"P18", "P19", "P20"} >= set(payloads.sent(case.plan, case.policy))
 
 
 @pytest.mark.parametrize("seen", [{}, {"delta": np.array([np.nan])}, {"delta": np.array([np.inf])}])
