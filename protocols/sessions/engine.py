@@ -150,13 +150,14 @@ class Session:
         """Return a session as it was kept.
 
         Raises:
-            LocalProtocolError: a part of it was not kept, or another field than it has.
+            LocalProtocolError: what was kept is not of just its parts, or of other fields.
         """
         session = cls.__new__(cls)
         vars(session).update({**dict.fromkeys(cls.apart), **kept["session"], "keeper": keeper})
         session._make()
         parts, states = session.parts, kept["parts"]
-        if any(_kept(part).keys() != states.get(n, {}).keys() for n, part in parts.items()):
+        fields = {name: _kept(part).keys() for name, part in parts.items()}
+        if fields != {name: state.keys() for name, state in states.items()}:
             raise LocalProtocolError("A kept state holds other fields than a session has.")
         for name, part in parts.items():
             vars(part).update(states[name])

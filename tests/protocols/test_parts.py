@@ -74,12 +74,14 @@ def test_what_is_kept_is_every_field_and_no_wiring() -> None:
             assert held - part.apart == set(kept["parts"][name])
 
 
-@pytest.mark.parametrize("change", ["a field less", "a field more", "a part less"])
+@pytest.mark.parametrize("change", ["a field less", "a field more", "a part less", "a part more"])
 def test_kept_state_with_other_fields_is_refused(change: str) -> None:
     world = World(policy="masks").start()
     kept = world.aggregator.kept()
     if change == "a part less":
         del kept["parts"]["sums"]
+    elif change == "a part more":
+        kept["parts"]["guarding"] = {"_opened": [1]}  # of a program that remembers more than this
     elif change == "a field less":
         del kept["parts"]["sums"]["_slots"]
     else:
