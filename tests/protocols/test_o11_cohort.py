@@ -9,17 +9,30 @@ import pytest
 
 from protocols.disclosures._evaluated.ciphers import shape_of
 from protocols.disclosures._evaluated.uploads import opened_message, row_info
+from protocols.disclosures.views import TotalView
 from protocols.errors import BadEnvelope
 from protocols.keys.boxes import open_box
+from protocols.rounds import Reply
 from protocols.sessions.store.keeping import state_codec
-from tests.protocols.pub import GRID, Model, even, hand_out, models, pub, received, sent, trained
+from tests.protocols.pub import (
+    GRID,
+    Model,
+    even,
+    hand_out,
+    models,
+    pub,
+    received,
+    sent,
+    swapped,
+    trained,
+)
 
 
 def aggregators_state(world) -> bytes:
-    """Return everything that the aggregator's session holds, as it would be kept."""
+    """Return everything that the aggregator's session holds, replies included, as it is kept."""
     session = world.aggregator
     codec = state_codec(session.papers, world.form, None, session.ledger, bytes(32))
-    return codec.pack(session.kept())
+    return codec.pack([session.kept(), session.asked.reply, session.outcome])
 
 
 def traces(state: bytes, numbers: np.ndarray) -> int:
@@ -44,6 +57,18 @@ def test_o11_every_client_reads_the_mean_and_the_aggregator_none_of_it():
     for verb in ("total", "each", "similarity"):
         with pytest.raises(TypeError):
             getattr(reply, verb)(Model)
+
+
+def test_o11_control_a_reply_that_holds_the_mean_is_found():
+    """A reply is kept as a piece of its own, so whoever looks at the parts alone misses it."""
+    world = pub(clients=8, d=12)
+    hand_out(world, trained(world).weighted(Model, even(8)))
+    mean = received(world)[0]
+    leak = Reply({Model: TotalView(Model(weights=mean[:-1], bias=mean[-1]))}, 8)
+    for owner, name in ((world.aggregator.asked, "_reply"), (world.aggregator, "outcome")):
+        with swapped(owner, name, leak):
+            assert traces(aggregators_state(world), mean) > 0
+        assert traces(aggregators_state(world), mean) == 0
 
 
 def test_o11_what_keeps_it_from_the_aggregator_is_the_box_alone():
