@@ -207,9 +207,11 @@ class Session:
         self.forget(Scope.RUN)
 
     def forget(self, scope: Scope) -> None:
-        """Let every part drop what belongs to a scope that ends (O9)."""
-        for part in self.parts.values():
-            part.forget(scope)
+        """Let every part drop what belongs to a scope that ends, and to those within it (O9)."""
+        scopes = list(Scope)
+        for ended in scopes[: scopes.index(scope) + 1]:
+            for part in self.parts.values():
+                part.forget(ended)
 
     def send(
         self,

@@ -38,7 +38,7 @@ class Parcel:
 
 
 class Scope(StrEnum):
-    """What ends; a part then drops what belongs to it (O9)."""
+    """What ends, each within the next; a part then drops what belongs to it (O9)."""
 
     ASK = "ASK"  # what was not used of an Ask, when the next one begins or its round is lost
     ROUND = "ROUND"
@@ -135,7 +135,7 @@ class Engine(Protocol):
         """End the session for good and remember why, locally."""
 
     def forget(self, scope: Scope) -> None:
-        """Let every part drop what belongs to a scope that ends."""
+        """Let every part drop what belongs to a scope that ends, and to those within it."""
 
 
 class SessionPart:

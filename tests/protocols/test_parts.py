@@ -14,8 +14,8 @@ from protocols.sessions.engine import Session
 from protocols.sessions.part import Scope, SessionPart, Takes
 from protocols.sessions.phases import Phase
 from secure_fgl.run.parties import SESSIONS
+from tests.protocols.pub import COUNTED, Go, even, hand_out, pub, trained
 from tests.protocols.pub import Model as PubModel
-from tests.protocols.pub import even, hand_out, pub, trained
 from tests.protocols.wire import World
 
 
@@ -122,6 +122,25 @@ def test_o9_nothing_of_an_ask_or_round_outlives_it() -> None:
     assert aggregator.rows._uploads is not None
     aggregator.forget(Scope.ROUND)
     assert aggregator.rows._uploads is None
+
+
+def _holding(world: World) -> list[tuple[SessionPart, str]]:
+    """Return where an aggregator holds uploads, and what takes their masks off."""
+    a = world.aggregator
+    return [(a.asked, "_collection"), (a.sums, "_unmasking"), (a.rows, "_uploads")]
+
+
+@pytest.mark.parametrize("how", ["die", "close"])
+def test_o9_an_aggregator_that_is_over_holds_no_upload_and_no_share(how: str) -> None:
+    world = pub("masks", form=COUNTED)
+    world.pump(world.ask(1, Go(step=1), COUNTED.exchanges[0].back), until=".votes")
+    aggregator = world.aggregator
+    assert all(getattr(part, name) is not None for part, name in _holding(world))
+    if how == "die":
+        aggregator.die(RuntimeError())
+    else:
+        aggregator.close()
+    assert all(getattr(part, name) is None for part, name in _holding(world))
 
 
 def test_o9_a_client_drops_an_epoch_and_a_run() -> None:
