@@ -21,7 +21,7 @@ KINDS = {
         *("Gateway.release", "Gateway._header", "Gateway._record", "Inbox.open", "Inbox.read"),
         *("Envelope.encode", "Envelope.decode", "Receipts.sent", "Heads.hear"),
     ),
-    "vectors and rounding": ("SumProtection.body", "Collection._add_up", "Collection.reply"),
+    "vectors and rounding": ("SumProtection.body", "Summands._add_up", "Summands.views"),
     "keys of masks": ("_masked", "Pairs.keys"),
     "asks and receipts": (
         *("Calling.enter", "Calling.enter.<locals>.asked"),

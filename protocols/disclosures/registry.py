@@ -8,6 +8,10 @@ they hold what several share. A folder may hold, each under the name that stands
     plan.py       PLAN      what it adds to a plan
     protect.py    PROTECT   what the gateway does to its messages
     words.py      WORDS     what plans and reports say of it
+    view.py       VIEW      what the aggregator holds of answers, and what a Reply gives of them
+    kept.py       KEPT      classes that stand in a session's kept state
+
+    <role>.py     <ROLE>    the part of a role's session: aggregator.py, client.py, witness.py, …
 
 What a folder does not say is the default of the class of that name in `_base`.
 """
@@ -22,7 +26,7 @@ from typing import Any
 from protocols.disclosures.names import Disclosure
 from protocols.policy.guard import Guard
 
-__all__ = ["facet", "guards"]
+__all__ = ["each", "facet", "guards"]
 
 _HERE = "protocols.disclosures"
 
@@ -32,6 +36,13 @@ def facet(disclosure: Disclosure, file: str) -> Any | None:
     """Return what a disclosure's folder holds in one of its files; None if it has no such file."""
     module = f"{_HERE}.{disclosure.lower()}.{file}"
     return getattr(import_module(module), file.upper()) if find_spec(module) else None
+
+
+@cache
+def each(file: str) -> tuple[Any, ...]:
+    """Return what the folders hold in a file of this name, without repeats, by folder."""
+    found = (facet(disclosure, file) for disclosure in Disclosure)
+    return tuple(dict.fromkeys(one for one in found if one is not None))
 
 
 @cache

@@ -5,24 +5,18 @@ It never holds a secret key. Per round it keeps uploads only until the total is 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import Any, Literal
 
 from crypto.errors import CryptoError
-from protocols.disclosures._evaluated.aggregator import Results
-from protocols.disclosures.match.aggregator import Matching
-from protocols.disclosures.mixed.aggregator import Unlinking
-from protocols.disclosures.names import Disclosure
-from protocols.disclosures.similarity.aggregator import Comparing
-from protocols.disclosures.sum.aggregator import Summing
-from protocols.disclosures.weighted_sum.aggregator import Weighing
+from protocols.disclosures._base.view import answers_of
+from protocols.disclosures.registry import each
 from protocols.errors import BadEnvelope, RemoteProtocolError, RoundLost, UnfitMessage
 from protocols.evidence.ledger import Ledger
 from protocols.forms import Form
 from protocols.rounds import Ask, Reply
 from protocols.sessions.engine import Outgoing, Session, Stream
-from protocols.sessions.part import Parcel, Scope
-from protocols.sessions.phases import Phase, Phased
+from protocols.sessions.part import Parcel, Scope, SessionPart, part_name
 from protocols.sessions.services.asked import Asked, Held
 from protocols.sessions.services.calling import Calling
 from protocols.sessions.services.epoch_keys import EpochKeys
@@ -43,9 +37,14 @@ class AggregatorSession(Session):
     """
 
     made_of = (
-        *(Exchanges, EpochKeys, Asked, Survivors, Heads, Refusals, Calling),
-        *(Weighing, Unlinking, Matching, Comparing, Summing, Results),
+        *(Exchanges, Asked, EpochKeys, Refusals, Survivors, Heads, Calling),
+        *each("aggregator"),
     )
+    exchanges: Exchanges
+    asked: Asked
+    keys: EpochKeys
+    survivors: Survivors
+    heads: Heads
     apart = Session.apart | {"outcome"}
 
     batch: int | None = None
@@ -53,7 +52,7 @@ class AggregatorSession(Session):
 
     def __init__(self, papers: Papers, ledger: Ledger, rounding: bytes, form: Form[Any]) -> None:
         self._form = form
-        self._phase = Phase.DONE
+        self._acting = ""  # the part whose phase it is; empty: no Ask is under way
         self._round = 0  # of the last Ask
         self._asking = False
         self.asking = ""  # name of the exchange asked last
@@ -62,33 +61,11 @@ class AggregatorSession(Session):
         self.tally: dict[str, float] = {}  # the driver's own counts, kept with this session
         super().__init__(papers, ledger, rounding)
 
-    def assemble(self) -> None:
-        """Make the parts, each after those that it asks."""
-        self.exchanges, self.asked = Exchanges(self), Asked(self)
-        self.keys, self.refusals = EpochKeys(self, self.exchanges), Refusals(self, self.exchanges)
-        self.results = Results(self)
-        self.rows = Weighing(self, self.asked, self.results)
-        self.survivors = Survivors(self, self.asked, self.keys, self.rows)
-        self.heads = Heads(self, self.exchanges, self.survivors)
-        of_sums = self.asked, self.exchanges, self.keys, self.survivors
-        self.sums = Summing(self, *of_sums)
-        self.calling = Calling(self, self.asked, self.heads, self.sums, self.rows)
-        self.unlinking = Unlinking(self, self.asked)
-        self.matching = Matching(self, self.asked, self.survivors)
-        self.comparing = Comparing(self, self.asked, self.results)
-
     @property
-    def order(self) -> Mapping[Phase, Phased]:
-        """Who does what in one Ask; see `Phase`."""
-        return {
-            Phase.BEFORE_ASK: self.rows,
-            Phase.ANSWERS: self.calling,
-            Phase.SETTLE: self.survivors,
-            Phase.UNLINK: self.unlinking,
-            Phase.MATCH: self.matching,
-            Phase.COMPARE: self.comparing,
-            Phase.SUM: self.sums,
-        }
+    def order(self) -> tuple[SessionPart, ...]:
+        """The parts that have a phase of an Ask, in its order; see `Phase`."""
+        found = [(part.phase, name) for name, part in self.parts.items() if part.phase is not None]
+        return tuple(self.parts[name] for _, name in sorted(found))
 
     # --- what the driver calls ------------------------------------------------------------------
 
@@ -226,7 +203,7 @@ class AggregatorSession(Session):
         self.keys.check(round)
         members = self.survivors.present(ask.cohort._members, round)
         self.survivors.check_left(members)
-        if any(kind.disclosure is Disclosure.SUM for kind in exchange.back):
+        if any(answers_of(kind.disclosure).fixes for kind in exchange.back):
             self.survivors.check_fixed(round)
         number, self._asking = self.exchanges.next(), True
         self.forget(Scope.ASK)
@@ -234,28 +211,29 @@ class AggregatorSession(Session):
             self.forget(Scope.ROUND)
         self._round = round
         self.asked.hold(Held(exchange, round, number, members, ask.handed))
-        return self._out(self._enter(Phase.BEFORE_ASK))
+        return self._out(self._enter(self.order))
 
     def _advance(self) -> Iterable[Parcel]:
         if self.state is State.KEYING:
             return self.keys.go_on()
         if self.state is State.PARTING:
             self.move(Event.ANSWERED)
-        if self._phase is Phase.DONE:
+        if not self._acting:
             return []
-        parcels = self.order[self._phase].advance()
-        return self._enter(Phase(self._phase + 1)) if parcels is None else parcels
+        order, acting = self.order, self.parts[self._acting]
+        parcels = acting.advance()
+        return self._enter(order[order.index(acting) + 1 :]) if parcels is None else parcels
 
-    def _enter(self, first: Phase) -> Iterable[Parcel]:
-        """Begin the next phase that this Ask wants, from `first` on; at the end, the reply."""
-        for phase, part in self.order.items():
-            if phase >= first and part.wanted():
-                self._phase = phase
+    def _enter(self, rest: Iterable[SessionPart]) -> Iterable[Parcel]:
+        """Begin the next phase that this Ask wants; at the end, make the reply."""
+        for part in rest:
+            if part.wanted():
+                self._acting = part_name(type(part))
                 if (parcels := part.enter()) is not None:
                     return parcels
-        self._phase = Phase.DONE
+        self._acting = ""
         if self.asked.reply is None:
-            self.asked.finish(None)
+            self.asked.finish()
         if self.state is not State.READY:  # where it is, the last envelope brought the total
             self.move(Event.ANSWERED)
         return []
@@ -271,7 +249,7 @@ class AggregatorSession(Session):
 
     def _lose(self) -> None:
         """Skip the round: nothing of it is opened any more."""
-        self._phase = Phase.DONE
+        self._acting = ""
         self.forget(Scope.ASK)
         self.forget(Scope.ROUND)
         self._settle(None)

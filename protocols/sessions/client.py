@@ -6,11 +6,7 @@ from collections.abc import Callable
 from typing import Any, ClassVar
 
 from protocols.disclosures._base.plan import wire_kinds
-from protocols.disclosures.match.client_part import Matched
-from protocols.disclosures.names import Disclosure
-from protocols.disclosures.sealed.client import BoxOpening
-from protocols.disclosures.sum.client import ShareHolding
-from protocols.disclosures.weighted_sum.client import RowOpening
+from protocols.disclosures.registry import each
 from protocols.errors import BadEnvelope, LocalProtocolError, Replay, UnfitMessage
 from protocols.evidence.ledger import Ledger
 from protocols.forms import Exchange, Form
@@ -27,15 +23,7 @@ from protocols.sessions.services.spending import Spending
 from protocols.sessions.table import Event
 from protocols.wire.codec import pieces
 from protocols.wire.cohorts import as_set
-from protocols.wire.control import (
-    Acknowledgement,
-    Boxes,
-    Call,
-    CellTotals,
-    Listed,
-    Place,
-    Row,
-)
+from protocols.wire.control import Acknowledgement, Call, Place
 from protocols.wire.inbox import Letter
 from protocols.wire.inputs_digest import SHARED, bytes_digest
 from protocols.wire.roster import cohort_digest
@@ -54,8 +42,13 @@ class ClientSession(Session):
 
     made_of = (
         *(Answering, Progress, PublicKeys, PairSecrets, Spending, Receipts),
-        *(ShareHolding, Matched, RowOpening, BoxOpening),
+        *each("client"),
     )
+    answering: Answering
+    progress: Progress
+    keys: PublicKeys
+    spending: Spending
+    receipts: Receipts
 
     def __init__(
         self, papers: Papers, ledger: Ledger, rounding: bytes, *, site: Any, form: Form[Any]
@@ -63,15 +56,6 @@ class ClientSession(Session):
         self._site, self._exchanges = site, {e.name: e for e in form.exchanges}
         self.learnt = 0  # how often the site may have changed
         super().__init__(papers, ledger, rounding)
-
-    def assemble(self) -> None:
-        """Make the parts."""
-        self.answering, self.progress = Answering(self), Progress(self)
-        self.keys = PublicKeys(self, self.progress)
-        self.pairs = PairSecrets(self, self.progress)
-        self.spending, self.receipts = Spending(self), Receipts(self, self.progress)
-        self.holding = ShareHolding(self, self.progress, self.keys, self.pairs)
-        self.matched, self.rows, self.boxes = Matched(self), RowOpening(self), BoxOpening(self)
 
     def receive(self, data: bytes) -> list[Parcel]:
         """Take one envelope, return what leaves in answer; see `Answering.receive`."""
@@ -95,8 +79,8 @@ class ClientSession(Session):
         call, place, *given = self.read(letter, kinds)
         where = self._where(letter, call, kinds)
         self.receipts.check(call, place, where)
-        if any(kind.disclosure is Disclosure.SUM for kind in exchange.back):
-            self.holding.check_sum(exchange.name, where)
+        for part in self.parts.values():
+            part.asked_back(exchange, where)
         if self._enciphers(exchange):
             self.keys.check(where.round)
         arguments = [
@@ -140,10 +124,8 @@ class ClientSession(Session):
             group = [message for message in messages if message.disclosure is disclosure]
             item = self.papers.find(name, disclosure, Step.UP)
             parcels.append(self.send(item, group, to, where))
-            if disclosure is Disclosure.WEIGHTED_SUM and self.papers.enciphers(item):
-                self.rows.gave(where.round)
-            if disclosure is Disclosure.SEALED:
-                self.boxes.filled(group, item, where)
+            for part in self.parts.values():
+                part.gave(item, group, where)
         return parcels
 
     def _where(self, letter: Letter, call: Message, kinds: tuple[type[Message], ...]) -> Where:
@@ -181,12 +163,9 @@ class ClientSession(Session):
 
     def _argument(self, kind: type[Message], message: Message, name: str, where: Where) -> Message:
         """Return what a message is to the algorithm's answer: opened, if it came in a box."""
-        if isinstance(message, Boxes):
-            return self.boxes.unboxed(kind, message.boxes, where)
-        if isinstance(message, CellTotals | Listed):
-            return self.matched.found(kind, message, where)
-        return (
-            self.rows.combined(kind, message, name, where) if isinstance(message, Row) else message
-        )
+        for part in self.parts.values():
+            if isinstance(message, part.opens):
+                return part.unsealed(kind, message, name, where)
+        return message
 
     takes: ClassVar[Takes] = {(Service.ASK, Step.DOWN): _answer}

@@ -7,14 +7,22 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
-from typing import Any, ClassVar, Protocol, Self, cast
+from typing import Any, ClassVar, Protocol, Self, cast, get_type_hints
 
 from protocols.errors import BadEnvelope, LocalProtocolError
 from protocols.evidence.ledger import Ledger
 from protocols.messages import Message
 from protocols.plan.plan import Item
 from protocols.plan.steps import Part, Step
-from protocols.sessions.part import Captures, M, Parcel, Scope, SessionPart, Takes
+from protocols.sessions.part import (
+    Captures,
+    M,
+    Parcel,
+    Scope,
+    SessionPart,
+    Takes,
+    part_name,
+)
 from protocols.sessions.table import Event, State, advance
 from protocols.wire.gateway import Gateway
 from protocols.wire.inbox import Inbox, Letter
@@ -80,7 +88,7 @@ class Session:
     """
 
     made_of: ClassVar[tuple[type[SessionPart], ...]] = ()
-    """The parts of this role, each there once."""
+    """The parts of this role, each there once; those that they are made with are added."""
 
     takes: ClassVar[Takes] = {}
     """What this role is sent, and the method that takes it: its own, and those of its parts."""
@@ -88,11 +96,16 @@ class Session:
     apart: ClassVar[frozenset[str]] = frozenset({"keeper", "last_error", "recorder"})
     """Attributes that are no state, or are kept as pieces of their own."""
 
+    _wiring: ClassVar[Mapping[type[SessionPart], Sequence[type[SessionPart]]]] = {}
     _takers: ClassVar[Mapping[tuple[Part, Step], type[Any]]] = {}
 
     def __init_subclass__(cls, **facts: Any) -> None:
-        """Join the tables of a role's parts; raises TypeError if two take the same."""
+        """Join the tables of a role's parts; raises TypeError if two take the same, or a name."""
         super().__init_subclass__(**facts)
+        cls.made_of = tuple(dict.fromkeys(one for kind in cls.made_of for one in _with(kind)))
+        cls._wiring = {kind: _needed(kind) for kind in cls.made_of}
+        if len(set(map(part_name, cls.made_of))) < len(cls.made_of):
+            raise TypeError(f"Two parts of {cls.__name__} have one name.")
         takes: dict[tuple[Part, Step], Callable[..., Any]] = {}
         takers: dict[tuple[Part, Step], type[Any]] = {}
         own: tuple[type[Any], Takes] = cls, vars(cls).get("takes", {})
@@ -126,13 +139,12 @@ class Session:
         for part in self.parts.values():
             part.begin()
 
-    def assemble(self) -> None:
-        """Make this role's parts, each an attribute; nothing else may happen here."""
-
     def _make(self) -> None:
-        self.assemble()
-        if sorted(map(id, map(type, self.parts.values()))) != sorted(map(id, self.made_of)):
-            raise LocalProtocolError(f"{type(self).__name__} is not made of what it declares.")
+        """Make this role's parts, each an attribute and each after those that it is made with."""
+        made: dict[type[SessionPart], SessionPart] = {}
+        for kind, needed in self._wiring.items():
+            made[kind] = kind(self, *(made[other] for other in needed))
+            setattr(self, part_name(kind), made[kind])
 
     @property
     def parts(self) -> dict[str, SessionPart]:
@@ -265,3 +277,16 @@ def _kept(part: SessionPart) -> dict[str, Any]:
         for name, value in vars(part).items()
         if name not in part.apart and not isinstance(value, SessionPart | Session)
     }
+
+
+def _needed(kind: type[SessionPart]) -> tuple[type[SessionPart], ...]:
+    """Return the parts that a part is made with, as its constructor's annotations say."""
+    hints = get_type_hints(kind.__init__)
+    return tuple(h for h in hints.values() if isinstance(h, type) and issubclass(h, SessionPart))
+
+
+def _with(kind: type[SessionPart]) -> Iterator[type[SessionPart]]:
+    """Return a part after all that it is made with."""
+    for other in _needed(kind):
+        yield from _with(other)
+    yield kind

@@ -8,8 +8,7 @@ never (O5, O8).
 
 from __future__ import annotations
 
-from protocols.disclosures._evaluated.authority import Revealing
-from protocols.disclosures.sum.authority import TotalOpening
+from protocols.disclosures.registry import each
 from protocols.sessions.engine import Parcel, Session
 from protocols.sessions.services.answering import Answering
 from protocols.sessions.services.openings import Openings
@@ -19,14 +18,8 @@ from protocols.sessions.services.secret_keys import SecretKeys
 class KeyAuthoritySession(Session):
     """KEY_AUTHORITY: the only holder of the secret keys, which live in memory for one epoch."""
 
-    made_of = (Answering, SecretKeys, Openings, TotalOpening, Revealing)
-
-    def assemble(self) -> None:
-        """Make the parts."""
-        self.answering, self.keys, self.openings = Answering(self), SecretKeys(self), Openings(self)
-        capabilities = self.answering, self.keys, self.openings
-        self.totals = TotalOpening(self, *capabilities)
-        self.results = Revealing(self, *capabilities)
+    made_of = (Answering, SecretKeys, Openings, *each("key_authority"))
+    answering: Answering
 
     def receive(self, data: bytes) -> list[Parcel]:
         """Take one envelope, return what leaves in answer; see `Answering.receive`."""

@@ -9,7 +9,7 @@ some vectors of those who hold its tags; it cannot open them, but with any clien
 
 from __future__ import annotations
 
-from protocols.disclosures.match.matcher import TagMatcher
+from protocols.disclosures.registry import each
 from protocols.sessions.engine import Parcel, Session
 from protocols.sessions.services.answering import Answering
 
@@ -17,11 +17,8 @@ from protocols.sessions.services.answering import Answering
 class MatcherSession(Session):
     """MATCHER: compares tags that it cannot make."""
 
-    made_of = (Answering, TagMatcher)
-
-    def assemble(self) -> None:
-        """Make the parts."""
-        self.answering, self.tags = Answering(self), TagMatcher(self)
+    made_of = (Answering, *each("matcher"))
+    answering: Answering
 
     def receive(self, data: bytes) -> list[Parcel]:
         """Take one envelope, return what leaves in answer; see `Answering.receive`."""

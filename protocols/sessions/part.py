@@ -7,19 +7,21 @@ part that it was given when it was made.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, ClassVar, Protocol, TypeVar
 
 from protocols.disclosures.mixed.groups import Numbers
 from protocols.disclosures.sum.ring import Words
+from protocols.errors import LocalProtocolError
 from protocols.forms import Exchange
 from protocols.messages import Message
 from protocols.plan import steps
 from protocols.plan.plan import Item
 from protocols.plan.steps import Step
-from protocols.rounds import Reply
+from protocols.rounds import Given, Reply
+from protocols.sessions.collection import Collection
 from protocols.sessions.table import Event, State
 from protocols.wire.envelope import Envelope
 from protocols.wire.inbox import Letter
@@ -97,6 +99,10 @@ class Engine(Protocol):
     def state(self) -> State:
         """Where the session stands."""
 
+    @property
+    def parts(self) -> Mapping[str, SessionPart]:
+        """All parts, to be told what happens; see the methods of `SessionPart`."""
+
     def move(self, event: Event) -> None:
         """Take one transition; raises WrongStage if the table holds none."""
 
@@ -142,14 +148,24 @@ class SessionPart:
     """One service or one disclosure's work, in one role.
 
     Everything that a part holds is kept with the session, but for the engine and other parts, and
-    for what `apart` names.
+    for what `apart` names. A part whose constructor takes other parts, each by its class, is made
+    after them.
 
     Args:
         engine: the session.
     """
 
+    called: ClassVar[str] = ""
+    """The session's attribute that holds this part; empty: its class's name in small letters."""
+
     takes: ClassVar[Takes] = {}
     """What this part is sent, and the method that takes it."""
+
+    phase: ClassVar[int | None] = None
+    """At the aggregator, which phase of an Ask it works in; see `protocols.sessions.phases`."""
+
+    opens: ClassVar[tuple[type[Message], ...]] = ()
+    """At a client, what stands on the wire for messages that this part opens."""
 
     apart: ClassVar[frozenset[str]] = frozenset()
     """Fields that are kept in a place of their own, or not at all."""
@@ -169,3 +185,52 @@ class SessionPart:
 
     def forget(self, scope: Scope) -> None:
         """Drop what belongs to a scope that ends (O9)."""
+
+    # --- at the aggregator, in an Ask -----------------------------------------------------------
+
+    def wanted(self) -> bool:
+        """Tell whether the Ask under way has this part's phase."""
+        return False
+
+    def enter(self) -> Iterable[Parcel] | None:
+        """Begin the phase: return what is to be sent, None if it is over already."""
+        return None
+
+    def advance(self) -> Iterable[Parcel] | None:
+        """Go on with what has arrived: return what is to be sent, None if the phase is over."""
+        return None
+
+    def slot(self, exchange: Exchange, round: int, members: Sequence[str]) -> int:
+        """Return which slot of masks an Ask uses that is about to go out; 0 without masks (O6)."""
+        return 0
+
+    def going_out(self, answers: Collection) -> None:
+        """Note where the answers of an Ask are collected that goes out now."""
+
+    def alike(self, given: Given) -> Message | None:
+        """Return what all members get alike for a token; None: not this part's, or not alike."""
+        return None
+
+    def handed(self, given: Given, member: str) -> Message | None:
+        """Return what one member gets for a token that an Ask hands out; None: not this part's."""
+        return None
+
+    def settled(self, answers: Collection) -> None:
+        """Take over what is needed of an Ask's answers, once it is settled whose count."""
+
+    # --- at a client, in an Ask -----------------------------------------------------------------
+
+    def asked_back(self, exchange: Exchange, where: Where) -> None:
+        """Refuse an Ask before anything is computed."""
+
+    def gave(self, item: Item, messages: Sequence[Message], where: Where) -> None:
+        """Note what this client is about to send."""
+
+    def unsealed(self, kind: type[Message], message: Message, name: str, where: Where) -> Message:
+        """Return the message that the algorithm reads of one that `opens` names."""
+        raise LocalProtocolError("This part opens nothing.")
+
+
+def part_name(kind: type[SessionPart]) -> str:
+    """Return the name under which a session holds a part."""
+    return kind.called or kind.__name__.lower()

@@ -2,17 +2,13 @@
 
 One phase at a time: a part begins its phase when the one before is over, is asked to go on when an
 exchange's answers are in, and says that it is done by returning None. Phases that an Ask does not
-want are left out. Where the table of states holds no way from one phase to the next, an Ask that
-wants both ends the session.
+want are left out; parts of one phase follow each other, by name. Where the table of states holds
+no way from one phase to the next, an Ask that wants both ends the session.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from enum import IntEnum
-from typing import Protocol
-
-from protocols.sessions.part import Parcel
 
 
 class Phase(IntEnum):
@@ -26,16 +22,3 @@ class Phase(IntEnum):
     COMPARE = 6  # cosines are computed, witnessed and opened
     SUM = 7  # the survivor list is agreed on, and the total opened
     DONE = 8  # the reply is complete, or the round is lost
-
-
-class Phased(Protocol):
-    """A part that has a phase of an Ask."""
-
-    def wanted(self) -> bool:
-        """Tell whether this Ask has this phase."""
-
-    def enter(self) -> Iterable[Parcel] | None:
-        """Begin the phase: return what is to be sent, None if it is over already."""
-
-    def advance(self) -> Iterable[Parcel] | None:
-        """Go on with what has arrived: return what is to be sent, None if the phase is over."""

@@ -14,7 +14,7 @@ whose mixtures go by what they hold); tell senders to the aggregator.
 
 from __future__ import annotations
 
-from protocols.disclosures.mixed.relay import MixtureRelay
+from protocols.disclosures.registry import each
 from protocols.sessions.engine import Parcel, Session
 from protocols.sessions.services.answering import Answering
 
@@ -22,12 +22,8 @@ from protocols.sessions.services.answering import Answering
 class RelaySession(Session):
     """RELAY: between clients and aggregator, for what must not be told whose it is."""
 
-    made_of = (Answering, MixtureRelay)
-
-    def assemble(self) -> None:
-        """Make the parts."""
-        self.answering = Answering(self)
-        self.mixtures = MixtureRelay(self, self.answering)
+    made_of = (Answering, *each("relay"))
+    answering: Answering
 
     def receive(self, data: bytes) -> list[Parcel]:
         """Take one envelope, return what leaves in answer; see `Answering.receive`."""

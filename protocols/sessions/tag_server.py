@@ -9,7 +9,7 @@ the other server, with which all tags are open.
 
 from __future__ import annotations
 
-from protocols.disclosures.match.tag_server import TagService
+from protocols.disclosures.registry import each
 from protocols.sessions.engine import Parcel, Session
 from protocols.sessions.services.answering import Answering
 
@@ -17,11 +17,8 @@ from protocols.sessions.services.answering import Answering
 class TagServerSession(Session):
     """TAG_SERVER: holds one share of the key of tags, drawn anew every epoch."""
 
-    made_of = (Answering, TagService)
-
-    def assemble(self) -> None:
-        """Make the parts."""
-        self.answering, self.tags = Answering(self), TagService(self)
+    made_of = (Answering, *each("tag_server"))
+    answering: Answering
 
     def receive(self, data: bytes) -> list[Parcel]:
         """Take one envelope, return what leaves in answer; see `Answering.receive`."""

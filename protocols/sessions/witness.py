@@ -9,7 +9,7 @@ could read every upload, like the aggregator.
 
 from __future__ import annotations
 
-from protocols.disclosures._evaluated.witness import ResultWitness
+from protocols.disclosures.registry import each
 from protocols.sessions.engine import Parcel, Session
 from protocols.sessions.services.answering import Answering
 from protocols.sessions.services.progress import Progress
@@ -19,13 +19,8 @@ from protocols.sessions.services.public_keys import PublicKeys
 class WitnessSession(Session):
     """WITNESS: a second pair of eyes on every result that is opened."""
 
-    made_of = (Answering, Progress, PublicKeys, ResultWitness)
-
-    def assemble(self) -> None:
-        """Make the parts."""
-        self.answering, self.progress = Answering(self), Progress(self)
-        self.keys = PublicKeys(self, self.progress)
-        self.results = ResultWitness(self, self.keys)
+    made_of = (Answering, Progress, PublicKeys, *each("witness"))
+    answering: Answering
 
     def receive(self, data: bytes) -> list[Parcel]:
         """Take one envelope, return what leaves in answer; see `Answering.receive`."""

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from algorithms.fed_avg import Change, Start, Update, fed_avg
-from protocols.disclosures.views import TotalView
+from protocols.disclosures.sum.view import TotalView
 from protocols.messages import SumMessage
 from protocols.rounds import Cohort, Reply
 from tests.toys.quadratic import Quadratic

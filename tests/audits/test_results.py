@@ -13,9 +13,9 @@ from algorithms.tasks.site import Site
 from audits.evidence.verify import verify
 from audits.report.build import build_report
 from crypto.homomorphic.weights import flatten
-from protocols.disclosures import views
 from protocols.disclosures.names import Disclosure
 from protocols.disclosures.weighted_sum import aggregator as weighing
+from protocols.disclosures.weighted_sum import view as views
 from protocols.forms import Algorithm, Form
 from protocols.messages import SumMessage, count
 from protocols.policy.policy import PrivacyPolicy

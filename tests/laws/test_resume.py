@@ -10,8 +10,8 @@ from unittest.mock import patch
 import pytest
 
 from crypto.homomorphic.he import SecretKey
+from protocols.disclosures.sum.view import Summands
 from protocols.evidence.ledger import Ledger, read_lines
-from protocols.sessions.collection import Collection
 from protocols.sessions.key_authority import KeyAuthoritySession
 from protocols.sessions.services.openings import Openings
 from secure_fgl.config import Config
@@ -180,7 +180,7 @@ def test_o5_an_aggregator_killed_in_the_middle_of_an_opening_finishes_the_same_o
     number: int, reference: Reference, tmp_path: Path
 ) -> None:
     out = tmp_path / "run"
-    sabotage = _dies_on_call(Collection, "unmasked", number)
+    sabotage = _dies_on_call(Summands, "unmasked", number)
     ended = _killed_at(config("fed_avg", "masks"), out, 0, after=False, sabotage=sabotage)
     _same(ended, reference("fed_avg", "masks"), out)
 

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from protocols.disclosures.sum.view import Summands
 from protocols.errors import (
     LedgerError,
     LocalProtocolError,
@@ -11,7 +12,6 @@ from protocols.errors import (
     RoundLost,
 )
 from protocols.evidence.ledger import read_lines
-from protocols.sessions.collection import Collection
 from protocols.sessions.table import State
 from protocols.wire.control import REFUSALS
 from protocols.wire.envelope import Envelope
@@ -267,13 +267,13 @@ def test_o5_nothing_is_decrypted_that_is_not_on_record(monkeypatch):
 
 
 def test_o5_masks_come_off_no_sum_that_is_not_on_record(monkeypatch):
-    world, unmasked, recorded = World(policy="masks").start(), Collection.unmasked, []
+    world, unmasked, recorded = World(policy="masks").start(), Summands.unmasked, []
 
     def seen(asked, masks):
         recorded.append(world.kinds("aggregator").count("open"))
         return unmasked(asked, masks)
 
-    monkeypatch.setattr(Collection, "unmasked", seen)
+    monkeypatch.setattr(Summands, "unmasked", seen)
     for number in (1, 2):
         world.round(number)
     assert recorded == [1, 2]

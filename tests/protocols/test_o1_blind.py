@@ -9,6 +9,8 @@ import pytest
 from scipy import stats
 
 from crypto.homomorphic.he import SecretKey
+from protocols.disclosures.names import Disclosure
+from protocols.disclosures.sum.view import Summands
 from protocols.sessions.collection import Collection
 from tests.protocols.toys import Update
 from tests.protocols.wire import World
@@ -81,7 +83,7 @@ def test_o1_openings_of_one_run_are_not_related(monkeypatch):
 
 def blind_of(world):
     """Return the blind that the aggregator keeps for the total on its way."""
-    return world.aggregator.asked._collection._blind
+    return world.aggregator.asked.answers.of(Disclosure.SUM, Summands)._blind
 
 
 def test_the_blind_covers_every_coefficient():
@@ -126,6 +128,6 @@ def test_o9_uploads_are_forgotten_once_they_are_added():
     world = World().start()
     world.until_open(1)
     held = [v for part in world.aggregator.parts.values() for v in vars(part).values()]
-    kept = [value for value in held if isinstance(value, Collection)]
+    kept = [v.get(Disclosure.SUM, Summands) for v in held if isinstance(v, Collection)]
     assert kept
     assert all(not letters for c in kept for letters in [c._letters])

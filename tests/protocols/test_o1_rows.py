@@ -11,7 +11,7 @@ from crypto.errors import InvalidSeal
 from crypto.homomorphic.weighted import WeightedBfv
 from crypto.homomorphic.weights import flatten
 from protocols.disclosures._evaluated import aggregator as results
-from protocols.disclosures._evaluated import authority as revealing
+from protocols.disclosures._evaluated import key_authority as revealing
 from protocols.disclosures._evaluated.uploads import row_info
 from protocols.disclosures.names import Disclosure
 from protocols.disclosures.weighted_sum import aggregator as weighing

@@ -12,8 +12,8 @@ from protocols.disclosures.mixed import groups as mix_groups
 from protocols.disclosures.mixed import mixing
 from protocols.disclosures.mixed.guards import Mix
 from protocols.disclosures.mixed.mixing import Mixer
+from protocols.disclosures.mixed.view import EachView
 from protocols.disclosures.names import Disclosure
-from protocols.disclosures.views import EachView
 from protocols.errors import Refused, UnfitMessage
 from protocols.messages import SumMessage, Vector, real, unmixed_of
 from protocols.wire.codec import encode

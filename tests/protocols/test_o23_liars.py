@@ -15,6 +15,8 @@ from crypto.hpke import SEAL_OVERHEAD
 from protocols.disclosures.mixed import relay as relay_part
 from protocols.disclosures.mixed.boxes import mixture_info, shuffled
 from protocols.disclosures.mixed.relay import MixtureRelay
+from protocols.disclosures.mixed.view import Mixtures
+from protocols.disclosures.names import Disclosure
 from protocols.errors import (
     BadEnvelope,
     Refused,
@@ -169,7 +171,7 @@ def test_o23_control_a_relay_replaces_boxes_one_for_one_unnoticed(monkeypatch):
     def replacing(boxes):
         where = world.where(given=sent(world, UP)[0].header.given)
         info = mixture_info(world.papers("relay"), UP, where)
-        layout = world.aggregator.asked._collection.pool_layout()
+        layout = world.aggregator.asked.answers.of(Disclosure.MIXED, Mixtures).pool_layout()
         features, labels = layout.parts
         whole = (32767).to_bytes(2, "little") + bytes(labels - 2)  # all of one class: shares
         content = b"\1" + b"\x11\x22" * (features // 2) + whole

@@ -16,6 +16,7 @@ from protocols.disclosures.mixed import boxes as mix_boxes
 from protocols.disclosures.mixed import protect
 from protocols.disclosures.mixed.boxes import mixture_info, shuffled
 from protocols.disclosures.mixed.guards import Blur, Mix, Relay
+from protocols.disclosures.mixed.view import Mixtures
 from protocols.disclosures.mixed.words import RELAYED
 from protocols.disclosures.names import Disclosure
 from protocols.errors import (
@@ -116,8 +117,8 @@ def test_o23_nothing_at_all_is_an_empty_pool():
 def mixtures_on_the_wire(world):
     """Return the bytes of every mixture as they stand in a body, features only."""
     body, layout = (
-        world.aggregator.asked._collection.pool,
-        world.aggregator.asked._collection.pool_layout(),
+        world.aggregator.asked.answers.of(Disclosure.MIXED, Mixtures).pool,
+        world.aggregator.asked.answers.of(Disclosure.MIXED, Mixtures).pool_layout(),
     )
     size = layout.parts[0]
     count = int.from_bytes(body[:8], "little")
@@ -152,7 +153,7 @@ def test_o23_every_client_has_as_many_boxes_as_large():
     asked(world)
     inner = [opened_by(world, "relay", upload) for upload in sent(world, UP)]
     assert {len(one) for one in inner} == {world.plan.dims["mixtures"] * box_bytes(world)}
-    layout = world.aggregator.asked._collection.pool_layout()
+    layout = world.aggregator.asked.answers.of(Disclosure.MIXED, Mixtures).pool_layout()
     assert box_bytes(world) == 1 + sum(layout.parts) + SEAL_OVERHEAD
 
 

@@ -16,6 +16,7 @@ from crypto.masks import masked
 from protocols.disclosures.names import Disclosure
 from protocols.disclosures.sum.guards import Ckks, Mask, Noise
 from protocols.disclosures.sum.unmasking import Unmasking
+from protocols.disclosures.sum.view import Summands
 from protocols.disclosures.sum.words import ACTIVE_AGGREGATOR, KEY_THEFT
 from protocols.errors import PolicyError
 from protocols.policy.guards import Clip, Quantise, Seal, UnsafeClear
@@ -147,7 +148,7 @@ def test_masks_stand_behind_the_integers_and_inside_the_ciphertext(chain):
 
 def test_a_total_whose_padding_did_not_cancel_is_refused(world):
     world.until_open(1)
-    collection = world.aggregator.asked._collection
+    collection = world.aggregator.asked.answers.of(Disclosure.SUM, Summands)
     noise = world.scheme.blind(bytes(range(32)), DEGREE)
     used = collection._blind.copy()
     used[-1] = (used[-1] + noise[-1]) % PLAIN_MODULUS  # only the padding is off

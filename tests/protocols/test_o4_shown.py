@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from protocols.disclosures._evaluated import aggregator as results
-from protocols.disclosures._evaluated import authority as revealing
+from protocols.disclosures._evaluated import key_authority as revealing
 from protocols.disclosures._evaluated import witness
 from protocols.disclosures._evaluated.opening_request import shown_uploads
 from protocols.disclosures.names import Disclosure

@@ -11,7 +11,7 @@ import pytest
 from protocols.errors import LocalProtocolError
 from protocols.plan.steps import Service, Step
 from protocols.sessions.engine import Session
-from protocols.sessions.part import Scope, SessionPart, Takes
+from protocols.sessions.part import Engine, Scope, SessionPart, Takes
 from protocols.sessions.phases import Phase
 from secure_fgl.run.parties import SESSIONS
 from tests.protocols.pub import COUNTED, Go, even, hand_out, pub, trained
@@ -47,19 +47,26 @@ def test_two_parts_that_take_the_same_are_refused() -> None:
     assert set(single.takes) == {(Service.REFUSAL, Step.REFUSE)}
 
 
-def test_a_session_that_is_not_made_of_what_it_declares_is_refused() -> None:
-    world = World(policy="masks")
-    papers, ledger, rounding = world._common("client-1")
-    for parts in ((), (Taking, TakingToo)):
-        declared = {"made_of": (Taking,), "assemble": lambda self, parts=parts: _fill(self, parts)}
-        kind = type("OtherSession", (Session,), declared)
-        with pytest.raises(LocalProtocolError, match="not made of"):
-            kind(papers, ledger, rounding)
+class Asking(SessionPart):
+    """Is made with another."""
+
+    def __init__(self, engine: Engine, taking: Taking) -> None:
+        super().__init__(engine)
+        self.other = taking
 
 
-def _fill(session: Session, parts: tuple[type[SessionPart], ...]) -> None:
-    for kind in parts:
-        setattr(session, kind.__name__, kind(session))
+def test_a_part_is_made_after_those_that_it_is_made_with() -> None:
+    kind: type[Session] = type("LaterSession", (Session,), {"made_of": (Asking,)})
+    assert kind.made_of == (Taking, Asking)
+    papers, ledger, rounding = World(policy="masks")._common("client-1")
+    parts = kind(papers, ledger, rounding).parts
+    assert list(parts) == ["taking", "asking"] and parts["asking"].other is parts["taking"]
+
+
+def test_two_parts_of_one_name_are_refused() -> None:
+    twin = type("Twin", (SessionPart,), {"called": "taking"})
+    with pytest.raises(TypeError, match="one name"):
+        type("TwinSession", (Session,), {"made_of": (Taking, twin)})
 
 
 def test_what_is_kept_is_every_field_and_no_wiring() -> None:
@@ -92,24 +99,23 @@ def test_kept_state_with_other_fields_is_refused(change: str) -> None:
 
 def test_the_order_of_an_ask_is_that_of_its_phases() -> None:
     order = World(policy="masks").aggregator.order
-    assert list(order) == sorted(Phase)[:-1] and Phase.DONE not in order
-    parts = World(policy="masks").aggregator.parts
-    assert {type(one) for one in order.values()} <= {type(one) for one in parts.values()}
+    assert [part.phase for part in order] == sorted(Phase)[:-1] and Phase.DONE not in order
+    assert all(type(part).wanted is not SessionPart.wanted for part in order)
 
 
 def test_an_ask_goes_through_the_phases_that_it_wants() -> None:
     world, seen = pub(), []
     aggregator = world.aggregator
-    for phase, part in aggregator.order.items():
+    for part in aggregator.order:
         part.enter = (  # type: ignore[method-assign]
-            lambda phase=phase, enter=part.enter: (seen.append(phase), enter())[1]
+            lambda phase=part.phase, enter=part.enter: (seen.append(phase), enter())[1]
         )
     reply = trained(world)
     assert seen == [Phase.ANSWERS, Phase.SETTLE, Phase.COMPARE]
     seen.clear()
     hand_out(world, reply.weighted(PubModel, even(6)))
     assert seen == [Phase.BEFORE_ASK, Phase.ANSWERS, Phase.SETTLE]
-    assert aggregator._phase is Phase.DONE
+    assert not aggregator._acting
 
 
 def test_o9_nothing_of_an_ask_or_round_outlives_it() -> None:

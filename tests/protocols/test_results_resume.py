@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from crypto.samplers import entropy
-from protocols.disclosures._evaluated.authority import Revealing
+from protocols.disclosures._evaluated.key_authority import Revealing
 from protocols.errors import Refused
 from protocols.evidence.ledger import Ledger
 from protocols.sessions.key_authority import KeyAuthoritySession

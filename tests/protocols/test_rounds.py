@@ -5,7 +5,9 @@ import pickle
 import numpy as np
 import pytest
 
-from protocols.disclosures.views import ClearView, HandedView, TotalView
+from protocols.disclosures._base.view import ClearView
+from protocols.disclosures.sealed.view import HandedView
+from protocols.disclosures.sum.view import TotalView
 from protocols.errors import SecureFglError
 from protocols.forms import Exchange, Form, exchange_of
 from protocols.messages import (

@@ -18,7 +18,9 @@ from scipy import stats
 from crypto.aead import unlock
 from crypto.masks import MaskSum, container
 from crypto.sharing import combine
+from protocols.disclosures.names import Disclosure
 from protocols.disclosures.sum.consistency_votes import EVIDENCE_BYTES, evidence_of
+from protocols.disclosures.sum.view import Summands
 from protocols.keys.groups import Slot, slot_of
 from protocols.keys.pairs import SEED_BYTES, pair_key, row_info, row_key, self_key
 from protocols.sessions.collection import Collection
@@ -250,17 +252,21 @@ def stripped(
     return total.values
 
 
-def collection(world: World, found: Haul) -> Collection:
+def collection(world: World, found: Haul) -> Summands:
     where = next(iter(found.where.values()))
-    return Collection(world.papers(AGGREGATOR_NAME), world.form.exchanges[0], where)
+    return _summands(world, where)
+
+
+def _summands(world: World, where: Where) -> Summands:
+    papers, exchange = world.papers(AGGREGATOR_NAME), world.form.exchanges[0]
+    return Collection(papers, exchange, where).of(Disclosure.SUM, Summands)
 
 
 def plain(world: World, body: bytes) -> Any:
     """Return what an upload holds inside its encryption, as if the secret key were stolen."""
     if world.scheme is not None:
         return world.scheme.decrypt(world.authority.keys.held.get("SUM"), body)
-    papers = world.papers(AGGREGATOR_NAME)
-    ring = Collection(papers, world.form.exchanges[0], world.where())._ring()
+    ring = _summands(world, world.where())._ring()
     return np.frombuffer(body, dtype=container(ring.modulus))
 
 
@@ -274,8 +280,7 @@ def looks_uniform(values: Any, modulus: int) -> bool:
 
 def modulus_of(world: World) -> int:
     """Return what a world's uploads are taken mod."""
-    papers = world.papers(AGGREGATOR_NAME)
-    return Collection(papers, world.form.exchanges[0], world.where())._ring().modulus
+    return _summands(world, world.where())._ring().modulus
 
 
 def is_sum_of(world: World, found: Update, members: Sequence[str]) -> bool:

@@ -8,6 +8,8 @@ import numpy as np
 import pytest
 
 from benchmarks.bench_he import constant
+from protocols.disclosures.names import Disclosure
+from protocols.disclosures.sum.view import Summands
 from protocols.errors import LocalProtocolError, Replay
 from protocols.evidence.ledger import MemoryStore
 from protocols.policy.policy import PrivacyPolicy
@@ -75,7 +77,8 @@ def test_batches_are_durable_before_they_leave_and_give_the_same_model(policy):
         assert client.answering.repeats is (batch is None)
         assert bool(client.answering.repeat[1]) is (batch is None)
         # Uploads were added as they came: no body of them is held until the sum is opened.
-        assert all(not kept.body for kept in parties.aggregator.asked._collection._letters.values())
+        sums = parties.aggregator.asked.answers.of(Disclosure.SUM, Summands)
+        assert all(not kept.body for kept in sums._letters.values())
     np.testing.assert_array_equal(*models)
 
 

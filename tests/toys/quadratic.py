@@ -18,7 +18,7 @@ from algorithms.scores.accuracy import SCORING, Score
 from algorithms.tasks import Batch, DataSpec, Mixed, Predictions, Weights
 from algorithms.tasks.evaluation import total
 from algorithms.tasks.site import Site
-from protocols.disclosures.views import TotalView
+from protocols.disclosures.sum.view import TotalView
 from protocols.forms import Algorithm
 from protocols.messages import SumMessage
 from protocols.rounds import Cohort, Reply, View

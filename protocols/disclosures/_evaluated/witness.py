@@ -37,6 +37,8 @@ class ResultWitness(SessionPart):
         keys: this epoch's public keys.
     """
 
+    called: ClassVar[str] = "results"
+
     def __init__(self, engine: Engine, keys: PublicKeys) -> None:
         super().__init__(engine)
         self._keys = keys

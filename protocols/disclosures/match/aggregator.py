@@ -17,12 +17,14 @@ import numpy as np
 from protocols.disclosures.match.bundles import bundle_of, cut_bundle
 from protocols.disclosures.match.protocol.cell_sums import LABEL_BYTES, total
 from protocols.disclosures.match.protocol.wire import Kind, MatchRun
+from protocols.disclosures.match.view import Cells, Matchable
 from protocols.disclosures.names import Disclosure
-from protocols.disclosures.views import CellsView
 from protocols.errors import BadEnvelope, LocalProtocolError, Replay, RoundLost, WrongStage
 from protocols.messages import Message
 from protocols.plan.steps import Step
+from protocols.rounds import Given
 from protocols.sessions.part import Engine, Parcel, Scope, SessionPart, Takes
+from protocols.sessions.phases import Phase
 from protocols.sessions.services.asked import Asked
 from protocols.sessions.services.survivors import Survivors
 from protocols.sessions.table import Event, State
@@ -90,6 +92,8 @@ class Matching(SessionPart):
         survivors: of the round; who does not answer a step has vanished.
     """
 
+    phase: ClassVar[int | None] = Phase.MATCH
+
     def __init__(self, engine: Engine, asked: Asked, survivors: Survivors) -> None:
         super().__init__(engine)
         self._asked, self._survivors = asked, survivors
@@ -106,6 +110,10 @@ class Matching(SessionPart):
         if scope is Scope.ASK:
             self._broker = None
 
+    def alike(self, given: Given) -> Message | None:
+        """Return what all members are told alike of a matching."""
+        return given.told if isinstance(given, Cells) else None
+
     @property
     def _matching(self) -> tuple[Broker, MatchRun]:
         run = self._papers.match_run()
@@ -120,7 +128,7 @@ class Matching(SessionPart):
         if run is None:
             raise LocalProtocolError("Nothing is matched in this run.")
         keyed = run.match.servers == 0
-        self._broker = Broker(self._asked.answers.bodies(Disclosure.MATCH), keyed)
+        self._broker = Broker(self._asked.answers.of(Disclosure.MATCH, Matchable).bodies(), keyed)
         return self._compare_tags() if keyed else self._ask_server(Step.POINTS, run.servers[0])
 
     def _ask_server(self, step: Step, server: str) -> list[Parcel]:
@@ -286,21 +294,17 @@ class Matching(SessionPart):
 
     def _end(self, told: Message, cells: int, clients: int) -> None:
         """Record a matching, and make it the Ask's reply."""
-        broker, _ = self._matching
-        facts = {
-            "canary": broker.canary.hex(),
-            "cells": cells,
-            "clients": clients,
-            "exchange": self._asked.answers.where.exchange,
-            "round": self._asked.answers.where.round,
-        }
+        where, canary = self._asked.answers.where, self._matching[0].canary.hex()
+        place = {"exchange": where.exchange, "round": where.round}
+        facts = {"canary": canary, "cells": cells, "clients": clients, **place}
         self._engine.record("match", facts)
-        (kind,), self._broker = self._asked.answers.exchange.back, None
-        self._asked.finish(None, {kind: CellsView(told)})
+        self._broker = None
+        self._asked.answers.of(Disclosure.MATCH, Matchable).told = told
+        self._asked.finish()
 
     def _stay(self, here: Iterable[str]) -> None:
         """Go on with who answered; who did not has vanished from the round."""
-        broker, _ = self._matching
+        broker = self._matching[0]
         self._survivors.vanish(set(broker.boxes) - set(here))
         broker.boxes = {name: box for name, box in broker.boxes.items() if name in here}
 
@@ -337,3 +341,6 @@ def _whole(run: MatchRun, said: Mapping[str, tuple[int, bytes]]) -> dict[int, tu
     if len(set(named)) != len(named):
         raise BadEnvelope("A client stands in two cells (O25).")
     return {cell: names for cell, names in found.items() if set(names) <= set(said)}
+
+
+AGGREGATOR = Matching

@@ -18,6 +18,8 @@ from protocols.wire.inbox import Letter
 class TagMatcher(SessionPart):
     """Finds equal tags; makes cells once, and tells each client its own."""
 
+    called: ClassVar[str] = "tags"
+
     def __init__(self, engine: Engine) -> None:
         super().__init__(engine)
         self._desk = MatcherDesk(run_of(engine.papers), engine.papers.me)
@@ -51,3 +53,6 @@ class TagMatcher(SessionPart):
         return [self._engine.send(item, answer, letter.header.sender, where)]
 
     takes: ClassVar[Takes] = {(Disclosure.MATCH, Step.COMPARE): _answer}
+
+
+MATCHER = TagMatcher

@@ -21,6 +21,8 @@ STEPS = ((Step.POINTS, Step.ANSWERS), (Step.SECOND_POINTS, Step.SECOND_ANSWERS))
 class TagService(SessionPart):
     """Holds one share of the key of tags, drawn anew every epoch."""
 
+    called: ClassVar[str] = "tags"
+
     def __init__(self, engine: Engine) -> None:
         super().__init__(engine)
         self._desk = TagDesk(run_of(engine.papers), engine.papers.me)
@@ -69,3 +71,6 @@ class TagService(SessionPart):
         (Disclosure.MATCH, Step.POINTS): _answer,
         (Disclosure.MATCH, Step.SECOND_POINTS): _answer,
     }
+
+
+TAG_SERVER = TagService

@@ -10,10 +10,12 @@ from __future__ import annotations
 from typing import ClassVar
 
 from protocols.disclosures.mixed.boxes import cut_boxes, from_boxes, mixture_info
+from protocols.disclosures.mixed.view import Mixtures
 from protocols.disclosures.names import Disclosure
 from protocols.errors import BadEnvelope, RoundLost, WrongStage
 from protocols.plan.steps import Step
 from protocols.sessions.part import Engine, Parcel, SessionPart, Takes
+from protocols.sessions.phases import Phase
 from protocols.sessions.services.asked import Asked
 from protocols.sessions.table import Event, State
 from protocols.wire.control import Batch, Pool
@@ -29,20 +31,27 @@ class Unlinking(SessionPart):
         asked: the Ask under way.
     """
 
+    phase: ClassVar[int | None] = Phase.UNLINK
+
     def __init__(self, engine: Engine, asked: Asked) -> None:
         super().__init__(engine)
         self._asked = asked
 
+    @property
+    def _mixtures(self) -> Mixtures:
+        return self._asked.answers.of(Disclosure.MIXED, Mixtures)
+
     def wanted(self) -> bool:
         """Tell whether mixtures came back that go to a relay first."""
-        return self._asked.answers.relayed
+        found = self._asked.answers.get(Disclosure.MIXED, Mixtures)
+        return found is not None and found.relayed
 
     def enter(self) -> list[Parcel]:
         """Give the relay everything that the survivors of an Ask sealed to it, and forget it."""
         self._engine.move(Event.RELAY)
         asked, papers = self._asked.answers, self._papers
         item = papers.find(asked.exchange.name, Disclosure.MIXED, Step.RELAY)
-        kept = asked.handed_over()
+        kept = self._mixtures.handed_over().values()
         headers = b"".join(one.header for one in kept)
         bodies = b"".join(one.body for one in kept)
         batch = Batch(
@@ -65,8 +74,8 @@ class Unlinking(SessionPart):
         if self._engine.state is not State.RELAYING or name != asked.exchange.name:
             raise WrongStage("A pool of mixtures arrived while none was asked for.")
         asked.check_place(letter)
-        pool = self._engine.read_one(letter, Pool)
-        layout = asked.pool_layout()
+        pool, mixtures = self._engine.read_one(letter, Pool), self._mixtures
+        layout = mixtures.pool_layout()
         up = papers.find(name, Disclosure.MIXED, Step.UP)
         size = up.body // papers.plan.dims["mixtures"]
         data, used = pool.boxes, layout.most * size
@@ -77,12 +86,12 @@ class Unlinking(SessionPart):
             )
         boxes = cut_boxes(data[:used], size)
         info = mixture_info(papers, up.id, asked.where)
-        asked.pool = from_boxes(boxes, layout, papers.me.opening, info)
-        layout.decode(asked.pool)  # refused here, while it is known who sent it
+        mixtures.pool = from_boxes(boxes, layout, papers.me.opening, info)
+        layout.decode(mixtures.pool)  # refused here, while it is known who sent it
 
     def advance(self) -> None:
         """Raise RoundLost unless the relay answered."""
-        if self._asked.answers.pool is None:
+        if self._mixtures.pool is None:
             raise RoundLost(
                 "The relay did not return the mixtures. The round is skipped.",
                 why="it is not reachable, or ended its session",
@@ -90,3 +99,6 @@ class Unlinking(SessionPart):
             )
 
     takes: ClassVar[Takes] = {(Disclosure.MIXED, Step.RELAYED): _take_pool}
+
+
+AGGREGATOR = Unlinking

@@ -34,6 +34,8 @@ class MixtureRelay(SessionPart):
         answering: makes durable what is about to be relayed.
     """
 
+    called: ClassVar[str] = "mixtures"
+
     def __init__(self, engine: Engine, answering: Answering) -> None:
         super().__init__(engine)
         self._answering = answering
@@ -126,3 +128,6 @@ class MixtureRelay(SessionPart):
         self._engine.record("relay", facts)
 
     takes: ClassVar[Takes] = {(Disclosure.MIXED, Step.RELAY): _relay}
+
+
+RELAY = MixtureRelay

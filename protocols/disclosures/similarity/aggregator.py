@@ -6,6 +6,8 @@ as soon as the witnesses' requests are made (O9).
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 import numpy as np
 
 from crypto.samplers import entropy
@@ -15,9 +17,11 @@ from protocols.disclosures._evaluated.evaluation import Evaluation, Uploads
 from protocols.disclosures._evaluated.opening_request import place_of_result
 from protocols.disclosures._evaluated.uploads import pairs_of, products
 from protocols.disclosures.names import Disclosure
+from protocols.disclosures.similarity.view import Compared
 from protocols.errors import BadEnvelope
 from protocols.messages import Message, Vector
 from protocols.sessions.part import Engine, Parcel, SessionPart
+from protocols.sessions.phases import Phase
 from protocols.sessions.services.asked import Asked
 from protocols.wire.control import Cosines, CosineSeed
 
@@ -31,18 +35,21 @@ class Comparing(SessionPart):
         results: has them witnessed and opened.
     """
 
+    phase: ClassVar[int | None] = Phase.COMPARE
+
     def __init__(self, engine: Engine, asked: Asked, results: Results) -> None:
         super().__init__(engine)
         self._asked, self._results = asked, results
 
     def wanted(self) -> bool:
         """Tell whether uploads came back that are to be compared."""
-        return self._asked.answers.compared
+        found = self._asked.answers.get(Disclosure.SIMILARITY, Compared)
+        return found is not None and found.protected and found.cosines is None
 
     def enter(self) -> list[Parcel]:
         """Form every pair's masked product of an Ask's uploads (O3)."""
         asked, disclosure = self._asked.answers, Disclosure.SIMILARITY
-        uploads, secret = asked.taken(disclosure), entropy(32)
+        uploads, secret = asked.of(disclosure, Compared).uploads(), entropy(32)
         where, name = asked.where, asked.exchange.name
         place = place_of_result(self._papers, name, disclosure, where, where.exchange)
         bodies = {client: upload.body for client, upload in uploads.items()}
@@ -56,7 +63,8 @@ class Comparing(SessionPart):
         """Take the cosines over once they were opened."""
         if (parcels := self._results.advance()) is not None:
             return parcels
-        self._asked.answers.cosines = self._cosines(*self._results.opened())
+        found = self._asked.answers.of(Disclosure.SIMILARITY, Compared)
+        found.cosines = self._cosines(*self._results.opened())
         return None
 
     def _cosines(self, evaluation: Evaluation, opened: Message) -> Vector:
@@ -73,3 +81,6 @@ class Comparing(SessionPart):
             i, j = names.index(one), names.index(other)
             matrix[i, j] = matrix[j, i] = (int(level) - COSINE_LEVELS) / COSINE_LEVELS
         return matrix
+
+
+AGGREGATOR = Comparing

@@ -16,6 +16,7 @@ from crypto.signing.signatures import SIGNATURE_BYTES
 from protocols.disclosures.names import Disclosure
 from protocols.disclosures.sum.consistency_votes import EVIDENCE_BYTES, ballot_of
 from protocols.disclosures.sum.unmasking import Keys, Unmasking
+from protocols.disclosures.sum.view import Summands
 from protocols.errors import (
     BadEnvelope,
     LocalProtocolError,
@@ -30,6 +31,7 @@ from protocols.messages import Vector
 from protocols.plan.steps import Step
 from protocols.sessions.collection import Collection
 from protocols.sessions.part import Engine, Parcel, Scope, SessionPart, Takes
+from protocols.sessions.phases import Phase
 from protocols.sessions.services.asked import Asked
 from protocols.sessions.services.epoch_keys import EpochKeys
 from protocols.sessions.services.exchanges import Exchanges
@@ -39,7 +41,6 @@ from protocols.wire.control import Opened, OpenRequest, Shares, Vote, Votes
 from protocols.wire.control import Survivors as SurvivorList
 from protocols.wire.inbox import Letter
 from protocols.wire.roster import Role
-from protocols.wire.where import Where
 
 
 class Summing(SessionPart):
@@ -52,6 +53,9 @@ class Summing(SessionPart):
         keys: the epoch's keys.
         survivors: of the round.
     """
+
+    called: ClassVar[str] = "sums"
+    phase: ClassVar[int | None] = Phase.SUM
 
     def __init__(
         self,
@@ -73,15 +77,18 @@ class Summing(SessionPart):
         if scope is Scope.ASK:
             self._unmasking = self._taking = None
 
-    def rests_on(self, exchange: Exchange, where: Where) -> str | None:
-        """Return what the masks of this Ask's sum rest on; None without masks."""
-        place = (exchange.name, Disclosure.SUM, Step.UP)
-        if not (self._keys.paired and self._papers.plans(*place)):
-            return None
-        item = self._papers.find(*place)
-        return self._keys.agreed.agreement(slot_of(item, where.round, where.slot))
+    @property
+    def _sum(self) -> Summands:
+        return self._asked.answers.of(Disclosure.SUM, Summands)
 
-    def next_slot(self, exchange: Exchange, round: int, members: Sequence[str]) -> int:
+    def going_out(self, answers: Collection) -> None:
+        """Say what the masks of an Ask's sum must rest on."""
+        found, where = answers.get(Disclosure.SUM, Summands), answers.where
+        if found is not None and self._keys.paired:
+            slot = slot_of(found.item, where.round, where.slot)
+            found.pairs = self._keys.agreed.agreement(slot)
+
+    def slot(self, exchange: Exchange, round: int, members: Sequence[str]) -> int:
         """Return how many sums of this kind any of the members was asked for before (O6)."""
         if not any(kind.disclosure is Disclosure.SUM for kind in exchange.back):
             return 0
@@ -93,12 +100,11 @@ class Summing(SessionPart):
 
     def wanted(self) -> bool:
         """Tell whether a SUM came back."""
-        return self._asked.answers.sums
+        return self._asked.answers.get(Disclosure.SUM, Summands) is not None
 
     def enter(self) -> Iterable[Parcel] | None:
         """Ask the holders of masks for their votes; without masks, have the total opened."""
-        masked = self._asked.answers.masked
-        return self._list_survivors() if masked else self._finish(([], []))
+        return self._list_survivors() if self._sum.masked else self._finish(([], []))
 
     def advance(self) -> Iterable[Parcel] | None:
         """Go on once votes, shares or the opened total are here."""
@@ -140,7 +146,7 @@ class Summing(SessionPart):
 
     def _list_survivors(self) -> Iterable[Parcel]:
         """Say whose uploads are here, and ask every holder for its shares."""
-        asked, setup, roster = self._asked.answers, self._keys.agreed, self._papers.roster
+        asked, setup, roster = self._sum, self._keys.agreed, self._papers.roster
         if len(asked.survivors) < setup.group.least:
             raise RoundLost("Too few clients are left beside those who may be corrupt; see O10.")
         if setup.group.thinnest(asked.survivors) < setup.group.window:
@@ -201,14 +207,15 @@ class Summing(SessionPart):
 
     def _finish(self, masks: Keys) -> list[Parcel] | None:
         """Have the total opened, or take the masks off and open it here."""
-        asked = self._asked.answers
+        asked = self._sum
         if asked.encrypted:
             self._engine.move(Event.COLLECTED)
             return [self._request(masks)]
         if asked.masked:
             self._record_open(masks)
             return None
-        self._asked.finish(asked.clear_total())
+        asked.total = asked.clear_total()
+        self._asked.finish()
         return None
 
     def _record_open(self, masks: Keys) -> None:
@@ -217,22 +224,23 @@ class Summing(SessionPart):
         The masks are kept with the record: killed in between, this session finishes the very same
         opening instead of beginning another.
         """
-        asked = self._asked.answers
+        asked = self._sum
         self._taking, self._exchanges.outstanding = masks, []
         self._engine.record("open", open_facts(self._papers.cohort(asked.where), asked))
         self._engine.commit()
         self._take_off()
 
     def _take_off(self) -> None:
-        asked, masks = self._asked.answers, self._taking
+        asked, masks = self._sum, self._taking
         if masks is None:
             raise LocalProtocolError("No sum is being opened.")
-        self._asked.finish(asked.unmasked(masks))
+        asked.total = asked.unmasked(masks)
+        self._asked.finish()
         self._taking = None
 
     def _request(self, masks: Keys) -> Parcel:
         """Ask the authority to open the blinded total; only this session can take the blind off."""
-        asked = self._asked.answers
+        asked = self._sum
         total, headers = asked.blinded(masks)
         item = self._papers.find(asked.exchange.name, Disclosure.SUM, Step.OPEN)
         padded = headers.ljust(item.dims["he_headers"], b"\0")
@@ -250,7 +258,9 @@ class Summing(SessionPart):
         asked.check_place(letter)
         opened = self._engine.read_one(letter, Opened)
         try:
-            self._asked.finish(asked.opened(opened.total))
+            found = asked.of(Disclosure.SUM, Summands)
+            found.total = found.opened(opened.total)
+            self._asked.finish()
         except (CryptoError, UnfitMessage) as error:
             self._engine.die(error)
             raise RemoteProtocolError(
@@ -272,7 +282,7 @@ def _table(said: Mapping[str, bytes], names: Sequence[str], size: int, rows: int
     return np.frombuffer(found.ljust(rows * size, b"\0"), dtype=np.uint8).reshape(-1, size)
 
 
-def open_facts(cohort: str, asked: Collection) -> dict[str, str | int]:
+def open_facts(cohort: str, asked: Summands) -> dict[str, str | int]:
     """Return the facts of an ``open`` entry."""
     where = asked.where
     return {
@@ -282,3 +292,6 @@ def open_facts(cohort: str, asked: Collection) -> dict[str, str | int]:
         "round": where.round,
         "survivors": len(asked.survivors),
     }
+
+
+AGGREGATOR = Summing

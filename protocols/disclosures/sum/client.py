@@ -19,6 +19,7 @@ from protocols.disclosures.names import Disclosure
 from protocols.disclosures.sum.consistency_votes import ballot_of, check_evidence, check_votes
 from protocols.disclosures.sum.guards import encryption
 from protocols.errors import BadEnvelope, LocalProtocolError
+from protocols.forms import Exchange
 from protocols.keys.groups import Slot, slot_of
 from protocols.plan.steps import Step
 from protocols.policy.guard import find
@@ -45,6 +46,8 @@ class ShareHolding(SessionPart):
         pairs: this epoch's pair secrets.
     """
 
+    called: ClassVar[str] = "holding"
+
     def __init__(
         self, engine: Engine, progress: Progress, keys: PublicKeys, pairs: PairSecrets
     ) -> None:
@@ -63,9 +66,11 @@ class ShareHolding(SessionPart):
             self._ballots.clear()
             self._lists.clear()
 
-    def check_sum(self, name: str, where: Where) -> None:
+    def asked_back(self, exchange: Exchange, where: Where) -> None:
         """Check, before anything is computed, that a sum's keys and cohort are as they must be."""
         papers = self._papers
+        if not any(kind.disclosure is Disclosure.SUM for kind in exchange.back):
+            return
         chain = papers.policy.chain(Disclosure.SUM)
         if encryption(chain):
             self._keys.check(where.round)
@@ -76,7 +81,7 @@ class ShareHolding(SessionPart):
             pairs.check_members(where.members, papers.policy.smallest_cohort)
         if find(chain, "unsafe_clear") is None:
             self._one_cohort(where)
-        self._uploads[name, where.exchange] = where
+        self._uploads[exchange.name, where.exchange] = where
 
     def _one_cohort(self, where: Where) -> None:
         """Answer sums of one round for one cohort only: two would be subtracted (O5).
@@ -239,3 +244,6 @@ def _round(where: Where) -> str:
 def _refuse_unless(holds: bool, what: str) -> None:
     if not holds:
         raise BadEnvelope(what, why="the aggregator lies about who is there, or is out of step")
+
+
+CLIENT = ShareHolding

@@ -5,7 +5,7 @@ Rows belong to the Ask that hands them out, and are opened before it goes out.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from typing import ClassVar
 
 import numpy as np
 
@@ -14,11 +14,13 @@ from protocols.disclosures._evaluated.aggregator import Results
 from protocols.disclosures._evaluated.evaluation import Evaluation, Uploads
 from protocols.disclosures._evaluated.uploads import facts_of_rows, rows, whole_table
 from protocols.disclosures.names import Disclosure
-from protocols.disclosures.views import Mixture
+from protocols.disclosures.weighted_sum.view import Mixture, Weighable
 from protocols.errors import BadEnvelope, LocalProtocolError
 from protocols.messages import Message, Vector
+from protocols.rounds import Given
 from protocols.sessions.collection import Collection
 from protocols.sessions.part import Engine, Parcel, Scope, SessionPart
+from protocols.sessions.phases import Phase
 from protocols.sessions.services.asked import Asked, Held
 from protocols.wire.control import Row, RowBoxes, RowSeeds
 
@@ -32,6 +34,9 @@ class Weighing(SessionPart):
         results: has them witnessed and opened.
     """
 
+    called: ClassVar[str] = "rows"
+    phase: ClassVar[int | None] = Phase.BEFORE_ASK
+
     def __init__(self, engine: Engine, asked: Asked, results: Results) -> None:
         super().__init__(engine)
         self._asked, self._results = asked, results
@@ -40,11 +45,11 @@ class Weighing(SessionPart):
         self._opened: dict[str, Row] = {}  # until the Ask goes out
         self._tables: list[Vector] = []  # of all rounds, for what they tell together (O10)
 
-    def keep(self, answers: Collection) -> None:
+    def settled(self, answers: Collection) -> None:
         """Put aside the survivors' uploads, to be weighed later in the round."""
-        if answers.weighed:
-            uploads = answers.taken(Disclosure.WEIGHTED_SUM)
-            self._uploads = Uploads(answers.where, uploads)
+        found = answers.get(Disclosure.WEIGHTED_SUM, Weighable)
+        if found is not None and found.protected:
+            self._uploads = Uploads(answers.where, found.uploads())
 
     def forget(self, scope: Scope) -> None:
         """Drop what was not opened, and uploads that nobody weighed in their round (O9)."""
@@ -67,10 +72,9 @@ class Weighing(SessionPart):
         self._opened, self._seeds = self._rows(*self._results.opened()), []
         return None
 
-    def handed_out(self) -> Mapping[str, Row]:
-        """Return, once, the rows that were opened for the Ask."""
-        opened, self._opened = self._opened, {}
-        return opened
+    def handed(self, given: Given, member: str) -> Message | None:
+        """Return, once, a member's row that was opened for the Ask."""
+        return self._opened.pop(member) if isinstance(given, Mixture) else None
 
     def enter(self) -> list[Parcel]:
         """Combine the uploads of this round for every receiver, each under a blind (O1)."""
@@ -116,3 +120,6 @@ class Weighing(SessionPart):
         cut = [boxes[place * size : (place + 1) * size] for place in range(len(evaluation.names))]
         triples = zip(evaluation.names, cut, self._seeds, strict=True)
         return {name: Row(box=box, seed=seed) for name, box, seed in triples}
+
+
+AGGREGATOR = Weighing

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import ClassVar
+
 from protocols.disclosures._evaluated.ciphers import shape_of
 from protocols.disclosures._evaluated.uploads import opened_message, row_info
-from protocols.errors import BadEnvelope
+from protocols.disclosures.names import Disclosure
+from protocols.errors import BadEnvelope, LocalProtocolError
 from protocols.keys.boxes import open_box
 from protocols.messages import Message
+from protocols.plan.plan import Item
 from protocols.sessions.part import Engine, SessionPart
 from protocols.wire.control import Row
 from protocols.wire.roster import Role
@@ -16,23 +21,32 @@ from protocols.wire.where import Where
 class RowOpening(SessionPart):
     """Opens what comes back weighed, in the round in which this client gave something to weigh."""
 
+    called: ClassVar[str] = "rows"
+    opens: ClassVar[tuple[type[Message], ...]] = (Row,)
+
     def __init__(self, engine: Engine) -> None:
         super().__init__(engine)
         self._weighed = -1  # round of the last message that may come back weighed
 
-    def gave(self, round: int) -> None:
+    def gave(self, item: Item, messages: Sequence[Message], where: Where) -> None:
         """Note that this client's answer may come back weighed."""
-        self._weighed = round
+        if item.disclosure is Disclosure.WEIGHTED_SUM and self._papers.enciphers(item):
+            self._weighed = where.round
 
-    def combined(self, kind: type[Message], row: Row, name: str, where: Where) -> Message:
+    def unsealed(self, kind: type[Message], message: Message, name: str, where: Where) -> Message:
         """Open this client's own row and take off its blind (O1)."""
-        papers = self._papers
+        papers, row = self._papers, message
+        if not isinstance(row, Row):
+            raise LocalProtocolError("This is no row.")
         if self._weighed != where.round:
             raise BadEnvelope(
                 "A row arrived in a round in which this client gave nothing to weigh."
             )
         self._weighed = -1  # rows of one upload are handed out once
         info = row_info(papers.run, where.exchange, name, self._engine.name)
-        opened = open_box(row.box, papers.me, papers.roster.one(Role.KEY_AUTHORITY), info)
+        found = open_box(row.box, papers.me, papers.roster.one(Role.KEY_AUTHORITY), info)
         shape = shape_of((kind,), papers.policy, papers.plan.dims)
-        return opened_message(kind, shape, opened, row.seed)
+        return opened_message(kind, shape, found, row.seed)
+
+
+CLIENT = RowOpening

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
 from protocols.errors import LocalProtocolError
 from protocols.forms import Exchange
-from protocols.messages import Message, Vector
-from protocols.rounds import Given, Reply, View
+from protocols.rounds import Given, Reply
 from protocols.sessions.collection import Collection
 from protocols.sessions.part import Engine, Scope, SessionPart
 from protocols.wire.where import Where
@@ -72,18 +70,9 @@ class Asked(SessionPart):
             raise LocalProtocolError("Nothing was asked.")
         return self._collection
 
-    def finish(
-        self, total: Vector | None, found: Mapping[type[Message], View] | None = None
-    ) -> None:
-        """Make the reply.
-
-        Args:
-            total: of the answers; None if no SUM came back.
-            found: what the answers amount to, where they are read otherwise.
-        """
-        answers = self.answers
-        made = Reply(found, len(answers.survivors)) if found else answers.reply(total)
-        self._reply = made
+    def finish(self) -> None:
+        """Make the reply of what the answers amount to."""
+        self._reply = self.answers.reply()
 
     @property
     def reply(self) -> Reply | None:

@@ -34,6 +34,8 @@ class EpochKeys(SessionPart):
         exchanges: numbers them.
     """
 
+    called: ClassVar[str] = "keys"
+
     def __init__(self, engine: Engine, exchanges: Exchanges) -> None:
         super().__init__(engine)
         self._exchanges = exchanges

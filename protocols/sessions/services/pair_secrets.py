@@ -25,6 +25,8 @@ class PairSecrets(SessionPart):
         progress: how far this client is.
     """
 
+    called: ClassVar[str] = "pairs"
+
     def __init__(self, engine: Engine, progress: Progress) -> None:
         super().__init__(engine)
         self._progress, self.epoch = progress, -1

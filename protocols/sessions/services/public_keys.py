@@ -23,6 +23,8 @@ class PublicKeys(SessionPart):
         progress: how far this party is.
     """
 
+    called: ClassVar[str] = "keys"
+
     def __init__(self, engine: Engine, progress: Progress) -> None:
         super().__init__(engine)
         self._progress, self.epoch = progress, -1

@@ -22,6 +22,8 @@ from protocols.wire.where import Where
 class SecretKeys(SessionPart):
     """Makes an epoch's keys and destroys those of the one before."""
 
+    called: ClassVar[str] = "keys"
+
     def __init__(self, engine: Engine) -> None:
         super().__init__(engine)
         self.held: dict[Disclosure, SecretKey] = {}

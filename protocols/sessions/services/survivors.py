@@ -3,21 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Protocol
+from typing import ClassVar
 
 from protocols.errors import RoundLost
-from protocols.sessions.collection import Collection
 from protocols.sessions.part import Engine, SessionPart
+from protocols.sessions.phases import Phase
 from protocols.sessions.services.asked import Asked
 from protocols.sessions.services.epoch_keys import EpochKeys
-
-
-class Weighable(Protocol):
-    """Puts aside what may be weighed later in the round."""
-
-    def keep(self, answers: Collection) -> None:
-        """Take over the survivors' uploads."""
-
 
 _Round = tuple[int, frozenset[str]]
 
@@ -29,12 +21,13 @@ class Survivors(SessionPart):
         engine: the session.
         asked: the Ask under way.
         keys: the epoch's keys, without which nobody is asked.
-        weighable: takes what may be weighed of the survivors' answers.
     """
 
-    def __init__(self, engine: Engine, asked: Asked, keys: EpochKeys, weighable: Weighable) -> None:
+    phase: ClassVar[int | None] = Phase.SETTLE
+
+    def __init__(self, engine: Engine, asked: Asked, keys: EpochKeys) -> None:
         super().__init__(engine)
-        self._asked, self._keys, self._weighable = asked, keys, weighable
+        self._asked, self._keys = asked, keys
         self._vanished: _Round = (0, frozenset())  # of the round, so far
         self._fixed: _Round = (0, frozenset())  # whom an opened sum counts
 
@@ -61,13 +54,14 @@ class Survivors(SessionPart):
         asked = self._asked.answers
         round = asked.where.round
         self.vanish(asked.fix_survivors())
-        if asked.sums or asked.relayed:
+        if asked.fixed:
             self.check_fixed(round)
         self.check_left(asked.survivors)
-        if asked.sums or asked.relayed:
+        if asked.fixed:
             fixed = self._fixed[1] if self._fixed[0] == round else frozenset()
             self._fixed = (round, fixed | set(asked.survivors))
-        self._weighable.keep(asked)
+        for part in self._engine.parts.values():
+            part.settled(asked)
 
     def advance(self) -> None:
         """Nothing is waited for here."""

@@ -1,44 +1,23 @@
-"""Which classes may stand in a session's kept state, each by its name; see `codec`."""
+"""Which classes may stand in a session's kept state, each by its name; see `codec`.
+
+Those of one disclosure are named in its folder, in `kept.py`.
+"""
 
 from __future__ import annotations
 
 from enum import Enum
 from typing import Any
 
-from crypto.masks import MaskSum
-from crypto.tagging.oprf import Blinded, KeyShare
-from protocols.disclosures._evaluated.evaluation import Evaluation, Uploads
-from protocols.disclosures._evaluated.uploads import Upload
-from protocols.disclosures.match.aggregator import Broker
-from protocols.disclosures.match.protocol.cells import Told
-from protocols.disclosures.match.protocol.client import ClientMatching, MatchStep
-from protocols.disclosures.match.protocol.tag_service import MatcherDesk, TagDesk
-from protocols.disclosures.match.protocol.tagging import TagBatch, Tags, TagServer
-from protocols.disclosures.match.protocol.wire import MatchRun
-from protocols.disclosures.match.run import MatchSide
-from protocols.disclosures.mixed.mixing import Mixer
+from protocols.disclosures._base.view import Answers, ClearView, Kept
 from protocols.disclosures.names import Disclosure
-from protocols.disclosures.noised.decoys import Decoyer
-from protocols.disclosures.sum.unmasking import Unmasking
-from protocols.disclosures.views import (
-    Cells,
-    CellsView,
-    ClearView,
-    CosinesView,
-    EachView,
-    HandedView,
-    Mixture,
-    TotalView,
-    WeighedView,
-)
+from protocols.disclosures.registry import each
 from protocols.evidence.heads import Spoken
 from protocols.keys.groups import Group, Slot
 from protocols.keys.setup import KeyPhase, Setup
 from protocols.plan.steps import Service, Step
 from protocols.rounds import Reply, Sealed
-from protocols.sessions.collection import Collection, Kept
+from protocols.sessions.collection import Collection
 from protocols.sessions.part import Parcel
-from protocols.sessions.phases import Phase
 from protocols.sessions.services.asked import Held
 from protocols.sessions.table import State
 from protocols.wire.gateway import Gateway
@@ -48,18 +27,22 @@ from protocols.wire.where import Where
 
 __all__ = ["ENUMS", "OBJECTS"]
 
-OBJECTS: dict[str, type[Any]] = {
-    kind.__name__: kind
-    for kind in (
-        *(ClearView, Collection, CosinesView, Decoyer, EachView, Evaluation, Gateway, Group),
-        *(HandedView, Held, Inbox, Kept, MaskSum, Mixer, Mixture, Parcel, Reply, Sealed, Setup),
-        *(Slot, Spoken, TotalView),
-        *(Blinded, Broker, Cells, CellsView, ClientMatching, KeyShare, MatcherDesk, MatchRun),
-        *(MatchSide, TagBatch, TagDesk, Tags, TagServer, Told),
-        *(Unmasking, Upload, Uploads, WeighedView, Where),
-    )
-}
-ENUMS: dict[str, type[Enum]] = {
-    kind.__name__: kind
-    for kind in (Disclosure, KeyPhase, MatchStep, Phase, Role, Service, State, Step)
-}
+_LAYERS_OWN = (
+    *(Answers, ClearView, Collection, Gateway, Group, Held, Inbox, Kept, Parcel, Reply, Sealed),
+    *(Setup, Slot, Spoken, Where),
+    *(Disclosure, KeyPhase, Role, Service, State, Step),
+)
+
+
+def _by_name() -> dict[str, type[Any]]:
+    """Return all classes by name; raises TypeError if two have one name."""
+    found: dict[str, type[Any]] = {}
+    for kind in (*_LAYERS_OWN, *(one for kinds in each("kept") for one in kinds)):
+        if found.setdefault(kind.__name__, kind) is not kind:
+            raise TypeError(f"Two classes of kept state are called {kind.__name__}.")
+    return found
+
+
+_KINDS = _by_name()
+ENUMS: dict[str, type[Enum]] = {n: kind for n, kind in _KINDS.items() if issubclass(kind, Enum)}
+OBJECTS: dict[str, type[Any]] = {n: kind for n, kind in _KINDS.items() if n not in ENUMS}

@@ -29,6 +29,8 @@ class TotalOpening(SessionPart):
         openings: what was opened before.
     """
 
+    called: ClassVar[str] = "totals"
+
     def __init__(
         self, engine: Engine, answering: Answering, keys: SecretKeys, openings: Openings
     ) -> None:
@@ -85,3 +87,6 @@ class TotalOpening(SessionPart):
         return tuple(sorted(header.sender for header, _ in found))
 
     takes: ClassVar[Takes] = {(Disclosure.SUM, Step.OPEN): _open}
+
+
+KEY_AUTHORITY = TotalOpening

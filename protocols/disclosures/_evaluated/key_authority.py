@@ -47,6 +47,8 @@ class Revealing(SessionPart):
         openings: what was opened before.
     """
 
+    called: ClassVar[str] = "results"
+
     def __init__(
         self, engine: Engine, answering: Answering, keys: SecretKeys, openings: Openings
     ) -> None:

@@ -29,6 +29,8 @@ _STEPS = tuple(
 class Matched(SessionPart):
     """Answers the steps of a matching between this client's answer and the totals of all cells."""
 
+    opens: ClassVar[tuple[type[Message], ...]] = (CellTotals, Listed)
+
     def begin(self) -> None:
         """Take part in the run's matching, if there is one."""
         papers, run = self._papers, self._papers.match_run()
@@ -95,9 +97,11 @@ class Matched(SessionPart):
         label, words = self._side.add(boxes)
         return Step.PART, CellPart(label=label, words=words)
 
-    def found(self, kind: type[Message], told: CellTotals | Listed, where: Where) -> Message:
+    def unsealed(self, kind: type[Message], message: Message, name: str, where: Where) -> Message:
         """Return what was found as the message that the algorithm reads."""
-        return self._side.found(kind, told, self._papers.plan.dims, where)
+        if not isinstance(message, CellTotals | Listed):
+            raise LocalProtocolError("This says nothing of a matching.")
+        return self._side.found(kind, message, self._papers.plan.dims, where)
 
     def _compared(self, name: str, side: MatchSide) -> None:
         """Put the canary's digest into the ledger, for an audit to compare with all others'."""
@@ -112,3 +116,6 @@ class Matched(SessionPart):
             self._engine.recorder.tagged(name, side.where, side.tagged)
 
     takes: ClassVar[Takes] = dict.fromkeys(_STEPS, _take_match)
+
+
+CLIENT = Matched

@@ -1,0 +1,92 @@
+"""What the aggregator holds of mixtures, before a relay took the senders off and afterwards."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, ClassVar
+
+from protocols.disclosures._base.view import Answers, OneVerb, by_content
+from protocols.disclosures.mixed.layout import MixLayout
+from protocols.forms import Exchange
+from protocols.messages import Message
+from protocols.plan.steps import Part
+from protocols.rounds import View
+from protocols.wire.inbox import Letter
+from protocols.wire.run_context import Papers
+from protocols.wire.where import Where
+
+
+class EachView(OneVerb):
+    """MIXED: each client's mixtures, ordered by content, so that the order tells no sender.
+
+    After a relay it is one message, of all clients' mixtures.
+
+    Args:
+        bodies: what every client sent.
+        read: returns the message of a body.
+    """
+
+    verb = "each"
+
+    def __init__(self, bodies: Iterable[bytes], read: Callable[[bytes], Message]) -> None:
+        ordered = sorted(bodies, key=lambda body: hashlib.sha256(body).digest())
+        self._messages = tuple(read(body) for body in ordered)
+
+    def _answer(self, **options: Any) -> tuple[Message, ...]:
+        return self._messages
+
+
+class Mixtures(Answers):
+    """The mixtures of one Ask.
+
+    Attributes:
+        pool: all mixtures, once a relay took the senders off.
+    """
+
+    verb: ClassVar[str] = EachView.verb
+
+    def __init__(self, papers: Papers, exchange: Exchange, where: Where, part: Part) -> None:
+        super().__init__(papers, exchange, where, part)
+        self.pool: bytes | None = None
+
+    @property
+    def relayed(self) -> bool:
+        """Whether they go to a relay first."""
+        return self._papers.relays(self.item)
+
+    @property
+    def fixed(self) -> bool:
+        """Whether these answers fix who counts in their round."""
+        return self.relayed
+
+    def take(self, letter: Letter) -> None:
+        """Keep one client's mixtures; raises BadEnvelope if the relay would refuse them."""
+        if self.relayed:
+            self._check_key(letter)
+        super().take(letter)
+
+    def pool_layout(self) -> MixLayout:
+        """Return how the mixtures of all survivors stand in one body."""
+        (kind,) = self.kinds
+        places = {"mixtures": self.dims["mixtures"] * len(self.survivors)}
+        chain = self._papers.policy.chain(kind.disclosure)
+        return MixLayout(kind, chain, {**self.dims, **places})
+
+    def views(self) -> dict[type[Message], View]:
+        """Return the mixtures; after a relay in one message, of all clients."""
+        if self.pool is not None:
+            return dict.fromkeys(self.kinds, EachView((self.pool,), self.pool_layout().decode))
+        chain, bodies = self._papers.policy.chain(self.item.disclosure), self.bodies().values()
+        layouts = {kind: MixLayout(kind, chain, self.dims) for kind in self.kinds}
+        return {kind: EachView(bodies, layout.decode) for kind, layout in layouts.items()}
+
+    @classmethod
+    def clear(
+        cls, kind: type[Message], sent: Mapping[str, Message], dims: Mapping[str, int], **more: Any
+    ) -> tuple[Message, ...]:
+        """Return each client's message."""
+        return by_content(sent, dims)
+
+
+VIEW = Mixtures

@@ -1,0 +1,9 @@
+"""What of sums stands in a session's kept state."""
+
+from __future__ import annotations
+
+from crypto.masks import MaskSum
+from protocols.disclosures.sum.unmasking import Unmasking
+from protocols.disclosures.sum.view import Summands, TotalView
+
+KEPT = (MaskSum, Summands, TotalView, Unmasking)
