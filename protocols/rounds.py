@@ -131,6 +131,8 @@ Round = Generator[Ask, "Reply", S]
 class View(Protocol):
     """What the aggregator may do with the answers of one message type."""
 
+    verb: str
+
     def read(self, verb: str, **options: Any) -> Any:
         """Answer one verb of :class:`Reply`, or raise TypeError."""
 
@@ -145,29 +147,36 @@ class Reply:
     def __init__(self, views: Mapping[type[Message], View], answers: int = 0) -> None:
         self._views, self.answers = dict(views), answers
 
-    def _view(self, kind: type[Message], base: tuple[type[Message], ...], verb: str) -> View:
+    def read(self, kind: type[Message], **options: Any) -> Any:
+        """Return what the disclosure of `kind` gives of the answers; see its folder's `view.py`.
+
+        Raises:
+            TypeError: it was not asked back.
+        """
+        if kind not in self._views:
+            raise TypeError(f"{kind.__name__} was not asked back")
+        view = self._views[kind]
+        return view.read(view.verb, **options)
+
+    def _read(self, kind: type[Message], verb: str, *base: type[Message], **options: Any) -> Any:
         if not issubclass(kind, base):
             raise TypeError(
                 f"reply.{verb}({kind.__name__}) is not allowed: "
                 f"a {kind.disclosure} message discloses {kind.disclosure.meaning}"
             )
-        if kind not in self._views:
-            raise TypeError(f"{kind.__name__} was not asked back")
-        return self._views[kind]
+        return self.read(kind, **options)
 
     def total(self, kind: type[TotalT]) -> TotalT:
         """Return the cohort's total of every field of `kind`."""
-        return typing.cast(TotalT, self._view(kind, (SumMessage,), "total").read("total"))
+        return typing.cast(TotalT, self._read(kind, "total", SumMessage))
 
     def similarity(self, kind: type[SimilarityMessage]) -> Array:
         """Return the (cohort, cohort) matrix of cosines."""
-        view = self._view(kind, (SimilarityMessage,), "similarity")
-        return typing.cast(Array, view.read("similarity"))
+        return typing.cast(Array, self._read(kind, "similarity", SimilarityMessage))
 
     def each(self, kind: type[EachT]) -> tuple[EachT, ...]:
         """Return each client's message, in an order that does not tell who sent which."""
-        view = self._view(kind, (NoisedMessage, MixedMessage), "each")
-        return typing.cast(tuple[EachT, ...], view.read("each"))
+        return typing.cast(tuple[EachT, ...], self._read(kind, "each", NoisedMessage, MixedMessage))
 
     def weighted(self, kind: type[WeightedSumMessage], alpha: Array) -> Sealed:
         """Return, sealed, row i of `alpha` times the clients' messages for receiver i.
@@ -176,14 +185,12 @@ class Reply:
             kind: the message type that came back.
             alpha: (cohort, cohort) weights, each row summing to one.
         """
-        view = self._view(kind, (WeightedSumMessage,), "weighted")
-        return typing.cast(Sealed, view.read("weighted", alpha=alpha))
+        return typing.cast(Sealed, self._read(kind, "weighted", WeightedSumMessage, alpha=alpha))
 
     def matched(self, kind: type[MatchMessage], into: type[MatchMessage]) -> Sealed:
         """Return, sealed, for each client what the others hold under the keys it holds itself."""
-        view = self._view(kind, (MatchMessage,), "matched")
-        return typing.cast(Sealed, view.read("matched", into=into))
+        return typing.cast(Sealed, self._read(kind, "matched", MatchMessage, into=into))
 
     def handed(self, kind: type[SealedMessage]) -> Sealed:
         """Return, sealed, what each client addressed to each other client."""
-        return typing.cast(Sealed, self._view(kind, (SealedMessage,), "handed").read("handed"))
+        return typing.cast(Sealed, self._read(kind, "handed", SealedMessage))

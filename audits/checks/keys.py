@@ -89,7 +89,10 @@ def _next(case: Case, entry: Entry, live: dict[str, str], found: dict[int, dict[
             fail("keys", "a second key was offered in one epoch (O9)")
         found[epoch] = dict(live)
     elif kind == "open":
-        scheme = _schemes(case).get(entry.get("disclosure", str(Disclosure.SUM)), "")
+        said, schemes = entry.get("disclosure", str(Disclosure.SUM)), _schemes(case)
+        if said not in schemes and said != Disclosure.SUM:
+            return  # nothing of it is under an epoch's key
+        scheme = schemes.get(said, "")
         offered = found.get(case.asks.epoch(entry["round"]), {})
         if scheme not in live or offered.get(scheme) != live[scheme]:
             fail("keys", f"exchange {entry['exchange']} was opened with another epoch's key (O9)")

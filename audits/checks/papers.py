@@ -8,6 +8,7 @@ from collections.abc import Iterator
 
 from audits.evidence.run_files import LEDGER_LIMIT, fail
 from audits.evidence.steps import Case, Check
+from protocols.disclosures.registry import code
 from protocols.errors import OtherVersion
 from protocols.evidence.ledger import Entry
 from protocols.wire.envelope import NONE
@@ -68,7 +69,9 @@ def plan(case: Case) -> str:
     if wanted is not None and not _same(wanted.strip().lower(), digest):
         fail("plan", OTHER_PLAN)  # last: it says that nothing else is wrong with the plan
     expected = "" if wanted is None else ", and it is the expected one"
-    return f"{seen} entries name this plan and policy{expected}"
+    other = sorted(name for name, digest in case.plan.code.items() if code().get(name) != digest)
+    made = f"; made with another {', '.join(other)} than is here" if other else ""
+    return f"{seen} entries name this plan and policy{expected}{made}"
 
 
 def _config(case: Case) -> None:

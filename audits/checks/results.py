@@ -6,7 +6,7 @@ over its very bytes. So an opening without enough such entries is of something t
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from typing import NoReturn
 
 from audits.evidence.exchanges import Asked, facts_of
@@ -49,15 +49,23 @@ def results(case: Case) -> str:
             _fail(entry, "rests on weights that the aggregator did not record")
     _tables(case, seen)
     _stray(case, once)
+    found = _said([entry["disclosure"] for _, entry in opened])
+    opened = [told for told in opened if told[1]["disclosure"] in EVALUATED]
     if not opened:
-        return ""
+        return found
     flattened = [e for _, e in case.book.of_kind("weights") if e["flattened"]]
     how = _witnessing(case, {entry["disclosure"] for _, entry in opened})
     text = f"; {plural(len(opened), 'result')} of cosines or weights, {how}, opened once"
     if flattened:
         rows = sum(len(e["flattened"]) for e in flattened)
         text += f"; {plural(rows, 'row')} of weights flattened, as the aggregator states"
-    return text
+    return text + found
+
+
+def _said(opened: list[str]) -> str:
+    """Say how often results were opened that are not computed on ciphertexts."""
+    others = Counter(name for name in opened if name not in EVALUATED)
+    return "".join(f"; {plural(n, f'{d} result')}, opened once" for d, n in sorted(others.items()))
 
 
 def _witnessing(case: Case, said: set[str]) -> str:
@@ -84,12 +92,12 @@ def _source(case: Case, entry: Entry) -> Asked:
     """Return the Ask whose uploads were opened; raises for another one than the item's."""
     said, ask = entry["disclosure"], case.asks.all.get(entry["exchange"])
     source = case.asks.all.get(entry["uploads"])
-    if said not in {str(d) for d in EVALUATED} or ask is None or source is None:
+    if said not in list(Disclosure) or ask is None or source is None:
         _fail(entry, "is of no such exchange")
     if not ask.of(said, Step.OPEN):
         _fail(entry, "was opened, and nobody asked for it")
-    cosines = said == Disclosure.SIMILARITY
-    fits = source is ask if cosines else source.number < ask.number and source.round == ask.round
+    later = said == Disclosure.WEIGHTED_SUM  # its rows are opened for an Ask that hands them out
+    fits = source is ask if not later else source.number < ask.number and source.round == ask.round
     if not fits or not source.of(said, Step.UP):
         _fail(entry, "is of uploads from elsewhere")
     return source

@@ -25,6 +25,8 @@ ANSWERS: dict[Step | None, tuple[Step, ...]] = {
     Step.MATES: (Step.PART,),
 }
 """What a client answers to each step of matching; one of these, by the form."""
+_ELSEWHERE = (Disclosure.SUM, Disclosure.WEIGHTED_SUM)
+"""Whose openings are told otherwise: a total's, and rows' before the Ask that hands them out."""
 _WEIGHED = (Step.WITNESS, Step.WITNESSED, Step.OPEN)
 
 
@@ -46,7 +48,7 @@ class Asked:
             that went to it, and its shares; empty for sums without masks.
         summed: a SUM was asked back.
         masked, protected: the SUM carried masks; it could not be read without an opening.
-        compared: cosines of its answers had to be opened.
+        awaited: disclosure of every result that had to be opened of its answers, beside sums.
         results: disclosure of every result of it that was opened and came back: its cosines, or
             the rows that it hands out.
         rows: it was to hand out rows, which are opened before it goes out.
@@ -71,7 +73,7 @@ class Asked:
     summed: bool
     masked: bool
     protected: bool
-    compared: bool
+    awaited: frozenset[str]
     results: frozenset[str]
     rows: bool
     relayed: bool
@@ -105,7 +107,7 @@ class Asked:
     def lost(self, smallest: int) -> bool:
         """Tell whether it came to nothing, because too few clients were left."""
         unopened = self.protected and not self.opens
-        unopened = unopened or (self.compared and str(Disclosure.SIMILARITY) not in self.results)
+        unopened = unopened or not self.awaited <= self.results
         unopened = unopened or (self.rows and not self.downs)
         unopened = unopened or (self.relayed and not self.pooled)
         unopened = unopened or (self.matched and not self.celled)
@@ -168,7 +170,9 @@ class Asks:
             summed=summed,
             masked=masked,
             protected=summed and (masked or (Disclosure.SUM, Step.OPEN) in planned),
-            compared=(Disclosure.SIMILARITY, Step.OPEN) in planned,
+            awaited=frozenset(
+                str(part) for part, step in planned if step is Step.OPEN and part not in _ELSEWHERE
+            ),
             results=frozenset(
                 str(s.part)
                 for s in sents

@@ -8,6 +8,8 @@ from collections.abc import Iterator, Set
 from audits.evidence.steps import Case
 from audits.report import words
 from audits.report.models import RoleView
+from protocols.disclosures._base.words import words_of
+from protocols.disclosures._evaluated.ciphers import EVALUATED
 from protocols.disclosures.names import Disclosure
 from protocols.plan.steps import Part, Service, Step
 from protocols.wire.roster import EVERYONE, Role
@@ -156,12 +158,15 @@ def _collusions(case: Case) -> Iterator[RoleView]:
     plan = case.plan
     masked, keyed = plan.all_of(Service.PAIRS, Step.CALL), plan.all_of(Disclosure.SUM, Step.OPEN)
     unsafe = any(words.in_clear(item.guards) for item in plan.items)
-    results = {item.part for item in plan.all_of(step=Step.OPEN)} - {Disclosure.SUM}
+    results = {item.part for item in plan.all_of(step=Step.OPEN)} & set(EVALUATED)
     yield from _with_the_authority(case, results, masked=bool(masked), keyed=bool(keyed))
     if any(words.relayed(item.guards) for item in case.plan.items):
         yield RoleView(viewer="aggregator and relay", received=None, sees=(_WHOSE,))
         yield RoleView(viewer="aggregator and other clients", received=None, sees=(_REST,))
     yield from _of_matching(case)
+    for disclosure in sorted({item.disclosure for item in plan.items}):
+        for viewer, told in words_of(disclosure).together(case.policy.chain(disclosure)).items():
+            yield RoleView(viewer=viewer, received=None, sees=(told,))
     count = case.policy.colluders
     if unsafe:
         yield RoleView(

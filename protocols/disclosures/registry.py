@@ -7,6 +7,7 @@ they hold what several share. A folder may hold, each under the name that stands
     rules.py      RULES     which chains protect it, and which forms they admit
     plan.py       PLAN      what it adds to a plan
     protect.py    PROTECT   what the gateway does to its messages
+    messages.py   MESSAGES  messages of the layer itself that only it has
     words.py      WORDS     what plans and reports say of it
     view.py       VIEW      what the aggregator holds of answers, and what a Reply gives of them
     kept.py       KEPT      classes that stand in a session's kept state
@@ -18,17 +19,21 @@ What a folder does not say is the default of the class of that name in `_base`.
 
 from __future__ import annotations
 
+import hashlib
 from functools import cache
 from importlib import import_module
 from importlib.util import find_spec
+from pathlib import Path
 from typing import Any
 
+from crypto.signing.canonical import canonical
 from protocols.disclosures.names import Disclosure
 from protocols.policy.guard import Guard
 
-__all__ = ["each", "facet", "guards"]
+__all__ = ["code", "each", "facet", "guards"]
 
 _HERE = "protocols.disclosures"
+_DOMAIN = b"secure-fgl/disclosure\0"
 
 
 @cache
@@ -43,6 +48,22 @@ def each(file: str) -> tuple[Any, ...]:
     """Return what the folders hold in a file of this name, without repeats, by folder."""
     found = (facet(disclosure, file) for disclosure in Disclosure)
     return tuple(dict.fromkeys(one for one in found if one is not None))
+
+
+@cache
+def code() -> dict[str, str]:
+    """Return the digest (SHA-256, hex) of every folder's files, those of shared ones included.
+
+    It stands in every plan, so that a folder that was changed or added is another plan.
+    """
+    here, found = Path(__file__).parent, {}
+    for folder in sorted(path for path in here.iterdir() if (path / "__init__.py").is_file()):
+        files = {
+            file.relative_to(here).as_posix(): hashlib.sha256(file.read_bytes()).hexdigest()
+            for file in folder.rglob("*.py")
+        }
+        found[folder.name] = hashlib.sha256(_DOMAIN + canonical(files)).hexdigest()
+    return found
 
 
 @cache

@@ -139,7 +139,11 @@ class DataPlan(Strict):
 
 
 class Plan(Strict):
-    """Everything that would leave, for one algorithm, data shape and policy."""
+    """Everything that would leave, for one algorithm, data shape and policy.
+
+    Attributes:
+        code: digest of every disclosure's folder, by name; parties with other code refuse the plan.
+    """
 
     version: int = PLAN.version
     algorithm: str
@@ -155,6 +159,7 @@ class Plan(Strict):
     warnings: tuple[str, ...]
     dims: dict[str, int]
     items: tuple[Item, ...]
+    code: dict[str, str]
     training: TrainingPlan | None = None
 
     @model_validator(mode="before")
@@ -237,6 +242,7 @@ _SAME = (
     "scheme",
     "budget",
     "dims",
+    "code",
     "training",
 )
 _ITEM_SAME = (

@@ -9,6 +9,7 @@ from crypto.homomorphic.he import Scheme
 from protocols.disclosures._base.plan import planning_of
 from protocols.disclosures._base.words import Planned
 from protocols.disclosures.names import Disclosure
+from protocols.disclosures.registry import code
 from protocols.errors import PolicyError
 from protocols.evidence.heads import proof_bytes
 from protocols.forms import Algorithm, Form
@@ -112,5 +113,6 @@ def make_plan(
         warnings=tuple(warnings(planned, data, private=training is not None)),
         dims=dims,
         items=tuple(builder.items),
+        code=code(),
         training=training,
     )

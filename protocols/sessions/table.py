@@ -133,7 +133,7 @@ TRANSITIONS: dict[Role, dict[State, dict[Event, State]]] = {
         State.OPENING: {Event.OPEN: State.READY, **_CLOSES},
     },
     Role.KEY_AUTHORITY: {
-        State.NEW: {Event.KEY: State.READY, **_CLOSES},
+        State.NEW: {Event.KEY: State.READY, Event.BEGIN: State.READY, **_CLOSES},
         State.READY: {Event.KEY: State.READY, Event.OPEN: State.READY, **_CLOSES},
     },
     Role.WITNESS: {

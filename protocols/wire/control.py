@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from protocols.disclosures.registry import each
 from protocols.messages import (
     Matrix,
     PublicMessage,
@@ -336,5 +337,6 @@ CONTROL = (
     Vote,
     Votes,
     Shares,
+    *(kind for kinds in each("messages") for kind in kinds),
 )
 """Every message of the layer itself; no policy has to name them."""

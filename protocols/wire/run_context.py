@@ -16,6 +16,7 @@ from protocols.disclosures._evaluated.guards import evaluated
 from protocols.disclosures.match.protocol.wire import MatchRun
 from protocols.disclosures.match.run import MatchSide, match_guard, match_item, match_run
 from protocols.disclosures.names import Disclosure
+from protocols.disclosures.registry import code
 from protocols.disclosures.sum.layout import SumLayout, sum_layout, sum_ring
 from protocols.disclosures.sum.ring import Ring
 from protocols.errors import LocalProtocolError, NotInPlan
@@ -101,6 +102,7 @@ class Papers:
         # Items whose messages' classes the gateway compared with the plan; both never change.
         self.compared: set[tuple[str, tuple[type[Message], ...]]] = set()
         PLAN.check(self.plan.version)
+        self._check_code()
         if self.plan.policy_digest != self.policy_digest:
             raise NotInPlan(
                 "The plan was made for another policy.", fix="make a new plan with this policy"
@@ -132,6 +134,18 @@ class Papers:
                 raise NotInPlan(f"The plan protects {item.id} as something that it does not say.")
             if item.unsafe != any(isinstance(guard, UnsafeClear) for guard in chain):
                 raise NotInPlan(f"The plan does not say whether {item.id} is unsafe.")
+
+    def _check_code(self) -> None:
+        """Raise NotInPlan unless the plan was made with the very disclosures that are here."""
+        own = code()
+        if other := sorted(
+            n for n in {*own, *self.plan.code} if own.get(n) != self.plan.code.get(n)
+        ):
+            raise NotInPlan(
+                f"The plan was made with another protocols/disclosures/{other[0]} than is here.",
+                why="the program was changed, or is of another version, where the plan was made",
+                fix="install one version at all parties, make a new plan, and have it approved",
+            )
 
     def _check_matching(self) -> None:
         """Raise NotInPlan unless the roster holds who makes and who compares tags (O24)."""

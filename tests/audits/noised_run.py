@@ -141,7 +141,7 @@ class NoisedRun:
             algorithm="toy", form="mean", rounds=self.rounds, clients=tuple(self.names), data=data,
             policy=self.policy.name, policy_digest=self.policy.digest,
             smallest_cohort=self.policy.smallest_cohort, scheme="none", budget="", warnings=(),
-            dims={"d": ENTRIES}, items=items,
+            dims={"d": ENTRIES}, items=items, code={},
         )  # fmt: skip
 
     def view(self) -> RunView:

@@ -119,7 +119,9 @@ def payloads_of(item: Item, policy: PrivacyPolicy) -> tuple[str, ...]:
         return _MATCHING.get(item.step, ("P04",))
     if found := _RESULTS.get((item.part, item.step)):
         return found
-    one = "P07" if _rows(item) else _OTHERS[item.disclosure]
+    # What no table names counts as if it were in clear.
+    other = _OTHERS.get(item.disclosure, "P01" if _real(item) else "P17")
+    one = "P07" if _rows(item) else other
     if item.sender == Role.CLIENT and not _forms(item):
         one = _ALONE.get(one, one)
     if one == "P08" and "match" in _guards(item):

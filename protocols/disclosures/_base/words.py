@@ -61,6 +61,10 @@ class Words:
         """
         return {"aggregator": self.disclosure.meaning, "network": network}
 
+    def together(self, chain: Chain) -> dict[str, str]:
+        """Return, per collusion that only this disclosure knows, what those learn together."""
+        return {}
+
     def handed(self, model: bool) -> str:
         """Return what a client learns of a message that it is given.
 

@@ -29,6 +29,11 @@ class SecretKeys(SessionPart):
         self.held: dict[Disclosure, SecretKey] = {}
         self._epoch = -1
 
+    def begin(self) -> None:
+        """Be ready at once where no keys are called for: then other things are opened."""
+        if not self._papers.plans("", Service.KEYS, Step.CALL):
+            self._engine.move(Event.BEGIN)
+
     def of(self, disclosure: Disclosure) -> SecretKey:
         """Return this epoch's secret key of a disclosure."""
         if disclosure not in self.held:

@@ -1,0 +1,89 @@
+"""The aggregator's part in a maximum: it has the second shares added, and adds the first."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import numpy as np
+
+from protocols.disclosures.maximum.messages import SecondShares, SecondTotal
+from protocols.disclosures.maximum.view import Raised
+from protocols.disclosures.names import Disclosure
+from protocols.errors import RoundLost, WrongStage
+from protocols.plan.steps import Step
+from protocols.sessions.part import Engine, Parcel, SessionPart, Takes
+from protocols.sessions.phases import Phase
+from protocols.sessions.services.asked import Asked
+from protocols.sessions.table import Event, State
+from protocols.wire.inbox import Letter
+from protocols.wire.roster import Role
+
+_MAXIMUM = Disclosure("MAXIMUM")
+
+
+class Maximising(SessionPart):
+    """Has the totals of an Ask's levels opened, once; its phase is COMPARE.
+
+    Args:
+        engine: the session.
+        asked: the Ask under way.
+    """
+
+    phase: ClassVar[int | None] = Phase.COMPARE
+
+    def __init__(self, engine: Engine, asked: Asked) -> None:
+        super().__init__(engine)
+        self._asked = asked
+
+    @property
+    def _raised(self) -> Raised:
+        return self._asked.answers.of(_MAXIMUM, Raised)
+
+    def wanted(self) -> bool:
+        """Tell whether levels came back whose totals are to be opened."""
+        found = self._asked.answers.get(_MAXIMUM, Raised)
+        return found is not None and bool(found.top)
+
+    def enter(self) -> list[Parcel]:
+        """Add the first shares, and hand the boxes on."""
+        self._engine.move(Event.REVEAL)
+        raised, papers, asked = self._raised, self._papers, self._asked.answers
+        kept, size = raised.handed_over(), raised.share
+        shares = [raised.words(one.body[:size]) for one in kept.values()]
+        raised.first = np.sum(shares, axis=0, dtype=np.uint64)  # mod 2^64
+        item = papers.find(asked.exchange.name, _MAXIMUM, Step.OPEN)
+        boxes = b"".join(one.body[size:] for one in kept.values())
+        request = SecondShares(
+            members=papers.roster.mask(asked.where.members),
+            survivors=papers.roster.mask(asked.survivors),
+            boxes=boxes.ljust(item.dims["level_boxes"], b"\0"),
+        )
+        authority = papers.roster.one(Role.KEY_AUTHORITY).name
+        return [self._engine.send(item, [request], authority, asked.where)]
+
+    def _take_total(self, letter: Letter) -> None:
+        asked = self._asked.answers
+        if self._engine.state is not State.REVEALING:
+            raise WrongStage("A total of levels arrived while none was asked for.")
+        if letter.item.exchange != asked.exchange.name:
+            raise WrongStage("A total of levels belongs to another Ask.")
+        asked.check_place(letter)
+        raised = self._raised
+        if raised.first is None:
+            raise WrongStage("A total of levels came twice.")
+        second = raised.words(self._engine.read_one(letter, SecondTotal).total)
+        raised.totals, raised.first = raised.first + second, None
+
+    def advance(self) -> None:
+        """Raise RoundLost unless the key authority answered."""
+        if self._raised.totals is None:
+            raise RoundLost(
+                "The key authority did not open a maximum. The round is skipped.",
+                why="it is not reachable, or ended its session",
+                fix="the next round goes on when it is there; this one is never opened again",
+            )
+
+    takes: ClassVar[Takes] = {(_MAXIMUM, Step.OPENED): _take_total}
+
+
+AGGREGATOR = Maximising

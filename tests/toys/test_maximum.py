@@ -1,0 +1,140 @@
+"""A new disclosure is one folder: MAXIMUM, a toy, is dropped into a copy of the tree.
+
+And what it discloses: from the totals of all levels nothing but the maximum can be read.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from crypto.samplers import Stream
+from tests.toys.maximum.levels import Words, largest, raised, split
+
+ROOT = Path(__file__).resolve().parents[2]
+TOYS = ROOT / "tests" / "toys"
+TOP, DRAWS, LEVEL = 6, 4000, 1e-10
+
+
+def totals(clients: list[int], key: int) -> Words:
+    """Return the totals, shape (TOP, DRAWS), of so many cohorts whose clients hold these values."""
+    streams = [Stream(bytes([key, number]) + bytes(30)) for number in range(len(clients))]
+    each = [raised(np.full(DRAWS, v), TOP, s) for v, s in zip(clients, streams, strict=True)]
+    return np.sum(each, axis=0, dtype=np.uint64)
+
+
+def uniform(words: Words) -> bool:
+    """Tell by chi square, on the highest and on the lowest byte, whether words are uniform."""
+    for byte in (words >> np.uint64(56), words & np.uint64(255)):
+        counts = np.bincount(byte.astype(np.int64), minlength=256)
+        if stats.chisquare(counts).pvalue < LEVEL:
+            return False
+    return True
+
+
+@pytest.mark.parametrize("clients", [[3], [3, 0, 1], [3, 3, 3, 3], [0, 1, 2, 3], [3] * 20])
+def test_totals_tell_the_maximum_and_nothing_else(clients: list[int]) -> None:
+    found = totals(clients, key=len(clients))
+    assert (largest(found) == max(clients)).all()
+    for level, row in enumerate(found, 1):
+        assert uniform(row) if level <= max(clients) else not row.any()
+
+
+def test_nobody_above_nothing_is_a_maximum_of_nothing() -> None:
+    assert (largest(totals([0, 0, 0], key=1)) == 0).all()
+
+
+def test_the_control_that_adds_one_shows_how_many_reach_a_level() -> None:
+    class One(Stream):
+        def words(self, count: int) -> Words:
+            return np.ones(count, dtype=np.uint64)
+
+    streams = [One(bytes(32)) for _ in range(4)]
+    clients = [3, 3, 1, 0]
+    each = [raised(np.full(DRAWS, v), TOP, s) for v, s in zip(clients, streams, strict=True)]
+    found = np.sum(each, axis=0, dtype=np.uint64)
+    assert (largest(found) == 3).all()  # it works, and tells more
+    assert found[:, 0].tolist() == [3, 2, 2, 0, 0, 0]
+    assert not uniform(found[0])
+
+
+def test_a_share_alone_is_uniform_and_both_are_the_number() -> None:
+    numbers = raised(np.full(DRAWS, 2), TOP, Stream(bytes(32)))
+    one, other = split(numbers, Stream(bytes([1]) + bytes(31)))
+    assert ((one + other) == numbers).all()
+    assert all(uniform(row) for share in (one, other) for row in share)
+    assert not uniform(numbers[-1])  # the control: without shares a level tells who reaches it
+
+
+@pytest.fixture(scope="module")
+def copy(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A copy of the tree under git, into which the toy was dropped."""
+    place = tmp_path_factory.mktemp("dropped") / "tree"
+    listed = _git(ROOT, "ls-files", "-z").split("\0")
+    for name in filter(None, listed):
+        if (ROOT / name).is_file() and not name.startswith(("docs/", "tests/vectors/")):
+            (place / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(ROOT / name, place / name)
+    _git(place, "init", "-q")
+    _git(place, "add", "-A")
+    shutil.copytree(TOYS / "maximum", place / "protocols" / "disclosures" / "maximum")
+    shutil.copyfile(TOYS / "fed_share.py", place / "algorithms" / "fed_share.py")
+    return place
+
+
+def _git(folder: Path, *words: str) -> str:
+    command = ["git", "-C", str(folder), *words]
+    return subprocess.run(command, check=True, capture_output=True, text=True).stdout
+
+
+def _python(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    environment = {**os.environ, "PYTHONPATH": str(folder), "PYTHONDONTWRITEBYTECODE": "1"}
+    command, pipe = [sys.executable, *words], subprocess.PIPE
+    return subprocess.run(
+        command, cwd=folder, env=environment, check=False, stdout=pipe, stderr=pipe, text=True
+    )
+
+
+def test_a_new_disclosure_is_one_folder(copy: Path) -> None:
+    changed = _git(copy, "diff", "--name-only").split()
+    new = [line[3:] for line in _git(copy, "status", "--porcelain").splitlines() if line[0] == "?"]
+    assert not changed and new == ["algorithms/fed_share.py", "protocols/disclosures/maximum/"]
+
+
+@pytest.fixture(scope="module")
+def laws(copy: Path) -> Callable[[str], str]:
+    """Runs tests/toys/maximum_laws.py in the copy; returns what failed, nothing if nothing did."""
+    place = copy / "tests" / "laws" / "test_dropped.py"
+    shutil.copyfile(TOYS / "maximum_laws.py", place)
+
+    def play(chosen: str) -> str:
+        done = _python(
+            copy, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-k", chosen, str(place)
+        )
+        return "" if done.returncode == 0 else done.stdout[-6000:] + done.stderr[-2000:]
+
+    return play
+
+
+def test_it_is_admitted_planned_run_recorded_audited_and_resumed(
+    laws: Callable[[str], str],
+) -> None:
+    assert not laws("not nvflare")
+
+
+@pytest.mark.long
+def test_it_runs_over_nvflare(laws: Callable[[str], str]) -> None:
+    assert not laws("nvflare")
+
+
+def test_the_house_rules_hold_for_it(copy: Path) -> None:
+    done = _python(copy, "-m", "scripts.house_rules")
+    assert done.returncode == 0, done.stdout
