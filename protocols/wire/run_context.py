@@ -138,9 +138,8 @@ class Papers:
     def _check_code(self) -> None:
         """Raise NotInPlan unless the plan was made with the very disclosures that are here."""
         own = code()
-        if other := sorted(
-            n for n in {*own, *self.plan.code} if own.get(n) != self.plan.code.get(n)
-        ):
+        stated = self.plan.code
+        if other := sorted(n for n in {*own, *stated} if own.get(n) != stated.get(n)):
             raise NotInPlan(
                 f"The plan was made with another protocols/disclosures/{other[0]} than is here.",
                 why="the program was changed, or is of another version, where the plan was made",

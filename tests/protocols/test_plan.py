@@ -28,7 +28,8 @@ def with_item(plan, which, **facts):
 
 
 WORSE = {
-    "version": 3,
+    "version": 9,
+    "code": {"wider": "0" * 64},
     "algorithm": "other",
     "form": "other",
     "rounds": 4,
@@ -241,6 +242,20 @@ def test_a_plan_for_another_policy_is_refused():
     assert papers(world, world.plan).plan_digest == world.plan.digest
     with pytest.raises(NotInPlan):
         papers(world, changed(world.plan, policy_digest="0" * 64))
+
+
+@pytest.mark.parametrize("how", ["another", "one less", "one more"])
+def test_a_plan_made_with_other_disclosures_than_are_here_is_refused(how):
+    world = World()
+    code = dict(world.plan.code)
+    if how == "one less":
+        del code["sealed"]
+    else:
+        code["sealed" if how == "another" else "wider"] = "0" * 64
+    other = changed(world.plan, code=code)
+    assert other.digest != world.plan.digest
+    with pytest.raises(NotInPlan, match=r"disclosures/(sealed|wider)"):
+        papers(world, other)
 
 
 def test_a_plan_that_claims_other_guards_than_the_policy_is_refused():

@@ -5,6 +5,7 @@ And what it discloses: from the totals of all levels nothing but the maximum can
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import subprocess
@@ -17,6 +18,7 @@ import pytest
 from scipy import stats
 
 from crypto.samplers import Stream
+from protocols.disclosures.registry import code
 from tests.toys.maximum.levels import Words, largest, raised, split
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -105,8 +107,24 @@ def _python(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
 
 def test_a_new_disclosure_is_one_folder(copy: Path) -> None:
     changed = _git(copy, "diff", "--name-only").split()
-    new = [line[3:] for line in _git(copy, "status", "--porcelain").splitlines() if line[0] == "?"]
+    said = [line[3:] for line in _git(copy, "status", "--porcelain").splitlines() if line[0] == "?"]
+    new = [name for name in said if not name.startswith("tests/")]  # the laws that are run there
     assert not changed and new == ["algorithms/fed_share.py", "protocols/disclosures/maximum/"]
+
+
+def test_a_plan_s_code_is_that_of_every_folder_and_changes_with_a_byte(copy: Path) -> None:
+    def found() -> dict[str, str]:
+        script = "import json; from protocols.disclosures.registry import code as c"
+        return dict(json.loads(_python(copy, "-c", f"{script}; print(json.dumps(c()))").stdout))
+
+    dropped, words = found(), copy / "protocols" / "disclosures" / "maximum" / "words.py"
+    assert dropped == {**code(), "maximum": dropped["maximum"]} and "maximum" not in code()
+    text = words.read_text("utf-8")
+    words.write_text(f"{text}\n", "utf-8")
+    try:
+        assert {name for name, digest in found().items() if dropped[name] != digest} == {"maximum"}
+    finally:
+        words.write_text(text, "utf-8")
 
 
 @pytest.fixture(scope="module")
