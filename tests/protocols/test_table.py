@@ -68,6 +68,7 @@ LEGAL = {
     (Role.WITNESS, State.NEW, Event.KEY): State.READY,
     (Role.WITNESS, State.READY, Event.KEY): State.READY,
     (Role.WITNESS, State.READY, Event.WITNESS): State.READY,
+    (Role.KEY_AUTHORITY, State.NEW, Event.BEGIN): State.READY,  # where no keys are called for
     (Role.KEY_AUTHORITY, State.NEW, Event.KEY): State.READY,
     (Role.KEY_AUTHORITY, State.READY, Event.KEY): State.READY,
     (Role.KEY_AUTHORITY, State.READY, Event.OPEN): State.READY,
