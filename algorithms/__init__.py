@@ -1,4 +1,4 @@
-"""The rooms: one learning algorithm per file, its models in `nn/` and its tasks in `tasks/`.
+"""Federated learning: one algorithm per file, its models in `nn/` and its tasks in `tasks/`.
 
 An algorithm says what it computes and which messages it exchanges, and nothing else. It holds no
 clipping, noise, mask, key or client identity: those words cannot be imported here. Of

@@ -101,7 +101,7 @@ def one_round(clients: int, parameters: int) -> dict[str, Any]:
     from protocols.plan.plan import DataPlan
     from protocols.plan.planning import make_plan
     from protocols.policy.policy import PrivacyPolicy
-    from secure_fgl.run.driving import Driver, Meter
+    from secure_fgl.run.driver import Driver, Meter
     from secure_fgl.run.parties import Making, client_names, set_up
     from secure_fgl.transports.memory import MemoryTransport
 

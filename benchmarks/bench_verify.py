@@ -37,7 +37,7 @@ from protocols.plan.plan import DataPlan
 from protocols.plan.planning import make_plan
 from protocols.policy.policy import PrivacyPolicy
 from protocols.wire.roster import Role
-from secure_fgl.run.driving import Driver, Meter
+from secure_fgl.run.driver import Driver, Meter
 from secure_fgl.run.parties import Making, client_names, close_all, set_up
 from secure_fgl.store.bundles import environment
 from secure_fgl.transports.memory import MemoryTransport
@@ -113,13 +113,13 @@ def main() -> int:
         "bundle": lambda: verify_bundle(data),
         "folder": lambda: verify(folder),
         "open": lambda: read_manifest(unpack(data)),
-        "parse": lambda: Case(folder).book,
+        "parse": lambda: Case(folder).ledger_index,
     }
     seconds = medians(interleaved(parts, args.repeats))
     case = Case(folder)
     show(
         {
-            "entries": sum(map(len, case.book.entries.values())),
+            "entries": sum(map(len, case.ledger_index.entries.values())),
             "clients": len(case.roster.names(Role.CLIENT)),
             "policy": args.policy,
             "bytes": len(data),

@@ -55,10 +55,10 @@ from protocols.plan.plan import DataPlan
 from protocols.plan.planning import make_plan
 from protocols.policy.policy import PrivacyPolicy
 from protocols.sessions import client
-from protocols.sessions.engine import Parcel
+from protocols.sessions.engine import Delivery
 from protocols.sessions.services import calling
 from protocols.wire import gateway
-from secure_fgl.run.driving import Driver, Meter
+from secure_fgl.run.driver import Driver, Meter
 from secure_fgl.run.parties import Making, client_names, set_up
 from secure_fgl.store.files import Folder
 from secure_fgl.store.run_folder import FileStore
@@ -168,10 +168,10 @@ class Timed(MemoryTransport):
         super().__init__(sessions)
         self._tick = tick
 
-    def exchange(self, parcels: Sequence[Parcel]) -> list[Parcel]:
+    def exchange(self, deliveries: Sequence[Delivery]) -> list[Delivery]:
         """Deliver as ever; everybody but the aggregator is a client here."""
         before = self._tick()
-        answers = super().exchange(parcels)
+        answers = super().exchange(deliveries)
         self.spent = self.spent + (self._tick() - before)
         return answers
 

@@ -77,9 +77,9 @@ class Cohort:
 class Sealed:
     """A result that nobody at the aggregator can open; it can only be an Ask's `given`."""
 
-    def __init__(self, kind: type[Message], parcels: Mapping[str, Any]) -> None:
+    def __init__(self, kind: type[Message], deliveries: Mapping[str, Any]) -> None:
         self.kind = kind
-        self._parcels = dict(parcels)
+        self._deliveries = dict(deliveries)
 
     def __repr__(self) -> str:
         """Return the message type only."""

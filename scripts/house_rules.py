@@ -19,8 +19,9 @@ from pathlib import Path
 
 from protocols.disclosures.names import Disclosure
 from protocols.plan.steps import Step
-from scripts import layout, room
+from scripts import allowed_imports, layout
 from scripts.source import Finding, Remark, Source
+from scripts.words import field_words
 
 FLOORS = ("secure_fgl", "audits", "algorithms", "protocols", "crypto")
 """The five top-level packages, from the roof down."""
@@ -105,10 +106,10 @@ def _is_noun(name: str) -> bool:
     return any(name == noun or name.startswith(noun + ".") for noun in NOUNS)
 
 
-def inside_the_room(source: Source) -> Iterator[Remark]:
-    """An algorithm reaches nothing but numbers and the nouns; see `scripts.room`."""
+def only_allowed_imports(source: Source) -> Iterator[Remark]:
+    """An algorithm reaches nothing but numbers and the nouns; see `scripts.allowed_imports`."""
     if source.path.startswith("algorithms/") and source.path not in REGISTRIES:
-        yield from room.remarks(source)
+        yield from allowed_imports.remarks(source)
 
 
 def one_door(source: Source) -> Iterator[Remark]:
@@ -245,7 +246,7 @@ def one_step_from_the_engine(source: Source) -> Iterator[Remark]:
 
 RULES: tuple[Callable[[Source], Iterator[Remark]], ...] = (
     nouns_only,
-    inside_the_room,
+    only_allowed_imports,
     one_door,
     no_dynamic_import,
     no_pickle,
@@ -253,6 +254,7 @@ RULES: tuple[Callable[[Source], Iterator[Remark]], ...] = (
     ids_are_opaque,
     small_enough,
     one_step_from_the_engine,
+    field_words,
 )
 
 

@@ -70,3 +70,16 @@ class Source:
                 yield node.lineno, name
         for line, _, origin in self.imports:
             yield line, origin
+
+    def names(self) -> Iterator[tuple[int, str]]:
+        """Yield (line, name) of all that this file names: modules, classes, functions, values."""
+        for node in self.nodes:
+            if isinstance(node, ast.Name):
+                yield node.lineno, node.id
+            elif isinstance(node, ast.Attribute):
+                yield node.lineno, node.attr
+            elif isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
+                yield node.lineno, node.name
+            elif isinstance(node, (ast.arg, ast.keyword)) and node.arg:
+                yield node.lineno, node.arg
+        yield 1, PurePosixPath(self.path).stem

@@ -32,7 +32,7 @@ from secure_fgl.data import (
 )
 from secure_fgl.data.kinds import build_task
 from secure_fgl.errors import PlanDrift, UsageError
-from secure_fgl.run.driving import one_thread_and_deterministic
+from secure_fgl.run.driver import one_thread_and_deterministic
 from secure_fgl.run.faults import drops
 from secure_fgl.run.parties import client_names
 from secure_fgl.run.simulation import Connect, Preparation, Progress

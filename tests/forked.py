@@ -1,7 +1,8 @@
 """Workers that are forked off the test instead of started afresh: the same code, seconds earlier.
 
-What a fork inherits (planted answers, too) is the tests' convenience; `secure_fgl.isolation.room`
-starts a fresh interpreter, and tests that need to see that do not use this.
+What a fork inherits (planted answers, too) is the tests' convenience;
+`secure_fgl.isolation.sandbox` starts a fresh interpreter, and tests that need to see that do not
+use this.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import time
 
 import pytest
 
-from secure_fgl.isolation import room, worker
+from secure_fgl.isolation import sandbox, worker
 
 LATE = ("torch._dynamo", "torch._inductor.config", "torch_geometric.nn.conv.gcn_conv", "tenseal")
 """What a run imports once it trains or encrypts: two seconds, in every child anew."""
@@ -59,5 +60,5 @@ class ForkedWorker:
 
 
 def use(patch: pytest.MonkeyPatch) -> None:
-    """Let rooms fork their workers."""
-    patch.setattr(room, "spawn", ForkedWorker)
+    """Let sandboxes fork their workers."""
+    patch.setattr(sandbox, "spawn", ForkedWorker)

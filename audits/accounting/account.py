@@ -45,7 +45,7 @@ def account_of(case: Case, evidence: Verification) -> Account:
     clients = tuple(rows.clients(tally, make))
     recorded = tally.recorded(tally.worst)
     reasons = tuple(_reasons(tally, clients)) if noised else ()
-    single = training.Book(case, case.plan.training) if case.plan.training is not None else None
+    single = training.Recorded(case, case.plan.training) if case.plan.training is not None else None
     if single is not None:
         reasons += tuple(training.reasons(single))
     elif case.policy.training is not None:

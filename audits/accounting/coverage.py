@@ -7,7 +7,7 @@ from math import prod
 
 from audits.accounting.models import Uncovered
 from audits.evidence.drift import Yardstick
-from audits.evidence.ledger_index import Book
+from audits.evidence.ledger_index import LedgerIndex
 from protocols.plan.plan import Item, Plan
 from protocols.plan.steps import Service, Step, item_id
 from protocols.wire.control import CONTROL, REFUSALS
@@ -49,12 +49,15 @@ def noised(guards: tuple[str, ...] | list[str]) -> bool:
     return any(guard.startswith(_NOISE) for guard in guards)
 
 
-def coverage(book: Book, yardstick: Yardstick) -> tuple[tuple[str, ...], tuple[Uncovered, ...]]:
+def coverage(
+    ledger_index: LedgerIndex, yardstick: Yardstick
+) -> tuple[tuple[str, ...], tuple[Uncovered, ...]]:
     """Return the plan items that are covered, and those that are not with the first reason.
 
     Args:
-        book: what was recorded; an item that was not planned, left without its noise, or was
-            refused is not covered whatever the plan says, and nothing is if a ledger is unreadable.
+        ledger_index: what was recorded; an item that was not planned, left without its noise, or
+            was refused is not covered whatever the plan says, and nothing is if a ledger is
+            unreadable.
         yardstick: the plan and the roster.
     """
     found: dict[str, str] = {}
@@ -62,23 +65,23 @@ def coverage(book: Book, yardstick: Yardstick) -> tuple[tuple[str, ...], tuple[U
     for item in items:
         if why := objection(item):
             found[item.id] = why
-    for id, why in _recorded(book, yardstick):
+    for id, why in _recorded(ledger_index, yardstick):
         found.setdefault(id, why)
-    if silent := unread(book, yardstick):
+    if silent := unread(ledger_index, yardstick):
         for item in items:
             found.setdefault(item.id, f"the ledger of {silent[0]} cannot be read")
     covered = tuple(item.id for item in items if item.id not in found)
     return covered, tuple(Uncovered(item=id, why=why) for id, why in found.items())
 
 
-def unread(book: Book, yardstick: Yardstick) -> tuple[str, ...]:
+def unread(ledger_index: LedgerIndex, yardstick: Yardstick) -> tuple[str, ...]:
     """Return the clients on the roster whose ledgers are missing or broken."""
     clients = (name for name, role in yardstick.roles.items() if role == Role.CLIENT)
-    return tuple(name for name in clients if name not in book.entries)
+    return tuple(name for name in clients if name not in ledger_index.entries)
 
 
-def _recorded(book: Book, yardstick: Yardstick) -> Iterator[tuple[str, str]]:
-    for sent in book.releases():
+def _recorded(ledger_index: LedgerIndex, yardstick: Yardstick) -> Iterator[tuple[str, str]]:
+    for sent in ledger_index.releases():
         if yardstick.roles.get(sent.party) != Role.CLIENT:
             continue
         item = yardstick.items.get(sent.item)
@@ -88,7 +91,7 @@ def _recorded(book: Book, yardstick: Yardstick) -> Iterator[tuple[str, str]]:
             yield item.id, f"a refusal left: one of {len(REFUSALS)} codes"
         elif item.noise is not None and not noised(sent.facts["protection"]):
             yield item.id, "left without its noise"
-    for party, _ in book.of_kind("refusal"):
+    for party, _ in ledger_index.of_kind("refusal"):
         if yardstick.roles.get(party) == Role.CLIENT:
             id = item_id("", Service.REFUSAL, Step.REFUSE, Role.CLIENT)
             yield id, f"a refusal was recorded: one of {len(REFUSALS)} codes"

@@ -174,7 +174,7 @@ def clients(tally: Tally, make: Labels) -> Iterator[m.ClientFacts]:
     """Yield every client's own number; sums over clients would mean nothing."""
     cap = tally.policy.budget
     for name, found in sorted(tally.spends.items()):
-        entry = budget_of(tally.case.book, name, tally.items)
+        entry = budget_of(tally.case.ledger_index, name, tally.items)
         known = bool(tally.items) and name not in tally.unread
         value = make.epsilon(tally.recorded(found), tally.scope) if known else unbounded()
         yield m.ClientFacts(

@@ -9,7 +9,7 @@ from typing import Any
 
 from audits.accounting.models import INFINITE, BudgetFacts, Epsilon
 from audits.evidence.drift import Yardstick
-from audits.evidence.ledger_index import Book, Sent
+from audits.evidence.ledger_index import LedgerIndex, Sent
 from protocols.plan.plan import Item
 from protocols.plan.steps import Step
 from protocols.policy.budget import Budget, Unit
@@ -45,10 +45,10 @@ class Spend:
 class Openings:
     """Opened totals by exchange and cohort: how often, and how many clients are in each."""
 
-    def __init__(self, book: Book) -> None:
+    def __init__(self, ledger_index: LedgerIndex) -> None:
         times: dict[_Sum, Counter[str]] = defaultdict(Counter)
         fewest: dict[_Sum, int] = {}
-        for party, entry in book.totals():
+        for party, entry in ledger_index.totals():
             key = (entry["exchange"], entry["cohort"])
             times[key][party] += 1  # authority and aggregator may both record one opening
             told: int = entry["survivors"]
@@ -56,7 +56,7 @@ class Openings:
         self.times = {key: max(told.values()) for key, told in times.items()}
         self._fewest = fewest
         self._senders: dict[_Sum, set[str]] = defaultdict(set)
-        for sent in book.releases():
+        for sent in ledger_index.releases():
             if sent.step is Step.UP:
                 self._senders[_sum_of(sent)].add(sent.party)
 
@@ -70,7 +70,7 @@ def _sum_of(sent: Sent) -> _Sum:
 
 
 def spends(
-    book: Book, yardstick: Yardstick, noised: Sequence[Item], colluders: int
+    ledger_index: LedgerIndex, yardstick: Yardstick, noised: Sequence[Item], colluders: int
 ) -> dict[str, list[Spend]]:
     """Return per client on the roster every noised vector that its ledger shows.
 
@@ -79,17 +79,17 @@ def spends(
     was taken.
 
     Args:
-        book: the ledgers.
+        ledger_index: the ledgers.
         yardstick: for roles.
         noised: the plan items with noise.
         colluders: how many others the policy assumes to collude.
     """
-    items, openings = {item.id: item for item in noised}, Openings(book)
+    items, openings = {item.id: item for item in noised}, Openings(ledger_index)
     found: dict[str, list[Spend]] = {
         name: [] for name, role in yardstick.roles.items() if role == Role.CLIENT
     }
     asked: dict[tuple[str, str, int], list[Sent]] = defaultdict(list)
-    for sent in book.releases():
+    for sent in ledger_index.releases():
         if sent.item in items and sent.party in found:
             asked[sent.party, sent.item, sent.exchange].append(sent)
     for (party, item, _), sents in asked.items():
@@ -120,10 +120,12 @@ def _of_one_ask(
         )
 
 
-def budget_of(book: Book, party: str, noised: Sequence[Item]) -> dict[str, Any] | None:
+def budget_of(
+    ledger_index: LedgerIndex, party: str, noised: Sequence[Item]
+) -> dict[str, Any] | None:
     """Return the last budget entry of a client that stands before its first noised vector."""
     names, found = {item.id for item in noised}, None
-    for entry in book.entries.get(party, ()):
+    for entry in ledger_index.entries.get(party, ()):
         if entry["kind"] == "release" and entry["item"] in names:
             break
         if entry["kind"] == "budget" and "unit" not in entry:

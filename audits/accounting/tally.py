@@ -28,14 +28,14 @@ class Tally:
         case: the run.
 
     Raises:
-        EvidenceError: a paper cannot be read, or the plan states noise that is none.
+        EvidenceError: a document cannot be read, or the plan states noise that is none.
     """
 
     def __init__(self, case: Case) -> None:
         self.case, self.plan, self.policy = case, case.plan, case.policy
         yardstick = Yardstick(case.plan, case.policy, case.roster)
-        self.covered, self.not_covered = coverage(case.book, yardstick)
-        self.unread = unread(case.book, yardstick)
+        self.covered, self.not_covered = coverage(case.ledger_index, yardstick)
+        self.unread = unread(case.ledger_index, yardstick)
         planned = [item for item in derived(case.plan) if objection(item) is None]
         self.noises: dict[str, NoisePlan] = {}
         grid = find(self.policy.rules.get(Disclosure.SUM, ()), "quantise")
@@ -48,8 +48,8 @@ class Tally:
         self.target = min((float(n.epsilon) for n in self.noises.values()), default=math.inf)
         self.delta = min((float(n.delta) for n in self.noises.values()), default=0.0)
         self.meter = Meter(self.noises, self.delta, len(case.plan.clients))
-        self.spends = spends(case.book, yardstick, planned, self.policy.colluders)
-        self.openings = Openings(case.book)
+        self.spends = spends(case.ledger_index, yardstick, planned, self.policy.colluders)
+        self.openings = Openings(case.ledger_index)
 
     @property
     def local(self) -> bool:
@@ -130,7 +130,7 @@ class Tally:
         """Return how many totals of an item were opened, and how few clients one of them held."""
         sums = {
             (sent.exchange, str(sent.facts["cohort"]))
-            for sent in self.case.book.releases()
+            for sent in self.case.ledger_index.releases()
             if sent.item == item.id
         }
         held = [self.openings.survivors(key) for key in sums if key in self.openings.times]

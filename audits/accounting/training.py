@@ -27,7 +27,7 @@ from protocols.privacy.noising import TAIL_BITS
 from protocols.privacy.training import TrainingPlan, plan_training, rdp_sampled_gaussian
 from protocols.wire.roster import Role
 
-__all__ = ["TOLERANCE", "Book", "derived_from_records", "reasons", "records"]
+__all__ = ["TOLERANCE", "Recorded", "derived_from_records", "reasons", "records"]
 
 TOLERANCE = 1e-9
 _TAILS = math.ldexp(1.0, 48 - TAIL_BITS)  # of the 2^48 draws that no run makes
@@ -37,7 +37,7 @@ Rated = tuple[str, str]
 """Rate and noise multiplier, as a ledger or a plan states them."""
 
 
-class Book:
+class Recorded:
     """What the ledgers say of private training in one run.
 
     Args:
@@ -59,7 +59,7 @@ class Book:
             raise EvidenceError("plan", "its private training cannot be counted with")
         self.planned = planned
         yardstick = Yardstick(case.plan, case.policy, case.roster)
-        self.unread = frozenset(unread(case.book, yardstick))
+        self.unread = frozenset(unread(case.ledger_index, yardstick))
         self.clients = [n for n, role in yardstick.roles.items() if role == Role.CLIENT]
         self.bare = {name: self._bare(name) for name in self.clients}
         self.steps = {name: self._steps(name) for name in self.clients}
@@ -90,7 +90,7 @@ class Book:
 
     def entries(self, client: str, kind: str) -> list[dict[str, Any]]:
         """Return a client's entries of a kind, oldest first."""
-        return [e for e in self.case.book.entries.get(client, ()) if e["kind"] == kind]
+        return [e for e in self.case.ledger_index.entries.get(client, ()) if e["kind"] == kind]
 
     def budget(self, client: str) -> dict[str, Any] | None:
         """Return the entry with which a client reserved for its records before it trained."""
@@ -124,7 +124,7 @@ class Book:
     def _bare(self, client: str) -> bool:
         """Tell whether an answer of a round left with no private training recorded before it."""
         trained: set[int] = set()
-        for entry in self.case.book.entries.get(client, ()):
+        for entry in self.case.ledger_index.entries.get(client, ()):
             if entry["kind"] == "training":
                 trained.add(entry["round"])
             elif (
@@ -145,25 +145,32 @@ def derived_from_records(plan: Plan, training: TrainingPlan, item: str) -> bool:
     return known.step is Step.UP and not held_out
 
 
-def reasons(book: Book) -> Iterator[str]:
+def reasons(recorded: Recorded) -> Iterator[str]:
     """Yield why the record does not bear the target for single records out."""
-    plan, most = book.plan, book.target * (1.0 + TOLERANCE)
-    goal = f"the target of {book.target:g} for one training {plan.unit}"
-    spent = book.spent(book.worst)
-    for value, what in ((book.planned, "the planned steps give"), (spent, "the ledgers show")):
+    plan, most = recorded.plan, recorded.target * (1.0 + TOLERANCE)
+    goal = f"the target of {recorded.target:g} for one training {plan.unit}"
+    spent = recorded.spent(recorded.worst)
+    for value, what in (
+        (recorded.planned, "the planned steps give"),
+        (spent, "the ledgers show"),
+    ):
         if not value <= most:
             yield f"{what} epsilon {m.rounded_up(value)}, above {goal}"
-    wanted = book.case.policy.training
-    if wanted is None or plan != plan_training(wanted, book.case.plan.rounds, plan.held_out):
+    wanted = recorded.case.policy.training
+    if wanted is None or plan != plan_training(wanted, recorded.case.plan.rounds, plan.held_out):
         yield "the planned private training is not what the policy's comes to"
-    if bare := sorted(name for name in book.clients if book.bare[name]):
+    if bare := sorted(name for name in recorded.clients if recorded.bare[name]):
         yield f"an update of {_who(bare)} left in a round without private training"
-    if strays := book.strays():
+    if strays := recorded.strays():
         yield f"training of {_who(strays)} was clipped in another way than planned"
-    late = [n for n in book.clients if book.entries(n, "training") and book.budget(n) is None]
+    late = [
+        n
+        for n in recorded.clients
+        if recorded.entries(n, "training") and recorded.budget(n) is None
+    ]
     if late:
         yield f"{_who(late)} trained before a budget for its {plan.unit}s was reserved (O20)"
-    facts = {c.name: c.budget for c in _clients(book) if c.budget is not None}
+    facts = {c.name: c.budget for c in _clients(recorded) if c.budget is not None}
     over = [n for n, found in facts.items() if found.epsilon.as_float() > found.cap.as_float()]
     if over:
         yield f"the budget of {_who(over)} for single {plan.unit}s is exceeded (O20)"
@@ -173,36 +180,37 @@ def _who(names: list[str]) -> str:
     return names[0] if len(names) == 1 else f"{len(names)} clients, {names[0]} among them,"
 
 
-def records(book: Book) -> m.Records:
+def records(recorded: Recorded) -> m.Records:
     """Return the account of single records."""
-    plan, spent = book.plan, book.spent(book.worst)
-    scope: m.Scope = "covered messages" if book.refused() else "run"
+    plan, spent = recorded.plan, recorded.spent(recorded.worst)
+    scope: m.Scope = "covered messages" if recorded.refused() else "run"
     held = ", ".join(plan.held_out)
     left_out = f"; {held} counts validation and test {plan.unit}s: for those ε = ∞" if held else ""
     return m.Records(
-        statement=f"For one training {plan.unit}: ε = {m.rounded_up(spent)} at δ = {book.delta:g}, "
+        statement=f"For one training {plan.unit}: ε = {m.rounded_up(spent)} at "
+        f"δ = {recorded.delta:g}, "
         f"against everybody outside its client; adjacency: add or remove; scope: {scope}"
         f"{left_out}",
-        target=_labelled(book, book.target, scope),
-        recorded=_labelled(book, spent, scope),
+        target=_labelled(recorded, recorded.target, scope),
+        recorded=_labelled(recorded, spent, scope),
         clip=plan.clip,
         rate=plan.rate,
         noise=plan.noise,
         steps=plan.releases,
-        engines=tuple(_engines(book, scope)),
-        clients=tuple(_clients(book)),
+        engines=tuple(_engines(recorded, scope)),
+        clients=tuple(_clients(recorded)),
     )
 
 
-def _labelled(book: Book, value: float, scope: m.Scope, *more: str) -> m.Epsilon:
-    plan = book.plan
+def _labelled(recorded: Recorded, value: float, scope: m.Scope, *more: str) -> m.Epsilon:
+    plan = recorded.plan
     return m.Epsilon(
         value=m.rounded_up(value),
         unit=plan.unit,
         adjacency="add-remove",
         model="local",
         scope=scope,
-        delta=repr(book.delta),
+        delta=repr(recorded.delta),
         assumptions=(
             f"the client itself is trusted with its own {plan.unit}s, nobody outside it is",
             f"Poisson batches: each training {plan.unit} with probability {plan.rate}, on its own",
@@ -213,19 +221,22 @@ def _labelled(book: Book, value: float, scope: m.Scope, *more: str) -> m.Epsilon
     )
 
 
-def _engines(book: Book, scope: m.Scope) -> Iterator[m.Engine]:
+def _engines(recorded: Recorded, scope: m.Scope) -> Iterator[m.Engine]:
     """Yield our own arithmetic and Opacus' two, for the client that spent most."""
-    own, steps = book.spent(book.worst), book.steps[book.worst]
+    own, steps = recorded.spent(recorded.worst), recorded.steps[recorded.worst]
     if not any(steps.values()):
-        own, steps = book.planned, Counter({(book.plan.rate, book.plan.noise): book.plan.releases})
-    first = _labelled(book, own, scope, "discrete noise and the sampler's tails are counted")
+        own, steps = (
+            recorded.planned,
+            Counter({(recorded.plan.rate, recorded.plan.noise): recorded.plan.releases}),
+        )
+    first = _labelled(recorded, own, scope, "discrete noise and the sampler's tails are counted")
     yield m.Engine(
         engine="own RDP", epsilon=first, ratio="1", differs=False, note="what is claimed"
     )
     if not 0 < own < math.inf:
         return
     history = [(float(z), float(q), count) for (q, z), count in sorted(steps.items()) if count]
-    for name, value in opacus(history, book.delta):
+    for name, value in opacus(history, recorded.delta):
         if isinstance(value, str) or not math.isfinite(value):
             why = value if isinstance(value, str) else "no number"
             yield m.Engine(engine=name, epsilon=None, ratio="", differs=False, note=why)
@@ -233,23 +244,23 @@ def _engines(book: Book, scope: m.Scope) -> Iterator[m.Engine]:
         apart = value > own * (1.0 + TOLERANCE)
         yield m.Engine(
             engine=name,
-            epsilon=_labelled(book, value, scope, _CENTRAL),
+            epsilon=_labelled(recorded, value, scope, _CENTRAL),
             ratio=f"{value / own:.4g}",
             differs=apart,
             note="DIFFERS: ours should be the larger" if apart else "ours is no smaller",
         )
 
 
-def _clients(book: Book) -> Iterator[m.RecordsOfClient]:
-    scope: m.Scope = "covered messages" if book.refused() else "run"
-    cap = book.case.policy.training.budget if book.case.policy.training else None
-    for name in sorted(book.clients):
-        entry = book.budget(name)
-        found = budget_facts(entry, cap, book.plan.unit) if entry is not None and cap else None
+def _clients(recorded: Recorded) -> Iterator[m.RecordsOfClient]:
+    scope: m.Scope = "covered messages" if recorded.refused() else "run"
+    cap = recorded.case.policy.training.budget if recorded.case.policy.training else None
+    for name in sorted(recorded.clients):
+        entry = recorded.budget(name)
+        found = budget_facts(entry, cap, recorded.plan.unit) if entry is not None and cap else None
         yield m.RecordsOfClient(
             name=name,
-            rounds=len(book.entries(name, "training")),
-            steps=sum(book.steps[name].values()),
-            epsilon=_labelled(book, book.spent(name), scope),
+            rounds=len(recorded.entries(name, "training")),
+            steps=sum(recorded.steps[name].values()),
+            epsilon=_labelled(recorded, recorded.spent(name), scope),
             budget=found,
         )

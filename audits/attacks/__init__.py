@@ -42,7 +42,7 @@ from audits.attacks._shared.models import (
     bucket,
 )
 from audits.attacks._shared.tags import Tagged
-from audits.evidence.ledger_index import Book
+from audits.evidence.ledger_index import LedgerIndex
 from audits.evidence.steps import Case
 from crypto.signing.canonical import canonical
 from crypto.signing.merkle import root
@@ -104,12 +104,14 @@ def chosen(ids: Sequence[str]) -> tuple[Attack, ...]:
     return tuple(a for a in attacks() if not wanted or a.id in wanted)
 
 
-def heads_digest(book: Book) -> str:
+def heads_digest(ledger_index: LedgerIndex) -> str:
     """Return SHA-256 (hex) over the head of every ledger that can be read: what seeds the chance.
 
     Over the canonical JSON of [[party, entries, Merkle root in hex], ...], sorted by party.
     """
-    heads = [[p, len(leaves), root(leaves).hex()] for p, leaves in sorted(book.leaves.items())]
+    heads = [
+        [p, len(leaves), root(leaves).hex()] for p, leaves in sorted(ledger_index.leaves.items())
+    ]
     return hashlib.sha256(b"secure-fgl/heads\0" + canonical(heads)).hexdigest()
 
 
@@ -154,7 +156,7 @@ def attack(
         EvidenceError: the run's plan, policy or roster cannot be read.
     """
     wanted = chosen(ids)
-    case, heads = material.case, heads_digest(material.case.book)
+    case, heads = material.case, heads_digest(material.case.ledger_index)
     until = None if time_budget is None else clock() + time_budget
     rows: list[AttackRow] = []
     claims: list[Claim] = []

@@ -43,9 +43,9 @@ def make(
         signer: the auditor's key; None leaves the bundle unsigned, and ``audit verify`` says so.
 
     Raises:
-        EvidenceError: the run's papers cannot be read, its report was edited, or the auditor's key
-            is a party's own. A run whose evidence fails elsewhere gets its bundle, whose report and
-            statements say so.
+        EvidenceError: the run's documents cannot be read, its report was edited, or the auditor's
+            key is a party's own. A run whose evidence fails elsewhere gets its bundle, whose report
+            and statements say so.
     """
     if view.reports:
         _unedited(view)
@@ -107,7 +107,7 @@ def _unedited(view: RunView) -> None:
 
 
 def _run(view: RunView) -> dict[str, bytes]:
-    papers = {
+    documents = {
         "attacks.json": view.attacks_text,
         "baseline.json": view.baseline_text,
         "metrics.jsonl": view.metrics_text,
@@ -119,7 +119,7 @@ def _run(view: RunView) -> dict[str, bytes]:
         "plan.json": view.plan_text,
         "policy.json": view.policy_text,
         "roster.json": view.roster_text,
-        **{name: data for name, data in papers.items() if data},
+        **{name: data for name, data in documents.items() if data},
         **{f"ledger/{party}.jsonl": data for party, data in view.ledgers.items()},
         **{f"heads/{party}.checkpoint": n.encode() for party, n in view.checkpoints.items()},
     }

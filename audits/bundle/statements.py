@@ -167,8 +167,8 @@ def test_result(report: Report, files: Iterable[Listed]) -> dict[str, Any]:
         found["warnedTests"].append("attack/none was run")
     found["warnedTests"] += [f"attack/not tested/{p.payload}" for p in report.not_tested]
     result = "WARNED" if found["warnedTests"] else "PASSED"
-    papers = ("attacks.json", "plan.json", "policy.json")
-    configured = subjects(file for file in files if file.path in papers)
+    documents = ("attacks.json", "plan.json", "policy.json")
+    configured = subjects(file for file in files if file.path in documents)
     return {"configuration": configured, "result": "FAILED" if found["failedTests"] else result} | {
         name: sorted(tests) for name, tests in found.items()
     }

@@ -1,7 +1,7 @@
 """The verification steps, one file per thing that is checked.
 
-``papers`` files, plan and roster; ``ledgers`` chain, tree and heads; ``traffic`` what was sent and
-received; ``opened`` and ``sharing`` cohorts, openings and the shares that they took; ``keys`` keys
-and budgets; ``outcome`` metrics and models; ``renderings`` the report files.
+``documents`` files, plan and roster; ``ledgers`` chain, tree and heads; ``traffic`` what was sent
+and received; ``opened`` and ``sharing`` cohorts, openings and the shares that they took; ``keys``
+keys and budgets; ``outcome`` metrics and models; ``renderings`` the report files.
 ``audits.evidence.steps`` runs them.
 """

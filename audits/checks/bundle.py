@@ -203,7 +203,7 @@ def trust(
         auditors = _listed(case, found.keys) if found is not None else {}
         if not trusted:
             raise NotChecked(
-                "no keys known from elsewhere were given (--trust); these files vouch for their "
+                "no keys known from elsewhere were given (--trust); these files speak for their "
                 "own keys"
             )
         agreed = 0

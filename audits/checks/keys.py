@@ -28,12 +28,12 @@ def keys(case: Case) -> str:
     takers = (*case.roster.clients, *case.roster.names(Role.WITNESS))
     received = {party: _received(case, party, made) for party in takers}
     secret, uploads = _schemes(case), 0
-    for sent in case.book.releases():
+    for sent in case.ledger_index.releases():
         if secret and sent.planned is None:  # what it holds, and under which key, nobody can say
             fail("keys", f"release {sent.seq} of {sent.party} is not under its epoch's key")
         if sent.step is Step.UP and str(sent.part) in secret:
             uploads += 1
-            epoch = case.asks.epoch(sent.round)
+            epoch = case.exchanges.epoch(sent.round)
             key = made.get(epoch, {}).get(secret[str(sent.part)], "")
             if sent.facts["key"] != key[:16]:
                 fail("keys", f"release {sent.seq} of {sent.party} is not under its epoch's key")
@@ -57,7 +57,7 @@ def _schemes(case: Case) -> dict[str, str]:
 def _made(case: Case) -> dict[int, dict[str, str]]:
     """Return epoch -> scheme -> key, as the key authority's own ledger tells their lives."""
     authorities = case.roster.names(Role.KEY_AUTHORITY)
-    for party, entry in case.book.of_kind("key"):
+    for party, entry in case.ledger_index.of_kind("key"):
         role = case.roster.party(party).role
         takes = role in (Role.CLIENT, Role.WITNESS)
         wanted = ("received",) if takes else ("made", "destroyed")
@@ -66,7 +66,7 @@ def _made(case: Case) -> dict[int, dict[str, str]]:
     found: dict[int, dict[str, str]] = {}
     for party in authorities:
         live: dict[str, str] = {}
-        for entry in case.book.entries.get(party, []):
+        for entry in case.ledger_index.entries.get(party, []):
             _next(case, entry, live, found)
         if live:
             fail("keys", f"the last key of {party} was not destroyed (O9)")
@@ -84,7 +84,7 @@ def _next(case: Case, entry: Entry, live: dict[str, str], found: dict[int, dict[
             fail("keys", "a key was destroyed that was not alive")
         del live[dead[0]]
     elif kind == "release" and _offers(case, entry):
-        epoch = case.asks.epoch(entry["round"])
+        epoch = case.exchanges.epoch(entry["round"])
         if set(live) != set(_schemes(case).values()) or epoch in found:
             fail("keys", "a second key was offered in one epoch (O9)")
         found[epoch] = dict(live)
@@ -93,7 +93,7 @@ def _next(case: Case, entry: Entry, live: dict[str, str], found: dict[int, dict[
         if said not in schemes and said != Disclosure.SUM:
             return  # nothing of it is under an epoch's key
         scheme = schemes.get(said, "")
-        offered = found.get(case.asks.epoch(entry["round"]), {})
+        offered = found.get(case.exchanges.epoch(entry["round"]), {})
         if scheme not in live or offered.get(scheme) != live[scheme]:
             fail("keys", f"exchange {entry['exchange']} was opened with another epoch's key (O9)")
     elif kind == "close" and live:
@@ -102,7 +102,7 @@ def _next(case: Case, entry: Entry, live: dict[str, str], found: dict[int, dict[
 
 def _offers(case: Case, entry: Entry) -> bool:
     """Tell whether a release or a receipt is of an epoch's public keys."""
-    item = case.book.items.get(entry["item"])
+    item = case.ledger_index.items.get(entry["item"])
     return item is not None and (item.part, item.step) == (Service.KEYS, Step.OFFER)
 
 
@@ -119,9 +119,9 @@ def _received(case: Case, party: str, made: dict[int, dict[str, str]]) -> dict[i
     """Return epoch -> the entry with which a client took the last of that epoch's keys."""
     found: dict[int, int] = {}
     epoch, left = -1, list[str]()
-    for entry in case.book.entries.get(party, []):
+    for entry in case.ledger_index.entries.get(party, []):
         if entry["kind"] == "receipt" and _offers(case, entry):
-            epoch = case.asks.epoch(entry["round"])
+            epoch = case.exchanges.epoch(entry["round"])
             left = list(made.get(epoch, {}).values()) if epoch not in found else []
         elif entry["kind"] == "key":
             if entry["key"] not in left:
@@ -161,7 +161,7 @@ def budget(case: Case) -> str:
     """Where noise is planned, every client reserved its budget before any noise was drawn (O20)."""
     claims = _claims(case)
     found: dict[tuple[str, str], list[Entry]] = {}
-    for party, entry in case.book.of_kind("budget"):
+    for party, entry in case.ledger_index.of_kind("budget"):
         unit = entry.get("unit", "client")
         if unit not in claims or case.roster.party(party).role is not Role.CLIENT:
             fail("budget", f"{party} took from a budget, and no noise is planned for it")
@@ -188,7 +188,7 @@ def _reserved(case: Case, party: str, found: Sequence[Entry], unit: Unit, claim:
     # What an entry states is rounded up, so what it is compared with must be too.
     if cap is None or epsilon > float(rounded_up(cap.epsilon)) or delta > cap.delta:
         fail("budget", f"the budget of {party} is exceeded (O20)")
-    for other in case.book.entries.get(party, []):
+    for other in case.ledger_index.entries.get(party, []):
         if claim.draws(other) and other["seq"] < entry["seq"]:
             fail("budget", f"{party} noised a message before it reserved its budget (O20)")
 

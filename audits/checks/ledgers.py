@@ -15,10 +15,10 @@ from protocols.evidence.ledger import origin_of
 
 def chain(case: Case) -> str:
     """Every entry follows from the one before it, and belongs to this party and run."""
-    for party, error in case.book.broken.items():
+    for party, error in case.ledger_index.broken.items():
         fail("chain", f"ledger of {party}: {error.what}")
     run, count = case.roster_file.run, 0
-    for party, entries in case.book.entries.items():
+    for party, entries in case.ledger_index.entries.items():
         for entry in entries:
             count += 1
             if entry["run"] != run:
@@ -32,7 +32,7 @@ def chain(case: Case) -> str:
 
 def tree(case: Case) -> str:
     """Each ledger's signed head covers exactly the entries that are there."""
-    for party, leaves in case.book.leaves.items():
+    for party, leaves in case.ledger_index.leaves.items():
         head = _head(case, "tree", party, case.view.checkpoints[party])
         if head.size != len(leaves):
             fail(
@@ -41,7 +41,7 @@ def tree(case: Case) -> str:
                 f"the ledger holds {len(leaves)}",
             )
         _same_root("tree", party, head, leaves)
-    return f"{len(case.book.leaves)} signed heads cover exactly these entries"
+    return f"{len(case.ledger_index.leaves)} signed heads cover exactly these entries"
 
 
 def heads(case: Case) -> str:
@@ -53,9 +53,9 @@ def heads(case: Case) -> str:
         )
     later = 0
     for party, note in held.items():
-        if party not in case.book.leaves:
+        if party not in case.ledger_index.leaves:
             fail("heads", "a head that others hold is of a party that is not on this roster")
-        head, leaves = _head(case, "heads", party, note), case.book.leaves[party]
+        head, leaves = _head(case, "heads", party, note), case.ledger_index.leaves[party]
         if head.size > len(leaves):
             fail(
                 "heads",
@@ -65,7 +65,7 @@ def heads(case: Case) -> str:
         _same_root("heads", party, head, leaves[: head.size])
         later += len(leaves) - head.size
     rest = f"; {later} entries are later than those heads" if later else ""
-    if missing := len(set(case.book.leaves) - set(held)):
+    if missing := len(set(case.ledger_index.leaves) - set(held)):
         raise NotChecked(
             f"heads of {len(held)} parties agree{rest}; those of {missing} others were not given"
         )

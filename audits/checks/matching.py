@@ -35,12 +35,12 @@ def matching(case: Case) -> str:
     Part of the step ``opened``; returns a clause for its sentence, empty if nothing was matched.
     """
     told: dict[int, dict[str, Entry]] = {}
-    for party, entry in case.book.of_kind("match"):
+    for party, entry in case.ledger_index.of_kind("match"):
         known = told.setdefault(entry["exchange"], {})
         if case.roster.party(party).role not in _TELLS or party in known:
             _fail(entry, f"was recorded by {party}, or twice")
         known[party] = entry
-        ask = case.asks.all.get(entry["exchange"])
+        ask = case.exchanges.all.get(entry["exchange"])
         if ask is None or not ask.matched or ask.round != entry["round"]:
             _fail(entry, "is of no such exchange")
     for known in told.values():
@@ -78,8 +78,8 @@ def _one_canary(case: Case) -> None:
     """Hold all who made a matching's tags, or told of it, to one canary, told of a cell or not."""
     seen: dict[int, str] = {}
     for kind in ("canary", "match"):
-        for party, entry in case.book.of_kind(kind):
-            ask = case.asks.all.get(entry["exchange"])
+        for party, entry in case.ledger_index.of_kind(kind):
+            ask = case.exchanges.all.get(entry["exchange"])
             if kind == "canary" and (
                 case.roster.party(party).role is not Role.CLIENT
                 or ask is None
@@ -96,9 +96,9 @@ def _servers(case: Case) -> int:
     guard = match_guard(case.policy.rules.get(Disclosure.MATCH, ()))
     rounds: dict[str, set[int]] = {}
     refused = 0
-    for party, entry in case.book.of_kind("tags"):
+    for party, entry in case.ledger_index.of_kind("tags"):
         done = rounds.setdefault(party, set())
-        ask = case.asks.all.get(entry["exchange"])
+        ask = case.exchanges.all.get(entry["exchange"])
         if case.roster.party(party).role is not Role.TAG_SERVER or ask is None or not ask.matched:
             _fail(entry, f"had tags made by {party}, and the Ask has none")
         if entry["round"] in done or {entry["epoch"], entry["round"]} != {ask.round}:
@@ -120,7 +120,7 @@ def _often(case: Case) -> None:
     matched = str(Disclosure.MATCH)
     begun = Counter(
         sent.party
-        for sent in case.book.releases()
+        for sent in case.ledger_index.releases()
         if sent.facts["disclosure"] == matched and sent.party in case.roster.clients
     )
     for party, times in begun.items():
@@ -131,11 +131,13 @@ def _often(case: Case) -> None:
 def _nothing_missing(case: Case) -> None:
     """Demand an entry of everybody who sent on what it made, or handed out what was found."""
     kinds = ("canary", "match", "tags")
-    there = {(k, p, e["exchange"]) for k in kinds for p, e in case.book.of_kind(k)}
-    added = {e["round"] for p, e in case.book.of_kind("match") if p == case.asks.aggregator}
+    there = {(k, p, e["exchange"]) for k in kinds for p, e in case.ledger_index.of_kind(k)}
+    added = {
+        e["round"] for p, e in case.ledger_index.of_kind("match") if p == case.exchanges.aggregator
+    }
     found = {CellTotals.__name__, Listed.__name__}
     hand_out = {i.id for i in case.plan.items if found & {m.name for m in i.messages}}
-    for sent in case.book.releases():
+    for sent in case.ledger_index.releases():
         kind = _RECORDED.get(sent.step)
         missing = kind is not None and (kind, sent.party, sent.exchange) not in there
         if missing or (sent.item in hand_out and sent.round not in added):
@@ -144,8 +146,8 @@ def _nothing_missing(case: Case) -> None:
 
 def _counted(case: Case, party: str, entry: Entry) -> int:
     """Return of how many clients the tags, or what they answered last, had arrived."""
-    ask: Asked = case.asks.all[entry["exchange"]]
-    if party == case.asks.aggregator:
+    ask: Asked = case.exchanges.all[entry["exchange"]]
+    if party == case.exchanges.aggregator:
         taken = case.plan.all_of(Disclosure.MATCH, Step.TAKEN)
         lists = any(item.exchange == ask.name for item in taken)
         return _arrived(case, ask, Step.TAKEN if lists else Step.PART, entry["seq"])
@@ -167,5 +169,5 @@ def _before(case: Case, ask: Asked, step: Step, request: Step) -> int:
 
 def _arrived(case: Case, ask: Asked, step: Step, before: int) -> int:
     """Return of how many clients the aggregator had a step's answer by an entry of its ledger."""
-    seqs = (case.book.receipt(s, ask.by) for s in ask.of(Disclosure.MATCH, step))
+    seqs = (case.ledger_index.receipt(s, ask.by) for s in ask.of(Disclosure.MATCH, step))
     return sum(seq is not None and seq < before for seq in seqs)

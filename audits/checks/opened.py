@@ -26,10 +26,10 @@ _HOLDING = (Step.SURVIVORS, Step.VOTE, Step.VOTES, Step.SHARES)
 
 def opened(case: Case) -> str:
     """Cohorts are whole and large enough; every total was opened once, over what had arrived."""
-    asks = [ask for ask in case.asks.all.values() if _cohort(case, ask)]
+    exchanges = [ask for ask in case.exchanges.all.values() if _cohort(case, ask)]
     rounds: dict[int, list[tuple[Asked, frozenset[str]]]] = defaultdict(list)
-    _known(case, asks)
-    for ask in asks:
+    _known(case, exchanges)
+    for ask in exchanges:
         for party, entry in ask.opens:
             _opener(case, party)
             _counted(case, ask, entry)
@@ -40,24 +40,24 @@ def opened(case: Case) -> str:
         if ask.opens:
             _one_set(ask, rounds[ask.round])
             rounds[ask.round].append((ask, ask.arrived))
-    _returned(case, asks)
-    more, said = results(case) + relays(case) + matching(case), _said(case, asks)
+    _returned(case, exchanges)
+    more, said = results(case) + relays(case) + matching(case), _said(case, exchanges)
     return said.replace("nothing was opened", "no total was opened") + more if more else said
 
 
-def _known(case: Case, asks: list[Asked]) -> None:
-    summed, masked = {a.number for a in asks}, {a.number for a in asks if a.masked}
-    told = ((case.book.totals(), summed), (case.book.of_kind("survivors"), masked))
+def _known(case: Case, exchanges: list[Asked]) -> None:
+    summed, masked = {a.number for a in exchanges}, {a.number for a in exchanges if a.masked}
+    told = ((case.ledger_index.totals(), summed), (case.ledger_index.of_kind("survivors"), masked))
     for entries, numbers in told:
         for party, entry in entries:
             if entry["exchange"] not in numbers:
                 fail("opened", f"entry {entry['seq']} of {party} is of no such exchange")
 
 
-def _said(case: Case, asks: list[Asked]) -> str:
-    count = sum(len(ask.opens) for ask in asks)
-    said = f"{len(asks)} cohorts are large enough"
-    everything = case.asks.all.values()
+def _said(case: Case, exchanges: list[Asked]) -> str:
+    count = sum(len(ask.opens) for ask in exchanges)
+    said = f"{len(exchanges)} cohorts are large enough"
+    everything = case.exchanges.all.values()
     if lost := sorted({a.round for a in everything if a.lost(case.plan.smallest_cohort)}):
         said += f"; {plural(len(lost), 'round')} skipped, the first: round {lost[0]}"
     if not count:
@@ -114,7 +114,7 @@ def _counted(case: Case, ask: Asked, entry: Entry) -> None:
     digest = _digest(case, ask.sents[0], ask.members)
     expected = (ask.number, ask.round, digest, len(ask.members), len(ask.arrived))
     if facts_of(entry) != expected:
-        fail("opened", f"exchange {ask.number}: not the cohort that its members vouch for")
+        fail("opened", f"exchange {ask.number}: not the cohort that its members sign")
     if not ask.protected:
         fail("opened", f"exchange {ask.number} was opened, and nothing in it can be")
 
@@ -129,15 +129,15 @@ def _one_set(ask: Asked, before: list[tuple[Asked, frozenset[str]]]) -> None:
             fail("opened", f"round {ask.round}: a client vanished and came back (O5)")
 
 
-def _returned(case: Case, asks: list[Asked]) -> None:
+def _returned(case: Case, exchanges: list[Asked]) -> None:
     """Every opened total that left the authority stands behind a durable 'open' entry."""
-    for ask in asks:
+    for ask in exchanges:
         before = {party: entry["seq"] for party, entry in ask.opens}
         for sent in ask.of(Disclosure.SUM, Step.OPENED):
             seq = before.pop(sent.party, None)
             if seq is None or seq > sent.seq:
                 fail("opened", f"exchange {ask.number} left {sent.party} unrecorded")
-        before.pop(case.asks.aggregator, None)  # it opened for itself
+        before.pop(case.exchanges.aggregator, None)  # it opened for itself
         if before and not ask.cut:
             fail("opened", "a total was opened and never returned")
 

@@ -49,7 +49,7 @@ def _skipped(case: Case) -> None:
         fail("result", "the skipped rounds of result.json are no list of numbers")
     if sorted(set(claimed)) != claimed or not set(claimed) <= set(range(1, rounds + 2)):
         fail("result", "result.json names a skipped round twice, or one that was not planned")
-    for ask in case.asks.all.values():
+    for ask in case.exchanges.all.values():
         named = ask.round in claimed or (ask.round == rounds and rounds + 1 in claimed)
         if ask.lost(case.plan.smallest_cohort) and not named:
             fail("result", f"round {ask.round} was skipped, and result.json does not say so")
@@ -72,7 +72,7 @@ def _unscored(case: Case) -> bool:
 def _stated(case: Case) -> Mapping[str, str] | None:
     """Return the digests with which the aggregator's ledger ends, if it finished."""
     found: list[Mapping[str, str]] = []
-    for party, entry in case.book.of_kind("close"):
+    for party, entry in case.ledger_index.of_kind("close"):
         if "result" in entry:
             if case.roster.party(party).role is not Role.AGGREGATOR:
                 fail("result", f"{party} states a result and is no aggregator")

@@ -24,7 +24,7 @@ def relays(case: Case) -> str:
 
     Part of the step ``opened``; returns a clause for its sentence, empty if nothing was relayed.
     """
-    told = list(case.book.of_kind("relay"))
+    told = list(case.ledger_index.of_kind("relay"))
     once: set[tuple[str, int]] = set()
     rounds: dict[int, list[Asked]] = defaultdict(list)
     mixed = {item.id: item.exchange for item in case.plan.all_of(Disclosure.MIXED, Step.UP)}
@@ -43,7 +43,7 @@ def relays(case: Case) -> str:
             if ask.arrived & other.arrived and ask.arrived != other.arrived:
                 _fail(entry, "overlap another cohort of their round (O5)")
         rounds[ask.round].append(ask)
-    for sent in case.book.releases():
+    for sent in case.ledger_index.releases():
         if sent.step is Step.RELAYED and (sent.ask, sent.exchange) not in once:
             fail("opened", f"the mixtures of exchange {sent.exchange} left {sent.party} unrecorded")
     if not told:
@@ -57,7 +57,7 @@ def _fail(entry: Entry, what: str) -> NoReturn:
 
 def _counted(case: Case, entry: Entry, name: str) -> Asked:
     """Return the Ask of a batch; raises unless it is over just what the aggregator had received."""
-    ask = case.asks.all.get(entry["exchange"])
+    ask = case.exchanges.all.get(entry["exchange"])
     if ask is None or ask.name != name:
         _fail(entry, "are of no such exchange")
     if not ask.of(Disclosure.MIXED, Step.RELAY):

@@ -29,7 +29,7 @@ def results(case: Case) -> str:
 
     Part of the step ``opened``; returns a clause for its sentence, empty if nothing was computed.
     """
-    opened = [told for told in case.book.of_kind("open") if "disclosure" in told[1]]
+    opened = [told for told in case.ledger_index.of_kind("open") if "disclosure" in told[1]]
     seen = _witnessed(case)
     once: set[tuple[str, int]] = set()
     rounds: dict[tuple[str, int], list[Asked]] = defaultdict(list)
@@ -53,7 +53,7 @@ def results(case: Case) -> str:
     opened = [told for told in opened if told[1]["disclosure"] in EVALUATED]
     if not opened:
         return found
-    flattened = [e for _, e in case.book.of_kind("weights") if e["flattened"]]
+    flattened = [e for _, e in case.ledger_index.of_kind("weights") if e["flattened"]]
     how = _witnessing(case, {entry["disclosure"] for _, entry in opened})
     text = f"; {plural(len(opened), 'result')} of cosines or weights, {how}, opened once"
     if flattened:
@@ -90,8 +90,8 @@ def _fail(entry: Entry, what: str) -> NoReturn:
 
 def _source(case: Case, entry: Entry) -> Asked:
     """Return the Ask whose uploads were opened; raises for another one than the item's."""
-    said, ask = entry["disclosure"], case.asks.all.get(entry["exchange"])
-    source = case.asks.all.get(entry["uploads"])
+    said, ask = entry["disclosure"], case.exchanges.all.get(entry["exchange"])
+    source = case.exchanges.all.get(entry["uploads"])
     if said not in list(Disclosure) or ask is None or source is None:
         _fail(entry, "is of no such exchange")
     if not ask.of(said, Step.OPEN):
@@ -105,7 +105,7 @@ def _source(case: Case, entry: Entry) -> Asked:
 
 def _counted(case: Case, entry: Entry, source: Asked) -> None:
     """Check that a result counts just the uploads that the aggregator had received."""
-    ask = case.asks.all[entry["exchange"]]
+    ask = case.exchanges.all[entry["exchange"]]
     if entry["survivors"] < case.plan.smallest_cohort:
         _fail(entry, f"is over {entry['survivors']} clients")
     cohort = ask.sents[0].facts["cohort"]
@@ -120,7 +120,7 @@ def _witnessed(case: Case) -> dict[tuple[str, int], list[Told]]:
     """Return what witnesses signed, by disclosure and exchange; each upload once a witness."""
     found: dict[tuple[str, int], list[Told]] = defaultdict(list)
     once: set[tuple[str, str, int]] = set()
-    for party, entry in case.book.of_kind("witness"):
+    for party, entry in case.ledger_index.of_kind("witness"):
         if case.roster.party(party).role is not Role.WITNESS:
             _fail(entry, f"was witnessed by {party}, which is no witness")
         place = (party, entry["disclosure"], entry["uploads"])
@@ -136,7 +136,7 @@ def _signed(case: Case, entry: Entry, seen: dict[tuple[str, int], list[Told]]) -
     said, number = entry["disclosure"], entry["exchange"]
     wanted = _wanted(case, said)
     same = ("digest", "cohort", "round", "members", "survivors", "uploads")
-    ask, good = case.asks.all[number], set()
+    ask, good = case.exchanges.all[number], set()
     for party, told in seen.get((said, number), []):
         if all(told[name] == entry[name] for name in same):
             sent = [s for s in ask.of(said, Step.WITNESSED) if s.party == party]
@@ -149,7 +149,7 @@ def _signed(case: Case, entry: Entry, seen: dict[tuple[str, int], list[Told]]) -
 def _returned(case: Case, told: Told) -> None:
     """Every opened result that left the authority stands behind a durable entry."""
     party, entry = told
-    ask = case.asks.all[entry["exchange"]]
+    ask = case.exchanges.all[entry["exchange"]]
     sent = [s for s in ask.of(entry["disclosure"], Step.OPENED) if s.party == party]
     if any(s.seq < entry["seq"] for s in sent):
         _fail(entry, "left before it was recorded")
@@ -174,9 +174,9 @@ def _weights(case: Case, number: int, source: Asked) -> bool:
 
     Real weights are known to it alone, so that a row was *not* flattened is its word.
     """
-    found = [t for t in case.book.of_kind("weights") if t[1]["exchange"] == number]
+    found = [t for t in case.ledger_index.of_kind("weights") if t[1]["exchange"] == number]
     return len(found) == 1 and all(
-        party == case.asks.aggregator
+        party == case.exchanges.aggregator
         and entry["uploads"] == source.number
         and entry["receivers"] == len(source.arrived)
         and set(entry["flattened"]) <= source.arrived
@@ -189,7 +189,11 @@ def _tables(case: Case, seen: dict[tuple[str, int], list[Told]]) -> None:
 
     It may count rows that no witness was shown, because they were lost on the way; never fewer.
     """
-    told = {e["exchange"]: e for p, e in case.book.of_kind("weights") if p == case.asks.aggregator}
+    told = {
+        e["exchange"]: e
+        for p, e in case.ledger_index.of_kind("weights")
+        if p == case.exchanges.aggregator
+    }
     for (_, number), entries in seen.items():
         for party, entry in entries:
             if "table" not in entry:
@@ -204,12 +208,12 @@ def _tables(case: Case, seen: dict[tuple[str, int], list[Told]]) -> None:
 
 def _stray(case: Case, once: set[tuple[str, int]]) -> None:
     """Results that left the authority are those that it recorded; nothing else did."""
-    for sent in case.book.releases():
+    for sent in case.ledger_index.releases():
         if sent.step is not Step.OPENED or sent.part is Disclosure.SUM:
             continue
         told = [
             e
-            for party, e in case.book.of_kind("open")
+            for party, e in case.ledger_index.of_kind("open")
             if party == sent.party
             and e["exchange"] == sent.exchange
             and e.get("disclosure") == sent.part

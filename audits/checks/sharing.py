@@ -18,10 +18,10 @@ def sharing(case: Case, ask: Asked) -> None:
     recorded one list with the right counts before it voted. Shares followed enough votes, and
     nothing was opened with fewer shares than rebuild a seed.
     """
-    group = case.asks.group(ask.round)
+    group = case.exchanges.group(ask.round)
     if group is None:
         fail("opened", f"exchange {ask.number} carries masks that nobody agreed on")
-    ready, first = case.asks.ready(ask.round), min(s.seq for s in ask.downs)
+    ready, first = case.exchanges.ready(ask.round), min(s.seq for s in ask.downs)
     if any(ready.get(name, first) >= first for name in ask.members):
         fail("opened", f"exchange {ask.number} asked a client that had agreed on no secrets")
     _listed(case, ask, group)
@@ -34,7 +34,7 @@ def sharing(case: Case, ask: Asked) -> None:
 def _listed(case: Case, ask: Asked, group: Group) -> None:
     """Survivor lists went only to who holds shares of the cohort and had not vanished."""
     holders = {holder for name in ask.members for holder in group.holders(name)}
-    gone = case.asks.gone(ask)
+    gone = case.exchanges.gone(ask)
     for holder in {*ask.listed, *ask.voted, *ask.gave}:
         if holder not in holders:
             fail("opened", f"exchange {ask.number}: {holder} holds no share of its cohort")
@@ -47,13 +47,13 @@ def _lists(case: Case, ask: Asked) -> None:
     told: dict[str, int] = {}
     lists: set[str] = set()
     wanted = (len(ask.members), len(ask.arrived))
-    for party, entry in case.asks.lists(ask.number):
+    for party, entry in case.exchanges.lists(ask.number):
         where = f"exchange {ask.number}: the survivor list of {party}"
         if case.roster.party(party).role is not Role.CLIENT or party not in ask.listed:
             fail("opened", f"{where} was never sent to it")
         if party in told:
             fail("opened", f"{where} is there twice (O5)")
-        came = case.book.receipt(ask.listed[party], party)
+        came = case.ledger_index.receipt(ask.listed[party], party)
         if came is None or came > entry["seq"]:
             fail("opened", f"{where} was recorded before it came")
         told[party] = entry["seq"]
@@ -79,7 +79,7 @@ def _votes(case: Case, ask: Asked, group: Group) -> None:
     if ask.listed and group.thinnest(tuple(ask.arrived)) < group.window:
         fail("opened", f"exchange {ask.number}: its survivors could be cut in two (O7)")
     first = min((s.seq for s in ask.shown.values()), default=None)
-    voters = set() if first is None else set(case.asks.arrivals(ask.voted.values(), first))
+    voters = set() if first is None else set(case.exchanges.arrivals(ask.voted.values(), first))
     if first is not None and (fewest := group.fewest(voters)) < group.quorum:
         fail(
             "opened",
@@ -90,7 +90,7 @@ def _votes(case: Case, ask: Asked, group: Group) -> None:
         if holder not in voters:
             fail("opened", f"exchange {ask.number}: {holder} did not vote before shares were due")
     for holder, sent in ask.gave.items():
-        seen = case.book.receipt(ask.shown[holder], holder) if holder in ask.shown else None
+        seen = case.ledger_index.receipt(ask.shown[holder], holder) if holder in ask.shown else None
         if seen is None or seen > sent.seq:
             fail("opened", f"exchange {ask.number}: {holder} gave shares before it saw the votes")
 
@@ -98,12 +98,12 @@ def _votes(case: Case, ask: Asked, group: Group) -> None:
 def _enough(case: Case, ask: Asked, group: Group, party: str, opened: int) -> None:
     """Nothing was opened before enough shares of every member's seed were there (O7)."""
     until: float = opened
-    if party != case.asks.aggregator:  # the authority was asked once the masks were off
+    if party != case.exchanges.aggregator:  # the authority was asked once the masks were off
         requests = [s.seq for s in ask.of(Disclosure.SUM, Step.OPEN)]
         until = min(requests, default=-1)
-    elif case.asks.next_step(max((s.seq for s in ask.shown.values()), default=-1)) < opened:
+    elif case.exchanges.next_step(max((s.seq for s in ask.shown.values()), default=-1)) < opened:
         fail("opened", f"exchange {ask.number} was recorded as opened after the run went on")
-    fewest = min(case.asks.shares(ask, until).values(), default=0)
+    fewest = min(case.exchanges.shares(ask, until).values(), default=0)
     if fewest < group.threshold:
         fail(
             "opened",

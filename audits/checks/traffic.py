@@ -18,7 +18,7 @@ _NAMED = 5  # clients that a sentence lists
 
 def plan_vs_ledger(case: Case) -> str:
     """Each release is a planned item, on its route, in size, number and protection."""
-    releases = case.book.releases()
+    releases = case.ledger_index.releases()
     yardstick = Yardstick(case.plan, case.policy, case.roster)
     for found in yardstick.violations(releases):
         fail("plan_vs_ledger", f"release {found.sent.seq} of {found.sent.party} {found.what}")
@@ -27,8 +27,8 @@ def plan_vs_ledger(case: Case) -> str:
 
 def receipts(case: Case) -> str:
     """Every receipt belongs to a release; every release has its receipts, or is explained."""
-    book, releases = case.book, {}
-    for sent in book.releases():
+    ledger_index, releases = case.ledger_index, {}
+    for sent in ledger_index.releases():
         key = (sent.party, sent.commitment)
         if key in releases:
             fail("receipts", f"{sent.party} recorded one envelope twice")
@@ -39,7 +39,7 @@ def receipts(case: Case) -> str:
         for party in sent.addressees(case.roster):
             if (party, sent.party, sent.commitment) in received:
                 continue
-            if book.in_cut(sent):
+            if ledger_index.in_cut(sent):
                 cut += 1
             elif (client := losses.explained(sent, party)) is not None:
                 lost.append((sent.round, client))
@@ -59,7 +59,7 @@ def _who(lost: Iterable[tuple[int, str]]) -> str:
 
 def _match(case: Case, releases: dict[tuple[str, str], Sent]) -> set[tuple[str, str, str]]:
     received: set[tuple[str, str, str]] = set()
-    for party, entry in case.book.of_kind("receipt"):
+    for party, entry in case.ledger_index.of_kind("receipt"):
         sender, commitment = entry["sender"], entry["commitment"]
         where = f"receipt {entry['seq']} of {party}"
         sent = releases.get((sender, commitment))

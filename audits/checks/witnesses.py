@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from audits.evidence.run_files import fail
 from audits.evidence.steps import Case, Check
 from audits.report.words import plural
-from protocols.evidence.heads import SILENT, Line, client_items, heard, tree, word_of
+from protocols.evidence.heads import SILENT, Line, client_items, received, tree, word_of
 from protocols.evidence.ledger import Entry
 from protocols.plan.steps import Service, Step
 
@@ -17,24 +17,24 @@ def witnesses(case: Case) -> str:
     """Recompute each root over all clients' heads, and find it in every ledger that got it."""
     roots, lines = _told(case)
     signed, asked = _noted(case, roots, lines), 0
-    refused = {party: entry["exchange"] for party, entry in case.book.of_kind("refusal")}
-    for sent in case.book.releases():
-        if sent.party != case.asks.aggregator or sent.step is not Step.DOWN:
+    refused = {party: entry["exchange"] for party, entry in case.ledger_index.of_kind("refusal")}
+    for sent in case.ledger_index.releases():
+        if sent.party != case.exchanges.aggregator or sent.step is not Step.DOWN:
             continue
-        if case.book.receipt(sent, sent.recipient) is None or sent.part is Service.PAIRS:
+        if case.ledger_index.receipt(sent, sent.recipient) is None or sent.part is Service.PAIRS:
             continue
         if sent.exchange >= refused.get(sent.recipient, sent.exchange + 1):
             continue  # it refused in this exchange or before, and its session was over
         asked += 1
-        if (sent.recipient, sent.exchange) not in signed and not case.book.in_cut(sent):
+        if (sent.recipient, sent.exchange) not in signed and not case.ledger_index.in_cut(sent):
             fail(
                 "witnesses",
                 f"{sent.recipient} wrote down no heads of the others in exchange {sent.exchange}",
             )
     last = max(roots, default=0)
     end = (Service.HEADS, Step.DOWN)
-    ends = [s for s in case.book.releases_of(last) if (s.part, s.step) == end]
-    left = sum(case.book.receipt(s, s.recipient) is not None for s in ends)
+    ends = [s for s in case.ledger_index.releases_of(last) if (s.part, s.step) == end]
+    left = sum(case.ledger_index.receipt(s, s.recipient) is not None for s in ends)
     said = f"{plural(len(roots), 'root')} over all clients' heads, in {asked} places"
     missing = sum(signed.values())
     said += f"; {plural(missing, 'receipt')} say that something was lost" if missing else ""
@@ -49,11 +49,11 @@ def _told(case: Case) -> tuple[dict[int, bytes], dict[int, dict[str, Line]]]:
     lines: dict[str, Line] = {}
     roots: dict[int, bytes] = {}
     under: dict[int, dict[str, Line]] = {}
-    for entry in case.book.entries[case.asks.aggregator]:
+    for entry in case.ledger_index.entries[case.exchanges.aggregator]:
         if entry["kind"] == "receipt" and entry["sender"] in clients:
             before = lines.get(entry["sender"], SILENT)
             facts = entry["exchange"], entry["item"], entry["commitment"], entry["sender_head"]
-            lines[entry["sender"]] = heard(before, *facts)
+            lines[entry["sender"]] = received(before, *facts)
         if entry["kind"] != "heads":
             continue
         number, (root, _) = entry["exchange"], tree(clients, lines)
@@ -73,8 +73,8 @@ def _noted(
 ) -> dict[tuple[str, int], int]:
     """Return (client, exchange) -> whether a receipt was missing, for every note of a root."""
     noted: dict[tuple[str, int], int] = {}
-    for party, entry in case.book.of_kind("heads"):
-        if party == case.asks.aggregator:
+    for party, entry in case.ledger_index.of_kind("heads"):
+        if party == case.exchanges.aggregator:
             continue
         place = party, entry["exchange"]
         if place in noted:
@@ -93,10 +93,10 @@ def _noted(
 
 def _same_line(case: Case, party: str, entry: Entry, line: Line) -> None:
     """Fail unless a client was told what the aggregator had received from it."""
-    if not {"heard", "items", "missing"} <= set(entry):
+    if not {"received", "items", "missing"} <= set(entry):
         fail("witnesses", f"entry {entry['seq']} of {party} does not say which receipt it checked")
     word = word_of(line[1], client_items(case.plan.items))
-    if (entry["heard"], entry["items"]) != (line[0], word):
+    if (entry["received"], entry["items"]) != (line[0], word):
         fail("witnesses", f"{party} was told of another receipt than the aggregator recorded")
 
 

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from audits.evidence.exchanges import ANSWERS, Asked, Asks
-from audits.evidence.ledger_index import Book, Sent
+from audits.evidence.exchanges import ANSWERS, Asked, Exchanges
+from audits.evidence.ledger_index import LedgerIndex, Sent
 from audits.evidence.steps import Case
 from audits.report.models import Dropouts, LostRound, Moment, Vanished
 from protocols.disclosures.names import Disclosure
@@ -46,9 +46,9 @@ class Losses:
     """
 
     def __init__(self, case: Case) -> None:
-        self._book, self._asks = case.book, case.asks
+        self._ledger_index, self._exchanges = case.ledger_index, case.exchanges
         self._clients = frozenset(case.roster.clients)
-        self._stated = [case.book.by_exchange(kind) for kind in ("open", "survivors")]
+        self._stated = [case.ledger_index.by_exchange(kind) for kind in ("open", "survivors")]
 
     def explained(self, sent: Sent, party: str) -> str | None:
         """Return the client whose absence explains that `party` has no receipt, or None.
@@ -65,17 +65,17 @@ class Losses:
             return client if self._last(sent) else None
         if sent.part is Service.HEADS:
             return client if self._left_silently(sent, client) else None
-        ask = self._asks.all.get(sent.exchange)
+        ask = self._exchanges.all.get(sent.exchange)
         return client if ask is not None and self._left(sent, client, ask) else None
 
     def _unanswered(self, sent: Sent, party: str) -> str | None:
         """Return who did not answer for a result, if nothing of it went any further."""
-        ask = self._asks.all.get(sent.exchange)
+        ask = self._exchanges.all.get(sent.exchange)
         if sent.part is None or ask is None:
             return None
         if sent.step in _MATCHING:
             return self._unmatched(sent, party, ask)
-        other = party if party != self._asks.aggregator else sent.party
+        other = party if party != self._exchanges.aggregator else sent.party
         if sent.part is Disclosure.SUM or sent.step not in (*_AFTER, *_LAST):
             return None
         if sent.step in _LAST:  # it was opened, or relayed, and nobody learnt it
@@ -93,29 +93,33 @@ class Losses:
         later = _later(sent)[1 if asked else 0 :]
         if any(s.step in later for s in ask.sents):
             return None
-        return party if party != self._asks.aggregator else sent.party
+        return party if party != self._exchanges.aggregator else sent.party
 
     def _left_keys(self, sent: Sent, client: str) -> bool:
         """Tell whether a client came no further in an epoch's keys than this envelope."""
-        epoch = self._asks.epoch(sent.round)
+        epoch = self._exchanges.epoch(sent.round)
         if (sent.part, sent.step) == (Service.KEYS, Step.OFFER):
-            uploads = (s for s in self._book.releases() if s.party == client)
+            uploads = (s for s in self._ledger_index.releases() if s.party == client)
             summed = (s for s in uploads if (s.part, s.step) == (Disclosure.SUM, Step.UP))
-            return not any(self._asks.epoch(s.round) == epoch for s in summed)
+            return not any(self._exchanges.epoch(s.round) == epoch for s in summed)
         if (sent.part, sent.step) == (Service.PAIRS, Step.ROWS):
-            asked = (a for a in self._asks.all.values() if self._asks.epoch(a.round) == epoch)
+            asked = (
+                a for a in self._exchanges.all.values() if self._exchanges.epoch(a.round) == epoch
+            )
             return not any(client in ask.members for ask in asked)
-        answers = self._asks.keying(sent.part, _PAIRING.get(sent.step), epoch)
+        answers = self._exchanges.keying(sent.part, _PAIRING.get(sent.step), epoch)
         return not any(client in (s.party, s.recipient) for s in answers)
 
     def _left_silently(self, sent: Sent, client: str) -> bool:
         """Tell whether nothing rests on an envelope of the end: nothing comes after a farewell."""
-        answers = (s for s in self._book.releases_of(sent.exchange) if s.party == client)
+        answers = (s for s in self._ledger_index.releases_of(sent.exchange) if s.party == client)
         return sent.party == client or not any(s.part is Service.HEADS for s in answers)
 
     def _last(self, sent: Sent) -> bool:
         """Tell whether nothing left this party afterwards: who refuses ends its session."""
-        return not any(s.party == sent.party and s.seq > sent.seq for s in self._book.releases())
+        return not any(
+            s.party == sent.party and s.seq > sent.seq for s in self._ledger_index.releases()
+        )
 
     def _left(self, sent: Sent, client: str, ask: Asked) -> bool:
         mine = [s for s in ask.sents if s.party == client]
@@ -138,7 +142,7 @@ class Losses:
         """Tell whether all went on without this client's answer."""
         said = (e for stated in self._stated for _, e in stated.get(ask.number, []))
         right = all(entry["survivors"] == len(ask.arrived) for entry in said)
-        again = (a for a in self._asks.all.values() if a.round == ask.round)
+        again = (a for a in self._exchanges.all.values() if a.round == ask.round)
         asked = any(a.number > ask.number and client in a.members for a in again)
         return right and not asked and client not in ask.listed
 
@@ -150,9 +154,12 @@ def _later(sent: Sent) -> tuple[Step, ...]:
 
 def dropouts(case: Case) -> Dropouts:
     """Return who vanished when and which Asks came to nothing, oldest first."""
-    asks, book = case.asks, case.book
-    refused = {(party, e["exchange"]) for party, e in book.of_kind("refusal")}
-    gone = [*_from_keys(case), *(v for ask in asks.all.values() for v in _from(ask, book, asks))]
+    exchanges, ledger_index = case.exchanges, case.ledger_index
+    refused = {(party, e["exchange"]) for party, e in ledger_index.of_kind("refusal")}
+    gone = [
+        *_from_keys(case),
+        *(v for ask in exchanges.all.values() for v in _from(ask, ledger_index, exchanges)),
+    ]
     smallest = case.plan.smallest_cohort
     return Dropouts(
         vanished=tuple(v for v in gone if (v.client, v.exchange) not in refused),
@@ -162,16 +169,16 @@ def dropouts(case: Case) -> Dropouts:
                 exchange=ask.number,
                 ask=ask.name,
                 arrived=len(ask.arrived),
-                votes=len(asks.arrivals(ask.voted.values())) if ask.listed else None,
-                shares=min(asks.shares(ask).values(), default=0) if ask.shown else None,
+                votes=len(exchanges.arrivals(ask.voted.values())) if ask.listed else None,
+                shares=min(exchanges.shares(ask).values(), default=0) if ask.shown else None,
             )
-            for ask in asks.all.values()
+            for ask in exchanges.all.values()
             if ask.lost(smallest)
         ),
     )
 
 
-def _from(ask: Asked, book: Book, asks: Asks) -> Iterator[Vanished]:
+def _from(ask: Asked, ledger_index: LedgerIndex, exchanges: Exchanges) -> Iterator[Vanished]:
     if ask.cut:
         return
     for client in sorted(ask.vanished):
@@ -183,35 +190,37 @@ def _from(ask: Asked, book: Book, asks: Asks) -> Iterator[Vanished]:
             yield Vanished(client=client, round=ask.round, exchange=ask.number, moment=moment)
             continue
         moment = "before its answer arrived" if said else "before it answered"
-        if not any(book.receipt(s, client) is not None for s in asked):
+        if not any(ledger_index.receipt(s, client) is not None for s in asked):
             moment = "before the request reached it"
         yield Vanished(client=client, round=ask.round, exchange=ask.number, moment=moment)
     for client in sorted(ask.listed):
-        if (late := _while_opening(ask, book, asks, client)) is not None:
+        if (late := _while_opening(ask, ledger_index, exchanges, client)) is not None:
             yield Vanished(client=client, round=ask.round, exchange=ask.number, moment=late)
 
 
-def _while_opening(ask: Asked, book: Book, asks: Asks, client: str) -> Moment | None:
+def _while_opening(
+    ask: Asked, ledger_index: LedgerIndex, exchanges: Exchanges, client: str
+) -> Moment | None:
     """Return how far a holder came with a survivor list, or None if it came through."""
-    if book.receipt(ask.listed[client], client) is None:
+    if ledger_index.receipt(ask.listed[client], client) is None:
         return "before the survivor list reached it"
-    if client not in asks.arrivals(ask.voted.values()):
+    if client not in exchanges.arrivals(ask.voted.values()):
         return "before its vote arrived"
     if not ask.shown:
         return None  # too few voted, and nobody was asked for shares
-    if client not in ask.shown or book.receipt(ask.shown[client], client) is None:
+    if client not in ask.shown or ledger_index.receipt(ask.shown[client], client) is None:
         return "before the votes reached it"
-    return None if client in asks.arrivals(ask.gave.values()) else "before its shares arrived"
+    return None if client in exchanges.arrivals(ask.gave.values()) else "before its shares arrived"
 
 
 def _from_keys(case: Case) -> Iterator[Vanished]:
     """Yield the clients that were called in an epoch and did not come through with its keys."""
-    asks, calls = case.asks, {}
-    for sent in case.book.releases():
+    exchanges, calls = case.exchanges, {}
+    for sent in case.ledger_index.releases():
         call = (sent.part, sent.step) == (Service.PAIRS, Step.CALL)
-        if call and not case.book.in_cut(sent):
-            calls[asks.epoch(sent.round), sent.recipient] = sent
+        if call and not case.ledger_index.in_cut(sent):
+            calls[exchanges.epoch(sent.round), sent.recipient] = sent
     for (_, client), sent in sorted(calls.items()):
-        if client not in asks.ready(sent.round):
+        if client not in exchanges.ready(sent.round):
             moment: Moment = "while keys were agreed on"
             yield Vanished(client=client, round=sent.round, exchange=sent.exchange, moment=moment)

@@ -100,7 +100,7 @@ _OPTIONAL: dict[str, dict[str, type]] = {
     "open": _RESULT,
     "witness": _TABLE,
     "match": {"clients": int},
-    "heads": {"heard": int, "items": int, "missing": int},
+    "heads": {"received": int, "items": int, "missing": int},
     "refusal": {"detail": str},
     "close": {"result": dict},
 }

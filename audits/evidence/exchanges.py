@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from math import inf
 from typing import Any
 
-from audits.evidence.ledger_index import Book, Sent
+from audits.evidence.ledger_index import LedgerIndex, Sent
 from protocols.disclosures.names import Disclosure
 from protocols.errors import NotInPlan
 from protocols.evidence.ledger import Entry
@@ -114,38 +114,43 @@ class Asked:
         return not self.cut and (unopened or len(self.arrived) < smallest)
 
 
-class Asks:
+class Exchanges:
     """All Asks of a run, by number, and what each epoch's keys were agreed on with.
 
     Args:
-        book: the ledgers.
-        plan, policy, roster, run: the run's papers.
+        ledger_index: the ledgers.
+        plan, policy, roster, run: the run's documents.
     """
 
     def __init__(
-        self, book: Book, plan: Plan, policy: PrivacyPolicy, roster: Roster, run: str
+        self, ledger_index: LedgerIndex, plan: Plan, policy: PrivacyPolicy, roster: Roster, run: str
     ) -> None:
-        self._book, self._plan, self._policy, self._run = book, plan, policy, run
+        self._ledger_index, self._plan, self._policy, self._run = ledger_index, plan, policy, run
         self.aggregator = roster.one(Role.AGGREGATOR).name
-        self._steps = sorted(s.seq for s in book.releases() if s.party == self.aggregator)
-        self._opens, self._lists = book.by_exchange("open"), book.by_exchange("survivors")
-        self._celled = [e for p, e in book.of_kind("match") if p == self.aggregator]
+        self._steps = sorted(s.seq for s in ledger_index.releases() if s.party == self.aggregator)
+        self._opens, self._lists = (
+            ledger_index.by_exchange("open"),
+            ledger_index.by_exchange("survivors"),
+        )
+        self._celled = [e for p, e in ledger_index.of_kind("match") if p == self.aggregator]
         self._keying: dict[tuple[Part | None, Step | None, int], list[Sent]] = {}
-        for sent in book.releases():
+        for sent in ledger_index.releases():
             if sent.keying:
                 place = (sent.part, sent.step, self.epoch(sent.round))
                 self._keying.setdefault(place, []).append(sent)
         self._groups: dict[int, Group | None] = {}
         self._ready: dict[int, dict[str, int]] = {}
-        self.all = {number: self._read(number) for number in book.exchanges if self._sents(number)}
+        self.all = {
+            number: self._read(number) for number in ledger_index.exchanges if self._sents(number)
+        }
 
     def _sents(self, number: int) -> list[Sent]:
         others = (Service.REFUSAL, Service.HEADS)
-        found = self._book.releases_of(number)
+        found = self._ledger_index.releases_of(number)
         return [s for s in found if not s.keying and s.part not in others]
 
     def _read(self, number: int) -> Asked:
-        book, sents = self._book, self._sents(number)
+        ledger_index, sents = self._ledger_index, self._sents(number)
         downs = [s for s in sents if s.step is Step.DOWN]
         rows = (s for s in sents if s.part is Disclosure.WEIGHTED_SUM and s.step in _WEIGHED)
         name = next((s.ask for s in (*downs, *rows)), "")
@@ -178,18 +183,18 @@ class Asks:
                 for s in sents
                 if s.step is Step.OPENED
                 and s.part is not Disclosure.SUM
-                and book.receipt(s, self.aggregator) is not None
+                and ledger_index.receipt(s, self.aggregator) is not None
             ),
             rows=(Disclosure.WEIGHTED_SUM, Step.OPEN) in planned,
             relayed=(Disclosure.MIXED, Step.RELAY) in planned,
             pooled=any(
-                s.step is Step.RELAYED and book.receipt(s, self.aggregator) is not None
+                s.step is Step.RELAYED and ledger_index.receipt(s, self.aggregator) is not None
                 for s in sents
             ),
             matched=(Disclosure.MATCH, Step.COMPARE) in planned,
             celled=any(e["exchange"] == number for e in self._celled),
             by=self.aggregator,
-            cut=book.in_cut(sents[0]),
+            cut=ledger_index.in_cut(sents[0]),
         )
 
     def _arrived(
@@ -202,7 +207,7 @@ class Asks:
             return frozenset()
         until, here = self.next_step(max((s.seq for s in downs), default=-1)), set()
         for sent in sents:
-            seq = self._book.receipt(sent, self.aggregator)
+            seq = self._ledger_index.receipt(sent, self.aggregator)
             if seq is not None and seq < until:
                 here.add((sent.party, sent.item))
         members = {s.recipient for s in downs}
@@ -213,7 +218,8 @@ class Asks:
         said = {
             (s.party, s.step)
             for s in sents
-            if s.part is Disclosure.MATCH and self._book.receipt(s, self.aggregator) is not None
+            if s.part is Disclosure.MATCH
+            and self._ledger_index.receipt(s, self.aggregator) is not None
         }
         asked = [(s.recipient, ANSWERS.get(s.step, ())) for s in sents]
         return frozenset(n for n, steps in asked if steps and not {(n, p) for p in steps} & said)
@@ -251,7 +257,9 @@ class Asks:
         epoch = self.epoch(round)
         if epoch not in self._ready:
             rows = {s.party: s for s in self.keying(Service.PAIRS, Step.ROWS, epoch)}
-            told = {name: self._book.receipt(s, self.aggregator) for name, s in rows.items()}
+            told = {
+                name: self._ledger_index.receipt(s, self.aggregator) for name, s in rows.items()
+            }
             self._ready[epoch] = {name: seq for name, seq in told.items() if seq is not None}
         return self._ready[epoch]
 
@@ -262,7 +270,7 @@ class Asks:
 
     def arrivals(self, sents: Iterable[Sent], until: float = inf) -> dict[str, Sent]:
         """Return sender -> release, of those that the aggregator received before an entry of it."""
-        told = {s: self._book.receipt(s, self.aggregator) for s in sents}
+        told = {s: self._ledger_index.receipt(s, self.aggregator) for s in sents}
         return {s.party: s for s, seq in told.items() if seq is not None and seq < until}
 
     def shares(self, ask: Asked, until: float = inf) -> dict[str, int]:

@@ -93,7 +93,7 @@ class Sent:
 
 
 @dataclass
-class Book:
+class LedgerIndex:
     """All ledgers that could be read, and why the others could not.
 
     Attributes:
@@ -111,22 +111,22 @@ class Book:
     broken: dict[str, EvidenceError] = field(default_factory=dict)
 
     @classmethod
-    def read(cls, ledgers: Mapping[str, bytes], plan: Plan) -> Book:
+    def read(cls, ledgers: Mapping[str, bytes], plan: Plan) -> LedgerIndex:
         """Read every ledger; a broken one is remembered, not raised."""
-        book = cls({item.id: item for item in plan.items})
+        ledger_index = cls({item.id: item for item in plan.items})
         for party in sorted(ledgers):
             data = ledgers[party]
-            book._peek(party, data)
+            ledger_index._peek(party, data)
             try:
                 lines = read_lines(data)
                 for number, (entry, _) in enumerate(lines):
                     check_facts(number, entry)
             except EvidenceError as error:
-                book.broken[party] = error
+                ledger_index.broken[party] = error
                 continue
-            book.entries[party] = [entry for entry, _ in lines]
-            book.leaves[party] = [leaf_hash(line) for _, line in lines]
-        return book
+            ledger_index.entries[party] = [entry for entry, _ in lines]
+            ledger_index.leaves[party] = [leaf_hash(line) for _, line in lines]
+        return ledger_index
 
     def _peek(self, party: str, data: bytes) -> None:
         try:

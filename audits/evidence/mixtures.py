@@ -6,7 +6,7 @@ release from which some stayed away. Which record is in which group stands nowhe
 
 from __future__ import annotations
 
-from audits.evidence.ledger_index import Book
+from audits.evidence.ledger_index import LedgerIndex
 from audits.findings.rules import made
 from audits.report import words
 from audits.report.models import Finding
@@ -19,22 +19,22 @@ from protocols.policy.policy import PrivacyPolicy
 __all__ = ["mixtures", "of_mixtures"]
 
 
-def mixtures(book: Book, policy: PrivacyPolicy) -> tuple[Finding, ...]:
+def mixtures(ledger_index: LedgerIndex, policy: PrivacyPolicy) -> tuple[Finding, ...]:
     """Return the findings on messages that disclose mixtures; none where nothing was mixed."""
     mix = find(policy.rules.get(Disclosure.MIXED, ()), "mix")
     senders = {
         str(entry["sender"])
-        for _, entry in book.of_kind("release")
+        for _, entry in ledger_index.of_kind("release")
         if entry["disclosure"] == Disclosure.MIXED
     }
     if not senders or not isinstance(mix, Mix):
         return ()
     drawn: dict[str, list[int]] = {}
-    for party, entry in book.of_kind("mix"):
+    for party, entry in ledger_index.of_kind("mix"):
         drawn.setdefault(party, []).append(int(entry["floor"]))
     odd = sorted(party for party in senders | set(drawn) if drawn.get(party) != [mix.floor])
-    none = {party for party, entry in book.of_kind("mix") if entry["mixtures"] == 0}
-    alone = [entry.get("alone") for _, entry in book.of_kind("mix")]
+    none = {party for party, entry in ledger_index.of_kind("mix") if entry["mixtures"] == 0}
+    alone = [entry.get("alone") for _, entry in ledger_index.of_kind("mix")]
     relayed = find(policy.rules.get(Disclosure.MIXED, ()), "relay") is not None
     readable = len(senders - none)
     found = [_read(readable, mix, relayed=relayed)] if readable else []
@@ -44,7 +44,9 @@ def mixtures(book: Book, policy: PrivacyPolicy) -> tuple[Finding, ...]:
         found.append(_alone(alone))
     if none:
         found.append(_left_out(len(none), mix))
-    if away := [(party, int(entry["mixtures"])) for party, entry in book.of_kind("withheld")]:
+    if away := [
+        (party, int(entry["mixtures"])) for party, entry in ledger_index.of_kind("withheld")
+    ]:
         found.append(_withheld(away))
     return tuple(found)
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from audits.checks import keys, ledgers, opened, outcome, papers, traffic, witnesses
+from audits.checks import documents, keys, ledgers, opened, outcome, traffic, witnesses
 from audits.evidence.steps import Check
 
 EVIDENCE: tuple[Check, ...] = (
-    *papers.CHECKS,
+    *documents.CHECKS,
     *ledgers.CHECKS,
     *traffic.CHECKS,
     opened.OPENED,

@@ -12,8 +12,8 @@ from enum import StrEnum
 from functools import cached_property
 from typing import Any
 
-from audits.evidence.exchanges import Asks
-from audits.evidence.ledger_index import Book
+from audits.evidence.exchanges import Exchanges
+from audits.evidence.ledger_index import LedgerIndex
 from audits.evidence.run_files import (
     RosterFile,
     RunView,
@@ -95,14 +95,16 @@ class Case:
         return self.roster_file.roster
 
     @cached_property
-    def book(self) -> Book:
+    def ledger_index(self) -> LedgerIndex:
         """All ledgers."""
-        return Book.read(self.view.ledgers, self.plan)
+        return LedgerIndex.read(self.view.ledgers, self.plan)
 
     @cached_property
-    def asks(self) -> Asks:
+    def exchanges(self) -> Exchanges:
         """All Asks, as the ledgers tell them."""
-        return Asks(self.book, self.plan, self.policy, self.roster, self.roster_file.run)
+        return Exchanges(
+            self.ledger_index, self.plan, self.policy, self.roster, self.roster_file.run
+        )
 
     @cached_property
     def result(self) -> dict[str, Any]:

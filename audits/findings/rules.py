@@ -7,7 +7,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from audits.evidence.ledger_index import Book
+from audits.evidence.ledger_index import LedgerIndex
 from audits.evidence.steps import Verification
 from audits.report import words
 from audits.report.models import Account, Dropouts, Egress, Finding, PlanDiff, Severity
@@ -269,12 +269,12 @@ def _gone(make: _Maker, gone: Dropouts) -> None:
         )
 
 
-def ranks(book: Book) -> tuple[Finding, ...]:
+def ranks(ledger_index: LedgerIndex) -> tuple[Finding, ...]:
     """Return the finding that some receiver's rows together tell single others (O10), if they do.
 
     Aggregator and witnesses count; where they do not agree, the larger number stands.
     """
-    entries = [entry for kind in ("weights", "witness") for _, entry in book.of_kind(kind)]
+    entries = [entry for kind in ("weights", "witness") for _, entry in ledger_index.of_kind(kind)]
     told = [(entry["round"], entry["solved"]) for entry in entries if entry.get("solved")]
     if not told:
         return ()
@@ -291,9 +291,9 @@ def ranks(book: Book) -> tuple[Finding, ...]:
     return (made("ROWS_RANK", "medium", message, remedy, role="client"),)
 
 
-def flattened(book: Book) -> tuple[Finding, ...]:
+def flattened(ledger_index: LedgerIndex) -> tuple[Finding, ...]:
     """Return the finding that weights were brought to the nearest admissible ones (O10), if any."""
-    told = [entry for _, entry in book.of_kind("weights")]
+    told = [entry for _, entry in ledger_index.of_kind("weights")]
     rows, changed = sum(e["receivers"] for e in told), sum(len(e["flattened"]) for e in told)
     if not changed:
         return ()

@@ -11,7 +11,8 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
 from audits.attacks._shared.payloads import PAYLOADS
-from audits.plots import course, dots, flows, stacks, svg
+from audits.plots import budget_timeline as timeline
+from audits.plots import dots, flows, stacks, svg
 from audits.report import attack_words, words
 from audits.report.models import Egress, Report
 from audits.report.sections import Labelled, RoundBytes
@@ -102,7 +103,9 @@ def _charts(report: Report) -> dict[str, Any]:
         "stacks": stacks.stacks(report.rounds),
         "routes": stacks.routes(report.rounds),
         "bars": _bars(report),
-        "courses": [course.course(s, f"course-{n}") for n, s in enumerate(report.spending, 1)],
+        "timelines": [
+            timeline.timeline(s, f"timeline-{n}") for n, s in enumerate(report.spending, 1)
+        ],
         "attacks": dots.attacks(report.attacks),
         "claims": dots.claims(report.claims),
     }

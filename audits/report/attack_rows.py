@@ -138,7 +138,7 @@ def _none(sent: Set[str], state: str, *refused: Finding) -> Outcome:
 
 def _read(case: Case) -> AttackReport:
     found = AttackReport.parse(case.view.attacks_text)
-    heads = heads_digest(case.book)
+    heads = heads_digest(case.ledger_index)
     for wrong, what in (
         (found.run != case.roster_file.run, "it is about another run"),
         (found.plan_digest != case.plan_digest, "it is about another plan"),

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from audits.accounting.models import INFINITE, NO_DELTA, rounded_up
 from audits.accounting.tally import Tally
-from audits.accounting.training import Book, records
+from audits.accounting.training import Recorded, records
 from audits.evidence.steps import Case
 from audits.report.models import Account
 from protocols.plan.learns import budget
@@ -32,8 +32,8 @@ def accounts(case: Case) -> tuple[Account, ...]:
 
 def _record(case: Case, plan: TrainingPlan) -> Account:
     """Return what private training spent of one training record."""
-    found, book = records(Book(case, plan)), Book(case, plan)
-    spent = book.spent(book.worst)
+    found, recorded = records(Recorded(case, plan)), Recorded(case, plan)
+    spent = recorded.spent(recorded.worst)
     return Account(
         unit=f"one training {plan.unit}",
         scope=found.recorded.scope,
@@ -41,7 +41,7 @@ def _record(case: Case, plan: TrainingPlan) -> Account:
         epsilon=found.recorded.value,
         recorded=found.recorded.value,
         target=found.target.value,
-        borne_out=spent <= book.target * (1.0 + _TOLERANCE),
+        borne_out=spent <= recorded.target * (1.0 + _TOLERANCE),
         delta=found.recorded.delta,
         covered=("everything computed from training records",),
         not_covered=plan.held_out,

@@ -16,11 +16,11 @@ from audits.evidence.steps import Case
 from audits.report.sections import Labelled, Spending, SpentAt
 from protocols.privacy.training import TrainingPlan
 
-MOST_POINTS = 40  # of one course; with more rounds it is thinned out
+MOST_POINTS = 40  # of one timeline; with more rounds it is thinned out
 
 
 def spending(case: Case) -> tuple[Spending, ...]:
-    """Return one table and course per unit that has a budget; empty without noise.
+    """Return one table and timeline per unit that has a budget; empty without noise.
 
     Raises:
         EvidenceError: the plan states noise that is none.
@@ -47,7 +47,7 @@ def _of_clients(tally: Tally) -> Spending:
         rows=tuple(_labelled(rows.scopes(tally, make))),
         shares=tuple(rows.shares(tally, make)),
         target=m.rounded_up(tally.target),
-        course=_course(tally.plan.rounds, [spend.round for spend in spent], upto),
+        timeline=_timeline(tally.plan.rounds, [spend.round for spend in spent], upto),
     )
 
 
@@ -60,17 +60,17 @@ def _labelled(scopes: Iterator[m.Scoped]) -> Iterator[Labelled]:
 
 
 def _of_records(case: Case, plan: TrainingPlan) -> Spending:
-    book = training.Book(case, plan)
-    found, worst = training.records(book), book.worst
-    entries = book.entries(worst, "training")
-    bounded = book.spent(worst) < float("inf")
+    recorded = training.Recorded(case, plan)
+    found, worst = training.records(recorded), recorded.worst
+    entries = recorded.entries(worst, "training")
+    bounded = recorded.spent(worst) < float("inf")
 
     def upto(round: int) -> float:
         steps: Counter[training.Rated] = Counter()
         for entry in entries:
             if entry["round"] <= round:
                 steps[entry["rate"], entry["noise"]] += entry["steps"]
-        return book.epsilon(steps) if bounded else float("inf")
+        return recorded.epsilon(steps) if bounded else float("inf")
 
     return Spending(
         unit=f"one training {plan.unit}",
@@ -80,11 +80,13 @@ def _of_records(case: Case, plan: TrainingPlan) -> Spending:
         ),
         shares=(),
         target=found.target.value,
-        course=_course(case.plan.rounds, [entry["round"] for entry in entries], upto),
+        timeline=_timeline(case.plan.rounds, [entry["round"] for entry in entries], upto),
     )
 
 
-def _course(rounds: int, spent: Sequence[int], upto: Callable[[int], float]) -> tuple[SpentAt, ...]:
+def _timeline(
+    rounds: int, spent: Sequence[int], upto: Callable[[int], float]
+) -> tuple[SpentAt, ...]:
     """Return what was spent at some of the rounds: the first, the last, and evenly between."""
     last = max([rounds, *spent])
     count = min(MOST_POINTS, last)

@@ -62,10 +62,10 @@ def report_of(case: Case) -> Report:
     case = case.folder_only()
     plan, evidence = case.plan, run_checks(case, (*EVIDENCE, HEADS))
     yardstick = Yardstick(plan, case.policy, case.roster)
-    releases, simulated = case.book.releases(), case.roster_file.simulated
-    diff, egress = plan_diff(case.book, releases, yardstick), roll_up(releases, yardstick)
+    releases, simulated = case.ledger_index.releases(), case.roster_file.simulated
+    diff, egress = plan_diff(case.ledger_index, releases, yardstick), roll_up(releases, yardstick)
     gone, spent, tried = dropouts(case), accounts(case), outcome(case, egress)
-    smallest = smallest_opened(case.book)
+    smallest = smallest_opened(case.ledger_index)
     cautions = limits(plan, case.policy, simulated=simulated, attacked=tried.tried.used)
     known = findings(plan, diff, egress, gone, spent[0], evidence, case.result, simulated=simulated)
     found = _judged(
@@ -73,9 +73,9 @@ def report_of(case: Case) -> Report:
         ranked(
             (
                 *known,
-                *flattened(case.book),
-                *ranks(case.book),
-                *mixtures(case.book, case.policy),
+                *flattened(case.ledger_index),
+                *ranks(case.ledger_index),
+                *mixtures(case.ledger_index, case.policy),
                 *tried.findings,
                 *_baseline_refused(case.view),
             )
@@ -90,13 +90,13 @@ def report_of(case: Case) -> Report:
             plan, diff, egress, found, evidence, spent, tried, len(cautions), simulated=simulated
         ),
         scope=scope(plan, egress, smallest),
-        parties=parties(case.book, yardstick),
+        parties=parties(case.ledger_index, yardstick),
         plan_diff=diff,
         rounds=rounds(plan, releases, yardstick),
         dropouts=gone,
         views=role_views(case),
         egress=egress,
-        rows=weighed(case.book, case.plan),
+        rows=weighed(case.ledger_index, case.plan),
         inventory=inventory(releases, yardstick),
         accounting=spent,
         spending=spending(case),
@@ -157,8 +157,10 @@ def _judged(view: RunView, found: tuple[Finding, ...]) -> tuple[Finding, ...]:
 
 
 def _subject(case: Case) -> Subject:
-    plan, book = case.plan, case.book
-    times = sorted(str(e["time"])[:40] for entries in book.entries.values() for e in entries)
+    plan, ledger_index = case.plan, case.ledger_index
+    times = sorted(
+        str(e["time"])[:40] for entries in ledger_index.entries.values() for e in entries
+    )
     return Subject(
         run=case.roster_file.run,
         algorithm=plan.algorithm,
@@ -178,7 +180,7 @@ def _subject(case: Case) -> Subject:
         last_entry=times[-1] if times else "",
         heads=tuple(
             Head(party=party, entries=len(leaves), root=root(leaves).hex())
-            for party, leaves in sorted(book.leaves.items())
+            for party, leaves in sorted(ledger_index.leaves.items())
         ),
     )
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from audits.attacks._shared.payloads import payloads_of
 from audits.evidence.drift import Yardstick
-from audits.evidence.ledger_index import Book, Sent
+from audits.evidence.ledger_index import LedgerIndex, Sent
 from audits.report.models import (
     Count,
     Denied,
@@ -131,7 +131,9 @@ def _egress(key: tuple[Any, ...], tally: _Tally, yardstick: Yardstick) -> Egress
     )
 
 
-def plan_diff(book: Book, releases: Sequence[Sent], yardstick: Yardstick) -> PlanDiff:
+def plan_diff(
+    ledger_index: LedgerIndex, releases: Sequence[Sent], yardstick: Yardstick
+) -> PlanDiff:
     """Return plan against actual, item by item."""
     seen: dict[str, _Tally] = {}
     for sent in releases:
@@ -174,16 +176,16 @@ def plan_diff(book: Book, releases: Sequence[Sent], yardstick: Yardstick) -> Pla
                 round=entry["round"],
                 code=entry["code"],
             )
-            for party, entry in book.of_kind("refusal")
+            for party, entry in ledger_index.of_kind("refusal")
         ),
     )
 
 
-def parties(book: Book, yardstick: Yardstick) -> tuple[PartyFacts, ...]:
+def parties(ledger_index: LedgerIndex, yardstick: Yardstick) -> tuple[PartyFacts, ...]:
     """Return every party on the roster with what it sent and received."""
     facts: dict[str, dict[str, int]] = {}
     for kind, (count, size) in _COUNTED.items():
-        for party, entry in book.of_kind(kind):
+        for party, entry in ledger_index.of_kind(kind):
             mine = facts.setdefault(party, {})
             mine[count] = mine.get(count, 0) + 1
             if size:

@@ -25,7 +25,7 @@ from audits.report.sections import (
 from protocols.plan.plan import FieldPlan
 from protocols.strict import Strict
 
-REPORT_VERSION: Literal[2] = 2
+REPORT_VERSION: Literal[3] = 3
 Severity = Literal["critical", "high", "medium", "low", "info"]
 State = Literal["OK", "ATTENTION", "FAIL", "NOT TESTED"]
 
@@ -319,7 +319,7 @@ class Integrity(Strict):
 class Report(Strict):
     """What left each client, whether it was planned, what it reveals, and if the record holds."""
 
-    schema_version: Literal[2] = REPORT_VERSION
+    schema_version: Literal[3] = REPORT_VERSION
     tool: Tool = Setting(default_factory=Tool)
     subject: Subject
     transport: str

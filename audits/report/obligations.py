@@ -93,9 +93,12 @@ def obligations(
     there = _there(diff, egress, spent, tried, found, evidence, limits)
     return tuple(
         Obligation(
-            regime=regime, asks=asks, evidence=tuple(there[name] for name in names), people=people
+            regime=regime,
+            exchanges=exchanges,
+            evidence=tuple(there[name] for name in names),
+            people=people,
         )
-        for regime, asks, names, people in _REGIMES
+        for regime, exchanges, names, people in _REGIMES
     )
 
 

@@ -83,11 +83,11 @@ def role_views(case: Case) -> tuple[RoleView, ...]:
 
 def _received(case: Case) -> Counter[str]:
     roles = {party["name"]: party["role"] for party in case.roster.document()}
-    return Counter(roles.get(party, "") for party, _ in case.book.of_kind("receipt"))
+    return Counter(roles.get(party, "") for party, _ in case.ledger_index.of_kind("receipt"))
 
 
 def _sees(case: Case, role: Role) -> Iterator[str]:
-    left = {sent.item for sent in case.book.releases()}
+    left = {sent.item for sent in case.ledger_index.releases()}
     for item in case.plan.items:
         reaches = item.recipient in (str(role), EVERYONE) or role in item.learns
         said = item.learns.get(str(role)) or item.learns.get("everyone")
@@ -180,7 +180,7 @@ def _collusions(case: Case) -> Iterator[RoleView]:
         seen = [f"{sums}{rest}"] if masked else []
         seen += [_KEY] if results else []
         yield RoleView(viewer=who, received=None, sees=tuple(seen))
-    group = case.asks.group(1) if masked else None
+    group = case.exchanges.group(1) if masked else None
     if group is not None:
         others = "aggregator, key authority" if keyed else "aggregator"
         yield RoleView(

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 
 from audits.evidence.drift import Yardstick
-from audits.evidence.ledger_index import Book, Sent
+from audits.evidence.ledger_index import LedgerIndex, Sent
 from audits.report import words
 from audits.report.models import Egress
 from audits.report.sections import Fact, Flow, RoundBytes, RoundPart, Rows, Scope
@@ -62,12 +62,12 @@ def _under(plan: Plan) -> Iterator[Fact]:
         yield Fact(name=f"Encryption of {name}", value=scheme)
 
 
-def smallest_opened(book: Book) -> int | None:
+def smallest_opened(ledger_index: LedgerIndex) -> int | None:
     """Return over how few clients a total was opened, by the ledgers; None if none was opened."""
-    return min((entry["survivors"] for _, entry in book.totals()), default=None)
+    return min((entry["survivors"] for _, entry in ledger_index.totals()), default=None)
 
 
-def weighed(book: Book, plan: Plan) -> tuple[Rows, ...]:
+def weighed(ledger_index: LedgerIndex, plan: Plan) -> tuple[Rows, ...]:
     """Return what the aggregator recorded of each round's weights, in order."""
     return tuple(
         Rows(
@@ -79,7 +79,7 @@ def weighed(book: Book, plan: Plan) -> tuple[Rows, ...]:
             rank=entry["rank"],
             solved=entry["solved"],
         )
-        for _, entry in book.of_kind("weights")
+        for _, entry in ledger_index.of_kind("weights")
     )
 
 

@@ -115,21 +115,21 @@ class Labelled(Strict):
 
 
 class Spending(Strict):
-    """One unit's budget: every number with its six labels, and its course over the rounds.
+    """One unit's budget: every number with its six labels, and its timeline over the rounds.
 
     Attributes:
         unit: whose presence is bounded.
         rows: planned and recorded, per message, round and run.
         shares: the planned run with some of the clients missing or colluding (O18).
         target: the budget; decimal text.
-        course: by the ledger of whoever spent most; at most some dozens of the rounds.
+        timeline: by the ledger of whoever spent most; at most some dozens of the rounds.
     """
 
     unit: str
     rows: tuple[Labelled, ...]
     shares: tuple[Share, ...]
     target: str
-    course: tuple[SpentAt, ...]
+    timeline: tuple[SpentAt, ...]
 
 
 class Tried(Strict):
@@ -210,7 +210,7 @@ class Obligation(Strict):
     """
 
     regime: str
-    asks: str
+    exchanges: str
     evidence: tuple[str, ...]
     people: str
 

@@ -38,7 +38,7 @@ SILENT: Line = (0, {})
 MOST_ITEMS = 53  # that clients send; a place names them in one exact number
 
 
-def heard(line: Line, exchange: int, item: str, commitment: str, head: str) -> Line:
+def received(line: Line, exchange: int, item: str, commitment: str, head: str) -> Line:
     """Return a client's line after one more envelope.
 
     Args:

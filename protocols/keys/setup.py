@@ -13,7 +13,7 @@ from protocols.disclosures.sum.unmasking import row_of
 from protocols.errors import Replay, WrongStage
 from protocols.keys.groups import Group, Slot, agreement, planned_degree, slots
 from protocols.keys.pairs import pair_box_bytes
-from protocols.wire.run_context import Papers
+from protocols.wire.run_context import RunContext
 
 
 class KeyPhase(StrEnum):
@@ -30,17 +30,17 @@ class Setup:
     """One epoch's keys.
 
     Args:
-        papers: of the aggregator.
+        context: of the aggregator.
         epoch: its number.
         round: the round before which it is made.
         exchange: the last exchange before it.
     """
 
-    def __init__(self, papers: Papers, epoch: int, round: int, exchange: int) -> None:
+    def __init__(self, context: RunContext, epoch: int, round: int, exchange: int) -> None:
         self.epoch, self.round, self.exchange = epoch, round, exchange
-        self.group = Group.of(papers.run, epoch, papers.roster.clients, papers.policy)
-        self.slots = slots(papers.plan.items, papers.plan.rounds, papers.policy, epoch)
-        self.width = planned_degree(len(papers.roster.clients), papers.policy)
+        self.group = Group.of(context.run, epoch, context.roster.clients, context.policy)
+        self.slots = slots(context.plan.items, context.plan.rounds, context.policy, epoch)
+        self.width = planned_degree(len(context.roster.clients), context.policy)
         self.phase = KeyPhase.KEY
         self._boxes: dict[str, bytes] = {}
         self._rows: dict[str, bytes] = {}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from protocols.disclosures._base.rules import rules_of
 from protocols.disclosures.names import Disclosure
-from protocols.policy.guard import Guard, Stage
+from protocols.policy.guard import Guard, ValueStage
 
 __all__ = ["check_chain"]
 
@@ -22,7 +22,7 @@ def check_chain(disclosure: Disclosure, chain: tuple[Guard, ...]) -> None:
         rules.check(chain)
     except ValueError as error:
         raise ValueError(f"{disclosure}: {error}") from None
-    stage = Stage.VALUE
+    stage = ValueStage.VALUE
     for guard in chain:
         if stage not in guard.takes:
             raise ValueError(
@@ -30,7 +30,7 @@ def check_chain(disclosure: Disclosure, chain: tuple[Guard, ...]) -> None:
                 f"possible: {rules.order}"
             )
         stage = guard.gives
-    if stage is not Stage.ENVELOPE:
+    if stage is not ValueStage.ENVELOPE:
         raise ValueError(f"{disclosure}: the chain must end in 'seal', 'sign' or 'unsafe_clear'")
     if not present & rules.protecting:
         raise ValueError(

@@ -8,10 +8,10 @@ from typing import ClassVar, TypeVar
 
 from protocols.strict import Strict
 
-__all__ = ["Guard", "Stage", "describe", "find", "guard_of"]
+__all__ = ["Guard", "ValueStage", "describe", "find", "guard_of"]
 
 
-class Stage(IntEnum):
+class ValueStage(IntEnum):
     """What a value is between two guards; a chain in a wrong order does not construct."""
 
     VALUE = 0
@@ -37,8 +37,8 @@ class Guard(Strict):
         guard: its name in policies; each subclass fixes it.
     """
 
-    takes: ClassVar[tuple[Stage, ...]]
-    gives: ClassVar[Stage]
+    takes: ClassVar[tuple[ValueStage, ...]]
+    gives: ClassVar[ValueStage]
     guard: str
 
 

@@ -39,7 +39,7 @@ from typing import TYPE_CHECKING, Annotated, ClassVar, Literal, Union
 from pydantic import Field
 
 from protocols.disclosures.registry import guards
-from protocols.policy.guard import Guard, Stage
+from protocols.policy.guard import Guard, ValueStage
 
 
 class Clip(Guard):
@@ -52,8 +52,8 @@ class Clip(Guard):
             change of one weight in one round).
     """
 
-    takes: ClassVar[tuple[Stage, ...]] = (Stage.VALUE,)
-    gives: ClassVar[Stage] = Stage.BOUNDED
+    takes: ClassVar[tuple[ValueStage, ...]] = (ValueStage.VALUE,)
+    gives: ClassVar[ValueStage] = ValueStage.BOUNDED
     guard: Literal["clip"] = "clip"
     norm: Literal["linf", "l2"] = "linf"
     bound: float = Field(default=0.5, gt=0, le=1e6)
@@ -62,8 +62,8 @@ class Clip(Guard):
 class Quantise(Guard):
     """Round stochastically onto a symmetric integer grid of `bits` bits that spans the bound."""
 
-    takes: ClassVar[tuple[Stage, ...]] = (Stage.BOUNDED,)
-    gives: ClassVar[Stage] = Stage.INTEGER
+    takes: ClassVar[tuple[ValueStage, ...]] = (ValueStage.BOUNDED,)
+    gives: ClassVar[ValueStage] = ValueStage.INTEGER
     guard: Literal["quantise"] = "quantise"
     bits: int = Field(default=16, ge=4, le=32)
 
@@ -71,24 +71,24 @@ class Quantise(Guard):
 class Seal(Guard):
     """HPKE to the one recipient (after 'relay': to the relay), inside a signed envelope."""
 
-    takes: ClassVar[tuple[Stage, ...]] = (
-        Stage.VALUE,
-        Stage.MASKED,
-        Stage.CIPHERTEXT,
-        Stage.MIXED,
-        Stage.BLURRED,
-        Stage.BOXED,
-        Stage.MATCHED,
+    takes: ClassVar[tuple[ValueStage, ...]] = (
+        ValueStage.VALUE,
+        ValueStage.MASKED,
+        ValueStage.CIPHERTEXT,
+        ValueStage.MIXED,
+        ValueStage.BLURRED,
+        ValueStage.BOXED,
+        ValueStage.MATCHED,
     )
-    gives: ClassVar[Stage] = Stage.ENVELOPE
+    gives: ClassVar[ValueStage] = ValueStage.ENVELOPE
     guard: Literal["seal"] = "seal"
 
 
 class Sign(Guard):
     """Leave in clear, signed: for what is public anyway."""
 
-    takes: ClassVar[tuple[Stage, ...]] = (Stage.VALUE,)
-    gives: ClassVar[Stage] = Stage.ENVELOPE
+    takes: ClassVar[tuple[ValueStage, ...]] = (ValueStage.VALUE,)
+    gives: ClassVar[ValueStage] = ValueStage.ENVELOPE
     guard: Literal["sign"] = "sign"
 
 
@@ -98,14 +98,14 @@ class UnsafeClear(Guard):
     After 'match' the boxes stay locked, and what others get out of them is unprotected.
     """
 
-    takes: ClassVar[tuple[Stage, ...]] = (
-        Stage.VALUE,
-        Stage.BOUNDED,
-        Stage.INTEGER,
-        Stage.NOISED,
-        Stage.MATCHED,
+    takes: ClassVar[tuple[ValueStage, ...]] = (
+        ValueStage.VALUE,
+        ValueStage.BOUNDED,
+        ValueStage.INTEGER,
+        ValueStage.NOISED,
+        ValueStage.MATCHED,
     )
-    gives: ClassVar[Stage] = Stage.ENVELOPE
+    gives: ClassVar[ValueStage] = ValueStage.ENVELOPE
     guard: Literal["unsafe_clear"] = "unsafe_clear"
 
 

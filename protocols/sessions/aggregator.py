@@ -16,7 +16,7 @@ from protocols.evidence.ledger import Ledger
 from protocols.forms import Form
 from protocols.rounds import Ask, Reply
 from protocols.sessions.engine import Outgoing, Session, Stream
-from protocols.sessions.part import Parcel, Scope, SessionPart, part_name
+from protocols.sessions.part import Delivery, Scope, SessionPart, part_name
 from protocols.sessions.services.asked import Asked, Held
 from protocols.sessions.services.calling import Calling
 from protocols.sessions.services.epoch_keys import EpochKeys
@@ -25,14 +25,14 @@ from protocols.sessions.services.heads import Heads
 from protocols.sessions.services.refusals import Refusals
 from protocols.sessions.services.survivors import Survivors
 from protocols.sessions.table import Event, State
-from protocols.wire.run_context import Papers
+from protocols.wire.run_context import RunContext
 
 
 class AggregatorSession(Session):
     """AGGREGATOR: drives the run. ``outgoing = ask(...)``, then receive and advance until empty.
 
     Args:
-        papers, ledger, rounding: see :class:`Session`.
+        context, ledger, rounding: see :class:`Session`.
         form: the admitted form.
     """
 
@@ -50,7 +50,9 @@ class AggregatorSession(Session):
     batch: int | None = None
     """Of how many envelopes large exchanges are made at a time; None: of all. See `Stream`."""
 
-    def __init__(self, papers: Papers, ledger: Ledger, rounding: bytes, form: Form[Any]) -> None:
+    def __init__(
+        self, context: RunContext, ledger: Ledger, rounding: bytes, form: Form[Any]
+    ) -> None:
         self._form = form
         self._acting = ""  # the part whose phase it is; empty: no Ask is under way
         self._round = 0  # of the last Ask
@@ -59,7 +61,7 @@ class AggregatorSession(Session):
         self.answered = 0  # Asks that are over
         self.outcome: Reply | None = None  # of the last one; None: its round was lost
         self.tally: dict[str, float] = {}  # the driver's own counts, kept with this session
-        super().__init__(papers, ledger, rounding)
+        super().__init__(context, ledger, rounding)
 
     @property
     def order(self) -> tuple[SessionPart, ...]:
@@ -119,9 +121,9 @@ class AggregatorSession(Session):
         if self.state is State.PARTING:
             return self.heads.take_leave(data)
         # Its receipt is made durable by the next advance().
-        letter = self.open(data, exchange=self.exchanges.number)
-        self.heads.hear(letter)
-        self.handler(letter)(letter)
+        incoming = self.open(data, exchange=self.exchanges.number)
+        self.heads.hear(incoming)
+        self.handler(incoming)(incoming)
 
     def advance(self) -> Outgoing:
         """Return what must be sent next; empty when the Ask is answered.
@@ -133,10 +135,10 @@ class AggregatorSession(Session):
         """
         self.alive()
         try:
-            parcels = self._advance()
+            deliveries = self._advance()
             if self._asking and self.state is State.READY:
                 self._settle(self.asked.reply)
-            return self._out(parcels)
+            return self._out(deliveries)
         except RoundLost:
             self.move(Event.LOST)
             self._lose()
@@ -199,7 +201,7 @@ class AggregatorSession(Session):
     def _ask(self, ask: Ask, round: int) -> Outgoing:
         exchange = self._form.find(ask)
         self.asking = exchange.name
-        self.papers.policy.check_cohort(ask.cohort.size)
+        self.context.policy.check_cohort(ask.cohort.size)
         self.keys.check(round)
         members = self.survivors.present(ask.cohort._members, round)
         self.survivors.check_left(members)
@@ -213,7 +215,7 @@ class AggregatorSession(Session):
         self.asked.hold(Held(exchange, round, number, members, ask.handed))
         return self._out(self._enter(self.order))
 
-    def _advance(self) -> Iterable[Parcel]:
+    def _advance(self) -> Iterable[Delivery]:
         if self.state is State.KEYING:
             return self.keys.go_on()
         if self.state is State.PARTING:
@@ -221,16 +223,16 @@ class AggregatorSession(Session):
         if not self._acting:
             return []
         order, acting = self.order, self.parts[self._acting]
-        parcels = acting.advance()
-        return self._enter(order[order.index(acting) + 1 :]) if parcels is None else parcels
+        deliveries = acting.advance()
+        return self._enter(order[order.index(acting) + 1 :]) if deliveries is None else deliveries
 
-    def _enter(self, rest: Iterable[SessionPart]) -> Iterable[Parcel]:
+    def _enter(self, rest: Iterable[SessionPart]) -> Iterable[Delivery]:
         """Begin the next phase that this Ask wants; at the end, make the reply."""
         for part in rest:
             if part.wanted():
                 self._acting = part_name(type(part))
-                if (parcels := part.enter()) is not None:
-                    return parcels
+                if (deliveries := part.enter()) is not None:
+                    return deliveries
         self._acting = ""
         if self.asked.reply is None:
             self.asked.finish()
@@ -255,7 +257,7 @@ class AggregatorSession(Session):
         self._settle(None)
         self._out([])
 
-    def _out(self, made: Iterable[Parcel]) -> Outgoing:
+    def _out(self, made: Iterable[Delivery]) -> Outgoing:
         """Make what leaves durable; where no state is kept, as `Stream` does, if that was asked."""
         if self.batch and self.keeper is None and not isinstance(made, list):
             self.exchanges.outstanding = []

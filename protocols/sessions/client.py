@@ -12,7 +12,7 @@ from protocols.evidence.ledger import Ledger
 from protocols.forms import Exchange, Form
 from protocols.messages import Message
 from protocols.plan.steps import Service, Step
-from protocols.sessions.engine import Parcel, Session
+from protocols.sessions.engine import Delivery, Session
 from protocols.sessions.part import Takes
 from protocols.sessions.services.answering import Answering
 from protocols.sessions.services.pair_secrets import PairSecrets
@@ -24,10 +24,10 @@ from protocols.sessions.table import Event
 from protocols.wire.codec import pieces
 from protocols.wire.cohorts import as_set
 from protocols.wire.control import Acknowledgement, Call, Place
-from protocols.wire.inbox import Letter
+from protocols.wire.inbox import Incoming
 from protocols.wire.inputs_digest import SHARED, bytes_digest
 from protocols.wire.roster import cohort_digest
-from protocols.wire.run_context import Papers
+from protocols.wire.run_context import RunContext
 from protocols.wire.where import Where
 
 
@@ -35,7 +35,7 @@ class ClientSession(Session):
     """CLIENT: holds a site, and the only code that lets anything about it out.
 
     Args:
-        papers, ledger, rounding: see :class:`Session`.
+        context, ledger, rounding: see :class:`Session`.
         site: handed to the algorithm's answers; this floor never looks inside.
         form: the admitted form; its exchanges hold the answers.
     """
@@ -51,33 +51,33 @@ class ClientSession(Session):
     receipts: Receipts
 
     def __init__(
-        self, papers: Papers, ledger: Ledger, rounding: bytes, *, site: Any, form: Form[Any]
+        self, context: RunContext, ledger: Ledger, rounding: bytes, *, site: Any, form: Form[Any]
     ) -> None:
         self._site, self._exchanges = site, {e.name: e for e in form.exchanges}
         self.learnt = 0  # how often the site may have changed
-        super().__init__(papers, ledger, rounding)
+        super().__init__(context, ledger, rounding)
 
-    def receive(self, data: bytes) -> list[Parcel]:
+    def receive(self, data: bytes) -> list[Delivery]:
         """Take one envelope, return what leaves in answer; see `Answering.receive`."""
         return self.answering.receive(data)
 
-    def handler(self, letter: Letter) -> Callable[..., Any]:
+    def handler(self, incoming: Incoming) -> Callable[..., Any]:
         """Return what takes an envelope; raises BadEnvelope for an Ask that is not known."""
-        if letter.item.exchange and letter.item.exchange not in self._exchanges:
+        if incoming.item.exchange and incoming.item.exchange not in self._exchanges:
             raise BadEnvelope("An envelope belongs to no Ask that this client knows.")
-        return super().handler(letter)
+        return super().handler(incoming)
 
-    def _answer(self, letter: Letter) -> list[Parcel]:
+    def _answer(self, incoming: Incoming) -> list[Delivery]:
         """Answer an Ask."""
         self.move(Event.ASK)
-        exchange = self._exchanges[letter.item.exchange]
+        exchange = self._exchanges[incoming.item.exchange]
         kinds: tuple[type[Message], ...] = (
             Call,
             Place,
-            *wire_kinds(exchange.given, self.papers.policy),
+            *wire_kinds(exchange.given, self.context.policy),
         )
-        call, place, *given = self.read(letter, kinds)
-        where = self._where(letter, call, kinds)
+        call, place, *given = self.read(incoming, kinds)
+        where = self._where(incoming, call, kinds)
         self.receipts.check(call, place, where)
         for part in self.parts.values():
             part.asked_back(exchange, where)
@@ -105,49 +105,49 @@ class ClientSession(Session):
         messages = () if said is None else said if isinstance(said, tuple) else (said,)
         if {type(m) for m in messages} != set(exchange.back) or len(messages) != len(exchange.back):
             raise LocalProtocolError(f"The answer of {exchange.name!r} is not what it declares.")
-        sender = letter.header.sender
+        sender = incoming.header.sender
         if not messages:
-            item = self.papers.find(exchange.name, Service.ASK, Step.ACK)
+            item = self.context.find(exchange.name, Service.ASK, Step.ACK)
             return [self.send(item, [Acknowledgement()], sender, where)]
-        parcels = self._send_each(exchange.name, messages, sender, where)
+        deliveries = self._send_each(exchange.name, messages, sender, where)
         inside = self._gateway.inside()  # forgotten, whether it is captured or not
         if recorder is not None:
-            envelopes = [parcel.data for parcel in parcels]
+            envelopes = [delivery.data for delivery in deliveries]
             recorder.sent(exchange.name, where, before, envelopes, self._gateway.groups, inside)
-        return parcels
+        return deliveries
 
     def _send_each(
         self, name: str, messages: tuple[Message, ...], to: str, where: Where
-    ) -> list[Parcel]:
-        parcels = []
+    ) -> list[Delivery]:
+        deliveries = []
         for disclosure in dict.fromkeys(message.disclosure for message in messages):
             group = [message for message in messages if message.disclosure is disclosure]
-            item = self.papers.find(name, disclosure, Step.UP)
-            parcels.append(self.send(item, group, to, where))
+            item = self.context.find(name, disclosure, Step.UP)
+            deliveries.append(self.send(item, group, to, where))
             for part in self.parts.values():
                 part.gave(item, group, where)
-        return parcels
+        return deliveries
 
-    def _where(self, letter: Letter, call: Message, kinds: tuple[type[Message], ...]) -> Where:
+    def _where(self, incoming: Incoming, call: Message, kinds: tuple[type[Message], ...]) -> Where:
         """Check cohort, order and digests of an Ask before anything is computed."""
-        header, papers = letter.header, self.papers
+        header, context = incoming.header, self.context
         if (header.exchange <= self.progress.exchange) or header.round < self.progress.round:
             raise Replay("An Ask is older than one that was already answered.")
         if header.attempt != 1:
             raise BadEnvelope("A second attempt needs evidence that the first was not opened (O5).")
-        if header.round > papers.plan.rounds:
+        if header.round > context.plan.rounds:
             raise BadEnvelope("An Ask is for a round beyond the plan.")
-        members = papers.roster.unmask(call.members) if isinstance(call, Call) else ()
+        members = context.roster.unmask(call.members) if isinstance(call, Call) else ()
         if self.name not in as_set(members):
             raise BadEnvelope("An Ask's cohort does not hold this client.")
-        papers.policy.check_cohort(len(members))
+        context.policy.check_cohort(len(members))
         digest = cohort_digest(
-            papers.run, papers.plan_digest, header.round, header.attempt, members
+            context.run, context.plan_digest, header.round, header.attempt, members
         )
         if header.cohort != digest:
             raise BadEnvelope("An Ask's cohort is not the one its header names.")
         # The very bytes that came: what they decode to has no other encoding.
-        data = pieces(kinds, letter.body, papers.dims(letter.item))
+        data = pieces(kinds, incoming.body, context.dims(incoming.item))
         shared = [(k, d) for k, d in zip(kinds, data, strict=True) if k.disclosure in SHARED]
         if header.given != bytes_digest(shared):
             raise BadEnvelope("An Ask's content is not what its header says was given.")
@@ -157,9 +157,9 @@ class ClientSession(Session):
 
     def _enciphers(self, exchange: Exchange) -> bool:
         """Tell whether an answer is computed on while it is encrypted."""
-        papers, name = self.papers, exchange.name
-        said = [papers.find(name, kind.disclosure, Step.UP) for kind in exchange.back]
-        return any([papers.enciphers(item) for item in said])
+        context, name = self.context, exchange.name
+        said = [context.find(name, kind.disclosure, Step.UP) for kind in exchange.back]
+        return any([context.enciphers(item) for item in said])
 
     def _argument(self, kind: type[Message], message: Message, name: str, where: Where) -> Message:
         """Return what a message is to the algorithm's answer: opened, if it came in a box."""

@@ -11,54 +11,55 @@ from protocols.messages import Message
 from protocols.plan.steps import Part, Service
 from protocols.rounds import Reply, View
 from protocols.wire.cohorts import as_set
-from protocols.wire.inbox import Letter
-from protocols.wire.run_context import Papers
+from protocols.wire.inbox import Incoming
+from protocols.wire.run_context import RunContext
 from protocols.wire.where import Where
 
 A = TypeVar("A", bound=Answers)
 
 
 class Collection:
-    """Collects the cohort's letters for one Ask, disclosure by disclosure.
+    """Collects the cohort's envelopes for one Ask, disclosure by disclosure.
 
     Args:
-        papers: of the aggregator.
+        context: of the aggregator.
         exchange: what was asked.
         where: round, exchange number, cohort, slot and digest of what was given.
     """
 
-    def __init__(self, papers: Papers, exchange: Exchange, where: Where) -> None:
-        self.exchange, self.where, self._papers = exchange, where, papers
+    def __init__(self, context: RunContext, exchange: Exchange, where: Where) -> None:
+        self.exchange, self.where, self._context = exchange, where, context
         self.survivors: tuple[str, ...] = ()
         parts: list[Part] = list(dict.fromkeys(kind.disclosure for kind in exchange.back))
         self._answers: dict[Part, Answers] = {
-            part: answers_of(part)(papers, exchange, where, part) for part in parts or [Service.ASK]
+            part: answers_of(part)(context, exchange, where, part)
+            for part in parts or [Service.ASK]
         }
 
-    def add(self, letter: Letter) -> None:
+    def add(self, incoming: Incoming) -> None:
         """Take one answer.
 
         Raises:
             WrongStage: it belongs to another exchange or round.
             BadEnvelope: not from this cohort, made from another Start (O8) or key, or not masked.
         """
-        header, where, part = letter.header, self.where, letter.item.part
-        if letter.item.exchange != self.exchange.name or part not in self._answers:
+        header, where, part = incoming.header, self.where, incoming.item.part
+        if incoming.item.exchange != self.exchange.name or part not in self._answers:
             raise WrongStage("An answer belongs to another exchange than the one asked.")
-        self.check_place(letter)
+        self.check_place(incoming)
         if header.sender not in as_set(where.members):
             raise BadEnvelope("An answer is not from this cohort.")
         if header.given != where.given:
             raise BadEnvelope("A client was given something else than the others (O8).")
-        self._answers[part].take(letter)
+        self._answers[part].take(incoming)
 
-    def check_place(self, letter: Letter) -> None:
-        """Raise unless a letter belongs to this round, exchange, attempt and cohort."""
-        header, where = letter.header, self.where
+    def check_place(self, incoming: Incoming) -> None:
+        """Raise unless an envelope belongs to this round, exchange, attempt and cohort."""
+        header, where = incoming.header, self.where
         places = (header.round, header.exchange, header.attempt)
         if places != (where.round, where.exchange, where.attempt):
             raise WrongStage("An answer belongs to another round than the one asked.")
-        if header.cohort != self._papers.cohort(where):
+        if header.cohort != self._context.cohort(where):
             raise BadEnvelope("An answer belongs to another cohort.")
 
     def missing(self) -> tuple[str, ...]:
@@ -95,7 +96,7 @@ class Collection:
         return found
 
     def reply(self) -> Reply:
-        """Build the Reply, one view per message type that came back, and forget the letters."""
+        """Build the Reply, one view per message type that came back, and forget the envelopes."""
         found: dict[type[Message], View] = {}
         for one in self._answers.values():
             found.update(one.views())

@@ -16,8 +16,8 @@ from protocols.plan.plan import Item
 from protocols.plan.steps import Part, Step
 from protocols.sessions.part import (
     Captures,
+    Delivery,
     M,
-    Parcel,
     Scope,
     SessionPart,
     Takes,
@@ -25,31 +25,31 @@ from protocols.sessions.part import (
 )
 from protocols.sessions.table import Event, State, advance
 from protocols.wire.gateway import Gateway
-from protocols.wire.inbox import Inbox, Letter
-from protocols.wire.run_context import Papers
+from protocols.wire.inbox import Inbox, Incoming
+from protocols.wire.run_context import RunContext
 from protocols.wire.where import Where
 
-__all__ = ["Keeper", "Outgoing", "Parcel", "Session", "Stream"]
+__all__ = ["Delivery", "Keeper", "Outgoing", "Session", "Stream"]
 
 
 class Stream:
-    """Parcels that are made while they are carried, a batch at a time, and not held all at once.
+    """Deliveries that are made while they are carried, a batch at a time, and not held all at once.
 
     Each batch is recorded, and its record durable, before it is handed out.
 
     Args:
         session: makes them.
-        parcels: makes the next one when it is asked for.
+        deliveries: makes the next one when it is asked for.
         size: of a batch.
     """
 
-    def __init__(self, session: Committing, parcels: Iterable[Parcel], size: int) -> None:
-        self._session, self._parcels, self._size = session, iter(parcels), size
+    def __init__(self, session: Committing, deliveries: Iterable[Delivery], size: int) -> None:
+        self._session, self._deliveries, self._size = session, iter(deliveries), size
 
-    def batches(self) -> Iterator[list[Parcel]]:
-        """Yield all parcels, once; whatever fails ends the session."""
+    def batches(self) -> Iterator[list[Delivery]]:
+        """Yield all deliveries, once; whatever fails ends the session."""
         try:
-            while batch := list(islice(self._parcels, self._size)):
+            while batch := list(islice(self._deliveries, self._size)):
                 self._session.commit()
                 yield batch
         except Exception as error:
@@ -57,7 +57,7 @@ class Stream:
             raise
 
 
-Outgoing = Sequence[Parcel] | Stream
+Outgoing = Sequence[Delivery] | Stream
 """What leaves in one exchange."""
 
 
@@ -82,7 +82,7 @@ class Session:
     """One role in one run.
 
     Args:
-        papers: identity, roster, plan, policy, run.
+        context: identity, roster, plan, policy, run.
         ledger: this party's record.
         rounding: key of the stochastic rounding stream (see `protocols.wire.gateway`).
     """
@@ -116,10 +116,10 @@ class Session:
             takers.update(dict.fromkeys(steps, kind))
         cls.takes, cls._takers = takes, takers
 
-    def __init__(self, papers: Papers, ledger: Ledger, rounding: bytes) -> None:
-        self.papers, self.ledger = papers, ledger
-        self.name, self.role = papers.me.party.name, papers.me.party.role
-        self._gateway, self._inbox = Gateway(papers, ledger, rounding), Inbox(papers, ledger)
+    def __init__(self, context: RunContext, ledger: Ledger, rounding: bytes) -> None:
+        self.context, self.ledger = context, ledger
+        self.name, self.role = context.me.party.name, context.me.party.role
+        self._gateway, self._inbox = Gateway(context, ledger, rounding), Inbox(context, ledger)
         self.state = State.NEW
         self.keeper: Keeper | None = None  # keeps this session's state for after a kill
         self.recorder: Captures | None = None  # keeps captured rounds for audits
@@ -127,12 +127,12 @@ class Session:
         ledger.record(
             "plan",
             {
-                "config": papers.config,
-                "plan": papers.plan_digest,
-                "policy": papers.policy_digest,
+                "config": context.config,
+                "plan": context.plan_digest,
+                "policy": context.policy_digest,
                 "role": str(self.role),
-                "roster": papers.roster.digest,
-                "transport": papers.transport,
+                "roster": context.roster.digest,
+                "transport": context.transport,
             },
         )
         self._make()
@@ -179,9 +179,9 @@ class Session:
         """Take one transition; raises WrongStage if the table holds none."""
         self.state = advance(self.role, self.state, event)
 
-    def handler(self, letter: Letter) -> Callable[..., Any]:
+    def handler(self, incoming: Incoming) -> Callable[..., Any]:
         """Return what takes an envelope of this part and step; raises BadEnvelope if nothing."""
-        step = letter.item.part, letter.item.step
+        step = incoming.item.part, incoming.item.step
         found, kind = self.takes.get(step), self._takers.get(step)
         if found is None or kind is None:
             raise BadEnvelope(f"An envelope of this kind is not for a {self.role}.")
@@ -189,17 +189,17 @@ class Session:
         (taker,) = (one for one in takers if type(one) is kind)
         return cast(Callable[..., Any], getattr(taker, found.__name__))
 
-    def open(self, data: bytes, *, again: bool = False, exchange: int | None = None) -> Letter:
+    def open(self, data: bytes, *, again: bool = False, exchange: int | None = None) -> Incoming:
         """Check and open an envelope, and record its receipt; see `Inbox.open`."""
         return self._inbox.open(data, again=again, exchange=exchange)
 
-    def read(self, letter: Letter, kinds: tuple[type[Message], ...]) -> tuple[Message, ...]:
-        """Decode a letter's fields; raises BadEnvelope if they are not exactly as planned."""
-        return self._inbox.read(letter, kinds)
+    def read(self, incoming: Incoming, kinds: tuple[type[Message], ...]) -> tuple[Message, ...]:
+        """Decode an envelope's fields; raises BadEnvelope if they are not exactly as planned."""
+        return self._inbox.read(incoming, kinds)
 
-    def read_one(self, letter: Letter, kind: type[M]) -> M:
-        """Decode a letter of one message; raises BadEnvelope if it is not as planned."""
-        (message,) = self.read(letter, (kind,))
+    def read_one(self, incoming: Incoming, kind: type[M]) -> M:
+        """Decode an envelope of one message; raises BadEnvelope if it is not as planned."""
+        (message,) = self.read(incoming, (kind,))
         if not isinstance(message, kind):
             raise BadEnvelope(f"An envelope holds another message than a {kind.__name__}.")
         return message
@@ -232,12 +232,12 @@ class Session:
         recipient: str,
         where: Where,
         known: Mapping[Message, bytes] | None = None,
-    ) -> Parcel:
-        """Release through the gateway; the parcel may leave only after `commit`."""
+    ) -> Delivery:
+        """Release through the gateway; the delivery may leave only after `commit`."""
         envelope = self._gateway.release(item.id, messages, recipient, where, known)
         for part in self.parts.values():
             part.sent(envelope)
-        return Parcel(recipient, envelope.encode())
+        return Delivery(recipient, envelope.encode())
 
     def commit(self) -> None:
         """Keep the state, then make the ledger durable; only after both may anything leave.

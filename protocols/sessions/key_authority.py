@@ -9,7 +9,7 @@ never (O5, O8).
 from __future__ import annotations
 
 from protocols.disclosures.registry import each
-from protocols.sessions.engine import Parcel, Session
+from protocols.sessions.engine import Delivery, Session
 from protocols.sessions.services.answering import Answering
 from protocols.sessions.services.openings import Openings
 from protocols.sessions.services.secret_keys import SecretKeys
@@ -21,6 +21,6 @@ class KeyAuthoritySession(Session):
     made_of = (Answering, SecretKeys, Openings, *each("key_authority"))
     answering: Answering
 
-    def receive(self, data: bytes) -> list[Parcel]:
+    def receive(self, data: bytes) -> list[Delivery]:
         """Take one envelope, return what leaves in answer; see `Answering.receive`."""
         return self.answering.receive(data)

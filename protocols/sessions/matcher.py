@@ -10,7 +10,7 @@ some vectors of those who hold its tags; it cannot open them, but with any clien
 from __future__ import annotations
 
 from protocols.disclosures.registry import each
-from protocols.sessions.engine import Parcel, Session
+from protocols.sessions.engine import Delivery, Session
 from protocols.sessions.services.answering import Answering
 
 
@@ -20,6 +20,6 @@ class MatcherSession(Session):
     made_of = (Answering, *each("matcher"))
     answering: Answering
 
-    def receive(self, data: bytes) -> list[Parcel]:
+    def receive(self, data: bytes) -> list[Delivery]:
         """Take one envelope, return what leaves in answer; see `Answering.receive`."""
         return self.answering.receive(data)

@@ -24,15 +24,15 @@ from protocols.rounds import Given, Reply
 from protocols.sessions.collection import Collection
 from protocols.sessions.table import Event, State
 from protocols.wire.envelope import Envelope
-from protocols.wire.inbox import Letter
-from protocols.wire.run_context import Papers
+from protocols.wire.inbox import Incoming
+from protocols.wire.run_context import RunContext
 from protocols.wire.where import Where
 
 M = TypeVar("M", bound=Message)
 
 
 @dataclass(frozen=True)
-class Parcel:
+class Delivery:
     """Bytes for one party; what a transport carries."""
 
     to: str
@@ -88,7 +88,7 @@ class Engine(Protocol):
     recorder: Captures | None
 
     @property
-    def papers(self) -> Papers:
+    def context(self) -> RunContext:
         """Identity, roster, plan, policy, run."""
 
     @property
@@ -106,16 +106,16 @@ class Engine(Protocol):
     def move(self, event: Event) -> None:
         """Take one transition; raises WrongStage if the table holds none."""
 
-    def open(self, data: bytes, *, again: bool = False, exchange: int | None = None) -> Letter:
+    def open(self, data: bytes, *, again: bool = False, exchange: int | None = None) -> Incoming:
         """Check and open an envelope, and record its receipt; see `Inbox.open`."""
 
-    def read(self, letter: Letter, kinds: tuple[type[Message], ...]) -> tuple[Message, ...]:
-        """Decode a letter's fields; raises BadEnvelope if they are not exactly as planned."""
+    def read(self, incoming: Incoming, kinds: tuple[type[Message], ...]) -> tuple[Message, ...]:
+        """Decode an envelope's fields; raises BadEnvelope if they are not exactly as planned."""
 
-    def read_one(self, letter: Letter, kind: type[M]) -> M:
-        """Decode a letter of one message; raises BadEnvelope if it is not as planned."""
+    def read_one(self, incoming: Incoming, kind: type[M]) -> M:
+        """Decode an envelope of one message; raises BadEnvelope if it is not as planned."""
 
-    def handler(self, letter: Letter) -> Callable[..., Any]:
+    def handler(self, incoming: Incoming) -> Callable[..., Any]:
         """Return what takes an envelope of this part and step; raises BadEnvelope if nothing."""
 
     def record(self, kind: str, facts: Mapping[str, Any]) -> None:
@@ -128,8 +128,8 @@ class Engine(Protocol):
         recipient: str,
         where: Where,
         known: Mapping[Message, bytes] | None = None,
-    ) -> Parcel:
-        """Release through the gateway; the parcel may leave only after `commit`."""
+    ) -> Delivery:
+        """Release through the gateway; the delivery may leave only after `commit`."""
 
     def commit(self) -> None:
         """Make state and ledger durable; only after both may anything leave."""
@@ -174,8 +174,8 @@ class SessionPart:
         self._engine = engine
 
     @property
-    def _papers(self) -> Papers:
-        return self._engine.papers
+    def _context(self) -> RunContext:
+        return self._engine.context
 
     def begin(self) -> None:
         """Do what the beginning of a run asks for; not called when a session is taken up."""
@@ -192,11 +192,11 @@ class SessionPart:
         """Tell whether the Ask under way has this part's phase."""
         return False
 
-    def enter(self) -> Iterable[Parcel] | None:
+    def enter(self) -> Iterable[Delivery] | None:
         """Begin the phase: return what is to be sent, None if it is over already."""
         return None
 
-    def advance(self) -> Iterable[Parcel] | None:
+    def advance(self) -> Iterable[Delivery] | None:
         """Go on with what has arrived: return what is to be sent, None if the phase is over."""
         return None
 

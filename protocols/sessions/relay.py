@@ -15,7 +15,7 @@ whose mixtures go by what they hold); tell senders to the aggregator.
 from __future__ import annotations
 
 from protocols.disclosures.registry import each
-from protocols.sessions.engine import Parcel, Session
+from protocols.sessions.engine import Delivery, Session
 from protocols.sessions.services.answering import Answering
 
 
@@ -25,6 +25,6 @@ class RelaySession(Session):
     made_of = (Answering, *each("relay"))
     answering: Answering
 
-    def receive(self, data: bytes) -> list[Parcel]:
+    def receive(self, data: bytes) -> list[Delivery]:
         """Take one envelope, return what leaves in answer; see `Answering.receive`."""
         return self.answering.receive(data)

@@ -10,7 +10,7 @@ the other server, with which all tags are open.
 from __future__ import annotations
 
 from protocols.disclosures.registry import each
-from protocols.sessions.engine import Parcel, Session
+from protocols.sessions.engine import Delivery, Session
 from protocols.sessions.services.answering import Answering
 
 
@@ -20,6 +20,6 @@ class TagServerSession(Session):
     made_of = (Answering, *each("tag_server"))
     answering: Answering
 
-    def receive(self, data: bytes) -> list[Parcel]:
+    def receive(self, data: bytes) -> list[Delivery]:
         """Take one envelope, return what leaves in answer; see `Answering.receive`."""
         return self.answering.receive(data)

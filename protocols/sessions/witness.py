@@ -10,7 +10,7 @@ could read every upload, like the aggregator.
 from __future__ import annotations
 
 from protocols.disclosures.registry import each
-from protocols.sessions.engine import Parcel, Session
+from protocols.sessions.engine import Delivery, Session
 from protocols.sessions.services.answering import Answering
 from protocols.sessions.services.progress import Progress
 from protocols.sessions.services.public_keys import PublicKeys
@@ -22,6 +22,6 @@ class WitnessSession(Session):
     made_of = (Answering, Progress, PublicKeys, *each("witness"))
     answering: Answering
 
-    def receive(self, data: bytes) -> list[Parcel]:
+    def receive(self, data: bytes) -> list[Delivery]:
         """Take one envelope, return what leaves in answer; see `Answering.receive`."""
         return self.answering.receive(data)

@@ -266,7 +266,7 @@ def envelope_bytes(header: int, body: int) -> int:
 
 
 def signed_header(envelope: Envelope) -> bytes:
-    """Return header and signature alone: what a client vouches for, without the body."""
+    """Return header and signature alone: what a client signs, without the body."""
     header = envelope.header.encode()
     return struct.pack(">H", len(header)) + header + envelope.signature
 

@@ -23,7 +23,7 @@ from protocols.plan.schema import check_schema
 from protocols.wire.control import CONTROL
 from protocols.wire.envelope import NONE, SIGNED, Envelope, Header, commitment, route
 from protocols.wire.roster import EVERYONE, Role
-from protocols.wire.run_context import Papers
+from protocols.wire.run_context import RunContext
 from protocols.wire.where import Where
 
 
@@ -31,14 +31,14 @@ class Gateway:
     """The door of one party.
 
     Args:
-        papers: identity, plan and policy; the plan is the approved one.
+        context: identity, plan and policy; the plan is the approved one.
         ledger: where every release is recorded.
         rounding: key (32 bytes) of the stochastic rounding stream. It may derive from the
             learning seed while no privacy claim rests on the rounding (O15).
     """
 
-    def __init__(self, papers: Papers, ledger: Ledger, rounding: bytes) -> None:
-        self._papers, self._ledger, self._rounding = papers, ledger, rounding
+    def __init__(self, context: RunContext, ledger: Ledger, rounding: bytes) -> None:
+        self._context, self._ledger, self._rounding = context, ledger, rounding
         self._sent: dict[tuple[str, str, int], int] = {}
         self._labels: set[tuple[str, str, int, int]] = set()
         owned = {str(found): protection_of(found).own() for found in Disclosure}
@@ -79,7 +79,7 @@ class Gateway:
             LocalProtocolError: a second vector under one label (O6), a key that is missing, or
                 masks that are none.
         """
-        item = self._papers.item(id)
+        item = self._context.item(id)
         ordered = self._check(item, messages, recipient, where)
         try:
             release = self._release(item, ordered, where, known)
@@ -90,7 +90,7 @@ class Gateway:
         except KeyError as error:
             raise NotInPlan("A message uses a dimension that the plan does not name.") from error
         header = header.of_body(hashlib.sha256(body).hexdigest())
-        signature = self._papers.me.signing.sign(SIGNED, header.encode())
+        signature = self._context.me.signing.sign(SIGNED, header.encode())
         envelope = Envelope(header, signature, body)
         if envelope.size > item.bytes:
             raise NotInPlan(f"{id} is larger than planned; nothing was sent.")
@@ -105,7 +105,7 @@ class Gateway:
         known: Mapping[Message, bytes] | None,
     ) -> Release:
         return Release(
-            papers=self._papers,
+            context=self._context,
             item=item,
             messages=messages,
             where=where,
@@ -119,10 +119,10 @@ class Gateway:
     def _check(
         self, item: Item, messages: Sequence[Message], recipient: str, where: Where
     ) -> list[Message]:
-        papers = self._papers
-        if item.sender != str(papers.me.party.role):
-            raise NotInPlan(f"The plan does not let a {papers.me.party.role} send {item.id}.")
-        role = EVERYONE if recipient == EVERYONE else str(papers.roster.party(recipient).role)
+        context = self._context
+        if item.sender != str(context.me.party.role):
+            raise NotInPlan(f"The plan does not let a {context.me.party.role} send {item.id}.")
+        role = EVERYONE if recipient == EVERYONE else str(context.roster.party(recipient).role)
         if role != item.recipient:
             raise NotInPlan(f"The plan does not let {item.id} go to a {role}.")
         by_name = {type(message).__name__: message for message in messages}
@@ -133,7 +133,7 @@ class Gateway:
             )
         self._check_schemas(item, [type(by_name[name]) for name in planned])
         for message in messages:
-            allowed = papers.policy.messages
+            allowed = context.policy.messages
             name = type(message).__name__
             if allowed is not None and type(message) not in CONTROL and name not in allowed:
                 raise NotInPlan(f"{name} is not an allowed message of this policy.")
@@ -145,11 +145,11 @@ class Gateway:
 
     def _check_schemas(self, item: Item, kinds: list[type[Message]]) -> None:
         """Compare the classes with the plan's fields, not only their names; once per item."""
-        known, place = self._papers.compared, (item.id, tuple(kinds))
+        known, place = self._context.compared, (item.id, tuple(kinds))
         if place in known:
             return
-        dims, protection = self._papers.dims(item), protection_of(item.disclosure)
-        layout = protection.layout(self._papers, item, tuple(kinds))
+        dims, protection = self._context.dims(item), protection_of(item.disclosure)
+        layout = protection.layout(self._context, item, tuple(kinds))
         for kind, planned in zip(kinds, item.messages, strict=True):
             check_schema(kind, planned, dims, layout)
         known.add(place)
@@ -158,48 +158,48 @@ class Gateway:
         """Hold the plan's counts, per run and per round: a round is answered once (O5)."""
         if self._sent.get((item.id, recipient, -1), 0) >= item.times:
             raise NotInPlan(f"{item.id} was already sent as often as planned ({item.times}).")
-        allowed = times_in_round(item, where.round, self._papers.plan.rounds)
+        allowed = times_in_round(item, where.round, self._context.plan.rounds)
         if self._sent.get((item.id, recipient, where.round), 0) >= allowed:
             raise NotInPlan(f"{item.id} was already sent in this round as often as planned.")
 
     def _header(self, item: Item, recipient: str, where: Where) -> Header:
-        papers, key = self._papers, "0" * 16
+        context, key = self._context, "0" * 16
         if recipient != EVERYONE:
-            key = papers.body_key(item, recipient)
+            key = context.body_key(item, recipient)
         return Header(
-            run=papers.run,
-            plan=papers.plan_digest,
-            policy=papers.policy_digest,
+            run=context.run,
+            plan=context.plan_digest,
+            policy=context.policy_digest,
             round=where.round,
             exchange=where.exchange,
             attempt=where.attempt,
-            cohort=papers.cohort(where),
+            cohort=context.cohort(where),
             item=item.id,
-            schema=papers.schemas[item.id],
-            sender=papers.me.party.name,
+            schema=context.schemas[item.id],
+            sender=context.me.party.name,
             recipient=recipient,
             key=key,
             given=where.given,
             body=NONE,
             head=self._ledger.head,
             nonce=entropy(16).hex(),
-            pairs=protection_of(item.disclosure).agreed(papers, item, where),
+            pairs=protection_of(item.disclosure).agreed(context, item, where),
         )
 
     def _seeded(self, purpose: str, item: Item, where: Where) -> bytes:
         """Return the key of a stream, a new one for each release: by label, round and ordinal."""
-        me, to = self._papers.me.party.name, self._papers.roster.one(Role.AGGREGATOR).name
+        me, to = self._context.me.party.name, self._context.roster.one(Role.AGGREGATOR).name
         ordinal = self._sent.get((item.id, to, where.round), 0)
         return derive(self._rounding, purpose, me, item.label, f"{where.round}", f"{ordinal}")
 
     def _body(self, release: Release, header: Header, prepared: object) -> tuple[bytes, bool]:
         """Apply the guards in the policy's order; returns the body and whether clip changed it."""
-        item, papers = release.item, self._papers
+        item, context = release.item, self._context
         body, clipped = protection_of(item.disclosure).body(release, header, prepared)
         if len(body) != item.body:
             raise NotInPlan(f"{item.id} does not have the planned size; nothing was sent.")
         if sealed(item, release.chain):
-            key = papers.opener(item, header.recipient).seal
+            key = context.opener(item, header.recipient).seal
             body = key.seal(header.encode(without_body=True), body)
         return body, clipped
 

@@ -20,11 +20,11 @@ from protocols.versions import ENVELOPE
 from protocols.wire.codec import decode
 from protocols.wire.envelope import SIGNED, Envelope, Header, commitment, route
 from protocols.wire.roster import EVERYONE, Roster
-from protocols.wire.run_context import Papers
+from protocols.wire.run_context import RunContext
 
 
 @dataclass(frozen=True)
-class Letter:
+class Incoming:
     """An envelope that passed every check, with its body opened.
 
     Attributes:
@@ -44,13 +44,13 @@ class Letter:
 class Inbox:
     """The way in for one party. Raises; never returns something half-checked."""
 
-    def __init__(self, papers: Papers, ledger: Ledger) -> None:
-        self._papers, self._ledger = papers, ledger
-        mine = (str(papers.me.party.role), EVERYONE)
-        self._limit = max((i.bytes for i in papers.plan.items if i.recipient in mine), default=0)
+    def __init__(self, context: RunContext, ledger: Ledger) -> None:
+        self._context, self._ledger = context, ledger
+        mine = (str(context.me.party.role), EVERYONE)
+        self._limit = max((i.bytes for i in context.plan.items if i.recipient in mine), default=0)
         self._seen: set[tuple[str, str, int, int]] = set()
 
-    def open(self, data: bytes, *, again: bool = False, exchange: int | None = None) -> Letter:
+    def open(self, data: bytes, *, again: bool = False, exchange: int | None = None) -> Incoming:
         """Check and open an envelope, and record its receipt.
 
         Args:
@@ -71,7 +71,7 @@ class Inbox:
             raise BadEnvelope("An envelope is larger than anything planned for this party.")
         envelope = Envelope.decode(data)
         header = envelope.header
-        check_signature(header, envelope.signature, self._papers.roster)
+        check_signature(header, envelope.signature, self._context.roster)
         item = self._planned(header)
         label = (header.sender, header.item, header.exchange, header.attempt)
         if (label in self._seen) is not again:
@@ -80,7 +80,7 @@ class Inbox:
             raise WrongStage("An envelope is for another exchange than the one under way.")
         body = self._unseal(envelope, item)
         if again:
-            return Letter(header, item, body, envelope)
+            return Incoming(header, item, body, envelope)
         self._seen.add(label)
         self._ledger.record(
             "receipt",
@@ -91,36 +91,36 @@ class Inbox:
                 "sender_head": header.head,
             },
         )
-        return Letter(header, item, body, envelope)
+        return Incoming(header, item, body, envelope)
 
     def _planned(self, header: Header) -> Item:
-        papers, me = self._papers, self._papers.me.party
-        check_run(header, papers)
+        context, me = self._context, self._context.me.party
+        check_run(header, context)
         if header.recipient not in (me.name, EVERYONE):
             raise BadEnvelope("An envelope is addressed to another party.")
         if header.sender == me.name:
             raise BadEnvelope("An envelope of this party's own came back to it.")
         try:
-            item = papers.item(header.item)
+            item = context.item(header.item)
         except NotInPlan as error:
             raise BadEnvelope("An envelope belongs to no planned item.") from error
-        if item.sender != str(papers.roster.party(header.sender).role):
+        if item.sender != str(context.roster.party(header.sender).role):
             raise BadEnvelope("An envelope comes from a role that does not send this item.")
         expected = EVERYONE if header.recipient == EVERYONE else str(me.role)
         if item.recipient != expected:
             raise BadEnvelope("An envelope is addressed to a role that does not get this item.")
-        if header.schema != papers.schemas[item.id]:
+        if header.schema != context.schemas[item.id]:
             raise BadEnvelope("An envelope was made for another schema of this item.")
         return item
 
     def _unseal(self, envelope: Envelope, item: Item) -> bytes:
-        chain = self._papers.policy.chain(item.disclosure)
+        chain = self._context.policy.chain(item.disclosure)
         body: bytes | None = None
-        relayed = self._papers.relays(item)  # the relay opens it, not the aggregator (O23)
+        relayed = self._context.relays(item)  # the relay opens it, not the aggregator (O23)
         if sealed(item, chain) and not relayed:
             info = envelope.header.encode(without_body=True)
             try:
-                body = self._papers.me.opening.open(info, envelope.body)
+                body = self._context.me.opening.open(info, envelope.body)
             except CryptoError as error:
                 raise BadEnvelope("An envelope does not open with this party's key.") from error
         body = bytes(envelope.body) if body is None else body
@@ -128,11 +128,11 @@ class Inbox:
             raise BadEnvelope("A message does not have the planned size.")
         return body
 
-    def read(self, letter: Letter, kinds: tuple[type[Message], ...]) -> tuple[Message, ...]:
-        """Decode a letter's fields; raises BadEnvelope if they are not exactly as planned."""
-        if [kind.__name__ for kind in kinds] != [m.name for m in letter.item.messages]:
+    def read(self, incoming: Incoming, kinds: tuple[type[Message], ...]) -> tuple[Message, ...]:
+        """Decode an envelope's fields; raises BadEnvelope if they are not exactly as planned."""
+        if [kind.__name__ for kind in kinds] != [m.name for m in incoming.item.messages]:
             raise BadEnvelope("A message is not of the planned types.")
-        return decode(kinds, letter.body, self._papers.dims(letter.item))
+        return decode(kinds, incoming.body, self._context.dims(incoming.item))
 
 
 def check_signature(header: Header, signature: bytes, roster: Roster) -> None:
@@ -143,11 +143,11 @@ def check_signature(header: Header, signature: bytes, roster: Roster) -> None:
         raise BadEnvelope("An envelope is not signed by who it says it is from.") from error
 
 
-def check_run(header: Header, papers: Papers) -> None:
+def check_run(header: Header, context: RunContext) -> None:
     """Raise BadEnvelope unless the header is for this run, plan and policy."""
-    if header.run != papers.run:
+    if header.run != context.run:
         raise BadEnvelope("An envelope belongs to another run.")
-    if header.plan != papers.plan_digest:
+    if header.plan != context.plan_digest:
         raise BadEnvelope("An envelope was made under another plan.")
-    if header.policy != papers.policy_digest:
+    if header.policy != context.policy_digest:
         raise BadEnvelope("An envelope was made under another policy.")

@@ -47,7 +47,7 @@ class Zeros(Protocol):
 
 
 @dataclass
-class Papers:
+class RunContext:
     """What every party of a run holds.
 
     Attributes:
@@ -194,12 +194,12 @@ class Papers:
         guard = match_guard(self.policy.rules.get(Disclosure.MATCH, ()))
         return match_run(self.plan, self.run, self.roster, guard)
 
-    def of_party(self, me: Identity) -> Papers:
-        """Return another party's papers of the same run, for parties of one process.
+    def of_party(self, me: Identity) -> RunContext:
+        """Return another party's context in the same run, for parties of one process.
 
         Plan, policy and roster are the very objects that were copied, checked and digested here, by
         checks that depend on nothing else: doing so again for every party would find the same.
-        Nothing separates roles that share a process (O26); parties elsewhere make their own papers.
+        Nothing separates roles that share a process (O26); parties elsewhere make their own.
         """
         made = copy.copy(self)
         made.me, made.he_key, made.keys, made.pairs = me, None, {}, None
@@ -276,7 +276,10 @@ class Papers:
         """Check and keep this epoch's public key of a disclosure; raises CryptoError."""
         if disclosure is not Disclosure.SUM:
             key = ring_of(disclosure).load_public(raw)
-            self.keys = {**self.keys, disclosure: key}  # never changed in place: papers are copied
+            self.keys = {
+                **self.keys,
+                disclosure: key,
+            }  # never changed in place: contexts are copied
             return key
         if self.scheme is None:
             raise LocalProtocolError("This party has no encryption scheme for the offered key.")

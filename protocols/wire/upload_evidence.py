@@ -13,7 +13,7 @@ from protocols.errors import BadEnvelope
 from protocols.wire.envelope import Header, read_signed_header
 from protocols.wire.inbox import check_run, check_signature
 from protocols.wire.roster import cohort_digest
-from protocols.wire.run_context import Papers
+from protocols.wire.run_context import RunContext
 
 Place = tuple[int, int, int]
 """Round, exchange and attempt."""
@@ -40,13 +40,13 @@ class Wanted:
     given: str | None = None
 
 
-def vouched(data: bytes, wanted: Wanted, papers: Papers) -> list[tuple[Header, bytes]]:
+def verified(data: bytes, wanted: Wanted, context: RunContext) -> list[tuple[Header, bytes]]:
     """Check signed upload headers; return each with its own bytes, in the order shown.
 
     Args:
         data: the headers one after the other, padded with zeros.
         wanted: what they must say.
-        papers: of the party that checks.
+        context: of the party that checks.
 
     Raises:
         BadEnvelope: unsigned, foreign, contradictory or repeated headers.
@@ -55,17 +55,17 @@ def vouched(data: bytes, wanted: Wanted, papers: Papers) -> list[tuple[Header, b
     found: list[tuple[Header, bytes]] = []
     while any(data[:2]):  # a length of zero begins the padding
         header, signature, size = read_signed_header(data)
-        check_signature(header, signature, papers.roster)
+        check_signature(header, signature, context.roster)
         found.append((header, data[:size]))
         data = data[size:]
     if any(data):
         raise BadEnvelope("There are bytes behind the upload headers.")
     senders = [header.sender for header, _ in found]
-    papers.policy.check_cohort(len(senders))
+    context.policy.check_cohort(len(senders))
     if len(set(senders)) != len(senders) or not set(senders) <= set(wanted.members):
         raise BadEnvelope("An upload is there twice, or is not from the cohort.")
     for header, _ in found:
-        _check(header, found[0][0], wanted, papers)
+        _check(header, found[0][0], wanted, context)
     return found
 
 
@@ -74,8 +74,8 @@ def place_of(header: Header) -> Place:
     return header.round, header.exchange, header.attempt
 
 
-def _check(header: Header, first: Header, wanted: Wanted, papers: Papers) -> None:
-    check_run(header, papers)
+def _check(header: Header, first: Header, wanted: Wanted, context: RunContext) -> None:
+    check_run(header, context)
     if header.item not in wanted.items or header.item != first.item:
         raise BadEnvelope("An upload header is of another item than the result.")
     if header.recipient != wanted.recipient:
@@ -86,7 +86,7 @@ def _check(header: Header, first: Header, wanted: Wanted, papers: Papers) -> Non
     if not header.given == given == first.given:
         raise BadEnvelope("Not all clients were given the same model (O8).")
     places = (header.round, header.attempt)
-    digest = cohort_digest(papers.run, papers.plan_digest, *places, wanted.members)
+    digest = cohort_digest(context.run, context.plan_digest, *places, wanted.members)
     if header.cohort != digest:
         raise BadEnvelope("The cohort is not the one that its members signed.")
     if header.key != wanted.key:

@@ -51,7 +51,7 @@ def check_sent(case: Case, exchange: Exchange, client: str, answer: Captured) ->
     """
     known = {
         entry["commitment"]: entry
-        for party, entry in case.book.of_kind("release")
+        for party, entry in case.ledger_index.of_kind("release")
         if party == client and entry["exchange"] == answer.number
     }
     sums = {item.id for item in case.plan.all_of(Disclosure.SUM, Step.UP)}

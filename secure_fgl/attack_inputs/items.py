@@ -115,7 +115,7 @@ def _seen(
 ) -> tuple[Rows | None, int]:
     """Return the rows that the receiver read of an answer, and how many clients' they are."""
     case, number = run.case, answer.number
-    arrived = case.asks.all[number].arrived
+    arrived = case.exchanges.all[number].arrived
     if issubclass(kind, NoisedMessage):
         return _said(run, answer, exchange, kind), 1
     if find(case.policy.chain(Disclosure.SUM), "unsafe_clear") is not None:

@@ -34,7 +34,7 @@ from protocols.rounds import Reply
 from protocols.sessions.store.recording import Captured, Recorder
 from protocols.wire.envelope import Envelope
 from protocols.wire.roster import AGGREGATOR_NAME, Identity, Role
-from protocols.wire.run_context import Papers
+from protocols.wire.run_context import RunContext
 from secure_fgl.attack_inputs.agreement import agree, rounded
 from secure_fgl.attack_inputs.captured_sent import check_said, check_sent, summed
 from secure_fgl.attack_inputs.items import item_material
@@ -48,7 +48,7 @@ from secure_fgl.config import Config
 from secure_fgl.data.sources._shared.refusing import nothing_fetched
 from secure_fgl.errors import UsageError
 from secure_fgl.federation import Federation
-from secure_fgl.run.driving import one_thread_and_deterministic
+from secure_fgl.run.driver import one_thread_and_deterministic
 from secure_fgl.store.captures import Captures
 from secure_fgl.store.run_folder import Run
 
@@ -167,17 +167,17 @@ class _Replay:
 
     def exposures(self, *, first_only: bool) -> list[Exposure]:
         """Return every client's captured updates; what was computed again is what left."""
-        replies, asks = self._replies(), dict[int, list[tuple[str, Captured]]]()
+        replies, exchanges = self._replies(), dict[int, list[tuple[str, Captured]]]()
         first: set[int] = set()
         for client, site in self.sites.items():
             answers = self._answers(client, site)
             begun = min((a.round for a in answers), default=0)
             first |= {a.number for a in answers if a.round == begun}
             for answer in answers:
-                asks.setdefault(answer.number, []).append((client, answer))
+                exchanges.setdefault(answer.number, []).append((client, answer))
         # A total is held against all who are in it, so an Ask is computed whole or not at all.
-        chosen = sorted(first if first_only else asks)
-        computed = {number: self._computed(asks[number]) for number in chosen}
+        chosen = sorted(first if first_only else exchanges)
+        computed = {number: self._computed(exchanges[number]) for number in chosen}
         found = [
             exposure
             for number, said in computed.items()
@@ -255,7 +255,7 @@ class _Replay:
         layout = summed(case, exchange)[0]
         rounds = {one.client: fields(rounded(layout, one.messages, update)) for one in ask}
         clear = find(case.policy.chain(Disclosure.SUM), "unsafe_clear") is not None
-        arrived = case.asks.all[ask[0].answer.number].arrived
+        arrived = case.exchanges.all[ask[0].answer.number].arrived
         total = None if clear or reply is None else fields(reply.total(update))
         # Noise comes from the operating system: nobody can compute it again.
         noised = any(item.noise is not None for item in case.plan.items)
@@ -298,7 +298,7 @@ class _Replay:
         """Return the exchanges in which a client sent what was to be captured."""
         return {
             sent.exchange
-            for sent in self.case.book.releases()
+            for sent in self.case.ledger_index.releases()
             if sent.party == client
             and sent.step is Step.UP
             and sent.part in _COMPUTED
@@ -310,7 +310,7 @@ class _Replay:
         smallest = self.case.plan.smallest_cohort
         return {
             ask.number
-            for ask in self.case.asks.all.values()
+            for ask in self.case.exchanges.all.values()
             if (ask.summed or self._mixes(ask.name))
             and not ask.lost(smallest)
             and self._captured(ask.name, ask.round)
@@ -339,8 +339,8 @@ class _Replay:
         """Return what reads a party's captures; the run's own keys are gone and not needed."""
         case = self.case
         me = Identity.from_seed(party, role, entropy(32))
-        papers = Papers(me, case.roster, case.plan, case.policy, case.roster_file.run)
-        return Recorder(self.captures.open(party), papers, self.form, site)
+        context = RunContext(me, case.roster, case.plan, case.policy, case.roster_file.run)
+        return Recorder(self.captures.open(party), context, self.form, site)
 
     @property
     def layers(self) -> Layers:

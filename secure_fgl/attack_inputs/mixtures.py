@@ -91,7 +91,7 @@ def mixed_material(
         rounds = sorted({a.round for a in mine})
         for answer in mine:
             reply = replies.get(answer.number)
-            arrived = run.case.asks.all[answer.number].arrived
+            arrived = run.case.exchanges.all[answer.number].arrived
             if first_only and answer.round != rounds[0]:
                 continue
             if reply is None or client not in arrived:

@@ -53,7 +53,9 @@ def tag_material(
         return []
     rounds = captured_rounds(case.policy.capture, case.plan.rounds)
     (matcher,) = case.roster.names(Role.MATCHER)
-    told = [e for p, e in case.book.of_kind("match") if p == matcher and e["round"] in rounds]
+    told = [
+        e for p, e in case.ledger_index.of_kind("match") if p == matcher and e["round"] in rounds
+    ]
     compared = views(matcher, Role.MATCHER)
     servers = {s: views(s, Role.TAG_SERVER) for s in sorted(case.roster.names(Role.TAG_SERVER))}
     found = []
@@ -77,7 +79,7 @@ def _known(
 ) -> dict[bytes, int]:
     """Return tag -> item of all clients, whose captures must be the matcher's."""
     truth: dict[bytes, int] = {}
-    told = {p for p, e in case.book.of_kind("match") if e["exchange"] == number}
+    told = {p for p, e in case.ledger_index.of_kind("match") if e["exchange"] == number}
     for client, sent in compared.items():
         tags = own[client].tags if client in own else None
         if tags is None:

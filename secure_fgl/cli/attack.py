@@ -67,8 +67,8 @@ def attack(
     from audits.report.build import build_report
     from secure_fgl.attack_inputs.materials import material
     from secure_fgl.cli._shared.gate import codes_of, tell_codes
-    from secure_fgl.cli._shared.keeping import advice, judge_again
     from secure_fgl.cli._shared.output import print_json, say
+    from secure_fgl.cli._shared.report_files import advice, judge_again
     from secure_fgl.errors import UsageError
     from secure_fgl.store.run_folder import FORMATS, Run
 

@@ -42,8 +42,8 @@ def bundle(
 
     Exits 5 if the evidence is broken; the bundle is written and says so.
     """
-    from secure_fgl.cli._shared.keeping import advice, judge_again
     from secure_fgl.cli._shared.output import say
+    from secure_fgl.cli._shared.report_files import advice, judge_again
     from secure_fgl.errors import BROKEN, OK
     from secure_fgl.store.bundles import load_key, verify_path, write_bundle
     from secure_fgl.store.run_folder import Run
@@ -65,7 +65,7 @@ def bundle(
 
 def final_words(outcome: Verification) -> list[str]:
     """Return two sentences, integrity and completeness; only the first is what steps show."""
-    from audits.checks.papers import OTHER_PLAN
+    from audits.checks.documents import OTHER_PLAN
     from audits.evidence.steps import Status
 
     failed = [step for step in outcome.steps if step.status is Status.FAIL]

@@ -54,8 +54,8 @@ def diff(
     """
     from audits.findings.changes import changes
     from secure_fgl.cli._shared.gate import ordered, tell_codes
-    from secure_fgl.cli._shared.keeping import load_snapshot
     from secure_fgl.cli._shared.output import print_json, say
+    from secure_fgl.cli._shared.report_files import load_snapshot
     from secure_fgl.errors import BROKEN, DRIFT, FINDINGS, INCONCLUSIVE
 
     before, after = load_snapshot(old), load_snapshot(new)

@@ -43,8 +43,8 @@ def export(
     from protocols.errors import EvidenceError
     from secure_fgl.cli._shared.gate import FailOn, codes_of, tell_codes
     from secure_fgl.cli._shared.inputs import choose
-    from secure_fgl.cli._shared.keeping import advice
     from secure_fgl.cli._shared.output import say
+    from secure_fgl.cli._shared.report_files import advice
     from secure_fgl.errors import BROKEN, DRIFT, OK
     from secure_fgl.store.run_folder import Run
 

@@ -78,7 +78,7 @@ def report(  # noqa: PLR0913, PLR0917 - one per option; the command line gives t
 
     0: none of these.
     """
-    from secure_fgl.cli._shared import keeping
+    from secure_fgl.cli._shared import report_files as keeping
     from secure_fgl.cli._shared.inputs import choose
     from secure_fgl.store.run_folder import FORMATS, Run
 
@@ -131,7 +131,7 @@ def _write(
     """Render first, then write what the run keeps and all files that follow from it."""
     from audits.formats import file_names, render
     from audits.report.build import build_report
-    from secure_fgl.cli._shared.keeping import keep
+    from secure_fgl.cli._shared.report_files import keep
     from secure_fgl.store.run_folder import FORMATS
 
     made = build_report(view)

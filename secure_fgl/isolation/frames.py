@@ -18,7 +18,7 @@ LARGEST = 1 << 31
 """The most bytes of a worker's frame: far beyond a large model with its optimiser's moments."""
 
 CLOSED, ANSWER, ERROR = b"C", b"A", b"E"
-"""Kinds: the room is closed and waits; an answer; what went wrong, in a closed form."""
+"""Kinds: the sandbox is closed and waits; an answer; what went wrong, in a closed form."""
 
 _LENGTH = struct.Struct("<Q")
 _PIECE = 1 << 20

@@ -28,7 +28,7 @@ from typing import Any
 
 from secure_fgl.errors import UsageError
 
-__all__ = ["CannotIsolate", "check_kernel", "close_room", "set_traceable"]
+__all__ = ["CannotIsolate", "check_kernel", "close_sandbox", "set_traceable"]
 
 _PR_GET_SECCOMP, _PR_SET_SECCOMP, _PR_SET_NO_NEW_PRIVS = 21, 22, 38
 _PR_GET_DUMPABLE, _PR_SET_DUMPABLE = 3, 4
@@ -117,7 +117,7 @@ def _prctl(option: int, *arguments: Any) -> int:
 
 
 def check_kernel() -> int:
-    """Return the version of Landlock; raises CannotIsolate where a part of the room is missing."""
+    """Return the version of Landlock; raises CannotIsolate where a part of it is missing."""
     if sys.platform != "linux":
         raise _cannot(f"{platform.system() or sys.platform} has neither Landlock nor seccomp")
     if platform.machine() not in _FREE or sys.maxsize < 2**32:
@@ -144,7 +144,7 @@ def set_traceable(allowed: bool) -> bool:
     return before
 
 
-def close_room(keep: int, readable: Iterable[Path]) -> None:
+def close_sandbox(keep: int, readable: Iterable[Path]) -> None:
     """Give up everything but one descriptor and reading below some folders.
 
     Args:

@@ -1,7 +1,7 @@
 """What goes to a worker and comes back: plain values, and messages of declared kinds.
 
 The codec is the one of kept state without the tags that stand for a party's own things: what a
-worker says can name no key, no paper and no session. No pickle.
+worker says can name no key, no document and no session. No pickle.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""The worker: holds the sites' data, closes its room, and answers until nobody asks any more.
+"""The worker: holds the sites' data, closes its sandbox, and answers until nobody asks any more.
 
-Run by `secure_fgl.isolation.room` as ``python -m secure_fgl.isolation.worker``, with the
+Run by `secure_fgl.isolation.sandbox` as ``python -m secure_fgl.isolation.worker``, with the
 channel as standard input. It is told a configuration, a policy and a plan, which are no secrets,
 and loads the data itself.
 """
@@ -25,9 +25,9 @@ from protocols.wire.control import CONTROL
 from secure_fgl.config import Config
 from secure_fgl.federation import Federation
 from secure_fgl.isolation import frames
-from secure_fgl.isolation.kernel import close_room
+from secure_fgl.isolation.kernel import close_sandbox
 from secure_fgl.isolation.values import FAILURES, PlainCodec, said, steps_of
-from secure_fgl.run.driving import one_thread_and_deterministic
+from secure_fgl.run.driver import one_thread_and_deterministic
 
 __all__ = ["Answers", "serve"]
 
@@ -95,7 +95,7 @@ def readable() -> list[Path]:
 
 
 def serve(channel: int) -> None:
-    """Load, close the room, and answer until the session's end of the channel is closed."""
+    """Load, close the sandbox, and answer until the session's end of the channel is closed."""
     signal.signal(signal.SIGALRM, signal.SIG_DFL)
     sys.dont_write_bytecode = True
     order = frames.read(channel)
@@ -104,7 +104,7 @@ def serve(channel: int) -> None:
     with one_thread_and_deterministic():
         try:
             answers = Answers.ordered(json.loads(order))
-            close_room(channel, readable())
+            close_sandbox(channel, readable())
         except SecureFglError as error:  # ours, before any answer ran
             told = {"what": error.what, "why": error.why, "fix": error.fix}
             frames.write(channel, frames.ERROR, json.dumps(told).encode())
@@ -116,4 +116,4 @@ def serve(channel: int) -> None:
 
 
 if __name__ == "__main__":
-    serve(os.dup(0))  # standard input becomes nothing when the room is closed
+    serve(os.dup(0))  # standard input becomes nothing when the sandbox is closed

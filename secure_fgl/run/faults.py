@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from protocols.evidence.ledger import read_lines
 from protocols.plan.plan import Item, Plan
 from protocols.plan.steps import Service, Step
-from protocols.sessions.engine import Parcel
+from protocols.sessions.engine import Delivery
 from protocols.wire.envelope import Envelope, Header
 from secure_fgl.errors import UsageError
 from secure_fgl.transports import Transport
@@ -104,15 +104,17 @@ class FaultyTransport:
                 told = entry["sender"], entry["round"], entry["item"], entry["exchange"]
                 self._through(*told)
 
-    def exchange(self, parcels: Sequence[Parcel]) -> list[Parcel]:
+    def exchange(self, deliveries: Sequence[Delivery]) -> list[Delivery]:
         """Deliver what is not lost; return the answers that are not lost."""
-        there = [parcel for parcel in parcels if not self._lost(parcel)]
-        return [parcel for parcel in self._transport.exchange(there) if not self._lost(parcel)]
+        there = [delivery for delivery in deliveries if not self._lost(delivery)]
+        return [
+            delivery for delivery in self._transport.exchange(there) if not self._lost(delivery)
+        ]
 
-    def _lost(self, parcel: Parcel) -> bool:
-        header = Envelope.decode(parcel.data).header
+    def _lost(self, delivery: Delivery) -> bool:
+        header = Envelope.decode(delivery.data).header
         item = self._items.get(header.item)
-        lost = any(d.loses(header, item, parcel.to, self._last.get(d)) for d in self._planned)
+        lost = any(d.loses(header, item, delivery.to, self._last.get(d)) for d in self._planned)
         if not lost:
             self._through(header.sender, header.round, header.item, header.exchange)
         return lost

@@ -1,4 +1,4 @@
-"""Setting up all parties of a simulated run: identities, roster, papers, ledgers, sessions."""
+"""Setting up all parties of a simulated run: identities, roster, contexts, ledgers, sessions."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ from protocols.sessions.engine import Session
 from protocols.sessions.key_authority import KeyAuthoritySession
 from protocols.sessions.matcher import MatcherSession
 from protocols.sessions.relay import RelaySession
-from protocols.sessions.store.keeping import LockedSafe, Outcome, StateKeeper
 from protocols.sessions.store.recording import Recorder
+from protocols.sessions.store.state_keeper import LockedStateStore, Outcome, StateKeeper
 from protocols.sessions.tag_server import TagServerSession
 from protocols.sessions.witness import WitnessSession
 from protocols.wire.envelope import NONE
@@ -39,11 +39,11 @@ from protocols.wire.roster import (
     Roster,
     run_id,
 )
-from protocols.wire.run_context import Papers, Zeros
+from protocols.wire.run_context import RunContext, Zeros
 from secure_fgl.errors import UsageError
 from secure_fgl.run.clock import clock
 from secure_fgl.run.cores import over_cores
-from secure_fgl.store.state_store import FileSafe, Safes
+from secure_fgl.store.state_store import FileStateStore, StateStores
 
 
 def client_names(count: int) -> tuple[str, ...]:
@@ -87,7 +87,7 @@ SESSIONS: dict[Role, type[Any]] = {
 """Every role's session."""
 _LEARNING = (Role.CLIENT, Role.AGGREGATOR)  # who is told what the algorithm says
 
-SEED = "identity"  # the piece in a party's safe from which its keys are made
+SEED = "identity"  # the piece in a party's store from which its keys are made
 CONFIG = "config"  # the piece that binds a run to its configuration
 
 
@@ -176,8 +176,8 @@ class Making:
     def _sites(self) -> dict[str, Any]:
         return dict(zip(self.plan.clients, self.sites, strict=True))
 
-    def papers(self, me: Identity, first: Papers) -> Papers:
-        """Return what one party holds; `first` are the papers of any party of this run."""
+    def context(self, me: Identity, first: RunContext) -> RunContext:
+        """Return what one party holds; `first` is the context of any party of this run."""
         held = first.of_party(me)
         if me.party.role is Role.CLIENT:
             held.zeros, held.tag_key = self.zeros, self.tag_key
@@ -187,42 +187,42 @@ class Making:
                 self.site(me.party.name).training = held.training
         return held
 
-    def first_papers(self, me: Identity, roster: Roster, run: str) -> Papers:
-        """Check plan, policy and roster against each other; see `papers`."""
+    def first_context(self, me: Identity, roster: Roster, run: str) -> RunContext:
+        """Check plan, policy and roster against each other; see `context`."""
         facts = (self.plan, self.policy, run, self.scheme)
         config = hashlib.sha256(self.config.encode()).hexdigest() if self.config else NONE
-        return Papers(
+        return RunContext(
             me, roster, *facts, transport=self.transport, config=config, spread=over_cores
         )
 
-    def session(self, papers: Papers) -> AnySession:
+    def session(self, context: RunContext) -> AnySession:
         """Return one party's session at the beginning of a run."""
-        name = papers.me.party.name
-        ledger = Ledger(name, papers.run, self.store(name), clock)
-        if papers.me.party.role is Role.CLIENT:
+        name = context.me.party.name
+        ledger = Ledger(name, context.run, self.store(name), clock)
+        if context.me.party.role is Role.CLIENT:
             site = self.site(name)
-            return ClientSession(papers, ledger, self.rounding, site=site, form=self.form)
-        if papers.me.party.role is Role.AGGREGATOR:
-            return AggregatorSession(papers, ledger, self.rounding, self.form)
-        made: AnySession = SESSIONS[papers.me.party.role](papers, ledger, self.rounding)
+            return ClientSession(context, ledger, self.rounding, site=site, form=self.form)
+        if context.me.party.role is Role.AGGREGATOR:
+            return AggregatorSession(context, ledger, self.rounding, self.form)
+        made: AnySession = SESSIONS[context.me.party.role](context, ledger, self.rounding)
         return made
 
-    def keeper(self, papers: Papers, safe: FileSafe) -> StateKeeper:
+    def keeper(self, context: RunContext, state_store: FileStateStore) -> StateKeeper:
         """Return what keeps a party's state."""
-        form = self.form if papers.me.party.role in _LEARNING else None
-        return StateKeeper(safe, papers, form, self.site(papers.me.party.name))
+        form = self.form if context.me.party.role in _LEARNING else None
+        return StateKeeper(state_store, context, form, self.site(context.me.party.name))
 
-    def recorder(self, papers: Papers, safe: FileSafe) -> Recorder:
+    def recorder(self, context: RunContext, state_store: FileStateStore) -> Recorder:
         """Return what keeps a party's captured rounds."""
-        return Recorder(safe, papers, self.form, self.site(papers.me.party.name))
+        return Recorder(state_store, context, self.form, self.site(context.me.party.name))
 
 
-def set_up(making: Making, safes: Callable[[str], Safes] | None = None) -> Parties:
+def set_up(making: Making, state_stores: Callable[[str], StateStores] | None = None) -> Parties:
     """Make every party's keys and sessions.
 
     Args:
         making: what the sessions are made of.
-        safes: returns the run's safes by its name; None keeps no state.
+        state_stores: returns run's stores by its name; None keeps no state.
     """
     if shared_key(making.policy.rules.get(Disclosure.MATCH, ())):
         making = replace(making, tag_key=entropy(KEY_BYTES))
@@ -231,15 +231,15 @@ def set_up(making: Making, safes: Callable[[str], Safes] | None = None) -> Parti
     roster, nonce = Roster(identity.party for identity in identities.values()), entropy(16)
     run = run_id(nonce, roster, making.plan.digest, making.policy.digest)
     sessions = {}
-    first = making.first_papers(identities[AGGREGATOR_NAME], roster, run)
+    first = making.first_context(identities[AGGREGATOR_NAME], roster, run)
     for name, me in identities.items():
-        papers = making.papers(me, first)
-        sessions[name] = making.session(papers)
-        if safes is not None:
-            safe = safes(run).new(name)
-            LockedSafe(safe, run, name).put(SEED, seeds[name])
-            LockedSafe(safe, run, name).put(CONFIG, making.config.encode())
-            sessions[name].keeper = making.keeper(papers, safe)
+        context = making.context(me, first)
+        sessions[name] = making.session(context)
+        if state_stores is not None:
+            state_store = state_stores(run).new(name)
+            LockedStateStore(state_store, run, name).put(SEED, seeds[name])
+            LockedStateStore(state_store, run, name).put(CONFIG, making.config.encode())
+            sessions[name].keeper = making.keeper(context, state_store)
             sessions[name].commit()
     return _parties(run, nonce, roster, identities, sessions)
 
@@ -247,7 +247,7 @@ def set_up(making: Making, safes: Callable[[str], Safes] | None = None) -> Parti
 def take_up(
     making: Making,
     document: Mapping[str, Any],
-    safes: Safes,
+    state_stores: StateStores,
     found: Callable[[str], bytes],
 ) -> Parties:
     """Return all sessions of a run that was killed, as they were kept.
@@ -255,7 +255,7 @@ def take_up(
     Args:
         making: what the sessions are made of; `store` goes on with what is there.
         document: what ``roster.json`` holds.
-        safes: the run's.
+        state_stores: the run's.
         found: returns what a party's ledger holds, by name.
 
     Raises:
@@ -263,16 +263,18 @@ def take_up(
         LedgerError: a state is missing, or is older than its ledger.
     """
     run, nonce = str(document["run"]), bytes.fromhex(document["nonce"])
-    open_safes = {name: safes.open(name) for name in making.roles}
-    for name, safe in open_safes.items():
-        if LockedSafe(safe, run, name).get(CONFIG) != making.config.encode():
+    open_state_stores = {name: state_stores.open(name) for name in making.roles}
+    for name, state_store in open_state_stores.items():
+        if LockedStateStore(state_store, run, name).get(CONFIG) != making.config.encode():
             raise UsageError(
                 "The configuration is not the one that the killed run began with.",
                 why=f"{name} kept another one",
                 fix="resume with the run folder's own configuration, as it was",
             )
     identities = {
-        name: Identity.from_seed(name, role, LockedSafe(open_safes[name], run, name).get(SEED))
+        name: Identity.from_seed(
+            name, role, LockedStateStore(open_state_stores[name], run, name).get(SEED)
+        )
         for name, role in making.roles.items()
     }
     roster = Roster(identity.party for identity in identities.values())
@@ -283,10 +285,10 @@ def take_up(
         )
     sessions: dict[str, Any] = {}
     outcomes: Sequence[Outcome] = ()
-    first = making.first_papers(identities[AGGREGATOR_NAME], roster, run)
+    first = making.first_context(identities[AGGREGATOR_NAME], roster, run)
     for name, me in identities.items():
-        papers = making.papers(me, first)
-        keeper = making.keeper(papers, open_safes[name])
+        context = making.context(me, first)
+        keeper = making.keeper(context, open_state_stores[name])
 
         def reopen(facts: Mapping[str, Any], name: str = name) -> Ledger:
             data = found(name)

@@ -25,8 +25,8 @@ from protocols.policy.policy import PrivacyPolicy
 from secure_fgl.config import Config
 from secure_fgl.data import Dataset, Masks
 from secure_fgl.data.loading import load
-from secure_fgl.isolation.room import Room, check_loadable
-from secure_fgl.run.driving import Driver, Meter, Outcome, deferred_interrupts
+from secure_fgl.isolation.sandbox import Sandbox, check_loadable
+from secure_fgl.run.driver import Driver, Meter, Outcome, deferred_interrupts
 from secure_fgl.run.faults import FaultyTransport, drops
 from secure_fgl.run.model_digest import weights_digest
 from secure_fgl.run.parties import (
@@ -43,7 +43,7 @@ from secure_fgl.run.zeros import Ahead, worth_it
 from secure_fgl.store.budgets import BudgetStore
 from secure_fgl.store.captures import record
 from secure_fgl.store.run_folder import FORMATS, NOT_JUDGED, Run, RunFolder
-from secure_fgl.store.state_store import Safes
+from secure_fgl.store.state_store import StateStores
 from secure_fgl.transports import Transport
 
 Progress = Callable[[int, int, Mapping[str, Any]], None]
@@ -107,11 +107,11 @@ class Preparation:
         With `resume` the folder holds a run that was killed, which goes on where it was.
         """
         with contextlib.ExitStack() as held:  # ledgers' files and the zeros' worker
-            outcome, parties, safes = self._play(folder, progress, connect, held, resume=resume)
+            outcome, parties, states = self._play(folder, progress, connect, held, resume=resume)
         self._witness(parties, folder)
         run = self._finish(folder, outcome)
-        if safes is not None:
-            safes.destroy()
+        if states is not None:
+            states.destroy()
         return run
 
     def _play(
@@ -122,14 +122,14 @@ class Preparation:
         held: contextlib.ExitStack,
         *,
         resume: bool,
-    ) -> tuple[Outcome, Parties, Safes | None]:
+    ) -> tuple[Outcome, Parties, StateStores | None]:
         """Set up or take up all parties, play all rounds, and end every session."""
         form: Form[Any] = self.policy.admit(self.algorithm)
         meter, left, answers = Meter(), None, form
         if self.config.isolate:  # before any key is there
-            room = Room(self.config, self.policy, self.plan, self.plan.clients)
-            held.enter_context(room)
-            answers = room.form(form, dict(zip(self.plan.clients, self.sites, strict=True)))
+            sandbox = Sandbox(self.config, self.policy, self.plan, self.plan.clients)
+            held.enter_context(sandbox)
+            answers = sandbox.form(form, dict(zip(self.plan.clients, self.sites, strict=True)))
 
         def store(name: str) -> Store:
             made = folder.ledger(name, again=resume)
@@ -146,9 +146,9 @@ class Preparation:
             reserve=self.reserve(), transport=self.config.transport.name,
             config=self.config.text(),
         )  # fmt: skip
-        parties, safes = self._take_up(making, folder) if resume else self._set_up(making, folder)
-        if safes is not None:
-            held.callback(safes.release)
+        parties, states = self._take_up(making, folder) if resume else self._set_up(making, folder)
+        if states is not None:
+            held.callback(states.release)
         transport: Transport = connect(parties.others)
         if planned := drops(self.config.faults.drop, self.plan.clients, self.plan.rounds):
             past = folder.bytes(f"ledger/{parties.aggregator.name}.jsonl") if resume else b""
@@ -160,50 +160,50 @@ class Preparation:
                 left = self.leave(folder, outcome.tracked)
             finally:
                 unclosed = close_all(parties, folder, left)
-                if left is None and safes is not None:  # stopped in order: it will not go on
-                    safes.destroy()
+                if left is None and states is not None:  # stopped in order: it will not go on
+                    states.destroy()
         if unclosed:  # without its last entries the evidence would not hold: no result is written
             raise unclosed[0]
-        return outcome, parties, safes
+        return outcome, parties, states
 
-    def _set_up(self, making: Making, folder: RunFolder) -> tuple[Parties, Safes | None]:
+    def _set_up(self, making: Making, folder: RunFolder) -> tuple[Parties, StateStores | None]:
         """Begin a run."""
-        self._papers(folder)
-        made: list[Safes] = []
+        self._documents(folder)
+        made: list[StateStores] = []
 
-        def safes(run: str) -> Safes:
-            made[:] = made or [Safes(run, folder.path)]
+        def states(run: str) -> StateStores:
+            made[:] = made or [StateStores(run, folder.path)]
             return made[0]
 
         try:
-            parties = set_up(making, safes if self.config.resume else None)
+            parties = set_up(making, states if self.config.resume else None)
             record(parties.sessions(), making, folder.path)
             # Last, and as a whole: a folder with this file holds a run that can go on.
             roster = {**parties.document(), "transport": self.config.transport.name}
             folder.document("roster.json", roster)
         except BaseException:
-            for safe in made:
-                safe.destroy()
+            for state in made:
+                state.destroy()
             raise
         return parties, made[0] if made else None
 
-    def _take_up(self, making: Making, folder: RunFolder) -> tuple[Parties, Safes | None]:
+    def _take_up(self, making: Making, folder: RunFolder) -> tuple[Parties, StateStores | None]:
         """Go on with a run that was killed; its metrics are written anew as it is played back."""
         document = folder.roster()
-        safes = Safes(str(document["run"]), folder.path)
+        states = StateStores(str(document["run"]), folder.path)
         try:
-            parties = take_up(making, document, safes, lambda p: folder.bytes(f"ledger/{p}.jsonl"))
+            parties = take_up(making, document, states, lambda p: folder.bytes(f"ledger/{p}.jsonl"))
             record(parties.sessions(), making, folder.path)
         except BaseException:
-            safes.release()
+            states.release()
             raise
         folder.text("metrics.jsonl", "")  # only now: a refused --resume changes nothing
-        return parties, safes
+        return parties, states
 
     def _witness(self, parties: Parties, folder: RunFolder) -> None:
         """Let the aggregator sign how far every site's budget is spent, and keep that (O20)."""
         store, dataset = BudgetStore(self.config.budget.store), self.plan.data.name
-        by = parties.aggregator.papers.me
+        by = parties.aggregator.context.me
         for site in self.plan.clients:
             if self.policy.budget is not None:
                 folder.text(f"budgets/{site}.checkpoint", store.witness(site, dataset, by))
@@ -218,7 +218,7 @@ class Preparation:
         store, own = BudgetStore(self.config.budget.store), self.plan.data.name
         return lambda site: store.door(site, own)
 
-    def _papers(self, folder: RunFolder) -> None:
+    def _documents(self, folder: RunFolder) -> None:
         folder.text("config.yaml", self.config.text())
         folder.text("policy.json", policy_text(self.policy))
         folder.text("plan.json", self.plan.text())

@@ -68,7 +68,7 @@ def write_bundle(
         day: ``YYYY-MM-DD``; by default today.
 
     Raises:
-        EvidenceError: the run's papers cannot be read, or its report was edited.
+        EvidenceError: the run's documents cannot be read, or its report was edited.
         UsageError: there is no run, or the file cannot be written.
     """
     folder = Run(run)

@@ -23,7 +23,7 @@ from protocols.errors import SecureFglError
 from protocols.wire.roster import Role
 from secure_fgl.errors import UsageError
 from secure_fgl.store.files import Folder, run_name
-from secure_fgl.store.state_store import VARIABLE, FileSafe, default_folder
+from secure_fgl.store.state_store import VARIABLE, FileStateStore, default_folder
 
 if TYPE_CHECKING:
     from protocols.sessions.engine import Session
@@ -48,12 +48,12 @@ def record(sessions: Sequence[Session], making: Making, folder: Path) -> None:
     """
     capture = making.policy.capture
     for number, session in enumerate(sessions):
-        captures = Captures(session.papers.run, folder)
+        captures = Captures(session.context.run, folder)
         if not number:
             sweep()
         if capture is not None and session.role in _KEEPING:
             captures.begin(capture.days)
-            session.recorder = making.recorder(session.papers, captures.safe(session.name))
+            session.recorder = making.recorder(session.context, captures.state_store(session.name))
 
 
 def today() -> date:
@@ -107,8 +107,8 @@ class Captures:
         except OSError as error:
             raise self._unwritable(error) from error
 
-    def safe(self, party: str) -> FileSafe:
-        """Return a party's safe to write to, under its key, which is made when it is first needed.
+    def state_store(self, party: str) -> FileStateStore:
+        """Return a party's store to write to, under its key, which is made when it is first needed.
 
         Raises:
             UsageError: the key cannot be written.
@@ -119,10 +119,12 @@ class Captures:
             pass  # of a run that goes on after a kill
         except OSError as error:
             raise self._unwritable(error) from error
-        return FileSafe(self._folder, f"captured/{party}", self._keys.read(self._key_of(party)))
+        return FileStateStore(
+            self._folder, f"captured/{party}", self._keys.read(self._key_of(party))
+        )
 
-    def open(self, party: str) -> FileSafe:
-        """Return a party's safe to read from.
+    def open(self, party: str) -> FileStateStore:
+        """Return a party's store to read from.
 
         Raises:
             UsageError: the keys are not here, or their days are over; then they are destroyed.
@@ -136,7 +138,7 @@ class Captures:
                 fix=f"look whether {VARIABLE} is set as it was; else only what needs no capture "
                 "can be audited",
             )
-        return FileSafe(self._folder, f"captured/{party}", key)
+        return FileStateStore(self._folder, f"captured/{party}", key)
 
     def _key_of(self, party: str) -> str:
         return f"{self._run}/{party}.key"

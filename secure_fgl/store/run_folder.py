@@ -33,7 +33,7 @@ from secure_fgl.errors import UsageError
 from secure_fgl.run.model_digest import npz_bytes, npz_digest
 from secure_fgl.store.captures import sweep
 from secure_fgl.store.files import FILE_LIMIT, Folder, replace, run_name
-from secure_fgl.store.state_store import Safes
+from secure_fgl.store.state_store import StateStores
 
 NOT_JUDGED = "not audited"
 FORMATS = ("html", "json", "md", "csv")
@@ -118,7 +118,7 @@ class RunFolder:
             )
         # A result without a verdict: killed while it was being looked at, which is done again.
         if self._folder.holds("result.json") and self._judged():
-            Safes(self.roster()["run"], self.path).tidy()
+            StateStores(self.roster()["run"], self.path).tidy()
             raise UsageError(
                 f"The run in {self.path} was not killed: it finished.",
                 fix="start a new run in another folder",
@@ -278,7 +278,7 @@ class Run:
             out: folder; by default ``report/`` in the run folder.
 
         Raises:
-            EvidenceError: the run's papers cannot be read.
+            EvidenceError: the run's documents cannot be read.
             UsageError: the files cannot be written.
         """
         files = render(build_report(self.view()), formats)

@@ -27,7 +27,7 @@ from protocols.errors import LedgerError
 from secure_fgl.errors import UsageError
 from secure_fgl.store.files import Folder, run_name
 
-__all__ = ["FileSafe", "Safes"]
+__all__ = ["FileStateStore", "StateStores"]
 
 VARIABLE = "SECURE_FGL_STATE"
 
@@ -41,7 +41,7 @@ def default_folder() -> Path:
     return base / "secure-fgl" / "keys"
 
 
-class FileSafe:
+class FileStateStore:
     """One party's pieces, as files of a folder.
 
     Args:
@@ -70,8 +70,8 @@ class FileSafe:
         return [name for name in self._folder.names(self._name) if name[0] != "."]
 
 
-class Safes:
-    """The safes of one run.
+class StateStores:
+    """The state stores of one run.
 
     Args:
         run: the run's name.
@@ -112,8 +112,8 @@ class Safes:
             os.close(self._locked)
             self._locked = None
 
-    def new(self, party: str) -> FileSafe:
-        """Return a safe under a new key.
+    def new(self, party: str) -> FileStateStore:
+        """Return a store under a new key.
 
         Raises:
             UsageError: the key cannot be written.
@@ -129,10 +129,10 @@ class Safes:
                 why=f"they go to {self._keys.path}, and never into the run folder",
                 fix=f"set {VARIABLE} to a folder of your own, or resume: false in the config",
             ) from error
-        return self._safe(party, key)
+        return self._state_store(party, key)
 
-    def open(self, party: str) -> FileSafe:
-        """Return a safe that a killed run left.
+    def open(self, party: str) -> FileStateStore:
+        """Return a store that a killed run left.
 
         Raises:
             UsageError: its key is not here.
@@ -148,7 +148,7 @@ class Safes:
                 "or ran under another user",
                 fix=f"look whether {VARIABLE} is set as it was; else start the run again",
             ) from error
-        return self._safe(party, key)
+        return self._state_store(party, key)
 
     def tidy(self) -> None:
         """Remove what a kill left of a run that ended, if it ran in this very folder.
@@ -186,5 +186,5 @@ class Safes:
     def _key_of(self, party: str) -> str:
         return f"{self._run}/{party}.key"
 
-    def _safe(self, party: str, key: bytes) -> FileSafe:
-        return FileSafe(self._folder, f"private/{party}", key)
+    def _state_store(self, party: str, key: bytes) -> FileStateStore:
+        return FileStateStore(self._folder, f"private/{party}", key)

@@ -1,15 +1,15 @@
-"""Transports: ``exchange(parcels) -> parcels``. They see addresses and bytes, nothing else."""
+"""Transports: ``exchange(deliveries) -> deliveries``; they see addresses and bytes only."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Protocol
 
-from protocols.sessions.engine import Parcel
+from protocols.sessions.engine import Delivery
 
 
 class Transport(Protocol):
-    """Delivers parcels to other parties and brings back what they send in answer."""
+    """Delivers deliveries to other parties and brings back what they send in answer."""
 
-    def exchange(self, parcels: Sequence[Parcel]) -> list[Parcel]:
-        """Deliver `parcels`, return the answers in any order."""
+    def exchange(self, deliveries: Sequence[Delivery]) -> list[Delivery]:
+        """Deliver `deliveries`, return the answers in any order."""

@@ -12,7 +12,7 @@ from protocols.errors import RoundLost
 from protocols.evidence.ledger import MemoryStore
 from protocols.policy.policy import PrivacyPolicy
 from protocols.wire.envelope import Envelope
-from secure_fgl.run.driving import Driver, Meter
+from secure_fgl.run.driver import Driver, Meter
 from secure_fgl.run.parties import Making, set_up
 from secure_fgl.transports.memory import MemoryTransport
 from tests.algorithms.fed_ego_tools import begun, ego, task
@@ -29,17 +29,17 @@ class Leaving(MemoryTransport):
         super().__init__(others)
         self._client, self._round, self._after, self._gone = client, round, after, False
 
-    def exchange(self, parcels: Any) -> Any:
-        there = [p for p in parcels if not self._lost(p)]
+    def exchange(self, deliveries: Any) -> Any:
+        there = [p for p in deliveries if not self._lost(p)]
         return [p for p in super().exchange(there) if not self._lost(p)]
 
-    def _lost(self, parcel: Any) -> bool:
-        header = Envelope.decode(parcel.data).header
-        asked = header.item == "slope.down" and parcel.to == self._client
+    def _lost(self, delivery: Any) -> bool:
+        header = Envelope.decode(delivery.data).header
+        asked = header.item == "slope.down" and delivery.to == self._client
         if asked and header.round == self._round:
             self._gone = self._gone or not self._after
             self._after -= 1
-        return self._gone and self._client in (header.sender, parcel.to)
+        return self._gone and self._client in (header.sender, delivery.to)
 
 
 def played(after: int) -> tuple[list[dict[str, Any]], list[Any]]:

@@ -18,7 +18,7 @@ from protocols.evidence.ledger import MemoryStore
 from protocols.policy.policy import PrivacyPolicy
 from protocols.rounds import Ask
 from protocols.wire.envelope import Envelope
-from secure_fgl.run.driving import Driver, Meter
+from secure_fgl.run.driver import Driver, Meter
 from secure_fgl.run.parties import Making, set_up
 from secure_fgl.transports.memory import MemoryTransport
 from tests.algorithms.test_fed_per_gnn import ITEMS, site_of, task_of
@@ -35,13 +35,13 @@ class Losing(MemoryTransport):
         self.away: set[tuple[int, str]] = set()
         self.exchanges: tuple[str, ...] = ("gradient", "counted", "rest")
 
-    def exchange(self, parcels: Any) -> Any:
-        there = [p for p in parcels if not self._lost(p)]
+    def exchange(self, deliveries: Any) -> Any:
+        there = [p for p in deliveries if not self._lost(p)]
         return [p for p in super().exchange(there) if not self._lost(p)]
 
-    def _lost(self, parcel: Any) -> bool:
-        header = Envelope.decode(parcel.data).header
-        there = {(header.round, header.sender), (header.round, parcel.to)}
+    def _lost(self, delivery: Any) -> bool:
+        header = Envelope.decode(delivery.data).header
+        there = {(header.round, header.sender), (header.round, delivery.to)}
         wanted = self.exchanges
         return header.item.split(".")[0] in wanted and bool(there & self.away)
 

@@ -79,7 +79,7 @@ def claim(**changes: Any) -> Claim:
 def attacked(view: RunView, *rows: AttackRow, **changes: Any) -> RunView:
     """Return a run with the attacks.json that these rows make, with the seeds of that run."""
     case = Case(view)
-    heads = heads_digest(case.book)
+    heads = heads_digest(case.ledger_index)
     seeded = tuple(
         r.model_copy(update={"seed": seed_of(heads, r.id)}) if r.seed == ANY_SEED else r
         for r in rows

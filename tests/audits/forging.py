@@ -11,7 +11,7 @@ from crypto.signing.canonical import canonical
 from crypto.signing.checkpoint import Checkpoint
 from crypto.signing.merkle import Tree
 from crypto.signing.signatures import SigningKey
-from protocols.evidence.heads import SILENT, Line, client_items, heard, tree, word_of
+from protocols.evidence.heads import SILENT, Line, client_items, received, tree, word_of
 from protocols.evidence.ledger import Entry, head_of, origin_of, read_lines
 from protocols.wire.envelope import NONE
 from tests.audits.toy_run import Toy
@@ -84,7 +84,7 @@ class _Heads:
         sender = entry["sender"]
         if sender in self._clients:
             facts = entry["exchange"], entry["item"], entry["commitment"], entry["sender_head"]
-            self._lines[sender] = heard(self._lines.get(sender, SILENT), *facts)
+            self._lines[sender] = received(self._lines.get(sender, SILENT), *facts)
 
     def again(self, party: str, entry: Entry) -> Entry:
         number = entry["exchange"]
@@ -96,7 +96,7 @@ class _Heads:
             return entry
         root, lines = self._roots[number]
         exchange, said = lines.get(party, SILENT)
-        return {**entry, "root": root, "heard": exchange, "items": word_of(said, self._items)}
+        return {**entry, "root": root, "received": exchange, "items": word_of(said, self._items)}
 
 
 def rewrite(toy_run: Toy, view: RunView, change: Change, honest: Collection[str] = ()) -> RunView:

@@ -157,19 +157,19 @@ class NoisedRun:
             for kind, facts in entries:
                 ledger.record(kind, facts)
             ledger.commit()
-        paper = {"run": run, "nonce": bytes(16).hex(), "transport": "memory"}
+        about = {"run": run, "nonce": bytes(16).hex(), "transport": "memory"}
         return RunView(
             plan_text=plan.text().encode(),
             policy_text=policy_text(self.policy).encode(),
-            roster_text=json.dumps({**paper, "parties": roster.document()}).encode(),
+            roster_text=json.dumps({**about, "parties": roster.document()}).encode(),
             ledgers={name: store.lines for name, store in stores.items()},
         )
 
     def save(self, folder: Path) -> Path:
         """Write the run as a folder, and return it."""
         view = self.view()
-        papers = {"plan": view.plan_text, "policy": view.policy_text, "roster": view.roster_text}
-        files = {folder / f"{name}.json": data for name, data in papers.items()}
+        documents = {"plan": view.plan_text, "policy": view.policy_text, "roster": view.roster_text}
+        files = {folder / f"{name}.json": data for name, data in documents.items()}
         files |= {folder / "ledger" / f"{name}.jsonl": data for name, data in view.ledgers.items()}
         for path, data in files.items():
             path.parent.mkdir(parents=True, exist_ok=True)

@@ -59,7 +59,7 @@ def twice(matches: Callable[[str, Entry], bool]) -> Change:
 
 
 def under_plan(toy: Toy, view: RunView, plan: Plan, change: Change | None = None) -> RunView:
-    """Return the view with every paper and entry moved to another plan."""
+    """Return the view with every document and entry moved to another plan."""
     digest = plan.digest
     run = run_id(toy.nonce, toy.roster, digest, toy.policy.digest)
 
@@ -250,7 +250,7 @@ def test_o5_a_total_that_was_opened_and_never_returned(toy, view):
     finds("opened", "never returned", rewrite(toy, view, lose))
 
 
-# --- second spellings of a paper ----------------------------------------------------------------
+# --- second spellings of a document ---------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from audits.evidence.ledger_index import Book
+from audits.evidence.ledger_index import LedgerIndex
 from audits.evidence.run_files import RunView
 from audits.evidence.verify import verify
 from audits.report.build import build_report
@@ -44,7 +44,7 @@ def detail(view: RunView, name: str) -> str:
 
 def survivors(toy: Toy) -> list[int]:
     """Return how many clients each opening counts."""
-    opens = Book.read(toy.view(reports=False).ledgers, toy.plan).of_kind("open")
+    opens = LedgerIndex.read(toy.view(reports=False).ledgers, toy.plan).of_kind("open")
     return [entry["survivors"] for _, entry in opens]
 
 

@@ -204,7 +204,7 @@ def test_a_page_fits_in_80_columns_and_says_what_to_do(page):
     assert "What to do" in dict(page.sections) and all(text for _, text in page.sections)
 
 
-def test_an_attack_s_page_answers_what_a_lawyer_asks():
+def test_an_attack_s_page_answers_what_a_lawyer_exchanges():
     for word in ATTACKS:
         headings = dict(find(word)[0].sections)
         asked = ("The question", "Who attacks, and what they know", "What the number means")

@@ -103,8 +103,8 @@ def test_a_record_has_the_points_of_article_30_and_one_row_per_route(report):
     found = rows(report)
     assert len(found) == len(report.egress)
     assert tuple(found[0]) == art30_csv.COLUMNS
-    for letter in "abcdefg":
-        assert any(column.startswith(f"({letter})") for column in art30_csv.COLUMNS)
+    for incoming in "abcdefg":
+        assert any(column.startswith(f"({incoming})") for column in art30_csv.COLUMNS)
     for row, sent in zip(found, report.egress, strict=True):
         assert (row["envelopes"], row["bytes"]) == (str(sent.count), str(sent.bytes))
         assert row["evidence"].startswith("as planned")

@@ -20,8 +20,8 @@ from tests.audits.toy_run import run_toy, text
 FLIPS = 300
 TOY = run_toy()
 VIEW = TOY.view()
-PAPERS = ("plan_text", "policy_text", "roster_text")
-TEXTS = (*PAPERS, "result_text", "metrics_text")
+DOCUMENTS = ("plan_text", "policy_text", "roster_text")
+TEXTS = (*DOCUMENTS, "result_text", "metrics_text")
 
 
 def files() -> dict[tuple[str, str], bytes]:
@@ -45,7 +45,7 @@ def put(place: tuple[str, str], data: bytes) -> RunView:
 
 
 def same_meaning(place: tuple[str, str], data: bytes) -> bool:
-    """Tell whether a paper differs in white space only, which no digest covers."""
+    """Tell whether a document differs in white space only, which no digest covers."""
     if place[0] not in ("policy_text", "roster_text"):
         return False
     return b"".join(data.split()) == b"".join(FILES[place].split())
@@ -87,7 +87,7 @@ JSON = st.recursive(
 )
 
 
-@given(st.sampled_from(PAPERS), JSON)
+@given(st.sampled_from(DOCUMENTS), JSON)
 def test_any_json_as_a_paper_is_refused_without_a_crash(name, value):
     view = replace(VIEW, **{name: json.dumps(value).encode()})
     assert verify(view).verdict == "FAILED at files"
@@ -97,7 +97,7 @@ def test_any_json_as_a_paper_is_refused_without_a_crash(name, value):
 
 @given(st.data())
 def test_any_change_of_a_paper_is_refused_without_a_crash(data):
-    name = data.draw(st.sampled_from(PAPERS))
+    name = data.draw(st.sampled_from(DOCUMENTS))
     document = json.loads(getattr(VIEW, name))
     key = data.draw(st.sampled_from(sorted(document)))
     value = data.draw(JSON)

@@ -257,7 +257,7 @@ def test_o9_a_run_that_broke_off_between_epochs_excuses_only_the_keys() -> None:
     finds("receipts", "no receipt", rewrite(toy, view, denied))
 
 
-def test_two_asks_in_one_exchange_are_found() -> None:
+def test_two_exchanges_in_one_exchange_are_found() -> None:
     toy = run(algorithm=two_sums())
 
     def mixed(party: str, entry: Entry) -> list[Entry]:
@@ -302,7 +302,7 @@ def test_o7_who_holds_no_share_gets_no_list_and_a_list_may_not_cut_the_graph() -
     given = Given(weights=np.zeros(8, np.float32))
     bus.ask(Ask(Cohort(FIVE[:4]), given=given, back=Answer), 1)
     case = Case(bus.finish(whole=False).view(reports=False))
-    ask = case.asks.all[1]
+    ask = case.exchanges.all[1]
     assert set(ask.listed) == set(FIVE)  # outside the cohort too
     with pytest.raises(EvidenceError, match="holds no share"):
         _listed(case, ask, Sparse())
@@ -314,7 +314,7 @@ def test_o7_who_holds_no_share_gets_no_list_and_a_list_may_not_cut_the_graph() -
 
 
 def test_o5_who_vanished_from_one_sum_of_a_round_is_in_no_other(whole: Toy) -> None:
-    ask = Case(whole.view(reports=False)).asks.all[1]
+    ask = Case(whole.view(reports=False)).exchanges.all[1]
     first = replace(ask, arrived=frozenset(FIVE[:2]))
     second = replace(ask, arrived=frozenset(FIVE[2:]))
     _one_set(first, [(first, first.arrived)])

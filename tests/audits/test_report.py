@@ -206,7 +206,7 @@ def test_integrity_lists_the_steps_without_the_report_itself(report):
     assert report.integrity.verdict == "self-consistent only"
 
 
-def test_a_run_whose_papers_cannot_be_read_has_no_report(toy):
+def test_a_run_whose_documents_cannot_be_read_has_no_report(toy):
     with pytest.raises(EvidenceError) as raised:
         build_report(replace(toy.view(), plan_text=b"{}"))
     assert raised.value.step == "files"

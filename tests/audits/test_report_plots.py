@@ -7,7 +7,8 @@ import re
 import pytest
 
 from audits.formats import render
-from audits.plots import course, dots, flows, stacks
+from audits.plots import budget_timeline as timeline
+from audits.plots import dots, flows, stacks
 from audits.report.build import build_report
 from audits.report.sections import Flow, RoundBytes, RoundPart, Spending, SpentAt
 from protocols.policy.policy import PrivacyPolicy
@@ -38,7 +39,7 @@ def rounds(*sizes: int, planned: int = 1000):
 
 def spent(*values: str, target: str = "8"):
     points = tuple(SpentAt(round=n, value=v) for n, v in enumerate(values))
-    return Spending(unit="client", rows=(), shares=(), target=target, course=points)
+    return Spending(unit="client", rows=(), shares=(), target=target, timeline=points)
 
 
 def numbers(text: str) -> list[float]:
@@ -53,7 +54,7 @@ def test_every_figure_of_a_full_report_has_words_and_its_table_below():
     view = attacked(toy.view(reports=False), row(payload="P06"), claims=(claim(),))
     page = render(build_report(view), ["html"])["report.html"].decode()
     figures = re.findall(r"<figure>.*?</figure>\s*(.{0,400})", page, re.DOTALL)
-    assert len(figures) == 6  # flows, stacks, bars, course, attacks, claims
+    assert len(figures) == 6  # flows, stacks, bars, timeline, attacks, claims
     assert all("<table>" in after for after in figures)
     assert page.count('role="img"') - page.count('class="meter"') == 6 == page.count("<desc ")
     found = Page(page)
@@ -112,8 +113,8 @@ def test_a_run_of_nothing_still_has_a_picture(sizes):
     assert all(-20 <= value <= 10_000 for value in found)
 
 
-def test_a_course_draws_its_points_and_the_line_of_the_budget():
-    drawn = str(course.course(spent("0", "2", "4"), "course-1"))
+def test_a_timeline_draws_its_points_and_the_line_of_the_budget():
+    drawn = str(timeline.timeline(spent("0", "2", "4"), "timeline-1"))
     assert drawn.count('class="curve"') == 2 and drawn.count('class="point"') == 3
     assert drawn.count('class="budget"') == 1 and "budget: ε = 8" in drawn
     heights = [float(y) for y in re.findall(r'y="([\d.]+)" overflow', drawn)]
@@ -122,7 +123,7 @@ def test_a_course_draws_its_points_and_the_line_of_the_budget():
 
 @pytest.mark.parametrize("values", [(), ("0",), ("infinity", "infinity"), ("0", "infinity")])
 def test_an_infinite_epsilon_is_said_in_words_and_never_drawn(values):
-    drawn = str(course.course(spent(*values, target="infinity"), "course-1"))
+    drawn = str(timeline.timeline(spent(*values, target="infinity"), "timeline-1"))
     assert 'class="budget"' not in drawn and "nan" not in drawn and '"inf' not in drawn
     endless = sum(value == "infinity" for value in values)
     assert f"{endless} of the points are infinite" in drawn

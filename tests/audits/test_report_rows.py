@@ -224,9 +224,9 @@ def test_o10_every_rounds_rows_stand_in_the_report(honest: Toy, told: Report) ->
 
 
 def test_o10_the_smallest_group_is_what_a_witness_saw(honest: Toy) -> None:
-    book = Case(honest.view(reports=False)).book
-    told = [entry["group"] for _, entry in book.of_kind("weights")]
-    seen = [entry["group"] for _, entry in book.of_kind("witness") if "group" in entry]
+    ledger_index = Case(honest.view(reports=False)).ledger_index
+    told = [entry["group"] for _, entry in ledger_index.of_kind("weights")]
+    seen = [entry["group"] for _, entry in ledger_index.of_kind("witness") if "group" in entry]
     assert told == seen and len(told) == 2 and all(group >= 3000 for group in told)
 
 

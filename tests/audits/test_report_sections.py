@@ -16,7 +16,7 @@ from audits.findings.snapshot import text as snapshot_text
 from audits.findings.waivers import taken
 from audits.formats import FORMATS, render
 from audits.formats.html import CONTENTS
-from audits.report.budget_timeline import MOST_POINTS, _course
+from audits.report.budget_timeline import MOST_POINTS, _timeline
 from audits.report.build import build_report
 from audits.report.models import REPORT_VERSION
 from audits.report.scope import MOST_ROUNDS, rounds
@@ -91,7 +91,7 @@ def test_what_the_plan_ties_to_no_round_counts_outside_them_whenever_it_left(toy
     yardstick = Yardstick(case.plan, case.policy, case.roster)
     late = [
         replace(sent, facts={**sent.facts, "round": 2}) if sent.item == "pair.rows" else sent
-        for sent in case.book.releases()
+        for sent in case.ledger_index.releases()
     ]
     assert any(sent.facts["round"] == 2 and sent.item == "pair.rows" for sent in late)
     assert rounds(case.plan, late, yardstick) == build_report(toy.view()).rounds
@@ -116,24 +116,24 @@ def test_c1_every_epsilon_of_the_budget_carries_its_labels(noised):
         assert label in page
 
 
-def test_the_course_ends_at_what_the_report_says_was_spent(noised):
+def test_the_timeline_ends_at_what_the_report_says_was_spent(noised):
     report = build_report(noised.view())
     (spent,) = report.spending
-    values = [float(point.value) for point in spent.course]
-    assert [point.round for point in spent.course] == [0, 1, 2, 3]
+    values = [float(point.value) for point in spent.timeline]
+    assert [point.round for point in spent.timeline] == [0, 1, 2, 3]
     assert values[0] == 0 and values == sorted(values) and values[1] < values[3]
-    assert spent.course[-1].value == report.accounting[0].recorded
-    assert spent.course[1].value == spent.rows[3].epsilon.value  # one round, by the ledgers
+    assert spent.timeline[-1].value == report.accounting[0].recorded
+    assert spent.timeline[1].value == spent.rows[3].epsilon.value  # one round, by the ledgers
 
 
 @pytest.mark.parametrize("rounds", [1, 2, MOST_POINTS, MOST_POINTS + 5, 10**30])
-def test_a_course_over_many_rounds_is_thinned_out_between_its_ends(rounds):
-    points = [point.round for point in _course(rounds, [1], float)]
+def test_a_timeline_over_many_rounds_is_thinned_out_between_its_ends(rounds):
+    points = [point.round for point in _timeline(rounds, [1], float)]
     assert len(points) <= MOST_POINTS + 2 and points == sorted(set(points))
     assert points[0] == 0 and points[1] == 1 and points[-1] == rounds
 
 
-def test_without_noise_there_is_no_course(toy, report):
+def test_without_noise_there_is_no_timeline(toy, report):
     assert report.spending == ()
     assert "over the rounds, by the ledgers" not in toy.view().reports["report.html"].decode()
 

@@ -26,7 +26,7 @@ LIKE = (
 @pytest.mark.parametrize("id", LIKE)
 def test_an_id_that_is_not_planned_means_nothing_and_breaks_the_evidence(toy, view, id):
     changed = forge(toy, view, CLIENT, edit_last("release", item=id))
-    (stray,) = (s for s in Case(changed).book.releases() if s.planned is None)
+    (stray,) = (s for s in Case(changed).ledger_index.releases() if s.planned is None)
     assert (stray.item, stray.part, stray.step, stray.ask) == (id, None, None, "")
     assert not stray.keying
     fails_at("plan_vs_ledger", changed)
@@ -38,7 +38,7 @@ def test_an_id_that_is_not_planned_means_nothing_and_breaks_the_evidence(toy, vi
 
 
 def test_what_is_planned_has_its_part_step_and_ask(view):
-    found = {s.item: (s.part, s.step, s.ask, s.keying) for s in Case(view).book.releases()}
+    found = {s.item: (s.part, s.step, s.ask, s.keying) for s in Case(view).ledger_index.releases()}
     assert found["key.offer"] == (Service.KEYS, Step.OFFER, "", True)
     assert found["heads.ack"] == (Service.HEADS, Step.ACK, "", False)
     assert found["step.down"] == (Service.ASK, Step.DOWN, "step", False)
@@ -52,13 +52,13 @@ def test_a_renamed_plan_is_read_alike(toy):
     items = tuple(item.model_copy(update={"id": renamed[item.id]}) for item in case.plan.items)
     other = Case(toy.view())
     other.plan = case.plan.model_copy(update={"items": items})
-    for entries in other.book.entries.values():
+    for entries in other.ledger_index.entries.values():
         for entry in entries:
             if "item" in entry:
                 entry["item"] = renamed[entry["item"]]
-    assert list(other.asks.all) == list(case.asks.all)
-    for number, ask in case.asks.all.items():
-        same = other.asks.all[number]
+    assert list(other.exchanges.all) == list(case.exchanges.all)
+    for number, ask in case.exchanges.all.items():
+        same = other.exchanges.all[number]
         assert (same.name, same.members, same.arrived) == (ask.name, ask.members, ask.arrived)
         assert (same.summed, same.protected) == (ask.summed, ask.protected) == (True, True)
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from audits.checks.papers import OTHER_PLAN
+from audits.checks.documents import OTHER_PLAN
 from audits.evidence.steps import SELF_CONSISTENT, WITNESSED, Status
 from audits.evidence.verify import CHECKS, verify
 from tests.audits.forging import sign

@@ -35,9 +35,9 @@ def test_a_run_that_was_interrupted_verifies(reached):
     bus = Bus(PrivacyPolicy.preset("he"), 2, CLIENTS, lambda name: 0.25, synthetic=True)
     bus.play(1)
     given = Given(weights=np.zeros(8, np.float32))
-    asks = bus.aggregator.ask(Ask(Cohort(CLIENTS), given=given, back=Answer), 2)
-    for parcel in asks[:reached]:
-        bus.others[parcel.to].receive(parcel.data)
+    exchanges = bus.aggregator.ask(Ask(Cohort(CLIENTS), given=given, back=Answer), 2)
+    for delivery in exchanges[:reached]:
+        bus.others[delivery.to].receive(delivery.data)
     found = verify(bus.finish(whole=False).view())
     assert found.ok, found.failed
 

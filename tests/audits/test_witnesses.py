@@ -44,7 +44,7 @@ def test_an_aggregator_that_rewrites_its_own_heads_alone_is_found():
     ("change", "text"),
     [
         (drop("client-2", kind="heads", exchange=3), "wrote down no heads of the others"),
-        (setting("client-2", {"kind": "heads"}, heard=7), "told of another receipt"),
+        (setting("client-2", {"kind": "heads"}, received=7), "told of another receipt"),
         (setting("client-2", {"kind": "heads"}, items=7), "told of another receipt"),
         (setting("client-2", {"kind": "heads"}, exchange=1), "two roots in exchange 1"),
     ],

@@ -32,7 +32,7 @@ from protocols.policy.policy import PrivacyPolicy
 from protocols.rounds import Ask, Cohort, Reply, Round
 from protocols.sessions.aggregator import AggregatorSession
 from protocols.sessions.client import ClientSession
-from protocols.sessions.engine import Parcel
+from protocols.sessions.engine import Delivery
 from protocols.sessions.key_authority import KeyAuthoritySession
 from protocols.sessions.matcher import MatcherSession
 from protocols.sessions.relay import RelaySession
@@ -49,7 +49,7 @@ from protocols.wire.roster import (
     Roster,
     run_id,
 )
-from protocols.wire.run_context import Papers
+from protocols.wire.run_context import RunContext
 
 ROUNDING = bytes(32)
 METRICS = (
@@ -218,9 +218,9 @@ def text(document: Any) -> bytes:
 
 def save(view: RunView, folder: Path) -> Path:
     """Write a view without models as a run folder, and return it."""
-    papers = {"plan.json": view.plan_text, "policy.json": view.policy_text}
-    papers |= {"roster.json": view.roster_text, "result.json": view.result_text}
-    files = {folder / name: data for name, data in papers.items()}
+    documents = {"plan.json": view.plan_text, "policy.json": view.policy_text}
+    documents |= {"roster.json": view.roster_text, "result.json": view.result_text}
+    files = {folder / name: data for name, data in documents.items()}
     files[folder / "metrics.jsonl"] = view.metrics_text
     files |= {folder / "ledger" / f"{p}.jsonl": data for p, data in view.ledgers.items()}
     heads = view.checkpoints.items()
@@ -297,10 +297,10 @@ class Bus:
         self.form, self.algorithm = algorithm.forms[0], algorithm
         self.lose: Lose = lambda header, to: False
 
-        def tools(name: str) -> tuple[Papers, Ledger, bytes]:
+        def tools(name: str) -> tuple[RunContext, Ledger, bytes]:
             store = self.toy.stores.setdefault(name, MemoryStore())
             ledger = Ledger(name, run, store, lambda: "2026-01-02T03:04:05Z")
-            mine = Papers(people[name], roster, plan, policy, run, he, reserve=reserve)
+            mine = RunContext(people[name], roster, plan, policy, run, he, reserve=reserve)
             mine.tag_key = tag_key
             return mine, ledger, ROUNDING
 
@@ -319,20 +319,20 @@ class Bus:
             self.others[RELAY_NAME] = RelaySession(*tools(RELAY_NAME))
         self.aggregator = AggregatorSession(*tools(AGGREGATOR_NAME), self.form)
 
-    def deliver(self, parcels: Iterable[Parcel]) -> None:
-        """Carry parcels and answers until the aggregator has nothing more to send."""
-        outgoing = list(parcels)
+    def deliver(self, deliveries: Iterable[Delivery]) -> None:
+        """Carry deliveries and answers until the aggregator has nothing more to send."""
+        outgoing = list(deliveries)
         while outgoing:
-            for parcel in outgoing:
-                if self._lost(parcel):
+            for delivery in outgoing:
+                if self._lost(delivery):
                     continue
-                for answer in self.others[parcel.to].receive(parcel.data):
+                for answer in self.others[delivery.to].receive(delivery.data):
                     if not self._lost(answer):
                         self.aggregator.receive(answer.data)
             outgoing = self.aggregator.advance()
 
-    def _lost(self, parcel: Parcel) -> bool:
-        return self.lose(Envelope.decode(parcel.data).header, parcel.to)
+    def _lost(self, delivery: Delivery) -> bool:
+        return self.lose(Envelope.decode(delivery.data).header, delivery.to)
 
     def ask(self, ask: Ask, number: int) -> Reply:
         """Return the reply to one Ask."""

@@ -148,9 +148,9 @@ def _nested(chance: Random, loader: Loader) -> bytes:
 def _words(chance: Random, loader: Loader) -> bytes:
     """A valid frame with part of its words at the edges: zero, q - 1, q, all ones."""
     data = bytearray(chance.choice(loader.frames))
-    room = len(data) - loader.head
+    sandbox = len(data) - loader.head
     part = chance.choice((1, 2, 3, 4, 8, 4096))
-    length = max(1, room // part)
+    length = max(1, sandbox // part)
     start = loader.head + length * chance.randrange(part)
     value = chance.choice(_EDGES)
     tile = chance.choice(

@@ -52,14 +52,14 @@ class KillingTransport(MemoryTransport):
 
     number, after, carried = 0, False, 0
 
-    def exchange(self, parcels: Any) -> Any:
+    def exchange(self, deliveries: Any) -> Any:
         answers: list[Any] = []
-        for parcel in parcels:
+        for delivery in deliveries:
             type(self).carried += 1
             here = self.carried == self.number
             if here and not self.after:
                 die()
-            answers += super().exchange([parcel])
+            answers += super().exchange([delivery])
             if here and self.after:
                 die()
         return answers

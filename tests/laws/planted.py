@@ -1,4 +1,4 @@
-"""An algorithm whose answers try to get out; run by `test_isolation`, in a room and outside one."""
+"""An algorithm whose answers try to get out; run by `test_isolation`, in a sandbox and outside."""
 
 from __future__ import annotations
 
@@ -136,7 +136,7 @@ def _keys_by_gc(target: Target) -> None:
 
 
 def _keys_by_modules(target: Target) -> None:
-    held = sys.modules.get("tests.laws.rooms")
+    held = sys.modules.get("tests.laws.sandboxes")
     if held is None or not hasattr(held, "IDENTITY"):
         raise OSError
 
@@ -240,6 +240,6 @@ class PlantedAnswers(worker.Answers):
 
 
 def serve(channel: int) -> None:
-    """Serve planted answers in a room."""
+    """Serve planted answers in a sandbox."""
     worker.Answers = PlantedAnswers  # type: ignore[misc]
     worker.serve(channel)

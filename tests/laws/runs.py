@@ -109,12 +109,12 @@ class Parties:
 
     @property
     def roster(self) -> Roster:
-        return self.aggregator.papers.roster
+        return self.aggregator.context.roster
 
     def identity(self, name: str) -> Identity:
         """Return a party's keys."""
         session = self.aggregator if name == self.aggregator.name else self.others[name]
-        me: Identity = session.papers.me
+        me: Identity = session.context.me
         return me
 
 
@@ -148,7 +148,7 @@ class Recording:
 
     @property
     def plan(self) -> Plan:
-        return self.parties.aggregator.papers.plan
+        return self.parties.aggregator.context.plan
 
     @property
     def result(self) -> dict[str, Any]:
@@ -190,7 +190,7 @@ def _recorded(recording: Recording) -> Iterator[None]:
 
     def released(self: Gateway, id: str, messages: Any, recipient: str, *more: Any) -> Envelope:
         envelope = release(self, id, messages, recipient, *more)
-        sender = self._papers.me.party.name
+        sender = self._context.me.party.name
         recording.said += [(sender, id, message) for message in messages]
         return envelope
 
@@ -237,8 +237,8 @@ def record(
 class _Watched:
     recording: Recording
 
-    def exchange(self, parcels: Any) -> Any:
-        answers = self.recording.tap.exchange(parcels)
+    def exchange(self, deliveries: Any) -> Any:
+        answers = self.recording.tap.exchange(deliveries)
         if self.recording.watch is not None:
             self.recording.watch(self.recording.parties)
         return answers

@@ -20,7 +20,7 @@ from protocols.wire.envelope import Envelope
 from secure_fgl.catalogue import algorithm_names
 from secure_fgl.config import Config
 from secure_fgl.federation import Federation
-from secure_fgl.run.driving import Driver
+from secure_fgl.run.driver import Driver
 from tests.laws.conftest import Recorded
 from tests.laws.runs import POLICIES, PROTECTED, Recording, config, record, steady
 

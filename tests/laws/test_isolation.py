@@ -1,6 +1,6 @@
 """Law: answers in a process of their own reach no key, no network, no file and no other process.
 
-Each attempt has its control: the same code outside a room works. Beside that: what a worker that
+Each attempt has its control: the same code outside a sandbox works. Beside that: what a worker that
 dies, hangs or lies does to a session (a refusal), and that isolation moves no result.
 """
 
@@ -24,13 +24,13 @@ from algorithms.tasks.site import Site
 from protocols.errors import LocalProtocolError
 from protocols.privacy.private_steps import PrivateSteps
 from secure_fgl.isolation import frames
-from secure_fgl.isolation.room import AnswerFailed, Room
+from secure_fgl.isolation.sandbox import AnswerFailed, Sandbox
 from secure_fgl.isolation.values import PlainCodec
 from tests.laws import planted
 from tests.laws.planted import ATTEMPTS, Done, Go, Other
-from tests.laws.rooms import asks, forked_planted, fresh, opened
+from tests.laws.sandboxes import asks, forked_planted, fresh, opened
 
-pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="rooms are of Linux")
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="sandboxes are of Linux")
 
 
 # --- what planted answers try -----------------------------------------------------------------
@@ -55,7 +55,7 @@ def target(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Any]]
 
 
 @pytest.fixture(scope="module")
-def closed(target: dict[str, Any]) -> Iterator[tuple[Room, Site]]:
+def closed(target: dict[str, Any]) -> Iterator[tuple[Sandbox, Site]]:
     site = Site(None, seed=1)
     site.memory["target"] = target
     with pytest.MonkeyPatch.context() as patched:
@@ -84,8 +84,8 @@ def outside(name: str, target: dict[str, Any]) -> bool:
 
 
 @pytest.mark.parametrize("name", ATTEMPTS)
-def test_what_works_outside_fails_in_a_room(
-    name: str, target: dict[str, Any], closed: tuple[Room, Site]
+def test_what_works_outside_fails_in_a_sandbox(
+    name: str, target: dict[str, Any], closed: tuple[Sandbox, Site]
 ) -> None:
     Path(target["victim"]).write_text("stays")
     assert asks(*closed)(name).worked == 0
@@ -93,7 +93,7 @@ def test_what_works_outside_fails_in_a_room(
     assert outside(name, target), "the control fails, so the attempt shows nothing"
 
 
-def test_an_answer_still_computes_remembers_and_draws(closed: tuple[Room, Site]) -> None:
+def test_an_answer_still_computes_remembers_and_draws(closed: tuple[Sandbox, Site]) -> None:
     of, site = closed
     assert asks(of, site)("remembers").worked == 1
     twin = Site(None, seed=1)
@@ -101,7 +101,7 @@ def test_an_answer_still_computes_remembers_and_draws(closed: tuple[Room, Site])
     assert site.draws == {"own": 1}
 
 
-def test_an_algorithms_error_comes_back_without_its_text(closed: tuple[Room, Site]) -> None:
+def test_an_algorithms_error_comes_back_without_its_text(closed: tuple[Sandbox, Site]) -> None:
     """And one that means something keeps its meaning; the worker is fit for more after both."""
     ask = asks(*closed)
     with pytest.raises(ArithmeticError) as overflow:
@@ -250,7 +250,7 @@ def test_steps_that_training_cannot_have_taken_are_refused(after: tuple[Any, ...
     assert steps.standing == (1, 2, 0)
 
 
-def test_a_small_frame_cannot_take_much_room() -> None:
+def test_a_small_frame_cannot_take_much_sandbox() -> None:
     """One array of a megabyte, named fifteen hundred times, took a gigabyte and a half."""
     codec = PlainCodec({Go, Done, Other})
     array = np.zeros(1 << 20, np.uint8)
@@ -259,7 +259,7 @@ def test_a_small_frame_cannot_take_much_room() -> None:
     many = codec.pack([array] * 1500)
     assert len(many) < 2 * array.nbytes
     tracemalloc.start()
-    with pytest.raises(LocalProtocolError, match="room"):
+    with pytest.raises(LocalProtocolError, match="sandbox"):
         codec.unpack(many)
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()

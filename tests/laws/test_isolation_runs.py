@@ -16,16 +16,16 @@ from protocols.evidence.ledger import read_lines
 from protocols.policy.policy import PrivacyPolicy
 from secure_fgl.config import Config
 from secure_fgl.federation import Federation
-from secure_fgl.isolation import kernel, room
+from secure_fgl.isolation import kernel, sandbox
 from secure_fgl.isolation.kernel import CannotIsolate
-from secure_fgl.isolation.room import AnswerFailed
+from secure_fgl.isolation.sandbox import AnswerFailed
 from secure_fgl.transports.memory import MemoryTransport
 from tests import forked
 from tests.laws.killing import die, play
-from tests.laws.rooms import ROOT
 from tests.laws.runs import config
+from tests.laws.sandboxes import ROOT
 
-pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="rooms are of Linux")
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="sandboxes are of Linux")
 
 
 # --- whole runs -------------------------------------------------------------------------------
@@ -60,7 +60,7 @@ def test_isolation_moves_no_result(
 
 def test_a_killed_run_goes_on_isolated(tmp_path: Path) -> None:
     def quick() -> None:
-        room.spawn = forked.ForkedWorker  # type: ignore[assignment]
+        sandbox.spawn = forked.ForkedWorker  # type: ignore[assignment]
 
     whole = play(config("fed_avg", "masks"), tmp_path / "whole")
     assert whole.result is not None
@@ -81,17 +81,17 @@ def test_a_worker_lost_in_a_run_is_a_refusal_of_its_client(
         workers.append(forked.ForkedWorker(channel))
         return workers[-1]
 
-    monkeypatch.setattr(room, "spawn", spawn)
+    monkeypatch.setattr(sandbox, "spawn", spawn)
 
     class Deadly(MemoryTransport):
         carried = 0
 
-        def exchange(self, parcels: Any) -> Any:
+        def exchange(self, deliveries: Any) -> Any:
             Deadly.carried += 1
             if Deadly.carried == 8:
                 workers[0].kill()
                 workers[0].wait()
-            return super().exchange(parcels)
+            return super().exchange(deliveries)
 
     with pytest.raises(Refused) as caught:
         Federation(config=isolated("fed_avg")).run(tmp_path / "run", connect=Deadly)
@@ -103,7 +103,7 @@ def test_a_worker_lost_in_a_run_is_a_refusal_of_its_client(
     ]
 
 
-def test_private_training_goes_on_in_a_room(
+def test_private_training_goes_on_in_a_sandbox(
     data_root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Noise and batches are drawn there; the steps taken are counted on both sides.
@@ -163,7 +163,7 @@ def test_a_kernel_that_cannot_do_it_is_an_error_and_nothing_starts(
     without: Callable[[pytest.MonkeyPatch], None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     without(monkeypatch)
-    monkeypatch.setattr(room, "spawn", lambda channel: die())
+    monkeypatch.setattr(sandbox, "spawn", lambda channel: die())
     with pytest.raises(CannotIsolate) as caught:
         Federation(config=isolated("fed_avg")).run(tmp_path / "run")
     assert caught.value.what and caught.value.why and caught.value.fix
@@ -174,5 +174,5 @@ def test_a_data_set_in_memory_is_refused(tmp_path: Path) -> None:
     from secure_fgl import load_dataset
 
     graph = load_dataset("synthetic_banks")
-    with pytest.raises(room.UsageError, match="handed over in memory"):
+    with pytest.raises(sandbox.UsageError, match="handed over in memory"):
         Federation(graph, config=isolated("fed_avg")).run(tmp_path / "run")

@@ -16,7 +16,7 @@ from protocols.sessions.key_authority import KeyAuthoritySession
 from protocols.sessions.services.openings import Openings
 from secure_fgl.config import Config
 from secure_fgl.store.run_folder import FileStore, Run
-from secure_fgl.store.state_store import FileSafe
+from secure_fgl.store.state_store import FileStateStore
 from tests.laws.killing import Ended, die, play
 from tests.laws.runs import POLICIES, config, pairs
 
@@ -143,7 +143,7 @@ def _dies_on_call(target: Any, name: str, number: int, *, before: bool = True) -
 @pytest.mark.parametrize("before", [True, False], ids=["before", "after"])
 @pytest.mark.parametrize("number", [3, 29])
 @pytest.mark.parametrize(
-    ("target", "name"), [(FileSafe, "put"), (FileStore, "append"), (Ledger, "commit")]
+    ("target", "name"), [(FileStateStore, "put"), (FileStore, "append"), (Ledger, "commit")]
 )
 def test_o5_a_kill_between_state_and_ledger(
     target: Any, name: str, number: int, before: bool, reference: Reference, tmp_path: Path

@@ -21,7 +21,7 @@ from protocols.sessions.key_authority import KeyAuthoritySession
 from protocols.sessions.store.codec import StateCodec
 from secure_fgl.errors import UsageError
 from secure_fgl.store.run_folder import Run
-from secure_fgl.store.state_store import FileSafe, Safes
+from secure_fgl.store.state_store import FileStateStore, StateStores
 from secure_fgl.transports.memory import MemoryTransport
 from tests.laws.killing import die, play
 from tests.laws.runs import config
@@ -54,11 +54,11 @@ def _all(*sabotages: Callable[[], object]) -> Callable[[], None]:
 def _swallowing() -> None:
     """Make a transport for which whoever raises has not answered, as between machines."""
 
-    def exchange(self: MemoryTransport, parcels: Any) -> Any:
+    def exchange(self: MemoryTransport, deliveries: Any) -> Any:
         answers: list[Any] = []
-        for parcel in parcels:
+        for delivery in deliveries:
             try:
-                answers += self._sessions[parcel.to].receive(bytes(parcel.data))
+                answers += self._sessions[delivery.to].receive(bytes(delivery.data))
             except Exception:
                 continue
         return answers
@@ -120,7 +120,7 @@ def test_o5_a_run_killed_after_its_report_ends_with_the_true_verdict(
     tmp_path: Path, keys: Path
 ) -> None:
     chosen, out = config("fed_avg", "masks"), tmp_path / "run"
-    deadly = _patched(Safes, "destroy", lambda self: die())
+    deadly = _patched(StateStores, "destroy", lambda self: die())
     assert play(chosen, out, sabotage=deadly).killed
     assert (out / "report").is_dir()
     ended = play(chosen, out, resume=True)
@@ -150,10 +150,10 @@ def _refusing(name: str) -> None:
     """Let one client refuse in round 2."""
     answer = ClientSession._answer
 
-    def refuses(self: ClientSession, letter: Any) -> Any:
-        if self.name == name and letter.header.round == 2:
+    def refuses(self: ClientSession, incoming: Any) -> Any:
+        if self.name == name and incoming.header.round == 2:
             raise LocalProtocolError("made to refuse")
-        return answer(self, letter)
+        return answer(self, incoming)
 
     patch.object(ClientSession, "_answer", refuses).start()
 
@@ -207,32 +207,32 @@ def test_o5_whatever_keeps_a_state_from_being_kept_nothing_leaves(
     chosen, out, said = config("fed_avg", "masks"), tmp_path / "run", tmp_path / "said"
 
     def arrange() -> None:
-        put, calls = FileSafe.put, [0]
+        put, calls = FileStateStore.put, [0]
 
-        def fails(self: FileSafe, name: str, data: bytes) -> None:
+        def fails(self: FileStateStore, name: str, data: bytes) -> None:
             if "client" in self._folder.name and name == "session":
                 calls[0] += 1
                 if calls[0] == 17:
                     raise fault
             put(self, name, data)
 
-        def exchange(self: MemoryTransport, parcels: Any) -> Any:
+        def exchange(self: MemoryTransport, deliveries: Any) -> Any:
             answers: list[Any] = []
-            for parcel in parcels:
-                session: Any = self._sessions[parcel.to]
+            for delivery in deliveries:
+                session: Any = self._sessions[delivery.to]
                 try:
-                    answers += session.receive(bytes(parcel.data))
+                    answers += session.receive(bytes(delivery.data))
                 except Exception:
-                    again = session.receive(bytes(parcel.data))
+                    again = session.receive(bytes(delivery.data))
                     said.write_text(f"{len(again)} {len(session.ledger._pending)}")
                     raise
             return answers
 
-        patch.object(FileSafe, "put", fails).start()
+        patch.object(FileStateStore, "put", fails).start()
         patch.object(MemoryTransport, "exchange", exchange).start()
 
     assert play(chosen, out, sabotage=arrange).result is None
-    assert not said.exists(), f"parcels that left, bytes not durable: {said.read_text()}"
+    assert not said.exists(), f"deliveries that left, bytes not durable: {said.read_text()}"
 
 
 def test_o5_an_authority_that_was_interrupted_opens_nothing_that_it_did_not_check(
@@ -242,26 +242,26 @@ def test_o5_an_authority_that_was_interrupted_opens_nothing_that_it_did_not_chec
     said = tmp_path / "said"
 
     def arrange() -> None:
-        vouched, calls = TotalOpening._vouched, [0]
+        verified, calls = TotalOpening._verified, [0]
 
         def interrupted(self: KeyAuthoritySession, *arguments: Any) -> Any:
             calls[0] += 1
             if calls[0] == 1:
                 raise KeyboardInterrupt
-            return vouched(self, *arguments)
+            return verified(self, *arguments)
 
-        def exchange(self: MemoryTransport, parcels: Any) -> Any:
+        def exchange(self: MemoryTransport, deliveries: Any) -> Any:
             answers: list[Any] = []
-            for parcel in parcels:
-                session: Any = self._sessions[parcel.to]
+            for delivery in deliveries:
+                session: Any = self._sessions[delivery.to]
                 try:
-                    answers += session.receive(bytes(parcel.data))
+                    answers += session.receive(bytes(delivery.data))
                 except KeyboardInterrupt:
-                    answers += session.receive(bytes(parcel.data))
+                    answers += session.receive(bytes(delivery.data))
                     said.write_text(json.dumps([calls[0], len(session.openings.opened)]))
             return answers
 
-        patch.object(TotalOpening, "_vouched", interrupted).start()
+        patch.object(TotalOpening, "_verified", interrupted).start()
         patch.object(MemoryTransport, "exchange", exchange).start()
 
     play(config("fed_avg", "he"), tmp_path / "run", sabotage=arrange)
@@ -271,14 +271,14 @@ def test_o5_an_authority_that_was_interrupted_opens_nothing_that_it_did_not_chec
 
 def test_old_private_layers_do_not_stay_behind(tmp_path: Path) -> None:
     chosen, out = config("fed_avg", "masks", rounds=3), tmp_path / "run"
-    drop = FileSafe.drop
+    drop = FileStateStore.drop
 
-    def deadly(self: FileSafe, name: str) -> None:
+    def deadly(self: FileStateStore, name: str) -> None:
         if name.startswith("site-1"):
             die()
         drop(self, name)
 
-    assert play(chosen, out, sabotage=_patched(FileSafe, "drop", deadly)).killed
+    assert play(chosen, out, sabotage=_patched(FileStateStore, "drop", deadly)).killed
     assert play(chosen, out, at=30, after=True, resume=True).killed
     for folder in (out / "private").iterdir():
         assert len([f for f in folder.iterdir() if f.name.startswith("site-")]) <= 1, folder.name
@@ -288,15 +288,15 @@ def test_a_full_disk_says_only_what_can_be_done(tmp_path: Path) -> None:
     chosen, out = config("fed_avg", "masks"), tmp_path / "run"
 
     def arrange() -> None:
-        put, calls = FileSafe.put, [0]
+        put, calls = FileStateStore.put, [0]
 
-        def full(self: FileSafe, name: str, data: bytes) -> None:
+        def full(self: FileStateStore, name: str, data: bytes) -> None:
             calls[0] += 1
             if calls[0] == 40:
                 raise OSError(28, "No space left on device")
             put(self, name, data)
 
-        patch.object(FileSafe, "put", full).start()
+        patch.object(FileStateStore, "put", full).start()
 
     error = play(chosen, out, sabotage=arrange).error
     assert error.startswith("LedgerError")
@@ -334,13 +334,13 @@ def test_the_codec_gives_back_what_it_took_or_raises(value: Any) -> None:
 
 def test_a_crowd_of_parties_takes_one_lock(tmp_path: Path) -> None:
     """Thousands of clients in one process must not need a file handle each."""
-    safes = Safes("ab" * 16, tmp_path, tmp_path / "keys")
+    state_stores = StateStores("ab" * 16, tmp_path, tmp_path / "keys")
     before = len(list(Path("/proc/self/fd").iterdir())) if Path("/proc/self/fd").is_dir() else 0
     for number in range(50):
-        safes.new(f"client-{number}")
+        state_stores.new(f"client-{number}")
     if before:
         assert len(list(Path("/proc/self/fd").iterdir())) <= before + 1
     with pytest.raises(UsageError, match="Another process"):
-        Safes("ab" * 16, tmp_path, tmp_path / "keys").open("client-1")
-    safes.release()
-    Safes("ab" * 16, tmp_path, tmp_path / "keys").open("client-1")
+        StateStores("ab" * 16, tmp_path, tmp_path / "keys").open("client-1")
+    state_stores.release()
+    StateStores("ab" * 16, tmp_path, tmp_path / "keys").open("client-1")

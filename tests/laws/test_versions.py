@@ -31,7 +31,7 @@ from crypto.signing.canonical import canonical
 from protocols.errors import LedgerError, OtherVersion, SecureFglError
 from protocols.evidence.ledger import read_lines
 from protocols.plan.plan import Plan
-from protocols.sessions.store.keeping import LockedSafe
+from protocols.sessions.store.state_keeper import LockedStateStore
 from protocols.versions import (
     ATTACKS,
     BASELINE,
@@ -205,11 +205,11 @@ def test_a_byte_that_is_no_number_and_another_mark_are_spoilt(format: Format) ->
         assert not format.begins(data) and not format.begins(memoryview(data))
     assert format.begins(format.head) and format.begins(memoryview(format.head + rest))
     if format is not ENVELOPE:
-        safe, data = piece(format)
+        state_store, data = piece(format)
         for spoilt in (marked(data, 0), b"", data[5:], format.head):
-            safe.put("session", spoilt)
+            state_store.put("session", spoilt)
             with pytest.raises(LedgerError, match="does not open") as caught:
-                LockedSafe(safe(), "run", "client-1", format).get("session")
+                LockedStateStore(state_store(), "run", "client-1", format).get("session")
             assert not isinstance(caught.value, OtherVersion)
 
 
@@ -282,16 +282,16 @@ def test_a_bundle_s_version_is_signed(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("format", [STATE, CAPTURE])
 def test_what_is_locked_is_locked_as_its_version(format: Format) -> None:
-    safe, data = piece(format)
+    state_store, data = piece(format)
     later = replace(format, version=format.version + 1)
     other = CAPTURE if format is STATE else STATE
-    assert LockedSafe(safe(), "run", "client-1", format).get("session") == b"secret"
-    safe.put("session", marked(data, later.version))
+    assert LockedStateStore(state_store(), "run", "client-1", format).get("session") == b"secret"
+    state_store.put("session", marked(data, later.version))
     with pytest.raises(LedgerError, match="does not open"):
-        LockedSafe(safe(), "run", "client-1", later).get("session")
-    safe.put("session", other.head + data[len(format.head) :])
+        LockedStateStore(state_store(), "run", "client-1", later).get("session")
+    state_store.put("session", other.head + data[len(format.head) :])
     with pytest.raises(LedgerError, match="does not open"):
-        LockedSafe(safe(), "run", "client-1", other).get("session")
+        LockedStateStore(state_store(), "run", "client-1", other).get("session")
 
 
 # --- and what is of this version is read

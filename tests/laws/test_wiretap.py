@@ -224,7 +224,7 @@ def test_the_walk_finds_the_secrets_of_the_parties_that_have_them(recorded: Reco
     parties = recorded("fed_avg", "he").parties
     client = parties.others["client-1"]
     assert "Site" in secrets(client, parties.identity("client-1"))
-    assert client.papers.pairs is None  # forgotten with the last round
+    assert client.context.pairs is None  # forgotten with the last round
     assert "OpeningKey" in secrets(client, parties.identity("client-2"))
 
 

@@ -27,7 +27,7 @@ from crypto.rest import new_key
 from crypto.signing.canonical import canonical
 from protocols.errors import OtherVersion, SecureFglError
 from protocols.evidence.ledger import read_lines
-from protocols.sessions.store.keeping import LockedSafe
+from protocols.sessions.store.state_keeper import LockedStateStore
 from protocols.versions import (
     ATTACKS,
     BASELINE,
@@ -43,7 +43,7 @@ from protocols.versions import (
     Format,
 )
 from protocols.wire.envelope import Envelope
-from protocols.wire.run_context import Papers
+from protocols.wire.run_context import RunContext
 from secure_fgl.attack_inputs.materials import material
 from secure_fgl.cli._shared.inputs import load_plan
 from secure_fgl.cli._shared.verb import exit_code, explain
@@ -118,9 +118,9 @@ def decoded(number: int, stage: Stage, world: World) -> str:
 def by_a_session(number: int, stage: Stage, world: World) -> str:
     """An envelope of another version may be larger than any of ours: its size is not looked at."""
     fresh = World(policy="unsafe_plaintext").start()
-    (parcel, *_) = fresh.ask(1)
-    longer = marked(parcel.data, number) + bytes(1 << 20)
-    return said(lambda: fresh.session(parcel.to).receive(longer), 2)
+    (delivery, *_) = fresh.ask(1)
+    longer = marked(delivery.data, number) + bytes(1 << 20)
+    return said(lambda: fresh.session(delivery.to).receive(longer), 2)
 
 
 def numbered(data: bytes, number: object, member: str = "version", **more: object) -> bytes:
@@ -142,11 +142,11 @@ def plan_file(number: int, stage: Stage, world: World) -> str:
     return said(lambda: load_plan(file), 2)
 
 
-def papers(number: int, stage: Stage, world: World) -> str:
-    whole = world.papers(world.names[0])
+def context(number: int, stage: Stage, world: World) -> str:
+    whole = world.context(world.names[0])
     plan = whole.plan.model_copy(update={"version": number})
     return said(
-        lambda: Papers(whole.me, whole.roster, plan, whole.policy, whole.run, whole.scheme), 2
+        lambda: RunContext(whole.me, whole.roster, plan, whole.policy, whole.run, whole.scheme), 2
     )
 
 
@@ -216,22 +216,24 @@ def ledger_resumed(number: int, stage: Stage, world: World) -> str:
 
 
 def piece(format: Format) -> tuple[Any, bytes]:
-    """Return a safe in memory and a piece that was put into it."""
+    """Return a store in memory and a piece that was put into it."""
     shelf: dict[str, bytes] = {}
 
-    class Safe:
+    class StateStore:
         key = new_key()
         put, get, names = shelf.__setitem__, shelf.get, shelf.keys
 
-    LockedSafe(Safe(), "run", "client-1", format).put("session", b"secret")
-    return Safe, shelf["session"]
+    LockedStateStore(StateStore(), "run", "client-1", format).put("session", b"secret")
+    return StateStore, shelf["session"]
 
 
 def piece_opened(format: Format) -> Way:
     def way(number: int, stage: Stage, world: World) -> str:
-        safe, data = piece(format)
-        safe.put("session", marked(data, number))
-        return said(lambda: LockedSafe(safe(), "run", "client-1", format).get("session"), 2)
+        state_store, data = piece(format)
+        state_store.put("session", marked(data, number))
+        return said(
+            lambda: LockedStateStore(state_store(), "run", "client-1", format).get("session"), 2
+        )
 
     return way
 
@@ -255,7 +257,7 @@ WAYS: dict[Format, dict[str, Way]] = {
     ENVELOPE: {"decoded": decoded, "a session": by_a_session},
     PLAN: {
         "a file": plan_file,
-        "papers": papers,
+        "context": context,
         "a charter": charter,
         "view": lambda n, s, w: said(lambda: read_plan(plan_text(n)), 5),
         "verify": plan_at("verify"),

@@ -25,17 +25,18 @@ from nvflare.fuel.utils import fobs
 from protocols.errors import BadEnvelope, RemoteProtocolError
 from protocols.evidence.ledger import read_lines
 from protocols.sessions.client import ClientSession
-from protocols.sessions.engine import Parcel
+from protocols.sessions.engine import Delivery
 from protocols.wire.roster import AGGREGATOR_NAME, Role
 from secure_fgl.errors import PlanDrift, UsageError
 from secure_fgl.federation import Federation
 from secure_fgl.isolation import kernel
 from secure_fgl.store.run_folder import Run
-from secure_fgl.transports.nvflare import executor, sittings, wire
+from secure_fgl.transports.nvflare import executor, wire
+from secure_fgl.transports.nvflare import party_process as processes
 from secure_fgl.transports.nvflare.controller import JobAborted, TaskTransport
 from secure_fgl.transports.nvflare.executor import Seat
 from secure_fgl.transports.nvflare.party import PARTY_VARIABLE
-from secure_fgl.transports.nvflare.sittings import conduct, sit_down
+from secure_fgl.transports.nvflare.party_process import conduct, open_process
 from tests.nvflare.stage import SERVER_SITE, Parties, assemble, banks, gather
 
 Answer = Callable[[str, Shareable], Shareable | None]
@@ -104,7 +105,7 @@ def test_a_run_over_tasks_is_the_run_in_memory(
 
     sites = {k: v for k, v in parties.charter.sites.items() if k != AGGREGATOR_NAME}
     carried = transport(twice, sites)
-    digest = conduct(sit_down(parties.kit(SERVER_SITE)), carried)
+    digest = conduct(open_process(parties.kit(SERVER_SITE)), carried)
     carried.end()
     result, twin = parties.result(), uninterrupted.result
     same = ("metrics", "bytes_up", "bytes_down", "exchanges", "lost_rounds", "backend", "data")
@@ -115,7 +116,7 @@ def test_a_run_over_tasks_is_the_run_in_memory(
         assert (folder / "run" / "heads" / f"{folder.name}.checkpoint").is_file(), site
     for site in ("site-1", SERVER_SITE):  # nobody begins the same run twice
         with pytest.raises(UsageError, match=r"cannot be resumed|was not killed"):
-            sit_down(parties.kit(site))
+            open_process(parties.kit(site))
 
 
 def test_a_key_authority_is_one_more_site(
@@ -127,7 +128,7 @@ def test_a_key_authority_is_one_more_site(
     seats = seated(parties, monkeypatch)
     sites = {k: v for k, v in parties.charter.sites.items() if k != AGGREGATOR_NAME}
     carried = transport(executed(seats), sites, deadline=60.0)
-    digest = conduct(sit_down(parties.kit(SERVER_SITE)), carried)
+    digest = conduct(open_process(parties.kit(SERVER_SITE)), carried)
     carried.end()
     assert digest == uninterrupted.model_sha256
     monkeypatch.setattr("audits.evidence.run_files.TRANSPORTS", ("memory", "nvflare"))
@@ -143,7 +144,7 @@ def test_o4_a_witness_is_one_more_site(tmp_path: Path, monkeypatch: pytest.Monke
     seats = seated(parties, monkeypatch)
     sites = {k: v for k, v in parties.charter.sites.items() if k != AGGREGATOR_NAME}
     carried = transport(executed(seats), sites, deadline=60.0)
-    conduct(sit_down(parties.kit(SERVER_SITE)), carried)
+    conduct(open_process(parties.kit(SERVER_SITE)), carried)
     carried.end()
     assert parties.result()["bytes_up"] == twin["bytes_up"]
     scores = parties.result()["metrics"]
@@ -173,13 +174,13 @@ class Fatal:
     left: int
     delivered: bool
 
-    def exchange(self, parcels: Sequence[Parcel]) -> list[Parcel]:
+    def exchange(self, deliveries: Sequence[Delivery]) -> list[Delivery]:
         if self.left == 0:
             if self.delivered:  # killed after the clients had answered
-                self.inner.exchange(parcels)
+                self.inner.exchange(deliveries)
             raise Killed
         self.left -= 1
-        return self.inner.exchange(parcels)
+        return self.inner.exchange(deliveries)
 
 
 @pytest.fixture(scope="module")
@@ -200,16 +201,16 @@ def test_o5_killed_processes_go_on_to_the_same_result(
     parties = assemble(banks(), tmp_path / "parties")
     sites = {k: v for k, v in parties.charter.sites.items() if k != AGGREGATOR_NAME}
     seats = seated(parties, monkeypatch)
-    aggregator = sit_down(parties.kit(SERVER_SITE))
+    aggregator = open_process(parties.kit(SERVER_SITE))
     with pytest.raises(Killed):
         conduct(aggregator, Fatal(transport(executed(seats), sites), exchange, delivered))
-    for sitting in (aggregator, *(seat._sitting for seat in seats.values())):
-        assert sitting is not None
-        sitting.files.close()  # what the system does for a dead process
+    for process in (aggregator, *(seat._process for seat in seats.values())):
+        assert process is not None
+        process.files.close()  # what the system does for a dead process
 
     seats = seated(parties, monkeypatch)
     carried = transport(executed(seats), sites)
-    digest = conduct(sit_down(parties.kit(SERVER_SITE)), carried)
+    digest = conduct(open_process(parties.kit(SERVER_SITE)), carried)
     carried.end()
     assert digest == uninterrupted.model_sha256
     assert parties.result()["metrics"] == uninterrupted.result["metrics"]
@@ -221,13 +222,13 @@ def test_o5_killed_processes_go_on_to_the_same_result(
 def test_two_processes_of_one_party_do_not_work_at_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sittings, "_LOCK_SECONDS", 0.3)
+    monkeypatch.setattr(processes, "_LOCK_SECONDS", 0.3)
     parties = assemble(banks(), tmp_path)
-    first = sit_down(parties.kit(SERVER_SITE))
+    first = open_process(parties.kit(SERVER_SITE))
     with pytest.raises(UsageError, match="Another process"):
-        sit_down(parties.kit(SERVER_SITE))
+        open_process(parties.kit(SERVER_SITE))
     first.files.close()
-    sit_down(parties.kit(SERVER_SITE)).close()
+    open_process(parties.kit(SERVER_SITE)).close()
 
 
 def test_who_has_not_answered_by_the_deadline_has_vanished() -> None:
@@ -242,8 +243,8 @@ def test_who_has_not_answered_by_the_deadline_has_vanished() -> None:
         return serve
 
     carried = transport(answer, {"a": "quick", "b": "slow"}, deadline=0.3)
-    first = carried.exchange([Parcel("a", b"1"), Parcel("b", b"1")])
-    assert [parcel.data for parcel in first] == [b"quick1"]
+    first = carried.exchange([Delivery("a", b"1"), Delivery("b", b"1")])
+    assert [delivery.data for delivery in first] == [b"quick1"]
     assert 0.3 <= carried.seconds[0] < 3
     controller: Any = carried._controller
     assert all(
@@ -252,8 +253,11 @@ def test_who_has_not_answered_by_the_deadline_has_vanished() -> None:
     release.set()
     for thread in controller.late:
         thread.join()
-    second = carried.exchange([Parcel("a", b"2"), Parcel("b", b"2")])
-    assert [parcel.data for parcel in second] == [b"quick2", b"slow2"]  # nothing late among them
+    second = carried.exchange([Delivery("a", b"2"), Delivery("b", b"2")])
+    assert [delivery.data for delivery in second] == [
+        b"quick2",
+        b"slow2",
+    ]  # nothing late among them
 
 
 @pytest.mark.parametrize("kind", ["code", "field", "type", "many", "site"])
@@ -273,11 +277,11 @@ def test_what_is_no_answer_counts_as_none(kind: str) -> None:
 
     if kind == "site":
         with pytest.raises(KeyError):
-            transport(answer, {"a": "good"}).exchange([Parcel("b", b"")])
+            transport(answer, {"a": "good"}).exchange([Delivery("b", b"")])
         return
     carried = transport(answer, {"a": "good", "b": "bad"}, deadline=5.0)
-    found = carried.exchange([Parcel("a", b""), Parcel("b", b"")])
-    assert [parcel.data for parcel in found] == [b"good"]
+    found = carried.exchange([Delivery("a", b""), Delivery("b", b"")])
+    assert [delivery.data for delivery in found] == [b"good"]
     assert carried.seconds[0] < 4  # an error is not waited for
 
 
@@ -286,7 +290,7 @@ def test_a_job_that_is_aborted_ends_an_exchange() -> None:
     abort.trigger("stop")
     carried = transport(lambda site: lambda name, data: None, {"a": "quick"}, abort=abort)
     with pytest.raises(JobAborted):
-        carried.exchange([Parcel("a", b"")])
+        carried.exchange([Delivery("a", b"")])
 
 
 @pytest.mark.parametrize(
@@ -308,11 +312,11 @@ def test_o27_an_error_s_text_stays_at_the_site(
     error: type[Exception], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     class Failing:
-        def receive(self, data: bytes) -> list[Parcel]:
+        def receive(self, data: bytes) -> list[Delivery]:
             raise error(SECRET)
 
     seat = Seat()
-    seat._sitting = Failing()  # type: ignore[assignment]
+    seat._process = Failing()  # type: ignore[assignment]
     with caplog.at_level(logging.DEBUG):
         said = seat.execute(wire.TASK, wire.pack([b"x"]), FLContext(), Signal())
     codes = (ReturnCode.EXECUTION_EXCEPTION, ReturnCode.BAD_TASK_DATA)
@@ -328,7 +332,7 @@ def test_o27_a_site_that_cannot_sit_down_answers_with_a_code(
         raise ValueError(SECRET)
 
     monkeypatch.setattr(executor, "kit_of_this_process", lambda: None)
-    monkeypatch.setattr(executor, "sit_down", fails)
+    monkeypatch.setattr(executor, "open_process", fails)
     seat = Seat()
     with caplog.at_level(logging.DEBUG):
         seat.handle_event(EventType.START_RUN, FLContext())
@@ -352,11 +356,11 @@ def test_the_end_of_a_job_does_not_end_the_ledger(
     for event in (EventType.ABOUT_TO_END_RUN, EventType.END_RUN, EventType.ABORT_TASK):
         seat.handle_event(event, FLContext())
     head = parties.folders["site-1"] / "run" / "heads" / "client-1.checkpoint"
-    assert seat._sitting is not None and not head.exists()
+    assert seat._process is not None and not head.exists()
     assert seat.execute(wire.END, wire.pack([b""]), FLContext(), Signal()).get_return_code() == (
         ReturnCode.OK
     )
-    assert seat._sitting is None and head.is_file()
+    assert seat._process is None and head.is_file()
 
 
 def test_a_party_refuses_a_plan_that_its_own_installation_does_not_make(
@@ -366,7 +370,7 @@ def test_a_party_refuses_a_plan_that_its_own_installation_does_not_make(
     plan = Federation.from_config(banks(rounds=2)).plan()
     monkeypatch.setattr(Federation, "plan", lambda self: plan)
     with pytest.raises(PlanDrift):
-        sit_down(parties.kit("site-1"))
+        open_process(parties.kit("site-1"))
     assert not parties.kit("site-1").run_folder.exists()
 
 
@@ -377,17 +381,17 @@ def test_a_client_whose_kernel_cannot_isolate_answers_does_not_sit_down(
     parties = assemble(banks(policy="he"), tmp_path)
     monkeypatch.setattr(kernel.sys, "platform", "darwin")
     with pytest.raises(kernel.CannotIsolate, match="cannot be isolated"):
-        sit_down(parties.kit("site-1"))
+        open_process(parties.kit("site-1"))
     assert not parties.kit("site-1").run_folder.exists()
-    sit_down(parties.kit("site-6")).close()
+    open_process(parties.kit("site-6")).close()
 
 
 def test_the_aggregator_is_asked_nothing(tmp_path: Path) -> None:
     parties = assemble(banks(), tmp_path)
-    sitting = sit_down(parties.kit(SERVER_SITE))
+    process = open_process(parties.kit(SERVER_SITE))
     with pytest.raises(RemoteProtocolError):
-        sitting.receive(b"")
-    client = sit_down(parties.kit("site-1"))
+        process.receive(b"")
+    client = open_process(parties.kit("site-1"))
     assert client.prepared.sites == []  # the data are in the process of the answers alone
     assert isinstance(client.session, ClientSession) and client.session._site.data is None
     with pytest.raises(RemoteProtocolError, match="aggregator"):

@@ -15,7 +15,7 @@ from secure_fgl.errors import UsageError
 from secure_fgl.federation import Federation
 from secure_fgl.store.run_folder import Run
 from secure_fgl.transports.nvflare.party import new_tag_key
-from secure_fgl.transports.nvflare.sittings import conduct, sit_down
+from secure_fgl.transports.nvflare.party_process import conduct, open_process
 from tests.nvflare.stage import SERVER_SITE, Parties, assemble, gather
 from tests.nvflare.test_engine import executed, seated, transport
 from tests.secure_fgl.test_match_run import _config, _policy
@@ -51,7 +51,7 @@ def played(parties: Parties, patch: pytest.MonkeyPatch) -> str | None:
     sites = {k: v for k, v in parties.charter.sites.items() if k != AGGREGATOR_NAME}
     carried = transport(executed(seats), sites, deadline=60.0)
     try:
-        return conduct(sit_down(parties.kit(SERVER_SITE)), carried)
+        return conduct(open_process(parties.kit(SERVER_SITE)), carried)
     finally:
         carried.end()
 
@@ -80,21 +80,21 @@ def test_hmac_without_its_key_does_not_begin(
     parties = made(tmp_path, "hmac")
     first = clients(parties)[0]
     with pytest.raises(UsageError, match=r"tags\.key is missing"):
-        sit_down(parties.kit(first))
+        open_process(parties.kit(first))
     key = new_tag_key(parties.folders[first])
     with pytest.raises(UsageError, match="cannot be written"):
         new_tag_key(parties.folders[first])
     assert key.stat().st_mode & 0o777 == 0o600
     key.chmod(0o644)
     with pytest.raises(UsageError, match="read by other users"):
-        sit_down(parties.kit(first))
+        open_process(parties.kit(first))
     key.chmod(0o600)
     for wrong in ("", "ab" * 31, "xy" * 32, "ab" * 33):
         key.write_text(wrong)
         with pytest.raises(UsageError, match="is not a key of ours"):
-            sit_down(parties.kit(first))
+            open_process(parties.kit(first))
     matcher = next(s for s in parties.folders if parties.kit(s).me.party.role is Role.MATCHER)
-    sit_down(parties.kit(matcher)).close()  # who compares tags holds no key of theirs
+    open_process(parties.kit(matcher)).close()  # who compares tags holds no key of theirs
     assert not (parties.folders[matcher] / "tags.key").exists()
 
 

@@ -26,7 +26,7 @@ from tests.nvflare.stage import CLIENTS, SERVER_SITE, Parties, assemble, cora, g
 pytest.importorskip("nvflare", reason="the extra nvflare is not installed")
 
 from secure_fgl.transports.nvflare import kits
-from secure_fgl.transports.nvflare.job import Desk, write_job
+from secure_fgl.transports.nvflare.job import JobConsole, write_job
 
 ROOT = Path(secure_fgl.__file__).parents[1]
 ROUNDS = 6
@@ -112,17 +112,20 @@ def played(data_root: Path, tmp_path_factory: pytest.TempPathFactory) -> Played:
     """The aggregator's process is killed after its second opening, and a second job goes on."""
     base = tmp_path_factory.mktemp("nvflare")
     memory = record(cora(data_root, rounds=ROUNDS), base / "memory")
-    with staged(base, data_root) as (stage, processes), Desk(stage.made, patience=120.0) as desk:
-        first = desk.submit(stage.job("first"))
+    with (
+        staged(base, data_root) as (stage, processes),
+        JobConsole(stage.made, patience=120.0) as console,
+    ):
+        first = console.submit(stage.job("first"))
         until(stage.ledger.exists)
         aggregator = job_process(processes)
         until(lambda: stage.opened() >= 2)
         os.kill(aggregator, signal.SIGKILL)
         assert not stage.finished(), "the run was over before it could be killed"
-        until(lambda: desk.status(first).startswith("FINISHED"))
-        assert desk.status(first) != "FINISHED:COMPLETED"
+        until(lambda: console.status(first).startswith("FINISHED"))
+        assert console.status(first) != "FINISHED:COMPLETED"
         before = stage.opened()
-        desk.wait(desk.submit(stage.job("second")), patience=180.0)
+        console.wait(console.submit(stage.job("second")), patience=180.0)
         assert stage.opened() > before >= 2  # the second job went on, and did not begin anew
     taps = sorted((base / "tap").iterdir())
     assert sum(file.name.startswith("site-") for file in taps) == 2 * CLIENTS
@@ -204,12 +207,12 @@ def test_a_server_that_is_lost_and_started_again_goes_on(data_root: Path, tmp_pa
     """Its whole process group is killed; the sites come back to it by themselves."""
     memory = record(cora(data_root, rounds=ROUNDS), tmp_path / "memory")
     with staged(tmp_path, data_root) as (stage, processes):
-        with Desk(stage.made, patience=120.0) as desk:
-            desk.submit(stage.job("first"))
+        with JobConsole(stage.made, patience=120.0) as console:
+            console.submit(stage.job("first"))
             until(lambda: stage.opened() >= 2)
             processes.kill(SERVER_SITE)
         assert not stage.finished(), "the run was over before it could be killed"
         processes.start(SERVER_SITE)
-        with Desk(stage.made, patience=180.0) as desk:
-            desk.wait(desk.submit(stage.job("second")), patience=240.0)
+        with JobConsole(stage.made, patience=180.0) as console:
+            console.wait(console.submit(stage.job("second")), patience=240.0)
     assert stage.parties.result()["model_sha256"] == memory.result["model_sha256"]

@@ -9,7 +9,7 @@ import numpy as np
 from protocols.disclosures.match.guards import Match
 from protocols.disclosures.match.protocol.cell_sums import LABEL_BYTES, total
 from protocols.disclosures.match.protocol.client import ClientMatching
-from protocols.disclosures.match.protocol.tag_service import MatcherDesk, TagDesk
+from protocols.disclosures.match.protocol.tag_service import MatcherSide, TagServerSide
 from protocols.disclosures.match.protocol.wire import MatchRun
 from protocols.errors import (
     RoundLost,
@@ -44,8 +44,8 @@ class World:
         key = KEY if match.mode == "hmac" else None
         self.clients = {n: ClientMatching(self.run, known[n], key=key) for n in self.names}
         servers = ("tags-1", "tags-2") if match.mode == "oprf" else ()
-        self.desks = {name: TagDesk(self.run, known[name]) for name in servers}
-        self.matcher = MatcherDesk(self.run, known["matcher"])
+        self.sides = {name: TagServerSide(self.run, known[name]) for name in servers}
+        self.matcher = MatcherSide(self.run, known["matcher"])
         self.items = crowd(clients, 40, match.cap, seed=1)
         rng = np.random.default_rng(0)
         self.values = {n: rng.integers(-LEVELS, LEVELS + 1, SIZE) for n in self.names}
@@ -55,14 +55,14 @@ class World:
         self.sizes.setdefault(kind, set()).update(map(len, boxes))
 
     def asked(self, epoch: int) -> dict[str, bytes]:
-        for desk in self.desks.values():
-            desk.begin(epoch)
+        for side in self.sides.values():
+            side.begin(epoch)
         asked = {n: c.ask(epoch, self.items[n]) for n, c in self.clients.items()}
         self._seen("points", asked.values())
         return asked
 
     def served(self, server: str, asked, epoch: int) -> dict[str, bytes]:
-        found = {n: self.desks[server].answer(n, epoch, box) for n, box in asked.items()}
+        found = {n: self.sides[server].answer(n, epoch, box) for n, box in asked.items()}
         self._seen("answer", found.values())
         return found
 
@@ -76,8 +76,8 @@ class World:
         return self.served("tags-2", self.onward(epoch), epoch)
 
     def tags(self, epoch: int = 0) -> dict[str, bytes]:
-        answers = self.answered(epoch) if self.desks else dict.fromkeys(self.names, b"")
-        if not self.desks:
+        answers = self.answered(epoch) if self.sides else dict.fromkeys(self.names, b"")
+        if not self.sides:
             self.asked(epoch)
         found = {n: c.hand_over(answers[n]) for n, c in self.clients.items()}
         self._seen("tags", found.values())

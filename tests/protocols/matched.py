@@ -152,7 +152,7 @@ def matched_round(world: Any, number: int = 1) -> Any:
 
 def cells_of(world: Any) -> dict[str, int]:
     """Return who stands in which cell, as the matcher knows it."""
-    return dict(world.serving["matcher"].tags._desk._cells)
+    return dict(world.serving["matcher"].tags._side._cells)
 
 
 def wanted(world: Any, gone: tuple[str, ...] = ()) -> dict[str, dict[int, np.ndarray]]:

@@ -47,7 +47,9 @@ def batch(world, uploads=None, members=None, exchange=1, number=1, given=None, s
 def answers(world, number=1):
     """Deliver an Ask and keep every client's answer from the aggregator."""
     world.prepare(number)
-    return [world.deliver(parcel)[0] for parcel in world.ask(number, Go(step=number), (Mashed,))]
+    return [
+        world.deliver(delivery)[0] for delivery in world.ask(number, Go(step=number), (Mashed,))
+    ]
 
 
 def refuses(world, data, why):

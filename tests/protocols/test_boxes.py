@@ -49,32 +49,32 @@ def test_absent_senders_give_zero_rows_and_others_stay_exact(world):
 def test_every_box_has_the_same_size_whatever_is_in_it(world):
     sealed = filled(world)
     size = box_bytes(Gift, world.plan.dims)
-    assert {len(p) for p in sealed._parcels.values()} == {5 * size}
+    assert {len(p) for p in sealed._deliveries.values()} == {5 * size}
 
 
 def test_the_relay_cannot_read(world):
     sealed = filled(world)
-    raw = b"".join([*sealed._parcels.values(), *world.wire])
+    raw = b"".join([*sealed._deliveries.values(), *world.wire])
     for value in (100.0, 203.0, 401.0):
         assert np.array([value]).tobytes() not in raw
     where = (world.run, 1, "fill.up.SEALED")
     for name in ("aggregator", "client-2"):
         with pytest.raises(BadEnvelope):
             open_boxes(
-                Gift, sealed._parcels["client-1"], world.names, world.identities[name],
+                Gift, sealed._deliveries["client-1"], world.names, world.identities[name],
                 world.roster, world.plan.dims, where,
             )  # fmt: skip
 
 
-def cut(world, parcel):
+def cut(world, delivery):
     size = box_bytes(Gift, world.plan.dims)
-    return [parcel[i : i + size] for i in range(0, len(parcel), size)]
+    return [delivery[i : i + size] for i in range(0, len(delivery), size)]
 
 
 def tampered(world, sealed, how):
-    """Return parcels as a dishonest relay hands them on; client-1 is the victim."""
-    parcels = dict(sealed._parcels)
-    mine, others = cut(world, parcels["client-1"]), cut(world, parcels["client-2"])
+    """Return deliveries as a dishonest relay hands them on; client-1 is the victim."""
+    deliveries = dict(sealed._deliveries)
+    mine, others = cut(world, deliveries["client-1"]), cut(world, deliveries["client-2"])
     if how == "rows of two senders swapped":
         mine[1], mine[2] = mine[2], mine[1]
     elif how == "one sender's box twice":
@@ -94,8 +94,8 @@ def tampered(world, sealed, how):
         rows = {"row": np.zeros((5, 2)), "tally": np.zeros((5, 1), np.uint64)}
         forged = close_boxes(Gift(**rows), relay, world.roster, world.plan.dims, where)
         mine[3] = cut(world, forged)[0]
-    parcels["client-1"] = b"".join(mine)
-    return Sealed(Gift, parcels)
+    deliveries["client-1"] = b"".join(mine)
+    return Sealed(Gift, deliveries)
 
 
 @pytest.mark.parametrize(
@@ -155,9 +155,9 @@ def test_boxes_that_nobody_filled_are_not_taken(world):
 
 
 def test_a_dishonest_sender_is_found_out_by_its_addressees(world):
-    for parcel in world.ask(1):
-        for answer in world.deliver(parcel):
-            if parcel.to != "client-3":
+    for delivery in world.ask(1):
+        for answer in world.deliver(delivery):
+            if delivery.to != "client-3":
                 world.aggregator.receive(answer.data)
     item = world.plan.item("fill.up.SEALED")
     where = where_of(answer.data, world.names)

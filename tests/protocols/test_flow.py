@@ -94,20 +94,20 @@ def test_ledgers_reconcile_with_the_wire(world):
 
 def test_no_payload_stands_in_the_clear_on_the_wire(world):
     marker = np.full(5, 0.123456789)
-    world.ask_parcels = world.ask(1)
+    world.ask_deliveries = world.ask(1)
     for site in world.sites.values():
         site.delta = marker
-    world.pump(world.ask_parcels)
+    world.pump(world.ask_deliveries)
     raw = b"".join(world.wire)
     assert marker[:1].tobytes() not in raw
     assert marker[:1].astype("<f4").tobytes() not in raw
 
 
 def test_the_same_ask_again_gets_the_same_bytes_and_no_second_entry(world):
-    parcels = world.ask(1)
-    first = uploads(world, parcels)
+    deliveries = world.ask(1)
+    first = uploads(world, deliveries)
     lines = {name: world.stores[name].lines for name in world.names}
-    assert uploads(world, parcels) == first
+    assert uploads(world, deliveries) == first
     assert {name: world.stores[name].lines for name in world.names} == lines
     assert all(site.asked == 1 for site in world.sites.values())
 
@@ -161,18 +161,18 @@ def test_o27_refusals_for_different_reasons_look_alike():
     ):
         world = World().start()
         world.sites["client-1"].answer = answer
-        (parcel,) = world.clients["client-1"].receive(world.ask(1)[0].data)
-        assert refused([parcel])
-        sizes.add(len(parcel.data))
+        (delivery,) = world.clients["client-1"].receive(world.ask(1)[0].data)
+        assert refused([delivery])
+        sizes.add(len(delivery.data))
     assert sizes == {world.plan.item("refusal.client").bytes}
 
 
 def test_a_dead_session_refuses_everything(world):
-    parcels = world.ask(1)
+    deliveries = world.ask(1)
     for session in (world.aggregator, world.authority, world.clients["client-1"]):
         session.die(RuntimeError())
         with pytest.raises(LocalProtocolError):
-            session.receive(parcels[0].data)
+            session.receive(deliveries[0].data)
     with pytest.raises(LocalProtocolError):
         world.aggregator.advance()
     with pytest.raises(LocalProtocolError):
@@ -189,9 +189,9 @@ def test_a_dead_aggregator_neither_starts_nor_replies(verb):
 
 
 def test_a_round_without_enough_answers_is_lost_and_nothing_is_opened(world):
-    parcels = world.ask(1)
-    for parcel in parcels[:-2]:
-        for answer in world.deliver(parcel):
+    deliveries = world.ask(1)
+    for delivery in deliveries[:-2]:
+        for answer in world.deliver(delivery):
             world.aggregator.receive(answer.data)
     with pytest.raises(RoundLost, match="3 clients are left"):
         world.aggregator.advance()
@@ -225,8 +225,8 @@ def test_a_full_disk_lets_nothing_leave_and_ends_the_session(party, after):
     session, sent = world.session(party), []
     real = world.deliver
 
-    def watched(parcel):
-        answers = real(parcel)
+    def watched(delivery):
+        answers = real(delivery)
         sent.extend(a.data for a in answers)
         return answers
 

@@ -11,7 +11,7 @@ import pytest
 
 from crypto.graph import _circle, choose_degree
 from protocols.disclosures.sum.client import ShareHolding
-from protocols.disclosures.sum.consistency_votes import ballot_of
+from protocols.disclosures.sum.consistency_votes import vote_text_of
 from protocols.errors import BadEnvelope, RoundLost
 from protocols.keys.groups import Group, slot_of
 from protocols.policy.policy import PrivacyPolicy
@@ -309,11 +309,11 @@ def told_apart(world: World, shown: int) -> tuple[list[str], str, list[str]]:
     )
     there = not_in(world, set(neighbours) - set(kept))
     message = PairDown(members=world.roster.mask(there), boxes=setup.boxes_for(victim))
-    dims = world.papers(victim).dims(world.plan.item("pair.down"))
+    dims = world.context(victim).dims(world.plan.item("pair.down"))
     lie = world.forge(AGGREGATOR_NAME, "pair.down", victim, encode([message], dims), Where(0, 0))
-    for parcel in outgoing:
-        data = lie if parcel.to == victim else parcel.data
-        (answer,) = world.clients[parcel.to].receive(data)
+    for delivery in outgoing:
+        data = lie if delivery.to == victim else delivery.data
+        (answer,) = world.clients[delivery.to].receive(data)
         if not refused([answer]):
             world.aggregator.receive(answer.data)
     return there, victim, list(kept)
@@ -325,7 +325,7 @@ def not_in(world: World, some: Any) -> list[str]:
 
 def summed(world: World, there: list[str], victim: str, kept: list[str], left: list[str]) -> Any:
     slot = slot_of(world.plan.item(ITEM), 1, 0)
-    agreed = world.clients[victim].papers.pairs.agreement(slot)
+    agreed = world.clients[victim].context.pairs.agreement(slot)
     found = haul(world, lambda name: left, members=there, asked=left)
     found.paired[victim], found.agreed[victim] = kept, agreed
     return found
@@ -333,7 +333,7 @@ def summed(world: World, there: list[str], victim: str, kept: list[str], left: l
 
 def test_o7_a_client_with_too_few_neighbours_takes_no_part(small: World) -> None:
     _, victim, _ = told_apart(small, 3)
-    assert small.clients[victim].papers.pairs is None
+    assert small.clients[victim].context.pairs is None
     assert isinstance(small.clients[victim].last_error, BadEnvelope)
 
 
@@ -356,15 +356,15 @@ def test_o7_control_without_these_checks_its_vector_is_read(
 ) -> None:
     monkeypatch.setattr(Group, "thinnest", lambda *_: CLIENTS)
     monkeypatch.setattr(ShareHolding, "_check_evidence", lambda *_: None)
-    monkeypatch.setattr("protocols.disclosures.sum.client.ballot_of", one_ballot)
+    monkeypatch.setattr("protocols.disclosures.sum.client.ballot_of", one_vote_text)
     there, victim, kept = told_apart(small, 3)
     left = [name for name in there if name not in kept]
     found = summed(small, there, victim, kept, left)
     assert is_sum_of(small, unveil(small, found, [victim]), [victim])
 
 
-def one_ballot(papers: Any, name: str, where: Any, survivors: Any, pairs: str) -> bytes:
-    return ballot_of(papers, name, where, survivors, NONE)
+def one_vote_text(context: Any, name: str, where: Any, survivors: Any, pairs: str) -> bytes:
+    return vote_text_of(context, name, where, survivors, NONE)
 
 
 def test_below_a_hundred_everybody_is_paired_with_everybody() -> None:

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from crypto.errors import OutOfRange
 from crypto.signing.merkle import inclusion_proof, leaf_hash, perfect_tree, root
 from protocols.errors import BadEnvelope, Refused, WrongStage
-from protocols.evidence.heads import SILENT, Spoken, check_place, heard, proof_bytes, tree
+from protocols.evidence.heads import SILENT, Spoken, check_place, proof_bytes, received, tree
 from protocols.sessions.table import State
 from protocols.wire.envelope import Envelope
 from tests.protocols.toys import changed_policy
@@ -17,7 +17,7 @@ from tests.protocols.wire import World
 
 NAMES = tuple(f"client-{number}" for number in range(1, 8))
 ITEMS = ("pair.rows", "train.up.SUM", "train.vote", "train.shares")
-LINE = heard(SILENT, 3, "train.vote", "ab" * 32, "cd" * 32)
+LINE = received(SILENT, 3, "train.vote", "ab" * 32, "cd" * 32)
 
 
 def test_a_perfect_tree_is_the_tree_of_the_rfc():
@@ -73,7 +73,7 @@ def test_a_receipt_is_for_what_was_sent():
             spoken.line(1, word)
 
 
-def test_however_long_a_client_is_not_heard_no_receipt_is_too_old():
+def test_however_long_a_client_is_not_received_no_receipt_is_too_old():
     spoken = Spoken(ITEMS)
     for exchange in range(1, 30):
         spoken.add(exchange, ITEMS[1], f"{exchange}", "head")
@@ -107,9 +107,9 @@ def test_a_root_covers_the_heads_before_the_last_answers():
     world.round(1)
     before = {n: world.clients[n].ledger.head for n in world.names}
     heads = {}
-    for parcel in world.ask(2):
-        (answer,) = world.deliver(parcel)
-        heads[parcel.to] = Envelope.decode(answer.data).header.head
+    for delivery in world.ask(2):
+        (answer,) = world.deliver(delivery)
+        heads[delivery.to] = Envelope.decode(answer.data).header.head
     assert set(heads) == set(before)
     assert all(heads[n] != before[n] for n in before)  # an answer's head holds the root's entry
 
@@ -121,8 +121,8 @@ def test_a_root_covers_the_heads_before_the_last_answers():
 def test_a_client_refuses_a_receipt_for_what_it_did_not_send(lie):
     world = World(policy="masks").start()
     world.round(1)
-    victim, heard_of = world.names[1], world.aggregator.heads._heard
-    exchange, said = heard_of[victim]
+    victim, received_of = world.names[1], world.aggregator.heads._received
+    exchange, said = received_of[victim]
     item, (commitment, head) = next(iter(said.items()))
     changed = {
         "another commitment": (exchange, {**said, item: ("0" * 64, head)}),
@@ -130,7 +130,7 @@ def test_a_client_refuses_a_receipt_for_what_it_did_not_send(lie):
         "an envelope that never was": (exchange, {**said, "heads.ack": (commitment, head)}),
         "another exchange": (7, said),
     }
-    heard_of[victim] = changed[lie]
+    received_of[victim] = changed[lie]
     with pytest.raises(Refused) as caught:
         world.round(2)
     assert caught.value.sender == victim
@@ -139,10 +139,10 @@ def test_a_client_refuses_a_receipt_for_what_it_did_not_send(lie):
 def test_a_stale_receipt_is_refused():
     world = World(policy="unsafe_plaintext", rounds=4).start()
     world.round(1)
-    stale = dict(world.aggregator.heads._heard)
+    stale = dict(world.aggregator.heads._received)
     world.round(2)
     world.round(3)
-    world.aggregator.heads._heard = stale
+    world.aggregator.heads._received = stale
     with pytest.raises(Refused):
         world.round(4)
 
@@ -153,9 +153,9 @@ def test_o7_lost_shares_before_the_next_epochs_keys_end_no_run():
     world = World(policy=policy, rounds=3, clients=6).start()
     victim = world.names[1]
     outgoing = world.pump(world.ask(1), until=".votes")
-    for parcel in outgoing:
-        (answer,) = world.deliver(parcel)
-        if parcel.to != victim:
+    for delivery in outgoing:
+        (answer,) = world.deliver(delivery)
+        if delivery.to != victim:
             world.aggregator.receive(answer.data)
     world.pump(world.aggregator.advance())
     world.round(2)
@@ -167,7 +167,7 @@ def test_o7_lost_shares_before_the_next_epochs_keys_end_no_run():
 def test_a_receipt_that_is_left_out_is_written_down():
     world = World(policy="unsafe_plaintext").start()
     world.round(1)
-    world.aggregator.heads._heard[world.names[2]] = SILENT
+    world.aggregator.heads._received[world.names[2]] = SILENT
     world.round(2)
     assert [e["missing"] for e in told(world, world.names[2])] == [0, 1]
     assert [e["missing"] for e in told(world, world.names[1])] == [0, 0]
@@ -184,7 +184,7 @@ def test_after_a_farewell_nothing_is_asked():
 def test_who_vanished_in_the_last_round_gets_no_farewell():
     world = World(policy="masks", rounds=1, clients=6).start()
     world.aggregator.survivors._vanished = (1, frozenset({world.names[0]}))
-    asked = [parcel.to for parcel in world.aggregator.farewell()]
+    asked = [delivery.to for delivery in world.aggregator.farewell()]
     assert asked == list(world.names[1:])
 
 
@@ -194,11 +194,11 @@ def test_whatever_a_client_says_to_the_farewell_the_run_is_done(answer):
     world.round(1)
     one = world.names[0]
     if answer == "a refusal":
-        world.aggregator.heads._heard[one] = (9, {})
-    for parcel in world.aggregator.farewell():
-        (reply,) = world.deliver(parcel)
+        world.aggregator.heads._received[one] = (9, {})
+    for delivery in world.aggregator.farewell():
+        (reply,) = world.deliver(delivery)
         data = b"rubbish" if answer == "rubbish" else reply.data
-        if parcel.to != one or answer != "nothing":
+        if delivery.to != one or answer != "nothing":
             world.aggregator.receive(data)
     assert world.aggregator.advance() == [] and world.aggregator.state is State.PARTED
     assert told(world, one)[-1]["exchange"] == (1 if answer == "a refusal" else 2)

@@ -8,14 +8,14 @@ import pytest
 from crypto.rest import new_key
 from protocols.errors import LedgerError
 from protocols.sessions.store.codec import StateCodec
-from protocols.sessions.store.keeping import LockedSafe
 from protocols.sessions.store.pieces import Pieces
+from protocols.sessions.store.state_keeper import LockedStateStore
 
 LONG = 1 << 16
 
 
 class Shelf:
-    """A safe in memory that counts what is written."""
+    """A store in memory that counts what is written."""
 
     def __init__(self) -> None:
         self.key, self.pieces, self.written = new_key(), {}, []
@@ -40,7 +40,7 @@ def shelf():
 
 
 def pieces(shelf, run="run"):
-    return Pieces(LockedSafe(shelf, run, "client-1"))
+    return Pieces(LockedStateStore(shelf, run, "client-1"))
 
 
 @pytest.fixture
@@ -53,15 +53,15 @@ def parts(shelf):
 
 
 def test_a_value_comes_back_and_what_did_not_change_is_written_once(shelf, codec):
-    model, letter = np.arange(LONG, dtype=np.float32), bytes(range(256)) * 300
+    model, incoming = np.arange(LONG, dtype=np.float32), bytes(range(256)) * 300
     kept = pieces(shelf)
-    kept.put("session", codec, {"model": model, "again": model.copy(), "letter": letter, "n": 1})
+    kept.put("session", codec, {"model": model, "again": model.copy(), "letter": incoming, "n": 1})
     assert len(parts(shelf)) == 2  # the model once, although two places hold it
     shelf.written.clear()
-    kept.put("session", codec, {"model": model, "letter": letter, "n": 2})
+    kept.put("session", codec, {"model": model, "letter": incoming, "n": 2})
     assert shelf.written == ["session"]
     found = pieces(shelf).get("session", codec)
-    assert np.array_equal(found["model"], model) and found["letter"] == letter and found["n"] == 2
+    assert np.array_equal(found["model"], model) and found["letter"] == incoming and found["n"] == 2
 
 
 def test_a_changed_array_is_written_anew_and_its_old_part_goes(shelf, codec):

@@ -17,8 +17,8 @@ ROUNDS = 3
 
 def uploads(world: World, *places: tuple[int, int]) -> list[bytes]:
     """Return what client 1 uploads at these (round, exchange), one after the other, in clear."""
-    papers = world.papers("client-1")
-    gateway = Gateway(papers, Ledger("client-1", world.run, MemoryStore(), lambda: ""), ROUNDING)
+    context = world.context("client-1")
+    gateway = Gateway(context, Ledger("client-1", world.run, MemoryStore(), lambda: ""), ROUNDING)
     message = Update(delta=np.linspace(-0.31, 0.37, world.d), count=3)
     return [
         bytes(

@@ -113,8 +113,8 @@ def test_an_ask_before_the_key_is_turned_down():
 
 def collected(world, members=None, **facts):
     """Return real uploads of a round, by client."""
-    parcels = world.ask(facts.pop("round", 1), members=members)
-    return uploads(world, parcels)
+    deliveries = world.ask(facts.pop("round", 1), members=members)
+    return uploads(world, deliveries)
 
 
 def opens(world, headers, where, total=None, mask=None):

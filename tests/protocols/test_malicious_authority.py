@@ -34,9 +34,9 @@ def test_a_key_that_is_no_public_key_is_refused_for_good(kind):
     with pytest.raises(BadEnvelope):
         world.aggregator.receive(offer(world, raw))
     assert world.aggregator.state is State.DEAD
-    assert world.aggregator.papers.he_key is None
+    assert world.aggregator.context.he_key is None
     assert refused(world.clients["client-1"].receive(offer(world, raw)))
-    assert world.clients["client-1"].papers.he_key is None
+    assert world.clients["client-1"].context.he_key is None
     assert world.clients["client-1"].state is State.DEAD
 
 
@@ -48,21 +48,21 @@ def test_a_key_of_another_size_is_refused():
             with pytest.raises(BadEnvelope):
                 session.receive(offer(world, secret_lookalike(size) if size else b""))
             assert session.state is before
-            assert session.papers.he_key is None
+            assert session.context.he_key is None
 
 
 def test_a_second_key_never_replaces_the_first():
     world = World().start()
     other, _ = world.scheme.keygen()
     for session in (world.aggregator, world.clients["client-1"]):
-        before = session.papers.he_key.key_id
+        before = session.context.he_key.key_id
         try:
             answers = session.receive(offer(world, other.raw, exchange=1))
         except WrongStage:
             assert session.state is State.READY
         else:
             assert refused(answers)
-        assert session.papers.he_key.key_id == before
+        assert session.context.he_key.key_id == before
     assert world.aggregator.advance() == []
 
 
@@ -71,9 +71,9 @@ def test_another_key_for_one_client_is_found_out_before_anything_is_added():
     first, _ = world.scheme.keygen()
     second, _ = world.scheme.keygen()
     world.aggregator.receive(offer(world, first.raw))
-    for parcel in world.aggregator.advance():
-        data = offer(world, second.raw) if parcel.to == "client-2" else parcel.data
-        assert world.clients[parcel.to].receive(data) == []
+    for delivery in world.aggregator.advance():
+        data = offer(world, second.raw) if delivery.to == "client-2" else delivery.data
+        assert world.clients[delivery.to].receive(data) == []
     assert world.aggregator.advance() == []
     sent = uploads(world, world.ask(1))
     with pytest.raises(BadEnvelope, match="key"):

@@ -30,8 +30,8 @@ def world():
 
 def all_but(world, name, **facts):
     """Run a round in which everybody but `name` has answered; returns where it is."""
-    parcels = world.ask(1, **facts)
-    sent = uploads(world, [p for p in parcels if p.to != name])
+    deliveries = world.ask(1, **facts)
+    sent = uploads(world, [p for p in deliveries if p.to != name])
     for data in sent.values():
         world.aggregator.receive(data)
     return where_of(next(iter(sent.values())), world.names)
@@ -126,8 +126,8 @@ def test_an_upload_with_another_header_is_refused(world, name):
 
 def test_a_client_outside_the_cohort_is_not_added(world):
     members = world.names[:4]
-    parcels = world.ask(1, members=members)
-    sent = uploads(world, parcels)
+    deliveries = world.ask(1, members=members)
+    sent = uploads(world, deliveries)
     where = where_of(sent["client-1"], members)
     data = world.forge("client-5", ITEM, "aggregator", body_of(world, b"\1"), where)
     with pytest.raises(BadEnvelope, match="cohort"):

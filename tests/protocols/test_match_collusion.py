@@ -10,7 +10,7 @@ from pydantic import ValidationError
 
 from protocols.disclosures.match import aggregator as brokering
 from protocols.disclosures.match.guards import Match
-from protocols.disclosures.match.protocol import tag_service as desks
+from protocols.disclosures.match.protocol import tag_service as sides
 from protocols.disclosures.match.protocol.cells import check_told
 from protocols.disclosures.match.protocol.cells import matched as honest
 from protocols.disclosures.match.protocol.tagging import TagServer
@@ -45,7 +45,7 @@ def test_o25_two_cells_of_one_number_do_not_share_a_blind(monkeypatch):
         groups = sorted({run.roster.unmask(mask) for _, mask in said.values()})
         return dict(enumerate(groups))
 
-    monkeypatch.setattr(desks, "matched", lying)
+    monkeypatch.setattr(sides, "matched", lying)
     monkeypatch.setattr(brokering, "_whole", helping)
     world.prepare(1)
     world.pump(world.ask(1, given=Go(step=1), back=(Items,)))
@@ -67,7 +67,7 @@ def test_o24_a_share_of_the_key_is_gone_once_its_epoch_is_answered():
     world = matching().start()
     matched_round(world)
     for name in ("tag-server-1", "tag-server-2"):
-        assert getattr(world.serving[name].tags._desk._server, "_share", None) is None
+        assert getattr(world.serving[name].tags._side._server, "_share", None) is None
 
 
 def test_o10_a_floor_counts_colluders():
@@ -104,11 +104,11 @@ def test_o24_a_matcher_that_fails_forgets_the_tags(monkeypatch):
         raise BadEnvelope("the comparison failed")
 
     world = matching().start()
-    monkeypatch.setattr(desks, "matched", failing)
+    monkeypatch.setattr(sides, "matched", failing)
     with pytest.raises(Refused):
         matched_round(world)
-    desk = world.serving["matcher"].tags._desk
-    assert desk.tags == {} and desk.digest
+    side = world.serving["matcher"].tags._side
+    assert side.tags == {} and side.digest
 
 
 def test_o24_a_tag_server_that_fails_forgets_its_share(monkeypatch):
@@ -119,4 +119,4 @@ def test_o24_a_tag_server_that_fails_forgets_its_share(monkeypatch):
     monkeypatch.setattr(TagServer, "answer", failing)
     with pytest.raises(Refused):
         matched_round(world)
-    assert world.serving["tag-server-1"].tags._desk._server._share is None
+    assert world.serving["tag-server-1"].tags._side._server._share is None

@@ -18,7 +18,7 @@ SPY = "client-1"
 
 def bits(world):
     """Return which cells hold which of the spy's items, as its tags and the matcher told it."""
-    client = world.papers(SPY).matching._client
+    client = world.context(SPY).matching._client
     return {item: set(np.flatnonzero(row)) for item, row in client.rows.items()}
 
 

@@ -51,9 +51,9 @@ def test_a_plan_of_more_epochs_is_not_the_policys():
     plan = match_plan(match_policy(epochs=3), expanding(lambda rounds: 1), rounds=9)
     more = [i.model_copy(update={"times": max(i.times, 9)}) for i in plan.items]
     world = matching(epochs=3)
-    papers = world.papers("client-1")
+    context = world.context("client-1")
     with pytest.raises(NotInPlan, match=r"matched 9 times .*, the policy 3"):
-        replace(papers, plan=plan.model_copy(update={"items": tuple(more)}))
+        replace(context, plan=plan.model_copy(update={"items": tuple(more)}))
 
 
 def test_a_plan_of_a_second_matched_message_is_not_the_policys():
@@ -61,21 +61,21 @@ def test_a_plan_of_a_second_matched_message_is_not_the_policys():
     plan = match_plan(match_policy(epochs=3), expanding(lambda rounds: 1), rounds=9)
     aside = plan.item("expand.up.MATCH").model_copy(update={"id": "aside.up.MATCH"})
     more = [i.model_copy(update={"times": 9}) for i in plan.items]
-    papers = matching(epochs=3).papers("client-1")
+    context = matching(epochs=3).context("client-1")
     for items in ((aside, *more), (*plan.items, aside)):
         with pytest.raises(NotInPlan, match="other than one message"):
-            replace(papers, plan=plan.model_copy(update={"items": items}))
+            replace(context, plan=plan.model_copy(update={"items": items}))
 
 
 def test_a_plan_of_more_of_any_step_of_matching_is_not_the_policys():
     plan = match_plan(match_policy(epochs=3), expanding(lambda rounds: 1), rounds=9)
-    papers = matching(epochs=3).papers("client-1")
+    context = matching(epochs=3).context("client-1")
     steps = [i for i in plan.items if i.id.startswith("expand.")]
     assert len(steps) > 12
     for step in steps:
         items = [i.model_copy(update={"times": 4}) if i is step else i for i in plan.items]
         with pytest.raises(NotInPlan, match=f"matched 4 times .{step.id}., the policy 3"):
-            replace(papers, plan=plan.model_copy(update={"items": tuple(items)}))
+            replace(context, plan=plan.model_copy(update={"items": tuple(items)}))
 
 
 @pytest.mark.parametrize("mode", ["oprf", "hmac"])
@@ -86,9 +86,9 @@ def test_clients_answer_no_further_epoch(mode):
     matched_round(world, 2)
     world.prepare(3)
     world.aggregator._gateway._sent.clear()
-    for parcel in world.ask(3, given=Go(step=3), back=(Items,)):
-        assert refused(world.deliver(parcel))
-        error = world.session(parcel.to).last_error
+    for delivery in world.ask(3, given=Go(step=3), back=(Items,)):
+        assert refused(world.deliver(delivery))
+        error = world.session(delivery.to).last_error
         assert isinstance(error, NotInPlan) and "as often as planned (2)" in str(error)
 
 
@@ -116,15 +116,15 @@ def test_who_is_killed_after_every_delivery_still_counts(mode):
     matched_round(world, 2)
     world.prepare(3)
     world.aggregator._gateway._sent.clear()
-    parcels = world.ask(3, given=Go(step=3), back=(Items,))
-    assert world.kills > 50 and all(refused(world.deliver(parcel)) for parcel in parcels)
+    deliveries = world.ask(3, given=Go(step=3), back=(Items,))
+    assert world.kills > 50 and all(refused(world.deliver(delivery)) for delivery in deliveries)
 
 
 def test_a_tag_server_answers_no_further_epoch_whoever_asks():
     """Clients that work with the aggregator ask once more, past both of their gateways."""
     world = matching(epochs=1, rounds=4).start()
     matched_round(world)
-    run = world.papers("client-1").match_run()
+    run = world.context("client-1").match_run()
     boxes = {n: ClientMatching(run, world.identities[n]).ask(2, [1]) for n in world.names}
     bundle = Bundle(
         members=world.roster.mask(world.names), bundle=bundle_of(run, Kind.POINTS, boxes)

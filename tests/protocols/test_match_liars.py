@@ -10,7 +10,7 @@ import pytest
 from protocols.disclosures.match import aggregator as brokering
 from protocols.disclosures.match.aggregator import Matching
 from protocols.disclosures.match.bundles import bundle_of
-from protocols.disclosures.match.protocol import tag_service as desks
+from protocols.disclosures.match.protocol import tag_service as sides
 from protocols.disclosures.match.protocol.cell_sums import cell_label, total
 from protocols.disclosures.match.protocol.cells import matched as honest
 from protocols.disclosures.match.protocol.tagging import TagServer
@@ -45,9 +45,9 @@ def world():
 
 def turn(world, server, **facts):
     """Let a tag server use another key for some clients or points."""
-    desk = world.serving[server].tags._desk
-    liar = Turncoat(desk._run.match, **facts)
-    desk._server = liar
+    side = world.serving[server].tags._side
+    liar = Turncoat(side._run.match, **facts)
+    side._server = liar
 
 
 def lie(monkeypatch, change):
@@ -57,7 +57,7 @@ def lie(monkeypatch, change):
         found = honest(*arguments)
         return replace(found, told={n: change(n, told) for n, told in found.told.items()})
 
-    monkeypatch.setattr(desks, "matched", lying)
+    monkeypatch.setattr(sides, "matched", lying)
 
 
 def refuses(world, who, why):
@@ -98,8 +98,8 @@ def two_groups(monkeypatch, world):
         told = {n: replace(one, digest=digests[n]) for n, one in found.told.items()}
         return replace(found, told=told)
 
-    monkeypatch.setattr(desks, "matched", each)
-    monkeypatch.setattr(desks, "same_canary", lambda digests: digests[world.names[-1]])
+    monkeypatch.setattr(sides, "matched", each)
+    monkeypatch.setattr(sides, "same_canary", lambda digests: digests[world.names[-1]])
 
 
 def test_o8_a_matcher_that_hides_two_keys_is_caught_by_what_all_are_given(world, monkeypatch):
@@ -118,11 +118,11 @@ def test_o8_an_aggregator_that_helps_it_gets_no_sum_of_both_groups(world, monkey
     told = world.aggregator.reply().matched(Items, into=Found).told
     item, said = world.plan.item("learn.down"), {}
     for name in (world.names[0], world.names[-1]):
-        own = replace(told, canary=world.papers(name).matching._client.digest)
+        own = replace(told, canary=world.context(name).matching._client.digest)
         heads, place = world.silence(name)
         mask = world.roster.mask(world.names)
         call = Call(members=mask, slot=0, nonce=bytes(16), heads=heads)
-        dims = world.papers(name).dims(item)
+        dims = world.context(name).dims(item)
         given = given_digest([call, Go(step=1), own], dims)
         body = encode([call, place, Go(step=1), own], dims)
         where = world.where(exchange=50, given=given)
@@ -138,12 +138,12 @@ def test_o24_a_second_batch_in_a_round_is_refused_and_reported(world):
     (first, *_) = world.pump(world.ask(1, given=Go(step=1), back=(Items,)), until=".points")
     world.deliver(first)
     server = world.session(first.to)
-    letter = Envelope.decode(first.data).header
-    run = world.papers("aggregator").match_run()
+    incoming = Envelope.decode(first.data).header
+    run = world.context("aggregator").match_run()
     box = {name: bytes([1]) * run.length(Kind.POINTS) for name in world.names}
-    where = world.where(exchange=letter.exchange + 1, given=letter.given)
+    where = world.where(exchange=incoming.exchange + 1, given=incoming.given)
     bundle = Bundle(members=world.roster.mask(world.names), bundle=bundle_of(run, Kind.POINTS, box))
-    again = world.twin("aggregator").release(letter.item, [bundle], first.to, where).encode()
+    again = world.twin("aggregator").release(incoming.item, [bundle], first.to, where).encode()
     (answer,) = server.receive(again)
     assert Envelope.decode(answer.data).header.item == "refusal.tag_server"
     assert isinstance(server.last_error, Replay) and server.state is State.DEAD
@@ -154,7 +154,7 @@ def test_o24_a_second_batch_in_a_round_is_refused_and_reported(world):
 def test_o24_a_tag_server_is_asked_at_its_own_step_only(world, server):
     """Whoever is asked in another order may see points that the other server saw."""
     world.prepare(1)
-    run = world.papers("aggregator").match_run()
+    run = world.context("aggregator").match_run()
     (first,) = world.pump(world.ask(1, given=Go(step=1), back=(Items,)), until=".points")
     header = Envelope.decode(first.data).header
     box = {name: bytes([1]) * run.length(Kind.POINTS) for name in world.names}
@@ -172,7 +172,7 @@ def test_o24_an_answer_of_the_other_tag_server_is_not_taken(world):
     world.prepare(1)
     (first,) = world.pump(world.ask(1, given=Go(step=1), back=(Items,)), until=".points")
     header = Envelope.decode(first.data).header
-    run = world.papers("aggregator").match_run()
+    run = world.context("aggregator").match_run()
     box = {name: bytes([1]) * run.length(Kind.ANSWER) for name in world.names}
     bundle = Bundle(members=world.roster.mask(world.names), bundle=bundle_of(run, Kind.ANSWER, box))
     where = world.where(exchange=header.exchange, given=header.given)
@@ -264,7 +264,7 @@ def test_o25_cells_of_a_later_round_must_be_the_same(world, monkeypatch):
         names = sorted(tags)
         return honest(tags, digests, match, {n: i % 2 for i, n in enumerate(names)})
 
-    monkeypatch.setattr(desks, "matched", other)
+    monkeypatch.setattr(sides, "matched", other)
     with pytest.raises(Refused):
         matched_round(world, 2)
     dead = [c for c in world.clients.values() if c.state is State.DEAD]
@@ -332,7 +332,7 @@ def test_an_aggregator_adds_uniform_words_and_clients_read_them(world):
     told = world.aggregator.reply().matched(Items, into=Found).told
     words = np.frombuffer(told.totals, "<i4").astype(np.int64)
     assert np.abs(words).max() > 6 * 2**15  # beyond what a cell can have
-    group = world.papers(world.names[0]).matching._client.held.group
+    group = world.context(world.names[0]).matching._client.held.group
     assert all(group not in data for data in world.wire)
     world.pump(world.ask(1, given=(Go(step=1), _token(world)), back=(Change,)))
     same(world)

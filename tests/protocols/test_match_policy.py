@@ -20,7 +20,7 @@ from protocols.policy.guards import Clip, Quantise, Seal, UnsafeClear
 from protocols.policy.policy import PrivacyPolicy
 from protocols.wire.envelope import Envelope
 from protocols.wire.roster import Identity, Role, Roster
-from protocols.wire.run_context import Papers
+from protocols.wire.run_context import RunContext
 from tests.protocols.matched import (
     EXPAND,
     Change,
@@ -133,19 +133,19 @@ def test_the_plan_says_who_sees_what_and_what_it_rests_on(mode):
 def test_where_anybody_makes_tags_the_plan_does_not_say_that_only_clients_know_the_blinds():
     world = matching(mode="deterministic").start()
     matched_round(world)
-    papers = world.papers("aggregator")
-    run = papers.match_run()
-    made = public([], public_key(papers.roster), run.match, run.run, 1)  # by the aggregator
-    assert made.group == world.papers("client-1").matching._client.held.group
-    said = papers.plan.item("expand.match.part").learns["aggregator"]
+    context = world.context("aggregator")
+    run = context.match_run()
+    made = public([], public_key(context.roster), run.match, run.run, 1)  # by the aggregator
+    assert made.group == world.context("client-1").matching._client.held.group
+    said = context.plan.item("expand.match.part").learns["aggregator"]
     assert "only clients know" not in said and "totals" in said
-    assert not any("both tag servers" in warning for warning in papers.plan.warnings)
+    assert not any("both tag servers" in warning for warning in context.plan.warnings)
 
 
-def papers(plan, policy, roles):
+def context(plan, policy, roles):
     known = {name: Identity.generate(name, role) for name, role in roles.items()}
     roster = Roster(one.party for one in known.values())
-    return Papers(known["aggregator"], roster, plan, policy, "5e" * 16)
+    return RunContext(known["aggregator"], roster, plan, policy, "5e" * 16)
 
 
 def test_o24_a_run_has_two_tag_servers_and_one_matcher():
@@ -154,7 +154,7 @@ def test_o24_a_run_has_two_tag_servers_and_one_matcher():
     base = {"aggregator": Role.AGGREGATOR, **dict.fromkeys(plan.clients, Role.CLIENT)}
     servers = {f"tags-{i}": Role.TAG_SERVER for i in range(3)}
     good = {**base, "tags-0": Role.TAG_SERVER, "tags-1": Role.TAG_SERVER, "m": Role.MATCHER}
-    papers(plan, policy, good)
+    context(plan, policy, good)
     for roles, why in (
         ({**base, "m": Role.MATCHER}, "0 tag servers"),
         ({**base, "m": Role.MATCHER, "tags-0": Role.TAG_SERVER}, "1 tag servers"),
@@ -163,7 +163,7 @@ def test_o24_a_run_has_two_tag_servers_and_one_matcher():
         ({**good, "n": Role.MATCHER}, "or several"),
     ):
         with pytest.raises(NotInPlan, match=why):
-            papers(plan, policy, roles)
+            context(plan, policy, roles)
 
 
 def test_o24_one_party_is_not_both_tag_servers():
@@ -183,10 +183,10 @@ def test_a_plan_of_another_cell_is_not_the_policys():
     roles = {"aggregator": Role.AGGREGATOR, **dict.fromkeys(plan.clients, Role.CLIENT)}
     roles |= {"a": Role.TAG_SERVER, "b": Role.TAG_SERVER, "m": Role.MATCHER}
     with pytest.raises(NotInPlan, match="another policy"):
-        papers(plan, changed, roles)
+        context(plan, changed, roles)
     forged = plan.model_copy(update={"policy_digest": changed.digest})
     with pytest.raises(NotInPlan, match="another protection"):
-        papers(forged, changed, roles)
+        context(forged, changed, roles)
 
 
 @pytest.mark.parametrize("mode", ["oprf", "hmac"])
@@ -213,6 +213,6 @@ def test_hmac_needs_a_key_and_oprf_takes_none():
 
     for mode, key in (("hmac", None), ("oprf", bytes(32))):
         world = matching(mode=mode)
-        run = world.papers("aggregator").match_run()
+        run = world.context("aggregator").match_run()
         with pytest.raises(LocalProtocolError, match="key of tags"):
             MatchSide(run, world.identities["client-1"], key)

@@ -94,8 +94,8 @@ def test_every_client_draws_noise_of_its_own_once_a_round():
 def test_o24_who_reads_which_vectors():
     world = matching(**WIDE).start()
     kept = {}
-    desk = world.serving["matcher"].tags._desk
-    match = type(desk).match
+    side = world.serving["matcher"].tags._side
+    match = type(side).match
 
     def seen(self, epoch, boxes):
         for name, box in boxes.items():
@@ -103,11 +103,11 @@ def test_o24_who_reads_which_vectors():
             kept[name] = content[-locked_bytes(WIDTH) :]
         return match(self, epoch, boxes)
 
-    type(desk).match = seen
+    type(side).match = seen
     try:
         matched_round(world)
     finally:
-        type(desk).match = match
+        type(side).match = match
     wire = b"".join(world.wire)
     vectors = [s for site in world.sites.values() for s in spellings(site.vector)]
     read = {v.tobytes(): v for site in world.sites.values() for _, v in site.lists}
@@ -115,9 +115,9 @@ def test_o24_who_reads_which_vectors():
     vectors += [s for v in list(read.values())[:3] for s in spellings(v)]
     assert found(steps, wire + b"".join(kept.values())) == 0  # neither network nor matcher
     assert found(vectors, wire) == 0
-    group = world.papers("client-1").matching._client.held.group
+    group = world.context("client-1").matching._client.held.group
     for name, box in kept.items():  # but the matcher, with any client
-        read = unlocked(box, group, world.papers(name).run, 1)
+        read = unlocked(box, group, world.context(name).run, 1)
         assert np.abs(read * SCALE - world.sites[name].vector).max() < 64 * SCALE
     assert {e["cells"] for e in world.entries("client-1") if e["kind"] == "match"} == {0}
 
@@ -132,7 +132,7 @@ def test_an_aggregator_with_a_client_tells_whose_vector_is_read_and_says_so():
         members = sorted([reader, victim, *others[2 * number : 2 * number + 2]])
         world.prepare(number)
         world.pump(world.ask(number, given=Go(step=number), back=(Items,), members=members))
-        rows = world.papers(reader).matching._listed()
+        rows = world.context(reader).matching._listed()
         read.append(
             {tuple(np.round(v, 2)): {i for i, w in rows if (w == v).all()} for _, v in rows}
         )
@@ -262,7 +262,7 @@ def test_o8_a_client_told_of_another_canary_refuses(monkeypatch):
 def test_a_vector_that_no_honest_client_publishes_is_left_out(wide):
     """Its client does the clipping; the others see that this one did none."""
     world = matching(mode="hmac", **WIDE).start()
-    side = world.papers(GONE).matching
+    side = world.context(GONE).matching
     hand_over = side.hand_over
 
     def lies(box=b""):

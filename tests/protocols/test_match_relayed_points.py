@@ -16,7 +16,7 @@ import rbcl
 
 from crypto.tagging.oprf import KeyShare, blind, joined, pointwise
 from protocols.disclosures.match.guards import Match
-from protocols.disclosures.match.protocol import tag_service as desks
+from protocols.disclosures.match.protocol import tag_service as sides
 from protocols.disclosures.match.protocol.cells import matched as honest
 from protocols.disclosures.match.protocol.client import ClientMatching
 from protocols.disclosures.match.protocol.tagging import TAG_BYTES, TagBatch, TagServer, _item
@@ -192,9 +192,9 @@ class Liar(TagServer):
 
 def turn(world, liar, monkeypatch):
     """Let a tag server lie; if it is the first, the spy asks the second for the victim's points."""
-    desk = world.serving[liar].tags._desk
-    wrong = Liar(desk._run.match)
-    wrong.mine, desk._server = KeyShare.generate(), wrong
+    side = world.serving[liar].tags._side
+    wrong = Liar(side._run.match)
+    wrong.mine, side._server = KeyShare.generate(), wrong
     usual = ClientMatching._forward
 
     def forwarding(self, answer):
@@ -218,8 +218,8 @@ def quiet(world, monkeypatch):
         told = {n: replace(one, digest=digests[n]) for n, one in found.told.items()}
         return replace(found, told=told)
 
-    monkeypatch.setattr(desks, "matched", each)
-    monkeypatch.setattr(desks, "same_canary", lambda digests: digests[world.names[0]])
+    monkeypatch.setattr(sides, "matched", each)
+    monkeypatch.setattr(sides, "same_canary", lambda digests: digests[world.names[0]])
     return kept
 
 

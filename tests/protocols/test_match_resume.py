@@ -31,10 +31,10 @@ class KilledAggregator(Killed):
 
     def pump(self, outgoing, until=None):
         while outgoing:
-            for parcel in outgoing:
-                for answer in self.deliver(parcel):
+            for delivery in outgoing:
+                for answer in self.deliver(delivery):
                     self.aggregator.receive(answer.data)
-            if hasattr(self, "safes"):
+            if hasattr(self, "state_stores"):
                 self.aggregator.commit()
                 self.kill("aggregator")
             outgoing = self.aggregator.advance()
@@ -53,9 +53,9 @@ def test_after_a_kill_the_same_bytes_get_the_same_answer():
     """Each step is sent twice, as by an aggregator that does not know whether it was heard."""
 
     class Twice(Killed):
-        def deliver(self, parcel):
-            first = super().deliver(parcel)
-            again = self.session(parcel.to).receive(parcel.data)
+        def deliver(self, delivery):
+            first = super().deliver(delivery)
+            again = self.session(delivery.to).receive(delivery.data)
             assert [a.data for a in again] == [a.data for a in first]
             return first
 

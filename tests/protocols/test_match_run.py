@@ -56,7 +56,7 @@ def test_o25_nothing_of_a_vector_or_a_tag_is_on_the_wire(mode):
     vectors = [s for site in world.sites.values() for s in spellings(site.vector)]
     assert found(vectors, wire) == 0
     for name in world.names:
-        for tag in world.papers(name).matching._client.held.sent:
+        for tag in world.context(name).matching._client.held.sent:
             assert tag.tobytes() not in wire
     planted = wire + vectors[0]
     assert found(vectors, planted) > 0  # the search does find

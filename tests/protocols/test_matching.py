@@ -10,7 +10,7 @@ import pytest
 
 from protocols.disclosures.match.guards import Match
 from protocols.disclosures.match.protocol.client import ClientMatching
-from protocols.disclosures.match.protocol.tag_service import MatcherDesk, TagDesk
+from protocols.disclosures.match.protocol.tag_service import MatcherSide, TagServerSide
 from protocols.disclosures.match.protocol.wire import Kind, MatchRun, read_told, told_bytes
 from protocols.errors import (
     BadEnvelope,
@@ -40,8 +40,8 @@ def test_a_whole_epoch(match):
             np.testing.assert_array_equal(means[cell], np.mean(stack, axis=0))
         with pytest.raises(LocalProtocolError, match="stands at OVER"):
             client.open(totals, there, labels, LEVELS)
-    for desk in world.desks.values():
-        assert desk.report() == {"clients": 17, "epoch": 0, "quota": 19, "refused": 0}
+    for side in world.sides.values():
+        assert side.report() == {"clients": 17, "epoch": 0, "quota": 19, "refused": 0}
 
 
 def test_o24_every_box_of_a_kind_has_the_size_that_the_plan_says():
@@ -190,11 +190,11 @@ def test_blinds_of_an_exchange_are_used_once():
 def test_roles_are_held_to():
     world = World()
     with pytest.raises(LocalProtocolError):
-        TagDesk(world.run, world.known["matcher"])
+        TagServerSide(world.run, world.known["matcher"])
     with pytest.raises(LocalProtocolError):
-        MatcherDesk(world.run, world.known["tags-1"])
+        MatcherSide(world.run, world.known["tags-1"])
     with pytest.raises(LocalProtocolError):
-        TagDesk(World(KEYED).run, world.known["tags-1"])
+        TagServerSide(World(KEYED).run, world.known["tags-1"])
     for run, key in ((world.run, KEY), (World(KEYED).run, None)):
         with pytest.raises(LocalProtocolError, match="hmac"):
             ClientMatching(run, world.known["c000"], key=key)
@@ -237,7 +237,7 @@ def test_bits_where_the_wire_pads_are_refused():
 
 def test_everything_with_a_secret_is_mute():
     world = World()
-    for secret in (world.clients["c000"], world.desks["tags-1"], world.matcher):
+    for secret in (world.clients["c000"], world.sides["tags-1"], world.matcher):
         assert repr(secret) == f"<{type(secret).__name__}>"
         for leak in (pickle.dumps, copy.deepcopy):
             with pytest.raises(TypeError):

@@ -21,19 +21,19 @@ from tests.protocols.matching import RUN
 def test_o24_quota_holds_behind_boxes():
     world = World()
     asked = world.asked(0)
-    desk, box = world.desks["tags-1"], asked["c000"]
-    desk.answer("c000", 0, box)
+    side, box = world.sides["tags-1"], asked["c000"]
+    side.answer("c000", 0, box)
     with pytest.raises(NotInPlan, match="quota"):
-        desk.answer("c000", 0, box)
-    assert desk.report()["refused"] == 1
+        side.answer("c000", 0, box)
+    assert side.report()["refused"] == 1
     for name in ("c001", "tags-2", "matcher", "aggregator"):  # under somebody else's quota
         with pytest.raises(BadEnvelope):
-            desk.answer(name, 0, box)
+            side.answer(name, 0, box)
     with pytest.raises(BadEnvelope):
-        world.desks["tags-2"].answer("c002", 0, asked["c002"])  # for the other server
-    desk.begin(1)
+        world.sides["tags-2"].answer("c002", 0, asked["c002"])  # for the other server
+    side.begin(1)
     with pytest.raises(BadEnvelope):
-        desk.answer("c003", 1, asked["c003"])  # of the last epoch
+        side.answer("c003", 1, asked["c003"])  # of the last epoch
 
 
 @pytest.mark.parametrize("what", ["other server", "none", "flip", "cut", "other client"])
@@ -127,13 +127,13 @@ def test_a_box_opens_for_what_it_was_closed_for_only(what):
 
 def test_o24_an_aggregator_cannot_ask_for_tags():
     world = World()
-    for desk in world.desks.values():
-        desk.begin(0)
+    for side in world.sides.values():
+        side.begin(0)
     me, points = world.known["aggregator"], bytes(32 * MATCH.places)
     box = world.run.close(points, Kind.POINTS, 0, me, "tags-1")
     for name in ("aggregator", "c000"):
         with pytest.raises(BadEnvelope):
-            world.desks["tags-1"].answer(name, 0, box)
+            world.sides["tags-1"].answer(name, 0, box)
 
 
 def test_tags_in_anothers_name_or_of_another_epoch_are_refused():

@@ -52,17 +52,17 @@ def test_pickling_and_copying_are_refused(protocol):
 
 def test_an_identity_is_mute():
     world = World()
-    text = repr(world.identities["client-1"]) + repr(world.papers("client-1"))
+    text = repr(world.identities["client-1"]) + repr(world.context("client-1"))
     assert "SigningKey(" not in text
     assert "signing" not in text
     assert "opening" not in text
 
 
-def test_a_letter_does_not_show_what_it_holds():
+def test_a_incoming_does_not_show_what_it_holds():
     world = World(policy="unsafe_plaintext").start()
-    parcel = world.ask(1)[0]
-    letter = world.clients["client-1"]._inbox.open(parcel.data)
-    assert repr(letter.body)[2:-1][:20] not in repr(letter)
+    delivery = world.ask(1)[0]
+    incoming = world.clients["client-1"]._inbox.open(delivery.data)
+    assert repr(incoming.body)[2:-1][:20] not in repr(incoming)
 
 
 def test_an_undeclared_field_is_refused():

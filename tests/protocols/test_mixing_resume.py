@@ -57,7 +57,7 @@ def test_a_capture_holds_the_groups_and_they_give_the_mixtures_again():
     for name in world.names:
         session, site = world.clients[name], world.sites[name]
         site.memory, site.draws = {}, {}
-        drawers[name] = Recorder(Drawer(), session.papers, world.form, site)
+        drawers[name] = Recorder(Drawer(), session.context, world.form, site)
         session.recorder = drawers[name]
     found = asked(world, 1).each(Mashed)
     for name in world.names:
@@ -79,9 +79,9 @@ def test_groups_are_kept_before_a_mixture_leaves(killed):
             raise LedgerError("A party's state cannot be kept.")
 
     killed.prepare(1)
-    (parcel, *_) = killed.ask(given=Go(step=1), back=(Mashed,))
-    killed.clients[parcel.to].keeper = Full()
+    (delivery, *_) = killed.ask(given=Go(step=1), back=(Mashed,))
+    killed.clients[delivery.to].keeper = Full()
     with pytest.raises(LedgerError):
-        killed.clients[parcel.to].receive(parcel.data)
+        killed.clients[delivery.to].receive(delivery.data)
     senders = [Envelope.decode(data).header.sender for data in killed.wire]
-    assert parcel.to not in senders
+    assert delivery.to not in senders

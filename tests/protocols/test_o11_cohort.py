@@ -13,7 +13,7 @@ from protocols.disclosures.views import TotalView
 from protocols.errors import BadEnvelope
 from protocols.keys.boxes import open_box
 from protocols.rounds import Reply
-from protocols.sessions.store.keeping import state_codec
+from protocols.sessions.store.state_keeper import state_codec
 from tests.protocols.pub import (
     GRID,
     Model,
@@ -31,7 +31,7 @@ from tests.protocols.pub import (
 def aggregators_state(world) -> bytes:
     """Return everything that the aggregator's session holds, replies included, as it is kept."""
     session = world.aggregator
-    codec = state_codec(session.papers, world.form, None, session.ledger, bytes(32))
+    codec = state_codec(session.context, world.form, None, session.ledger, bytes(32))
     return codec.pack([session.kept(), session.asked.reply, session.outcome])
 
 
@@ -53,7 +53,7 @@ def test_o11_every_client_reads_the_mean_and_the_aggregator_none_of_it():
     assert len(np.unique(received(world), axis=0)) == 1  # bit for bit the same at all clients
     state = aggregators_state(world)
     assert traces(state, received(world)[0]) == traces(state, models(world)[0][:-1]) == 0
-    assert repr(token) == "<Sealed Model>" and token._parcels == {}
+    assert repr(token) == "<Sealed Model>" and token._deliveries == {}
     for verb in ("total", "each", "similarity"):
         with pytest.raises(TypeError):
             getattr(reply, verb)(Model)
@@ -84,7 +84,7 @@ def test_o11_what_keeps_it_from_the_aggregator_is_the_box_alone():
     info = row_info(world.run, down.header.exchange, "receive", "client-1")
     authority = world.roster.party("key-authority")
     with pytest.raises(BadEnvelope):
-        open_box(box, world.papers("aggregator").me, authority, info)
+        open_box(box, world.context("aggregator").me, authority, info)
     shape = shape_of((Model,), world.policy, world.plan.dims)
     row = opened_message(Model, shape, open_box(box, me, authority, info), seed)
     told = np.array([*row.weights, row.bias])

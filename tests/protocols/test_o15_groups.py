@@ -9,7 +9,7 @@ from crypto.samplers import Stream, entropy
 from protocols.disclosures.mixed import groups as mix_groups
 from protocols.disclosures.mixed.guards import Mix
 from protocols.forms import Exchange, Form
-from protocols.sessions.store.keeping import state_codec
+from protocols.sessions.store.state_keeper import state_codec
 from protocols.wire.envelope import Envelope
 from tests.protocols.mix import (
     BARE,
@@ -61,7 +61,7 @@ def test_groups_are_kept_for_the_run_and_with_the_state():
     asked(world)
     session = world.clients["client-3"]
     before = groups(world, "client-3")
-    codec = state_codec(session.papers, MASH, session._site, session.ledger, bytes(32))
+    codec = state_codec(session.context, MASH, session._site, session.ledger, bytes(32))
     again = codec.unpack(codec.pack(session._gateway))
     assert np.array_equal(again._own["MIXED"]._groups, before)
     assert again._own["MIXED"]._members == session._gateway._own["MIXED"]._members

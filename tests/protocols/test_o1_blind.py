@@ -130,4 +130,4 @@ def test_o9_uploads_are_forgotten_once_they_are_added():
     held = [v for part in world.aggregator.parts.values() for v in vars(part).values()]
     kept = [v.get(Disclosure.SUM, Summands) for v in held if isinstance(v, Collection)]
     assert kept
-    assert all(not letters for c in kept for letters in [c._letters])
+    assert all(not received for c in kept for received in [c._received])

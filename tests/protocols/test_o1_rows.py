@@ -243,9 +243,9 @@ def test_o9_keys_of_one_epoch_serve_that_epoch_only():
     ids = []
     for number in (1, 2):
         hand_out(world, trained(world, number).weighted(Model, even(6)), number)
-        ids.append({d: k.key_id for d, k in world.authority.papers.keys.items()})
+        ids.append({d: k.key_id for d, k in world.authority.context.keys.items()})
         for session in (world.aggregator, world.witnesses["witness-1"], *world.clients.values()):
-            assert {d: k.key_id for d, k in session.papers.keys.items()} == ids[-1]
+            assert {d: k.key_id for d, k in session.context.keys.items()} == ids[-1]
     assert not set(ids[0].values()) & set(ids[1].values()) and len(ids[0]) == 2
     made = [e for e in world.entries("key-authority") if e["kind"] == "key"]
     assert [e["event"] for e in made] == ["made"] * 3 + ["destroyed"] * 3 + ["made"] * 3

@@ -13,7 +13,7 @@ from protocols.disclosures.mixed.mixing import Mixer
 from protocols.disclosures.names import Disclosure
 from protocols.errors import BadEnvelope
 from protocols.policy.guard import Guard
-from protocols.sessions.store.keeping import state_codec
+from protocols.sessions.store.state_keeper import state_codec
 from tests.protocols.mix import (
     CLASSES,
     FLOOR,
@@ -98,7 +98,7 @@ def test_labels_as_they_left_are_kept_with_the_state() -> None:
     world = world_of(chain(Blur(multiplier=2.0)))
     first = asked(world).each(Mashed)
     session = world.clients["client-3"]
-    codec = state_codec(session.papers, MASH, session._site, session.ledger, bytes(32))
+    codec = state_codec(session.context, MASH, session._site, session.ledger, bytes(32))
     again = codec.unpack(codec.pack(session._gateway))
     assert np.array_equal(again._own["MIXED"]._labels, session._gateway._own["MIXED"]._labels)
     session._gateway._own["MIXED"] = again._own["MIXED"]

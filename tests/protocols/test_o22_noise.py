@@ -185,11 +185,11 @@ def test_a_body_that_is_no_mixtures_is_refused(name):
     if name in ("short", "long"):
         return  # the inbox refuses these before
     world.prepare(1)
-    parcels = world.ask(given=Go(step=1), back=(Mashed,))
-    for parcel in parcels:
-        (answer,) = world.deliver(parcel)
+    deliveries = world.ask(given=Go(step=1), back=(Mashed,))
+    for delivery in deliveries:
+        (answer,) = world.deliver(delivery)
         data = answer.data
-        if parcel.to == "client-4":
+        if delivery.to == "client-4":
             data = spoilt(world, data, wrong_bodies()[name])
         world.aggregator.receive(data)
     with pytest.raises(BadEnvelope):

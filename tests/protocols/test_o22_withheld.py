@@ -12,7 +12,7 @@ from protocols.disclosures.mixed.layout import MixLayout
 from protocols.disclosures.mixed.mixing import Mixer, remixed
 from protocols.disclosures.names import Disclosure
 from protocols.errors import UnfitMessage
-from protocols.sessions.store.keeping import state_codec
+from protocols.sessions.store.state_keeper import state_codec
 from tests.protocols.mix import (
     FLOOR,
     GRID,
@@ -205,7 +205,7 @@ def test_what_was_drawn_with_is_kept_with_the_state():
     world = world_of(rounds=3)
     asked(world)
     session, site = world.clients["client-3"], world.sites["client-3"]
-    codec = state_codec(session.papers, MASH, session._site, session.ledger, bytes(32))
+    codec = state_codec(session.context, MASH, session._site, session.ledger, bytes(32))
     session._gateway = codec.unpack(codec.pack(session._gateway))
     for one in world.sites.values():
         one.table = np.zeros_like(one.table)

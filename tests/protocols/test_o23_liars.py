@@ -60,15 +60,15 @@ def test_o23_unequal_counts_never_reach_the_relay():
         size = box_bytes(world)
         other = inner[:-size] if more < 0 else inner + inner[:size]
         info = sealed_as(world, last, other)
-        for parcel in rest:
-            world.aggregator.receive(parcel.data)
+        for delivery in rest:
+            world.aggregator.receive(delivery.data)
         with pytest.raises(BadEnvelope, match=r"size|larger"):
             world.aggregator.receive(info)
 
 
-def sealed_as(world, parcel, inner):
+def sealed_as(world, delivery, inner):
     """Return a client's envelope with other boxes in it, properly sealed and signed."""
-    header, name = Envelope.decode(parcel.data).header, parcel_sender(parcel)
+    header, name = Envelope.decode(delivery.data).header, delivery_sender(delivery)
     where = world.where(given=header.given)
     return forged(world, name, inner, where)
 
@@ -83,8 +83,8 @@ def forged(world, name, inner, where):
     return Envelope(header, signature, body).encode()
 
 
-def parcel_sender(parcel):
-    return Envelope.decode(parcel.data).header.sender
+def delivery_sender(delivery):
+    return Envelope.decode(delivery.data).header.sender
 
 
 @pytest.mark.parametrize(
@@ -100,8 +100,8 @@ def test_o23_boxes_that_a_client_spoils_end_the_run(spoil, who, why):
     (*rest, last) = answers(world)
     inner = opened_by(world, "relay", Envelope.decode(last.data))
     data = sealed_as(world, last, spoil(inner, box_bytes(world)))
-    for parcel in rest:
-        world.aggregator.receive(parcel.data)
+    for delivery in rest:
+        world.aggregator.receive(delivery.data)
     world.aggregator.receive(data)
     with pytest.raises((Refused, BadEnvelope)) as error:
         world.pump(world.aggregator.advance())
@@ -154,7 +154,7 @@ def test_o23_a_relay_cannot_add_boxes(monkeypatch):
 
     def more(boxes):
         where = world.where(given=sent(world, UP)[0].header.given)
-        info = mixture_info(world.papers("relay"), UP, where)
+        info = mixture_info(world.context("relay"), UP, where)
         content = bytes(box_bytes(world) - SEAL_OVERHEAD)
         return [*boxes, world.roster.party("aggregator").seal.seal(info, content)]
 
@@ -170,7 +170,7 @@ def test_o23_control_a_relay_replaces_boxes_one_for_one_unnoticed(monkeypatch):
 
     def replacing(boxes):
         where = world.where(given=sent(world, UP)[0].header.given)
-        info = mixture_info(world.papers("relay"), UP, where)
+        info = mixture_info(world.context("relay"), UP, where)
         layout = world.aggregator.asked.answers.of(Disclosure.MIXED, Mixtures).pool_layout()
         features, labels = layout.parts
         whole = (32767).to_bytes(2, "little") + bytes(labels - 2)  # all of one class: shares
@@ -198,7 +198,7 @@ def test_o23_a_box_that_holds_no_place_is_refused(flag, rest, why, monkeypatch):
 
     def replacing(boxes):
         where = world.where(given=sent(world, UP)[0].header.given)
-        info = mixture_info(world.papers("relay"), UP, where)
+        info = mixture_info(world.context("relay"), UP, where)
         content = flag + rest * ((box_bytes(world) - SEAL_OVERHEAD - 1) // 2)
         return [world.roster.party("aggregator").seal.seal(info, content), *boxes[1:]]
 

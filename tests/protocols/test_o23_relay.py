@@ -31,10 +31,10 @@ from protocols.policy.guards import Clip, Seal
 from protocols.policy.policy import PRESETS
 from protocols.rounds import Ask, Cohort
 from protocols.sessions.store.codec import StateCodec
-from protocols.sessions.store.keeping import state_codec
+from protocols.sessions.store.state_keeper import state_codec
 from protocols.wire.envelope import Envelope
 from protocols.wire.roster import Identity, Role, Roster
-from protocols.wire.run_context import Papers
+from protocols.wire.run_context import RunContext
 from tests.protocols.mix import (
     GRID,
     PLACES,
@@ -132,13 +132,13 @@ def test_o23_the_relay_sees_no_content():
     assert len(mixtures) == 25 and all(any(one) for one in mixtures)
     (request,) = sent(world, BATCH)
     inner = b"".join(opened_by(world, "relay", upload) for upload in sent(world, UP))
-    codec: StateCodec = state_codec(world.relay.papers, None, None, world.relay.ledger, bytes(32))
+    codec: StateCodec = state_codec(world.relay.context, None, None, world.relay.ledger, bytes(32))
     kept = codec.pack(world.relay.kept()) + bytes(world.stores["relay"].lines)
     seen = opened_by(world, "relay", request) + inner + kept
     assert not any(one in seen for one in mixtures)
     size, key = box_bytes(world), world.identities["relay"].opening
     header = sent(world, UP)[0].header
-    info = mixture_info(world.papers("relay"), UP, world.where(given=header.given))
+    info = mixture_info(world.context("relay"), UP, world.where(given=header.given))
     for start in range(0, len(inner), size):
         with pytest.raises(CryptoError):
             key.open(info, inner[start : start + size])
@@ -205,10 +205,10 @@ def test_o23_the_order_is_another_in_every_round_and_every_order_as_likely():
 def test_o23_a_box_of_elsewhere_does_not_open():
     world = relayed()
     asked(world)
-    papers, key = world.papers("aggregator"), world.identities["aggregator"].opening
+    context, key = world.context("aggregator"), world.identities["aggregator"].opening
     where = world.where(given=sent(world, UP)[0].header.given)
     inner = opened_by(world, "relay", sent(world, UP)[0])[: box_bytes(world)]
-    assert key.open(mixture_info(papers, UP, where), inner)
+    assert key.open(mixture_info(context, UP, where), inner)
     for other in (
         replace(where, exchange=2),
         replace(where, round=2),
@@ -217,9 +217,9 @@ def test_o23_a_box_of_elsewhere_does_not_open():
         replace(where, given="ab" * 32),
     ):
         with pytest.raises(CryptoError):
-            key.open(mixture_info(papers, UP, other), inner)
+            key.open(mixture_info(context, UP, other), inner)
     with pytest.raises(CryptoError):
-        key.open(mixture_info(papers, "other.up.MIXED", where), inner)
+        key.open(mixture_info(context, "other.up.MIXED", where), inner)
 
 
 # --- an aggregator that lies ----------------------------------------------------------------------
@@ -258,8 +258,8 @@ def test_o23_two_overlapping_cohorts_of_one_round_are_never_told_apart():
     members = world.names[:4]
     other = relayed(form=form)
     asked(other)
-    parcels = other.aggregator.ask(Ask(Cohort(members), Go(step=1), (Mashed,)), 1)
-    uploads = [Envelope.decode(other.deliver(parcel)[0].data) for parcel in parcels]
+    deliveries = other.aggregator.ask(Ask(Cohort(members), Go(step=1), (Mashed,)), 1)
+    uploads = [Envelope.decode(other.deliver(delivery)[0].data) for delivery in deliveries]
     refuses(other, batch(other, uploads, members, exchange=2), "overlapping")
 
 
@@ -298,7 +298,7 @@ def test_o23_a_client_that_was_given_another_model_is_no_part_of_a_pool():
     data = world.evil_ask("client-1", give=Go(step=7), exchange=1)
     (odd,) = world.clients["client-1"].receive(data)
     rest = [world.deliver(p)[0] for p in world.ask(1, Go(step=1), (Mashed,)) if p.to != "client-1"]
-    uploads = [Envelope.decode(parcel.data) for parcel in (odd, *rest)]
+    uploads = [Envelope.decode(delivery.data) for delivery in (odd, *rest)]
     refuses(world, batch(world, uploads, given=uploads[1].header.given), "given the same model")
 
 
@@ -347,7 +347,7 @@ def test_o23_a_run_with_a_relay_needs_one_and_only_one():
     people = [i for n, i in world.identities.items() if n != "relay"]
     roster = Roster(i.party for i in people)
     with pytest.raises(NotInPlan, match="no relay"):
-        Papers(people[0], roster, world.plan, world.policy, world.run)
+        RunContext(people[0], roster, world.plan, world.policy, world.run)
     second = Identity.generate("relay-2", Role.RELAY)
     with pytest.raises(BadEnvelope, match="one relay"):
         Roster([*(i.party for i in world.identities.values()), second.party])

@@ -56,7 +56,7 @@ def box_for(world, sender, addressee):
 def test_o31_both_halves_of_the_key_exchange_count(world, place):
     downs_of(world)
     one, other = world.names[:2]
-    box, info = box_for(world, one, other), world.clients[one].papers.pairs._info(one, other)
+    box, info = box_for(world, one, other), world.clients[one].context.pairs._info(one, other)
     me, sender = world.identities[other], world.roster.party(one)
     assert len(open_box(box, me, sender, info)) == 32 + 64 * 50
     altered = bytearray(box)
@@ -68,7 +68,7 @@ def test_o31_both_halves_of_the_key_exchange_count(world, place):
 def test_o31_nobody_but_the_addressee_opens_a_box(world):
     downs_of(world)
     one, other = world.names[:2]
-    box, info = box_for(world, one, other), world.clients[one].papers.pairs._info(one, other)
+    box, info = box_for(world, one, other), world.clients[one].context.pairs._info(one, other)
     for name, identity in world.identities.items():
         if name != other:
             with pytest.raises(BadEnvelope):
@@ -83,7 +83,7 @@ def tampered(world, change):
     victim = world.names[4]
     world.aggregator.state = State.KEYING
     message = PairDown(members=world.roster.mask(setup.boxed), boxes=setup.boxes_for(victim))
-    dims = world.papers(victim).dims(world.plan.item("pair.down"))
+    dims = world.context(victim).dims(world.plan.item("pair.down"))
     body = encode([message], dims)
     data = world.forge("aggregator", "pair.down", victim, body, Where(0, 0))
     answers = world.clients[victim].receive(data)
@@ -105,14 +105,14 @@ def own(boxes, names):
 @pytest.mark.parametrize("change", [swapped, garbage, own], ids=lambda f: f.__name__)
 def test_the_relay_cannot_exchange_or_make_boxes(world, change):
     victim, answers = tampered(world, change)
-    assert refused(answers) and victim.state is State.DEAD and victim.papers.pairs is None
+    assert refused(answers) and victim.state is State.DEAD and victim.context.pairs is None
     assert isinstance(victim.last_error, BadEnvelope)
 
 
 def test_the_relay_that_changes_nothing_is_answered(world):
     victim, answers = tampered(world, lambda *_: None)
     assert [Envelope.decode(a.data).header.item for a in answers] == ["pair.rows"]
-    assert victim.papers.pairs is not None
+    assert victim.context.pairs is not None
 
 
 def test_boxes_of_another_run_or_epoch_are_not_taken():
@@ -121,7 +121,7 @@ def test_boxes_of_another_run_or_epoch_are_not_taken():
     downs_of(other)
     downs_of(one)
     a, b = one.names[:2]
-    box, info = box_for(other, a, b), one.clients[a].papers.pairs._info(a, b)
+    box, info = box_for(other, a, b), one.clients[a].context.pairs._info(a, b)
     with pytest.raises(BadEnvelope):
         open_box(box, one.identities[b], one.roster.party(a), info)
 
@@ -131,7 +131,7 @@ def test_boxes_are_bound_to_run_epoch_and_who_was_called(world, of):
     """Two stories about any of them do not open."""
     downs_of(world)
     a, b = world.names[:2]
-    pairs = world.clients[a].papers.pairs
+    pairs = world.clients[a].context.pairs
     box, group = box_for(world, a, b), pairs.group
     changes = {
         "nothing": {},
@@ -151,7 +151,7 @@ def test_o31_a_secret_rests_on_the_halves_of_both(world, forgetful):
     downs_of(world)
     setup, names, found = world.aggregator.keys.agreed, world.names[:2], []
     for place, (name, peer) in enumerate(zip(names, reversed(names), strict=True)):
-        pairs = world.clients[name].papers.pairs
+        pairs = world.clients[name].context.pairs
         if place == forgetful:
             pairs._halves[peer] = bytes(32)
         pairs.take(setup.boxes_for(name), setup.boxed)

@@ -75,7 +75,7 @@ def test_one_upload_is_opened_as_if_it_were_a_total():
     world = World(policy=maskless()).start()
     envelopes = asked(world)
     blind = world.scheme.blind(bytes(32), DEGREE)
-    total = world.scheme.accumulator(world.papers("aggregator").he_key)
+    total = world.scheme.accumulator(world.context("aggregator").he_key)
     total.add(upload_of(world, envelopes[0]))
     total.add_plain(blind)
     plain = world.scheme.subtract(opening(world, envelopes, total.to_bytes()), blind)

@@ -94,7 +94,7 @@ def test_o4_a_single_upload_opens_to_noise(policy):
     """The attack of an active aggregator, through an honest authority."""
     world = World(policy=policy).start()
     envelopes = asked(world)
-    total = world.scheme.accumulator(world.papers("aggregator").he_key)
+    total = world.scheme.accumulator(world.context("aggregator").he_key)
     total.add(upload_of(world, envelopes[0]))
     seen = opening(world, envelopes, total.to_bytes())
     assert looks_uniform(seen, world.scheme.plain_modulus)

@@ -64,17 +64,17 @@ class Case:
 
     world: World
     request: Any
-    letter: Any
+    incoming: Any
     name: str
     disclosure: Disclosure
-    papers: Any
+    context: Any
 
     def check(self, request: dict[str, Any] | None = None, **header: Any) -> Any:
         """Check it with some of it changed."""
         said = {field.name: getattr(self.request, field.name) for field in fields(self.request)}
         given = type(self.request)(**{**said, **(request or {})})
-        letter = replace(self.letter, header=replace(self.letter.header, **header))
-        return shown_uploads(given, letter, self.name, self.disclosure, self.papers)
+        incoming = replace(self.incoming, header=replace(self.incoming.header, **header))
+        return shown_uploads(given, incoming, self.name, self.disclosure, self.context)
 
     def cut(self) -> list[bytes]:
         """Return the signed headers that were shown."""
@@ -107,7 +107,7 @@ def test_o4_control_what_was_honestly_shown_passes(cases, said):
 def test_o4_uploads_of_another_ask_are_not_compared(cases):
     case = cases["SIMILARITY"]
     with pytest.raises(BadEnvelope, match="another place in the run"):
-        case.check(exchange=case.letter.header.exchange + 1)
+        case.check(exchange=case.incoming.header.exchange + 1)
 
 
 def test_o8_uploads_of_clients_that_were_given_something_else_are_not_compared(cases):
@@ -118,7 +118,7 @@ def test_o8_uploads_of_clients_that_were_given_something_else_are_not_compared(c
 def test_o4_only_those_who_were_asked_are_compared(cases):
     """A result is bound to the cohort that its clients signed, and to no other one."""
     case = cases["SIMILARITY"]
-    world, header, some = case.world, case.letter.header, LEFT[:4]
+    world, header, some = case.world, case.incoming.header, LEFT[:4]
     digest = cohort_digest(world.run, world.plan.digest, header.round, header.attempt, some)
     mask = {"cohort": world.roster.mask(some)}
     with pytest.raises(BadEnvelope, match="its members signed"):
@@ -292,7 +292,7 @@ def test_o4_a_witness_answers_for_the_place_and_the_cohort_it_was_asked_for(chan
 
 
 def test_o4_a_witness_answers_once():
-    """The inbox sees to it: one letter of a sender for an item and an exchange."""
+    """The inbox sees to it: one envelope of a sender for an item and an exchange."""
     world = pub()
     answer, body, where = witnessed(world)
     world.aggregator.receive(answer)

@@ -58,10 +58,10 @@ def only_the_victim(key, uploads, table, seeds, policy):
     return rows
 
 
-def signs_anything(session, letter):
+def signs_anything(session, incoming):
     """Take whatever a witness signed, as an aggregator that lies does."""
-    (message,) = session._engine.read(letter, (results.Witnessed,))
-    session._evaluated.signatures[letter.header.sender] = message.signature
+    (message,) = session._engine.read(incoming, (results.Witnessed,))
+    session._evaluated.signatures[incoming.header.sender] = message.signature
 
 
 def opened_for(world, client: str) -> np.ndarray:
@@ -70,7 +70,7 @@ def opened_for(world, client: str) -> np.ndarray:
     item = world.plan.item("receive.opened.WEIGHTED_SUM")
     header = answer.header.encode(without_body=True)
     body = world.identities["aggregator"].opening.open(header, bytes(answer.body))
-    (boxes,) = decode((RowBoxes,), body, world.papers("aggregator").dims(item))
+    (boxes,) = decode((RowBoxes,), body, world.context("aggregator").dims(item))
     size, place = len(boxes.boxes) // len(world.names), world.names.index(client)
     box = boxes.boxes[place * size : (place + 1) * size]
     info = row_info(world.run, answer.header.exchange, "receive", client)
@@ -99,7 +99,7 @@ def test_o4_control_without_a_witness_a_single_upload_is_opened():
         request = world.aggregator.ask(_second(world, reply), 1)
     for answer in world.deliver(*request):
         world.aggregator.receive(answer.data)
-    world.wire += [parcel.data for parcel in world.aggregator.advance()]
+    world.wire += [delivery.data for delivery in world.aggregator.advance()]
     assert np.array_equal(integers(world, opened_for(world, "client-5")), wanted)
 
 
@@ -168,7 +168,7 @@ def test_o4_a_witness_looks_at_signed_uploads_only(trick):
         if trick == "another's ciphertext":
             cut[0] = cut[VICTIM]
         elif trick == "unsigned":
-            ring, key = cosine_ring(), world.aggregator.papers.keys[Disclosure.SIMILARITY]
+            ring, key = cosine_ring(), world.aggregator.context.keys[Disclosure.SIMILARITY]
             cut[0] = ring.upload(key, np.ones(5))
         elif trick == "two in one":
             facts["headers"] = facts["headers"][: len(facts["headers"]) // 2].ljust(
@@ -249,8 +249,8 @@ def test_o4_one_witness_does_not_stand_for_two():
     world = pub(changed(witnesses=2))
     world.lost = lambda item, sender, to: sender == "witness-2" and "witnessed" in item
 
-    def twice(session, letter):
-        signs_anything(session, letter)
+    def twice(session, incoming):
+        signs_anything(session, incoming)
         session._evaluated.signatures["witness-2"] = session._evaluated.signatures["witness-1"]
 
     with (
@@ -305,12 +305,12 @@ def _to(data: bytes) -> str:
 def test_a_client_s_upload_cannot_be_shown_in_another_s_name():
     """A client that sends another's ciphertext needs it first; the aggregator refuses its own."""
     world = pub()
-    parcels = world.ask(1, given=Go(step=1), back=world.form.exchanges[0].back)
-    answers = [world.deliver(p) for p in parcels]
-    letter = Envelope.decode(answers[0][1].data)
-    assert letter.header.item == "train.up.SIMILARITY"
-    header = letter.header.encode(without_body=True)
-    inner = world.identities["aggregator"].opening.open(header, bytes(letter.body))
+    deliveries = world.ask(1, given=Go(step=1), back=world.form.exchanges[0].back)
+    answers = [world.deliver(p) for p in deliveries]
+    incoming = Envelope.decode(answers[0][1].data)
+    assert incoming.header.item == "train.up.SIMILARITY"
+    header = incoming.header.encode(without_body=True)
+    inner = world.identities["aggregator"].opening.open(header, bytes(incoming.body))
     where = world.aggregator.asked._collection.where
     forged = world.forge("client-2", "train.up.SIMILARITY", "aggregator", inner, where)
     with pytest.raises(BadEnvelope, match="did not sign the ciphertexts"):

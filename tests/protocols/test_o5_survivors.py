@@ -113,7 +113,7 @@ def test_o5_a_client_serves_no_list_that_does_not_fit_its_upload(world, name):
     assert found.refused == {client.name} and not found.votes
     assert client.state is State.DEAD and isinstance(client.last_error, error)
     assert says in client.last_error.what
-    assert client.papers.pairs is None
+    assert client.context.pairs is None
 
 
 def test_o5_a_list_that_names_strangers_to_its_cohort_is_not_served():

@@ -28,7 +28,7 @@ def secrets_of(world):
     """Return every secret of every client's pairs that is still there."""
     found = []
     for client in world.clients.values():
-        pairs = client.papers.pairs
+        pairs = client.context.pairs
         found += [*pairs._b.values(), *pairs._e.values(), *pairs._halves.values()]
         found += [secret for row in pairs._pair.values() for secret in row.values()]
     return found
@@ -57,7 +57,7 @@ def test_o6_a_second_vector_in_one_slot_is_refused_whatever_the_gateway_remember
 
 
 def test_o6_control_a_restored_snapshot_is_a_two_time_pad(world):
-    pairs = world.clients[world.names[0]].papers.pairs
+    pairs = world.clients[world.names[0]].context.pairs
     b, pair = dict(pairs._b), dict(pairs._pair)  # what a snapshot would hold
     first = said(world, 0.1, world.where())
     pairs._b, pairs._pair = b, pair
@@ -69,12 +69,12 @@ def test_o6_control_a_restored_snapshot_is_a_two_time_pad(world):
 
 
 def test_o6_secrets_of_pairs_cannot_be_put_away(world):
-    pairs = world.clients[world.names[0]].papers.pairs
+    pairs = world.clients[world.names[0]].context.pairs
     for attempt in (pickle.dumps, copy.copy, copy.deepcopy):
         with pytest.raises(TypeError, match="holds a secret"):
             attempt(pairs)
     assert repr(pairs) == "<Pairs>"
-    shown = repr(world.clients[world.names[0]].papers)
+    shown = repr(world.clients[world.names[0]].context)
     assert "Pairs" not in shown and "pairs=<" not in shown
 
 
@@ -82,9 +82,9 @@ def test_o6_a_new_session_agrees_anew_and_serves_no_sum_before(world):
     old = world.clients[world.names[0]]
     before = set(secrets_of(world))
     new = ClientSession(
-        old.papers, old.ledger, ROUNDING, site=world.sites[old.name], form=world.form
+        old.context, old.ledger, ROUNDING, site=world.sites[old.name], form=world.form
     )
-    assert new.papers.pairs is None
+    assert new.context.pairs is None
     new.state = State.READY
     assert refused(new.receive(world.evil_ask(old.name)))
     fresh = World(TWICE, "masks", d=D, identities=world.identities).start()
@@ -95,11 +95,11 @@ def test_o6_a_new_session_agrees_anew_and_serves_no_sum_before(world):
 def test_o6_a_session_that_is_over_holds_no_secrets(world, end):
     client = world.clients[world.names[0]]
     client.close() if end == "close" else client.die(RuntimeError())
-    assert client.papers.pairs is None
+    assert client.context.pairs is None
 
 
 def test_o6_what_was_used_is_forgotten(world):
-    pairs, slot = world.clients[world.names[0]].papers.pairs, slot_of(world.plan.item(ITEM), 1, 0)
+    pairs, slot = world.clients[world.names[0]].context.pairs, slot_of(world.plan.item(ITEM), 1, 0)
     assert not pairs._e and not pairs._halves  # locked away, or joined into secrets
     assert slot in pairs._b and slot in pairs._pair
     world.round(1)
@@ -129,12 +129,12 @@ def test_o6_no_secret_travels_or_is_recorded_in_clear():
     assert len(seen) > 5 * (4 + 2 * 3 + 3)
     raw = b"".join([*world.wire, *(store.lines for store in world.stores.values())])
     assert not any(secret in raw or secret.hex().encode() in raw for secret in seen)
-    assert world.aggregator.papers.pairs is None and world.authority.papers.pairs is None
+    assert world.aggregator.context.pairs is None and world.authority.context.pairs is None
 
 
 def test_o6_pairs_share_a_secret_and_nobody_else_has_it():
     world = World(policy="masks").start()
-    of = {name: client.papers.pairs._pair for name, client in world.clients.items()}
+    of = {name: client.context.pairs._pair for name, client in world.clients.items()}
     found = set()
     for one in world.names:
         for other in set(world.names) - {one}:
@@ -166,11 +166,11 @@ PLACES = {
 @pytest.mark.parametrize("name", PLACES)
 def test_o6_a_mask_is_bound_to_its_place(name):
     world = World(policy="masks")
-    papers, where = world.papers("client-1"), world.where()
-    item = papers.item(ITEM)
-    label = papers.mask_label(item, where, "k", NONE)
-    moved = papers.mask_label(item, replace(where, **PLACES[name]), "k", NONE)
-    assert papers.mask_label(item, world.where(), "k", NONE) == label
+    context, where = world.context("client-1"), world.where()
+    item = context.item(ITEM)
+    label = context.mask_label(item, where, "k", NONE)
+    moved = context.mask_label(item, replace(where, **PLACES[name]), "k", NONE)
+    assert context.mask_label(item, world.where(), "k", NONE) == label
     for key in (self_key, pair_key):
         assert key(bytes(32), label) != key(bytes(32), moved)
 
@@ -179,13 +179,13 @@ def test_o6_a_mask_is_bound_to_run_plan_key_and_item():
     one, other = World(policy="masks"), World(policy="masks", d=D)
     item = one.plan.item(ITEM)
     labels = {
-        one.papers("client-1").mask_label(item, Where(1, 1), "k", NONE),
-        one.papers("client-1").mask_label(item, Where(1, 1), "k", "ab" * 32),
-        one.papers("client-1").mask_label(item, Where(1, 1), "l", NONE),
-        one.papers("client-1").mask_label(
+        one.context("client-1").mask_label(item, Where(1, 1), "k", NONE),
+        one.context("client-1").mask_label(item, Where(1, 1), "k", "ab" * 32),
+        one.context("client-1").mask_label(item, Where(1, 1), "l", NONE),
+        one.context("client-1").mask_label(
             item.model_copy(update={"label": "other"}), Where(1, 1), "k", NONE
         ),
-        other.papers("client-1").mask_label(item, Where(1, 1), "k", NONE),
+        other.context("client-1").mask_label(item, Where(1, 1), "k", NONE),
     }
     assert len({self_key(bytes(32), label) for label in labels}) == 5
     assert self_key(bytes(32), ("a",)) != pair_key(bytes(32), ("a",))

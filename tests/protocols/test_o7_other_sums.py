@@ -11,7 +11,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from protocols.disclosures.sum import consistency_votes as ballots
+from protocols.disclosures.sum import consistency_votes as vote_texts
 from protocols.disclosures.sum.client import ShareHolding
 from protocols.errors import BadEnvelope
 from protocols.forms import Exchange, Form
@@ -117,7 +117,7 @@ def under_another_name(world):
         assert not refused([upload])
         early.evidence[name] = evidence(upload.data)
     show(world, early, lambda _: listed, place)
-    alive = [name for name in names[:4] if world.clients[name].papers.pairs is not None]
+    alive = [name for name in names[:4] if world.clients[name].context.pairs is not None]
     found = asked(world, alive, names[:4], 2, 2)
     found.told, found.given = early.told, early.given
     return early, found
@@ -161,11 +161,11 @@ def voted(world, found, holder, listed):
 # --- what was found true once -------------------------------------------------------------------
 
 
-def with_other_keys(papers, name):
-    """Return the papers with another party under one client's name."""
-    parties = [papers.roster.party(p["name"]) for p in papers.roster.document()]
+def with_other_keys(context, name):
+    """Return the context with another party under one client's name."""
+    parties = [context.roster.party(p["name"]) for p in context.roster.document()]
     other = Identity.generate(name, Role.CLIENT).party
-    changed = copy(papers)
+    changed = copy(context)
     changed.roster = Roster(other if party.name == name else party for party in parties)
     return changed
 
@@ -174,12 +174,12 @@ def test_o7_evidence_found_true_is_believed_of_this_client_sum_and_roster_only()
     world = World(ONE, "masks", clients=10).start()
     names = world.names[:4]
     found = asked(world, names, names, 1, 1)
-    papers, where = world.clients[names[0]].papers, found.where[names[0]]
+    context, where = world.clients[names[0]].context, found.where[names[0]]
     rows = np.frombuffer(b"".join(found.evidence[n] for n in names), np.uint8).reshape(4, -1)
-    pairs = papers.pairs.agreement(found.slot)
+    pairs = context.pairs.agreement(found.slot)
 
-    def check(papers=papers, where=where, owners=names, rows=rows, pairs=pairs):
-        ballots.check_evidence(papers, "train", where, pairs, owners, rows)
+    def check(context=context, where=where, owners=names, rows=rows, pairs=pairs):
+        vote_texts.check_evidence(context, "train", where, pairs, owners, rows)
 
     check()
     check()
@@ -190,7 +190,7 @@ def test_o7_evidence_found_true_is_believed_of_this_client_sum_and_roster_only()
         {"where": replace(where, exchange=2)},
         {"pairs": "0" * 64},
         {"rows": wrong},
-        {"papers": with_other_keys(papers, names[3])},
+        {"context": with_other_keys(context, names[3])},
     ):
         for _ in range(2):  # what is false is not remembered either
             with pytest.raises(BadEnvelope):
@@ -200,24 +200,26 @@ def test_o7_evidence_found_true_is_believed_of_this_client_sum_and_roster_only()
 
 def test_o7_votes_found_true_are_believed_of_this_client_list_and_roster_only():
     world = World(ONE, "masks", clients=10).start()
-    names, papers = world.names, world.clients[world.names[0]].papers
-    signed = {n: world.clients[n].papers.me.signing.sign("survivors", b"list") for n in names[:6]}
+    names, context = world.names, world.clients[world.names[0]].context
+    signed = {n: world.clients[n].context.me.signing.sign("survivors", b"list") for n in names[:6]}
     rows = [signed.get(name, bytes(64)) for name in names]
     table = np.frombuffer(b"".join(rows), np.uint8).reshape(-1, 64)
     for _ in range(2):
-        assert ballots.check_votes(papers, b"list", names, table) == set(signed)
-    assert ballots.check_votes(papers, b"list", names, table[:4]) == set(names[:4])  # no row: none
+        assert vote_texts.check_votes(context, b"list", names, table) == set(signed)
+    assert vote_texts.check_votes(context, b"list", names, table[:4]) == set(
+        names[:4]
+    )  # no row: none
     wrong = table.copy()
     wrong[5, 63] ^= 1
     for facts in (
-        (papers, b"other list", names, table),
-        (papers, b"list", (names[1], names[0], *names[2:]), table),
-        (papers, b"list", names, wrong),
-        (with_other_keys(papers, names[5]), b"list", names, table),
+        (context, b"other list", names, table),
+        (context, b"list", (names[1], names[0], *names[2:]), table),
+        (context, b"list", names, wrong),
+        (with_other_keys(context, names[5]), b"list", names, table),
     ):
         for _ in range(2):
             with pytest.raises(BadEnvelope):
-                ballots.check_votes(*facts)
+                vote_texts.check_votes(*facts)
 
 
 # --- lists of one slot ----------------------------------------------------------------------------
@@ -245,21 +247,23 @@ def test_o5_lists_of_one_slot_do_not_contradict_each_other_across_rounds(
 
 def test_o7_a_slot_whose_shares_were_given_takes_no_upload():
     world = World(ONE, "masks", rounds=2).start()
-    pairs = world.clients[world.names[0]].papers.pairs
+    pairs = world.clients[world.names[0]].context.pairs
     pairs.give(slot_of(world.plan.item(ITEM), 1, 0), world.names, world.names)
     assert refused(world.clients[world.names[0]].receive(world.evil_ask(world.names[0])))
 
 
-def test_a_ballot_is_of_one_list_of_one_sum_under_one_agreement():
+def test_a_vote_text_is_of_one_list_of_one_sum_under_one_agreement():
     world = World(policy="masks")
-    papers, where = world.papers("client-1"), world.where()
-    first = ballots.ballot_of(papers, "train", where, world.names, "0" * 64)
+    context, where = world.context("client-1"), world.where()
+    first = vote_texts.vote_text_of(context, "train", where, world.names, "0" * 64)
     others = [
-        ballots.ballot_of(papers, "sow", where, world.names, "0" * 64),
-        ballots.ballot_of(papers, "train", where, world.names[:4], "0" * 64),
-        ballots.ballot_of(papers, "train", where, world.names, "1" * 64),
+        vote_texts.vote_text_of(context, "sow", where, world.names, "0" * 64),
+        vote_texts.vote_text_of(context, "train", where, world.names[:4], "0" * 64),
+        vote_texts.vote_text_of(context, "train", where, world.names, "1" * 64),
         *(
-            ballots.ballot_of(papers, "train", replace(where, **change), world.names, "0" * 64)
+            vote_texts.vote_text_of(
+                context, "train", replace(where, **change), world.names, "0" * 64
+            )
             for change in (
                 {"round": 2},
                 {"exchange": 2},

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from protocols.disclosures.sum.consistency_votes import ballot_of
+from protocols.disclosures.sum.consistency_votes import vote_text_of
 from protocols.errors import BadEnvelope, LocalProtocolError, RoundLost
 from protocols.keys.groups import Group, slot_of
 from protocols.policy.policy import PrivacyPolicy
@@ -19,13 +19,13 @@ from tests.protocols.unveiling import ITEM, NotEnough, certify, haul, is_sum_of,
 from tests.protocols.wire import World
 
 
-def ballots(world, found, survivors):
+def vote_texts(world, found, survivors):
     """Return everybody's true vote for one list."""
-    papers, votes = world.papers("aggregator"), {}
+    context, votes = world.context("aggregator"), {}
     pairs = world.aggregator.keys.agreed.agreement(found.slot)
     for name in world.names:
-        ballot = ballot_of(papers, "train", found.where[name], survivors, pairs)
-        votes[name] = world.identities[name].signing.sign("survivors", ballot)
+        vote_text = vote_text_of(context, "train", found.where[name], survivors, pairs)
+        votes[name] = world.identities[name].signing.sign("survivors", vote_text)
     return votes
 
 
@@ -57,17 +57,17 @@ VOTES = {
 def test_o7_shares_follow_a_quorum_of_votes_for_the_very_list(name):
     world = World(policy="masks").start()
     found, votes = voted(world)
-    assert votes == ballots(world, found, world.names)
+    assert votes == vote_texts(world, found, world.names)
     change, served = VOTES[name]
     changed = change(world, votes)
     if changed.pop("list", None):
-        changed = ballots(world, found, world.names[:4])
+        changed = vote_texts(world, found, world.names[:4])
     holder = world.names[0]
     certify(world, found, holder, changed, None, frozenset(world.names))
     assert (holder in found.given) is served
     if not served:
         assert isinstance(world.clients[holder].last_error, BadEnvelope)
-        assert world.clients[holder].papers.pairs is None
+        assert world.clients[holder].context.pairs is None
 
 
 def test_o7_votes_open_the_door_once():
@@ -84,7 +84,7 @@ def test_o7_the_aggregator_takes_no_vote_for_another_list():
     (vote,) = world.deliver(outgoing[0])
     where = world.aggregator.asked.answers.where
     pairs = world.aggregator.keys.agreed.agreement(world.aggregator.sums._unmasking.slot)
-    wrong = ballot_of(world.papers("aggregator"), "train", where, world.names[:4], pairs)
+    wrong = vote_text_of(world.context("aggregator"), "train", where, world.names[:4], pairs)
     body = world.identities[outgoing[1].to].signing.sign("survivors", wrong)
     forged = world.forge(outgoing[1].to, "train.vote", "aggregator", body, where)
     with pytest.raises(BadEnvelope, match="another survivor list"):
@@ -96,7 +96,7 @@ def test_o7_the_aggregator_takes_no_vote_for_another_list():
 
 
 def pairs_of(world, name):
-    return world.clients[name].papers.pairs
+    return world.clients[name].context.pairs
 
 
 @settings(max_examples=12)
@@ -140,14 +140,14 @@ def test_o7_fewer_shares_than_the_threshold_rebuild_nothing(missing):
 def test_o7_a_wrong_share_loses_the_round_and_opens_nothing():
     world = World(policy="masks").start()
     outgoing = world.pump(world.ask(1), until=".votes")
-    for parcel in outgoing:
-        (answer,) = world.deliver(parcel)
+    for delivery in outgoing:
+        (answer,) = world.deliver(delivery)
         data = answer.data
-        if parcel.to == world.names[0]:
+        if delivery.to == world.names[0]:
             where = world.aggregator.asked.answers.where
             body = np.full(world.plan.item("train.shares").body, 7, np.uint8).tobytes()
-            data = world.forge(parcel.to, "train.shares", "aggregator", body, where)
-            liar = world.clients[parcel.to]  # which knows what it really said
+            data = world.forge(delivery.to, "train.shares", "aggregator", body, where)
+            liar = world.clients[delivery.to]  # which knows what it really said
             liar.receipts.sent(Envelope.decode(data))
         world.aggregator.receive(data)
     with pytest.raises(RoundLost, match="belong together"):
@@ -167,8 +167,8 @@ def test_o7_shares_come_once_and_from_holders_that_voted():
         data = world.forge(sender, "train.shares", "aggregator", body, replace(where, **places))
         with pytest.raises(Exception, match=r"came before|another exchange"):
             world.aggregator.receive(data)
-    for parcel in outgoing[1:]:
-        world.aggregator.receive(world.deliver(parcel)[0].data)
+    for delivery in outgoing[1:]:
+        world.aggregator.receive(world.deliver(delivery)[0].data)
     assert world.aggregator.advance() == []
     assert world.aggregator.reply().total(Update).count == world.count()
 

@@ -11,7 +11,7 @@ from crypto.errors import OutOfRange
 from protocols.disclosures.sum.client import ShareHolding
 from protocols.errors import BadEnvelope
 from protocols.wire.envelope import NONE, Envelope
-from protocols.wire.run_context import Papers
+from protocols.wire.run_context import RunContext
 from tests.protocols.unveiling import (
     NotEnough,
     haul,
@@ -55,9 +55,9 @@ def test_o8_masks_of_different_models_do_not_cancel_even_if_everybody_gives_shar
     monkeypatch.setattr(ShareHolding, "_check_votes", lambda *_: None)
     monkeypatch.setattr(ShareHolding, "_check_evidence", lambda *_: None)
     if not bound:
-        real = Papers.mask_label
+        real = RunContext.mask_label
         monkeypatch.setattr(
-            Papers,
+            RunContext,
             "mask_label",
             lambda self, item, where, *rest: real(self, item, replace(where, given=NONE), *rest),
         )

@@ -29,7 +29,7 @@ def secrets_of(world):
     return {
         secret
         for client in world.clients.values()
-        for row in client.papers.pairs._pair.values()
+        for row in client.context.pairs._pair.values()
         for secret in row.values()
     }
 
@@ -40,10 +40,10 @@ def test_o9_every_epoch_has_a_key_and_secrets_of_its_own(every, keys):
     plain = World(rounds=4).start()
     for number in range(1, 5):
         world.prepare(number)
-        ids.append(world.authority.papers.he_key.key_id)
+        ids.append(world.authority.context.he_key.key_id)
         secrets.append(frozenset(secrets_of(world)))
         held.append(world.authority.keys.held.get("SUM"))
-        assert all(c.papers.he_key.key_id == ids[-1] for c in world.clients.values())
+        assert all(c.context.he_key.key_id == ids[-1] for c in world.clients.values())
         total = world.round(number).total(Update)
         assert total.count == 20
         assert np.array_equal(total.delta, plain.round(number).total(Update).delta)
@@ -110,7 +110,7 @@ def test_o9_an_epoch_may_pass_without_an_ask():
 
 def test_o9_an_upload_under_an_old_key_is_neither_added_nor_opened():
     world = rekeyed("he", 1).start()
-    old = world.papers("aggregator").he_key.key_id[:16]
+    old = world.context("aggregator").he_key.key_id[:16]
     world.round(1)
     world.prepare(2)
     sent = uploads(world, world.ask(2))
@@ -151,7 +151,7 @@ def test_o9_a_client_takes_no_second_keys_of_an_epoch(item, round):
         body = world.roster.mask(world.names) + bytes(world.plan.item(item).body - 1)
     to = "roster" if item == "key.offer" else client.name
     assert refused(client.receive(world.forge(sender, item, to, body, where)))
-    assert client.state is State.DEAD and client.papers.pairs is None
+    assert client.state is State.DEAD and client.context.pairs is None
 
 
 def test_o9_keys_of_an_earlier_epoch_are_refused():
@@ -190,7 +190,7 @@ def test_o7_a_call_for_keys_names_everybody_or_is_refused():
         body = encode([PairCall(members=world.roster.mask(names))], world.plan.dims)
         data = world.forge("aggregator", "pair.call", "client-1", body, Where(0, 0))
         assert refused(world.clients["client-1"].receive(data))
-        assert world.clients["client-1"].papers.pairs is None
+        assert world.clients["client-1"].context.pairs is None
 
 
 def test_o9_epochs_and_slots_are_what_the_policy_says():

@@ -22,7 +22,7 @@ from tests.protocols.wire import World
 class Taking(SessionPart):
     """Takes a refusal."""
 
-    def take(self, letter: object) -> None:
+    def take(self, incoming: object) -> None:
         """Do nothing."""
 
     takes: ClassVar[Takes] = {(Service.REFUSAL, Step.REFUSE): take}
@@ -58,8 +58,8 @@ class Asking(SessionPart):
 def test_a_part_is_made_after_those_that_it_is_made_with() -> None:
     kind: type[Session] = type("LaterSession", (Session,), {"made_of": (Asking,)})
     assert kind.made_of == (Taking, Asking)
-    papers, ledger, rounding = World(policy="masks")._common("client-1")
-    parts = kind(papers, ledger, rounding).parts
+    context, ledger, rounding = World(policy="masks")._common("client-1")
+    parts = kind(context, ledger, rounding).parts
     assert list(parts) == ["taking", "asking"] and parts["asking"].other is parts["taking"]
 
 
@@ -153,12 +153,12 @@ def test_o9_a_client_drops_an_epoch_and_a_run() -> None:
     world = World(policy="masks").start()
     world.round(1)
     client = world.clients["client-1"]
-    assert client.holding._uploads and client.papers.pairs is not None
+    assert client.holding._uploads and client.context.pairs is not None
     client.forget(Scope.EPOCH)
-    assert not (client.holding._uploads or client.holding._lists or client.holding._ballots)
-    assert client.papers.pairs is not None
+    assert not (client.holding._uploads or client.holding._lists or client.holding._vote_texts)
+    assert client.context.pairs is not None
     client.die(RuntimeError())
-    assert client.papers.pairs is None and client.answering.repeat == (b"", [])
+    assert client.context.pairs is None and client.answering.repeat == (b"", [])
 
 
 PART_FILES = sorted(

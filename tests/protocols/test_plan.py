@@ -11,7 +11,7 @@ from protocols.plan.plan import DataPlan, Item, NoisePlan, Plan, drift
 from protocols.plan.steps import Service, Step
 from protocols.policy.guard import describe
 from protocols.privacy.training import TrainingPlan
-from protocols.wire.run_context import Papers
+from protocols.wire.run_context import RunContext
 from tests.protocols.toys import GIFTS, SOW, TRAIN, names_of, toy_plan
 from tests.protocols.wire import World
 
@@ -231,17 +231,17 @@ def test_the_plan_says_who_learns_what():
 # --- what a party believes of a plan it is given --------------------------------------------------
 
 
-def papers(world, plan):
-    return Papers(
+def context(world, plan):
+    return RunContext(
         world.identities["client-1"], world.roster, plan, world.policy, world.run, world.scheme
     )
 
 
 def test_a_plan_for_another_policy_is_refused():
     world = World()
-    assert papers(world, world.plan).plan_digest == world.plan.digest
+    assert context(world, world.plan).plan_digest == world.plan.digest
     with pytest.raises(NotInPlan):
-        papers(world, changed(world.plan, policy_digest="0" * 64))
+        context(world, changed(world.plan, policy_digest="0" * 64))
 
 
 @pytest.mark.parametrize("how", ["another", "one less", "one more"])
@@ -255,7 +255,7 @@ def test_a_plan_made_with_other_disclosures_than_are_here_is_refused(how):
     other = changed(world.plan, code=code)
     assert other.digest != world.plan.digest
     with pytest.raises(NotInPlan, match=r"disclosures/(sealed|wider)"):
-        papers(world, other)
+        context(world, other)
 
 
 def test_a_plan_that_claims_other_guards_than_the_policy_is_refused():
@@ -263,20 +263,20 @@ def test_a_plan_that_claims_other_guards_than_the_policy_is_refused():
     claim = tuple(describe(g) for g in World().policy.chain(Disclosure.SUM))
     for lie in ({"guards": claim}, {"unsafe": False}):
         with pytest.raises(NotInPlan):
-            papers(world, with_item(world.plan, "train.up.SUM", **lie))
+            context(world, with_item(world.plan, "train.up.SUM", **lie))
 
 
 def test_a_plan_for_other_clients_than_the_roster_is_refused():
     world = World(clients=8)
     for clients in (names_of(5), (*names_of(7), "mallory")):
         with pytest.raises(NotInPlan):
-            papers(world, toy_plan(clients=clients))
+            context(world, toy_plan(clients=clients))
 
 
 def test_a_plan_with_a_smaller_cohort_than_the_policy_is_refused():
     world = World()
     with pytest.raises(NotInPlan):
-        papers(world, changed(world.plan, smallest_cohort=2))
+        context(world, changed(world.plan, smallest_cohort=2))
 
 
 def test_a_plan_names_its_clients_in_order():

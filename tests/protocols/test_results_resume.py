@@ -12,7 +12,7 @@ from protocols.disclosures._evaluated.key_authority import Revealing
 from protocols.errors import Refused
 from protocols.evidence.ledger import Ledger
 from protocols.sessions.key_authority import KeyAuthoritySession
-from protocols.sessions.store.keeping import StateKeeper
+from protocols.sessions.store.state_keeper import StateKeeper
 from protocols.wire.envelope import Envelope
 from tests.protocols.pub import (
     COUNTED,
@@ -33,7 +33,7 @@ from tests.protocols.wire import World
 
 
 class Drawer:
-    """A safe in memory."""
+    """A store in memory."""
 
     def __init__(self) -> None:
         self.key, self.pieces = entropy(32), {}
@@ -57,37 +57,37 @@ class Killed(World):
     kills = 0
 
     def keep(self) -> None:
-        self.safes = {name: Drawer() for name in self.stores}
+        self.state_stores = {name: Drawer() for name in self.stores}
         for name in self.stores:
             session = self.session(name)
-            session.keeper = self.keeper(name, session.papers)
+            session.keeper = self.keeper(name, session.context)
             session.commit()
 
-    def keeper(self, name: str, papers) -> StateKeeper:
+    def keeper(self, name: str, context) -> StateKeeper:
         site = self.sites.get(name)
         if site is not None:
             site.memory, site.draws = {}, {}
         learning = name in self.sites or name == "aggregator"
-        return StateKeeper(self.safes[name], papers, self.form if learning else None, site)
+        return StateKeeper(self.state_stores[name], context, self.form if learning else None, site)
 
-    def deliver(self, parcel):
-        answers = super().deliver(parcel)
-        if hasattr(self, "safes") and self.session(parcel.to).state != "CLOSED":
-            self.kill(parcel.to)
+    def deliver(self, delivery):
+        answers = super().deliver(delivery)
+        if hasattr(self, "state_stores") and self.session(delivery.to).state != "CLOSED":
+            self.kill(delivery.to)
         return answers
 
     def kill(self, name: str) -> None:
         before = self.session(name)
-        papers = copy(before.papers)
-        papers.he_key = papers.pairs = papers.matching = papers.tag_key = None
-        papers.keys = {}
+        context = copy(before.context)
+        context.he_key = context.pairs = context.matching = context.tag_key = None
+        context.keys = {}
         store, run = self.stores[name], self.run
 
         def reopen(facts):
             clock = lambda: "2026-01-01"  # noqa: E731
             return Ledger.take_up(name, run, store, clock, found=store.lines, facts=facts)
 
-        taken = self.keeper(name, papers).restore(type(before), reopen)
+        taken = self.keeper(name, context).restore(type(before), reopen)
         self.kills += 1
         if name in self.clients:
             self.clients[name] = taken
@@ -137,8 +137,8 @@ def test_an_aggregator_killed_while_a_result_is_opened_opens_the_same(step, answ
     world.keep()
     done = []
 
-    def due(parcel) -> bool:
-        if Envelope.decode(parcel.data).header.item != step or done:
+    def due(delivery) -> bool:
+        if Envelope.decode(delivery.data).header.item != step or done:
             return False
         done.append(True)
         return True
@@ -151,15 +151,15 @@ def test_an_aggregator_killed_while_a_result_is_opened_opens_the_same(step, answ
             if here:
                 before = [p.data for p in outgoing]
                 if answered:
-                    for parcel in here:
-                        self.deliver(parcel)  # its answer is lost with the aggregator
+                    for delivery in here:
+                        self.deliver(delivery)  # its answer is lost with the aggregator
                 self.kill("aggregator")
                 assert self.aggregator.under_way == "ask"
                 outgoing = self.aggregator.go_on()
                 assert [p.data for p in outgoing] == before
                 continue
-            for parcel in outgoing:
-                for answer in self.deliver(parcel):
+            for delivery in outgoing:
+                for answer in self.deliver(delivery):
                     self.aggregator.receive(answer.data)
             outgoing = self.aggregator.advance()
         return []
@@ -200,14 +200,14 @@ def killed_while_opening(world: Killed, disclosure: str, monkeypatch, forgets=No
             raise KeyboardInterrupt
         return real(session, request, shown, said, name)
 
-    def deliver(self, parcel):
+    def deliver(self, delivery):
         try:
-            return Killed.deliver(self, parcel)
+            return Killed.deliver(self, delivery)
         except KeyboardInterrupt:
             self.kill("key-authority")
             if forgets:
                 forgets(self.authority)
-            return Killed.deliver(self, parcel)
+            return Killed.deliver(self, delivery)
 
     monkeypatch.setattr(Revealing, "_results", results)
     world.deliver = deliver.__get__(world)
@@ -233,7 +233,7 @@ def test_an_authority_killed_after_its_record_opens_that_result_and_no_other(
 
 @pytest.mark.parametrize("disclosure", ["SIMILARITY", "WEIGHTED_SUM"])
 def test_o5_nothing_is_taken_up_that_was_not_recorded(disclosure, monkeypatch):
-    """The letter is known and the record is not: another disclosure's record does not stand in."""
+    """The envelope is known and the record is not: another disclosure's record is none."""
 
     def forgets(authority) -> None:
         authority.openings.opened[1] = [

@@ -114,18 +114,18 @@ def test_a_sealed_result_is_opaque():
 
 
 def test_handed_boxes_are_sorted_by_addressee():
-    assert Reply(views()).handed(Gift)._parcels == {"a": b"aAbA", "b": b"aBbB"}
+    assert Reply(views()).handed(Gift)._deliveries == {"a": b"aAbA", "b": b"aBbB"}
 
 
 def test_the_clear_views_compute_what_they_say():
     reply = Reply(views())
     assert reply.similarity(Portrait)[0, 1] == pytest.approx(2**-0.5)
-    mixed = reply.weighted(Model, np.array([[0.5, 0.5], [0, 1]]))._parcels
+    mixed = reply.weighted(Model, np.array([[0.5, 0.5], [0, 1]]))._deliveries
     assert np.allclose(mixed["a"].weights, np.arange(3) * 1.5)
     for alpha in (np.eye(3), np.ones((2, 2)), np.zeros((2, 2))):
         with pytest.raises(ValueError, match="rows"):
             reply.weighted(Model, alpha)
-    found = reply.matched(Tags, into=Found)._parcels["a"]
+    found = reply.matched(Tags, into=Found)._deliveries["a"]
     assert found.row.tolist() == [2, 0, 0, 0]
     assert found.value.tolist() == [5.0, 0, 0, 0]
 

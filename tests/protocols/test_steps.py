@@ -9,7 +9,7 @@ from protocols.errors import BadEnvelope, NotAdmitted, NotInPlan
 from protocols.plan.plan import Item, Plan
 from protocols.plan.steps import Service, Step, item_id
 from protocols.policy.policy import PRESETS
-from protocols.wire.inbox import Letter
+from protocols.wire.inbox import Incoming
 from protocols.wire.roster import EVERYONE, Role
 from secure_fgl.catalogue import algorithm_names
 from secure_fgl.federation import Federation
@@ -72,14 +72,14 @@ def test_an_unknown_step_falls_through_to_nothing(role: Role) -> None:
     for part, step in ((Service.ASK, Step.PART), (Disclosure.SUM, Step.TAGS)):
         item: Item = known.model_copy(update={"part": part, "step": step})
         with pytest.raises(BadEnvelope, match="not for a"):
-            session.handler(Letter(None, item, b"", None))  # type: ignore[arg-type]
+            session.handler(Incoming(None, item, b"", None))  # type: ignore[arg-type]
 
 
 def test_a_step_that_is_not_planned_is_not_found() -> None:
-    papers = World(policy="masks").papers("client-1")
-    assert papers.find("train", Disclosure.SUM, Step.UP).id == "train.up.SUM"
-    assert papers.refusal.id == "refusal.client"
+    context = World(policy="masks").context("client-1")
+    assert context.find("train", Disclosure.SUM, Step.UP).id == "train.up.SUM"
+    assert context.refusal.id == "refusal.client"
     for place in (("train", Disclosure.SUM, Step.OPEN), ("other", Disclosure.SUM, Step.UP)):
-        assert not papers.plans(*place)
+        assert not context.plans(*place)
         with pytest.raises(NotInPlan):
-            papers.find(*place)
+            context.find(*place)

@@ -62,11 +62,11 @@ class PrivateWorld(World):
         super().__init__(form, POLICY, **facts)
 
     def _common(self, name: str) -> Any:
-        papers, *rest = super()._common(name)
+        context, *rest = super()._common(name)
         if self.armed and name in self.names:
-            papers.training = PrivateSteps(self.plan.training)
-            self.sites[name].training = papers.training  # type: ignore[attr-defined]
-        return papers, *rest
+            context.training = PrivateSteps(self.plan.training)
+            self.sites[name].training = context.training  # type: ignore[attr-defined]
+        return context, *rest
 
 
 def test_o20_the_whole_run_is_reserved_before_anything_else_for_its_own_unit() -> None:
@@ -124,9 +124,9 @@ def test_an_answer_with_too_few_or_too_many_gradients_is_refused(takes: int, why
     world.prepare(1)
     site = world.sites[world.names[0]]
     site.takes = takes  # type: ignore[attr-defined]
-    for parcel in world.ask(1):
-        if parcel.to == world.names[0]:
-            assert refused(world.deliver(parcel))
+    for delivery in world.ask(1):
+        if delivery.to == world.names[0]:
+            assert refused(world.deliver(delivery))
     assert isinstance(world.clients[world.names[0]].last_error, why)
 
 

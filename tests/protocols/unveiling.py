@@ -170,13 +170,13 @@ def tell(world: World, item: str, to: str, message: Any, where: Where, kind: Any
     client = world.clients[to]
     if client.state is State.DEAD:
         return None
-    dims = world.papers(to).dims(world.plan.item(f"train.{item}"))
+    dims = world.context(to).dims(world.plan.item(f"train.{item}"))
     data = world.forge(AGGREGATOR_NAME, f"train.{item}", to, encode([message], dims), where)
     (answer,) = client.receive(data)
     if refused([answer]):
         return None
-    letter = world.aggregator._inbox.open(answer.data)
-    return world.aggregator._inbox.read(letter, (kind,))[0]
+    incoming = world.aggregator._inbox.open(answer.data)
+    return world.aggregator._inbox.read(incoming, (kind,))[0]
 
 
 def place_of(found: Haul, holder: str) -> Where:
@@ -231,7 +231,7 @@ def stripped(
     Raises:
         NotEnough: the shares do not allow it.
     """
-    papers, group = world.papers(AGGREGATOR_NAME), world.aggregator.keys.agreed.group
+    context, group = world.context(AGGREGATOR_NAME), world.aggregator.keys.agreed.group
     agreed = world.aggregator.keys.agreed.agreement(found.slot)
     ring, minus, plus = collection(world, found)._ring(), [], []
     total = MaskSum(ring.modulus, ring.size)
@@ -239,8 +239,8 @@ def stripped(
         total.add(plain(world, found.bodies[name]))
         where = found.where[name]
         rests_on = found.agreed.get(name, agreed)
-        label = papers.mask_label(
-            papers.item(ITEM), where, papers.sum_key(AGGREGATOR_NAME), rests_on
+        label = context.mask_label(
+            context.item(ITEM), where, context.sum_key(AGGREGATOR_NAME), rests_on
         )
         if selves:
             minus.append(self_key(seed(world, found, name, "b"), label))
@@ -258,8 +258,8 @@ def collection(world: World, found: Haul) -> Summands:
 
 
 def _summands(world: World, where: Where) -> Summands:
-    papers, exchange = world.papers(AGGREGATOR_NAME), world.form.exchanges[0]
-    return Collection(papers, exchange, where).of(Disclosure.SUM, Summands)
+    context, exchange = world.context(AGGREGATOR_NAME), world.form.exchanges[0]
+    return Collection(context, exchange, where).of(Disclosure.SUM, Summands)
 
 
 def plain(world: World, body: bytes) -> Any:

@@ -27,7 +27,7 @@ from protocols.policy.policy import PrivacyPolicy
 from protocols.rounds import Ask, Cohort, Reply
 from protocols.sessions.aggregator import AggregatorSession
 from protocols.sessions.client import ClientSession
-from protocols.sessions.engine import Parcel
+from protocols.sessions.engine import Delivery
 from protocols.sessions.key_authority import KeyAuthoritySession
 from protocols.sessions.matcher import MatcherSession
 from protocols.sessions.relay import RelaySession
@@ -49,7 +49,7 @@ from protocols.wire.roster import (
     cohort_digest,
     run_id,
 )
-from protocols.wire.run_context import Papers
+from protocols.wire.run_context import RunContext
 from protocols.wire.where import Where
 from tests.protocols.toys import (
     TRAIN,
@@ -93,7 +93,7 @@ class World:
             form, self.policy, clients=self.names, rounds=rounds, d=d, bfv=self.scheme
         )
         self.reserve, self.d = reserve, d
-        self._papers: Papers | None = None
+        self._context: RunContext | None = None
         roles = roles_of(self.plan, self.policy)
         self.identities = identities or {n: Identity.generate(n, r) for n, r in roles.items()}
         self.roster = Roster(identity.party for identity in self.identities.values())
@@ -124,14 +124,14 @@ class World:
         # What the wire loses: lost(item, sender, recipient) of each envelope.
         self.lost: Callable[[str, str, str], bool] = lambda *_: False
 
-    def _common(self, name: str) -> tuple[Papers, Ledger, bytes]:
-        if self._papers is None:
+    def _common(self, name: str) -> tuple[RunContext, Ledger, bytes]:
+        if self._context is None:
             me = self.identities[name]
             facts = (self.roster, self.plan, self.policy, self.run, self.scheme)
-            self._papers = Papers(me, *facts, reserve=self.reserve)
-        papers = copy(self._papers)  # every party's are the same but for who it is
-        papers.me, papers.tag_key = self.identities[name], self.tag_key
-        return papers, Ledger(name, self.run, self.stores[name], lambda: "2026-01-01"), ROUNDING
+            self._context = RunContext(me, *facts, reserve=self.reserve)
+        context = copy(self._context)  # every party's are the same but for who it is
+        context.me, context.tag_key = self.identities[name], self.tag_key
+        return context, Ledger(name, self.run, self.stores[name], lambda: "2026-01-01"), ROUNDING
 
     # --- the honest flow --------------------------------------------------------------------
 
@@ -146,12 +146,12 @@ class World:
             return self.serving[name]
         return self.clients[name] if name != AUTHORITY_NAME else self.authority
 
-    def deliver(self, parcel: Parcel) -> list[Parcel]:
-        answers = self.session(parcel.to).receive(parcel.data)
-        self.wire += [parcel.data, *(a.data for a in answers)]
+    def deliver(self, delivery: Delivery) -> list[Delivery]:
+        answers = self.session(delivery.to).receive(delivery.data)
+        self.wire += [delivery.data, *(a.data for a in answers)]
         return answers
 
-    def pump(self, outgoing: Sequence[Parcel], until: str | None = None) -> list[Parcel]:
+    def pump(self, outgoing: Sequence[Delivery], until: str | None = None) -> list[Delivery]:
         """Deliver until nothing is left, as a transport and its driver do.
 
         With `until`, stop before envelopes of that item (its last part) leave, and return them.
@@ -159,18 +159,18 @@ class World:
         while outgoing:
             if until and Envelope.decode(outgoing[0].data).header.item.endswith(until):
                 return list(outgoing)
-            for parcel in outgoing:
-                if self._gone(parcel):
+            for delivery in outgoing:
+                if self._gone(delivery):
                     continue
-                for answer in self.deliver(parcel):
+                for answer in self.deliver(delivery):
                     if not self._gone(answer):
                         self.aggregator.receive(answer.data)
             outgoing = self.aggregator.advance()
         return []
 
-    def _gone(self, parcel: Parcel) -> bool:
-        header = Envelope.decode(parcel.data).header
-        return self.lost(header.item, header.sender, parcel.to)
+    def _gone(self, delivery: Delivery) -> bool:
+        header = Envelope.decode(delivery.data).header
+        return self.lost(header.item, header.sender, delivery.to)
 
     def start(self) -> World:
         self.pump(self.aggregator.start())
@@ -181,7 +181,7 @@ class World:
         self.pump(self.aggregator.prepare(round))
 
     def ask(self, round: int = 1, given: Any = None, back: Any = None, members: Any = None) -> Any:
-        """Return the parcels of an honest Ask of the form's first exchange."""
+        """Return the deliveries of an honest Ask of the form's first exchange."""
         if given is None:
             exchange = self.form.exchanges[0]
             given, back = first(exchange.given[0], self.d), exchange.back
@@ -197,7 +197,7 @@ class World:
         """Return the exact count that the total of these clients must hold."""
         return sum(self.sites[n].count for n in (self.names if members is None else members))
 
-    def until_open(self, round: int = 1) -> Parcel:
+    def until_open(self, round: int = 1) -> Delivery:
         """Run an honest round up to the open request, which is returned undelivered."""
         (request,) = self.pump(self.ask(round), until=".open")
         return request
@@ -210,13 +210,13 @@ class World:
 
     # --- what a dishonest party can do --------------------------------------------------------
 
-    def papers(self, name: str) -> Papers:
-        return self.session(name).papers
+    def context(self, name: str) -> RunContext:
+        return self.session(name).context
 
     def twin(self, name: str) -> Gateway:
         """Return a gateway with a party's keys and no memory of what that party sent."""
         ledger = Ledger(name, self.run, MemoryStore(), lambda: "2026-01-01")
-        return Gateway(self.papers(name), ledger, entropy(32))
+        return Gateway(self.context(name), ledger, entropy(32))
 
     def where(self, members: Sequence[str] | None = None, **facts: Any) -> Where:
         chosen = {"round": 1, "exchange": 1, **facts}
@@ -226,13 +226,13 @@ class World:
         self, by: str, item: str, recipient: str, body: bytes, where: Where, **changes: Any
     ) -> bytes:
         """Return an envelope over any body, signed by `by`; `changes` overwrite the header."""
-        papers, planned = self.papers(by), self.plan.item(item)
-        key = "0" * 16 if recipient == EVERYONE else papers.body_key(planned, recipient)
-        if planned.disclosure.value == "SUM" and papers.he_key is not None:
-            key = papers.he_key.key_id[:16]
+        context, planned = self.context(by), self.plan.item(item)
+        key = "0" * 16 if recipient == EVERYONE else context.body_key(planned, recipient)
+        if planned.disclosure.value == "SUM" and context.he_key is not None:
+            key = context.he_key.key_id[:16]
         pairs = NONE
-        if planned.disclosure.value == "SUM" and papers.pairs is not None:
-            pairs = papers.pairs.agreement(slot_of(planned, where.round, where.slot))
+        if planned.disclosure.value == "SUM" and context.pairs is not None:
+            pairs = context.pairs.agreement(slot_of(planned, where.round, where.slot))
         facts = {
             "run": self.run,
             "plan": self.plan.digest,
@@ -293,19 +293,19 @@ class World:
     ) -> bytes:
         """Return an open request over any headers; the total is one encryption of zeros."""
         item = self.plan.item(f"{self.form.exchanges[0].name}.open")
-        papers = self.papers(AGGREGATOR_NAME)
+        context = self.context(AGGREGATOR_NAME)
         if total is None:
-            total = self.scheme.encrypt(papers.he_key, np.zeros(1, np.uint64))
+            total = self.scheme.encrypt(context.he_key, np.zeros(1, np.uint64))
         padded = headers.ljust(item.dims["he_headers"], b"\0")
         mask = self.roster.mask(where.members) if mask is None else mask
         request = OpenRequest(members=mask, total=total, headers=padded)
-        body = encode([request], papers.dims(item))
+        body = encode([request], context.dims(item))
         return self.forge(AGGREGATOR_NAME, item.id, AUTHORITY_NAME, body, where)
 
 
-def uploads(world: World, parcels: Sequence[Parcel]) -> dict[str, bytes]:
+def uploads(world: World, deliveries: Sequence[Delivery]) -> dict[str, bytes]:
     """Deliver an Ask to every client and return its upload by client."""
-    return {parcel.to: world.deliver(parcel)[0].data for parcel in parcels}
+    return {delivery.to: world.deliver(delivery)[0].data for delivery in deliveries}
 
 
 def commitment_of(data: bytes) -> str:
@@ -322,7 +322,7 @@ def where_of(data: bytes, members: Sequence[str]) -> Where:
     return Where(header.round, header.exchange, tuple(members), header.given, header.attempt)
 
 
-def refused(parcels: Sequence[Parcel]) -> bool:
+def refused(deliveries: Sequence[Delivery]) -> bool:
     """Tell whether what a party answered is one refusal and nothing else."""
-    items = [Envelope.decode(p.data).header.item for p in parcels]
+    items = [Envelope.decode(p.data).header.item for p in deliveries]
     return len(items) == 1 and items[0].startswith("refusal.")

@@ -15,7 +15,7 @@ from audits.attacks._shared.models import Claim
 from audits.report.build import build_report
 from audits.report.models import Report
 from protocols.policy.policy import PrivacyPolicy
-from secure_fgl.cli._shared import keeping
+from secure_fgl.cli._shared import report_files as keeping
 from secure_fgl.cli._shared.gate import FailOn, codes_of, ordered
 from secure_fgl.store.run_folder import Run
 from tests.audits.toy_run import Bus, save

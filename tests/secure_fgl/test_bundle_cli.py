@@ -232,7 +232,7 @@ def test_a_list_of_keys_in_another_form_is_a_usage_error(
     assert "What to do" in shown.stderr
 
 
-def test_keys_from_the_run_folder_itself_vouch_for_nothing(run: Path) -> None:
+def test_keys_from_the_run_folder_itself_sign_for_nothing(run: Path) -> None:
     (run / "keys.json").write_text(json.dumps({"auditor": "ab" * 32}))
     assert invoke("audit", "verify", run, "--trust", run / "keys.json").exit_code == 2
 

@@ -254,7 +254,7 @@ def test_whoever_opens_a_run_ends_captures_whose_days_are_over(runs, tmp_path, m
     monkeypatch.setenv("SECURE_FGL_STATE", str(tmp_path))
     mine = Captures("cd" * 16, tmp_path / "run")
     mine.begin(1)
-    mine.safe("client-1")
+    mine.state_store("client-1")
     (tmp_path / "captures" / ("cd" * 16) / "until").write_text("2020-01-01")
     Run(runs["strict"].path)
     assert not list((tmp_path / "captures").iterdir())
@@ -263,7 +263,7 @@ def test_whoever_opens_a_run_ends_captures_whose_days_are_over(runs, tmp_path, m
 def test_when_the_days_are_over_the_keys_are_destroyed(tmp_path, monkeypatch):
     mine = Captures("ab" * 16, tmp_path / "run", tmp_path / "keys")
     mine.begin(30)
-    mine.safe("client-1").put("train-1-1", b"locked")
+    mine.state_store("client-1").put("train-1-1", b"locked")
     assert mine.open("client-1").get("train-1-1") == b"locked"
     now = captures.today()
     monkeypatch.setattr(captures, "today", lambda: now + timedelta(days=30))
@@ -278,7 +278,7 @@ def test_when_the_days_are_over_the_keys_are_destroyed(tmp_path, monkeypatch):
 def test_keys_whose_day_cannot_be_read_are_destroyed(tmp_path):
     mine = Captures("ab" * 16, tmp_path / "run", tmp_path / "keys")
     mine.begin(30)
-    mine.safe("client-1")
+    mine.state_store("client-1")
     (tmp_path / "keys" / "captures" / ("ab" * 16) / "until").write_text("some day")
     captures.sweep(tmp_path / "keys" / "captures")
     with pytest.raises(UsageError):
@@ -286,13 +286,13 @@ def test_keys_whose_day_cannot_be_read_are_destroyed(tmp_path):
 
 
 def test_a_capture_that_cannot_be_written_ends_the_run(tmp_path, monkeypatch):
-    from secure_fgl.store.state_store import FileSafe
+    from secure_fgl.store.state_store import FileStateStore
 
-    def full(self: FileSafe, name: str, data: bytes) -> None:
+    def full(self: FileStateStore, name: str, data: bytes) -> None:
         if name.startswith("train-"):
             raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(FileSafe, "put", full)
+    monkeypatch.setattr(FileStateStore, "put", full)
     with pytest.raises(LedgerError, match="cannot be kept"):
         play(tmp_path / "run")
 

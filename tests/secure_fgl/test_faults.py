@@ -83,8 +83,8 @@ class Told:
     def __init__(self) -> None:
         self.items: list[str] = []
 
-    def exchange(self, parcels: Any) -> list[Any]:
-        self.items += [parcel.item for parcel in parcels]
+    def exchange(self, deliveries: Any) -> list[Any]:
+        self.items += [delivery.item for delivery in deliveries]
         return []
 
 

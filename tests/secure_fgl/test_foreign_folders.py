@@ -17,7 +17,7 @@ from secure_fgl.store import run_folder as runs
 from secure_fgl.store.captures import Captures, sweep
 from secure_fgl.store.files import Folder, create, replace, run_name
 from secure_fgl.store.run_folder import Run, RunFolder
-from secure_fgl.store.state_store import Safes
+from secure_fgl.store.state_store import StateStores
 from tests.secure_fgl.cli_tools import config, invoke
 from tests.secure_fgl.test_audit_cli import waivers
 
@@ -72,7 +72,7 @@ def test_a_run_s_name_is_32_hex_digits_wherever_it_is_read(
 ) -> None:
     with pytest.raises(UsageError, match="32 hexadecimal"):
         run_name(name)
-    for made in (Safes, Captures):
+    for made in (StateStores, Captures):
         with pytest.raises(UsageError):
             made(name, tmp_path)  # type: ignore[arg-type]
     with pytest.raises(UsageError, match="32 hexadecimal"):
@@ -98,13 +98,13 @@ def test_removing_kept_state_follows_no_link(state: Path, mine: Path, tmp_path: 
     (state / "captures").mkdir()
     (state / "captures" / run).symlink_to(mine.parent)
     with pytest.raises(Exception, match="could not be removed"):
-        Safes(run, folder).destroy()
+        StateStores(run, folder).destroy()
     sweep()
     (state / run).unlink()
-    safes = Safes(run, folder)
-    safes.new("client-1")
+    state_stores = StateStores(run, folder)
+    state_stores.new("client-1")
     assert (state / run / "client-1.key").is_file()  # the control: what is ours is removed
-    safes.destroy()
+    state_stores.destroy()
     assert not (state / run).exists()
 
 
@@ -114,7 +114,7 @@ def test_keys_are_neither_read_nor_written_through_a_link(
     run = "cd" * 16
     (state / run).mkdir(parents=True)
     (state / run / "client-1.key").symlink_to(mine)
-    for use in (Safes(run, tmp_path).open, Safes(run, tmp_path).new):
+    for use in (StateStores(run, tmp_path).open, StateStores(run, tmp_path).new):
         with pytest.raises((EvidenceError, UsageError)):
             use("client-1")
 
@@ -282,7 +282,7 @@ def test_a_roster_that_names_another_run_removes_no_keys(
     tmp_path: Path, once: Path, state: Path
 ) -> None:
     run = "cd" * 16
-    theirs = Safes(run, tmp_path / "victim")
+    theirs = StateStores(run, tmp_path / "victim")
     theirs.new("client-1").put("piece", b"state")
     mini = tmp_path / "mini"
     mini.mkdir()
@@ -293,7 +293,7 @@ def test_a_roster_that_names_another_run_removes_no_keys(
         assert shown.exit_code == 2 and "it finished" in shown.stderr, shown.stderr
         assert (state / run / "client-1.key").is_file()
         theirs.release()
-    Safes(run, tmp_path / "victim").tidy()  # the control: its own folder does
+    StateStores(run, tmp_path / "victim").tidy()  # the control: its own folder does
     assert not (state / run).exists()
 
 

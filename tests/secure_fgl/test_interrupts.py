@@ -7,7 +7,7 @@ import signal
 
 import pytest
 
-from secure_fgl.run.driving import PATIENCE, deferred_interrupts
+from secure_fgl.run.driver import PATIENCE, deferred_interrupts
 
 
 def press() -> None:

@@ -14,10 +14,10 @@ from protocols.errors import LocalProtocolError, Replay
 from protocols.evidence.ledger import MemoryStore
 from protocols.policy.policy import PrivacyPolicy
 from protocols.rounds import Ask
-from protocols.sessions.engine import Parcel, Stream
+from protocols.sessions.engine import Delivery, Stream
 from protocols.sessions.table import State
 from protocols.wire.envelope import Envelope
-from secure_fgl.run.driving import Driver, Meter
+from secure_fgl.run.driver import Driver, Meter
 from secure_fgl.run.parties import Making, Parties, set_up
 from secure_fgl.transports.memory import MemoryTransport
 from tests.protocols.mix import GRID, Go, Mashed, by_hand, groups
@@ -36,12 +36,12 @@ class Watched(MemoryTransport):
         super().__init__(sessions)
         self.sizes, self._stores = [], stores
 
-    def exchange(self, parcels: Sequence[Parcel]) -> list[Parcel]:
-        self.sizes.append(len(parcels))
-        for parcel in parcels:
-            header = Envelope.decode(parcel.data).header
+    def exchange(self, deliveries: Sequence[Delivery]) -> list[Delivery]:
+        self.sizes.append(len(deliveries))
+        for delivery in deliveries:
+            header = Envelope.decode(delivery.data).header
             assert header.head.encode() in self._stores["aggregator"].lines
-        return super().exchange(parcels)
+        return super().exchange(deliveries)
 
 
 def stage(policy: str, batch: int | None):
@@ -78,7 +78,7 @@ def test_batches_are_durable_before_they_leave_and_give_the_same_model(policy):
         assert bool(client.answering.repeat[1]) is (batch is None)
         # Uploads were added as they came: no body of them is held until the sum is opened.
         sums = parties.aggregator.asked.answers.of(Disclosure.SUM, Summands)
-        assert all(not kept.body for kept in sums._letters.values())
+        assert all(not kept.body for kept in sums._received.values())
     np.testing.assert_array_equal(*models)
 
 
@@ -86,7 +86,7 @@ def test_without_repeats_the_same_bytes_are_a_replay():
     _, transport, parties, go = stage("unsafe_plaintext", 3)
     sent = []
     carry = transport.exchange
-    transport.exchange = lambda parcels: sent.extend(parcels) or carry(parcels)
+    transport.exchange = lambda deliveries: sent.extend(deliveries) or carry(deliveries)
     go()
     with pytest.raises(Replay):
         parties.others[sent[0].to].receive(sent[0].data)
@@ -104,11 +104,11 @@ def test_what_fails_in_a_batch_ends_the_session():
     _, _, parties, _ = stage("masks", 3)
 
     def broken():
-        yield Parcel("client-1", b"")
+        yield Delivery("client-1", b"")
         raise LocalProtocolError("no more")
 
     batches = Stream(parties.aggregator, broken(), 1).batches()
-    assert [parcel.to for parcel in next(batches)] == ["client-1"]
+    assert [delivery.to for delivery in next(batches)] == ["client-1"]
     with pytest.raises(LocalProtocolError):
         next(batches)
     assert parties.aggregator.state is State.DEAD

@@ -137,18 +137,18 @@ def test_what_was_captured_is_what_was_compared(oprf: Run) -> None:
 
 @pytest.mark.parametrize("party", ["matcher", "tag-server-1", "client-03"])
 def test_captures_that_were_taken_away_are_missed(oprf: Run, party: str) -> None:
-    safe = Captures(
+    state_store = Captures(
         json.loads((oprf.path / "roster.json").read_text("utf-8"))["run"], oprf.path
     ).open(party)
-    name = next(name for name in safe.names() if name.startswith("offered"))
-    data = safe.get(name)
+    name = next(name for name in state_store.names() if name.startswith("offered"))
+    data = state_store.get(name)
     assert data is not None
-    safe.drop(name)
+    state_store.drop(name)
     try:
         with pytest.raises(EvidenceError, match="lacks"):
             material(oprf)
     finally:
-        safe.put(name, data)
+        state_store.put(name, data)
     assert material(oprf).tagged
 
 

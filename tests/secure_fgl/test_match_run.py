@@ -15,7 +15,7 @@ import yaml
 from algorithms._shared.item_expansion import ExpandedUser
 from algorithms._shared.item_messages import HeldItems
 from audits.evidence.verify import verify
-from protocols.disclosures.match.protocol.tag_service import MatcherDesk
+from protocols.disclosures.match.protocol.tag_service import MatcherSide
 from protocols.errors import CohortTooSmall, NotAdmitted
 from protocols.policy.policy import PrivacyPolicy
 from secure_fgl.config import Config
@@ -78,7 +78,7 @@ class Seen:
         self.cells: dict[str, int] = {}
 
     def watching(self) -> Any:
-        offer, met, match = ExpandedUser.offered, ExpandedUser.met, MatcherDesk.match
+        offer, met, match = ExpandedUser.offered, ExpandedUser.met, MatcherSide.match
 
         def offered(user: Any, site: Any, given: Any) -> HeldItems:
             said = offer(user, site, given)
@@ -90,15 +90,15 @@ class Seen:
             near = site.memory["near"]
             self.told[id(site)] = dict(zip(near["items"].tolist(), near["vectors"], strict=True))
 
-        def matching(desk: Any, *given: Any) -> Any:
-            found = match(desk, *given)
-            self.cells = dict(desk._cells)
+        def matching(side: Any, *given: Any) -> Any:
+            found = match(side, *given)
+            self.cells = dict(side._cells)
             return found
 
         return (
             patch.object(ExpandedUser, "offered", offered),
             patch.object(ExpandedUser, "met", meeting),
-            patch.object(MatcherDesk, "match", matching),
+            patch.object(MatcherSide, "match", matching),
         )
 
 

@@ -19,7 +19,7 @@ from protocols.disclosures.registry import facet
 from protocols.errors import NotAdmitted, NotInPlan
 from protocols.plan.steps import Step
 from protocols.policy.policy import PrivacyPolicy
-from protocols.wire.run_context import Papers
+from protocols.wire.run_context import RunContext
 from secure_fgl.catalogue import algorithm_names
 from secure_fgl.federation import Federation
 from secure_fgl.store.run_folder import Run
@@ -129,7 +129,7 @@ def test_it_runs_over_nvflare_as_in_memory(
 ) -> None:
     """Every party with a folder of its own, through our two NVFlare classes."""
     pytest.importorskip("nvflare", reason="the extra nvflare is not installed")
-    from secure_fgl.transports.nvflare.sittings import conduct, sit_down
+    from secure_fgl.transports.nvflare.party_process import conduct, open_process
     from tests.nvflare import test_engine as engine
     from tests.nvflare.stage import SERVER_SITE, assemble, gather
 
@@ -137,7 +137,7 @@ def test_it_runs_over_nvflare_as_in_memory(
     seats = engine.seated(parties, monkeypatch)
     sites = {k: v for k, v in parties.charter.sites.items() if v != SERVER_SITE}
     carried = engine.transport(engine.executed(seats), sites, deadline=60.0)
-    digest = conduct(sit_down(parties.kit(SERVER_SITE)), carried)
+    digest = conduct(open_process(parties.kit(SERVER_SITE)), carried)
     carried.end()
     assert digest == recorded(NAME, policy).result["model_sha256"]
     monkeypatch.setattr("audits.evidence.run_files.TRANSPORTS", ("memory", "nvflare"))
@@ -159,9 +159,9 @@ def test_other_code_of_a_disclosure_is_another_plan(
     other = plan.model_copy(update={"code": {**plan.code, "maximum": "0" * 64}})
     less = plan.model_copy(update={"code": {n: d for n, d in plan.code.items() if n != "maximum"}})
     assert len({plan.digest, other.digest, less.digest}) == 3
-    papers: Papers = recorded(NAME, policy).aggregators[0].papers
-    facts = {name: getattr(papers, name) for name in ("me", "roster", "run", "policy")}
+    context: RunContext = recorded(NAME, policy).aggregators[0].context
+    facts = {name: getattr(context, name) for name in ("me", "roster", "run", "policy")}
     for changed in (other, less):
         with pytest.raises(NotInPlan, match="disclosures/maximum"):
-            Papers(plan=changed, **facts)
-    Papers(plan=plan, **facts)
+            RunContext(plan=changed, **facts)
+    RunContext(plan=plan, **facts)

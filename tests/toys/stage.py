@@ -17,9 +17,9 @@ from protocols.plan.plan import DataPlan, Plan
 from protocols.plan.planning import make_plan
 from protocols.policy.guard import find
 from protocols.policy.policy import PrivacyPolicy
-from protocols.sessions.engine import Parcel
+from protocols.sessions.engine import Delivery
 from protocols.wire.envelope import Envelope
-from secure_fgl.run.driving import Driver, Meter
+from secure_fgl.run.driver import Driver, Meter
 from secure_fgl.run.parties import Making, Parties, client_names, set_up
 from secure_fgl.transports import Transport
 from secure_fgl.transports.memory import MemoryTransport
@@ -30,15 +30,15 @@ class Tap:
     """A transport that keeps a copy of every byte that travels, in both directions.
 
     Attributes:
-        sent: what each delivered parcel held, in order; ``(addressee, bytes)``.
+        sent: what each delivered delivery held, in order; ``(addressee, bytes)``.
     """
 
     inner: Transport
     sent: list[tuple[str, bytes]] = field(default_factory=list)
 
-    def exchange(self, parcels: Sequence[Parcel]) -> list[Parcel]:
-        answers = self.inner.exchange(parcels)
-        self.sent += [(p.to, bytes(p.data)) for p in (*parcels, *answers)]
+    def exchange(self, deliveries: Sequence[Delivery]) -> list[Delivery]:
+        answers = self.inner.exchange(deliveries)
+        self.sent += [(p.to, bytes(p.data)) for p in (*deliveries, *answers)]
         return answers
 
     def envelopes(self, item: str = "") -> list[Envelope]:

@@ -43,20 +43,20 @@ def opened_sums(case: Case) -> list[Opened]:
 
     Raises:
         EvidenceError: a client's ledger is missing or broken, or an opening is of a cohort that its
-            members do not vouch for: who is in the sums is then not known.
+            members do not sign for: who is in the sums is then not known.
     """
-    if missing := [name for name in case.roster.clients if name not in case.book.entries]:
+    if missing := [name for name in case.roster.clients if name not in case.ledger_index.entries]:
         fail("chain", f"the ledger of {missing[0]} cannot be read, so cohorts are not known")
-    asks, found = case.asks.all, list[Opened]()
-    for _, entry in case.book.totals():
-        if entry["exchange"] not in asks:
+    exchanges, found = case.exchanges.all, list[Opened]()
+    for _, entry in case.ledger_index.totals():
+        if entry["exchange"] not in exchanges:
             fail("opened", f"exchange {entry['exchange']} was opened and nothing was sent in it")
-    for ask in asks.values():
+    for ask in exchanges.values():
         found += _in_clear(case, ask)
         for _, entry in ask.opens:
             counted = (entry["members"], entry["survivors"])
             if counted != (len(ask.members), len(ask.arrived)) or not ask.arrived:
-                fail("opened", f"exchange {ask.number}: not the cohort its members vouch for")
+                fail("opened", f"exchange {ask.number}: not the cohort its members sign")
             item = case.plan.find(ask.name, Disclosure.SUM, Step.UP)
             found += _sums(case, item, ask.round, ask.arrived)
     return found

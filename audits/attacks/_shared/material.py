@@ -192,7 +192,7 @@ class Material:
     """Everything that the attacks on one run may use.
 
     Attributes:
-        case: the run's papers and ledgers.
+        case: the run's documents and ledgers.
         layers: the model's layout; None if it has none that is known.
         exposures: captured rounds; empty when the policy forbids capture.
         mixed: captured mixtures, likewise.

@@ -16,7 +16,7 @@ from protocols.plan.schema import Layout
 from protocols.policy.guard import Guard, find
 from protocols.wire.codec import encode
 from protocols.wire.envelope import NONE, Header
-from protocols.wire.run_context import Papers
+from protocols.wire.run_context import RunContext
 from protocols.wire.where import Where
 
 
@@ -25,7 +25,7 @@ class Release:
     """One envelope that is being made.
 
     Attributes:
-        papers: of the party.
+        context: of the party.
         item: the plan item.
         messages: in the plan's order, their classes and times checked.
         where: round, exchange and cohort.
@@ -36,7 +36,7 @@ class Release:
         known: messages that `encode` wrote for this item before, with their bytes.
     """
 
-    papers: Papers
+    context: RunContext
     item: Item
     messages: Sequence[Message]
     where: Where
@@ -49,12 +49,12 @@ class Release:
     @property
     def chain(self) -> tuple[Guard, ...]:
         """The policy's guards."""
-        return self.papers.policy.chain(self.item.disclosure)
+        return self.context.policy.chain(self.item.disclosure)
 
     @property
     def dims(self) -> Mapping[str, int]:
         """All named sizes that apply to the item."""
-        return self.papers.dims(self.item)
+        return self.context.dims(self.item)
 
     @property
     def kinds(self) -> tuple[type[Message], ...]:
@@ -77,7 +77,9 @@ class Protection:
         """Tell whether a body is sealed inside, row by row, and not again as a whole."""
         return False
 
-    def layout(self, papers: Papers, item: Item, kinds: tuple[type[Message], ...]) -> Layout | None:
+    def layout(
+        self, context: RunContext, item: Item, kinds: tuple[type[Message], ...]
+    ) -> Layout | None:
         """Return where fields stand on a grid, as the plan printed it; None without one.
 
         Raises:
@@ -85,7 +87,7 @@ class Protection:
         """
         return None
 
-    def agreed(self, papers: Papers, item: Item, where: Where) -> str:
+    def agreed(self, context: RunContext, item: Item, where: Where) -> str:
         """Return the digest of the keys that a body rests on, which its header states."""
         return NONE
 

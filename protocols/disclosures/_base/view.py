@@ -17,8 +17,8 @@ from protocols.plan.steps import Part, Step
 from protocols.rounds import View
 from protocols.wire.codec import decode, encode
 from protocols.wire.envelope import signed_header
-from protocols.wire.inbox import Letter
-from protocols.wire.run_context import Papers
+from protocols.wire.inbox import Incoming
+from protocols.wire.run_context import RunContext
 from protocols.wire.where import Where
 
 
@@ -39,7 +39,7 @@ class OneVerb:
 
 @dataclass(frozen=True)
 class Kept:
-    """What is kept of a letter: its signed header, and the body until it was used (O9)."""
+    """What is kept of an envelope: its signed header, and the body until it was used (O9)."""
 
     header: bytes = field(repr=False)
     body: bytes = field(repr=False)
@@ -49,7 +49,7 @@ class Answers:
     """One Ask's answers of one disclosure; by default messages in clear.
 
     Args:
-        papers: of the aggregator.
+        context: of the aggregator.
         exchange: what was asked.
         where: round, exchange number, cohort, slot and digest of what was given.
         part: the disclosure; of an Ask that brings nothing back, the service that asks.
@@ -63,20 +63,20 @@ class Answers:
     verb: ClassVar[str] = ""
     fixes: ClassVar[bool] = False
 
-    def __init__(self, papers: Papers, exchange: Exchange, where: Where, part: Part) -> None:
-        self._papers, self.exchange, self.where, self.part = papers, exchange, where, part
+    def __init__(self, context: RunContext, exchange: Exchange, where: Where, part: Part) -> None:
+        self._context, self.exchange, self.where, self.part = context, exchange, where, part
         self.survivors: tuple[str, ...] = ()
-        self._letters: dict[str, Kept] = {}
+        self._received: dict[str, Kept] = {}
 
     @property
     def item(self) -> Item:
         """The plan's item under which they come."""
-        return self._papers.find(self.exchange.name, self.part, Step.UP)
+        return self._context.find(self.exchange.name, self.part, Step.UP)
 
     @property
     def dims(self) -> Mapping[str, int]:
         """All named sizes that apply to them."""
-        return self._papers.dims(self.item)
+        return self._context.dims(self.item)
 
     @property
     def kinds(self) -> tuple[type[Message], ...]:
@@ -88,39 +88,39 @@ class Answers:
         """Whether these answers fix who counts in their round."""
         return self.fixes
 
-    def take(self, letter: Letter) -> None:
+    def take(self, incoming: Incoming) -> None:
         """Keep one answer; raises BadEnvelope if it cannot be used."""
-        self._keep(letter, letter.body)
+        self._keep(incoming, incoming.body)
 
-    def _keep(self, letter: Letter, body: bytes) -> None:
-        self._letters[letter.header.sender] = Kept(signed_header(letter.envelope), body)
+    def _keep(self, incoming: Incoming, body: bytes) -> None:
+        self._received[incoming.header.sender] = Kept(signed_header(incoming.envelope), body)
 
-    def _check_key(self, letter: Letter) -> None:
+    def _check_key(self, incoming: Incoming) -> None:
         """Refuse another key: shown to a witness, or to a relay, it would make it refuse."""
-        papers = self._papers
-        if letter.header.key != papers.body_key(letter.item, papers.me.party.name):
+        context = self._context
+        if incoming.header.key != context.body_key(incoming.item, context.me.party.name):
             raise BadEnvelope("An upload was made under another key.")
 
     def here(self, member: str) -> bool:
         """Tell whether a member answered."""
-        return member in self._letters
+        return member in self._received
 
     def settle(self, survivors: Sequence[str]) -> None:
         """Settle whose answers count, and forget the others'."""
         self.survivors = tuple(survivors)
-        self._letters = {name: self._letters[name] for name in survivors}
+        self._received = {name: self._received[name] for name in survivors}
 
     def handed_over(self) -> dict[str, Kept]:
         """Return the survivors' answers, sorted by client, and forget them (O9)."""
-        return {member: self._letters.pop(member) for member in self.survivors}
+        return {member: self._received.pop(member) for member in self.survivors}
 
     def bodies(self) -> dict[str, bytes]:
         """Return what the survivors sent, sorted by client."""
-        return {member: self._letters[member].body for member in self.survivors}
+        return {member: self._received[member].body for member in self.survivors}
 
     def forget(self) -> None:
         """Forget what came, once the reply was made."""
-        self._letters.clear()
+        self._received.clear()
 
     def views(self) -> dict[type[Message], View]:
         """Return one view per message type; raises LocalProtocolError if it is too early."""

@@ -21,10 +21,10 @@ from protocols.disclosures.names import Disclosure
 from protocols.errors import BadEnvelope, LocalProtocolError, RoundLost, WrongStage
 from protocols.messages import Message
 from protocols.plan.steps import Step
-from protocols.sessions.part import Engine, Parcel, Scope, SessionPart, Takes
+from protocols.sessions.part import Delivery, Engine, Scope, SessionPart, Takes
 from protocols.sessions.table import Event, State
 from protocols.wire.control import Cosines, Examine, Reveal, RowBoxes, Witnessed
-from protocols.wire.inbox import Letter
+from protocols.wire.inbox import Incoming
 from protocols.wire.roster import Role
 from protocols.wire.where import Where
 
@@ -55,10 +55,10 @@ class Results(SessionPart):
         where: Where,
         results: Sequence[bytes],
         secrets: Sequence[Message],
-    ) -> list[Parcel]:
+    ) -> list[Delivery]:
         """Have a result witnessed; where the policy asks for no witness, have it opened."""
         uploads = kept.uploads
-        dims = self._papers.find(name, disclosure, Step.OPEN).dims
+        dims = self._context.find(name, disclosure, Step.OPEN).dims
         headers = b"".join(upload.header for upload in uploads.values())
         self._evaluation = Evaluation(
             disclosure=disclosure,
@@ -76,17 +76,17 @@ class Results(SessionPart):
 
     def _show(
         self, kept: Uploads, evaluation: Evaluation, secrets: Sequence[Message]
-    ) -> list[Parcel]:
+    ) -> list[Delivery]:
         """Show every witness signed uploads, and what else the result follows from."""
         self._engine.move(Event.WITNESS)
-        papers, where, disclosure = self._papers, evaluation.where, evaluation.disclosure
-        item, uploads = papers.find(evaluation.name, disclosure, Step.WITNESS), kept.uploads
+        context, where, disclosure = self._context, evaluation.where, evaluation.disclosure
+        item, uploads = context.find(evaluation.name, disclosure, Step.WITNESS), kept.uploads
         signatures = b"".join(upload.signature for upload in uploads.values())
-        padded = signatures.ljust(len(papers.plan.clients) * SIGNATURE_BYTES, b"\0")
+        padded = signatures.ljust(len(context.plan.clients) * SIGNATURE_BYTES, b"\0")
         bodies = b"".join(upload.body for upload in uploads.values())
         request = Examine(
-            members=papers.roster.mask(kept.where.members),
-            cohort=papers.roster.mask(where.members),
+            members=context.roster.mask(kept.where.members),
+            cohort=context.roster.mask(where.members),
             headers=evaluation.headers,
             signatures=np.frombuffer(padded, dtype=np.uint8).reshape(-1, SIGNATURE_BYTES),
             uploads=bodies.ljust(item.dims["uploads"], b"\0"),
@@ -96,15 +96,15 @@ class Results(SessionPart):
 
     def _witnesses(self, disclosure: Disclosure) -> list[str]:
         return witnesses_of(
-            self._papers.policy, disclosure, self._papers.roster.names(Role.WITNESS)
+            self._context.policy, disclosure, self._context.roster.names(Role.WITNESS)
         )
 
-    def _take_witnessed(self, letter: Letter) -> None:
+    def _take_witnessed(self, incoming: Incoming) -> None:
         """Take a witness's signature; one over anything else would end the key authority."""
-        evaluation = self._evaluating(letter, State.WITNESSING)
-        message = self._engine.read_one(letter, Witnessed)
-        sender = letter.header.sender  # the inbox takes one letter of it an exchange
-        key = self._papers.roster.party(sender).verify
+        evaluation = self._evaluating(incoming, State.WITNESSING)
+        message = self._engine.read_one(incoming, Witnessed)
+        sender = incoming.header.sender  # the inbox takes one envelope of it an exchange
+        key = self._context.roster.party(sender).verify
         try:
             key.verify("witness", message.signature, self._statement(evaluation))
         except CryptoError as error:
@@ -114,27 +114,27 @@ class Results(SessionPart):
     def _statement(self, evaluation: Evaluation) -> bytes:
         name, where = evaluation.name, evaluation.where
         facts = (name, evaluation.disclosure, where, evaluation.source)
-        place = place_of_result(self._papers, *facts)
+        place = place_of_result(self._context, *facts)
         return statement(place, evaluation.headers, evaluation.results)
 
-    def _evaluating(self, letter: Letter, state: State) -> Evaluation:
-        """Return what a letter is about; raises WrongStage if it is about nothing now."""
-        evaluation, header = self._evaluation, letter.header
+    def _evaluating(self, incoming: Incoming, state: State) -> Evaluation:
+        """Return what an envelope is about; raises WrongStage if it is about nothing now."""
+        evaluation, header = self._evaluation, incoming.header
         if evaluation is None or self._engine.state is not state:
             raise WrongStage("A result arrived while none was asked for.")
-        if (letter.item.exchange, letter.item.part) != (evaluation.name, evaluation.disclosure):
+        if (incoming.item.exchange, incoming.item.part) != (evaluation.name, evaluation.disclosure):
             raise WrongStage("A result belongs to another Ask.")
         where = evaluation.where
         places = (header.round, header.exchange, header.attempt)
         if places != (where.round, where.exchange, where.attempt):
             raise WrongStage("A result belongs to another round than the one asked.")
-        if header.cohort != self._papers.cohort(where):
+        if header.cohort != self._context.cohort(where):
             raise BadEnvelope("A result belongs to another cohort.")
         return evaluation
 
-    def _request_reveal(self) -> Parcel:
+    def _request_reveal(self) -> Delivery:
         """Ask the key authority to open what the witnesses signed."""
-        evaluation, papers = self._evaluated, self._papers
+        evaluation, context = self._evaluated, self._context
         witnesses = self._witnesses(evaluation.disclosure)
         if late := [name for name in witnesses if name not in evaluation.signatures]:
             raise RoundLost(
@@ -145,23 +145,23 @@ class Results(SessionPart):
         self._engine.move(Event.REVEAL)
         signatures = b"".join(evaluation.signatures[name] for name in witnesses)
         request = Reveal(
-            members=papers.roster.mask(evaluation.members),
-            cohort=papers.roster.mask(evaluation.where.members),
+            members=context.roster.mask(evaluation.members),
+            cohort=context.roster.mask(evaluation.where.members),
             headers=evaluation.headers,
             results=evaluation.results,
             signatures=np.frombuffer(signatures, dtype=np.uint8).reshape(-1, SIGNATURE_BYTES),
         )
         evaluation.results = b""
-        item = papers.find(evaluation.name, evaluation.disclosure, Step.OPEN)
-        authority = papers.roster.one(Role.KEY_AUTHORITY).name
+        item = context.find(evaluation.name, evaluation.disclosure, Step.OPEN)
+        authority = context.roster.one(Role.KEY_AUTHORITY).name
         return self._engine.send(item, [request], authority, evaluation.where)
 
-    def _take_revealed(self, letter: Letter) -> None:
-        evaluation = self._evaluating(letter, State.REVEALING)
+    def _take_revealed(self, incoming: Incoming) -> None:
+        evaluation = self._evaluating(incoming, State.REVEALING)
         cosines = evaluation.disclosure is Disclosure.SIMILARITY
-        evaluation.opened = self._engine.read_one(letter, Cosines if cosines else RowBoxes)
+        evaluation.opened = self._engine.read_one(incoming, Cosines if cosines else RowBoxes)
 
-    def advance(self) -> list[Parcel] | None:
+    def advance(self) -> list[Delivery] | None:
         """Go on: have what was witnessed opened; None once `opened` is to be called."""
         witnessed = self._engine.state is State.WITNESSING
         return [self._request_reveal()] if witnessed else None

@@ -20,20 +20,20 @@ from protocols.disclosures._evaluated.ciphers import (
     weigh_ring,
     witnesses_of,
 )
-from protocols.disclosures._evaluated.opening_request import Shown, shown_uploads
+from protocols.disclosures._evaluated.opening_request import RequestedUploads, requested_uploads
 from protocols.disclosures._evaluated.uploads import pairs_of, row_info, statement
 from protocols.disclosures.names import Disclosure
 from protocols.errors import BadEnvelope
 from protocols.keys.boxes import close_box
 from protocols.messages import Message, Vector
 from protocols.plan.steps import Step
-from protocols.sessions.part import Engine, Parcel, SessionPart, Takes
+from protocols.sessions.part import Delivery, Engine, SessionPart, Takes
 from protocols.sessions.services.answering import Answering
 from protocols.sessions.services.openings import Openings
 from protocols.sessions.services.secret_keys import SecretKeys
 from protocols.sessions.table import Event
 from protocols.wire.control import Cosines, Reveal, RowBoxes
-from protocols.wire.inbox import Letter
+from protocols.wire.inbox import Incoming
 from protocols.wire.roster import Role
 
 
@@ -55,33 +55,35 @@ class Revealing(SessionPart):
         super().__init__(engine)
         self._answering, self._keys, self._openings = answering, keys, openings
 
-    def _reveal(self, letter: Letter) -> list[Parcel]:
+    def _reveal(self, incoming: Incoming) -> list[Delivery]:
         """Open the cosines of one Ask's uploads, or every receiver's row of them."""
         self._engine.move(Event.OPEN)
-        request = self._engine.read_one(letter, Reveal)
-        header, name = letter.header, letter.item.exchange
-        disclosure = Disclosure(letter.item.part)
-        shown = shown_uploads(request, letter, name, disclosure, self._papers)
-        if self._answering.again:  # only what was vouched for and recorded before
+        request = self._engine.read_one(incoming, Reveal)
+        header, name = incoming.header, incoming.item.exchange
+        disclosure = Disclosure(incoming.item.part)
+        requested = requested_uploads(request, incoming, name, disclosure, self._context)
+        if self._answering.again:  # only what was signed and recorded before
             self._openings.check_recorded(header, disclosure)
         else:
-            facts = self._witnessed(request, shown, disclosure)
-            uploads = (disclosure, shown.source, facts)
-            self._openings.once(header, shown.members, shown.names, *uploads)
+            facts = self._witnessed(request, requested, disclosure)
+            uploads = (disclosure, requested.source, facts)
+            self._openings.once(header, requested.members, requested.names, *uploads)
             # Durable before anything is opened: a restart must not open another (O5).
-            self._answering.before_opening(letter)
+            self._answering.before_opening(incoming)
         try:
-            message = self._results(request, shown, disclosure, name)
+            message = self._results(request, requested, disclosure, name)
         except CryptoError as error:
             raise BadEnvelope("A result is not what it is said to be.") from error
-        item = self._papers.find(name, disclosure, Step.OPENED)
-        return [self._engine.send(item, [message], header.sender, shown.where)]
+        item = self._context.find(name, disclosure, Step.OPENED)
+        return [self._engine.send(item, [message], header.sender, requested.where)]
 
-    def _witnessed(self, request: Reveal, shown: Shown, disclosure: Disclosure) -> str:
+    def _witnessed(
+        self, request: Reveal, requested: RequestedUploads, disclosure: Disclosure
+    ) -> str:
         """Check that enough witnesses signed these very bytes; return the statement's digest."""
-        roster, papers = self._papers.roster, self._papers
-        said = statement(shown.place, request.headers, request.results)
-        names = witnesses_of(papers.policy, disclosure, roster.names(Role.WITNESS))
+        roster, context = self._context.roster, self._context
+        said = statement(requested.place, request.headers, request.results)
+        names = witnesses_of(context.policy, disclosure, roster.names(Role.WITNESS))
         for name, row in zip(names, np.asarray(request.signatures), strict=True):
             try:
                 roster.party(name).verify.verify("witness", row.tobytes(), said)
@@ -89,24 +91,28 @@ class Revealing(SessionPart):
                 raise BadEnvelope("A result is not what its witness signed (O4).") from error
         return hashlib.sha256(said).hexdigest()
 
-    def _results(self, request: Reveal, shown: Shown, disclosure: Disclosure, name: str) -> Message:
-        size = shown.shape.result_bytes
-        count = shown.shape.results(len(shown.names))
+    def _results(
+        self, request: Reveal, requested: RequestedUploads, disclosure: Disclosure, name: str
+    ) -> Message:
+        size = requested.shape.result_bytes
+        count = requested.shape.results(len(requested.names))
         data = memoryview(request.results)
         if any(data[count * size :]):
             raise BadEnvelope("There are bytes behind the results.")
         results = [bytes(data[i * size : (i + 1) * size]) for i in range(count)]
         if disclosure is Disclosure.SIMILARITY:
-            return self._cosines(results, shown, request)
-        return self._rows(results, shown, name)
+            return self._cosines(results, requested, request)
+        return self._rows(results, requested, name)
 
-    def _cosines(self, results: list[bytes], shown: Shown, request: Reveal) -> Message:
+    def _cosines(
+        self, results: list[bytes], requested: RequestedUploads, request: Reveal
+    ) -> Message:
         """Read one number a pair, rounded (O3); a number that is no cosine ends this session."""
         ring, secret = cosine_ring(), self._keys.of(Disclosure.SIMILARITY)
-        item = self._papers.find(shown.name, Disclosure.SIMILARITY, Step.OPENED)
+        item = self._context.find(requested.name, Disclosure.SIMILARITY, Step.OPENED)
         found: Vector = np.zeros(item.dims["pairs"], dtype=np.int64)
         for place, ((one, other), result) in enumerate(
-            zip(pairs_of(shown.names), results, strict=True)
+            zip(pairs_of(requested.names), results, strict=True)
         ):
             levels = round(ring.cosine(secret, result) * COSINE_LEVELS)
             if one == other and levels < COSINE_LEVELS - 1:
@@ -118,18 +124,18 @@ class Revealing(SessionPart):
             found[place] = COSINE_LEVELS + levels
         return Cosines(cosines=found)
 
-    def _rows(self, results: list[bytes], shown: Shown, name: str) -> Message:
+    def _rows(self, results: list[bytes], requested: RequestedUploads, name: str) -> Message:
         """Open each receiver's row, which is still blinded, and seal it to that receiver (O1)."""
-        papers, ring, boxes = self._papers, weigh_ring(), []
+        context, ring, boxes = self._context, weigh_ring(), []
         secret = self._keys.of(Disclosure.WEIGHTED_SUM)
-        for receiver, result in zip(shown.names, results, strict=True):
-            if receiver not in shown.where.members:
-                boxes.append(bytes(shown.shape.row_bytes))  # it vanished, and gets nothing
+        for receiver, result in zip(requested.names, results, strict=True):
+            if receiver not in requested.where.members:
+                boxes.append(bytes(requested.shape.row_bytes))  # it vanished, and gets nothing
                 continue
             row = ring.decrypt(secret, result).astype("<u8").tobytes()
-            info = row_info(papers.run, shown.where.exchange, name, receiver)
-            boxes.append(close_box(row, papers.me, papers.roster.party(receiver), info))
-        item = papers.find(name, Disclosure.WEIGHTED_SUM, Step.OPENED)
+            info = row_info(context.run, requested.where.exchange, name, receiver)
+            boxes.append(close_box(row, context.me, context.roster.party(receiver), info))
+        item = context.find(name, Disclosure.WEIGHTED_SUM, Step.OPENED)
         return RowBoxes(boxes=b"".join(boxes).ljust(item.dims["row_boxes"], b"\0"))
 
     takes: ClassVar[Takes] = dict.fromkeys([(d, Step.OPEN) for d in EVALUATED], _reveal)

@@ -11,14 +11,14 @@ from protocols.errors import BadEnvelope
 from protocols.plan.steps import Step
 from protocols.wire.control import Examine, Reveal
 from protocols.wire.envelope import Header
-from protocols.wire.inbox import Letter
-from protocols.wire.run_context import Papers
-from protocols.wire.upload_evidence import Wanted, place_of, vouched
+from protocols.wire.inbox import Incoming
+from protocols.wire.run_context import RunContext
+from protocols.wire.upload_evidence import Wanted, place_of, verified
 from protocols.wire.where import Where
 
 
 @dataclass(frozen=True)
-class Shown:
+class RequestedUploads:
     """Uploads whose signed headers were checked.
 
     Attributes:
@@ -43,47 +43,51 @@ class Shown:
 
 
 def place_of_result(
-    papers: Papers, name: str, disclosure: Disclosure, where: Where, source: int
+    context: RunContext, name: str, disclosure: Disclosure, where: Where, source: int
 ) -> tuple[str, ...]:
     """Return where a result belongs, as texts: run, plan, Ask, its numbers, cohort, and origin."""
     numbers = (where.round, where.exchange, where.attempt)
     texts = (f"{number}" for number in numbers)
-    cohort, run = papers.cohort(where), (papers.run, papers.plan_digest)
+    cohort, run = context.cohort(where), (context.run, context.plan_digest)
     return (*run, f"{name}.{disclosure}", *texts, cohort, f"{source}")
 
 
-def shown_uploads(
-    request: Reveal | Examine, letter: Letter, name: str, disclosure: Disclosure, papers: Papers
-) -> Shown:
+def requested_uploads(
+    request: Reveal | Examine,
+    incoming: Incoming,
+    name: str,
+    disclosure: Disclosure,
+    context: RunContext,
+) -> RequestedUploads:
     """Check the signed headers of what is to be examined or opened (O4, O5, O8).
 
     Args:
         request: as it was read.
-        letter: that brought it.
+        incoming: that brought it.
         name: of the Ask.
         disclosure: of the result.
-        papers: of the party that checks.
+        context: of the party that checks.
 
     Raises:
         BadEnvelope: headers that do not belong together, or another cohort than stated.
         CohortTooSmall: fewer clients than the policy's minimum.
     """
-    header = letter.header
-    members = papers.roster.unmask(request.members)
-    asked = papers.roster.unmask(request.cohort)
+    header = incoming.header
+    members = context.roster.unmask(request.members)
+    asked = context.roster.unmask(request.cohort)
     where = Where(header.round, header.exchange, asked, header.given, header.attempt)
-    if not asked or header.cohort != papers.cohort(where):
+    if not asked or header.cohort != context.cohort(where):
         raise BadEnvelope("The cohort is not the one that its header names.")
     cosines = disclosure is Disclosure.SIMILARITY
     wanted = Wanted(
-        items=frozenset(upload_items(papers, name, disclosure)),
+        items=frozenset(upload_items(context, name, disclosure)),
         members=members,
-        key=papers.key_of(disclosure).key_id[:16],
+        key=context.key_of(disclosure).key_id[:16],
         recipient=header.sender,
         place=place_of(header) if cosines else None,
         given=header.given if cosines else None,
     )
-    found = tuple(upload for upload, _ in vouched(request.headers, wanted, papers))
+    found = tuple(upload for upload, _ in verified(request.headers, wanted, context))
     names, first = tuple(upload.sender for upload in found), found[0]
     if list(names) != sorted(names):
         raise BadEnvelope("Uploads are not shown in their order.")
@@ -91,10 +95,10 @@ def shown_uploads(
         raise BadEnvelope("The cohort is not the one that its members signed.")
     if not cosines:
         _check_rows(header, first, asked, names)
-    size = papers.item(first.item).body - SIGNATURE_BYTES
+    size = context.item(first.item).body - SIGNATURE_BYTES
     shape = Shape(disclosure, size // ring_of(disclosure).ciphertext_bytes)
-    place = place_of_result(papers, name, disclosure, where, first.exchange)
-    return Shown(name, where, members, names, found, first.exchange, shape, place)
+    place = place_of_result(context, name, disclosure, where, first.exchange)
+    return RequestedUploads(name, where, members, names, found, first.exchange, shape, place)
 
 
 def _check_rows(
@@ -107,8 +111,8 @@ def _check_rows(
         raise BadEnvelope("A row is for a client that gave nothing.")
 
 
-def upload_items(papers: Papers, name: str, disclosure: Disclosure) -> list[str]:
+def upload_items(context: RunContext, name: str, disclosure: Disclosure) -> list[str]:
     """Return the plan items whose uploads an Ask's result of this disclosure may come from."""
     if disclosure is Disclosure.SIMILARITY:
-        return [papers.find(name, disclosure, Step.UP).id]
-    return [item.id for item in papers.plan.all_of(disclosure, Step.UP)]
+        return [context.find(name, disclosure, Step.UP).id]
+    return [item.id for item in context.plan.all_of(disclosure, Step.UP)]

@@ -12,25 +12,27 @@ from protocols.messages import Message
 from protocols.plan.plan import Item
 from protocols.plan.schema import Layout
 from protocols.wire.envelope import Header
-from protocols.wire.run_context import Papers
+from protocols.wire.run_context import RunContext
 
 
 class EvaluatedProtection(Protection):
     """Ciphertexts where the chain computes on them, and else the message as it is."""
 
-    def layout(self, papers: Papers, item: Item, kinds: tuple[type[Message], ...]) -> Layout | None:
+    def layout(
+        self, context: RunContext, item: Item, kinds: tuple[type[Message], ...]
+    ) -> Layout | None:
         """Return the grid of what is weighed; directions have none."""
-        if not papers.enciphers(item):
+        if not context.enciphers(item):
             return None
-        return shape_of(kinds, papers.policy, papers.dims(item)).layout
+        return shape_of(kinds, context.policy, context.dims(item)).layout
 
     def body(self, release: Release, header: Header, prepared: Any) -> tuple[bytes, bool]:
         """Encrypt and sign."""
-        papers, item = release.papers, release.item
-        if not papers.enciphers(item):
+        context, item = release.context, release.item
+        if not context.enciphers(item):
             return super().body(release, header, prepared)
-        shape = shape_of(release.kinds, papers.policy, release.dims)
-        stream, key = Stream(release.seeded("rounding")), papers.key_of(item.disclosure)
+        shape = shape_of(release.kinds, context.policy, release.dims)
+        stream, key = Stream(release.seeded("rounding")), context.key_of(item.disclosure)
         (message,) = release.messages
-        body, clipped = enciphered(message, shape, key, papers.run, release.dims, stream)
-        return signed_upload(body, header, papers.me.signing.sign), clipped
+        body, clipped = enciphered(message, shape, key, context.run, release.dims, stream)
+        return signed_upload(body, header, context.me.signing.sign), clipped

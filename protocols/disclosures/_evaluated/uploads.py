@@ -5,7 +5,7 @@ authority compute the same bytes. A row is one receiver's weighted combination.
 
 An upload is a ciphertext and the client's signature over it and over the header it left under. The
 header alone would not do: its digest covers the sealed bytes, and who did not open the seal could
-not tell which ciphertext a client vouched for.
+not tell which ciphertext a client signed.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ def signed_upload(body: bytes, header: Header, sign: Callable[[str, bytes], byte
 
 
 def check_upload(header: Header, signature: bytes, body: bytes, key: VerifyKey) -> None:
-    """Raise BadEnvelope unless a client vouched for these ciphertexts under this header."""
+    """Raise BadEnvelope unless a client signed these ciphertexts under this header."""
     try:
         key.verify(_DOMAIN, signature, _signed(header, body))
     except CryptoError as error:

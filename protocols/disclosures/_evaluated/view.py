@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from protocols.disclosures._base.view import Answers
 from protocols.disclosures._evaluated.uploads import Upload, check_upload, split_upload
-from protocols.wire.inbox import Letter
+from protocols.wire.inbox import Incoming
 
 
 class Uploaded(Answers):
@@ -13,15 +13,15 @@ class Uploaded(Answers):
     @property
     def protected(self) -> bool:
         """Whether they are encrypted."""
-        return self._papers.enciphers(self.item)
+        return self._context.enciphers(self.item)
 
-    def take(self, letter: Letter) -> None:
+    def take(self, incoming: Incoming) -> None:
         """Keep one upload; raises BadEnvelope if a witness would refuse it."""
         if self.protected:
-            self._check_key(letter)
-            verify = self._papers.roster.party(letter.header.sender).verify
-            check_upload(letter.header, *split_upload(letter.body), verify)
-        super().take(letter)
+            self._check_key(incoming)
+            verify = self._context.roster.party(incoming.header.sender).verify
+            check_upload(incoming.header, *split_upload(incoming.body), verify)
+        super().take(incoming)
 
     def uploads(self) -> dict[str, Upload]:
         """Return the survivors' uploads by client, sorted, and forget them (O9)."""

@@ -9,7 +9,7 @@ import numpy as np
 
 from crypto.errors import CryptoError
 from protocols.disclosures._evaluated.ciphers import EVALUATED
-from protocols.disclosures._evaluated.opening_request import Shown, shown_uploads
+from protocols.disclosures._evaluated.opening_request import RequestedUploads, requested_uploads
 from protocols.disclosures._evaluated.uploads import (
     check_upload,
     facts_of_rows,
@@ -22,11 +22,11 @@ from protocols.disclosures.names import Disclosure
 from protocols.errors import BadEnvelope, LocalProtocolError, Replay
 from protocols.messages import Message, Vector
 from protocols.plan.steps import Step
-from protocols.sessions.part import Engine, Parcel, SessionPart, Takes
+from protocols.sessions.part import Delivery, Engine, SessionPart, Takes
 from protocols.sessions.services.public_keys import PublicKeys
 from protocols.sessions.table import Event
 from protocols.wire.control import CosineSeed, Examine, RowSeeds, Witnessed
-from protocols.wire.inbox import Letter
+from protocols.wire.inbox import Incoming
 
 
 class ResultWitness(SessionPart):
@@ -45,59 +45,63 @@ class ResultWitness(SessionPart):
         self._signed: set[tuple[str, int]] = set()  # disclosure, exchange of the uploads
         self._tables: list[Vector] = []  # of all rounds, for what they tell together (O10)
 
-    def _examine(self, letter: Letter) -> list[Parcel]:
+    def _examine(self, incoming: Incoming) -> list[Delivery]:
         """Compute one Ask's results again and sign them, once for every client's upload."""
         self._engine.move(Event.WITNESS)
-        header, name = letter.header, letter.item.exchange
-        disclosure = Disclosure(letter.item.part)
+        header, name = incoming.header, incoming.item.exchange
+        disclosure = Disclosure(incoming.item.part)
         self._keys.check(header.round)
         seeds = CosineSeed if disclosure is Disclosure.SIMILARITY else RowSeeds
-        request, secret = self._engine.read(letter, (Examine, seeds))
+        request, secret = self._engine.read(incoming, (Examine, seeds))
         if not isinstance(request, Examine):
             raise LocalProtocolError("This is nothing to examine.")
-        shown = shown_uploads(request, letter, name, disclosure, self._papers)
-        if (str(disclosure), shown.source) in self._signed:
+        requested = requested_uploads(request, incoming, name, disclosure, self._context)
+        if (str(disclosure), requested.source) in self._signed:
             raise Replay("These uploads were witnessed before; a second result would be compared.")
-        uploads = self._uploads(request, shown)
+        uploads = self._uploads(request, requested)
         try:
-            results, told = self._computed(uploads, secret, shown)
+            results, told = self._computed(uploads, secret, requested)
         except CryptoError as error:
             raise BadEnvelope(
                 "What was shown cannot be computed.",
                 why="weights rest on too few others (O10), or an upload is no ciphertext",
             ) from error
-        size = self._papers.find(name, disclosure, Step.OPEN).dims["results"]
-        found = statement(shown.place, request.headers, b"".join(results).ljust(size, b"\0"))
-        return [self._sign(letter, shown, found, told)]
+        size = self._context.find(name, disclosure, Step.OPEN).dims["results"]
+        found = statement(requested.place, request.headers, b"".join(results).ljust(size, b"\0"))
+        return [self._sign(incoming, requested, found, told)]
 
-    def _sign(self, letter: Letter, shown: Shown, found: bytes, told: dict[str, object]) -> Parcel:
+    def _sign(
+        self, incoming: Incoming, requested: RequestedUploads, found: bytes, told: dict[str, object]
+    ) -> Delivery:
         """Record what was found, and sign it for the aggregator."""
-        header, name, said = letter.header, letter.item.exchange, str(letter.item.part)
-        self._signed.add((said, shown.source))
+        header, name, said = incoming.header, incoming.item.exchange, str(incoming.item.part)
+        self._signed.add((said, requested.source))
         facts = {
             "cohort": header.cohort,
             "digest": hashlib.sha256(found).hexdigest(),
             "disclosure": said,
             "exchange": header.exchange,
-            "members": len(shown.members),
+            "members": len(requested.members),
             "round": header.round,
-            "survivors": len(shown.names),
-            "uploads": shown.source,
+            "survivors": len(requested.names),
+            "uploads": requested.source,
             **told,
         }
         self._engine.record("witness", facts)
-        signature = self._papers.me.signing.sign("witness", found)
-        item = self._papers.find(name, letter.item.part, Step.WITNESSED)
-        return self._engine.send(item, [Witnessed(signature=signature)], header.sender, shown.where)
+        signature = self._context.me.signing.sign("witness", found)
+        item = self._context.find(name, incoming.item.part, Step.WITNESSED)
+        return self._engine.send(
+            item, [Witnessed(signature=signature)], header.sender, requested.where
+        )
 
-    def _uploads(self, request: Examine, shown: Shown) -> dict[str, bytes]:
+    def _uploads(self, request: Examine, requested: RequestedUploads) -> dict[str, bytes]:
         """Return ciphertexts by client, each signed by it."""
-        size, found = shown.shape.upload_bytes, {}
-        data, roster = memoryview(request.uploads), self._papers.roster
-        if any(data[len(shown.names) * size :]):
+        size, found = requested.shape.upload_bytes, {}
+        data, roster = memoryview(request.uploads), self._context.roster
+        if any(data[len(requested.names) * size :]):
             raise BadEnvelope("There are bytes behind the uploads.")
         signatures = np.asarray(request.signatures)
-        for place, header in enumerate(shown.headers):
+        for place, header in enumerate(requested.headers):
             body = bytes(data[place * size : (place + 1) * size])
             key = roster.party(header.sender).verify
             check_upload(header, signatures[place].tobytes(), body, key)
@@ -105,23 +109,23 @@ class ResultWitness(SessionPart):
         return found
 
     def _computed(
-        self, uploads: dict[str, bytes], secret: Message, shown: Shown
+        self, uploads: dict[str, bytes], secret: Message, requested: RequestedUploads
     ) -> tuple[list[bytes], dict[str, object]]:
         """Return the results, and what the ledger says of the weights, nothing for cosines."""
-        papers = self._papers
+        context = self._context
         if isinstance(secret, CosineSeed):
-            key = papers.key_of(Disclosure.SIMILARITY)
-            return products(key, uploads, secret.seed, shown.place), {}
+            key = context.key_of(Disclosure.SIMILARITY)
+            return products(key, uploads, secret.seed, requested.place), {}
         if not isinstance(secret, RowSeeds):
             raise LocalProtocolError("Nothing was said of how to compute this.")
-        count, key = len(uploads), papers.key_of(Disclosure.WEIGHTED_SUM)
+        count, key = len(uploads), context.key_of(Disclosure.WEIGHTED_SUM)
         table = np.asarray(secret.weights).astype(np.int64)
         seeds = [row.tobytes() for row in np.asarray(secret.seeds)[:count]]
         if table[count:].any() or table[:, count:].any():
             raise BadEnvelope("Weights are shown for clients whose uploads are not.")
         table = table[:count, :count]
-        found = rows(key, list(uploads.values()), table, seeds, papers.policy)
-        self._tables.append(whole_table(table, list(uploads), papers.roster.clients))
+        found = rows(key, list(uploads.values()), table, seeds, context.policy)
+        self._tables.append(whole_table(table, list(uploads), context.roster.clients))
         return found, facts_of_rows(self._tables, seeds)
 
     takes: ClassVar[Takes] = dict.fromkeys([(d, Step.WITNESS) for d in EVALUATED], _examine)

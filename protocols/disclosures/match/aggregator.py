@@ -23,7 +23,7 @@ from protocols.errors import BadEnvelope, LocalProtocolError, Replay, RoundLost,
 from protocols.messages import Message
 from protocols.plan.steps import Step
 from protocols.rounds import Given
-from protocols.sessions.part import Engine, Parcel, Scope, SessionPart, Takes
+from protocols.sessions.part import Delivery, Engine, Scope, SessionPart, Takes
 from protocols.sessions.phases import Phase
 from protocols.sessions.services.asked import Asked
 from protocols.sessions.services.survivors import Survivors
@@ -38,7 +38,7 @@ from protocols.wire.control import (
     CellTotals,
     Listed,
 )
-from protocols.wire.inbox import Letter
+from protocols.wire.inbox import Incoming
 from protocols.wire.roster import Role
 
 M = TypeVar("M", bound=Message)
@@ -103,7 +103,7 @@ class Matching(SessionPart):
     def wanted(self) -> bool:
         """Tell whether an Ask's answers are matched."""
         name = self._asked.answers.exchange.name
-        return self._papers.plans(name, Disclosure.MATCH, Step.COMPARE)
+        return self._context.plans(name, Disclosure.MATCH, Step.COMPARE)
 
     def forget(self, scope: Scope) -> None:
         """Drop a matching that did not end (O9)."""
@@ -116,36 +116,36 @@ class Matching(SessionPart):
 
     @property
     def _matching(self) -> tuple[Broker, MatchRun]:
-        run = self._papers.match_run()
+        run = self._context.match_run()
         if self._broker is None or run is None:
             raise LocalProtocolError("Nothing is being matched.")
         return self._broker, run
 
-    def enter(self) -> Iterable[Parcel]:
+    def enter(self) -> Iterable[Delivery]:
         """Give the clients' boxes to the first tag server; in ``hmac`` mode to the matcher."""
         self._engine.move(Event.MATCH)
-        run = self._papers.match_run()
+        run = self._context.match_run()
         if run is None:
             raise LocalProtocolError("Nothing is matched in this run.")
         keyed = run.match.servers == 0
         self._broker = Broker(self._asked.answers.of(Disclosure.MATCH, Matchable).bodies(), keyed)
         return self._compare_tags() if keyed else self._ask_server(Step.POINTS, run.servers[0])
 
-    def _ask_server(self, step: Step, server: str) -> list[Parcel]:
+    def _ask_server(self, step: Step, server: str) -> list[Delivery]:
         broker, _ = self._matching
         return [self._carry(server, step, self._bundled(Kind.POINTS, broker.boxes))]
 
     def _bundled(self, kind: Kind, boxes: Mapping[str, bytes]) -> Bundle:
         _, run = self._matching
-        members = self._papers.roster.mask(self._asked.answers.where.members)
+        members = self._context.roster.mask(self._asked.answers.where.members)
         return Bundle(members=members, bundle=bundle_of(run, kind, boxes))
 
-    def _carry(self, party: str, step: Step, message: Message) -> Parcel:
+    def _carry(self, party: str, step: Step, message: Message) -> Delivery:
         asked = self._asked.answers
-        item = self._papers.find(asked.exchange.name, Disclosure.MATCH, step)
+        item = self._context.find(asked.exchange.name, Disclosure.MATCH, step)
         return self._engine.send(item, [message], party, asked.where)
 
-    def _take_match(self, letter: Letter) -> None:
+    def _take_match(self, incoming: Incoming) -> None:
         """Take one answer of the step that is under way.
 
         Raises:
@@ -156,26 +156,26 @@ class Matching(SessionPart):
         if self._engine.state is not State.MATCHING:
             raise WrongStage("An answer of matching arrived while nothing is matched.")
         (broker, run), asked = self._matching, self._asked.answers
-        if (letter.item.exchange, letter.item.step) != (asked.exchange.name, broker.phase):
+        if (incoming.item.exchange, incoming.item.step) != (asked.exchange.name, broker.phase):
             raise WrongStage("An answer of matching belongs to another step.")
-        asked.check_place(letter)
-        sender, client = letter.header.sender, letter.item.sender == str(Role.CLIENT)
-        if client and (letter.header.given != asked.where.given or not self._in(sender)):
+        asked.check_place(incoming)
+        sender, client = incoming.header.sender, incoming.item.sender == str(Role.CLIENT)
+        if client and (incoming.header.given != asked.where.given or not self._in(sender)):
             raise BadEnvelope("An answer of matching is not from who was asked.")
         if sender in broker.here:
             raise Replay("This party's answer of this step is here already.")
         if broker.phase in _SERVED and sender != run.servers[_SERVED.index(broker.phase)]:
             raise BadEnvelope("An answer of matching is not from the tag server that was asked.")
-        broker.here[sender] = self._engine.read(letter, _KINDS[broker.phase])
+        broker.here[sender] = self._engine.read(incoming, _KINDS[broker.phase])
 
     def _in(self, client: str) -> bool:
         broker, _ = self._matching
         return client in (broker.cells if broker.phase is Step.PART else broker.boxes)
 
-    def advance(self) -> Iterable[Parcel] | None:
+    def advance(self) -> Iterable[Delivery] | None:
         """Go on once a step's answers are in."""
         broker, _ = self._matching
-        steps: dict[Step, Callable[[], Iterable[Parcel] | None]] = {
+        steps: dict[Step, Callable[[], Iterable[Delivery] | None]] = {
             Step.ANSWERS: lambda: self._hand_back(Step.HALFWAY, Step.ONWARD),
             Step.ONWARD: self._ask_second,
             Step.SECOND_ANSWERS: lambda: self._hand_back(Step.TAGGED, Step.TAGS),
@@ -187,7 +187,7 @@ class Matching(SessionPart):
         }
         return steps[broker.phase]()
 
-    def _hand_back(self, step: Step, phase: Step) -> list[Parcel]:
+    def _hand_back(self, step: Step, phase: Step) -> list[Delivery]:
         """Give every client what a tag server made of its points."""
         broker, run = self._matching
         here = broker.take(phase)
@@ -199,7 +199,7 @@ class Matching(SessionPart):
             raise BadEnvelope("A tag server answered others than those who asked.")
         return [self._carry(name, step, Box(boxes=box)) for name, box in sorted(boxes.items())]
 
-    def _ask_second(self) -> list[Parcel]:
+    def _ask_second(self) -> list[Delivery]:
         """Give the second tag server what clients sealed for it."""
         broker, run = self._matching
         here = broker.take(Step.SECOND_ANSWERS)
@@ -215,7 +215,7 @@ class Matching(SessionPart):
             raise RoundLost("Cells are made once, of all clients, and some are missing.")
         self._check_enough(broker.boxes)
 
-    def _compare_tags(self) -> list[Parcel]:
+    def _compare_tags(self) -> list[Delivery]:
         """Give the matcher all tags; the first time those of all clients, as cells are for good."""
         broker, run = self._matching
         if run.match.servers:
@@ -224,10 +224,10 @@ class Matching(SessionPart):
             broker.boxes = {name: _only(found, Box).boxes for name, found in here.items()}
         broker.phase = Step.COMPARED
         self._check_all()
-        matcher = self._papers.roster.one(Role.MATCHER).name
+        matcher = self._context.roster.one(Role.MATCHER).name
         return [self._carry(matcher, Step.COMPARE, self._bundled(Kind.TAGS, broker.boxes))]
 
-    def _tell(self) -> list[Parcel]:
+    def _tell(self) -> list[Delivery]:
         """Give every client what the matcher found for it."""
         broker, run = self._matching
         here = broker.take(Step.TAKEN if run.published else Step.SPLIT)
@@ -241,7 +241,7 @@ class Matching(SessionPart):
         self._celled = not run.published
         return [self._carry(name, Step.TOLD, Box(boxes=box)) for name, box in sorted(boxes.items())]
 
-    def _hand_shares(self) -> list[Parcel]:
+    def _hand_shares(self) -> list[Delivery]:
         """Give the members of whole cells each other's shares."""
         broker, run = self._matching
         here = broker.take(Step.PART)
@@ -309,7 +309,7 @@ class Matching(SessionPart):
         broker.boxes = {name: box for name, box in broker.boxes.items() if name in here}
 
     def _check_enough(self, names: Sized) -> None:
-        if len(names) < self._papers.policy.smallest_cohort:
+        if len(names) < self._context.policy.smallest_cohort:
             raise RoundLost(f"Only {len(names)} clients are left to be matched.")
 
     takes: ClassVar[Takes] = dict.fromkeys(

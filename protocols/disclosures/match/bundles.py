@@ -8,43 +8,43 @@ from protocols.disclosures.match.protocol.wire import Kind, MatchRun
 from protocols.errors import BadEnvelope, LocalProtocolError
 from protocols.sessions.part import Engine
 from protocols.wire.control import Bundle
-from protocols.wire.inbox import Letter
-from protocols.wire.run_context import Papers
+from protocols.wire.inbox import Incoming
+from protocols.wire.run_context import RunContext
 from protocols.wire.where import Where
 
 
-def run_of(papers: Papers) -> MatchRun:
+def run_of(context: RunContext) -> MatchRun:
     """Return what all parties of the matching agree on."""
-    found = papers.match_run()
+    found = context.match_run()
     if found is None:
         raise LocalProtocolError("Nothing is matched in this run.")
     return found
 
 
-def read_bundle(engine: Engine, letter: Letter, kind: Kind) -> tuple[Where, dict[str, bytes]]:
+def read_bundle(engine: Engine, incoming: Incoming, kind: Kind) -> tuple[Where, dict[str, bytes]]:
     """Return where a bundle belongs, and its boxes by client.
 
     Raises:
         BadEnvelope: the cohort is not the one that the header names, or a stranger's box.
         CohortTooSmall: fewer clients than the policy's minimum are in it.
     """
-    bundle = engine.read_one(letter, Bundle)
-    header, papers = letter.header, engine.papers
-    members = papers.roster.unmask(bundle.members)
+    bundle = engine.read_one(incoming, Bundle)
+    header, context = incoming.header, engine.context
+    members = context.roster.unmask(bundle.members)
     where = Where(header.round, header.exchange, members, header.given, header.attempt)
-    if header.cohort != papers.cohort(where) or header.attempt != 1:
+    if header.cohort != context.cohort(where) or header.attempt != 1:
         raise BadEnvelope("A bundle's cohort is not the one that its header names.")
-    boxes = cut_bundle(run_of(papers), kind, bundle.bundle)
+    boxes = cut_bundle(run_of(context), kind, bundle.bundle)
     if set(boxes) - set(members):
         raise BadEnvelope("A bundle holds a box from outside its cohort.")
-    papers.policy.check_cohort(len(boxes))
+    context.policy.check_cohort(len(boxes))
     return where, boxes
 
 
-def bundled(papers: Papers, where: Where, kind: Kind, boxes: Mapping[str, bytes]) -> Bundle:
+def bundled(context: RunContext, where: Where, kind: Kind, boxes: Mapping[str, bytes]) -> Bundle:
     """Return a cohort's boxes as one message."""
-    members = papers.roster.mask(where.members)
-    return Bundle(members=members, bundle=bundle_of(run_of(papers), kind, boxes))
+    members = context.roster.mask(where.members)
+    return Bundle(members=members, bundle=bundle_of(run_of(context), kind, boxes))
 
 
 def bundle_of(run: MatchRun, kind: Kind, boxes: Mapping[str, bytes]) -> bytes:

@@ -15,10 +15,10 @@ from protocols.errors import BadEnvelope, LocalProtocolError
 from protocols.messages import Message
 from protocols.plan.plan import Item
 from protocols.plan.steps import Step
-from protocols.sessions.part import Parcel, Scope, SessionPart, Takes
+from protocols.sessions.part import Delivery, Scope, SessionPart, Takes
 from protocols.sessions.table import Event
 from protocols.wire.control import Acknowledgement, Box, CellBoxes, CellPart, CellTotals, Listed
-from protocols.wire.inbox import Letter
+from protocols.wire.inbox import Incoming
 from protocols.wire.where import Where
 
 _STEPS = tuple(
@@ -33,43 +33,43 @@ class Matched(SessionPart):
 
     def begin(self) -> None:
         """Take part in the run's matching, if there is one."""
-        papers, run = self._papers, self._papers.match_run()
+        context, run = self._context, self._context.match_run()
         if run is not None:
-            papers.matching = MatchSide(run, papers.me, papers.tag_key, papers.spread)
+            context.matching = MatchSide(run, context.me, context.tag_key, context.spread)
 
     def forget(self, scope: Scope) -> None:
         """Drop the tags once the session is over."""
         if scope is Scope.RUN:
-            self._papers.matching = None
+            self._context.matching = None
 
     @property
     def _side(self) -> MatchSide:
-        if self._papers.matching is None:
+        if self._context.matching is None:
             raise LocalProtocolError("This client takes no part in matching.")
-        return self._papers.matching
+        return self._context.matching
 
-    def _take_match(self, letter: Letter) -> list[Parcel]:
+    def _take_match(self, incoming: Incoming) -> list[Delivery]:
         """Answer one step of matching."""
         self._engine.move(Event.MATCH)
-        side, header, papers = self._side, letter.header, self._papers
+        side, header, context = self._side, incoming.header, self._context
         where = side.where
         place = (header.round, header.exchange, where.members, header.given, header.attempt)
         side.check(Where(*place))
-        if header.cohort != papers.cohort(where):
+        if header.cohort != context.cohort(where):
             raise BadEnvelope("What was matched belongs to another cohort.")
-        name = letter.item.exchange
-        message = self._engine.read_one(letter, Box)
+        name = incoming.item.exchange
+        message = self._engine.read_one(incoming, Box)
         steps = {
             Step.HALFWAY: self._halfway,
             Step.TAGGED: self._tagged,
             Step.TOLD: self._told,
             Step.MATES: self._mates,
         }
-        step, said = steps[letter.item.step](name, message.boxes)
+        step, said = steps[incoming.item.step](name, message.boxes)
         return [self._engine.send(self._item(name, step), [said], header.sender, where)]
 
     def _item(self, name: str, step: Step) -> Item:
-        return self._papers.find(name, Disclosure.MATCH, step)
+        return self._context.find(name, Disclosure.MATCH, step)
 
     def _halfway(self, name: str, boxes: bytes) -> tuple[Step, Message]:
         return Step.ONWARD, Box(boxes=self._side.forward(boxes))
@@ -83,7 +83,7 @@ class Matched(SessionPart):
         return Step.TAGS, Box(boxes=found)
 
     def _told(self, name: str, boxes: bytes) -> tuple[Step, Message]:
-        side, roster = self._side, self._papers.roster
+        side, roster = self._side, self._context.roster
         if side.published:
             side.take(boxes)
             self._compared(name, side)
@@ -101,7 +101,7 @@ class Matched(SessionPart):
         """Return what was found as the message that the algorithm reads."""
         if not isinstance(message, CellTotals | Listed):
             raise LocalProtocolError("This says nothing of a matching.")
-        return self._side.found(kind, message, self._papers.plan.dims, where)
+        return self._side.found(kind, message, self._context.plan.dims, where)
 
     def _compared(self, name: str, side: MatchSide) -> None:
         """Put the canary's digest into the ledger, for an audit to compare with all others'."""

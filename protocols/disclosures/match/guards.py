@@ -6,7 +6,7 @@ from typing import ClassVar, Literal
 
 from pydantic import Field, model_validator
 
-from protocols.policy.guard import Guard, Stage
+from protocols.policy.guard import Guard, ValueStage
 
 SMALLEST_CELL = 5
 """Clients that a cell holds at least, besides those that collude."""
@@ -35,8 +35,8 @@ class Match(Guard):
             aggregator asks for. Rounds that are lost count: its points have left (O24).
     """
 
-    takes: ClassVar[tuple[Stage, ...]] = (Stage.INTEGER, Stage.NOISED)
-    gives: ClassVar[Stage] = Stage.MATCHED
+    takes: ClassVar[tuple[ValueStage, ...]] = (ValueStage.INTEGER, ValueStage.NOISED)
+    gives: ClassVar[ValueStage] = ValueStage.MATCHED
     guard: Literal["match"] = "match"
     mode: Literal["oprf", "hmac", "deterministic"] = "oprf"
     cap: int = Field(default=128, ge=8, le=4096, strict=True)

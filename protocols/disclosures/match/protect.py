@@ -13,29 +13,31 @@ from protocols.plan.plan import Item
 from protocols.plan.schema import Layout
 from protocols.policy.guard import find
 from protocols.wire.envelope import Header
-from protocols.wire.run_context import Papers
+from protocols.wire.run_context import RunContext
 
 
 class MatchProtection(Protection):
     """What a client asks to be matched."""
 
-    def layout(self, papers: Papers, item: Item, kinds: tuple[type[Message], ...]) -> Layout | None:
+    def layout(
+        self, context: RunContext, item: Item, kinds: tuple[type[Message], ...]
+    ) -> Layout | None:
         """Return the grid of a vector that is matched by tags."""
-        chain = papers.policy.chain(item.disclosure)
+        chain = context.policy.chain(item.disclosure)
         if not find(chain, "match"):
             return None
-        return MatchLayout(kinds[0], chain, papers.dims(item))
+        return MatchLayout(kinds[0], chain, context.dims(item))
 
     def body(self, release: Release, header: Header, prepared: Any) -> tuple[bytes, bool]:
         """Hand the message to the client's own part in matching."""
         if not find(release.chain, "match"):
             return super().body(release, header, prepared)
         (message,) = release.messages
-        if release.papers.matching is None:
+        if release.context.matching is None:
             raise LocalProtocolError("This client takes no part in matching.")
         layout = MatchLayout(type(message), release.chain, release.dims)
         stream = Stream(release.seeded("rounding"))
-        return release.papers.matching.begin(message, layout, release.where, stream)
+        return release.context.matching.begin(message, layout, release.where, stream)
 
 
 PROTECT = MatchProtection()

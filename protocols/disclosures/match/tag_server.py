@@ -5,14 +5,14 @@ from __future__ import annotations
 from typing import ClassVar
 
 from protocols.disclosures.match.bundles import bundled, read_bundle, run_of
-from protocols.disclosures.match.protocol.tag_service import TagDesk
+from protocols.disclosures.match.protocol.tag_service import TagServerSide
 from protocols.disclosures.match.protocol.wire import Kind
 from protocols.disclosures.names import Disclosure
 from protocols.errors import BadEnvelope, Replay
 from protocols.plan.steps import Step
-from protocols.sessions.part import Engine, Parcel, Scope, SessionPart, Takes
+from protocols.sessions.part import Delivery, Engine, Scope, SessionPart, Takes
 from protocols.sessions.table import Event
-from protocols.wire.inbox import Letter
+from protocols.wire.inbox import Incoming
 
 STEPS = ((Step.POINTS, Step.ANSWERS), (Step.SECOND_POINTS, Step.SECOND_ANSWERS))
 """What the first tag server is asked and answers, then the second."""
@@ -25,47 +25,47 @@ class TagService(SessionPart):
 
     def __init__(self, engine: Engine) -> None:
         super().__init__(engine)
-        self._desk = TagDesk(run_of(engine.papers), engine.papers.me)
+        self._side = TagServerSide(run_of(engine.context), engine.context.me)
         self._round = 0  # of the latest epoch
 
     def forget(self, scope: Scope) -> None:
         """Drop the share of the key once the session is over."""
         if scope is Scope.RUN:
-            self._desk.forget()
+            self._side.forget()
 
     def _catalogue(self, name: str) -> int:
         """Return how many items there are, as the plan says."""
-        (message,) = self._papers.find(name, Disclosure.MATCH, Step.UP).messages
+        (message,) = self._context.find(name, Disclosure.MATCH, Step.UP).messages
         return next(field.shape[0] for field in message.fields if field.dtype == "u8")
 
-    def _answer(self, letter: Letter) -> list[Parcel]:
+    def _answer(self, incoming: Incoming) -> list[Delivery]:
         """Return every client's points times this epoch's share."""
         self._engine.move(Event.MATCH)
-        name = letter.item.exchange
-        asked, said = STEPS[run_of(self._papers).servers.index(self._engine.name)]
-        if letter.item.step is not asked:
+        name = incoming.item.exchange
+        asked, said = STEPS[run_of(self._context).servers.index(self._engine.name)]
+        if incoming.item.step is not asked:
             raise BadEnvelope(
                 "This tag server is not asked at this step: the order is fixed (O24)."
             )
-        where, boxes = read_bundle(self._engine, letter, Kind.POINTS)
+        where, boxes = read_bundle(self._engine, incoming, Kind.POINTS)
         if where.round <= self._round:
             raise Replay("Tags of this round were made before: a client's quota is one batch.")
         self._round = where.round
-        self._desk.begin(where.round)
+        self._side.begin(where.round)
         try:
-            spread, number = self._papers.spread, where.round
-            found = {n: self._desk.answer(n, number, box, spread) for n, box in boxes.items()}
+            spread, number = self._context.spread, where.round
+            found = {n: self._side.answer(n, number, box, spread) for n, box in boxes.items()}
         finally:
-            facts = {**self._desk.report(), "exchange": where.exchange, "round": where.round}
+            facts = {**self._side.report(), "exchange": where.exchange, "round": where.round}
             self._engine.record("tags", facts)
         if self._engine.recorder is not None:
             self._engine.recorder.viewed(
-                name, where, {"alone": self._desk.alone(self._catalogue(name))}
+                name, where, {"alone": self._side.alone(self._catalogue(name))}
             )
-        self._desk.forget()
-        answer = bundled(self._papers, where, Kind.ANSWER, found)
-        item = self._papers.find(name, Disclosure.MATCH, said)
-        return [self._engine.send(item, [answer], letter.header.sender, where)]
+        self._side.forget()
+        answer = bundled(self._context, where, Kind.ANSWER, found)
+        item = self._context.find(name, Disclosure.MATCH, said)
+        return [self._engine.send(item, [answer], incoming.header.sender, where)]
 
     takes: ClassVar[Takes] = {
         (Disclosure.MATCH, Step.POINTS): _answer,

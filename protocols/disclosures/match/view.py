@@ -13,7 +13,7 @@ from protocols.forms import Exchange
 from protocols.messages import Array, Message
 from protocols.plan.steps import Part
 from protocols.rounds import Sealed, View
-from protocols.wire.run_context import Papers
+from protocols.wire.run_context import RunContext
 from protocols.wire.where import Where
 
 
@@ -46,8 +46,8 @@ class Matchable(Answers):
 
     verb: ClassVar[str] = CellsView.verb
 
-    def __init__(self, papers: Papers, exchange: Exchange, where: Where, part: Part) -> None:
-        super().__init__(papers, exchange, where, part)
+    def __init__(self, context: RunContext, exchange: Exchange, where: Where, part: Part) -> None:
+        super().__init__(context, exchange, where, part)
         self.told: Message | None = None
 
     def views(self) -> dict[type[Message], View]:
@@ -76,7 +76,7 @@ def _matched(
     if any(f.shape[:1] != key.shape for f in kind.fields if not f.key):
         return _meant(kind, key.name, sent, into, dims)
     carried = [field for field in kind.fields if not field.key]
-    parcels: dict[str, Message] = {}
+    deliveries: dict[str, Message] = {}
     for name, mine in sent.items():
         own = {int(k): i + 1 for i, k in enumerate(getattr(mine, key.name)) if k}
         found = [
@@ -86,8 +86,8 @@ def _matched(
             for i, k in enumerate(getattr(other, key.name))
             if int(k) in own
         ]
-        parcels[name] = _fill(into, carried, found, dims)
-    return Sealed(into, parcels)
+        deliveries[name] = _fill(into, carried, found, dims)
+    return Sealed(into, deliveries)
 
 
 def _meant(
@@ -108,15 +108,15 @@ def _meant(
     held = keys.sum(axis=0)
     means = (keys.T.astype(np.float64) @ vectors) / np.maximum(held, 1)[:, None]
     field = next(field for field in into.fields if field.name == name)
-    parcels = {}
+    deliveries = {}
     for client, mine in zip(sent, keys, strict=True):
         found = np.flatnonzero(mine & (held > 1))
         row = np.zeros(field.sizes(dims)[0], dtype=np.int64)
         block = np.zeros(field.sizes(dims))
         row[: len(found)], block[: len(found)] = 1 + found, means[found]
         values: dict[str, Any] = {"row": row, name: block}
-        parcels[client] = into(**values)
-    return Sealed(into, parcels)
+        deliveries[client] = into(**values)
+    return Sealed(into, deliveries)
 
 
 def _fill(

@@ -14,12 +14,12 @@ from protocols.disclosures.mixed.view import Mixtures
 from protocols.disclosures.names import Disclosure
 from protocols.errors import BadEnvelope, RoundLost, WrongStage
 from protocols.plan.steps import Step
-from protocols.sessions.part import Engine, Parcel, SessionPart, Takes
+from protocols.sessions.part import Delivery, Engine, SessionPart, Takes
 from protocols.sessions.phases import Phase
 from protocols.sessions.services.asked import Asked
 from protocols.sessions.table import Event, State
 from protocols.wire.control import Batch, Pool
-from protocols.wire.inbox import Letter
+from protocols.wire.inbox import Incoming
 from protocols.wire.roster import Role
 
 
@@ -46,38 +46,38 @@ class Unlinking(SessionPart):
         found = self._asked.answers.get(Disclosure.MIXED, Mixtures)
         return found is not None and found.relayed
 
-    def enter(self) -> list[Parcel]:
+    def enter(self) -> list[Delivery]:
         """Give the relay everything that the survivors of an Ask sealed to it, and forget it."""
         self._engine.move(Event.RELAY)
-        asked, papers = self._asked.answers, self._papers
-        item = papers.find(asked.exchange.name, Disclosure.MIXED, Step.RELAY)
+        asked, context = self._asked.answers, self._context
+        item = context.find(asked.exchange.name, Disclosure.MIXED, Step.RELAY)
         kept = self._mixtures.handed_over().values()
         headers = b"".join(one.header for one in kept)
         bodies = b"".join(one.body for one in kept)
         batch = Batch(
-            members=papers.roster.mask(asked.where.members),
+            members=context.roster.mask(asked.where.members),
             headers=headers.ljust(item.dims["batch_headers"], b"\0"),
             bodies=bodies.ljust(item.dims["batch"], b"\0"),
         )
-        relay = papers.roster.one(Role.RELAY).name
+        relay = context.roster.one(Role.RELAY).name
         return [self._engine.send(item, [batch], relay, asked.where)]
 
-    def _take_pool(self, letter: Letter) -> None:
+    def _take_pool(self, incoming: Incoming) -> None:
         """Read the boxes of all survivors, as many as their plan says.
 
         Raises:
             WrongStage: none were asked for.
             BadEnvelope: too few or too many, one twice, or one that is not of this Ask.
         """
-        asked, papers = self._asked.answers, self._papers
-        name = letter.item.exchange
+        asked, context = self._asked.answers, self._context
+        name = incoming.item.exchange
         if self._engine.state is not State.RELAYING or name != asked.exchange.name:
             raise WrongStage("A pool of mixtures arrived while none was asked for.")
-        asked.check_place(letter)
-        pool, mixtures = self._engine.read_one(letter, Pool), self._mixtures
+        asked.check_place(incoming)
+        pool, mixtures = self._engine.read_one(incoming, Pool), self._mixtures
         layout = mixtures.pool_layout()
-        up = papers.find(name, Disclosure.MIXED, Step.UP)
-        size = up.body // papers.plan.dims["mixtures"]
+        up = context.find(name, Disclosure.MIXED, Step.UP)
+        size = up.body // context.plan.dims["mixtures"]
         data, used = pool.boxes, layout.most * size
         there = all(any(data[start : start + size]) for start in range(0, used, size))
         if not there or any(data[used:]):
@@ -85,8 +85,8 @@ class Unlinking(SessionPart):
                 "The relay returned another number of boxes than the clients sent (O23)."
             )
         boxes = cut_boxes(data[:used], size)
-        info = mixture_info(papers, up.id, asked.where)
-        mixtures.pool = from_boxes(boxes, layout, papers.me.opening, info)
+        info = mixture_info(context, up.id, asked.where)
+        mixtures.pool = from_boxes(boxes, layout, context.me.opening, info)
         layout.decode(mixtures.pool)  # refused here, while it is known who sent it
 
     def advance(self) -> None:

@@ -4,7 +4,7 @@ A box is HPKE to the aggregator over a flag and one mixture. A place without a m
 and is sealed like all others, so neither the number nor the size of boxes tells how many mixtures a
 client has. Nothing in a box, around it or in its info names its sender.
 
-So nobody vouches for a single box either. Info binds it to run, plan, Ask, place in the run, cohort
+So nobody signs a single box either. Info binds it to run, plan, Ask, place in the run, cohort
 and what the cohort was given: a box of elsewhere does not open. Whoever shuffles can replace boxes
 by its own, one for one; it cannot change one, and how many there must be is known to whoever opens.
 """
@@ -21,7 +21,7 @@ from crypto.samplers import Stream, entropy
 from crypto.signing.canonical import canonical
 from protocols.disclosures.mixed.layout import COUNT, MixLayout
 from protocols.errors import BadEnvelope
-from protocols.wire.run_context import Papers
+from protocols.wire.run_context import RunContext
 from protocols.wire.where import Where
 
 _EMPTY, _FILLED = b"\0", b"\1"
@@ -32,10 +32,10 @@ def mixture_box_bytes(layout: MixLayout) -> int:
     return len(_FILLED) + sum(layout.parts) + SEAL_OVERHEAD
 
 
-def mixture_info(papers: Papers, item: str, where: Where) -> bytes:
+def mixture_info(context: RunContext, item: str, where: Where) -> bytes:
     """Return what every box of one Ask is bound to: the same for the whole cohort."""
     numbers = [where.round, where.exchange, where.attempt]
-    place = [papers.run, papers.plan_digest, item, *numbers, papers.cohort(where), where.given]
+    place = [context.run, context.plan_digest, item, *numbers, context.cohort(where), where.given]
     return b"secure-fgl/mixture\0" + canonical(place)
 
 

@@ -10,7 +10,7 @@ from typing import ClassVar, Literal
 from pydantic import Field, model_validator
 
 from crypto.noise import MAX_SCALE
-from protocols.policy.guard import Guard, Stage
+from protocols.policy.guard import Guard, ValueStage
 
 _MIN_STEPS = 8.0  # the smallest noise in grid steps (O19)
 
@@ -28,8 +28,8 @@ class Mix(Guard):
         bits: of the grid on which means leave.
     """
 
-    takes: ClassVar[tuple[Stage, ...]] = (Stage.BOUNDED,)
-    gives: ClassVar[Stage] = Stage.MIXED
+    takes: ClassVar[tuple[ValueStage, ...]] = (ValueStage.BOUNDED,)
+    gives: ClassVar[ValueStage] = ValueStage.MIXED
     guard: Literal["mix"] = "mix"
     floor: int = Field(default=32, ge=4, le=10_000, strict=True)
     apart: int = Field(default=8, ge=2, le=10_000, strict=True)
@@ -61,8 +61,8 @@ class Blur(Guard):
             moves it by up to twice that, as the others' weights change with it.
     """
 
-    takes: ClassVar[tuple[Stage, ...]] = (Stage.MIXED,)
-    gives: ClassVar[Stage] = Stage.BLURRED
+    takes: ClassVar[tuple[ValueStage, ...]] = (ValueStage.MIXED,)
+    gives: ClassVar[ValueStage] = ValueStage.BLURRED
     guard: Literal["blur"] = "blur"
     multiplier: float = Field(gt=0, le=1e3)
 
@@ -84,8 +84,8 @@ class Relay(Guard):
     What mixtures hold may tell the sender all the same, and no privacy is credited for the order.
     """
 
-    takes: ClassVar[tuple[Stage, ...]] = (Stage.MIXED, Stage.BLURRED)
-    gives: ClassVar[Stage] = Stage.BOXED
+    takes: ClassVar[tuple[ValueStage, ...]] = (ValueStage.MIXED, ValueStage.BLURRED)
+    gives: ClassVar[ValueStage] = ValueStage.BOXED
     guard: Literal["relay"] = "relay"
 
 

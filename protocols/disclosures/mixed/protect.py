@@ -14,7 +14,7 @@ from protocols.plan.plan import Item
 from protocols.plan.schema import Layout
 from protocols.wire.envelope import Header
 from protocols.wire.roster import Role
-from protocols.wire.run_context import Papers
+from protocols.wire.run_context import RunContext
 
 
 class MixedProtection(Protection):
@@ -28,15 +28,17 @@ class MixedProtection(Protection):
         """Return the groups, for audits at this client."""
         return own.groups
 
-    def layout(self, papers: Papers, item: Item, kinds: tuple[type[Message], ...]) -> Layout | None:
+    def layout(
+        self, context: RunContext, item: Item, kinds: tuple[type[Message], ...]
+    ) -> Layout | None:
         """Return the grid of mixtures."""
-        chain = papers.policy.chain(item.disclosure)
-        return MixLayout(kinds[0], chain, papers.dims(item))
+        chain = context.policy.chain(item.disclosure)
+        return MixLayout(kinds[0], chain, context.dims(item))
 
     def prepare(self, release: Release) -> tuple[bytes, bool]:
         """Mix. The ledger says that groups were drawn or mixtures withheld, and not which."""
-        papers, item, where, (message,) = (
-            release.papers,
+        context, item, where, (message,) = (
+            release.context,
             release.item,
             release.where,
             release.messages,
@@ -46,8 +48,11 @@ class MixedProtection(Protection):
         for kind, facts in told.items():
             place = {"exchange": where.exchange, "item": item.id, "round": where.round}
             release.record(kind, {**place, **facts})
-        if papers.relays(item):
-            reader, info = papers.roster.one(Role.AGGREGATOR), mixture_info(papers, item.id, where)
+        if context.relays(item):
+            reader, info = (
+                context.roster.one(Role.AGGREGATOR),
+                mixture_info(context, item.id, where),
+            )
             body = into_boxes(body, layout, reader.seal, info)
         return body, clipped
 

@@ -13,13 +13,13 @@ from protocols.disclosures.names import Disclosure
 from protocols.errors import BadEnvelope, Replay
 from protocols.plan.plan import Item
 from protocols.plan.steps import Step
-from protocols.sessions.part import Engine, Parcel, SessionPart, Takes
+from protocols.sessions.part import Delivery, Engine, SessionPart, Takes
 from protocols.sessions.services.answering import Answering
 from protocols.sessions.table import Event
 from protocols.wire.control import Batch, Pool
 from protocols.wire.envelope import Header
-from protocols.wire.inbox import Letter
-from protocols.wire.upload_evidence import Wanted, place_of, vouched
+from protocols.wire.inbox import Incoming
+from protocols.wire.upload_evidence import Wanted, place_of, verified
 from protocols.wire.where import Where
 
 _Sealed = list[tuple[Header, bytes]]
@@ -42,24 +42,24 @@ class MixtureRelay(SessionPart):
         # By round: item, exchange, whose boxes.
         self._relayed: dict[int, list[tuple[str, int, frozenset[str]]]] = {}
 
-    def _relay(self, letter: Letter) -> list[Parcel]:
+    def _relay(self, incoming: Incoming) -> list[Delivery]:
         """Return one Ask's boxes without their senders."""
         self._engine.move(Event.RELAY)
-        request = self._engine.read_one(letter, Batch)
-        header, name = letter.header, letter.item.exchange
-        up = self._papers.find(name, Disclosure.MIXED, Step.UP)
-        members = self._papers.roster.unmask(request.members)
-        sealed = self._vouched(request, header, up, members)
+        request = self._engine.read_one(incoming, Batch)
+        header, name = incoming.header, incoming.item.exchange
+        up = self._context.find(name, Disclosure.MIXED, Step.UP)
+        members = self._context.roster.unmask(request.members)
+        sealed = self._verified(request, header, up, members)
         if not self._answering.again:
             self._once(header, up, members, [one.sender for one, _ in sealed])
-            self._answering.before_opening(letter)
-        item = self._papers.find(name, Disclosure.MIXED, Step.RELAYED)
+            self._answering.before_opening(incoming)
+        item = self._context.find(name, Disclosure.MIXED, Step.RELAYED)
         pool = b"".join(shuffled(self._boxes(sealed, up)))
         where = Where(header.round, header.exchange, members, header.given, header.attempt)
         padded = pool.ljust(item.dims["pool"], b"\0")
         return [self._engine.send(item, [Pool(boxes=padded)], header.sender, where)]
 
-    def _vouched(
+    def _verified(
         self, request: Batch, header: Header, up: Item, members: tuple[str, ...]
     ) -> _Sealed:
         """Return each client's signed header with its body, as large as everybody's.
@@ -72,12 +72,12 @@ class MixtureRelay(SessionPart):
         wanted = Wanted(
             items=frozenset((up.id,)),
             members=members,
-            key=self._papers.me.party.seal.key_id,
+            key=self._context.me.party.seal.key_id,
             recipient=header.sender,
             place=place_of(header),
             given=header.given,
         )
-        headers = [one for one, _ in vouched(request.headers, wanted, self._papers)]
+        headers = [one for one, _ in verified(request.headers, wanted, self._context)]
         if header.cohort != headers[0].cohort:
             raise BadEnvelope("The cohort is not the one that its members signed.")
         size, found = up.body + SEAL_OVERHEAD, []
@@ -100,11 +100,11 @@ class MixtureRelay(SessionPart):
         opened = []
         for header, body in sealed:
             try:
-                inner = self._papers.me.opening.open(header.encode(without_body=True), body)
+                inner = self._context.me.opening.open(header.encode(without_body=True), body)
             except CryptoError as error:
                 raise BadEnvelope("A client's boxes do not open with the relay's key.") from error
             opened.append(inner)
-        return cut_boxes(b"".join(opened), up.body // self._papers.plan.dims["mixtures"])
+        return cut_boxes(b"".join(opened), up.body // self._context.plan.dims["mixtures"])
 
     def _once(
         self, header: Header, up: Item, members: tuple[str, ...], survivors: list[str]

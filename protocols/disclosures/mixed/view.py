@@ -12,8 +12,8 @@ from protocols.forms import Exchange
 from protocols.messages import Message
 from protocols.plan.steps import Part
 from protocols.rounds import View
-from protocols.wire.inbox import Letter
-from protocols.wire.run_context import Papers
+from protocols.wire.inbox import Incoming
+from protocols.wire.run_context import RunContext
 from protocols.wire.where import Where
 
 
@@ -46,38 +46,38 @@ class Mixtures(Answers):
 
     verb: ClassVar[str] = EachView.verb
 
-    def __init__(self, papers: Papers, exchange: Exchange, where: Where, part: Part) -> None:
-        super().__init__(papers, exchange, where, part)
+    def __init__(self, context: RunContext, exchange: Exchange, where: Where, part: Part) -> None:
+        super().__init__(context, exchange, where, part)
         self.pool: bytes | None = None
 
     @property
     def relayed(self) -> bool:
         """Whether they go to a relay first."""
-        return self._papers.relays(self.item)
+        return self._context.relays(self.item)
 
     @property
     def fixed(self) -> bool:
         """Whether these answers fix who counts in their round."""
         return self.relayed
 
-    def take(self, letter: Letter) -> None:
+    def take(self, incoming: Incoming) -> None:
         """Keep one client's mixtures; raises BadEnvelope if the relay would refuse them."""
         if self.relayed:
-            self._check_key(letter)
-        super().take(letter)
+            self._check_key(incoming)
+        super().take(incoming)
 
     def pool_layout(self) -> MixLayout:
         """Return how the mixtures of all survivors stand in one body."""
         (kind,) = self.kinds
         places = {"mixtures": self.dims["mixtures"] * len(self.survivors)}
-        chain = self._papers.policy.chain(kind.disclosure)
+        chain = self._context.policy.chain(kind.disclosure)
         return MixLayout(kind, chain, {**self.dims, **places})
 
     def views(self) -> dict[type[Message], View]:
         """Return the mixtures; after a relay in one message, of all clients."""
         if self.pool is not None:
             return dict.fromkeys(self.kinds, EachView((self.pool,), self.pool_layout().decode))
-        chain, bodies = self._papers.policy.chain(self.item.disclosure), self.bodies().values()
+        chain, bodies = self._context.policy.chain(self.item.disclosure), self.bodies().values()
         layouts = {kind: MixLayout(kind, chain, self.dims) for kind in self.kinds}
         return {kind: EachView(bodies, layout.decode) for kind, layout in layouts.items()}
 

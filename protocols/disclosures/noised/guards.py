@@ -7,7 +7,7 @@ from typing import ClassVar, Literal
 from pydantic import Field
 
 from crypto.noise import MAX_SCALE, MIN_SCALE
-from protocols.policy.guard import Guard, Stage
+from protocols.policy.guard import Guard, ValueStage
 
 __all__ = ["GUARDS", "LEVELS", "Decoys", "Laplace"]
 
@@ -29,8 +29,8 @@ class Decoys(Guard):
         draw: ``fresh`` in every round, or ``sticky``.
     """
 
-    takes: ClassVar[tuple[Stage, ...]] = (Stage.BOUNDED,)
-    gives: ClassVar[Stage] = Stage.BOUNDED
+    takes: ClassVar[tuple[ValueStage, ...]] = (ValueStage.BOUNDED,)
+    gives: ClassVar[ValueStage] = ValueStage.BOUNDED
     guard: Literal["decoys"] = "decoys"
     rows: int = Field(default=1024, ge=1, le=1 << 20, strict=True)
     draw: Literal["fresh", "sticky"] = "sticky"
@@ -48,8 +48,8 @@ class Laplace(Guard):
             (O21).
     """
 
-    takes: ClassVar[tuple[Stage, ...]] = (Stage.BOUNDED,)
-    gives: ClassVar[Stage] = Stage.NOISED
+    takes: ClassVar[tuple[ValueStage, ...]] = (ValueStage.BOUNDED,)
+    gives: ClassVar[ValueStage] = ValueStage.NOISED
     guard: Literal["laplace"] = "laplace"
     scale: float = Field(default=0.2, gt=0, le=1e6)
     how: Literal["fixed", "dynamic"] = "fixed"

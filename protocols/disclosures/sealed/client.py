@@ -30,7 +30,7 @@ class BoxOpening(SessionPart):
         """Note what this client sealed for the others."""
         if item.part is not Disclosure.SEALED:
             return
-        place = (where.round, (self._papers.run, where.exchange, item.id))
+        place = (where.round, (self._context.run, where.exchange, item.id))
         self._boxed.update({type(message): place for message in messages})
 
     def unsealed(self, kind: type[Message], message: Message, name: str, where: Where) -> Message:
@@ -40,8 +40,8 @@ class BoxOpening(SessionPart):
         filled = self._boxed.pop(kind, None)  # boxes are handed on once
         if not by_peers(kind) or filled is None or filled[0] != where.round:
             raise BadEnvelope("Boxes arrived that this client's cohort did not fill in this round.")
-        papers = self._papers
-        facts = (papers.me, papers.roster, papers.plan.dims, filled[1])
+        context = self._context
+        facts = (context.me, context.roster, context.plan.dims, filled[1])
         return open_boxes(kind, message.boxes, where.members, *facts)
 
 

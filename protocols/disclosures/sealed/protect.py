@@ -23,9 +23,9 @@ class SealedProtection(Protection):
         """Seal each row to its client."""
         if not self.boxed(release.item):
             return super().body(release, header, prepared)
-        papers, where = release.papers, (header.run, header.exchange, release.item.id)
+        context, where = release.context, (header.run, header.exchange, release.item.id)
         boxes = (
-            close_boxes(message, papers.me, papers.roster, release.dims, where)
+            close_boxes(message, context.me, context.roster, release.dims, where)
             for message in release.messages
         )
         return b"".join(boxes), False

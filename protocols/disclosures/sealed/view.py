@@ -21,11 +21,11 @@ class HandedView(OneVerb):
 
     def _answer(self, **options: Any) -> Sealed:
         roster = sorted(self._boxes)
-        parcels = {}
+        deliveries = {}
         for row, name in enumerate(roster):
             cut = slice(row * self._size, (row + 1) * self._size)
-            parcels[name] = b"".join(self._boxes[sender][cut] for sender in roster)
-        return Sealed(self._kind, parcels)
+            deliveries[name] = b"".join(self._boxes[sender][cut] for sender in roster)
+        return Sealed(self._kind, deliveries)
 
 
 class Boxed(Answers):
@@ -35,7 +35,7 @@ class Boxed(Answers):
 
     def views(self) -> dict[type[Message], View]:
         """Cut each kind's boxes out of the bodies; those of clients without a body are zeros."""
-        clients, bodies, start = self._papers.roster.clients, self.bodies(), 0
+        clients, bodies, start = self._context.roster.clients, self.bodies(), 0
         found: dict[type[Message], View] = {}
         for kind in self.kinds:
             size = box_bytes(kind, self.dims)

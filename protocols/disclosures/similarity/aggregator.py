@@ -20,7 +20,7 @@ from protocols.disclosures.names import Disclosure
 from protocols.disclosures.similarity.view import Compared
 from protocols.errors import BadEnvelope
 from protocols.messages import Message, Vector
-from protocols.sessions.part import Engine, Parcel, SessionPart
+from protocols.sessions.part import Delivery, Engine, SessionPart
 from protocols.sessions.phases import Phase
 from protocols.sessions.services.asked import Asked
 from protocols.wire.control import Cosines, CosineSeed
@@ -46,23 +46,23 @@ class Comparing(SessionPart):
         found = self._asked.answers.get(Disclosure.SIMILARITY, Compared)
         return found is not None and found.protected and found.cosines is None
 
-    def enter(self) -> list[Parcel]:
+    def enter(self) -> list[Delivery]:
         """Form every pair's masked product of an Ask's uploads (O3)."""
         asked, disclosure = self._asked.answers, Disclosure.SIMILARITY
         uploads, secret = asked.of(disclosure, Compared).uploads(), entropy(32)
         where, name = asked.where, asked.exchange.name
-        place = place_of_result(self._papers, name, disclosure, where, where.exchange)
+        place = place_of_result(self._context, name, disclosure, where, where.exchange)
         bodies = {client: upload.body for client, upload in uploads.items()}
-        results = products(self._papers.key_of(disclosure), bodies, secret, place)
+        results = products(self._context.key_of(disclosure), bodies, secret, place)
         kept = Uploads(where, uploads)
         return self._results.examine(
             kept, disclosure, name, where, results, [CosineSeed(seed=secret)]
         )
 
-    def advance(self) -> list[Parcel] | None:
+    def advance(self) -> list[Delivery] | None:
         """Take the cosines over once they were opened."""
-        if (parcels := self._results.advance()) is not None:
-            return parcels
+        if (deliveries := self._results.advance()) is not None:
+            return deliveries
         found = self._asked.answers.of(Disclosure.SIMILARITY, Compared)
         found.cosines = self._cosines(*self._results.opened())
         return None

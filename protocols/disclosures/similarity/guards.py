@@ -5,14 +5,14 @@ from __future__ import annotations
 from typing import ClassVar, Literal
 
 from protocols.disclosures._evaluated.guards import Evaluated
-from protocols.policy.guard import Guard, Stage
+from protocols.policy.guard import Guard, ValueStage
 
 
 class Normalise(Guard):
     """Bring a vector to length 1: its direction is compared, and its length stays here."""
 
-    takes: ClassVar[tuple[Stage, ...]] = (Stage.VALUE,)
-    gives: ClassVar[Stage] = Stage.UNIT
+    takes: ClassVar[tuple[ValueStage, ...]] = (ValueStage.VALUE,)
+    gives: ClassVar[ValueStage] = ValueStage.UNIT
     guard: Literal["normalise"] = "normalise"
 
 
@@ -26,8 +26,8 @@ class Cosine(Evaluated):
             an active aggregator can have a single upload opened; the plan says so.
     """
 
-    takes: ClassVar[tuple[Stage, ...]] = (Stage.UNIT,)
-    gives: ClassVar[Stage] = Stage.CIPHERTEXT
+    takes: ClassVar[tuple[ValueStage, ...]] = (ValueStage.UNIT,)
+    gives: ClassVar[ValueStage] = ValueStage.CIPHERTEXT
     guard: Literal["cosine"] = "cosine"
     scheme: Literal["ckks-cosine"] = "ckks-cosine"
 

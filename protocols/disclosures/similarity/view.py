@@ -14,7 +14,7 @@ from protocols.forms import Exchange
 from protocols.messages import Array, Message, Vector
 from protocols.plan.steps import Part
 from protocols.rounds import View
-from protocols.wire.run_context import Papers
+from protocols.wire.run_context import RunContext
 from protocols.wire.where import Where
 
 
@@ -39,8 +39,8 @@ class Compared(Uploaded):
 
     verb: ClassVar[str] = CosinesView.verb
 
-    def __init__(self, papers: Papers, exchange: Exchange, where: Where, part: Part) -> None:
-        super().__init__(papers, exchange, where, part)
+    def __init__(self, context: RunContext, exchange: Exchange, where: Where, part: Part) -> None:
+        super().__init__(context, exchange, where, part)
         self.cosines: Vector | None = None
 
     def views(self) -> dict[type[Message], View]:

@@ -14,7 +14,7 @@ import numpy as np
 from crypto.errors import CryptoError
 from crypto.signing.signatures import SIGNATURE_BYTES
 from protocols.disclosures.names import Disclosure
-from protocols.disclosures.sum.consistency_votes import EVIDENCE_BYTES, ballot_of
+from protocols.disclosures.sum.consistency_votes import EVIDENCE_BYTES, vote_text_of
 from protocols.disclosures.sum.unmasking import Keys, Unmasking
 from protocols.disclosures.sum.view import Summands
 from protocols.errors import (
@@ -30,7 +30,7 @@ from protocols.keys.groups import slot_of
 from protocols.messages import Vector
 from protocols.plan.steps import Step
 from protocols.sessions.collection import Collection
-from protocols.sessions.part import Engine, Parcel, Scope, SessionPart, Takes
+from protocols.sessions.part import Delivery, Engine, Scope, SessionPart, Takes
 from protocols.sessions.phases import Phase
 from protocols.sessions.services.asked import Asked
 from protocols.sessions.services.epoch_keys import EpochKeys
@@ -39,7 +39,7 @@ from protocols.sessions.services.survivors import Survivors
 from protocols.sessions.table import Event, State
 from protocols.wire.control import Opened, OpenRequest, Shares, Vote, Votes
 from protocols.wire.control import Survivors as SurvivorList
-from protocols.wire.inbox import Letter
+from protocols.wire.inbox import Incoming
 from protocols.wire.roster import Role
 
 
@@ -92,7 +92,7 @@ class Summing(SessionPart):
         """Return how many sums of this kind any of the members was asked for before (O6)."""
         if not any(kind.disclosure is Disclosure.SUM for kind in exchange.back):
             return 0
-        item = self._papers.find(exchange.name, Disclosure.SUM, Step.UP)
+        item = self._context.find(exchange.name, Disclosure.SUM, Step.UP)
         place = slot_of(item, round, 0).round
         slot = max(self._slots.get((item.id, place, member), 0) for member in members)
         self._slots.update({(item.id, place, member): slot + 1 for member in members})
@@ -102,11 +102,11 @@ class Summing(SessionPart):
         """Tell whether a SUM came back."""
         return self._asked.answers.get(Disclosure.SUM, Summands) is not None
 
-    def enter(self) -> Iterable[Parcel] | None:
+    def enter(self) -> Iterable[Delivery] | None:
         """Ask the holders of masks for their votes; without masks, have the total opened."""
         return self._list_survivors() if self._sum.masked else self._finish(([], []))
 
-    def advance(self) -> Iterable[Parcel] | None:
+    def advance(self) -> Iterable[Delivery] | None:
         """Go on once votes, shares or the opened total are here."""
         state = self._engine.state
         if self._taking is not None:
@@ -118,42 +118,42 @@ class Summing(SessionPart):
             return self._unmask()
         return [] if state is State.OPENING else None  # nothing came back of the key authority
 
-    def _awaited(self, letter: Letter, state: State) -> Unmasking:
+    def _awaited(self, incoming: Incoming, state: State) -> Unmasking:
         """Return what a vote or shares are for; raises WrongStage if for nothing now."""
         unmasking = self._unmasking
         if unmasking is None:
             raise WrongStage("A vote or shares arrived while none were asked for.")
         asked = self._asked.answers
-        asked.check_place(letter)
-        if (asked.exchange.name, self._engine.state) != (letter.item.exchange, state):
+        asked.check_place(incoming)
+        if (asked.exchange.name, self._engine.state) != (incoming.item.exchange, state):
             raise WrongStage("A vote or shares arrived while none were asked for.")
         return unmasking
 
-    def _take_vote(self, letter: Letter) -> None:
+    def _take_vote(self, incoming: Incoming) -> None:
         """Take a vote for the survivor list; another would make every other holder refuse."""
-        unmasking, holder = self._awaited(letter, State.VOTING), letter.header.sender
-        vote = self._engine.read_one(letter, Vote)
+        unmasking, holder = self._awaited(incoming, State.VOTING), incoming.header.sender
+        vote = self._engine.read_one(incoming, Vote)
         try:
-            key = self._papers.roster.party(holder).verify
-            key.verify("survivors", vote.signature, unmasking.ballot)
+            key = self._context.roster.party(holder).verify
+            key.verify("survivors", vote.signature, unmasking.vote_text)
         except CryptoError as error:
             raise BadEnvelope(f"{holder} signed another survivor list than it was sent.") from error
         unmasking.vote(holder, vote.signature)
 
-    def _take_shares(self, letter: Letter) -> None:
-        unmasking = self._awaited(letter, State.SHARING)
-        unmasking.add(letter.header.sender, self._engine.read_one(letter, Shares).shares)
+    def _take_shares(self, incoming: Incoming) -> None:
+        unmasking = self._awaited(incoming, State.SHARING)
+        unmasking.add(incoming.header.sender, self._engine.read_one(incoming, Shares).shares)
 
-    def _list_survivors(self) -> Iterable[Parcel]:
+    def _list_survivors(self) -> Iterable[Delivery]:
         """Say whose uploads are here, and ask every holder for its shares."""
-        asked, setup, roster = self._sum, self._keys.agreed, self._papers.roster
+        asked, setup, roster = self._sum, self._keys.agreed, self._context.roster
         if len(asked.survivors) < setup.group.least:
             raise RoundLost("Too few clients are left beside those who may be corrupt; see O10.")
         if setup.group.thinnest(asked.survivors) < setup.group.window:
             raise RoundLost("What is left of the clients' graph could fall apart; see O7.")
         self._engine.move(Event.UNMASK)
         where, name = asked.where, asked.exchange.name
-        upload = self._papers.find(name, Disclosure.SUM, Step.UP)
+        upload = self._context.find(name, Disclosure.SUM, Step.UP)
         slot = slot_of(upload, where.round, where.slot)
         pairs = setup.agreement(slot)
         self._unmasking = Unmasking(
@@ -162,7 +162,7 @@ class Summing(SessionPart):
             where.members,
             asked.survivors,
             asked.label(pairs),
-            ballot_of(self._papers, name, where, asked.survivors, pairs),
+            vote_text_of(self._context, name, where, asked.survivors, pairs),
         )
         members, survivors = roster.mask(where.members), roster.mask(asked.survivors)
 
@@ -177,17 +177,17 @@ class Summing(SessionPart):
         holders = [
             h for h in setup.holders(where.members) if h not in self._survivors.gone(where.round)
         ]
-        item = self._papers.find(name, Disclosure.SUM, Step.SURVIVORS)
+        item = self._context.find(name, Disclosure.SUM, Step.SURVIVORS)
         return (self._engine.send(item, [told(h)], h, where) for h in holders)
 
-    def _show_votes(self) -> Iterable[Parcel]:
+    def _show_votes(self) -> Iterable[Delivery]:
         """Show every holder that voted who else did: only then does it give its shares (O7)."""
         asked = self._asked.answers
         if self._unmasking is None:
             raise LocalProtocolError("No votes were asked for.")
         votes = self._unmasking.votes()
         self._engine.move(Event.CERTIFY)
-        item = self._papers.find(asked.exchange.name, Disclosure.SUM, Step.VOTES)
+        item = self._context.find(asked.exchange.name, Disclosure.SUM, Step.VOTES)
         group, width = self._keys.agreed.group, item.dims["voters"]
 
         def shown(holder: str) -> Votes:
@@ -198,14 +198,14 @@ class Summing(SessionPart):
             for holder in sorted(votes)
         )
 
-    def _unmask(self) -> list[Parcel] | None:
+    def _unmask(self) -> list[Delivery] | None:
         setup, unmasking = self._keys.agreed, self._unmasking
         if unmasking is None:
             raise LocalProtocolError("No shares were asked for.")
         rows = setup.rows_of(unmasking.slot, self._asked.answers.where.members)
         return self._finish(unmasking.keys(rows, setup.width))
 
-    def _finish(self, masks: Keys) -> list[Parcel] | None:
+    def _finish(self, masks: Keys) -> list[Delivery] | None:
         """Have the total opened, or take the masks off and open it here."""
         asked = self._sum
         if asked.encrypted:
@@ -226,7 +226,7 @@ class Summing(SessionPart):
         """
         asked = self._sum
         self._taking, self._exchanges.outstanding = masks, []
-        self._engine.record("open", open_facts(self._papers.cohort(asked.where), asked))
+        self._engine.record("open", open_facts(self._context.cohort(asked.where), asked))
         self._engine.commit()
         self._take_off()
 
@@ -238,25 +238,25 @@ class Summing(SessionPart):
         self._asked.finish()
         self._taking = None
 
-    def _request(self, masks: Keys) -> Parcel:
+    def _request(self, masks: Keys) -> Delivery:
         """Ask the authority to open the blinded total; only this session can take the blind off."""
         asked = self._sum
         total, headers = asked.blinded(masks)
-        item = self._papers.find(asked.exchange.name, Disclosure.SUM, Step.OPEN)
+        item = self._context.find(asked.exchange.name, Disclosure.SUM, Step.OPEN)
         padded = headers.ljust(item.dims["he_headers"], b"\0")
-        members = self._papers.roster.mask(asked.where.members)
+        members = self._context.roster.mask(asked.where.members)
         request = OpenRequest(members=members, total=total, headers=padded)
-        authority = self._papers.roster.one(Role.KEY_AUTHORITY).name
+        authority = self._context.roster.one(Role.KEY_AUTHORITY).name
         return self._engine.send(item, [request], authority, asked.where)
 
-    def _take_opened(self, letter: Letter) -> None:
+    def _take_opened(self, incoming: Incoming) -> None:
         if self._engine.state is not State.OPENING:
             raise WrongStage("An opened total arrived while none was asked for.")
         asked = self._asked.answers
-        if letter.item.exchange != asked.exchange.name:
+        if incoming.item.exchange != asked.exchange.name:
             raise WrongStage("An opened total belongs to another exchange.")
-        asked.check_place(letter)
-        opened = self._engine.read_one(letter, Opened)
+        asked.check_place(incoming)
+        opened = self._engine.read_one(incoming, Opened)
         try:
             found = asked.of(Disclosure.SUM, Summands)
             found.total = found.opened(opened.total)

@@ -16,21 +16,21 @@ from typing import ClassVar
 import numpy as np
 
 from protocols.disclosures.names import Disclosure
-from protocols.disclosures.sum.consistency_votes import ballot_of, check_evidence, check_votes
+from protocols.disclosures.sum.consistency_votes import check_evidence, check_votes, vote_text_of
 from protocols.disclosures.sum.guards import encryption
 from protocols.errors import BadEnvelope, LocalProtocolError
 from protocols.forms import Exchange
 from protocols.keys.groups import Slot, slot_of
 from protocols.plan.steps import Step
 from protocols.policy.guard import find
-from protocols.sessions.part import Engine, Parcel, Scope, SessionPart, Takes
+from protocols.sessions.part import Delivery, Engine, Scope, SessionPart, Takes
 from protocols.sessions.services.pair_secrets import PairSecrets
 from protocols.sessions.services.progress import Progress
 from protocols.sessions.services.public_keys import PublicKeys
 from protocols.sessions.table import Event
 from protocols.wire.cohorts import as_set, within
 from protocols.wire.control import Shares, Survivors, Vote, Votes
-from protocols.wire.inbox import Letter
+from protocols.wire.inbox import Incoming
 from protocols.wire.where import Where
 
 _Members = int  # a set of clients: bit i is client i of the roster
@@ -56,29 +56,29 @@ class ShareHolding(SessionPart):
         # All of one epoch, by name and number of the exchange: sums that this client answered, and
         # lists that it voted for with what it signed; by round and by slot: what the lists said.
         self._uploads: dict[tuple[str, int], Where] = {}
-        self._ballots: dict[tuple[str, int], tuple[Where, tuple[str, ...], bytes]] = {}
+        self._vote_texts: dict[tuple[str, int], tuple[Where, tuple[str, ...], bytes]] = {}
         self._lists: dict[str, list[tuple[_Members, _Members]]] = {}
 
     def forget(self, scope: Scope) -> None:
         """Drop an epoch's votes and lists: its votes must not open a slot of the next."""
         if scope is Scope.EPOCH:
             self._uploads.clear()
-            self._ballots.clear()
+            self._vote_texts.clear()
             self._lists.clear()
 
     def asked_back(self, exchange: Exchange, where: Where) -> None:
         """Check, before anything is computed, that a sum's keys and cohort are as they must be."""
-        papers = self._papers
+        context = self._context
         if not any(kind.disclosure is Disclosure.SUM for kind in exchange.back):
             return
-        chain = papers.policy.chain(Disclosure.SUM)
+        chain = context.policy.chain(Disclosure.SUM)
         if encryption(chain):
             self._keys.check(where.round)
         if find(chain, "mask"):
             pairs = self._pairs.agreed(where.round)
             if pairs is None:
                 raise BadEnvelope("A sum is asked for without the pair secrets of its epoch.")
-            pairs.check_members(where.members, papers.policy.smallest_cohort)
+            pairs.check_members(where.members, context.policy.smallest_cohort)
         if find(chain, "unsafe_clear") is None:
             self._one_cohort(where)
         self._uploads[exchange.name, where.exchange] = where
@@ -98,71 +98,71 @@ class ShareHolding(SessionPart):
         if cohorts and self._set(where.members) != cohorts[-1]:
             raise BadEnvelope("Two different cohorts are summed in one round (O5).")
 
-    def _vote(self, letter: Letter) -> list[Parcel]:
+    def _vote(self, incoming: Incoming) -> list[Delivery]:
         """Check a survivor list, record it, and vote for it: this client will serve no other."""
         self._engine.move(Event.SHARE)
-        papers, header, name = self._papers, letter.header, letter.item.exchange
-        found = self._engine.read_one(letter, Survivors)
-        if papers.pairs is None:
+        context, header, name = self._context, incoming.header, incoming.item.exchange
+        found = self._engine.read_one(incoming, Survivors)
+        if context.pairs is None:
             raise BadEnvelope("A survivor list arrived, and this client holds no shares.")
-        members = papers.roster.unmask(found.members)
-        survivors = papers.roster.unmask(found.survivors)
+        members = context.roster.unmask(found.members)
+        survivors = context.roster.unmask(found.survivors)
         where = Where(
             header.round, header.exchange, members, header.given, header.attempt, found.slot
         )
         _refuse_unless(
-            header.cohort == papers.cohort(where) and within(survivors, as_set(members)),
+            header.cohort == context.cohort(where) and within(survivors, as_set(members)),
             "A survivor list names clients outside its cohort.",
         )
-        upload = papers.find(name, Disclosure.SUM, Step.UP)
+        upload = context.find(name, Disclosure.SUM, Step.UP)
         slot = slot_of(upload, where.round, where.slot)
         self._check_list(name, where, survivors, slot)
-        pairs = papers.pairs.agreement(slot)
+        pairs = context.pairs.agreement(slot)
         self._check_evidence(name, where, survivors, found, pairs)
-        ballot = ballot_of(papers, name, where, survivors, pairs)
+        vote_text = vote_text_of(context, name, where, survivors, pairs)
         facts = {
             "cohort": header.cohort,
             "exchange": header.exchange,
-            "list": hashlib.sha256(ballot).hexdigest(),
+            "list": hashlib.sha256(vote_text).hexdigest(),
             "members": len(members),
             "round": header.round,
             "survivors": len(survivors),
         }
         self._engine.record("survivors", facts)
-        self._ballots[name, where.exchange] = (where, survivors, ballot)
-        vote = Vote(signature=papers.me.signing.sign("survivors", ballot))
-        item = papers.find(name, Disclosure.SUM, Step.VOTE)
+        self._vote_texts[name, where.exchange] = (where, survivors, vote_text)
+        vote = Vote(signature=context.me.signing.sign("survivors", vote_text))
+        item = context.find(name, Disclosure.SUM, Step.VOTE)
         return [self._engine.send(item, [vote], header.sender, where)]
 
-    def _give_shares(self, letter: Letter) -> list[Parcel]:
+    def _give_shares(self, incoming: Incoming) -> list[Delivery]:
         """Give one share per client once enough others voted for the very same list (O7)."""
         self._engine.move(Event.SHARE)
-        papers, header, name = self._papers, letter.header, letter.item.exchange
-        found = self._engine.read_one(letter, Votes)
-        known = self._ballots.pop((name, header.exchange), None)
-        if papers.pairs is None or known is None:
+        context, header, name = self._context, incoming.header, incoming.item.exchange
+        found = self._engine.read_one(incoming, Votes)
+        known = self._vote_texts.pop((name, header.exchange), None)
+        if context.pairs is None or known is None:
             raise BadEnvelope("Votes arrived for a survivor list that this client did not see.")
-        where, survivors, ballot = known
+        where, survivors, vote_text = known
         current = self._pairs.agreed(where.round) is not None
-        same = header.cohort == papers.cohort(where) and header.round == where.round
+        same = header.cohort == context.cohort(where) and header.round == where.round
         _refuse_unless(
             same and current and where.round >= self._progress.round,
             "Votes belong to another sum than the survivor list, or to one that is over.",
         )
-        self._check_votes(found, ballot)
-        upload = papers.find(name, Disclosure.SUM, Step.UP)
+        self._check_votes(found, vote_text)
+        upload = context.find(name, Disclosure.SUM, Step.UP)
         slot = slot_of(upload, where.round, where.slot)
-        shares = Shares(shares=papers.pairs.give(slot, where.members, survivors))
-        item = papers.find(name, Disclosure.SUM, Step.SHARES)
+        shares = Shares(shares=context.pairs.give(slot, where.members, survivors))
+        item = context.find(name, Disclosure.SUM, Step.SHARES)
         return [self._engine.send(item, [shares], header.sender, where)]
 
-    def _check_votes(self, found: Votes, ballot: bytes) -> None:
+    def _check_votes(self, found: Votes, vote_text: bytes) -> None:
         """See that of everybody whose shares this client holds a quorum signed this very list."""
-        papers = self._papers
-        if papers.pairs is None:
+        context = self._context
+        if context.pairs is None:
             raise LocalProtocolError("This client holds no shares.")
-        group = papers.pairs.group
-        voted = check_votes(papers, ballot, group.voters(self._engine.name), found.signatures)
+        group = context.pairs.group
+        voted = check_votes(context, vote_text, group.voters(self._engine.name), found.signatures)
         _refuse_unless(
             group.fewest(voted, self._engine.name) >= group.quorum,
             "Too few clients confirmed the survivor list.",
@@ -172,20 +172,20 @@ class ShareHolding(SessionPart):
         self, name: str, where: Where, survivors: tuple[str, ...], found: Survivors, pairs: str
     ) -> None:
         """See what the survivors whose shares this client holds signed over their uploads."""
-        if self._papers.pairs is None:
+        if self._context.pairs is None:
             raise LocalProtocolError("This client holds no shares.")
-        holders = self._papers.pairs.group.holders(self._engine.name)
+        holders = self._context.pairs.group.holders(self._engine.name)
         there, owners = as_set(survivors), list(holders)
         rows = np.asarray(found.evidence)[: len(holders)]
         if not there.issuperset(holders):
             places = [place for place, owner in enumerate(holders) if owner in there]
             owners, rows = [holders[place] for place in places], rows[places]
-        check_evidence(self._papers, name, where, pairs, owners, rows)
+        check_evidence(self._context, name, where, pairs, owners, rows)
 
     def _check_list(self, name: str, where: Where, survivors: tuple[str, ...], slot: Slot) -> None:
-        papers = self._papers
-        papers.policy.check_cohort(len(survivors))
-        group = papers.pairs.group if papers.pairs is not None else None
+        context = self._context
+        context.policy.check_cohort(len(survivors))
+        group = context.pairs.group if context.pairs is not None else None
         enough = group is not None and len(survivors) >= group.least
         _refuse_unless(enough, "A survivor list holds too few beside the corrupt (O10).")
         whole = group is not None and group.thinnest(survivors) >= group.window
@@ -219,7 +219,7 @@ class ShareHolding(SessionPart):
 
     def _set(self, names: Sequence[str]) -> _Members:
         # n clients remember sets of n clients: as bits they are a hundredth of the size.
-        return int.from_bytes(self._papers.roster.mask(names), "little")
+        return int.from_bytes(self._context.roster.mask(names), "little")
 
     def _one_list(self, place: str, members: _Members, survivors: _Members) -> None:
         """Hold all lists of a round, and all of a slot, to one set of survivors (O5)."""

@@ -21,7 +21,7 @@ from protocols.messages import Vector
 from protocols.plan.steps import Step
 from protocols.wire.envelope import SIGNED, Header
 from protocols.wire.roster import Role
-from protocols.wire.run_context import Papers
+from protocols.wire.run_context import RunContext
 from protocols.wire.where import Where
 
 EVIDENCE_BYTES = 144
@@ -34,30 +34,30 @@ def evidence_of(header: Header, signature: bytes) -> bytes:
     return bytes.fromhex(header.body + header.head + header.nonce) + signature
 
 
-def ballot_of(
-    papers: Papers, name: str, where: Where, survivors: Sequence[str], pairs: str
+def vote_text_of(
+    context: RunContext, name: str, where: Where, survivors: Sequence[str], pairs: str
 ) -> bytes:
     """Return what a vote signs: one survivor list of one sum.
 
     Args:
-        papers: run and plan.
+        context: run and plan.
         name: of the exchange.
         where: round, exchange, cohort, digest of what was given, slot.
         survivors: sorted.
         pairs: digest of what the masks rest on.
     """
-    place = [papers.run, papers.plan_digest, where.round, where.exchange, where.attempt]
-    cohort = [papers.cohort(where), where.given, where.slot, name, pairs]
-    return canonical([*place, *cohort, papers.roster.mask(survivors).hex()])
+    place = [context.run, context.plan_digest, where.round, where.exchange, where.attempt]
+    cohort = [context.cohort(where), where.given, where.slot, name, pairs]
+    return canonical([*place, *cohort, context.roster.mask(survivors).hex()])
 
 
 def check_evidence(
-    papers: Papers, name: str, where: Where, pairs: str, owners: Sequence[str], rows: Vector
+    context: RunContext, name: str, where: Where, pairs: str, owners: Sequence[str], rows: Vector
 ) -> None:
     """See that each of `owners` signed an upload of exactly this sum.
 
     Args:
-        papers: of the holder.
+        context: of the holder.
         name: of the exchange.
         where: as the survivor list says.
         pairs: digest of what the masks rest on, as this holder knows it.
@@ -67,19 +67,19 @@ def check_evidence(
     Raises:
         BadEnvelope: one of them did not.
     """
-    item = papers.find(name, Disclosure.SUM, Step.UP).id
-    aggregator = papers.roster.one(Role.AGGREGATOR).name
-    cohort, key = papers.cohort(where), papers.sum_key(aggregator)
+    item = context.find(name, Disclosure.SUM, Step.UP).id
+    aggregator = context.roster.one(Role.AGGREGATOR).name
+    cohort, key = context.cohort(where), context.sum_key(aggregator)
     common = Header(
-        run=papers.run,
-        plan=papers.plan_digest,
-        policy=papers.policy_digest,
+        run=context.run,
+        plan=context.plan_digest,
+        policy=context.policy_digest,
         round=where.round,
         exchange=where.exchange,
         attempt=where.attempt,
         cohort=cohort,
         item=item,
-        schema=papers.schemas[item],
+        schema=context.schemas[item],
         sender="",
         recipient=aggregator,
         key=key,
@@ -89,11 +89,11 @@ def check_evidence(
         nonce="",
         pairs=pairs,
     )
-    encoded, known = _siblings(common, papers.roster.digest)
+    encoded, known = _siblings(common, context.roster.digest)
     for owner, raw in set(zip(owners, _cut(rows, EVIDENCE_BYTES), strict=True)) - known:
         said = encoded(owner, raw[:32].hex(), raw[32:64].hex(), raw[64:80].hex())
         try:
-            papers.roster.party(owner).verify.verify(SIGNED, raw[80:], said)
+            context.roster.party(owner).verify.verify(SIGNED, raw[80:], said)
         except CryptoError as error:
             raise BadEnvelope(
                 "A survivor list counts a client that did not upload in this sum (O7).",
@@ -103,13 +103,13 @@ def check_evidence(
 
 
 def check_votes(
-    papers: Papers, ballot: bytes, voters: Sequence[str], signatures: Vector
+    context: RunContext, vote_text: bytes, voters: Sequence[str], signatures: Vector
 ) -> set[str]:
-    """See that every vote that is there is for exactly this ballot; return who voted.
+    """See that every vote that is there is for exactly this text; return who voted.
 
     Args:
-        papers: of the holder.
-        ballot: what it signed itself.
+        context: of the holder.
+        vote_text: what it signed itself.
         voters: whose votes these would be.
         signatures: shape (len(voters) or more, 64); zeros for who did not vote.
 
@@ -117,13 +117,13 @@ def check_votes(
         BadEnvelope: one of them is for another list.
     """
     votes = set(zip(voters, _cut(signatures, SIGNATURE_BYTES), strict=False))
-    known, voted = _true(ballot, papers.roster.digest), {*map(itemgetter(0), votes)}
+    known, voted = _true(vote_text, context.roster.digest), {*map(itemgetter(0), votes)}
     for voter, signature in votes - known:
         if signature == _NO_VOTE:
             voted.discard(voter)
             continue
         try:
-            papers.roster.party(voter).verify.verify("survivors", signature, ballot)
+            context.roster.party(voter).verify.verify("survivors", signature, vote_text)
         except CryptoError as error:
             raise BadEnvelope("A client did not vote for this survivor list (O7).") from error
         known.add((voter, signature))

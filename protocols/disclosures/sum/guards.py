@@ -7,7 +7,7 @@ from typing import ClassVar, Literal
 
 from pydantic import Field
 
-from protocols.policy.guard import Guard, Stage, find
+from protocols.policy.guard import Guard, ValueStage, find
 
 
 class Noise(Guard):
@@ -18,8 +18,8 @@ class Noise(Guard):
     much, and how many honest clients are counted on (O18). Sums with exact counts are refused.
     """
 
-    takes: ClassVar[tuple[Stage, ...]] = (Stage.INTEGER,)
-    gives: ClassVar[Stage] = Stage.NOISED
+    takes: ClassVar[tuple[ValueStage, ...]] = (ValueStage.INTEGER,)
+    gives: ClassVar[ValueStage] = ValueStage.NOISED
     guard: Literal["noise"] = "noise"
     mechanism: Literal["discrete_gaussian", "discrete_laplace"] = "discrete_gaussian"
     epsilon: float = Field(gt=0, le=1e6)
@@ -37,8 +37,8 @@ class Mask(Guard):
             neighbours a client has where the graph of pairs is not complete (100 clients and more).
     """
 
-    takes: ClassVar[tuple[Stage, ...]] = (Stage.INTEGER, Stage.NOISED)
-    gives: ClassVar[Stage] = Stage.MASKED
+    takes: ClassVar[tuple[ValueStage, ...]] = (ValueStage.INTEGER, ValueStage.NOISED)
+    gives: ClassVar[ValueStage] = ValueStage.MASKED
     guard: Literal["mask"] = "mask"
     corrupt: float = Field(default=0.1, ge=0, lt=0.5)
     dropped: float = Field(default=0.05, ge=0, lt=0.5)
@@ -52,8 +52,12 @@ class He(Guard):
             (128-bit security, 48 bits: three 12-bit values of ten clients).
     """
 
-    takes: ClassVar[tuple[Stage, ...]] = (Stage.INTEGER, Stage.NOISED, Stage.MASKED)
-    gives: ClassVar[Stage] = Stage.CIPHERTEXT
+    takes: ClassVar[tuple[ValueStage, ...]] = (
+        ValueStage.INTEGER,
+        ValueStage.NOISED,
+        ValueStage.MASKED,
+    )
+    gives: ClassVar[ValueStage] = ValueStage.CIPHERTEXT
     guard: Literal["he"] = "he"
     scheme: Literal["bfv", "bfv48"] = "bfv"
 
@@ -64,8 +68,8 @@ class Ckks(Guard):
     CKKS adds over the integers, so only what is masked may stand inside.
     """
 
-    takes: ClassVar[tuple[Stage, ...]] = (Stage.MASKED,)
-    gives: ClassVar[Stage] = Stage.CIPHERTEXT
+    takes: ClassVar[tuple[ValueStage, ...]] = (ValueStage.MASKED,)
+    gives: ClassVar[ValueStage] = ValueStage.CIPHERTEXT
     guard: Literal["ckks"] = "ckks"
 
 

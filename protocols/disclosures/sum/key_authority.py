@@ -8,14 +8,14 @@ from crypto.errors import CryptoError
 from protocols.disclosures.names import Disclosure
 from protocols.errors import BadEnvelope, LocalProtocolError
 from protocols.plan.steps import Step
-from protocols.sessions.part import Engine, Parcel, SessionPart, Takes
+from protocols.sessions.part import Delivery, Engine, SessionPart, Takes
 from protocols.sessions.services.answering import Answering
 from protocols.sessions.services.openings import Openings
 from protocols.sessions.services.secret_keys import SecretKeys
 from protocols.sessions.table import Event
 from protocols.wire.control import Opened, OpenRequest
-from protocols.wire.inbox import Letter
-from protocols.wire.upload_evidence import Wanted, place_of, vouched
+from protocols.wire.inbox import Incoming
+from protocols.wire.upload_evidence import Wanted, place_of, verified
 from protocols.wire.where import Where
 
 
@@ -37,20 +37,20 @@ class TotalOpening(SessionPart):
         super().__init__(engine)
         self._answering, self._keys, self._openings = answering, keys, openings
 
-    def _open(self, letter: Letter) -> list[Parcel]:
+    def _open(self, incoming: Incoming) -> list[Delivery]:
         """Open a blinded total over the cohort that every member signed, once (O1, O5)."""
         self._engine.move(Event.OPEN)
-        request = self._engine.read_one(letter, OpenRequest)
+        request = self._engine.read_one(incoming, OpenRequest)
         secret = self._keys.of(Disclosure.SUM)
-        header, members = letter.header, self._papers.roster.unmask(request.members)
-        if self._answering.again:  # only what was vouched for and recorded before
+        header, members = incoming.header, self._context.roster.unmask(request.members)
+        if self._answering.again:  # only what was signed and recorded before
             self._openings.check_recorded(header, Disclosure.SUM)
         else:
-            survivors = self._vouched(request.headers, letter, members)
+            survivors = self._verified(request.headers, incoming, members)
             self._openings.once(header, members, survivors)
             # Durable before the total is opened: a restart must not open another (O5).
-            self._answering.before_opening(letter)
-        scheme = self._papers.scheme
+            self._answering.before_opening(incoming)
+        scheme = self._context.scheme
         if scheme is None:
             raise LocalProtocolError("This key authority has no encryption scheme.")
         try:
@@ -59,10 +59,12 @@ class TotalOpening(SessionPart):
             raise BadEnvelope("The total is not a ciphertext under this run's key.") from error
         where = Where(header.round, header.exchange, members, header.given, header.attempt)
         opened = Opened(total=values.astype("<u8").tobytes())
-        item = self._papers.find(letter.item.exchange, Disclosure.SUM, Step.OPENED)
+        item = self._context.find(incoming.item.exchange, Disclosure.SUM, Step.OPENED)
         return [self._engine.send(item, [opened], header.sender, where)]
 
-    def _vouched(self, data: bytes, letter: Letter, members: tuple[str, ...]) -> tuple[str, ...]:
+    def _verified(
+        self, data: bytes, incoming: Incoming, members: tuple[str, ...]
+    ) -> tuple[str, ...]:
         """Check the signed upload headers; return the clients whose uploads are in the total.
 
         Every one of them signed the digest of the whole cohort that was asked.
@@ -71,17 +73,17 @@ class TotalOpening(SessionPart):
             BadEnvelope: unsigned, foreign, contradictory or repeated headers.
             CohortTooSmall: fewer clients than the policy's minimum.
         """
-        asked = letter.header
-        upload = self._papers.find(letter.item.exchange, Disclosure.SUM, Step.UP)
+        asked = incoming.header
+        upload = self._context.find(incoming.item.exchange, Disclosure.SUM, Step.UP)
         wanted = Wanted(
             items=frozenset((upload.id,)),
             members=members,
-            key=self._papers.key_of(Disclosure.SUM).key_id[:16],
+            key=self._context.key_of(Disclosure.SUM).key_id[:16],
             recipient=asked.sender,
             place=place_of(asked),
             given=asked.given,
         )
-        found = vouched(data, wanted, self._papers)
+        found = verified(data, wanted, self._context)
         if asked.cohort != found[0][0].cohort:
             raise BadEnvelope("The cohort is not the one that its members signed.")
         return tuple(sorted(header.sender for header, _ in found))

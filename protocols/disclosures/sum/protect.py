@@ -20,29 +20,31 @@ from protocols.plan.schema import Layout
 from protocols.policy.guard import find
 from protocols.privacy.noising import SAMPLERS, check_noise
 from protocols.wire.envelope import NONE, Header
-from protocols.wire.run_context import Papers
+from protocols.wire.run_context import RunContext
 from protocols.wire.where import Where
 
 
 class SumProtection(Protection):
     """Integers on a grid, in a ring."""
 
-    def layout(self, papers: Papers, item: Item, kinds: tuple[type[Message], ...]) -> Layout | None:
+    def layout(
+        self, context: RunContext, item: Item, kinds: tuple[type[Message], ...]
+    ) -> Layout | None:
         """Return the grid; raises NotInPlan if the planned noise is not the policy's."""
-        layout = papers.summed(item, kinds)[0]
-        check_noise(item, layout, papers.plan, papers.policy)
+        layout = context.summed(item, kinds)[0]
+        check_noise(item, layout, context.plan, context.policy)
         return layout
 
-    def agreed(self, papers: Papers, item: Item, where: Where) -> str:
+    def agreed(self, context: RunContext, item: Item, where: Where) -> str:
         """Return what the masks of a sum rest on; NONE without masks."""
-        if papers.pairs is None:
+        if context.pairs is None:
             return NONE
-        return papers.pairs.agreement(slot_of(item, where.round, where.slot))
+        return context.pairs.agreement(slot_of(item, where.round, where.slot))
 
     def body(self, release: Release, header: Header, prepared: Any) -> tuple[bytes, bool]:
         """Round, add noise and masks, and encrypt, as far as the chain asks for each."""
-        papers, chain, noise = release.papers, release.chain, release.item.noise
-        layout, ring = papers.summed(release.item, release.kinds)
+        context, chain, noise = release.context, release.chain, release.item.noise
+        layout, ring = context.summed(release.item, release.kinds)
         # Under noise a privacy claim rests on every draw, so none is seeded (O15).
         key = entropy(32) if noise else release.seeded("rounding")
         limit = float(noise.l2) if noise else None
@@ -58,22 +60,22 @@ class SumProtection(Protection):
             residues = _masked(release, residues, ring, header)
         if not encryption(chain):
             return residues.tobytes(), clipped
-        if papers.scheme is None or papers.he_key is None:
+        if context.scheme is None or context.he_key is None:
             raise LocalProtocolError("The key authority's public key is not here yet.")
-        zeros, count = None, ring.size // papers.scheme.degree
-        if papers.zeros is not None and papers.scheme.offline:
-            zeros = papers.zeros.take(papers.he_key, count)
-        return papers.scheme.encrypt(papers.he_key, residues.astype("u8"), zeros), clipped
+        zeros, count = None, ring.size // context.scheme.degree
+        if context.zeros is not None and context.scheme.offline:
+            zeros = context.zeros.take(context.he_key, count)
+        return context.scheme.encrypt(context.he_key, residues.astype("u8"), zeros), clipped
 
 
 def _masked(release: Release, residues: Words, ring: Ring, header: Header) -> Words:
     """Add this client's masks for the exact cohort to every residue (O4)."""
-    papers, item, where = release.papers, release.item, release.where
-    if papers.pairs is None:
+    context, item, where = release.context, release.item, release.where
+    if context.pairs is None:
         raise LocalProtocolError("The pair secrets of this epoch are not here.")
     slot = slot_of(item, where.round, where.slot)
-    label = papers.mask_label(item, where, header.key, header.pairs)
-    plus, minus = papers.pairs.keys(slot, where.members, label)
+    label = context.mask_label(item, where, header.key, header.pairs)
+    plus, minus = context.pairs.keys(slot, where.members, label)
     release.inside[item.id] = hidden = masked(residues, ring.modulus, plus, minus)
     check_mask(residues, hidden, ring.modulus)
     return hidden

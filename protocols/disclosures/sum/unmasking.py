@@ -39,7 +39,7 @@ class Unmasking:
         members: who was asked.
         survivors: whose uploads are summed.
         label: what every mask key of this sum is bound to (O6).
-        ballot: what a vote for these survivors signs.
+        vote_text: what a vote for these survivors signs.
     """
 
     def __init__(
@@ -49,13 +49,13 @@ class Unmasking:
         members: Sequence[str],
         survivors: Sequence[str],
         label: Sequence[str],
-        ballot: bytes,
+        vote_text: bytes,
     ) -> None:
-        self.ballot = ballot
+        self.vote_text = vote_text
         self.group, self.slot, self.survivors = group, slot, tuple(survivors)
         self._members, self._label = tuple(members), tuple(label)
         self._shares: dict[str, dict[str, bytes]] = {name: {} for name in self._members}
-        self._heard: set[str] = set()
+        self._received: set[str] = set()
         self._votes: dict[str, bytes] = {}
 
     def vote(self, holder: str, signature: bytes) -> None:
@@ -85,9 +85,9 @@ class Unmasking:
         Raises:
             WrongStage: this holder's shares are here.
         """
-        if holder in self._heard:
+        if holder in self._received:
             raise WrongStage("A holder's shares came twice.")
-        self._heard.add(holder)
+        self._received.add(holder)
         rows = shares.tobytes()
         for row, owner in enumerate(self.group.holders(holder)):
             share = rows[row * SEED_BYTES : (row + 1) * SEED_BYTES]

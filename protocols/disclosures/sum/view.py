@@ -23,8 +23,8 @@ from protocols.messages import Message, Vector
 from protocols.plan.steps import Part
 from protocols.policy.guard import find
 from protocols.rounds import View
-from protocols.wire.inbox import Letter
-from protocols.wire.run_context import Papers
+from protocols.wire.inbox import Incoming
+from protocols.wire.run_context import RunContext
 from protocols.wire.where import Where
 
 
@@ -51,8 +51,8 @@ class Summands(Answers):
     verb: ClassVar[str] = TotalView.verb
     fixes: ClassVar[bool] = True
 
-    def __init__(self, papers: Papers, exchange: Exchange, where: Where, part: Part) -> None:
-        super().__init__(papers, exchange, where, part)
+    def __init__(self, context: RunContext, exchange: Exchange, where: Where, part: Part) -> None:
+        super().__init__(context, exchange, where, part)
         self.pairs: str | None = None
         self.total: Vector | None = None
         self._evidence: dict[str, bytes] = {}
@@ -62,32 +62,32 @@ class Summands(Answers):
     @property
     def encrypted(self) -> bool:
         """Whether they must be opened by the key authority."""
-        return encryption(self._papers.policy.chain(self.item.disclosure)) is not None
+        return encryption(self._context.policy.chain(self.item.disclosure)) is not None
 
     @property
     def masked(self) -> bool:
         """Whether they carry masks."""
-        return bool(find(self._papers.policy.chain(self.item.disclosure), "mask"))
+        return bool(find(self._context.policy.chain(self.item.disclosure), "mask"))
 
-    def take(self, letter: Letter) -> None:
+    def take(self, incoming: Incoming) -> None:
         """Take one summand.
 
         Raises:
             BadEnvelope: made under another key or with other masks, or not masked.
         """
-        header, key = letter.header, self._papers.he_key
+        header, key = incoming.header, self._context.he_key
         if key and header.key != key.key_id[:16]:
             raise BadEnvelope("An upload was made under another key.")
         if self.pairs not in (None, header.pairs):
             # Handed on as evidence, it would make every holder refuse.
             raise BadEnvelope("A client's masks rest on other keys than were agreed on.")
         if self.masked and not self.encrypted:
-            check_masked(self._words(self._ring(), letter.body), self._ring())
-        body = b"" if self._add_up(letter) else letter.body
-        self._keep(letter, body)
-        self._evidence[header.sender] = evidence_of(header, letter.envelope.signature)
+            check_masked(self._words(self._ring(), incoming.body), self._ring())
+        body = b"" if self._add_up(incoming) else incoming.body
+        self._keep(incoming, body)
+        self._evidence[header.sender] = evidence_of(header, incoming.envelope.signature)
 
-    def _add_up(self, letter: Letter) -> bool:
+    def _add_up(self, incoming: Incoming) -> bool:
         """Add a body to the running sum, if its client counts whatever else comes; else do nothing.
 
         So it is wherever a sum is all that an Ask brings back and no ciphertext. Thousands of
@@ -99,7 +99,7 @@ class Summands(Answers):
         if self._sum is None:
             self._sum = self._nothing(ring)
         try:
-            self._sum.add(self._words(ring, letter.body))
+            self._sum.add(self._words(ring, incoming.body))
         except CryptoError as error:
             raise BadEnvelope("An upload cannot be added up.") from error
         return True
@@ -116,8 +116,8 @@ class Summands(Answers):
 
     def label(self, pairs: str) -> tuple[str, ...]:
         """Return what the masks of this sum are bound to (O6)."""
-        key = self._papers.sum_key(self._papers.me.party.name)
-        return self._papers.mask_label(self.item, self.where, key, pairs)
+        key = self._context.sum_key(self._context.me.party.name)
+        return self._context.mask_label(self.item, self.where, key, pairs)
 
     def evidence(self) -> dict[str, bytes]:
         """Return, per survivor, what it signed over its upload."""
@@ -136,18 +136,18 @@ class Summands(Answers):
             CryptoError: an upload is not a ciphertext under this epoch's key.
             LocalProtocolError: what takes the masks off is none.
         """
-        papers, headers = self._papers, list[bytes]()
-        if papers.scheme is None or papers.he_key is None:
+        context, headers = self._context, list[bytes]()
+        if context.scheme is None or context.he_key is None:
             raise LocalProtocolError("The key authority's public key is not here yet.")
-        total = papers.scheme.accumulator(papers.he_key)
+        total = context.scheme.accumulator(context.he_key)
         for member in self.survivors:
-            kept = self._letters.pop(member)
+            kept = self._received.pop(member)
             total.add(kept.body)
             headers.append(kept.header)
-        self._blind = papers.scheme.blind(entropy(32), total.coefficients)
-        put_on = masked(self._blind, papers.scheme.plain_modulus, *masks)
+        self._blind = context.scheme.blind(entropy(32), total.coefficients)
+        put_on = masked(self._blind, context.scheme.plain_modulus, *masks)
         if self.masked:
-            check_mask(self._blind, put_on, papers.scheme.plain_modulus)
+            check_mask(self._blind, put_on, context.scheme.plain_modulus)
         # Correction and blind go in together: the authority sees one uniform vector.
         total.add_plain(put_on.astype("u8"))
         return total.to_bytes(), b"".join(headers)
@@ -158,11 +158,11 @@ class Summands(Answers):
         Raises:
             CryptoError: this cannot be the total of this cohort under this blind.
         """
-        papers = self._papers
-        if papers.scheme is None or self._blind is None:
+        context = self._context
+        if context.scheme is None or self._blind is None:
             raise LocalProtocolError("This aggregator asked for no opening.")
         values = np.frombuffer(coefficients, dtype="<u8")
-        plain = papers.scheme.subtract(values, self._blind)
+        plain = context.scheme.subtract(values, self._blind)
         self._blind = None
         return self._ring().integers(plain)
 
@@ -185,7 +185,7 @@ class Summands(Answers):
         if total is None:
             total = self._nothing(ring)
             for member in self.survivors:
-                total.add(self._words(ring, self._letters.pop(member).body))
+                total.add(self._words(ring, self._received.pop(member).body))
         return total
 
     def _nothing(self, ring: Ring) -> MaskSum:
@@ -204,7 +204,7 @@ class Summands(Answers):
         return self._summed()[1]
 
     def _summed(self) -> tuple[SumLayout, Ring]:
-        return self._papers.summed(self.item, self.kinds)
+        return self._context.summed(self.item, self.kinds)
 
     def views(self) -> dict[type[Message], View]:
         """Return the total of every message type; raises LocalProtocolError if it is not here."""

@@ -19,7 +19,7 @@ from protocols.errors import BadEnvelope, LocalProtocolError
 from protocols.messages import Message, Vector
 from protocols.rounds import Given
 from protocols.sessions.collection import Collection
-from protocols.sessions.part import Engine, Parcel, Scope, SessionPart
+from protocols.sessions.part import Delivery, Engine, Scope, SessionPart
 from protocols.sessions.phases import Phase
 from protocols.sessions.services.asked import Asked, Held
 from protocols.wire.control import Row, RowBoxes, RowSeeds
@@ -65,10 +65,10 @@ class Weighing(SessionPart):
         """Tell whether the Ask hands out rows."""
         return bool(self._mixtures())
 
-    def advance(self) -> list[Parcel] | None:
+    def advance(self) -> list[Delivery] | None:
         """Take the rows over once they were opened."""
-        if (parcels := self._results.advance()) is not None:
-            return parcels
+        if (deliveries := self._results.advance()) is not None:
+            return deliveries
         self._opened, self._seeds = self._rows(*self._results.opened()), []
         return None
 
@@ -76,11 +76,11 @@ class Weighing(SessionPart):
         """Return, once, a member's row that was opened for the Ask."""
         return self._opened.pop(member) if isinstance(given, Mixture) else None
 
-    def enter(self) -> list[Parcel]:
+    def enter(self) -> list[Delivery]:
         """Combine the uploads of this round for every receiver, each under a blind (O1)."""
         return self._weigh(self._asked.held, self._mixtures()[0])
 
-    def _weigh(self, held: Held, mixture: Mixture) -> list[Parcel]:
+    def _weigh(self, held: Held, mixture: Mixture) -> list[Delivery]:
         kept, disclosure = self._uploads, Disclosure.WEIGHTED_SUM
         if kept is None or kept.where.exchange != mixture._source:
             raise LocalProtocolError("What is to be handed out was weighed before, or is gone.")
@@ -90,9 +90,9 @@ class Weighing(SessionPart):
         seeds, names = [entropy(32) for _ in kept.uploads], list(kept.uploads)
         bodies = [upload.body for upload in kept.uploads.values()]
         where = held.where
-        key, policy = self._papers.key_of(disclosure), self._papers.policy
+        key, policy = self._context.key_of(disclosure), self._context.policy
         results = rows(key, bodies, mixture._table, seeds, policy)
-        whole = whole_table(mixture._table, names, self._papers.roster.clients)
+        whole = whole_table(mixture._table, names, self._context.roster.clients)
         self._tables.append(whole)
         facts = {
             **facts_of_rows(self._tables, seeds),
@@ -116,7 +116,7 @@ class Weighing(SessionPart):
         if not isinstance(opened, RowBoxes):
             raise BadEnvelope("The key authority returned something that is no rows.")
         boxes = opened.boxes
-        size = len(boxes) // len(self._papers.plan.clients)
+        size = len(boxes) // len(self._context.plan.clients)
         cut = [boxes[place * size : (place + 1) * size] for place in range(len(evaluation.names))]
         triples = zip(evaluation.names, cut, self._seeds, strict=True)
         return {name: Row(box=box, seed=seed) for name, box, seed in triples}

@@ -30,12 +30,12 @@ class RowOpening(SessionPart):
 
     def gave(self, item: Item, messages: Sequence[Message], where: Where) -> None:
         """Note that this client's answer may come back weighed."""
-        if item.disclosure is Disclosure.WEIGHTED_SUM and self._papers.enciphers(item):
+        if item.disclosure is Disclosure.WEIGHTED_SUM and self._context.enciphers(item):
             self._weighed = where.round
 
     def unsealed(self, kind: type[Message], message: Message, name: str, where: Where) -> Message:
         """Open this client's own row and take off its blind (O1)."""
-        papers, row = self._papers, message
+        context, row = self._context, message
         if not isinstance(row, Row):
             raise LocalProtocolError("This is no row.")
         if self._weighed != where.round:
@@ -43,9 +43,9 @@ class RowOpening(SessionPart):
                 "A row arrived in a round in which this client gave nothing to weigh."
             )
         self._weighed = -1  # rows of one upload are handed out once
-        info = row_info(papers.run, where.exchange, name, self._engine.name)
-        found = open_box(row.box, papers.me, papers.roster.one(Role.KEY_AUTHORITY), info)
-        shape = shape_of((kind,), papers.policy, papers.plan.dims)
+        info = row_info(context.run, where.exchange, name, self._engine.name)
+        found = open_box(row.box, context.me, context.roster.one(Role.KEY_AUTHORITY), info)
+        shape = shape_of((kind,), context.policy, context.plan.dims)
         return opened_message(kind, shape, found, row.seed)
 
 

@@ -7,7 +7,7 @@ from typing import ClassVar, Literal
 from pydantic import Field
 
 from protocols.disclosures._evaluated.guards import Evaluated
-from protocols.policy.guard import Stage
+from protocols.policy.guard import ValueStage
 
 
 class Weigh(Evaluated):
@@ -24,8 +24,8 @@ class Weigh(Evaluated):
             not cut. Witnesses check the smallest group (O10), not this.
     """
 
-    takes: ClassVar[tuple[Stage, ...]] = (Stage.INTEGER,)
-    gives: ClassVar[Stage] = Stage.CIPHERTEXT
+    takes: ClassVar[tuple[ValueStage, ...]] = (ValueStage.INTEGER,)
+    gives: ClassVar[ValueStage] = ValueStage.CIPHERTEXT
     guard: Literal["weigh"] = "weigh"
     scheme: Literal["bfv-weighted"] = "bfv-weighted"
     total: Literal[64, 128] = 128

@@ -72,7 +72,7 @@ class Weighable(Uploaded):
 
     def views(self) -> dict[type[Message], View]:
         """Return what puts weights on them, while nobody here can open them."""
-        policy, size, source = self._papers.policy, len(self.survivors), self.where.exchange
+        policy, size, source = self._context.policy, len(self.survivors), self.where.exchange
         guard = guard_of(policy.chain(self.item.disclosure), Weigh)
         if guard is None:
             return super().views()
@@ -92,11 +92,11 @@ class Weighable(Uploaded):
             stack = np.stack([np.asarray(getattr(m, field.name)) for m in sent.values()])
             rows = weights @ stack.reshape(size, -1)  # one product for all receivers
             mixed[field.name] = rows.reshape(stack.shape) if field.shape else rows[:, 0].tolist()
-        parcels = {
+        deliveries = {
             name: kind(**{field: rows[number] for field, rows in mixed.items()})
             for number, name in enumerate(sent)
         }
-        return Sealed(kind, parcels)
+        return Sealed(kind, deliveries)
 
 
 VIEW = Weighable

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from protocols.errors import LedgerError
-from protocols.sessions.part import Engine, Parcel, Scope, SessionPart
+from protocols.sessions.part import Delivery, Engine, Scope, SessionPart
 from protocols.sessions.services.refusals import refusal
 from protocols.wire.envelope import beginning, is_again
-from protocols.wire.inbox import Letter
+from protocols.wire.inbox import Incoming
 from protocols.wire.roster import Role
 from protocols.wire.where import Where
 
@@ -27,9 +27,9 @@ class Answering(SessionPart):
         super().__init__(engine)
         self.repeats, self.again = True, False
         # How the last envelope began, and its answer: None while what it asks for is being opened.
-        self.repeat: tuple[bytes, list[Parcel] | None] = (b"", [])
+        self.repeat: tuple[bytes, list[Delivery] | None] = (b"", [])
 
-    def receive(self, data: bytes) -> list[Parcel]:
+    def receive(self, data: bytes) -> list[Delivery]:
         """Take one envelope, return what leaves in answer; the ledger is durable by then.
 
         Bytes that are not authentic raise and change nothing; an authentic envelope that cannot be
@@ -44,18 +44,18 @@ class Answering(SessionPart):
         if self.again and self.repeat[1] is not None:  # None: killed between record and answer
             return self.repeat[1]
         engine.alive()
-        letter = engine.open(data, again=self.again)
+        incoming = engine.open(data, again=self.again)
         try:
-            replies: list[Parcel] = engine.handler(letter)(letter)
+            replies: list[Delivery] = engine.handler(incoming)(incoming)
         except LedgerError as error:
             engine.die(error)
             raise
         except Exception as error:
             engine.die(error)
-            aggregator = self._papers.roster.one(Role.AGGREGATOR).name
-            replies = [refusal(engine, error, aggregator, self._place(letter))]
+            aggregator = self._context.roster.one(Role.AGGREGATOR).name
+            replies = [refusal(engine, error, aggregator, self._place(incoming))]
         if self.repeats:
-            self.repeat = (beginning(letter.envelope), replies)
+            self.repeat = (beginning(incoming.envelope), replies)
         try:
             engine.commit()
         except BaseException as error:  # whatever failed: this answer never leaves
@@ -63,16 +63,16 @@ class Answering(SessionPart):
             raise
         return replies
 
-    def _place(self, letter: Letter) -> Where:
+    def _place(self, incoming: Incoming) -> Where:
         """Return where a refusal belongs; a client also repeats what it was given."""
-        header = letter.header
-        if self._papers.me.party.role is not Role.CLIENT:
+        header = incoming.header
+        if self._context.me.party.role is not Role.CLIENT:
             return Where(header.round, header.exchange)
         return Where(header.round, header.exchange, (), header.given, header.attempt)
 
-    def before_opening(self, letter: Letter) -> None:
+    def before_opening(self, incoming: Incoming) -> None:
         """Make durable what is about to be opened: a restart must open these bytes, or none."""
-        self.repeat = (beginning(letter.envelope), None)
+        self.repeat = (beginning(incoming.envelope), None)
         self._engine.commit()
 
     def forget(self, scope: Scope) -> None:

@@ -12,14 +12,14 @@ from protocols.messages import Message
 from protocols.plan.steps import Service, Step
 from protocols.rounds import Given
 from protocols.sessions.collection import Collection
-from protocols.sessions.part import Engine, Parcel, SessionPart, Takes
+from protocols.sessions.part import Delivery, Engine, SessionPart, Takes
 from protocols.sessions.phases import Phase
 from protocols.sessions.services.asked import Asked
 from protocols.sessions.services.heads import Heads
 from protocols.sessions.table import Event, State
 from protocols.wire.codec import encode
 from protocols.wire.control import Boxes, Call
-from protocols.wire.inbox import Letter
+from protocols.wire.inbox import Incoming
 from protocols.wire.inputs_digest import SHARED, bytes_digest
 from protocols.wire.where import Where
 
@@ -43,31 +43,31 @@ class Calling(SessionPart):
         """Tell that every Ask goes out."""
         return True
 
-    def enter(self) -> Iterable[Parcel]:
+    def enter(self) -> Iterable[Delivery]:
         """Return an Ask's envelopes, with what was opened for it."""
-        held, papers = self._asked.held, self._papers
+        held, context = self._asked.held, self._context
         exchange, members = held.exchange, held.members
         self._engine.move(Event.ASK)
-        item = papers.find(exchange.name, Service.ASK, Step.DOWN)
+        item = context.find(exchange.name, Service.ASK, Step.DOWN)
         parts = self._engine.parts.values()
         slot = max(part.slot(exchange, held.round, members) for part in parts)
         root, places = self._heads.places()
-        mask = papers.roster.mask(members)
+        mask = context.roster.mask(members)
         call = Call(members=mask, slot=slot, nonce=entropy(16), heads=root)
         handed = [self._alike(given) for given in held.handed]
         messages = [given for given in handed if isinstance(given, Message)]
-        dims = papers.dims(item)
+        dims = context.dims(item)
         # Encoded once for all: what a digest is of is what everybody gets.
         shared = {m: encode([m], dims) for m in (call, *messages) if m.disclosure in SHARED}
         given = bytes_digest([(type(m), data) for m, data in shared.items()])
         where = Where(held.round, held.number, members, given, slot=slot)
-        answers = Collection(papers, exchange, where)
+        answers = Collection(context, exchange, where)
         self._asked.collect(answers)
         for part in parts:
             part.going_out(answers)
         self._heads.write_down(root, where)
 
-        def asked(member: str) -> Parcel:
+        def asked(member: str) -> Delivery:
             own = [call, places[member], *(self._own(given, member) for given in handed)]
             return self._engine.send(item, own, member, where, shared)
 
@@ -86,16 +86,16 @@ class Calling(SessionPart):
         own = next((message for message in found if message is not None), None)
         if own is not None:
             return own
-        parcel = given._parcels[member]
-        return Boxes(boxes=parcel) if isinstance(parcel, bytes) else cast(Message, parcel)
+        delivery = given._deliveries[member]
+        return Boxes(boxes=delivery) if isinstance(delivery, bytes) else cast(Message, delivery)
 
     def advance(self) -> None:
         """Wait no longer: who has not answered has vanished."""
 
-    def _take_answer(self, letter: Letter) -> None:
+    def _take_answer(self, incoming: Incoming) -> None:
         if self._engine.state is not State.ASKED:
             raise WrongStage("An answer arrived while nothing was asked.")
-        self._asked.answers.add(letter)
+        self._asked.answers.add(incoming)
 
     takes: ClassVar[Takes] = dict.fromkeys(
         [(Service.ASK, Step.ACK), *((disclosure, Step.UP) for disclosure in Disclosure)],

@@ -16,12 +16,12 @@ from protocols.keys.groups import epoch_of
 from protocols.keys.setup import KeyPhase, Setup
 from protocols.messages import Message
 from protocols.plan.steps import Service, Step
-from protocols.sessions.part import Engine, Parcel, SessionPart, Takes
+from protocols.sessions.part import Delivery, Engine, SessionPart, Takes
 from protocols.sessions.services.exchanges import Exchanges
 from protocols.sessions.table import Event, State
 from protocols.wire.cohorts import as_set
 from protocols.wire.control import KeyCall, PairBoxes, PairCall, PairDown, PairRows
-from protocols.wire.inbox import Letter
+from protocols.wire.inbox import Incoming
 from protocols.wire.roster import Role
 from protocols.wire.where import Where
 
@@ -50,7 +50,7 @@ class EpochKeys(SessionPart):
     @property
     def _enciphered(self) -> bool:
         """Whether a key authority makes keys for this run."""
-        return self._papers.plans("", Service.KEYS, Step.CALL)
+        return self._context.plans("", Service.KEYS, Step.CALL)
 
     @property
     def needed(self) -> bool:
@@ -60,35 +60,35 @@ class EpochKeys(SessionPart):
     @property
     def paired(self) -> bool:
         """Whether clients agree on pair secrets in this run."""
-        return self._papers.plans("", Service.PAIRS, Step.CALL)
+        return self._context.plans("", Service.PAIRS, Step.CALL)
 
     def due(self, round: int) -> bool:
         """Tell whether a round is in an epoch that has not begun."""
         if self._setup is None:
             return self.needed
-        return self.needed and self._setup.epoch != epoch_of(round, self._papers.policy)
+        return self.needed and self._setup.epoch != epoch_of(round, self._context.policy)
 
-    def prepare(self, round: int) -> Iterable[Parcel]:
+    def prepare(self, round: int) -> Iterable[Delivery]:
         """Begin the epoch of a round; return what must be sent."""
         self._engine.move(Event.SETUP)
-        epoch = epoch_of(round, self._papers.policy)
+        epoch = epoch_of(round, self._context.policy)
         if self._setup is not None and self._setup.exchange == self._exchanges.number:
             self._exchanges.next()  # no Ask came in between
-        self._setup = setup = Setup(self._papers, epoch, round, self._exchanges.number)
+        self._setup = setup = Setup(self._context, epoch, round, self._exchanges.number)
         if not self._enciphered:
             return self._set_up(setup)
-        authority = self._papers.roster.one(Role.KEY_AUTHORITY).name
-        item = self._papers.find("", Service.KEYS, Step.CALL)
+        authority = self._context.roster.one(Role.KEY_AUTHORITY).name
+        item = self._context.find("", Service.KEYS, Step.CALL)
         return [self._engine.send(item, [KeyCall()], authority, self._place(setup))]
 
-    def go_on(self) -> Iterable[Parcel]:
+    def go_on(self) -> Iterable[Delivery]:
         """Return the next envelopes of an epoch's keys; nothing when they are agreed on."""
         return self._set_up(self.agreed)
 
     def _place(self, setup: Setup) -> Where:
         return Where(round=setup.round, exchange=setup.exchange)
 
-    def _set_up(self, setup: Setup) -> Iterable[Parcel]:
+    def _set_up(self, setup: Setup) -> Iterable[Delivery]:
         if setup.phase is KeyPhase.KEY and self._enciphered:
             data, self._key_envelope = self._key_envelope, None
             if data is None:
@@ -96,11 +96,11 @@ class EpochKeys(SessionPart):
                     "The key authority sent no key.", fix="start the run again when it is there"
                 )
             setup.phase = KeyPhase.CALL
-            witnesses = sorted(self._papers.roster.names(Role.WITNESS))
-            return [Parcel(name, data) for name in (*self._papers.roster.clients, *witnesses)]
+            witnesses = sorted(self._context.roster.names(Role.WITNESS))
+            return [Delivery(name, data) for name in (*self._context.roster.clients, *witnesses)]
         if setup.phase in (KeyPhase.KEY, KeyPhase.CALL) and self.paired:
             setup.phase = KeyPhase.BOXES
-            call = PairCall(members=self._papers.roster.mask(setup.group.called))
+            call = PairCall(members=self._context.roster.mask(setup.group.called))
             return self._to(setup.group.called, Step.CALL, lambda _: call)
         if setup.phase is KeyPhase.BOXES:
             return self._hand_on(setup)
@@ -111,11 +111,11 @@ class EpochKeys(SessionPart):
         self._engine.move(Event.BEGIN)
         return []
 
-    def _hand_on(self, setup: Setup) -> Iterable[Parcel]:
+    def _hand_on(self, setup: Setup) -> Iterable[Delivery]:
         """Hand every client the boxes that the others sealed for it; nobody here can open them."""
         self._enough(setup.boxed)
         setup.phase = KeyPhase.ROWS
-        there = self._papers.roster.mask(setup.boxed)
+        there = self._context.roster.mask(setup.boxed)
         return self._to(
             setup.boxed,
             Step.DOWN,
@@ -124,13 +124,13 @@ class EpochKeys(SessionPart):
 
     def _to(
         self, names: Sequence[str], step: Step, message: Callable[[str], Message]
-    ) -> Iterable[Parcel]:
-        setup, item = self.agreed, self._papers.find("", Service.PAIRS, step)
+    ) -> Iterable[Delivery]:
+        setup, item = self.agreed, self._context.find("", Service.PAIRS, step)
         return (self._engine.send(item, [message(n)], n, self._place(setup)) for n in names)
 
     def _enough(self, names: Sequence[str]) -> None:
-        late = sorted(set(self._papers.roster.clients) - set(names))
-        if len(names) < self._papers.policy.smallest_cohort:
+        late = sorted(set(self._context.roster.clients) - set(names))
+        if len(names) < self._context.policy.smallest_cohort:
             raise RemoteProtocolError(
                 f"{len(late)} clients did not agree on this epoch's secrets"
                 f" ({', '.join(late[:5])}).",
@@ -147,7 +147,7 @@ class EpochKeys(SessionPart):
         """Raise LocalProtocolError unless the keys of a round's epoch are agreed on."""
         if not self.needed:
             return
-        epoch = epoch_of(round, self._papers.policy)
+        epoch = epoch_of(round, self._context.policy)
         if self.agreed.phase is not KeyPhase.DONE or self.agreed.epoch != epoch:
             raise LocalProtocolError("This epoch's keys come before its first Ask.")
 
@@ -165,8 +165,8 @@ class EpochKeys(SessionPart):
             raise LocalProtocolError("No keys were agreed on yet.")
         return self._setup
 
-    def _keyed(self, letter: Letter, event: Event) -> Setup:
-        setup, header = self._setup, letter.header
+    def _keyed(self, incoming: Incoming, event: Event) -> Setup:
+        setup, header = self._setup, incoming.header
         if setup is None or self._engine.state is not State.KEYING:
             raise WrongStage("Keys arrived while none are being agreed on.")
         if (header.round, header.exchange, header.attempt) != (setup.round, setup.exchange, 1):
@@ -174,25 +174,25 @@ class EpochKeys(SessionPart):
         self._engine.move(event)
         return setup
 
-    def _take_boxes(self, letter: Letter) -> None:
-        boxes = self._engine.read_one(letter, PairBoxes).boxes
-        self._keyed(letter, Event.PAIR).take_boxes(letter.header.sender, boxes)
+    def _take_boxes(self, incoming: Incoming) -> None:
+        boxes = self._engine.read_one(incoming, PairBoxes).boxes
+        self._keyed(incoming, Event.PAIR).take_boxes(incoming.header.sender, boxes)
 
-    def _take_rows(self, letter: Letter) -> None:
-        rows = self._engine.read_one(letter, PairRows).rows
-        self._keyed(letter, Event.PAIR).take_rows(letter.header.sender, rows)
+    def _take_rows(self, incoming: Incoming) -> None:
+        rows = self._engine.read_one(incoming, PairRows).rows
+        self._keyed(incoming, Event.PAIR).take_rows(incoming.header.sender, rows)
 
-    def _take_key(self, letter: Letter) -> None:
-        secret = keyed(self._papers.plan.items, self._papers.policy)
-        messages = self._engine.read(letter, key_kinds(secret))
-        self._keyed(letter, Event.KEY)
+    def _take_key(self, incoming: Incoming) -> None:
+        secret = keyed(self._context.plan.items, self._context.policy)
+        messages = self._engine.read(incoming, key_kinds(secret))
+        self._keyed(incoming, Event.KEY)
         try:
             for disclosure, message in zip(secret, messages, strict=True):
-                self._papers.take_key(disclosure, raw_key(disclosure, message))
+                self._context.take_key(disclosure, raw_key(disclosure, message))
         except CryptoError as error:  # SecretKeyRefused among them: fail closed, for good
             self._engine.die(error)
             raise BadEnvelope(f"The offered public key is not usable: {error}") from error
-        self._key_envelope = letter.envelope.encode()  # handed on as it came
+        self._key_envelope = incoming.envelope.encode()  # handed on as it came
 
     takes: ClassVar[Takes] = {
         (Service.KEYS, Step.OFFER): _take_key,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from protocols.sessions.part import Engine, Parcel, SessionPart
+from protocols.sessions.part import Delivery, Engine, SessionPart
 
 
 class Exchanges(SessionPart):
@@ -16,7 +16,7 @@ class Exchanges(SessionPart):
     def __init__(self, engine: Engine) -> None:
         super().__init__(engine)
         self.number = 0
-        self.outstanding: list[Parcel] = []
+        self.outstanding: list[Delivery] = []
 
     def next(self) -> int:
         """Begin another exchange and return its number."""

@@ -8,15 +8,15 @@ from typing import ClassVar
 
 from crypto.samplers import entropy
 from protocols.errors import RemoteProtocolError, WrongStage
-from protocols.evidence.heads import SILENT, Line, client_items, heard, tree, word_of
+from protocols.evidence.heads import SILENT, Line, client_items, received, tree, word_of
 from protocols.plan.steps import Service, Step
-from protocols.sessions.part import Engine, Parcel, SessionPart, Takes
+from protocols.sessions.part import Delivery, Engine, SessionPart, Takes
 from protocols.sessions.services.exchanges import Exchanges
 from protocols.sessions.services.survivors import Survivors
 from protocols.sessions.table import Event
 from protocols.wire.control import Farewell, Place
 from protocols.wire.envelope import commitment
-from protocols.wire.inbox import Letter
+from protocols.wire.inbox import Incoming
 from protocols.wire.inputs_digest import given_digest
 from protocols.wire.roster import Role
 from protocols.wire.where import Where
@@ -34,21 +34,21 @@ class Heads(SessionPart):
     def __init__(self, engine: Engine, exchanges: Exchanges, survivors: Survivors) -> None:
         super().__init__(engine)
         self._exchanges, self._survivors = exchanges, survivors
-        self._heard: dict[str, Line] = {}
+        self._received: dict[str, Line] = {}
 
-    def hear(self, letter: Letter) -> None:
+    def hear(self, incoming: Incoming) -> None:
         """Note an envelope of a client; its receipt stands in the ledger."""
-        header = letter.header
-        if letter.item.sender == str(Role.CLIENT):
-            before, said = self._heard.get(header.sender, SILENT), commitment(letter.envelope)
+        header = incoming.header
+        if incoming.item.sender == str(Role.CLIENT):
+            before, said = self._received.get(header.sender, SILENT), commitment(incoming.envelope)
             facts = header.exchange, header.item, said, header.head
-            self._heard[header.sender] = heard(before, *facts)
+            self._received[header.sender] = received(before, *facts)
 
     def places(self) -> tuple[bytes, dict[str, Place]]:
         """Return the root over all clients' heads, and each client's place under it."""
-        root, proofs = tree(self._papers.roster.clients, self._heard)
-        lines = {client: self._heard.get(client, SILENT) for client in proofs}
-        items = client_items(self._papers.plan.items)
+        root, proofs = tree(self._context.roster.clients, self._received)
+        lines = {client: self._received.get(client, SILENT) for client in proofs}
+        items = client_items(self._context.plan.items)
         return root, {
             client: Place(
                 exchange=lines[client][0], items=word_of(lines[client][1], items), proof=proof
@@ -61,17 +61,17 @@ class Heads(SessionPart):
         facts = {"exchange": where.exchange, "root": root.hex(), "round": where.round}
         self._engine.record("heads", facts)
 
-    def farewell(self) -> Iterable[Parcel]:
+    def farewell(self) -> Iterable[Delivery]:
         """Return the heads at the end of the run, for all clients that are there."""
-        round = self._papers.plan.rounds
+        round = self._context.plan.rounds
         self._engine.move(Event.PART)
         number = self._exchanges.next()
         root, places = self.places()
         message = Farewell(nonce=entropy(16), heads=root)
-        item = self._papers.find("", Service.HEADS, Step.DOWN)
-        given = given_digest([message], self._papers.dims(item))
+        item = self._context.find("", Service.HEADS, Step.DOWN)
+        given = given_digest([message], self._context.dims(item))
         where = Where(round, number, (), given)
-        there = self._survivors.present(self._papers.roster.clients, round)
+        there = self._survivors.present(self._context.roster.clients, round)
         self.write_down(root, where)
         return (self._engine.send(item, [message, places[c]], c, where) for c in there)
 
@@ -83,7 +83,7 @@ class Heads(SessionPart):
         with contextlib.suppress(RemoteProtocolError):
             self.hear(self._engine.open(data, exchange=self._exchanges.number))
 
-    def _take_receipt(self, letter: Letter) -> None:
+    def _take_receipt(self, incoming: Incoming) -> None:
         """Refuse a receipt of the heads before they were given; later `take_leave` takes it."""
         raise WrongStage("A receipt of the last heads arrived before they were given.")
 

@@ -8,11 +8,11 @@ from protocols.errors import BadEnvelope
 from protocols.keys.groups import Group, epoch_of, planned_degree, slots
 from protocols.keys.pairs import Pairs
 from protocols.plan.steps import Service, Step
-from protocols.sessions.part import Engine, Parcel, Scope, SessionPart, Takes
+from protocols.sessions.part import Delivery, Engine, Scope, SessionPart, Takes
 from protocols.sessions.services.progress import Progress
 from protocols.sessions.table import Event
 from protocols.wire.control import PairBoxes, PairCall, PairDown, PairRows
-from protocols.wire.inbox import Letter
+from protocols.wire.inbox import Incoming
 from protocols.wire.roster import Role
 from protocols.wire.where import Where
 
@@ -33,57 +33,57 @@ class PairSecrets(SessionPart):
 
     def begin(self) -> None:
         """Begin without secrets: a new session agrees on new ones (O6)."""
-        self._papers.pairs = None
-        if not any(i.part in (Service.KEYS, Service.PAIRS) for i in self._papers.plan.items):
+        self._context.pairs = None
+        if not any(i.part in (Service.KEYS, Service.PAIRS) for i in self._context.plan.items):
             self._engine.move(Event.BEGIN)
 
     def forget(self, scope: Scope) -> None:
         """Drop the secrets once the session is over."""
         if scope is Scope.RUN:
-            self._papers.pairs = None
+            self._context.pairs = None
 
     def agreed(self, round: int) -> Pairs | None:
         """Return the secrets of a round's epoch; None if they are not here."""
-        current = epoch_of(round, self._papers.policy) == self.epoch
-        return self._papers.pairs if current else None
+        current = epoch_of(round, self._context.policy) == self.epoch
+        return self._context.pairs if current else None
 
-    def _take_call(self, letter: Letter) -> list[Parcel]:
+    def _take_call(self, incoming: Incoming) -> list[Delivery]:
         """Draw this epoch's secrets; seal for each neighbour its half and its shares."""
-        papers = self._papers
-        call = self._engine.read_one(letter, PairCall)
-        epoch = self._progress.new_epoch(letter, self.epoch)
+        context = self._context
+        call = self._engine.read_one(incoming, PairCall)
+        epoch = self._progress.new_epoch(incoming, self.epoch)
         self._engine.move(Event.PAIR)
-        called = papers.roster.unmask(call.members)
-        if called != papers.roster.clients:
+        called = context.roster.unmask(call.members)
+        if called != context.roster.clients:
             # Who chose the called could choose everybody's neighbours.
             raise BadEnvelope("A call for an epoch's keys does not name all clients.")
         self._engine.forget(Scope.EPOCH)
-        group = Group.of(papers.run, epoch, called, papers.policy)
-        places = slots(papers.plan.items, papers.plan.rounds, papers.policy, epoch)
-        width = planned_degree(len(papers.plan.clients), papers.policy)
-        papers.pairs = Pairs(papers.me, papers.roster, group, places, width)
+        group = Group.of(context.run, epoch, called, context.policy)
+        places = slots(context.plan.items, context.plan.rounds, context.policy, epoch)
+        width = planned_degree(len(context.plan.clients), context.policy)
+        context.pairs = Pairs(context.me, context.roster, group, places, width)
         self.epoch = epoch
-        return [self._control(Step.BOXES, PairBoxes(boxes=papers.pairs.boxes()), letter)]
+        return [self._control(Step.BOXES, PairBoxes(boxes=context.pairs.boxes()), incoming)]
 
-    def _take_pairs(self, letter: Letter) -> list[Parcel]:
+    def _take_pairs(self, incoming: Incoming) -> list[Delivery]:
         """Open the neighbours' boxes, check who sealed them, and leave the locked rows."""
         self._engine.move(Event.PAIR)
-        papers = self._papers
-        down = self._engine.read_one(letter, PairDown)
-        epoch = epoch_of(letter.header.round, papers.policy)
-        if papers.pairs is None or epoch != self.epoch:
+        context = self._context
+        down = self._engine.read_one(incoming, PairDown)
+        epoch = epoch_of(incoming.header.round, context.policy)
+        if context.pairs is None or epoch != self.epoch:
             raise BadEnvelope("Pair secrets arrived that were not asked for.")
-        there = papers.roster.unmask(down.members)
-        papers.policy.check_cohort(len(there))
-        papers.pairs.take(down.boxes, there)
-        return [self._control(Step.ROWS, PairRows(rows=papers.pairs.rows()), letter)]
+        there = context.roster.unmask(down.members)
+        context.policy.check_cohort(len(there))
+        context.pairs.take(down.boxes, there)
+        return [self._control(Step.ROWS, PairRows(rows=context.pairs.rows()), incoming)]
 
-    def _control(self, step: Step, message: PairBoxes | PairRows, letter: Letter) -> Parcel:
-        header = letter.header
+    def _control(self, step: Step, message: PairBoxes | PairRows, incoming: Incoming) -> Delivery:
+        header = incoming.header
         where = Where(round=header.round, exchange=header.exchange)
-        item = self._papers.find("", Service.PAIRS, step)
+        item = self._context.find("", Service.PAIRS, step)
         return self._engine.send(
-            item, [message], self._papers.roster.one(Role.AGGREGATOR).name, where
+            item, [message], self._context.roster.one(Role.AGGREGATOR).name, where
         )
 
     takes: ClassVar[Takes] = {

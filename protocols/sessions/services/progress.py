@@ -5,7 +5,7 @@ from __future__ import annotations
 from protocols.errors import BadEnvelope
 from protocols.keys.groups import epoch_of
 from protocols.sessions.part import Engine, SessionPart
-from protocols.wire.inbox import Letter
+from protocols.wire.inbox import Incoming
 
 
 class Progress(SessionPart):
@@ -19,13 +19,13 @@ class Progress(SessionPart):
         """Note an exchange, and its round, as accepted."""
         self.exchange, self.round = exchange, round
 
-    def new_epoch(self, letter: Letter, before: int) -> int:
+    def new_epoch(self, incoming: Incoming, before: int) -> int:
         """Return the epoch that keys are for; they only ever come for a later one.
 
         Raises:
             BadEnvelope: for this epoch, or an earlier one, or a round that is over.
         """
-        epoch = epoch_of(letter.header.round, self._papers.policy)
-        if epoch <= before or letter.header.round < self.round:
+        epoch = epoch_of(incoming.header.round, self._context.policy)
+        if epoch <= before or incoming.header.round < self.round:
             raise BadEnvelope("Keys arrived for an epoch that has its keys already (O9).")
         return epoch

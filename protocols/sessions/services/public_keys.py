@@ -9,10 +9,10 @@ from protocols.disclosures._evaluated.ciphers import key_kinds, keyed, raw_key
 from protocols.errors import BadEnvelope
 from protocols.keys.groups import epoch_of
 from protocols.plan.steps import Service, Step
-from protocols.sessions.part import Engine, Parcel, SessionPart, Takes
+from protocols.sessions.part import Delivery, Engine, SessionPart, Takes
 from protocols.sessions.services.progress import Progress
 from protocols.sessions.table import Event
-from protocols.wire.inbox import Letter
+from protocols.wire.inbox import Incoming
 
 
 class PublicKeys(SessionPart):
@@ -29,20 +29,20 @@ class PublicKeys(SessionPart):
         super().__init__(engine)
         self._progress, self.epoch = progress, -1
 
-    def _take_key(self, letter: Letter) -> list[Parcel]:
+    def _take_key(self, incoming: Incoming) -> list[Delivery]:
         """Check the epoch's public keys, keep them and write down which they are.
 
         Raises:
             BadEnvelope: one of them is not usable.
         """
-        papers = self._papers
-        self.epoch = self._progress.new_epoch(letter, self.epoch)
+        context = self._context
+        self.epoch = self._progress.new_epoch(incoming, self.epoch)
         self._engine.move(Event.KEY)
-        secret = keyed(papers.plan.items, papers.policy)
-        messages = self._engine.read(letter, key_kinds(secret))
+        secret = keyed(context.plan.items, context.policy)
+        messages = self._engine.read(incoming, key_kinds(secret))
         for disclosure, message in zip(secret, messages, strict=True):
             try:
-                key = papers.take_key(disclosure, raw_key(disclosure, message))
+                key = context.take_key(disclosure, raw_key(disclosure, message))
             except CryptoError as error:
                 raise BadEnvelope("The offered public key is not usable.") from error
             self._engine.record("key", {"event": "received", "key": key.key_id})
@@ -50,7 +50,7 @@ class PublicKeys(SessionPart):
 
     def check(self, round: int) -> None:
         """Refuse, before anything is computed, what is asked for under another epoch's keys."""
-        if self.epoch != epoch_of(round, self._papers.policy):
+        if self.epoch != epoch_of(round, self._context.policy):
             raise BadEnvelope("A result is asked for under the key of another epoch (O9).")
 
     takes: ClassVar[Takes] = {(Service.KEYS, Step.OFFER): _take_key}

@@ -8,12 +8,12 @@ from protocols.errors import BadEnvelope, Replay
 from protocols.evidence.heads import Spoken, check_place, client_items
 from protocols.messages import Message
 from protocols.plan.steps import Service, Step
-from protocols.sessions.part import Engine, Parcel, SessionPart, Takes
+from protocols.sessions.part import Delivery, Engine, SessionPart, Takes
 from protocols.sessions.services.progress import Progress
 from protocols.sessions.table import Event
 from protocols.wire.control import Acknowledgement, Call, Farewell, Place
 from protocols.wire.envelope import Envelope, commitment
-from protocols.wire.inbox import Letter
+from protocols.wire.inbox import Incoming
 from protocols.wire.inputs_digest import given_digest
 from protocols.wire.where import Where
 
@@ -29,18 +29,18 @@ class Receipts(SessionPart):
     def __init__(self, engine: Engine, progress: Progress) -> None:
         super().__init__(engine)
         self._progress = progress
-        self._spoken = Spoken(client_items(engine.papers.plan.items))
+        self._spoken = Spoken(client_items(engine.context.plan.items))
 
     def sent(self, envelope: Envelope) -> None:
         """Note what leaves, to compare the aggregator's receipt with."""
         header = envelope.header
         self._spoken.add(header.exchange, header.item, commitment(envelope), header.head)
 
-    def _take_leave(self, letter: Letter) -> list[Parcel]:
+    def _take_leave(self, incoming: Incoming) -> list[Delivery]:
         """Take over the heads at the end of the run."""
-        farewell, place = self._engine.read(letter, (Farewell, Place))
-        header = letter.header
-        if header.given != given_digest([farewell], self._papers.dims(letter.item)):
+        farewell, place = self._engine.read(incoming, (Farewell, Place))
+        header = incoming.header
+        if header.given != given_digest([farewell], self._context.dims(incoming.item)):
             raise BadEnvelope("A farewell's content is not what its header says was given.")
         if header.exchange <= self._progress.exchange:
             raise Replay("A farewell is older than an Ask that was answered.")
@@ -48,7 +48,7 @@ class Receipts(SessionPart):
         self._progress.reached(header.exchange, header.round)
         where = Where(header.round, header.exchange, (), header.given)
         self.check(farewell, place, where)
-        item = self._papers.find("", Service.HEADS, Step.ACK)
+        item = self._context.find("", Service.HEADS, Step.ACK)
         return [self._engine.send(item, [Acknowledgement()], header.sender, where)]
 
     def check(self, shared: Message, place: Message, where: Where) -> None:
@@ -56,10 +56,12 @@ class Receipts(SessionPart):
         if not isinstance(shared, (Call, Farewell)) or not isinstance(place, Place):
             raise BadEnvelope("A receipt is missing.")
         line, missing = self._spoken.line(place.exchange, place.items)
-        check_place(self._engine.name, self._papers.roster.clients, line, place.proof, shared.heads)
+        check_place(
+            self._engine.name, self._context.roster.clients, line, place.proof, shared.heads
+        )
         facts = {
             "exchange": where.exchange,
-            "heard": place.exchange,
+            "received": place.exchange,
             "items": place.items,
             "missing": int(missing),
             "root": shared.heads.hex(),

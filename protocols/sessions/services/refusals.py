@@ -14,10 +14,10 @@ from protocols.errors import (
     UnfitMessage,
 )
 from protocols.plan.steps import Service, Step
-from protocols.sessions.part import Engine, Parcel, SessionPart, Takes
+from protocols.sessions.part import Delivery, Engine, SessionPart, Takes
 from protocols.sessions.services.exchanges import Exchanges
 from protocols.wire.control import REFUSALS, Refusal
-from protocols.wire.inbox import Letter
+from protocols.wire.inbox import Incoming
 from protocols.wire.where import Where
 
 _CODES = (
@@ -34,7 +34,7 @@ def refusal_code(error: Exception) -> str:
     return next((code for kind, code in _CODES if isinstance(error, kind)), "internal")
 
 
-def refusal(engine: Engine, error: Exception, recipient: str, where: Where) -> Parcel:
+def refusal(engine: Engine, error: Exception, recipient: str, where: Where) -> Delivery:
     """Record why, and return the fixed-size refusal that says only a code (O27)."""
     code = refusal_code(error)
     facts: dict[str, Any] = {
@@ -47,7 +47,7 @@ def refusal(engine: Engine, error: Exception, recipient: str, where: Where) -> P
         facts["detail"] = error.what[:300]  # texts of ours hold no data value
     engine.record("refusal", facts)
     message = Refusal(code=REFUSALS.index(code))
-    return engine.send(engine.papers.refusal, [message], recipient, where)
+    return engine.send(engine.context.refusal, [message], recipient, where)
 
 
 class Refusals(SessionPart):
@@ -62,10 +62,10 @@ class Refusals(SessionPart):
         super().__init__(engine)
         self._exchanges = exchanges
 
-    def _take_refusal(self, letter: Letter) -> None:
+    def _take_refusal(self, incoming: Incoming) -> None:
         """End the run: whatever the reason is, it stays with who refused."""
-        code = self._engine.read_one(letter, Refusal).code
-        error = Refused(letter.header.sender, REFUSALS[min(code, len(REFUSALS) - 1)])
+        code = self._engine.read_one(incoming, Refusal).code
+        error = Refused(incoming.header.sender, REFUSALS[min(code, len(REFUSALS) - 1)])
         self._engine.die(error)
         self._exchanges.outstanding = []
         self._engine.commit()  # the refusal that ends the run stands in the ledger

@@ -12,9 +12,9 @@ from protocols.errors import BadEnvelope, LedgerError, LocalProtocolError
 from protocols.keys.groups import epoch_of
 from protocols.messages import Message
 from protocols.plan.steps import Service, Step
-from protocols.sessions.part import Engine, Parcel, Scope, SessionPart, Takes
+from protocols.sessions.part import Delivery, Engine, Scope, SessionPart, Takes
 from protocols.sessions.table import Event
-from protocols.wire.inbox import Letter
+from protocols.wire.inbox import Incoming
 from protocols.wire.roster import EVERYONE
 from protocols.wire.where import Where
 
@@ -31,7 +31,7 @@ class SecretKeys(SessionPart):
 
     def begin(self) -> None:
         """Be ready at once where no keys are called for: then other things are opened."""
-        if not self._papers.plans("", Service.KEYS, Step.CALL):
+        if not self._context.plans("", Service.KEYS, Step.CALL):
             self._engine.move(Event.BEGIN)
 
     def of(self, disclosure: Disclosure) -> SecretKey:
@@ -40,31 +40,31 @@ class SecretKeys(SessionPart):
             raise LocalProtocolError("This key authority holds no key.")
         return self.held[disclosure]
 
-    def _make_key(self, letter: Letter) -> list[Parcel]:
+    def _make_key(self, incoming: Incoming) -> list[Delivery]:
         """Make the key of an epoch; the one before it is destroyed first (O9)."""
-        header, papers = letter.header, self._papers
-        epoch = epoch_of(header.round, papers.policy)
+        header, context = incoming.header, self._context
+        epoch = epoch_of(header.round, context.policy)
         if epoch <= self._epoch:
             raise BadEnvelope("A second key is called for in one epoch (O9).")
         self._engine.move(Event.KEY)
         self._engine.forget(Scope.EPOCH)
         self._epoch = epoch
-        messages = [self._new_key(d) for d in keyed(papers.plan.items, papers.policy)]
+        messages = [self._new_key(d) for d in keyed(context.plan.items, context.policy)]
         where = Where(round=header.round, exchange=header.exchange)
-        offer = papers.find("", Service.KEYS, Step.OFFER)
+        offer = context.find("", Service.KEYS, Step.OFFER)
         return [self._engine.send(offer, messages, EVERYONE, where)]
 
     def _new_key(self, disclosure: Disclosure) -> Message:
         """Make one key of an epoch; return its public half."""
-        papers = self._papers
-        scheme = papers.scheme if disclosure is Disclosure.SUM else ring_of(disclosure)
+        context = self._context
+        scheme = context.scheme if disclosure is Disclosure.SUM else ring_of(disclosure)
         if scheme is None:
             raise LocalProtocolError("This key authority has no encryption scheme.")
         public, self.held[disclosure] = scheme.keygen()
         if disclosure is Disclosure.SUM:
-            papers.he_key = public
+            context.he_key = public
         else:
-            papers.keys = {**papers.keys, disclosure: public}
+            context.keys = {**context.keys, disclosure: public}
         facts = {"event": "made", "key": public.key_id, "scheme": scheme.name}
         self._engine.record("key", facts)
         return key_message(disclosure, public.raw)

@@ -23,23 +23,23 @@ class Spending(SessionPart):
 
     def begin(self) -> None:
         """Reserve the whole run's spending before any noise is drawn (O20)."""
-        papers = self._papers
-        if any(item.noise is not None for item in papers.plan.items):
-            self._reserve("client", run_divergence(papers.plan), papers.policy.budget)
-        check_training(papers.plan, papers.policy)
-        if papers.plan.training is not None and papers.policy.training is not None:
-            if papers.training is None or papers.training.plan != papers.plan.training:
+        context = self._context
+        if any(item.noise is not None for item in context.plan.items):
+            self._reserve("client", run_divergence(context.plan), context.policy.budget)
+        check_training(context.plan, context.policy)
+        if context.plan.training is not None and context.policy.training is not None:
+            if context.training is None or context.training.plan != context.plan.training:
                 raise LocalProtocolError("This client has nothing to draw private batches with.")
-            curve, cap = training_divergence(papers.plan.training), papers.policy.training.budget
-            self._reserve(papers.plan.training.unit, curve, cap)
+            curve, cap = training_divergence(context.plan.training), context.policy.training.budget
+            self._reserve(context.plan.training.unit, curve, cap)
 
     def _reserve(self, unit: Unit, rdp: Sequence[float], cap: Budget | None) -> None:
         """Take the whole run's spending from the site's budget before any noise is drawn (O20)."""
-        papers = self._papers
-        if papers.reserve is None or cap is None:
+        context = self._context
+        if context.reserve is None or cap is None:
             raise LocalProtocolError("This client has no privacy budget to draw noise from.")
-        key = budget_key(papers.plan.data.name, unit)
-        facts = papers.reserve(dataset=key, run=papers.run, rdp=rdp, cap=cap)
+        key = budget_key(context.plan.data.name, unit)
+        facts = context.reserve(dataset=key, run=context.run, rdp=rdp, cap=cap)
         self._engine.record("budget", facts if unit == "client" else {**facts, "unit": unit})
 
     def open_training(self, exchange: Exchange, where: Where) -> None:
@@ -47,7 +47,7 @@ class Spending(SessionPart):
 
         The entry is durable before anything computed from these gradients leaves, like any other.
         """
-        training, (rounds, latest) = self._papers.training, self._trained
+        training, (rounds, latest) = self._context.training, self._trained
         if training is None or not exchange.per_round or where.round == latest:
             return
         training.open(where.round, rounds)
@@ -56,7 +56,7 @@ class Spending(SessionPart):
 
     def check_trained(self, exchange: Exchange) -> None:
         """Refuse an answer that should come from noised gradients if none was taken."""
-        training = self._papers.training
+        training = self._context.training
         learnt = exchange.per_round and not set(exchange.back) <= set(exchange.held_out)
         if training is not None and learnt and not training.taken:
             raise LocalProtocolError(

@@ -68,10 +68,10 @@ class Survivors(SessionPart):
 
     def check_left(self, members: Sequence[str]) -> None:
         """Raise RoundLost if these are fewer than the policy's minimum (O10)."""
-        if len(members) < self._papers.policy.smallest_cohort:
+        if len(members) < self._context.policy.smallest_cohort:
             raise RoundLost(
                 f"Only {len(members)} clients are left; the policy asks for "
-                f"{self._papers.policy.smallest_cohort}. The round is skipped.",
+                f"{self._context.policy.smallest_cohort}. The round is skipped.",
                 why="clients vanished; a smaller group's total would tell on its members",
                 fix="this was not opened; the next round goes on with who is there",
             )

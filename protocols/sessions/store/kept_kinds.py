@@ -17,7 +17,7 @@ from protocols.keys.setup import KeyPhase, Setup
 from protocols.plan.steps import Service, Step
 from protocols.rounds import Reply, Sealed
 from protocols.sessions.collection import Collection
-from protocols.sessions.part import Parcel
+from protocols.sessions.part import Delivery
 from protocols.sessions.services.asked import Held
 from protocols.sessions.table import State
 from protocols.wire.gateway import Gateway
@@ -28,7 +28,7 @@ from protocols.wire.where import Where
 __all__ = ["ENUMS", "OBJECTS"]
 
 _LAYERS_OWN = (
-    *(Answers, ClearView, Collection, Gateway, Group, Held, Inbox, Kept, Parcel, Reply, Sealed),
+    *(Answers, ClearView, Collection, Gateway, Group, Held, Inbox, Kept, Delivery, Reply, Sealed),
     *(Setup, Slot, Spoken, Where),
     *(Disclosure, KeyPhase, Role, Service, State, Step),
 )

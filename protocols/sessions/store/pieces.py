@@ -7,7 +7,7 @@ never changes. So a state names its parts, and only what is new is written. A pa
 names any more is removed after the piece that dropped it was replaced; what a kill leaves over is
 removed on resuming.
 
-Who sees what: whoever lists the safe sees which states hold a value in common and how long it is,
+Who sees what: whoever lists the store sees which states hold a value in common and how long it is,
 and no value: digests are under the party's store key, and parts are locked as all pieces are.
 """
 
@@ -24,7 +24,7 @@ _PREFIX = "part-"
 
 
 class Store(Protocol):
-    """A safe that locks what it gets."""
+    """A store that locks what it gets."""
 
     @property
     def key(self) -> bytes:

@@ -1,4 +1,4 @@
-"""Writes captured rounds into a party's safe, and reads them; see `protocols.evidence.capture`."""
+"""Writes captured rounds into a party's store, and reads them; see `protocols.evidence.capture`."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from protocols.forms import Exchange, Form
 from protocols.messages import Message
 from protocols.rounds import Reply
 from protocols.sessions.store.codec import StateCodec
-from protocols.sessions.store.keeping import LockedSafe, Safe, state_codec
+from protocols.sessions.store.state_keeper import LockedStateStore, StateStore, state_codec
 from protocols.versions import CAPTURE
-from protocols.wire.run_context import Papers
+from protocols.wire.run_context import RunContext
 from protocols.wire.where import Where
 
 
@@ -50,20 +50,24 @@ class Recorder:
     """Keeps what one session says, or is told, in the rounds that the policy names.
 
     Args:
-        safe: the party's, for captures only.
-        papers: of the session.
+        state_store: the party's, for captures only.
+        context: of the session.
         form: the admitted form.
         site: at a client.
     """
 
-    def __init__(self, safe: Safe, papers: Papers, form: Form[Any] | None, site: Any) -> None:
-        self._safe = LockedSafe(safe, papers.run, papers.me.party.name, CAPTURE)
-        self._papers, self._form, self._site = papers, form, site
-        self._rounds = set(captured_rounds(papers.policy.capture, papers.plan.rounds))
+    def __init__(
+        self, state_store: StateStore, context: RunContext, form: Form[Any] | None, site: Any
+    ) -> None:
+        self._state_store = LockedStateStore(
+            state_store, context.run, context.me.party.name, CAPTURE
+        )
+        self._context, self._form, self._site = context, form, site
+        self._rounds = set(captured_rounds(context.policy.capture, context.plan.rounds))
 
     @property
     def _codec(self) -> StateCodec:
-        return state_codec(self._papers, self._form, self._site, None, self._safe.key)
+        return state_codec(self._context, self._form, self._site, None, self._state_store.key)
 
     def wants(self, exchange: Exchange, round: int) -> bool:
         """Tell whether this answer is captured; what lies outside the rounds never is."""
@@ -86,20 +90,20 @@ class Recorder:
         """Keep an answer; raises LedgerError if it cannot be written, then nothing may leave."""
         more = {"groups": groups, "inside": dict(inside)}
         content: dict[str, Any] = {"before": before, "sent": tuple(envelopes), **more}
-        self._safe.put(piece(name, where.round, where.exchange), self._codec.pack(content))
+        self._state_store.put(piece(name, where.round, where.exchange), self._codec.pack(content))
 
     def tagged(self, name: str, where: Where, tags: Mapping[str, Any]) -> None:
         """Keep a client's tags beside its answer, if that was captured; raises LedgerError."""
         place = piece(name, where.round, where.exchange)
-        if place in set(self._safe.names()):
-            content = {**self._codec.unpack(self._safe.get(place)), "tags": dict(tags)}
-            self._safe.put(place, self._codec.pack(content))
+        if place in set(self._state_store.names()):
+            content = {**self._codec.unpack(self._state_store.get(place)), "tags": dict(tags)}
+            self._state_store.put(place, self._codec.pack(content))
 
     def viewed(self, name: str, where: Where, view: Mapping[str, bytes]) -> None:
         """Keep what a party saw in a captured round; raises LedgerError."""
         if where.round in self._rounds:
             place = piece(name, where.round, where.exchange)
-            self._safe.put(place, self._codec.pack(dict(view)))
+            self._state_store.put(place, self._codec.pack(dict(view)))
 
     def views(self) -> dict[int, dict[str, bytes]]:
         """Return what a tag server or the matcher captured, by exchange number."""
@@ -107,7 +111,7 @@ class Recorder:
 
     def came(self, name: str, where: Where, reply: Reply) -> None:
         """Keep what an Ask brought back; raises LedgerError if it cannot be written."""
-        self._safe.put(piece(name, where.round, where.exchange), self._codec.pack(reply))
+        self._state_store.put(piece(name, where.round, where.exchange), self._codec.pack(reply))
 
     def answers(self) -> list[Captured]:
         """Return a client's captured answers, oldest first; raises LedgerError if one is spoilt."""
@@ -125,9 +129,11 @@ class Recorder:
 
     def _pieces(self) -> list[tuple[str, int, int]]:
         try:
-            return sorted((of_piece(name) for name in self._safe.names()), key=lambda p: p[2])
+            return sorted(
+                (of_piece(name) for name in self._state_store.names()), key=lambda p: p[2]
+            )
         except ValueError as error:
             raise LedgerError("A captured round has a name that none can have.") from error
 
     def _read(self, name: str, round: int, number: int) -> Any:
-        return self._codec.unpack(self._safe.get(piece(name, round, number)))
+        return self._codec.unpack(self._state_store.get(piece(name, round, number)))

@@ -149,9 +149,9 @@ class OwnSpec(Strict):
         )
 
 
-def _named(given: tuple[str, ...] | int | None, letter: str) -> tuple[str, ...]:
+def _named(given: tuple[str, ...] | int | None, incoming: str) -> tuple[str, ...]:
     if isinstance(given, int):
-        return tuple(f"{letter}{number}" for number in range(given))
+        return tuple(f"{incoming}{number}" for number in range(given))
     return given or ()
 
 

@@ -16,10 +16,10 @@ from nvflare.apis.shareable import Shareable
 from nvflare.apis.signal import Signal
 
 from protocols.errors import BadEnvelope, Refused
-from protocols.sessions.engine import Parcel
+from protocols.sessions.engine import Delivery
 from protocols.wire.roster import AGGREGATOR_NAME
 from secure_fgl.transports.nvflare.party import PartyKit, kit_of_this_process
-from secure_fgl.transports.nvflare.sittings import conduct, sit_down
+from secure_fgl.transports.nvflare.party_process import conduct, open_process
 from secure_fgl.transports.nvflare.wire import END, TASK, pack, unpack
 
 _log = logging.getLogger(__name__)
@@ -69,7 +69,7 @@ class _Awaited:
 
 
 class TaskTransport:
-    """Carries each parcel as a task for the one site where its party is.
+    """Carries each delivery as a task for the one site where its party is.
 
     Args:
         controller: hands the tasks out.
@@ -91,27 +91,29 @@ class TaskTransport:
         self._context, self._abort = fl_ctx, abort
         self.seconds: list[float] = []
 
-    def exchange(self, parcels: Sequence[Parcel]) -> list[Parcel]:
-        """Deliver `parcels`; return what came back before the deadline, in the order of sites.
+    def exchange(self, deliveries: Sequence[Delivery]) -> list[Delivery]:
+        """Deliver `deliveries`; return what came back before the deadline, in the order of sites.
 
         Raises:
             JobAborted: NVFlare ends the job.
         """
         start = time.monotonic()
-        found = self._run(TASK, parcels, self._deadline)
+        found = self._run(TASK, deliveries, self._deadline)
         self.seconds.append(time.monotonic() - start)
         # An answer is addressed by its own signed header; this one is the only receiver here.
-        return [Parcel(AGGREGATOR_NAME, data) for site in sorted(found) for data in found[site]]
+        return [Delivery(AGGREGATOR_NAME, data) for site in sorted(found) for data in found[site]]
 
     def end(self) -> None:
         """Tell every site that the run is over, so that it ends its ledger."""
-        parcels = [Parcel(party, b"") for party in self._sites]
-        self._run(END, parcels, min(self._deadline, _END_SECONDS))
+        deliveries = [Delivery(party, b"") for party in self._sites]
+        self._run(END, deliveries, min(self._deadline, _END_SECONDS))
 
-    def _run(self, name: str, parcels: Sequence[Parcel], seconds: float) -> dict[str, list[bytes]]:
+    def _run(
+        self, name: str, deliveries: Sequence[Delivery], seconds: float
+    ) -> dict[str, list[bytes]]:
         bundles: dict[str, list[bytes]] = {}
-        for parcel in parcels:
-            bundles.setdefault(self._sites[parcel.to], []).append(parcel.data)
+        for delivery in deliveries:
+            bundles.setdefault(self._sites[delivery.to], []).append(delivery.data)
         awaited = _Awaited(list(bundles))
         tasks = [self._task(name, site, data, awaited) for site, data in bundles.items()]
         for task, site in zip(tasks, bundles, strict=True):
@@ -171,11 +173,11 @@ class Conductor(Controller):  # type: ignore[misc] # nvflare is untyped
             self.system_panic(f"the run stopped ({type(error).__name__})", fl_ctx)
 
     def _conduct(self, kit: PartyKit, transport: TaskTransport) -> None:
-        sitting = sit_down(kit)
+        process = open_process(kit)
         try:
-            conduct(sitting, transport)
+            conduct(process, transport)
         except Refused:  # the party that refused is out for good, and the run with it
-            sitting.close()
+            process.close()
             transport.end()
             raise
         finally:

@@ -1,6 +1,6 @@
 """At every site but the aggregator's: the party's session behind NVFlare's Executor.
 
-Bytes in, bytes out. Which party sits here is decided by the site's operator, in the environment of
+Bytes in, bytes out. Which party runs here is decided by the site's operator, in the environment of
 the site's process, and by nothing that a job or a task says.
 """
 
@@ -18,7 +18,7 @@ from nvflare.apis.signal import Signal
 
 from protocols.errors import RemoteProtocolError
 from secure_fgl.transports.nvflare.party import kit_of_this_process
-from secure_fgl.transports.nvflare.sittings import Sitting, sit_down
+from secure_fgl.transports.nvflare.party_process import PartyProcess, open_process
 from secure_fgl.transports.nvflare.wire import END, TASK, failed, pack, unpack
 
 _log = logging.getLogger(__name__)
@@ -33,11 +33,11 @@ class Seat(Executor):  # type: ignore[misc] # nvflare is untyped
 
     def __init__(self) -> None:
         super().__init__()
-        self._sitting: Sitting | None = None
+        self._process: PartyProcess | None = None
         self._lock = threading.Lock()  # a session is no place for two threads
 
     def handle_event(self, event_type: str, fl_ctx: FLContext) -> None:
-        """Sit down when the job starts: data are loaded before the first envelope comes.
+        """Open the session when the job starts: data are loaded before the first envelope comes.
 
         The end of a job says nothing about the end of the run, as a killed server ends jobs too.
         So only the aggregator's last task closes the ledger.
@@ -46,7 +46,7 @@ class Seat(Executor):  # type: ignore[misc] # nvflare is untyped
             self._guarded(self._sit_down)
 
     def _sit_down(self) -> Shareable:
-        self._sitting = sit_down(kit_of_this_process())
+        self._process = open_process(kit_of_this_process())
         return pack([])
 
     def execute(
@@ -58,17 +58,17 @@ class Seat(Executor):  # type: ignore[misc] # nvflare is untyped
         return self._guarded(lambda: self._answer(task_name, shareable))
 
     def _answer(self, task_name: str, shareable: Shareable) -> Shareable:
-        if task_name != TASK or self._sitting is None:
+        if task_name != TASK or self._process is None:
             raise RemoteProtocolError("A task came that this site has no session for.")
         answers: list[bytes] = []
         for envelope in unpack(shareable):
-            answers += [parcel.data for parcel in self._sitting.receive(envelope)]
+            answers += [delivery.data for delivery in self._process.receive(envelope)]
         return pack(answers)
 
     def _close(self) -> Shareable:
-        if self._sitting is not None:
-            self._sitting.close()
-        self._sitting = None
+        if self._process is not None:
+            self._process.close()
+        self._process = None
         return pack([])
 
     def _guarded(self, act: Any) -> Shareable:

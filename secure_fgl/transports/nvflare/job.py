@@ -66,7 +66,7 @@ def write_job(
     return place
 
 
-class Desk:
+class JobConsole:
     """The administrator's connection: hands jobs in and asks how they are.
 
     Args:
@@ -140,8 +140,8 @@ class Desk:
         """End the connection."""
         self._session.close()
 
-    def __enter__(self) -> Desk:
-        """Return the open desk."""
+    def __enter__(self) -> JobConsole:
+        """Return the open console."""
         return self
 
     def __exit__(self, *_: object) -> None:

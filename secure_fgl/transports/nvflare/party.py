@@ -7,7 +7,7 @@
             tags.key (0600)        of clients in the mode `hmac` of matching: the key of item tags,
                                    which one of them made and its operators brought to the others
             keys/ (0700)           while the run lasts: the key to its kept state
-            run/                   its side of the run folder: papers, ledger, head, locked state
+            run/                   its side of the run folder: documents, ledger, head, locked state
 
 NVFlare lets an administrator list and read files below a site's workspace unless the site forbids
 it, and sends a site's resource file to the server. So nothing of ours lies there: the site's
@@ -81,7 +81,7 @@ class PartyKit(Mute):
 
     @property
     def run_folder(self) -> Path:
-        """Where this party's papers, ledger and head go."""
+        """Where this party's documents, ledger and head go."""
         return self.folder / "run"
 
     @property

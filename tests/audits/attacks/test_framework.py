@@ -150,7 +150,7 @@ def test_nobody_can_choose_a_lucky_seed(clear, only):
     """No word that a caller may say changes the draw, and a results file has no place for one."""
     made = Made(rows=(samples(payload="P01"),))
     only(made)
-    mine = framework.seed_of(framework.heads_digest(clear.book), made.id)
+    mine = framework.seed_of(framework.heads_digest(clear.ledger_index), made.id)
     ways: dict[str, Any] = {
         "ids": [made.id],
         "profile": "default",
@@ -185,13 +185,13 @@ def test_chance_comes_from_the_ledgers_and_not_from_who_else_is_asked(clear, mas
 
 
 def test_heads_digest_follows_every_entry(clear):
-    from audits.evidence.ledger_index import Book
+    from audits.evidence.ledger_index import LedgerIndex
 
-    digest = framework.heads_digest(clear.book)
+    digest = framework.heads_digest(clear.ledger_index)
     party = sorted(clear.view.ledgers)[0]
     cut = clear.view.ledgers[party].splitlines(keepends=True)[:-1]
-    shorter = Book.read({**clear.view.ledgers, party: b"".join(cut)}, clear.plan)
-    assert digest == framework.heads_digest(Case(clear.view).book)
+    shorter = LedgerIndex.read({**clear.view.ledgers, party: b"".join(cut)}, clear.plan)
+    assert digest == framework.heads_digest(Case(clear.view).ledger_index)
     assert digest != framework.heads_digest(shorter)
 
 
@@ -206,7 +206,7 @@ def report(clear, leak) -> AttackReport:
 def test_report_belongs_to_its_run_and_reads_back(report, clear):
     assert report.run == clear.roster_file.run
     assert report.plan_digest == clear.plan_digest
-    assert report.heads_digest == framework.heads_digest(clear.book)
+    assert report.heads_digest == framework.heads_digest(clear.ledger_index)
     assert AttackReport.parse(report.text().encode()) == report
     assert "client-0" not in report.text()  # figures leave, not who they are of
 

@@ -224,7 +224,7 @@ def test_uploads_with_noise_of_their_own_are_left_to_a10() -> None:
     assert "A10" in row.reason
 
 
-def test_an_opening_that_its_members_do_not_vouch_for_is_an_error() -> None:
+def test_an_opening_that_its_members_do_not_sign_for_is_an_error() -> None:
     view = NoisedRun().view()  # totals were opened, and nobody was asked
     with pytest.raises(EvidenceError):
         opened_sums(Case(view))

@@ -120,7 +120,7 @@ def test_candidates_beside_the_centres_are_in_the_pool() -> None:
 # --- facts ----------------------------------------------------------------------------------------
 
 
-def test_o22_mixtures_as_the_policy_asks_for_them_pass(leak: Any) -> None:
+def test_o22_mixtures_as_the_policy_exchanges_for_them_pass(leak: Any) -> None:
     row, found = leak["P10", "1"]
     assert found.verdict == "PASS" and row.exact and row.raw.min() == 1.0
 

@@ -11,11 +11,11 @@ from protocols.disclosures.maximum.view import Raised
 from protocols.disclosures.names import Disclosure
 from protocols.errors import RoundLost, WrongStage
 from protocols.plan.steps import Step
-from protocols.sessions.part import Engine, Parcel, SessionPart, Takes
+from protocols.sessions.part import Delivery, Engine, SessionPart, Takes
 from protocols.sessions.phases import Phase
 from protocols.sessions.services.asked import Asked
 from protocols.sessions.table import Event, State
-from protocols.wire.inbox import Letter
+from protocols.wire.inbox import Incoming
 from protocols.wire.roster import Role
 
 _MAXIMUM = Disclosure("MAXIMUM")
@@ -44,34 +44,34 @@ class Maximising(SessionPart):
         found = self._asked.answers.get(_MAXIMUM, Raised)
         return found is not None and bool(found.top)
 
-    def enter(self) -> list[Parcel]:
+    def enter(self) -> list[Delivery]:
         """Add the first shares, and hand the boxes on."""
         self._engine.move(Event.REVEAL)
-        raised, papers, asked = self._raised, self._papers, self._asked.answers
+        raised, context, asked = self._raised, self._context, self._asked.answers
         kept, size = raised.handed_over(), raised.share
         shares = [raised.words(one.body[:size]) for one in kept.values()]
         raised.first = np.sum(shares, axis=0, dtype=np.uint64)  # mod 2^64
-        item = papers.find(asked.exchange.name, _MAXIMUM, Step.OPEN)
+        item = context.find(asked.exchange.name, _MAXIMUM, Step.OPEN)
         boxes = b"".join(one.body[size:] for one in kept.values())
         request = SecondShares(
-            members=papers.roster.mask(asked.where.members),
-            survivors=papers.roster.mask(asked.survivors),
+            members=context.roster.mask(asked.where.members),
+            survivors=context.roster.mask(asked.survivors),
             boxes=boxes.ljust(item.dims["level_boxes"], b"\0"),
         )
-        authority = papers.roster.one(Role.KEY_AUTHORITY).name
+        authority = context.roster.one(Role.KEY_AUTHORITY).name
         return [self._engine.send(item, [request], authority, asked.where)]
 
-    def _take_total(self, letter: Letter) -> None:
+    def _take_total(self, incoming: Incoming) -> None:
         asked = self._asked.answers
         if self._engine.state is not State.REVEALING:
             raise WrongStage("A total of levels arrived while none was asked for.")
-        if letter.item.exchange != asked.exchange.name:
+        if incoming.item.exchange != asked.exchange.name:
             raise WrongStage("A total of levels belongs to another Ask.")
-        asked.check_place(letter)
+        asked.check_place(incoming)
         raised = self._raised
         if raised.first is None:
             raise WrongStage("A total of levels came twice.")
-        second = raised.words(self._engine.read_one(letter, SecondTotal).total)
+        second = raised.words(self._engine.read_one(incoming, SecondTotal).total)
         raised.totals, raised.first = raised.first + second, None
 
     def advance(self) -> None:

@@ -6,7 +6,7 @@ from typing import ClassVar, Literal
 
 from pydantic import Field
 
-from protocols.policy.guard import Guard, Stage
+from protocols.policy.guard import Guard, ValueStage
 
 
 class Levels(Guard):
@@ -17,8 +17,8 @@ class Levels(Guard):
         opener: who adds the second shares, and returns their total alone.
     """
 
-    takes: ClassVar[tuple[Stage, ...]] = (Stage.VALUE,)
-    gives: ClassVar[Stage] = Stage.MASKED
+    takes: ClassVar[tuple[ValueStage, ...]] = (ValueStage.VALUE,)
+    gives: ClassVar[ValueStage] = ValueStage.MASKED
     guard: Literal["levels"] = "levels"
     top: int = Field(default=8, ge=1, le=64, strict=True)
     opener: Literal["key_authority"] = "key_authority"

@@ -39,7 +39,7 @@ class MaximumProtection(Protection):
         levels = guard_of(release.chain, Levels)
         if levels is None:
             return super().body(release, header, prepared)
-        papers, (message,) = release.papers, release.messages
+        context, (message,) = release.context, release.messages
         encode([message], release.dims)  # raises for a wrong shape
         values = np.ravel(np.asarray(getattr(message, message.fields[0].name)))
         if values.dtype.kind not in "iu" or (values < 0).any():
@@ -48,9 +48,9 @@ class MaximumProtection(Protection):
         numbers = raised(capped, levels.top, Stream(entropy(32)))
         shares = split(numbers, Stream(entropy(32)))
         first, second = (share.astype("<u8").tobytes() for share in shares)
-        info = box_info(header, release.item.id, papers.me.party.name)
-        authority = papers.roster.one(Role.KEY_AUTHORITY)
-        box = close_box(second, papers.me, authority, info)
+        info = box_info(header, release.item.id, context.me.party.name)
+        authority = context.roster.one(Role.KEY_AUTHORITY)
+        box = close_box(second, context.me, authority, info)
         return first + box, bool((values > levels.top).any())
 
 

@@ -16,7 +16,7 @@ from protocols.messages import Message
 from protocols.plan.steps import Part, Step
 from protocols.policy.guard import guard_of
 from protocols.rounds import View
-from protocols.wire.run_context import Papers
+from protocols.wire.run_context import RunContext
 from protocols.wire.where import Where
 
 
@@ -43,21 +43,21 @@ class Raised(Answers):
     verb: ClassVar[str] = MaximumView.verb
     fixes: ClassVar[bool] = True
 
-    def __init__(self, papers: Papers, exchange: Exchange, where: Where, part: Part) -> None:
-        super().__init__(papers, exchange, where, part)
+    def __init__(self, context: RunContext, exchange: Exchange, where: Where, part: Part) -> None:
+        super().__init__(context, exchange, where, part)
         self.first: Words | None = None
         self.totals: Words | None = None
 
     @property
     def top(self) -> int:
         """The highest level; 0 in clear."""
-        levels = guard_of(self._papers.policy.chain(self.item.disclosure), Levels)
+        levels = guard_of(self._context.policy.chain(self.item.disclosure), Levels)
         return levels.top if levels is not None else 0
 
     @property
     def share(self) -> int:
         """Bytes of a first share, behind which the box stands."""
-        return self._papers.find(self.exchange.name, self.part, Step.OPENED).dims["level_total"]
+        return self._context.find(self.exchange.name, self.part, Step.OPENED).dims["level_total"]
 
     def words(self, data: bytes) -> Words:
         """Return numbers, shape (top, n), of their bytes."""

@@ -19,10 +19,10 @@ from protocols.disclosures.match.protocol.wire import (
 from protocols.errors import BadEnvelope, LocalProtocolError, Replay, RoundLost
 from protocols.wire.roster import Identity, Role
 
-__all__ = ["MatcherDesk", "TagDesk"]
+__all__ = ["MatcherSide", "TagServerSide"]
 
 
-class TagDesk(Mute):
+class TagServerSide(Mute):
     """A tag server with its boxes."""
 
     __slots__ = ("_me", "_run", "_server")
@@ -63,7 +63,7 @@ class TagDesk(Mute):
         return self._server.report()
 
 
-class MatcherDesk(Mute):
+class MatcherSide(Mute):
     """The matcher with its boxes. It remembers who stands where, and of tags the latest alone.
 
     Attributes:

@@ -17,7 +17,7 @@ from protocols.errors import LocalProtocolError, Refused, RoundLost
 from protocols.forms import Exchange, Form
 from protocols.rounds import Ask, Cohort, Reply, Round
 from protocols.sessions.client import ClientSession
-from protocols.sessions.engine import Outgoing, Parcel, Stream
+from protocols.sessions.engine import Delivery, Outgoing, Stream
 from protocols.sessions.table import State
 from protocols.wire.roster import Role
 from secure_fgl import _floors
@@ -219,17 +219,17 @@ class Driver:
                 self._carry(batch)
             outgoing = self._session.advance()
 
-    def _carry(self, parcels: Sequence[Parcel]) -> None:
-        self._meter.down += sum(len(p.data) for p in parcels if p.to in self._meter.clients)
-        answers = self._transport.exchange(parcels)
-        if {p.to for p in parcels} <= self._meter.clients:
+    def _carry(self, deliveries: Sequence[Delivery]) -> None:
+        self._meter.down += sum(len(p.data) for p in deliveries if p.to in self._meter.clients)
+        answers = self._transport.exchange(deliveries)
+        if {p.to for p in deliveries} <= self._meter.clients:
             self._meter.up += sum(len(p.data) for p in answers)
-        for parcel in answers:
-            self._receive(parcel)
+        for delivery in answers:
+            self._receive(delivery)
 
-    def _receive(self, parcel: Parcel) -> None:
+    def _receive(self, delivery: Delivery) -> None:
         try:
-            self._session.receive(parcel.data)
+            self._session.receive(delivery.data)
         except Refused as refused:
             # In one process the refusing party's reason is at hand; it never travelled.
             party = self._parties.others.get(refused.sender)

@@ -5,7 +5,7 @@ bytes last. So after a kill at any point every party stands either before or aft
 it; it sends its last bytes again, and who answered them gives the same answer again. Nothing is
 computed twice with other secrets, nothing is opened twice, no budget is taken twice (O5, O6, O20).
 
-Three kinds of pieces lie in a party's safe, each locked under the party's own store key and bound
+Three kinds of pieces lie in a party's store, each locked under the party's own store key and bound
 to run, party and name:
 
     session      everything but the two below; written last, it is what counts
@@ -15,7 +15,7 @@ to run, party and name:
 Each begins, in clear, with the version of its format, to which the lock is bound as well.
 Long values of the first two lie beside them and are written once (`store.pieces`).
 
-Who sees what: the safe's holder sees sizes and times of writing. Whoever also has the store key
+Who sees what: the store's holder sees sizes and times of writing. Whoever also has the store key
 sees the secrets of the current epoch, as if it had read the party's memory, and can open what was
 sealed to the party in this run; masks' seeds that were used and earlier encryption keys are no
 longer there. At the aggregator it also sees all totals of the run so far, and all mixtures, which
@@ -44,14 +44,14 @@ from protocols.sessions.store.codec import StateCodec
 from protocols.sessions.store.pieces import Pieces
 from protocols.versions import STATE, Format
 from protocols.wire.control import CONTROL
-from protocols.wire.run_context import Papers
+from protocols.wire.run_context import RunContext
 
 SessionT = TypeVar("SessionT", bound=Session)
 Outcome = tuple[str, Reply | None]
 """Which exchange was asked, and how it ended; None: its round was lost."""
 
 
-class Safe(Protocol):
+class StateStore(Protocol):
     """One party's pieces of state in one run."""
 
     @property
@@ -71,33 +71,35 @@ class Safe(Protocol):
         """Return the names of all pieces."""
 
 
-class LockedSafe:
-    """Locks pieces before a safe gets them.
+class LockedStateStore:
+    """Locks pieces before a store gets them.
 
     Args:
-        safe: where they lie.
+        state_store: where they lie.
         run: the run's name, to which they are bound.
         party: whose they are.
         format: what they are, and of which version; they are bound to both.
     """
 
-    def __init__(self, safe: Safe, run: str, party: str, format: Format = STATE) -> None:
-        self._safe, self._format = safe, format
+    def __init__(
+        self, state_store: StateStore, run: str, party: str, format: Format = STATE
+    ) -> None:
+        self._state_store, self._format = state_store, format
         self._place = f"secure-fgl/{format.name}/{format.version}/{run}/{party}/"
-        self.key, self.names = safe.key, safe.names
+        self.key, self.names = state_store.key, state_store.names
 
     def put(self, name: str, data: bytes) -> None:
         """Lock and write a piece; raises LedgerError if it cannot be written."""
-        locked = lock_at_rest(self._safe.key, (self._place + name).encode(), data)
+        locked = lock_at_rest(self._state_store.key, (self._place + name).encode(), data)
         try:
-            self._safe.put(name, self._format.head + locked)
+            self._state_store.put(name, self._format.head + locked)
         except OSError as error:
             raise _unwritten(error) from error
 
     def drop(self, name: str) -> None:
         """Remove a piece; raises LedgerError if it cannot be removed."""
         try:
-            self._safe.drop(name)
+            self._state_store.drop(name)
         except OSError as error:
             raise _unwritten(error) from error
 
@@ -108,13 +110,13 @@ class LockedSafe:
             OtherState: it is of another version.
             LedgerError: it is missing, or not what was put.
         """
-        found = self._safe.get(name)
+        found = self._state_store.get(name)
         if found is not None:
             if not self._format.begins(found, OtherState):
                 raise _unopened("it is no piece of ours, or was cut or changed")
             locked = found[len(self._format.head) :]
             try:
-                return unlock_at_rest(self._safe.key, (self._place + name).encode(), locked)
+                return unlock_at_rest(self._state_store.key, (self._place + name).encode(), locked)
             except CryptoError as error:
                 raise _unopened("it was changed, or its key is another run's") from error
         raise LedgerError(
@@ -125,67 +127,67 @@ class LockedSafe:
 
 
 def state_codec(
-    papers: Papers, form: Form[Any] | None, site: Any, ledger: Ledger | None, key: bytes
+    context: RunContext, form: Form[Any] | None, site: Any, ledger: Ledger | None, key: bytes
 ) -> StateCodec:
     """Return the codec of a party's state; what has its own place is named, not copied."""
     exchanges = {f"exchange {e.name}": e for e in form.exchanges} if form is not None else {}
     shared = {
-        "papers": papers,
+        "context": context,
         "ledger": ledger,
-        "me": papers.me,
-        "roster": papers.roster,
-        "plan": papers.plan,
-        "policy": papers.policy,
-        "he_key": papers.he_key,
-        "match": match_guard(papers.policy.rules.get(Disclosure.MATCH, ())),
-        "spread": papers.spread,
-        **{f"key {disclosure}": key for disclosure, key in papers.keys.items()},
+        "me": context.me,
+        "roster": context.roster,
+        "plan": context.plan,
+        "policy": context.policy,
+        "he_key": context.he_key,
+        "match": match_guard(context.policy.rules.get(Disclosure.MATCH, ())),
+        "spread": context.spread,
+        **{f"key {disclosure}": key for disclosure, key in context.keys.items()},
         "form": form,
         "site": site,
         **exchanges,
     }
     kinds: set[type[Message]] = {*CONTROL, *(form.messages() if form is not None else ())}
-    return StateCodec(shared, kinds, papers.scheme, key)
+    return StateCodec(shared, kinds, context.scheme, key)
 
 
 class StateKeeper:
-    """Keeps one session's state in its safe.
+    """Keeps one session's state in its store.
 
     Args:
-        safe: the party's.
-        papers: of the session.
+        state_store: the party's.
+        context: of the session.
         form: the admitted form, at clients and the aggregator.
         site: at a client; its `memory` and `draws` are kept unseen.
     """
 
     def __init__(
-        self, safe: Safe, papers: Papers, form: Form[Any] | None, site: Any = None
+        self, state_store: StateStore, context: RunContext, form: Form[Any] | None, site: Any = None
     ) -> None:
-        self._safe = LockedSafe(safe, papers.run, papers.me.party.name)
-        self._pieces = Pieces(self._safe)
-        self._papers, self._form, self._site = papers, form, site
+        self._state_store = LockedStateStore(state_store, context.run, context.me.party.name)
+        self._pieces = Pieces(self._state_store)
+        self._context, self._form, self._site = context, form, site
         self._learnt = self._answered = 0
 
     def _codec(self, ledger: Ledger | None) -> StateCodec:
-        return state_codec(self._papers, self._form, self._site, ledger, self._safe.key)
+        return state_codec(self._context, self._form, self._site, ledger, self._state_store.key)
 
     def save(self, session: Session) -> None:
         """Keep the state as it is now; raises LedgerError if that is not possible."""
-        codec, papers = self._codec(session.ledger), self._papers
+        codec, context = self._codec(session.ledger), self._context
         learnt, answered = getattr(session, "learnt", 0), getattr(session, "answered", 0)
         if self._site is not None and learnt > self._learnt:
             inner = {"draws": self._site.draws, "memory": self._site.memory}
             self._pieces.put(f"site-{learnt}", codec, inner)
         if answered > self._answered:
             ended = (getattr(session, "asking", ""), getattr(session, "outcome", None))
-            self._safe.put(_reply(answered), codec.pack(ended))
+            self._state_store.put(_reply(answered), codec.pack(ended))
         root = {
-            "he_key": papers.he_key.raw if papers.he_key is not None else None,
-            "keys": {str(disclosure): key.raw for disclosure, key in papers.keys.items()},
+            "he_key": context.he_key.raw if context.he_key is not None else None,
+            "keys": {str(disclosure): key.raw for disclosure, key in context.keys.items()},
             "ledger": session.ledger.facts(),
-            "matching": papers.matching,
-            "pairs": papers.pairs,
-            "training": papers.training.standing if papers.training is not None else None,
+            "matching": context.matching,
+            "pairs": context.pairs,
+            "training": context.training.standing if context.training is not None else None,
             "state": session.kept(),
         }
         self._pieces.put("session", codec, root)
@@ -206,18 +208,18 @@ class StateKeeper:
         Raises:
             LedgerError: there is no state, or it does not fit the ledger.
         """
-        papers, names = self._papers, self._pieces.found()
+        context, names = self._context, self._pieces.found()
         # Two readings: the ledger and the public key must be known before the rest is read.
         root = self._pieces.get("session", self._codec(None), only=("ledger", "he_key", "keys"))
-        if root["he_key"] is not None and papers.scheme is not None:
-            papers.he_key = papers.scheme.load_public(root["he_key"])
+        if root["he_key"] is not None and context.scheme is not None:
+            context.he_key = context.scheme.load_public(root["he_key"])
         for disclosure, raw in root["keys"].items():
-            papers.take_key(Disclosure(disclosure), raw)
+            context.take_key(Disclosure(disclosure), raw)
         ledger = reopen(root["ledger"])
         root = self._pieces.get("session", self._codec(ledger))
-        papers.pairs, papers.matching = root["pairs"], root["matching"]
-        if papers.training is not None:
-            papers.training.take_up(root["training"])
+        context.pairs, context.matching = root["pairs"], root["matching"]
+        if context.training is not None:
+            context.training.take_up(root["training"])
         session = kind.taken_up(root["state"], self)
         self._learnt = getattr(session, "learnt", 0)
         self._answered = getattr(session, "answered", 0)
@@ -234,13 +236,13 @@ class StateKeeper:
         self._site.memory, self._site.draws = inner["memory"], inner["draws"]
         for name in names:  # of before a kill in the middle of `save`
             if re.fullmatch(r"site-\d+", name) and name != own:
-                self._safe.drop(name)
+                self._state_store.drop(name)
 
     def outcomes(self) -> Iterator[Outcome]:
         """Yield how every Ask so far ended, in order; raises LedgerError if one is missing."""
         codec = self._codec(None)
         for number in range(1, self._answered + 1):
-            yield codec.unpack(self._safe.get(_reply(number)))
+            yield codec.unpack(self._state_store.get(_reply(number)))
 
 
 def _reply(number: int) -> str:

@@ -37,15 +37,15 @@ def files(case: Case) -> str:
         if party not in view.ledgers:
             fail("files", f"there is a signed head of {party}, but no ledger")
     _of_this_version(case)
-    return f"{len(read)} papers, {len(view.ledgers)} ledgers and their signed heads"
+    return f"{len(read)} documents, {len(view.ledgers)} ledgers and their signed heads"
 
 
 def _of_this_version(case: Case) -> None:
     """No ledger is of another version: of such a one not even the first entry could be believed."""
-    for party, error in case.book.broken.items():
+    for party, error in case.ledger_index.broken.items():
         if isinstance(error, OtherVersion):
             changed = "; other ledgers of this run are of this version, so this one was changed"
-            hint = changed if case.book.entries else ""
+            hint = changed if case.ledger_index.entries else ""
             fail("files", f"ledger of {party}: {error.what}{hint}")
 
 
@@ -80,42 +80,42 @@ def _config(case: Case) -> None:
     if text is None:  # a bundle leaves it out
         return
     digest = hashlib.sha256(text).hexdigest() if text else NONE
-    for party, first in case.book.first.items():
+    for party, first in case.ledger_index.first.items():
         if first.get("kind") == "plan" and not _same(str(first.get("config")), digest):
             fail("plan", f"config.yaml is not the configuration that {party} began with")
 
 
 def _naming_a_plan(case: Case) -> Iterator[tuple[str, int, Entry]]:
     for party in case.view.ledgers:
-        entries = case.book.entries.get(party)
+        entries = case.ledger_index.entries.get(party)
         if entries is None:  # broken further on: only its first line can be believed at all
-            first = case.book.first.get(party, {})
+            first = case.ledger_index.first.get(party, {})
             entries = [first] if "plan" in first else []
         yield from ((party, n, entry) for n, entry in enumerate(entries) if "plan" in entry)
 
 
 def roster(case: Case) -> str:
     """The run's name follows from roster, plan and policy; every party kept one ledger."""
-    paper = case.roster_file
-    name = run_id(paper.nonce, paper.roster, case.plan_digest, case.policy.digest)
-    if not _same(name, paper.run):
+    file = case.roster_file
+    name = run_id(file.nonce, file.roster, case.plan_digest, case.policy.digest)
+    if not _same(name, file.run):
         fail("roster", "the run's name does not follow from its roster, plan, policy and nonce")
-    parties = {p["name"]: p["role"] for p in paper.roster.document()}
+    parties = {p["name"]: p["role"] for p in file.roster.document()}
     if strangers := sorted(set(case.view.ledgers) - set(parties)):
         fail("roster", f"{len(strangers)} ledgers belong to nobody on the roster")
     if silent := sorted(set(parties) - set(case.view.ledgers)):
         fail("roster", f"{len(silent)} parties have no ledger, among them {silent[0]}")
-    if tuple(sorted(paper.roster.names(Role.CLIENT))) != case.plan.clients:
+    if tuple(sorted(file.roster.names(Role.CLIENT))) != case.plan.clients:
         fail("roster", "the clients on the roster are not the clients of the plan")
-    digest = paper.roster.digest
-    for party, first in case.book.first.items():
+    digest = file.roster.digest
+    for party, first in case.ledger_index.first.items():
         if first.get("kind") != "plan":
             fail("roster", f"the ledger of {party} does not begin with the plan")
         if not _same(str(first.get("roster")), digest):
             fail("roster", f"the ledger of {party} was begun with another roster")
         if first.get("role") != parties[party]:
             fail("roster", f"the ledger of {party} was begun in another role")
-        if first.get("transport") != paper.transport:
+        if first.get("transport") != file.transport:
             fail("roster", f"the ledger of {party} was begun on another transport")
     return f"{len(parties)} parties, each with its ledger; the run's name follows from them"
 

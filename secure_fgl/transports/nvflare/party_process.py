@@ -1,8 +1,8 @@
 """One party alone in its process: its session, its part of the data, its side of the run folder.
 
-The same papers, ledgers, seeds and loop as a run in one process, so that both give the same model
-bit for bit. :func:`sit_down` is the one place where a party's session comes into being: a new one,
-or the one of a process that was killed, as it was kept.
+The same context, ledgers, seeds and loop as a run in one process, so that both give the same model
+bit for bit. :func:`open_process` is the one place where a party's session comes into being: a
+new one, or the one of a process that was killed, as it was kept.
 """
 
 from __future__ import annotations
@@ -24,21 +24,21 @@ from protocols.evidence.ledger import Ledger
 from protocols.forms import Form
 from protocols.plan.plan import drift
 from protocols.sessions.aggregator import AggregatorSession
-from protocols.sessions.engine import Parcel
-from protocols.sessions.store.keeping import Outcome
+from protocols.sessions.engine import Delivery
+from protocols.sessions.store.state_keeper import Outcome
 from protocols.wire.roster import Role
-from protocols.wire.run_context import Papers
+from protocols.wire.run_context import RunContext
 from secure_fgl import _floors
 from secure_fgl.errors import PlanDrift, UsageError
 from secure_fgl.federation import Federation
-from secure_fgl.isolation.room import Room
+from secure_fgl.isolation.sandbox import Sandbox
 from secure_fgl.run.clock import clock
-from secure_fgl.run.driving import Driver, Meter, one_thread_and_deterministic
+from secure_fgl.run.driver import Driver, Meter, one_thread_and_deterministic
 from secure_fgl.run.parties import SESSIONS, AnySession, Making, Parties, bare_backend
 from secure_fgl.run.simulation import Preparation
 from secure_fgl.store.captures import record
 from secure_fgl.store.run_folder import FileStore, RunFolder
-from secure_fgl.store.state_store import Safes
+from secure_fgl.store.state_store import StateStores
 from secure_fgl.transports import Transport
 from secure_fgl.transports.nvflare.party import PartyKit
 
@@ -52,7 +52,7 @@ _LOCK_SECONDS = 30.0
 
 
 @dataclass
-class Sitting:
+class PartyProcess:
     """One party's session with its files.
 
     Attributes:
@@ -61,7 +61,7 @@ class Sitting:
         form: the admitted form.
         session: of this party.
         folder: its side of the run.
-        safes: where the session's state is kept until it is over.
+        state_stores: where the session's state is kept until it is over.
         outcomes: at an aggregator that goes on, how every Ask before the kill ended.
         files: what closing ends: the ledger's file, and the lock on the party's folder.
     """
@@ -71,11 +71,11 @@ class Sitting:
     form: Form[Any]
     session: Session
     folder: RunFolder
-    safes: Safes
+    state_stores: StateStores
     outcomes: Sequence[Outcome]
     files: contextlib.ExitStack
 
-    def receive(self, data: bytes) -> list[Parcel]:
+    def receive(self, data: bytes) -> list[Delivery]:
         """Take one envelope, return what leaves in answer; only for who is asked.
 
         Raises:
@@ -106,10 +106,10 @@ class Sitting:
             self.folder.text(f"heads/{self.kit.name}.checkpoint", note)
             if document is not None:
                 self.folder.document("result.json", document)
-            self.safes.destroy()
+            self.state_stores.destroy()
 
 
-def sit_down(kit: PartyKit) -> Sitting:
+def open_process(kit: PartyKit) -> PartyProcess:
     """Make this party's session, or take up the one that a killed process left.
 
     Raises:
@@ -130,13 +130,15 @@ def sit_down(kit: PartyKit) -> Sitting:
         if kit.me.party.role is Role.CLIENT:
             site, form = _isolated(kit, prepared, form, files)
         making = _making(kit, prepared, form, site, folder, again, files)
-        safes = Safes(kit.charter.run, kit.run_folder, kit.keys)
-        files.callback(safes.release)
-        session, outcomes = _taken_up(kit, making, folder, safes) if again else (
-            _begun(kit, making, folder, safes), ()
+        state_stores = StateStores(kit.charter.run, kit.run_folder, kit.keys)
+        files.callback(state_stores.release)
+        session, outcomes = _taken_up(kit, making, folder, state_stores) if again else (
+            _begun(kit, making, folder, state_stores), ()
         )  # fmt: skip
         _floors.check()  # by now all code that protects is loaded
-        return Sitting(kit, prepared, form, session, folder, safes, outcomes, files.pop_all())
+        return PartyProcess(
+            kit, prepared, form, session, folder, state_stores, outcomes, files.pop_all()
+        )
 
 
 def _prepared(kit: PartyKit) -> Preparation:
@@ -162,10 +164,10 @@ def _isolated(
     own are dropped at once.
     """
     charter = kit.charter
-    room = Room(prepared.config, charter.policy, charter.plan, [kit.name])
-    files.enter_context(room)
+    sandbox = Sandbox(prepared.config, charter.policy, charter.plan, [kit.name])
+    files.enter_context(sandbox)
     site = Site(None, seed=0)  # its draws are counted here and made there
-    return site, room.form(form, {kit.name: site})
+    return site, sandbox.form(form, {kit.name: site})
 
 
 def _making(
@@ -193,18 +195,18 @@ def _making(
     )  # fmt: skip
 
 
-def _own_papers(kit: PartyKit, making: Making) -> Papers:
+def _own_context(kit: PartyKit, making: Making) -> RunContext:
     charter = kit.charter
-    return making.papers(kit.me, making.first_papers(kit.me, charter.roster, charter.run))
+    return making.context(kit.me, making.first_context(kit.me, charter.roster, charter.run))
 
 
-def _begun(kit: PartyKit, making: Making, folder: RunFolder, safes: Safes) -> Session:
+def _begun(kit: PartyKit, making: Making, folder: RunFolder, state_stores: StateStores) -> Session:
     """Begin the run at this party."""
     folder.make()
-    _papers(kit, folder)
-    papers = _own_papers(kit, making)
-    session = making.session(papers)
-    session.keeper = making.keeper(papers, safes.new(kit.name))
+    _context(kit, folder)
+    context = _own_context(kit, making)
+    session = making.session(context)
+    session.keeper = making.keeper(context, state_stores.new(kit.name))
     record([session], making, folder.path)
     session.commit()
     # Last: a folder with this file holds a run that can go on after a kill.
@@ -215,16 +217,16 @@ def _begun(kit: PartyKit, making: Making, folder: RunFolder, safes: Safes) -> Se
 
 
 def _taken_up(
-    kit: PartyKit, making: Making, folder: RunFolder, safes: Safes
+    kit: PartyKit, making: Making, folder: RunFolder, state_stores: StateStores
 ) -> tuple[Session, tuple[Outcome, ...]]:
     """Go on where a killed process of this party was; metrics are written anew (see Driver)."""
-    papers = _own_papers(kit, making)
-    keeper = making.keeper(papers, safes.open(kit.name))
+    context = _own_context(kit, making)
+    keeper = making.keeper(context, state_stores.open(kit.name))
 
     def reopen(facts: Mapping[str, Any]) -> Ledger:
         found = folder.bytes(f"ledger/{kit.name}.jsonl")
         store = making.store(kit.name)
-        return Ledger.take_up(kit.name, papers.run, store, clock, found=found, facts=facts)
+        return Ledger.take_up(kit.name, context.run, store, clock, found=found, facts=facts)
 
     session = keeper.restore(SESSIONS[kit.me.party.role], reopen)
     record([session], making, folder.path)
@@ -268,28 +270,28 @@ def _locked(file: int) -> bool:
     return True
 
 
-def conduct(sitting: Sitting, transport: Transport) -> str | None:
+def conduct(process: PartyProcess, transport: Transport) -> str | None:
     """Run all rounds at the aggregator and return the model's digest, None without a model.
 
     Raises:
         Refused: a client refused; its reason stays in its ledger.
         LedgerError: the ledger could not be written; nothing of that exchange was sent.
     """
-    if not isinstance(sitting.session, AggregatorSession):
+    if not isinstance(process.session, AggregatorSession):
         raise RemoteProtocolError("Only the aggregator conducts a run.")
-    prepared, charter, me = sitting.prepared, sitting.kit.charter, sitting.kit.me
+    prepared, charter, me = process.prepared, process.kit.charter, process.kit.me
     alone = Parties(
         charter.run, charter.nonce, charter.roster, {me.party.name: me},
-        sitting.session, {}, sitting.outcomes,
+        process.session, {}, process.outcomes,
     )  # fmt: skip
     meter = Meter()
     with one_thread_and_deterministic():
         driver = Driver(alone, transport, meter)
-        outcome = prepared.rounds(driver, sitting.form, meter, sitting.folder, None)
+        outcome = prepared.rounds(driver, process.form, meter, process.folder, None)
     tracked = outcome.tracked
-    left = prepared.leave(sitting.folder, tracked)
+    left = prepared.leave(process.folder, tracked)
     result = {
-        "run_dir": str(sitting.folder.path),
+        "run_dir": str(process.folder.path),
         "algorithm": charter.plan.algorithm,
         "form": charter.plan.form,
         "policy": charter.policy.name,
@@ -310,11 +312,11 @@ def conduct(sitting: Sitting, transport: Transport) -> str | None:
         "model_sha256": left["model"] or None,
         "verdict": "not audited",
     }
-    sitting.close(left, result)
+    process.close(left, result)
     return left["model"] or None
 
 
-def _papers(kit: PartyKit, folder: RunFolder) -> None:
+def _context(kit: PartyKit, folder: RunFolder) -> None:
     folder.text("config.yaml", kit.charter.config.text())
     folder.text("policy.json", policy_text(kit.charter.policy))
     folder.text("plan.json", kit.charter.plan.text())

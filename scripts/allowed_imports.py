@@ -226,7 +226,7 @@ def _chain(name: str) -> Iterator[str]:
             if whole not in STANDARD and part not in _public(base):
                 yield f"{whole}: not among what {base} offers to others"
         elif whole in NATIVE or (whole not in MODULES and part in _submodules(base)):
-            yield f"{whole}: an algorithm uses only modules that compute (scripts/room.py)"
+            yield f"{whole}: an algorithm uses only modules that compute ({__name__})"
         elif whole not in MODULES and (part in LIBRARIES or part == "np"):
             yield f"{whole}: a module is reached by its own import"
         if part in OPENERS:  # imported by name: there is no attribute to see

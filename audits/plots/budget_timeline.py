@@ -15,18 +15,18 @@ _TALL, _TOP = 190, 30  # pixels
 _ENDLESS = "infinity"
 
 
-def course(found: Spending, name: str) -> Markup:
+def timeline(found: Spending, name: str) -> Markup:
     """Return the chart of one budget; points that are infinite are left out and said in words.
 
     Args:
         found: one unit's spending.
         name: unique in the page.
     """
-    points = [(p.round, float(p.value)) for p in found.course if p.value != _ENDLESS]
+    points = [(p.round, float(p.value)) for p in found.timeline if p.value != _ENDLESS]
     target = math.inf if found.target == _ENDLESS else float(found.target)
     values = [value for _, value in points] + ([target] if math.isfinite(target) else [])
     top_value = 1.15 * max(values, default=1.0) or 1.0
-    last = max((p.round for p in found.course), default=0) or 1
+    last = max((p.round for p in found.timeline), default=0) or 1
 
     def x(round: int) -> float:
         return 2 + 96 * round / last
@@ -43,7 +43,7 @@ def course(found: Spending, name: str) -> Markup:
     parts += [line(x(a), y(v), x(b), y(w), "curve") for (a, v), (b, w) in pairwise(points)]
     disc = Markup('<circle class="point" r="3.5"/>')
     parts += [at(x(round), y(value), disc) for round, value in points]
-    endless = len(found.course) - len(points)
+    endless = len(found.timeline) - len(points)
     if points:
         spent = f"spent after round {points[-1][0]}: ε = {words.decimal(repr(points[-1][1]))}"
         parts.append(text(98, y(0) - 10, spent, "value", "end"))
@@ -57,4 +57,4 @@ def course(found: Spending, name: str) -> Markup:
         f"{words.decimal(found.target)}. {endless} of the points are infinite and not drawn."
     )
     title = f"Epsilon of {found.unit} over the rounds"
-    return figure("course", name, title, description, _TOP + _TALL + 30, parts)
+    return figure("timeline", name, title, description, _TOP + _TALL + 30, parts)

@@ -1,4 +1,4 @@
-"""Rooms with planted answers, for the laws of isolation."""
+"""Sandboxes with planted answers, for the laws of isolation."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from unittest.mock import patch
 from algorithms.tasks.site import Site
 from protocols.wire.roster import Identity, Role
 from secure_fgl.federation import Federation
-from secure_fgl.isolation import room
-from secure_fgl.isolation.room import Room
+from secure_fgl.isolation import sandbox
+from secure_fgl.isolation.sandbox import Sandbox
 from tests import forked
 from tests.laws import planted
 from tests.laws.planted import CLIENT, FORM, NAMES, Go
@@ -26,7 +26,7 @@ Asks = Callable[..., Any]
 
 
 def fresh(channel: socket.socket) -> subprocess.Popen[bytes]:
-    """Start a fresh interpreter, as `room.spawn` does, on planted answers."""
+    """Start a fresh interpreter, as `sandbox.spawn` does, on planted answers."""
     return subprocess.Popen(
         [sys.executable, "-P", "-c", "from tests.laws import planted; planted.serve(0)"],
         stdin=channel, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, cwd="/",
@@ -39,15 +39,15 @@ def forked_planted(channel: socket.socket) -> forked.ForkedWorker:
         return forked.ForkedWorker(channel)
 
 
-def opened(spawn: Callable[[socket.socket], Any], *, seconds: float = 60.0) -> Room:
+def opened(spawn: Callable[[socket.socket], Any], *, seconds: float = 60.0) -> Sandbox:
     chosen = config("fed_avg", "masks")
     federation = Federation(config=chosen)
-    with patch.object(room, "spawn", spawn):
-        return Room(chosen, federation.policy, federation.plan(), [CLIENT], seconds=seconds)
+    with patch.object(sandbox, "spawn", spawn):
+        return Sandbox(chosen, federation.policy, federation.plan(), [CLIENT], seconds=seconds)
 
 
-def asks(of: Room, site: Site) -> Asks:
-    """Return what asks the room one exchange and returns its one message."""
+def asks(of: Sandbox, site: Site) -> Asks:
+    """Return what asks the sandbox one exchange and returns its one message."""
     form = of.form(FORM, {CLIENT: site})
 
     def ask(name: str) -> Any:

@@ -49,7 +49,7 @@ def load_snapshot(path: Path) -> Snapshot:
 
     Raises:
         UsageError: it is neither.
-        EvidenceError: the papers of the run cannot be read.
+        EvidenceError: the documents of the run cannot be read.
     """
     from audits.findings.snapshot import REPORT_LIMIT, excerpt
     from audits.report.build import build_report

@@ -26,7 +26,7 @@ from secure_fgl.isolation import frames
 from secure_fgl.isolation.kernel import check_kernel, set_traceable
 from secure_fgl.isolation.values import FAILURES, PlainCodec, messages, steps_of
 
-__all__ = ["ANSWER_SECONDS", "AnswerFailed", "Room", "check_loadable"]
+__all__ = ["ANSWER_SECONDS", "AnswerFailed", "Sandbox", "check_loadable"]
 
 ANSWER_SECONDS = 6 * 3600.0
 """How long loading, or one answer, may take. Late is broken: the run could only hang."""
@@ -80,7 +80,7 @@ def spawn(channel: socket.socket) -> Worker:
     )  # fmt: skip
 
 
-class Room:
+class Sandbox:
     """One worker for all sites of this process; use it as a context manager.
 
     Args:
