@@ -94,11 +94,11 @@ def obligations(
     return tuple(
         Obligation(
             regime=regime,
-            exchanges=exchanges,
+            asks=asks,
             evidence=tuple(there[name] for name in names),
             people=people,
         )
-        for regime, exchanges, names, people in _REGIMES
+        for regime, asks, names, people in _REGIMES
     )
 
 

@@ -210,7 +210,7 @@ class Obligation(Strict):
     """
 
     regime: str
-    exchanges: str
+    asks: str
     evidence: tuple[str, ...]
     people: str
 

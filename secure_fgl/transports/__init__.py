@@ -9,7 +9,7 @@ from protocols.sessions.engine import Delivery
 
 
 class Transport(Protocol):
-    """Delivers deliveries to other parties and brings back what they send in answer."""
+    """Carries deliveries to other parties and brings back what they send in answer."""
 
     def exchange(self, deliveries: Sequence[Delivery]) -> list[Delivery]:
-        """Deliver `deliveries`, return the answers in any order."""
+        """Carry `deliveries`, return the answers in any order."""

@@ -36,7 +36,7 @@ class MemoryTransport:
         self._sessions = dict(sessions)
 
     def exchange(self, deliveries: Sequence[Delivery]) -> list[Delivery]:
-        """Deliver each delivery and collect the answers, in order."""
+        """Deliver each and collect the answers, in order."""
         answers: list[Delivery] = []
         for delivery in deliveries:
             answers += self._sessions[delivery.to].receive(bytes(delivery.data))

@@ -250,7 +250,7 @@ def test_steps_that_training_cannot_have_taken_are_refused(after: tuple[Any, ...
     assert steps.standing == (1, 2, 0)
 
 
-def test_a_small_frame_cannot_take_much_sandbox() -> None:
+def test_a_small_frame_cannot_take_much_room() -> None:
     """One array of a megabyte, named fifteen hundred times, took a gigabyte and a half."""
     codec = PlainCodec({Go, Done, Other})
     array = np.zeros(1 << 20, np.uint8)
@@ -259,7 +259,7 @@ def test_a_small_frame_cannot_take_much_sandbox() -> None:
     many = codec.pack([array] * 1500)
     assert len(many) < 2 * array.nbytes
     tracemalloc.start()
-    with pytest.raises(LocalProtocolError, match="sandbox"):
+    with pytest.raises(LocalProtocolError, match="room"):
         codec.unpack(many)
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()

@@ -9,7 +9,7 @@ import pytest
 
 from protocols.disclosures._evaluated.ciphers import shape_of
 from protocols.disclosures._evaluated.uploads import opened_message, row_info
-from protocols.disclosures.views import TotalView
+from protocols.disclosures.sum.view import TotalView
 from protocols.errors import BadEnvelope
 from protocols.keys.boxes import open_box
 from protocols.rounds import Reply

@@ -14,9 +14,8 @@ import numpy as np
 import pytest
 
 from crypto import masks
-from protocols.disclosures.sum import protect
+from protocols.disclosures.sum import protect, view
 from protocols.errors import BadEnvelope, EvidenceError, LocalProtocolError, Refused
-from protocols.sessions import collection
 from secure_fgl.attack_inputs import captured_sent
 from secure_fgl.attack_inputs.materials import material
 from secure_fgl.config import Config
@@ -66,7 +65,7 @@ def nobody_looks(patch: pytest.MonkeyPatch, *places: tuple[Any, str]) -> None:
 
 
 SENDER = (protect, "check_mask")
-UPLOAD, TOTAL = (collection, "check_masked"), (collection, "check_mask")
+UPLOAD, TOTAL = (view, "check_masked"), (view, "check_mask")
 
 
 @pytest.mark.parametrize("policy", POLICIES)
