@@ -121,7 +121,7 @@ def _changes(report: Report) -> str:
 
 def _obligations(report: Report) -> str:
     rows = (
-        (_(row.regime), _(row.exchanges), _("; ".join(row.evidence)), _(row.people))
+        (_(row.regime), _(row.asks), _("; ".join(row.evidence)), _(row.people))
         for row in report.obligations
     )
     said = "Where to look for evidence. Whether an obligation is met is for people to judge."
