@@ -162,7 +162,7 @@ def test_o16_scores_may_leave_without_training_and_other_messages_may_not(quick:
         )
         entries = list(alone._entries("client-01", alone.plan()))
         case = Case(alone.view())
-        single = accounting.LedgerIndex(case, case.plan.training)  # type: ignore[arg-type]
+        single = accounting.Recorded(case, case.plan.training)  # type: ignore[arg-type]
         assert single.bare["client-01"] is False
         # the same release in a round that nobody trained for
         late = [(k, {**e, "round": 9} if e.get("item") == SCORE else e) for k, e in entries]
