@@ -356,7 +356,7 @@ def test_o7_control_without_these_checks_its_vector_is_read(
 ) -> None:
     monkeypatch.setattr(Group, "thinnest", lambda *_: CLIENTS)
     monkeypatch.setattr(ShareHolding, "_check_evidence", lambda *_: None)
-    monkeypatch.setattr("protocols.disclosures.sum.client.ballot_of", one_vote_text)
+    monkeypatch.setattr("protocols.disclosures.sum.client.vote_text_of", one_vote_text)
     there, victim, kept = told_apart(small, 3)
     left = [name for name in there if name not in kept]
     found = summed(small, there, victim, kept, left)

@@ -15,7 +15,7 @@ import pytest
 from protocols.disclosures._evaluated import aggregator as results
 from protocols.disclosures._evaluated import key_authority as revealing
 from protocols.disclosures._evaluated import witness
-from protocols.disclosures._evaluated.opening_request import shown_uploads
+from protocols.disclosures._evaluated.opening_request import requested_uploads
 from protocols.disclosures.names import Disclosure
 from protocols.disclosures.weighted_sum import aggregator as weighing
 from protocols.errors import BadEnvelope, CohortTooSmall, Refused, Replay, WrongStage
@@ -74,7 +74,7 @@ class Case:
         said = {field.name: getattr(self.request, field.name) for field in fields(self.request)}
         given = type(self.request)(**{**said, **(request or {})})
         incoming = replace(self.incoming, header=replace(self.incoming.header, **header))
-        return shown_uploads(given, incoming, self.name, self.disclosure, self.context)
+        return requested_uploads(given, incoming, self.name, self.disclosure, self.context)
 
     def cut(self) -> list[bytes]:
         """Return the signed headers that were shown."""
@@ -88,13 +88,13 @@ class Case:
 
 @pytest.fixture(scope="module")
 def cases() -> dict[str, Case]:
-    found, world, real = {}, with_one_lost(), shown_uploads
+    found, world, real = {}, with_one_lost(), requested_uploads
 
     def watched(*facts: Any) -> Any:
         found[str(facts[3])] = Case(world, *facts)
         return real(*facts)
 
-    with swapped(witness, "shown_uploads", watched):
+    with swapped(witness, "requested_uploads", watched):
         played(world)
     return found
 

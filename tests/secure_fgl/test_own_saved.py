@@ -149,7 +149,7 @@ def test_a_malicious_file_is_refused_and_not_run(tmp_path: Path, kind: str) -> N
 
 def test_nothing_stays_allowed_afterwards(tmp_path: Path) -> None:
     load(saved(tmp_path, data()), spec(NODE))
-    names = {part.__name__ for part in torch.serialization.get_state_store_globals()}
+    names = {part.__name__ for part in torch.serialization.get_safe_globals()}
     assert not names & {"GlobalStorage", "DataEdgeAttr", "DataTensorAttr"}
 
 
@@ -199,7 +199,7 @@ def test_a_sparse_tensor_that_reaches_outside_itself_is_refused(tmp_path: Path, 
     with torch.sparse.check_sparse_tensor_invariants(enable=False):
         folder = saved(tmp_path, data(**FORGED[kind]))
         path = folder / "data.pt"
-        with torch.serialization.state_store_globals(PARTS):
+        with torch.serialization.safe_globals(PARTS):
             torch.load(path, weights_only=True)  # the control: torch itself looks at nothing
     for wanted in (spec(NODE), spec(GRAPH, features=2)):
         with pytest.raises(OwnDataError, match="not a saved Data of tensors alone"):
@@ -245,7 +245,7 @@ def test_an_archive_that_grows_is_refused(tmp_path: Path) -> None:
         for entry in whole.namelist():
             out.writestr(entry, whole.read(entry))
     assert small.stat().st_size < path.stat().st_size / 100
-    with torch.serialization.state_store_globals(PARTS):
+    with torch.serialization.safe_globals(PARTS):
         torch.load(small, weights_only=True)  # the control: torch reads it
     small.replace(path)
     with pytest.raises(OwnDataError, match="not a saved Data"):
