@@ -160,7 +160,7 @@ def test_o21_epsilon_is_of_one_coordinate_and_of_fixed_noise_alone() -> None:
     assert local_epsilon((clip, Decoys(), UnsafeClear())) is None
 
 
-def test_no_preset_and_no_state_store_chain_shows_rows() -> None:
+def test_no_preset_and_no_safe_chain_shows_rows() -> None:
     for policy in PRESETS.values():
         chain = policy.rules.get(Disclosure.NOISED, ())
         assert all(guard.guard == "unsafe_clear" for guard in chain)
