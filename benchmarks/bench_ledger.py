@@ -21,7 +21,7 @@ from benchmarks._measure import interleaved, medians, paired_ratio, parser, show
 from protocols.disclosures.names import Disclosure
 from protocols.evidence.ledger import Ledger, MemoryStore, Store
 from protocols.plan.steps import Step, item_id
-from protocols.wire.roster import Role
+from protocols.wire.roles import Role
 from secure_fgl.run.clock import clock
 from secure_fgl.store.files import Folder
 from secure_fgl.store.run_folder import FileStore

@@ -36,7 +36,7 @@ from protocols.evidence.ledger import MemoryStore
 from protocols.plan.plan import DataPlan
 from protocols.plan.planning import make_plan
 from protocols.policy.policy import PrivacyPolicy
-from protocols.wire.roster import Role
+from protocols.wire.roles import Role
 from secure_fgl.run.driver import Driver, Meter
 from secure_fgl.run.parties import Making, client_names, close_all, set_up
 from secure_fgl.store.bundles import environment

@@ -47,6 +47,7 @@ REGISTRIES = {
     "audits/formats/__init__.py": "finds the report formats by folder",
     "protocols/disclosures/names.py": "finds the disclosures by folder",
     "protocols/disclosures/registry.py": "finds what a disclosure's folder holds",
+    "protocols/wire/roles.py": "finds the roles by file",
     "secure_fgl/data/_folder.py": "finds data sources and partitions by folder",
 }
 """Files that may import by a computed name. A new entry needs a reason and a reviewer."""

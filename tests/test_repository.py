@@ -21,7 +21,7 @@ ROOT = Path(__file__).resolve().parent.parent
 PYPROJECT: dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))
 
 _ENVELOPE = "from protocols.wire.envelope import Envelope\n"
-_SESSION = "from protocols.sessions.client import ClientSession\n"
+_SESSION = "from protocols.roles.client import ClientSession\n"
 _ENGINE = "from protocols.sessions.engine import Session\n"
 LONG_FUNCTION = "def f():\n" + "    x = 1\n" * 60
 DOCUMENTED = 'def f():\n    """' + "word\n" * 30 + '    """\n' + "    x = 1\n" * 59
@@ -79,7 +79,7 @@ def test_the_house_rules_hold() -> None:
         ("protocols/sessions/a.py", f"{_SESSION}Base = 1\nclass ASession(ClientSession): ..."),
         (
             "protocols/disclosures/sum/a.py",
-            "from protocols.sessions.client import ClientSession as Base\nclass Mine(Base): ...",
+            "from protocols.roles.client import ClientSession as Base\nclass Mine(Base): ...",
         ),
         (
             "protocols/disclosures/sum/a.py",

@@ -11,7 +11,7 @@ from audits.evidence.ledger_index import LedgerIndex
 from protocols.plan.plan import Item, Plan
 from protocols.plan.steps import Service, Step, item_id
 from protocols.wire.control import CONTROL, REFUSALS
-from protocols.wire.roster import Role
+from protocols.wire.roles import Role
 
 _OWN = frozenset(kind.__name__ for kind in CONTROL)
 _NOISE = "noise("

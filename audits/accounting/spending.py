@@ -13,7 +13,7 @@ from audits.evidence.ledger_index import LedgerIndex, Sent
 from protocols.plan.plan import Item
 from protocols.plan.steps import Step
 from protocols.policy.budget import Budget, Unit
-from protocols.wire.roster import Role
+from protocols.wire.roles import Role
 
 _Sum = tuple[int, str]  # exchange, cohort digest
 

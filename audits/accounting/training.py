@@ -25,7 +25,7 @@ from protocols.plan.steps import Step
 from protocols.privacy.accounting import ORDERS, net_epsilon
 from protocols.privacy.noising import TAIL_BITS
 from protocols.privacy.training import TrainingPlan, plan_training, rdp_sampled_gaussian
-from protocols.wire.roster import Role
+from protocols.wire.roles import Role
 
 __all__ = ["TOLERANCE", "Recorded", "derived_from_records", "reasons", "records"]
 

@@ -16,7 +16,8 @@ from crypto.signing.canonical import canonical, parse
 from crypto.signing.signatures import VerifyKey
 from protocols.errors import EvidenceError
 from protocols.versions import BUNDLE
-from protocols.wire.roster import Role, Roster
+from protocols.wire.roles import Role
+from protocols.wire.roster import Roster
 
 __all__ = ["AUDITOR", "Keys", "Known", "keys_text", "read_keys"]
 

@@ -12,7 +12,8 @@ from protocols.disclosures.registry import code
 from protocols.errors import OtherVersion
 from protocols.evidence.ledger import Entry
 from protocols.wire.envelope import NONE
-from protocols.wire.roster import Role, run_id
+from protocols.wire.roles import Role
+from protocols.wire.roster import run_id
 
 OTHER_PLAN = "the run's plan is not the plan that was expected"
 """The detail of the step ``plan`` where only the plan that a verifier expects is another one."""

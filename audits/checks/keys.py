@@ -16,7 +16,7 @@ from protocols.disclosures.names import Disclosure
 from protocols.evidence.ledger import Entry
 from protocols.plan.steps import Service, Step
 from protocols.policy.budget import Budget, Unit, budget_key
-from protocols.wire.roster import Role
+from protocols.wire.roles import Role, takers
 
 _DIGEST = re.compile(r"[0-9a-f]{64}")
 _NUMBER = re.compile(r"\d{1,20}(\.\d{1,20})?([eE][+-]?\d{1,3})?")
@@ -25,8 +25,7 @@ _NUMBER = re.compile(r"\d{1,20}(\.\d{1,20})?([eE][+-]?\d{1,3})?")
 def keys(case: Case) -> str:
     """Each epoch's key was made once, used in it only, and destroyed before the next (O9)."""
     made = _made(case)
-    takers = (*case.roster.clients, *case.roster.names(Role.WITNESS))
-    received = {party: _received(case, party, made) for party in takers}
+    received = {party: _received(case, party, made) for party in _takers(case)}
     secret, uploads = _schemes(case), 0
     for sent in case.ledger_index.releases():
         if secret and sent.planned is None:  # what it holds, and under which key, nobody can say
@@ -45,6 +44,12 @@ def keys(case: Case) -> str:
     return f"{kept}; {plural(uploads, 'upload')} under the key of their epoch"
 
 
+def _takers(case: Case) -> list[str]:
+    """Return who takes an epoch's public keys; the aggregator, which hands them on, aside."""
+    roles = (r for r in takers(Service.KEYS, Step.OFFER) if r is not Role.AGGREGATOR)
+    return [name for role in roles for name in case.roster.names(role)]
+
+
 def _schemes(case: Case) -> dict[str, str]:
     """Return disclosure -> scheme, of what is encrypted under a key of the authority."""
     found = {}
@@ -56,11 +61,10 @@ def _schemes(case: Case) -> dict[str, str]:
 
 def _made(case: Case) -> dict[int, dict[str, str]]:
     """Return epoch -> scheme -> key, as the key authority's own ledger tells their lives."""
-    authorities = case.roster.names(Role.KEY_AUTHORITY)
+    authorities, receiving = case.roster.names(Role.KEY_AUTHORITY), set(_takers(case))
     for party, entry in case.ledger_index.of_kind("key"):
         role = case.roster.party(party).role
-        takes = role in (Role.CLIENT, Role.WITNESS)
-        wanted = ("received",) if takes else ("made", "destroyed")
+        wanted = ("received",) if party in receiving else ("made", "destroyed")
         if role is Role.AGGREGATOR or entry["event"] not in wanted:
             fail("keys", f"entry {entry['seq']} of {party} is of a key that is not its own")
     found: dict[int, dict[str, str]] = {}

@@ -18,7 +18,7 @@ from protocols.disclosures.names import Disclosure
 from protocols.evidence.ledger import Entry
 from protocols.plan.steps import Step
 from protocols.wire.control import CellTotals, Listed
-from protocols.wire.roster import Role
+from protocols.wire.roles import Role
 
 _TELLS = (Role.CLIENT, Role.MATCHER, Role.AGGREGATOR)
 _RECORDED: dict[Step | None, str] = {

@@ -18,7 +18,8 @@ from protocols.disclosures.names import Disclosure
 from protocols.evidence.ledger import Entry
 from protocols.plan.steps import Service, Step
 from protocols.wire.envelope import NONE
-from protocols.wire.roster import Role, cohort_digest
+from protocols.wire.roles import Role
+from protocols.wire.roster import cohort_digest
 
 _HOLDING = (Step.SURVIVORS, Step.VOTE, Step.VOTES, Step.SHARES)
 """Also of clients outside the cohort, that hold its shares."""

@@ -10,7 +10,7 @@ from typing import Any
 
 from audits.evidence.run_files import fail, json_digest
 from audits.evidence.steps import Case, Check, NotChecked
-from protocols.wire.roster import Role
+from protocols.wire.roles import Role
 
 _MERITS = {"val_accuracy": (1, 0.0), "val_roc_auc": (1, 0.5), "val_rmse": (-1, math.inf)}
 """Validation metrics by which the best round is chosen: sign, and what an undefined one counts."""

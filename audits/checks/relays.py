@@ -16,7 +16,7 @@ from audits.report.words import plural
 from protocols.disclosures.names import Disclosure
 from protocols.evidence.ledger import Entry
 from protocols.plan.steps import Step
-from protocols.wire.roster import Role
+from protocols.wire.roles import Role
 
 
 def relays(case: Case) -> str:

@@ -18,7 +18,7 @@ from protocols.disclosures._evaluated.guards import evaluated
 from protocols.disclosures.names import Disclosure
 from protocols.evidence.ledger import Entry
 from protocols.plan.steps import Step
-from protocols.wire.roster import Role
+from protocols.wire.roles import Role
 
 Told = tuple[str, Entry]
 """Who recorded an entry, and the entry."""

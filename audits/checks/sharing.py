@@ -8,7 +8,7 @@ from audits.evidence.steps import Case
 from protocols.disclosures.names import Disclosure
 from protocols.keys.groups import Group
 from protocols.plan.steps import Step
-from protocols.wire.roster import Role
+from protocols.wire.roles import Role
 
 
 def sharing(case: Case, ask: Asked) -> None:

@@ -16,7 +16,8 @@ from protocols.keys.groups import Group, epoch_of
 from protocols.plan.plan import Item, Plan
 from protocols.plan.steps import Part, Service, Step
 from protocols.policy.policy import PrivacyPolicy
-from protocols.wire.roster import Role, Roster
+from protocols.wire.roles import Role
+from protocols.wire.roster import Roster
 
 ANSWERS: dict[Step | None, tuple[Step, ...]] = {
     Step.HALFWAY: (Step.ONWARD,),

@@ -17,9 +17,8 @@ from protocols.errors import EvidenceError
 from protocols.evidence.ledger import ENTRY_LIMIT, Entry, read_lines
 from protocols.plan.plan import Item, Plan
 from protocols.plan.steps import Part, Service, Step
-from protocols.wire.roster import EVERYONE, Role, Roster
-
-_KEYLESS = (Role.RELAY, Role.TAG_SERVER, Role.MATCHER)
+from protocols.wire.roles import Role, takers
+from protocols.wire.roster import EVERYONE, Roster
 
 
 @dataclass(frozen=True, eq=False)
@@ -88,8 +87,10 @@ class Sent:
         """Return every party that should hold a receipt; who computes nothing takes no keys."""
         if self.recipient != EVERYONE:
             return (self.recipient,)
-        away = {self.party, *(name for role in _KEYLESS for name in roster.names(role))}
-        return tuple(p["name"] for p in roster.document() if p["name"] not in away)
+        there = set(takers(self.part, self.step)) or set(Role)  # not planned: everybody
+        return tuple(
+            p["name"] for p in roster.document() if p["name"] != self.party and p["role"] in there
+        )
 
 
 @dataclass

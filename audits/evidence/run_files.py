@@ -30,7 +30,8 @@ from protocols.errors import (
 from protocols.plan.plan import Plan
 from protocols.policy.policy import PrivacyPolicy
 from protocols.versions import Format
-from protocols.wire.roster import Party, Role, Roster
+from protocols.wire.roles import Role
+from protocols.wire.roster import Party, Roster
 
 PLAN_LIMIT = 16 << 20  # bytes; a plan is some kilobytes, and a name per client
 POLICY_LIMIT = 1 << 20  # bytes; a policy is about a kilobyte

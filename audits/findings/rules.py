@@ -14,7 +14,7 @@ from audits.report.models import Account, Dropouts, Egress, Finding, PlanDiff, S
 from protocols.disclosures._evaluated.words import UNWITNESSED
 from protocols.disclosures.sum.words import ACTIVE_AGGREGATOR
 from protocols.plan.plan import Plan
-from protocols.wire.roster import Role
+from protocols.wire.roles import Role
 
 SEVERITIES: tuple[Severity, ...] = ("critical", "high", "medium", "low", "info")
 

@@ -9,7 +9,8 @@ from markupsafe import Markup
 from audits.plots.svg import at, cut, figure, line, text
 from audits.report import words
 from audits.report.sections import Flow
-from protocols.wire.roster import EVERYONE, Role
+from protocols.wire.roles import Role
+from protocols.wire.roster import EVERYONE
 
 _FIRST = (str(Role.CLIENT), str(Role.AGGREGATOR), str(Role.KEY_AUTHORITY))
 _HEAD, _ROW = 48, 74  # pixels: the lanes' names, one flow

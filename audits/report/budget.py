@@ -14,7 +14,7 @@ from protocols.plan.plan import Item
 from protocols.plan.steps import Step
 from protocols.policy.guard import find
 from protocols.privacy.training import TrainingPlan
-from protocols.wire.roster import Role
+from protocols.wire.roles import Role
 
 NO_NOISE = "none"
 _TOLERANCE = 1e-9  # of adding up in another order

@@ -21,7 +21,8 @@ from audits.report.models import (
 from crypto.signing.signatures import key_id
 from protocols.disclosures.names import Disclosure
 from protocols.plan.steps import Service
-from protocols.wire.roster import EVERYONE, Role
+from protocols.wire.roles import Role
+from protocols.wire.roster import EVERYONE
 
 UNKNOWN = "unknown"  # the role of a recipient that is not on the roster
 

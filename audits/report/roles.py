@@ -12,7 +12,8 @@ from protocols.disclosures._base.words import words_of
 from protocols.disclosures._evaluated.ciphers import EVALUATED
 from protocols.disclosures.names import Disclosure
 from protocols.plan.steps import Part, Service, Step
-from protocols.wire.roster import EVERYONE, Role
+from protocols.wire.roles import Role
+from protocols.wire.roster import EVERYONE
 
 _COLLUDING = "the total less what the colluders sent themselves"
 _NOTHING_ELSE = "nothing else of a single client"

@@ -15,7 +15,7 @@ from protocols.disclosures.names import Disclosure
 from protocols.plan.plan import Plan
 from protocols.plan.steps import Step
 from protocols.policy.policy import PrivacyPolicy
-from protocols.wire.roster import Role
+from protocols.wire.roles import Role
 
 SIMULATION = "SIMULATION: roles are not separated"
 SYNTHETIC = "SYNTHETIC DATA: generated, about nobody"

@@ -10,6 +10,7 @@ they hold what several share. A folder may hold, each under the name that stands
     messages.py   MESSAGES  messages of the layer itself that only it has
     words.py      WORDS     what plans and reports say of it
     view.py       VIEW      what the aggregator holds of answers, and what a Reply gives of them
+    context.py    CONTEXT   what plan, policy and roster must agree on for it
     kept.py       KEPT      classes that stand in a session's kept state
 
     <role>.py     <ROLE>    the part of a role's session: aggregator.py, client.py, witness.py, …

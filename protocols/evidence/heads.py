@@ -28,7 +28,7 @@ from crypto.errors import CryptoError
 from crypto.signing.merkle import HASH_BYTES, leaf_hash, perfect_tree, verify_inclusion
 from protocols.errors import BadEnvelope
 from protocols.plan.plan import Item
-from protocols.wire.roster import Role
+from protocols.wire.roles import Role
 
 Said = dict[str, tuple[str, str]]
 """Envelopes of one exchange: item -> its commitment and the ledger head in its header (hex)."""

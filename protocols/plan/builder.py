@@ -18,7 +18,8 @@ from protocols.policy.guards import UnsafeClear
 from protocols.policy.policy import PrivacyPolicy
 from protocols.wire.codec import bundle_bytes
 from protocols.wire.envelope import envelope_bytes, header_bytes
-from protocols.wire.roster import EVERYONE, LONGEST, Role
+from protocols.wire.roles import Role, longest
+from protocols.wire.roster import EVERYONE
 
 Times = tuple[int, int]
 """How often in a round, and in the whole run."""
@@ -60,7 +61,7 @@ class PlanBuilder:
         """Return the longest name of a party in this role."""
         if role == str(Role.CLIENT):
             return self.longest
-        return LONGEST[Role(role)] if role != EVERYONE else EVERYONE
+        return longest(Role(role)) if role != EVERYONE else EVERYONE
 
     def often(self, times: Times) -> Times:
         """Return how often something happens that each of several disjoint clusters may ask for."""

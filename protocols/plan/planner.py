@@ -13,7 +13,8 @@ from protocols.plan.builder import DOWN, UP, PlanBuilder, Times
 from protocols.plan.plan import Item
 from protocols.plan.steps import Service, Step
 from protocols.wire.control import Acknowledgement, Call, Farewell, KeyCall, Place, Refusal
-from protocols.wire.roster import EVERYONE, Role
+from protocols.wire.roles import Role, planners
+from protocols.wire.roster import EVERYONE
 
 __all__ = ["plan_exchange", "plan_services"]
 
@@ -30,6 +31,8 @@ def plan_exchange(plan: PlanBuilder, exchange: Exchange) -> None:
     for disclosure in back:
         kinds = tuple(kind for kind in exchange.back if kind.disclosure is disclosure)
         planning_of(disclosure).up(plan, exchange.name, kinds, times)
+    for plan_role in planners():
+        plan_role(plan, exchange, times)
     if not back:
         ack, said = (Acknowledgement,), {"aggregator": "that the message arrived"}
         place = (exchange.name, Service.ASK, Step.ACK)

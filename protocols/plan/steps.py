@@ -10,6 +10,7 @@ from __future__ import annotations
 from enum import StrEnum
 
 from protocols.disclosures.names import Disclosure
+from protocols.wire.roles import Role
 
 __all__ = ["Part", "Service", "Step", "item_id"]
 
@@ -24,8 +25,9 @@ class Service(StrEnum):
     ASK = "ask"  # what an Ask hands out, and the receipt where nothing comes back
 
 
-Part = Service | Disclosure
-"""A service, or the disclosure whose messages and openings an item carries."""
+Part = Service | Disclosure | Role
+"""A service, the disclosure whose messages and openings an item carries, or the role that it is for
+where only that role's file knows of it."""
 
 
 class Step(StrEnum):

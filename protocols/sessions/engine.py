@@ -23,7 +23,8 @@ from protocols.sessions.part import (
     Takes,
     part_name,
 )
-from protocols.sessions.table import Event, State, advance
+from protocols.sessions.services.answering import Answering
+from protocols.sessions.table import Event, State, Table, advance
 from protocols.wire.gateway import Gateway
 from protocols.wire.inbox import Inbox, Incoming
 from protocols.wire.run_context import RunContext
@@ -89,6 +90,9 @@ class Session:
 
     made_of: ClassVar[tuple[type[SessionPart], ...]] = ()
     """The parts of this role, each there once; those that they are made with are added."""
+
+    table: ClassVar[Table] = {}
+    """This role's states and what moves it from one to another."""
 
     takes: ClassVar[Takes] = {}
     """What this role is sent, and the method that takes it: its own, and those of its parts."""
@@ -175,9 +179,14 @@ class Session:
             vars(part).update(states[name])
         return session
 
+    def receive(self, data: bytes) -> list[Delivery]:
+        """Take one envelope, return what leaves in answer; see `Answering.receive`."""
+        (answering,) = (part for part in self.parts.values() if isinstance(part, Answering))
+        return answering.receive(data)
+
     def move(self, event: Event) -> None:
         """Take one transition; raises WrongStage if the table holds none."""
-        self.state = advance(self.role, self.state, event)
+        self.state = advance(self.role, self.table, self.state, event)
 
     def handler(self, incoming: Incoming) -> Callable[..., Any]:
         """Return what takes an envelope of this part and step; raises BadEnvelope if nothing."""
@@ -224,6 +233,8 @@ class Session:
         for ended in scopes[: scopes.index(scope) + 1]:
             for part in self.parts.values():
                 part.forget(ended)
+                if ended is Scope.ASK:
+                    part.rest()
 
     def send(
         self,

@@ -7,14 +7,14 @@ part that it was given when it was made.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, ClassVar, Protocol, TypeVar
 
 from protocols.disclosures.mixed.groups import Numbers
 from protocols.disclosures.sum.ring import Words
-from protocols.errors import LocalProtocolError
+from protocols.errors import LocalProtocolError, WrongStage
 from protocols.forms import Exchange
 from protocols.messages import Message
 from protocols.plan import steps
@@ -47,6 +47,12 @@ class Scope(StrEnum):
     EPOCH = "EPOCH"
     RUN = "RUN"  # the session died or was closed
 
+
+IDLE = ""
+"""A part has nothing to do in the Ask under way."""
+
+Stages = Mapping[str, Set[str]]
+"""By stage of a part's work in an Ask, those that may follow; it begins and ends idle."""
 
 Takes = Mapping[tuple[steps.Part, Step], Callable[..., Any]]
 """By part of the plan and step, the method that takes an envelope."""
@@ -164,6 +170,9 @@ class SessionPart:
     phase: ClassVar[int | None] = None
     """At the aggregator, which phase of an Ask it works in; see `protocols.sessions.phases`."""
 
+    stages: ClassVar[Stages] = {}
+    """At the aggregator, the stages of this part's work in an Ask; see `go`."""
+
     opens: ClassVar[tuple[type[Message], ...]] = ()
     """At a client, what stands on the wire for messages that this part opens."""
 
@@ -172,6 +181,18 @@ class SessionPart:
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
+        self.stage = IDLE
+
+    def go(self, stage: str) -> None:
+        """Go to another stage; raises WrongStage where `stages` holds no way there."""
+        if stage not in self.stages.get(self.stage, ()):
+            name, here = part_name(type(self)), self.stage or "idle"
+            raise WrongStage(f"The part {name!r} is {here} and cannot begin {stage}.")
+        self.stage = stage
+
+    def rest(self) -> None:
+        """Be idle again: this part's work in the Ask is over, or the Ask is."""
+        self.stage = IDLE
 
     @property
     def _context(self) -> RunContext:

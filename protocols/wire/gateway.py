@@ -22,7 +22,8 @@ from protocols.plan.plan import Item, times_in_round
 from protocols.plan.schema import check_schema
 from protocols.wire.control import CONTROL
 from protocols.wire.envelope import NONE, SIGNED, Envelope, Header, commitment, route
-from protocols.wire.roster import EVERYONE, Role
+from protocols.wire.roles import Role
+from protocols.wire.roster import EVERYONE
 from protocols.wire.run_context import RunContext
 from protocols.wire.where import Where
 

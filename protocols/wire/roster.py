@@ -6,7 +6,6 @@ import hashlib
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from enum import StrEnum
 from functools import cached_property, lru_cache
 from typing import Any, TypeVar
 
@@ -16,6 +15,7 @@ from crypto.signing.canonical import canonical
 from crypto.signing.signatures import SigningKey, VerifyKey
 from protocols.errors import BadEnvelope
 from protocols.wire.cohorts import by_names
+from protocols.wire.roles import Role, most
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,59}")
 K = TypeVar("K")
@@ -24,39 +24,8 @@ _KEPT_COHORTS = 8
 EVERYONE = "roster"  # recipient of what is public to all parties
 
 
-class Role(StrEnum):
-    """What a party does."""
-
-    CLIENT = "client"
-    AGGREGATOR = "aggregator"
-    KEY_AUTHORITY = "key_authority"
-    WITNESS = "witness"
-    RELAY = "relay"
-    TAG_SERVER = "tag_server"
-    MATCHER = "matcher"
-
-
 AGGREGATOR_NAME = "aggregator"
-AUTHORITY_NAME = "key-authority"
-MATCHER_NAME = "matcher"
-RELAY_NAME = "relay"
-TAG_SERVER_NAMES = ("tag-server-1", "tag-server-2")
-
-
-def witness_name(number: int) -> str:
-    """Return the name of the n-th witness, counted from 1."""
-    return f"witness-{number}"
-
-
-LONGEST = {
-    Role.AGGREGATOR: AGGREGATOR_NAME,
-    Role.KEY_AUTHORITY: AUTHORITY_NAME,
-    Role.WITNESS: witness_name(9),
-    Role.RELAY: RELAY_NAME,
-    Role.TAG_SERVER: TAG_SERVER_NAMES[0],
-    Role.MATCHER: MATCHER_NAME,
-}
-"""The longest name of a party in each role but the clients', by which plans size headers."""
+"""Of the one party that is in every run."""
 
 
 @dataclass(frozen=True)
@@ -108,8 +77,8 @@ class Roster:
     """The pinned list of parties.
 
     Args:
-        parties: unique names and keys; exactly one aggregator, at most one key authority and
-            one relay.
+        parties: unique names and keys; exactly one aggregator, and of each other role but clients
+            no more than it has names.
 
     Raises:
         BadEnvelope: these rules do not hold, or a name could be mistaken for an address.
@@ -131,11 +100,11 @@ class Roster:
                     why="one of them stands there under two names",
                     fix="every party makes its own keys; ask both for theirs",
                 )
-        single = (Role.KEY_AUTHORITY, Role.RELAY)
-        if len(self.names(Role.AGGREGATOR)) != 1 or any(len(self.names(r)) > 1 for r in single):
-            raise BadEnvelope(
-                "A roster has one aggregator, and at most one key authority and one relay."
-            )
+        if len(self.names(Role.AGGREGATOR)) != 1:
+            raise BadEnvelope("A roster has one aggregator.")
+        for role in set(Role) - {Role.CLIENT}:
+            if len(self.names(role)) > most(role):
+                raise BadEnvelope(f"A roster has at most {most(role)} parties in role {role}.")
         for name in self._parties:
             if name == EVERYONE or not _NAME.fullmatch(name):
                 raise BadEnvelope("A party's name is 1 to 60 letters, digits, dots or dashes.")

@@ -6,17 +6,15 @@ import copy
 import hashlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Any, Protocol
 
 from crypto.homomorphic.he import PublicKey, Scheme
 from crypto.signing.canonical import canonical
 from crypto.tagging.ristretto import Spread
-from protocols.disclosures._evaluated.ciphers import ring_of, witness_count
+from protocols.disclosures._evaluated.ciphers import ring_of
 from protocols.disclosures._evaluated.guards import evaluated
-from protocols.disclosures.match.protocol.wire import MatchRun
-from protocols.disclosures.match.run import MatchSide, match_guard, match_item, match_run
 from protocols.disclosures.names import Disclosure
-from protocols.disclosures.registry import code
+from protocols.disclosures.registry import code, each
 from protocols.disclosures.sum.layout import SumLayout, sum_layout, sum_ring
 from protocols.disclosures.sum.ring import Ring
 from protocols.errors import LocalProtocolError, NotInPlan
@@ -31,7 +29,8 @@ from protocols.policy.policy import PrivacyPolicy
 from protocols.privacy.private_steps import PrivateSteps
 from protocols.versions import PLAN
 from protocols.wire.envelope import NONE
-from protocols.wire.roster import Identity, Party, Role, Roster, cohort_digest
+from protocols.wire.roles import Role, names
+from protocols.wire.roster import Identity, Party, Roster, cohort_digest
 from protocols.wire.where import Where
 
 
@@ -61,7 +60,7 @@ class RunContext:
         reserve: at a client, takes from its site's privacy budget (O20).
         training: at a client, draws the batches and the noise of private training.
         tag_key: at a client, the key of tags that all clients hold, in ``hmac`` mode.
-        matching: at a client, its part in matching items by tags.
+        held: what a disclosure's parts at this party hold in common, by its name.
         spread: how batches of points are worked through (`crypto.tagging.ristretto.Spread`).
     """
 
@@ -80,7 +79,7 @@ class RunContext:
     reserve: Reserve | None = field(default=None, repr=False)
     training: PrivateSteps | None = field(default=None, repr=False)
     tag_key: bytes | None = field(default=None, repr=False)
-    matching: MatchSide | None = field(default=None, repr=False)
+    held: dict[str, Any] = field(default_factory=dict, repr=False)
     spread: Spread = field(default=map, repr=False)
 
     def __post_init__(self) -> None:
@@ -111,19 +110,11 @@ class RunContext:
             raise NotInPlan("The plan names other clients than the roster.")
         if self.plan.smallest_cohort != self.policy.smallest_cohort:
             raise NotInPlan("The plan states another smallest cohort than the policy.")
-        if len(self.roster.names(Role.WITNESS)) < witness_count(self.plan.items, self.policy):
-            raise NotInPlan(
-                "The roster holds fewer witnesses than the policy asks for (O4).",
-                fix="name a witness that belongs to neither aggregator nor key authority",
-            )
+        self._check_roles()
         self._enciphers = {item.id: self._is_guarded(item, evaluated) for item in self.plan.items}
         self._relays = {item.id: self._is_guarded(item, _relay) for item in self.plan.items}
-        if any(self._relays.values()) and not self.roster.names(Role.RELAY):
-            raise NotInPlan(
-                "The roster holds no relay, and the policy asks for one (O23).",
-                fix="name a relay that does not belong to the aggregator",
-            )
-        self._check_matching()
+        for check in each("context"):
+            check(self)
         for item in self.plan.items:
             chain = self.policy.chain(item.disclosure)
             if item.guards != tuple(describe(guard) for guard in chain):
@@ -134,6 +125,18 @@ class RunContext:
                 raise NotInPlan(f"The plan protects {item.id} as something that it does not say.")
             if item.unsafe != any(isinstance(guard, UnsafeClear) for guard in chain):
                 raise NotInPlan(f"The plan does not say whether {item.id} is unsafe.")
+
+    def _check_roles(self) -> None:
+        """Raise NotInPlan unless the roster holds all parties that plan and policy ask for."""
+        for role in set(Role) - {Role.CLIENT}:
+            wanted = len(names(role, self.plan.items, self.policy))
+            if (here := len(self.roster.names(role))) < wanted:
+                raise NotInPlan(
+                    f"The roster holds {here} parties in role {role}; plan and policy ask for "
+                    f"{wanted}.",
+                    why="what one party alone could do is cut between several (O4, O23, O24)",
+                    fix="name parties that belong to nobody else of the run",
+                )
 
     def _check_code(self) -> None:
         """Raise NotInPlan unless the plan was made with the very disclosures that are here."""
@@ -146,54 +149,6 @@ class RunContext:
                 fix="install one version at all parties, make a new plan, and have it approved",
             )
 
-    def _check_matching(self) -> None:
-        """Raise NotInPlan unless the roster holds who makes and who compares tags (O24)."""
-        run = self.match_run()
-        if run is None:
-            return
-        servers = len(self.roster.names(Role.TAG_SERVER))
-        if servers != run.match.servers:
-            raise NotInPlan(
-                f"The roster holds {servers} tag servers; the policy asks for {run.match.servers}.",
-                why="the key of tags is cut in two, so that nobody makes tags alone (O24)",
-                fix="name two tag servers of two organisations; none in 'hmac' mode",
-            )
-        if len(self.roster.names(Role.MATCHER)) != 1:
-            raise NotInPlan("The roster holds no matcher, or several; one compares tags (O24).")
-        self._check_epochs(run.match.epochs)
-
-    def _check_epochs(self, epochs: int) -> None:
-        """Raise NotInPlan unless one message is matched, and no oftener than the policy says (O24).
-
-        A second one would have a count of its own.
-        """
-        asked = [
-            item
-            for item in self.plan.items
-            if item.disclosure is Disclosure.MATCH and item.sender == str(Role.CLIENT)
-        ]
-        if asked != [match_item(self.plan)]:
-            raise NotInPlan(
-                "The plan has other than one message of clients matched.",
-                why="each would be matched as often as the policy says, by itself",
-                fix="make a new plan with this policy",
-            )
-        name, whole = asked[0].exchange, (Service.ASK, Disclosure.MATCH)
-        for item in self.plan.items:
-            if item.exchange == name and item.part in whole and item.times > epochs:
-                raise NotInPlan(
-                    f"The plan has items matched {item.times} times ({item.id}), the policy "
-                    f"{epochs}.",
-                    why="every epoch is one more quota of guesses for whoever works with the "
-                    "matcher",
-                    fix="make a new plan with this policy",
-                )
-
-    def match_run(self) -> MatchRun | None:
-        """Return what all parties of a matching agree on; None if nothing is matched by tags."""
-        guard = match_guard(self.policy.rules.get(Disclosure.MATCH, ()))
-        return match_run(self.plan, self.run, self.roster, guard)
-
     def of_party(self, me: Identity) -> RunContext:
         """Return another party's context in the same run, for parties of one process.
 
@@ -203,7 +158,8 @@ class RunContext:
         """
         made = copy.copy(self)
         made.me, made.he_key, made.keys, made.pairs = me, None, {}, None
-        made.zeros = made.reserve = made.training = made.tag_key = made.matching = None
+        made.zeros = made.reserve = made.training = made.tag_key = None
+        made.held = {}
         return made
 
     def item(self, id: str) -> Item:

@@ -33,7 +33,8 @@ from protocols.policy.guard import find
 from protocols.rounds import Reply
 from protocols.sessions.store.recording import Captured, Recorder
 from protocols.wire.envelope import Envelope
-from protocols.wire.roster import AGGREGATOR_NAME, Identity, Role
+from protocols.wire.roles import Role
+from protocols.wire.roster import AGGREGATOR_NAME, Identity
 from protocols.wire.run_context import RunContext
 from secure_fgl.attack_inputs.agreement import agree, rounded
 from secure_fgl.attack_inputs.captured_sent import check_said, check_sent, summed

@@ -24,7 +24,7 @@ from protocols.errors import EvidenceError
 from protocols.evidence.capture import captured_rounds
 from protocols.messages import Array
 from protocols.sessions.store.recording import Captured
-from protocols.wire.roster import Role
+from protocols.wire.roles import Role
 from secure_fgl.attack_inputs.mixtures import Replayed
 from secure_fgl.attack_inputs.truths import items_of
 

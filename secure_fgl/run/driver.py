@@ -15,11 +15,11 @@ import torch
 from algorithms.tasks.evaluation import Tracked
 from protocols.errors import LocalProtocolError, Refused, RoundLost
 from protocols.forms import Exchange, Form
+from protocols.roles.client import ClientSession
 from protocols.rounds import Ask, Cohort, Reply, Round
-from protocols.sessions.client import ClientSession
 from protocols.sessions.engine import Delivery, Outgoing, Stream
 from protocols.sessions.table import State
-from protocols.wire.roster import Role
+from protocols.wire.roles import Role
 from secure_fgl import _floors
 from secure_fgl.run.parties import Parties
 from secure_fgl.transports import Transport

@@ -21,24 +21,14 @@ from protocols.policy.budget import Reserve
 from protocols.policy.guard import find
 from protocols.policy.policy import PrivacyPolicy
 from protocols.privacy.private_steps import PrivateSteps
-from protocols.sessions.aggregator import AggregatorSession
-from protocols.sessions.client import ClientSession
+from protocols.roles.aggregator import AggregatorSession
+from protocols.roles.client import ClientSession
 from protocols.sessions.engine import Session
-from protocols.sessions.key_authority import KeyAuthoritySession
-from protocols.sessions.matcher import MatcherSession
-from protocols.sessions.relay import RelaySession
 from protocols.sessions.store.recording import Recorder
 from protocols.sessions.store.state_keeper import LockedStateStore, Outcome, StateKeeper
-from protocols.sessions.tag_server import TagServerSession
-from protocols.sessions.witness import WitnessSession
 from protocols.wire.envelope import NONE
-from protocols.wire.roster import (
-    AGGREGATOR_NAME,
-    Identity,
-    Role,
-    Roster,
-    run_id,
-)
+from protocols.wire.roles import Role, session_of
+from protocols.wire.roster import AGGREGATOR_NAME, Identity, Roster, run_id
 from protocols.wire.run_context import RunContext, Zeros
 from secure_fgl.errors import UsageError
 from secure_fgl.run.clock import clock
@@ -66,25 +56,6 @@ def learning_seed(seed: int, *labels: str) -> int:
 
 
 SessionT = TypeVar("SessionT", bound=Session)
-OtherSession = (
-    ClientSession
-    | KeyAuthoritySession
-    | WitnessSession
-    | RelaySession
-    | TagServerSession
-    | MatcherSession
-)
-AnySession = AggregatorSession | OtherSession
-SESSIONS: dict[Role, type[Any]] = {
-    Role.AGGREGATOR: AggregatorSession,
-    Role.CLIENT: ClientSession,
-    Role.KEY_AUTHORITY: KeyAuthoritySession,
-    Role.WITNESS: WitnessSession,
-    Role.RELAY: RelaySession,
-    Role.TAG_SERVER: TagServerSession,
-    Role.MATCHER: MatcherSession,
-}
-"""Every role's session."""
 _LEARNING = (Role.CLIENT, Role.AGGREGATOR)  # who is told what the algorithm says
 
 SEED = "identity"  # the piece in a party's store from which its keys are made
@@ -107,10 +78,10 @@ class Parties:
     roster: Roster
     identities: Mapping[str, Identity]
     aggregator: AggregatorSession
-    others: Mapping[str, OtherSession]
+    others: Mapping[str, Session]
     outcomes: Sequence[Outcome] = ()
 
-    def sessions(self) -> list[AnySession]:
+    def sessions(self) -> list[Session]:
         """Return all sessions."""
         return [self.aggregator, *self.others.values()]
 
@@ -195,7 +166,7 @@ class Making:
             me, roster, *facts, transport=self.transport, config=config, spread=over_cores
         )
 
-    def session(self, context: RunContext) -> AnySession:
+    def session(self, context: RunContext) -> Session:
         """Return one party's session at the beginning of a run."""
         name = context.me.party.name
         ledger = Ledger(name, context.run, self.store(name), clock)
@@ -204,7 +175,7 @@ class Making:
             return ClientSession(context, ledger, self.rounding, site=site, form=self.form)
         if context.me.party.role is Role.AGGREGATOR:
             return AggregatorSession(context, ledger, self.rounding, self.form)
-        made: AnySession = SESSIONS[context.me.party.role](context, ledger, self.rounding)
+        made: Session = session_of(context.me.party.role)(context, ledger, self.rounding)
         return made
 
     def keeper(self, context: RunContext, state_store: FileStateStore) -> StateKeeper:
@@ -295,7 +266,7 @@ def take_up(
             store = making.store(name)
             return Ledger.take_up(name, run, store, clock, found=data, facts=facts)
 
-        sessions[name] = keeper.restore(SESSIONS[me.party.role], reopen)
+        sessions[name] = keeper.restore(session_of(me.party.role), reopen)
         if me.party.role is Role.AGGREGATOR:
             outcomes = tuple(keeper.outcomes())
     return _parties(run, nonce, roster, identities, sessions, outcomes)

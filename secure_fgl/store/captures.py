@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 
 from crypto.rest import new_key
 from protocols.errors import SecureFglError
-from protocols.wire.roster import Role
+from protocols.wire.roles import Role
 from secure_fgl.errors import UsageError
 from secure_fgl.store.files import Folder, run_name
 from secure_fgl.store.state_store import VARIABLE, FileStateStore, default_folder

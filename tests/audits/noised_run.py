@@ -25,7 +25,8 @@ from protocols.policy.policy import PrivacyPolicy
 from protocols.privacy import accounting
 from protocols.privacy.noising import ROUNDING_BETA
 from protocols.wire.control import Acknowledgement, Refusal
-from protocols.wire.roster import Identity, Role, Roster, run_id
+from protocols.wire.roles import Role
+from protocols.wire.roster import Identity, Roster, run_id
 
 SUM, SEALED = Disclosure.SUM, Disclosure.SEALED
 TRAIN, SCORE = "train.up.SUM", "score.up.SUM"

@@ -21,7 +21,7 @@ from audits.explain import COLUMNS, KINDS, find, page_text, suggested, words
 from audits.report.attack_words import reading
 from protocols.disclosures.names import Disclosure
 from protocols.wire.control import REFUSALS
-from protocols.wire.roster import Role
+from protocols.wire.roles import Role
 from secure_fgl import errors
 
 ATTACKS = [f"A{n:02d}" for n in range(1, 13)]

@@ -29,23 +29,21 @@ from protocols.plan.parties import roles_of
 from protocols.plan.plan import DataPlan, Plan
 from protocols.plan.planning import make_plan
 from protocols.policy.policy import PrivacyPolicy
+from protocols.roles.aggregator import AggregatorSession
+from protocols.roles.client import ClientSession
+from protocols.roles.key_authority import KeyAuthoritySession
+from protocols.roles.matcher import MatcherSession
+from protocols.roles.relay import RelaySession
+from protocols.roles.tag_server import TagServerSession
+from protocols.roles.witness import WitnessSession
 from protocols.rounds import Ask, Cohort, Reply, Round
-from protocols.sessions.aggregator import AggregatorSession
-from protocols.sessions.client import ClientSession
 from protocols.sessions.engine import Delivery
-from protocols.sessions.key_authority import KeyAuthoritySession
-from protocols.sessions.matcher import MatcherSession
-from protocols.sessions.relay import RelaySession
 from protocols.sessions.table import State
-from protocols.sessions.tag_server import TagServerSession
-from protocols.sessions.witness import WitnessSession
 from protocols.wire.envelope import Envelope, Header
+from protocols.wire.roles import Role
 from protocols.wire.roster import (
     AGGREGATOR_NAME,
-    AUTHORITY_NAME,
-    RELAY_NAME,
     Identity,
-    Role,
     Roster,
     run_id,
 )
@@ -67,7 +65,7 @@ RESULT = {
 }
 CLIENTS = ("client-1", "client-2", "client-3", "client-4")
 FIVE = (*CLIENTS, "client-5")
-AGGREGATOR, AUTHORITY = AGGREGATOR_NAME, AUTHORITY_NAME
+AGGREGATOR, AUTHORITY = AGGREGATOR_NAME, "key-authority"
 
 
 class Given(ReleasedMessage):
@@ -307,16 +305,16 @@ class Bus:
         self.others: dict[str, Any] = {
             name: ClientSession(*tools(name), site=site(name), form=self.form) for name in clients
         }
-        if AUTHORITY_NAME in roles:
-            self.others[AUTHORITY_NAME] = KeyAuthoritySession(*tools(AUTHORITY_NAME))
+        if "key-authority" in roles:
+            self.others["key-authority"] = KeyAuthoritySession(*tools("key-authority"))
         made = {
             Role.WITNESS: WitnessSession,
             Role.TAG_SERVER: TagServerSession,
             Role.MATCHER: MatcherSession,
         }
         self.others |= {name: made[r](*tools(name)) for name, r in roles.items() if r in made}
-        if RELAY_NAME in roles:
-            self.others[RELAY_NAME] = RelaySession(*tools(RELAY_NAME))
+        if "relay" in roles:
+            self.others["relay"] = RelaySession(*tools("relay"))
         self.aggregator = AggregatorSession(*tools(AGGREGATOR_NAME), self.form)
 
     def deliver(self, deliveries: Iterable[Delivery]) -> None:

@@ -14,7 +14,7 @@ from protocols.evidence.ledger import read_lines
 from protocols.messages import Message
 from protocols.plan.plan import Plan
 from protocols.policy.policy import PrivacyPolicy
-from protocols.sessions.aggregator import AggregatorSession
+from protocols.roles.aggregator import AggregatorSession
 from protocols.wire.control import CONTROL
 from protocols.wire.envelope import Envelope
 from protocols.wire.gateway import Gateway

@@ -11,7 +11,8 @@ from typing import Any
 from unittest.mock import patch
 
 from algorithms.tasks.site import Site
-from protocols.wire.roster import Identity, Role
+from protocols.wire.roles import Role
+from protocols.wire.roster import Identity
 from secure_fgl.federation import Federation
 from secure_fgl.isolation import sandbox
 from secure_fgl.isolation.sandbox import Sandbox

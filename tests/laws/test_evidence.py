@@ -9,7 +9,7 @@ import pytest
 
 from audits.report.build import build_report
 from protocols.wire.envelope import Envelope, commitment
-from protocols.wire.roster import Role
+from protocols.wire.roles import Role
 from secure_fgl.catalogue import algorithm_names
 from tests.laws.conftest import Recorded
 from tests.laws.runs import POLICIES, PROTECTED, Recording, config, pairs, record

@@ -12,7 +12,7 @@ import pytest
 from crypto.homomorphic.he import SecretKey
 from protocols.disclosures.sum.view import Summands
 from protocols.evidence.ledger import Ledger, read_lines
-from protocols.sessions.key_authority import KeyAuthoritySession
+from protocols.roles.key_authority import KeyAuthoritySession
 from protocols.sessions.services.openings import Openings
 from secure_fgl.config import Config
 from secure_fgl.store.run_folder import FileStore, Run

@@ -15,9 +15,9 @@ import pytest
 
 from protocols.disclosures.sum.key_authority import TotalOpening
 from protocols.errors import LocalProtocolError
-from protocols.sessions.aggregator import AggregatorSession
-from protocols.sessions.client import ClientSession
-from protocols.sessions.key_authority import KeyAuthoritySession
+from protocols.roles.aggregator import AggregatorSession
+from protocols.roles.client import ClientSession
+from protocols.roles.key_authority import KeyAuthoritySession
 from protocols.sessions.store.codec import StateCodec
 from secure_fgl.errors import UsageError
 from secure_fgl.store.run_folder import Run

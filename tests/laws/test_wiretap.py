@@ -16,7 +16,8 @@ from protocols.keys.pairs import Pairs
 from protocols.messages import Message, MixedMessage, unmixed_of
 from protocols.policy.policy import PRESETS
 from protocols.wire.envelope import Envelope
-from protocols.wire.roster import Identity, Role, Roster
+from protocols.wire.roles import Role
+from protocols.wire.roster import Identity, Roster
 from secure_fgl.catalogue import algorithm_names
 from tests.laws.conftest import Recorded
 from tests.laws.runs import PROTECTED, Parties, Recording, config, pairs, record

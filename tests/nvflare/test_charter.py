@@ -12,7 +12,8 @@ import pytest
 
 from crypto.signing.canonical import canonical
 from protocols.errors import EvidenceError
-from protocols.wire.roster import Identity, Role
+from protocols.wire.roles import Role
+from protocols.wire.roster import Identity
 from secure_fgl.config import Config
 from secure_fgl.errors import UsageError
 from secure_fgl.store.budgets import BudgetStore

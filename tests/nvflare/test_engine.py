@@ -24,9 +24,10 @@ from nvflare.fuel.utils import fobs
 
 from protocols.errors import BadEnvelope, RemoteProtocolError
 from protocols.evidence.ledger import read_lines
-from protocols.sessions.client import ClientSession
+from protocols.roles.client import ClientSession
 from protocols.sessions.engine import Delivery
-from protocols.wire.roster import AGGREGATOR_NAME, Role
+from protocols.wire.roles import Role
+from protocols.wire.roster import AGGREGATOR_NAME
 from secure_fgl.errors import PlanDrift, UsageError
 from secure_fgl.federation import Federation
 from secure_fgl.isolation import kernel

@@ -10,7 +10,8 @@ import pytest
 pytest.importorskip("nvflare", reason="the extra nvflare is not installed")
 
 from protocols.errors import Refused
-from protocols.wire.roster import AGGREGATOR_NAME, Role
+from protocols.wire.roles import Role
+from protocols.wire.roster import AGGREGATOR_NAME
 from secure_fgl.errors import UsageError
 from secure_fgl.federation import Federation
 from secure_fgl.store.run_folder import Run

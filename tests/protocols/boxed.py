@@ -14,7 +14,8 @@ from protocols.disclosures.match.protocol.wire import MatchRun
 from protocols.errors import (
     RoundLost,
 )
-from protocols.wire.roster import Identity, Role, Roster
+from protocols.wire.roles import Role
+from protocols.wire.roster import Identity, Roster
 from tests.protocols.matching import KEY, RUN, crowd
 
 MATCH = Match(cap=16, canaries=3, floor=2)

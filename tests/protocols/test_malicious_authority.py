@@ -133,7 +133,7 @@ def test_totals_of_another_place_are_refused_and_the_true_one_is_taken():
         with pytest.raises(RemoteProtocolError):
             data = world.forge("key-authority", "train.opened", "aggregator", body, place)
             world.aggregator.receive(data)
-        assert world.aggregator.state is State.OPENING
+        assert world.aggregator.sums.stage == "opening"
     (answer,) = world.deliver(request)
     world.aggregator.receive(answer.data)
     assert world.aggregator.reply().total(Update).count == 20

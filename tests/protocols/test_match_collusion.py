@@ -46,7 +46,7 @@ def test_o25_two_cells_of_one_number_do_not_share_a_blind(monkeypatch):
         return dict(enumerate(groups))
 
     monkeypatch.setattr(sides, "matched", lying)
-    monkeypatch.setattr(brokering, "_whole", helping)
+    monkeypatch.setattr(brokering, "whole_cells", helping)
     world.prepare(1)
     world.pump(world.ask(1, given=Go(step=1), back=(Items,)))
     told = world.aggregator.reply().matched(Items, into=Found)

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from protocols.disclosures.match.guards import Match
+from protocols.disclosures.match.run import held
 from tests.protocols.matched import CAP, cells_of, matched_round, matching
 from tests.protocols.matching import compared, keyed_all
 
@@ -18,7 +19,7 @@ SPY = "client-1"
 
 def bits(world):
     """Return which cells hold which of the spy's items, as its tags and the matcher told it."""
-    client = world.context(SPY).matching._client
+    client = held(world.context(SPY))._client
     return {item: set(np.flatnonzero(row)) for item, row in client.rows.items()}
 
 

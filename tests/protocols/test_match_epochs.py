@@ -9,6 +9,7 @@ import pytest
 from protocols.disclosures.match.bundles import bundle_of
 from protocols.disclosures.match.protocol.client import ClientMatching
 from protocols.disclosures.match.protocol.wire import Kind
+from protocols.disclosures.match.run import match_run_of
 from protocols.errors import NotInPlan, PolicyError, RoundLost
 from protocols.forms import Form
 from protocols.wire.control import Bundle
@@ -124,7 +125,7 @@ def test_a_tag_server_answers_no_further_epoch_whoever_asks():
     """Clients that work with the aggregator ask once more, past both of their gateways."""
     world = matching(epochs=1, rounds=4).start()
     matched_round(world)
-    run = world.context("client-1").match_run()
+    run = match_run_of(world.context("client-1"))
     boxes = {n: ClientMatching(run, world.identities[n]).ask(2, [1]) for n in world.names}
     bundle = Bundle(
         members=world.roster.mask(world.names), bundle=bundle_of(run, Kind.POINTS, boxes)

@@ -15,6 +15,7 @@ from protocols.disclosures.match.protocol.cell_sums import cell_label, total
 from protocols.disclosures.match.protocol.cells import matched as honest
 from protocols.disclosures.match.protocol.tagging import TagServer
 from protocols.disclosures.match.protocol.wire import Kind
+from protocols.disclosures.match.run import held, match_run_of
 from protocols.errors import BadEnvelope, Refused, Replay, WrongStage
 from protocols.sessions.table import State
 from protocols.wire.codec import encode
@@ -118,7 +119,7 @@ def test_o8_an_aggregator_that_helps_it_gets_no_sum_of_both_groups(world, monkey
     told = world.aggregator.reply().matched(Items, into=Found).told
     item, said = world.plan.item("learn.down"), {}
     for name in (world.names[0], world.names[-1]):
-        own = replace(told, canary=world.context(name).matching._client.digest)
+        own = replace(told, canary=held(world.context(name))._client.digest)
         heads, place = world.silence(name)
         mask = world.roster.mask(world.names)
         call = Call(members=mask, slot=0, nonce=bytes(16), heads=heads)
@@ -139,7 +140,7 @@ def test_o24_a_second_batch_in_a_round_is_refused_and_reported(world):
     world.deliver(first)
     server = world.session(first.to)
     incoming = Envelope.decode(first.data).header
-    run = world.context("aggregator").match_run()
+    run = match_run_of(world.context("aggregator"))
     box = {name: bytes([1]) * run.length(Kind.POINTS) for name in world.names}
     where = world.where(exchange=incoming.exchange + 1, given=incoming.given)
     bundle = Bundle(members=world.roster.mask(world.names), bundle=bundle_of(run, Kind.POINTS, box))
@@ -154,7 +155,7 @@ def test_o24_a_second_batch_in_a_round_is_refused_and_reported(world):
 def test_o24_a_tag_server_is_asked_at_its_own_step_only(world, server):
     """Whoever is asked in another order may see points that the other server saw."""
     world.prepare(1)
-    run = world.context("aggregator").match_run()
+    run = match_run_of(world.context("aggregator"))
     (first,) = world.pump(world.ask(1, given=Go(step=1), back=(Items,)), until=".points")
     header = Envelope.decode(first.data).header
     box = {name: bytes([1]) * run.length(Kind.POINTS) for name in world.names}
@@ -172,7 +173,7 @@ def test_o24_an_answer_of_the_other_tag_server_is_not_taken(world):
     world.prepare(1)
     (first,) = world.pump(world.ask(1, given=Go(step=1), back=(Items,)), until=".points")
     header = Envelope.decode(first.data).header
-    run = world.context("aggregator").match_run()
+    run = match_run_of(world.context("aggregator"))
     box = {name: bytes([1]) * run.length(Kind.ANSWER) for name in world.names}
     bundle = Bundle(members=world.roster.mask(world.names), bundle=bundle_of(run, Kind.ANSWER, box))
     where = world.where(exchange=header.exchange, given=header.given)
@@ -332,7 +333,7 @@ def test_an_aggregator_adds_uniform_words_and_clients_read_them(world):
     told = world.aggregator.reply().matched(Items, into=Found).told
     words = np.frombuffer(told.totals, "<i4").astype(np.int64)
     assert np.abs(words).max() > 6 * 2**15  # beyond what a cell can have
-    group = world.context(world.names[0]).matching._client.held.group
+    group = held(world.context(world.names[0]))._client.held.group
     assert all(group not in data for data in world.wire)
     world.pump(world.ask(1, given=(Go(step=1), _token(world)), back=(Change,)))
     same(world)

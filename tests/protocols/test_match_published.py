@@ -8,6 +8,7 @@ from pydantic import ValidationError
 
 from protocols.disclosures.match.guards import Match
 from protocols.disclosures.match.protocol.neighbours import locked_bytes, unlocked
+from protocols.disclosures.match.run import held
 from protocols.disclosures.match.words import CELLS, LISTS
 from protocols.disclosures.noised.decoys import noised_steps
 from protocols.disclosures.noised.guards import Laplace
@@ -115,7 +116,7 @@ def test_o24_who_reads_which_vectors():
     vectors += [s for v in list(read.values())[:3] for s in spellings(v)]
     assert found(steps, wire + b"".join(kept.values())) == 0  # neither network nor matcher
     assert found(vectors, wire) == 0
-    group = world.context("client-1").matching._client.held.group
+    group = held(world.context("client-1"))._client.held.group
     for name, box in kept.items():  # but the matcher, with any client
         read = unlocked(box, group, world.context(name).run, 1)
         assert np.abs(read * SCALE - world.sites[name].vector).max() < 64 * SCALE
@@ -132,7 +133,7 @@ def test_an_aggregator_with_a_client_tells_whose_vector_is_read_and_says_so():
         members = sorted([reader, victim, *others[2 * number : 2 * number + 2]])
         world.prepare(number)
         world.pump(world.ask(number, given=Go(step=number), back=(Items,), members=members))
-        rows = world.context(reader).matching._listed()
+        rows = held(world.context(reader))._listed()
         read.append(
             {tuple(np.round(v, 2)): {i for i, w in rows if (w == v).all()} for _, v in rows}
         )
@@ -262,7 +263,7 @@ def test_o8_a_client_told_of_another_canary_refuses(monkeypatch):
 def test_a_vector_that_no_honest_client_publishes_is_left_out(wide):
     """Its client does the clipping; the others see that this one did none."""
     world = matching(mode="hmac", **WIDE).start()
-    side = world.context(GONE).matching
+    side = held(world.context(GONE))
     hand_over = side.hand_over
 
     def lies(box=b""):

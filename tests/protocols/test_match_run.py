@@ -7,7 +7,7 @@ import pytest
 
 from crypto.tagging.oprf import Blinded, KeyShare
 from protocols.disclosures.match.protocol.tagging import Tags
-from protocols.disclosures.match.run import MatchSide
+from protocols.disclosures.match.run import MatchSide, held
 from tests.laws.search import found, spellings
 from tests.laws.walk import reachable
 from tests.protocols.matched import Change, cells_of, matched_round, matching, same
@@ -56,7 +56,7 @@ def test_o25_nothing_of_a_vector_or_a_tag_is_on_the_wire(mode):
     vectors = [s for site in world.sites.values() for s in spellings(site.vector)]
     assert found(vectors, wire) == 0
     for name in world.names:
-        for tag in world.context(name).matching._client.held.sent:
+        for tag in held(world.context(name))._client.held.sent:
             assert tag.tobytes() not in wire
     planted = wire + vectors[0]
     assert found(vectors, planted) > 0  # the search does find

@@ -19,7 +19,8 @@ from protocols.errors import (
     RoundLost,
 )
 from protocols.keys.boxes import BOX_OVERHEAD
-from protocols.wire.roster import Identity, Role, Roster
+from protocols.wire.roles import Role
+from protocols.wire.roster import Identity, Roster
 from tests.protocols.boxed import KEYED, LEVELS, MATCH, SIZE, World, people
 from tests.protocols.matching import KEY, RUN, plain
 
@@ -206,6 +207,10 @@ def test_o24_two_tag_servers_and_no_other_number(servers):
     for number in range(servers):
         name = f"tags-{number}"
         known[name] = Identity.generate(name, Role.TAG_SERVER)
+    if servers > 2:
+        with pytest.raises(BadEnvelope, match="at most 2 parties in role tag_server"):
+            Roster(identity.party for identity in known.values())
+        return
     roster = Roster(identity.party for identity in known.values())
     client = ClientMatching(MatchRun(RUN, roster, MATCH, SIZE), known["c000"])
     with pytest.raises(LocalProtocolError, match="two tag servers"):

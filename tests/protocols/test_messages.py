@@ -11,7 +11,8 @@ from protocols import messages
 from protocols.disclosures.names import Disclosure
 from protocols.messages import Message, SumMessage, blob, count, equal, names, real
 from protocols.wire.control import CONTROL
-from protocols.wire.roster import Identity, Role
+from protocols.wire.roles import Role
+from protocols.wire.roster import Identity
 from tests.protocols.toys import Gift, Start, Toy, Update
 from tests.protocols.wire import World
 

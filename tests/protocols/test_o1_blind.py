@@ -102,6 +102,7 @@ def test_the_blind_is_fresh_is_forgotten_and_never_travels():
         for answer in world.deliver(request):
             world.aggregator.receive(answer.data)
         assert blind_of(world) is None
+        assert not world.aggregator.advance()
     assert len(set(blinds)) == 3
     raw = b"".join([*world.wire, *(s.lines for s in world.stores.values())])
     assert not any(blind[i : i + 16] in raw for blind in blinds for i in range(0, 4096, 256))

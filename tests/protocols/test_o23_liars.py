@@ -27,7 +27,6 @@ from protocols.errors import (
 )
 from protocols.forms import Exchange, Form
 from protocols.messages import SumMessage, count
-from protocols.sessions.table import State
 from protocols.wire.envelope import SIGNED, Envelope
 from tests.protocols.mix import (
     Go,
@@ -211,7 +210,7 @@ def test_a_pool_that_nobody_asked_for_is_refused():
     world = relayed()
     (request,) = world.pump(world.ask(1, Go(step=1), (Mashed,)), until=".relay.MIXED")
     (pool,) = world.deliver(request)
-    world.aggregator.state = State.ASKED
+    world.aggregator.unlinking.rest()
     with pytest.raises(WrongStage, match="none was asked"):
         world.aggregator.receive(pool.data)
 

@@ -12,7 +12,7 @@ import pytest
 from protocols.errors import LocalProtocolError
 from protocols.keys.groups import slot_of
 from protocols.keys.pairs import Pairs, pair_key, self_key
-from protocols.sessions.client import ClientSession
+from protocols.roles.client import ClientSession
 from protocols.sessions.table import State
 from protocols.wire.envelope import NONE
 from protocols.wire.where import Where

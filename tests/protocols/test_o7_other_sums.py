@@ -20,7 +20,8 @@ from protocols.keys.pairs import Pairs
 from protocols.wire.codec import encode
 from protocols.wire.control import Call, Survivors, Vote
 from protocols.wire.inputs_digest import given_digest
-from protocols.wire.roster import Identity, Role, Roster
+from protocols.wire.roles import Role
+from protocols.wire.roster import Identity, Roster
 from tests.protocols.toys import Seed, Start, Update, changed_policy, sow, train
 from tests.protocols.unveiling import (
     ITEM,

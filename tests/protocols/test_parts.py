@@ -13,7 +13,7 @@ from protocols.plan.steps import Service, Step
 from protocols.sessions.engine import Session
 from protocols.sessions.part import Engine, Scope, SessionPart, Takes
 from protocols.sessions.phases import Phase
-from secure_fgl.run.parties import SESSIONS
+from protocols.wire.roles import Role, session_of
 from tests.protocols.pub import COUNTED, Go, even, hand_out, pub, trained
 from tests.protocols.pub import Model as PubModel
 from tests.protocols.wire import World
@@ -32,7 +32,7 @@ class TakingToo(Taking):
     """Takes the same."""
 
 
-@pytest.mark.parametrize("kind", SESSIONS.values())
+@pytest.mark.parametrize("kind", [session_of(role) for role in Role])
 def test_a_role_inherits_from_the_engine_alone(kind: type[Session]) -> None:
     assert kind.__bases__ == (Session,)
     assert len(set(kind.made_of)) == len(kind.made_of)
@@ -168,7 +168,7 @@ PART_FILES = sorted(
 
 def test_no_part_names_another_disclosures_folder() -> None:
     """What several share is a service, or lies in a folder like `_evaluated`."""
-    parts = {f"{part.__module__}" for kind in SESSIONS.values() for part in kind.made_of}
+    parts = {f"{part.__module__}" for kind in map(session_of, Role) for part in kind.made_of}
     found = 0
     for file in PART_FILES:
         own = file.parent.name

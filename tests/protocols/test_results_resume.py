@@ -11,7 +11,7 @@ from crypto.samplers import entropy
 from protocols.disclosures._evaluated.key_authority import Revealing
 from protocols.errors import Refused
 from protocols.evidence.ledger import Ledger
-from protocols.sessions.key_authority import KeyAuthoritySession
+from protocols.roles.key_authority import KeyAuthoritySession
 from protocols.sessions.store.state_keeper import StateKeeper
 from protocols.wire.envelope import Envelope
 from tests.protocols.pub import (
@@ -79,7 +79,8 @@ class Killed(World):
     def kill(self, name: str) -> None:
         before = self.session(name)
         context = copy(before.context)
-        context.he_key = context.pairs = context.matching = context.tag_key = None
+        context.he_key = context.pairs = context.tag_key = None
+        context.held = {}
         context.keys = {}
         store, run = self.stores[name], self.run
 

@@ -10,10 +10,10 @@ from protocols.plan.plan import Item, Plan
 from protocols.plan.steps import Service, Step, item_id
 from protocols.policy.policy import PRESETS
 from protocols.wire.inbox import Incoming
-from protocols.wire.roster import EVERYONE, Role
+from protocols.wire.roles import Role, session_of
+from protocols.wire.roster import EVERYONE
 from secure_fgl.catalogue import algorithm_names
 from secure_fgl.federation import Federation
-from secure_fgl.run.parties import SESSIONS
 from tests.laws.runs import config
 from tests.protocols.matched import match_plan, match_policy
 from tests.protocols.wire import World
@@ -34,7 +34,7 @@ def plans() -> list[Plan]:
 PUBLISHED = match_policy(form="published")
 MATCHED = [match_plan(match_policy()), match_plan(PUBLISHED, places=400)]
 ITEMS = [item for plan in [*plans(), *MATCHED] for item in plan.items]
-ROLES = {str(role): session for role, session in SESSIONS.items()}
+ROLES = {str(role): session for role, session in ((r, session_of(r)) for r in Role)}
 
 
 def test_every_planned_step_has_one_handler_at_its_recipient() -> None:

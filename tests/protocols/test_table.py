@@ -1,12 +1,13 @@
-"""The transition table: everything that is not in it raises, for every role, state and event."""
+"""The tables of roles and of parts: everything that is not in them raises."""
 
 import itertools
 
 import pytest
 
 from protocols.errors import LocalProtocolError, WrongStage
-from protocols.sessions.table import TRANSITIONS, Event, State, advance
-from protocols.wire.roster import Role
+from protocols.sessions.part import IDLE, SessionPart
+from protocols.sessions.table import Event, State, advance
+from protocols.wire.roles import Role, session_of
 from tests.protocols.wire import World
 
 ALL = list(itertools.product(Role, State, Event))
@@ -17,15 +18,20 @@ LEGAL = {
     (Role.CLIENT, State.READY, Event.KEY): State.READY,
     (Role.CLIENT, State.READY, Event.PAIR): State.READY,
     (Role.CLIENT, State.READY, Event.ASK): State.READY,
-    (Role.CLIENT, State.READY, Event.SHARE): State.READY,
-    (Role.CLIENT, State.READY, Event.MATCH): State.READY,
-    (Role.AGGREGATOR, State.ASKED, Event.MATCH): State.MATCHING,
-    (Role.AGGREGATOR, State.MATCHING, Event.ANSWERED): State.READY,
-    (Role.AGGREGATOR, State.MATCHING, Event.LOST): State.READY,
-    (Role.TAG_SERVER, State.NEW, Event.MATCH): State.READY,
-    (Role.TAG_SERVER, State.READY, Event.MATCH): State.READY,
-    (Role.MATCHER, State.NEW, Event.MATCH): State.READY,
-    (Role.MATCHER, State.READY, Event.MATCH): State.READY,
+    (Role.CLIENT, State.READY, Event.STEP): State.READY,
+    (Role.TAG_SERVER, State.NEW, Event.STEP): State.READY,
+    (Role.TAG_SERVER, State.READY, Event.STEP): State.READY,
+    (Role.MATCHER, State.NEW, Event.STEP): State.READY,
+    (Role.MATCHER, State.READY, Event.STEP): State.READY,
+    (Role.RELAY, State.NEW, Event.STEP): State.READY,
+    (Role.RELAY, State.READY, Event.STEP): State.READY,
+    (Role.WITNESS, State.NEW, Event.KEY): State.READY,
+    (Role.WITNESS, State.READY, Event.KEY): State.READY,
+    (Role.WITNESS, State.READY, Event.STEP): State.READY,
+    (Role.KEY_AUTHORITY, State.NEW, Event.BEGIN): State.READY,  # where no keys are called for
+    (Role.KEY_AUTHORITY, State.NEW, Event.KEY): State.READY,
+    (Role.KEY_AUTHORITY, State.READY, Event.KEY): State.READY,
+    (Role.KEY_AUTHORITY, State.READY, Event.STEP): State.READY,
     (Role.AGGREGATOR, State.NEW, Event.SETUP): State.KEYING,
     (Role.AGGREGATOR, State.NEW, Event.BEGIN): State.READY,
     (Role.AGGREGATOR, State.KEYING, Event.KEY): State.KEYING,
@@ -33,69 +39,101 @@ LEGAL = {
     (Role.AGGREGATOR, State.KEYING, Event.BEGIN): State.READY,
     (Role.AGGREGATOR, State.READY, Event.SETUP): State.KEYING,
     (Role.AGGREGATOR, State.READY, Event.ASK): State.ASKED,
-    (Role.AGGREGATOR, State.ASKED, Event.ANSWERED): State.READY,
-    (Role.AGGREGATOR, State.ASKED, Event.UNMASK): State.VOTING,
-    (Role.AGGREGATOR, State.VOTING, Event.CERTIFY): State.SHARING,
-    (Role.AGGREGATOR, State.VOTING, Event.LOST): State.READY,
-    (Role.AGGREGATOR, State.ASKED, Event.COLLECTED): State.OPENING,
-    (Role.AGGREGATOR, State.ASKED, Event.LOST): State.READY,
-    (Role.AGGREGATOR, State.SHARING, Event.ANSWERED): State.READY,
-    (Role.AGGREGATOR, State.SHARING, Event.COLLECTED): State.OPENING,
-    (Role.AGGREGATOR, State.SHARING, Event.LOST): State.READY,
     (Role.AGGREGATOR, State.READY, Event.PART): State.PARTING,
+    (Role.AGGREGATOR, State.ASKED, Event.ANSWERED): State.READY,
+    (Role.AGGREGATOR, State.ASKED, Event.LOST): State.READY,
     (Role.AGGREGATOR, State.PARTING, Event.ANSWERED): State.PARTED,
-    (Role.AGGREGATOR, State.OPENING, Event.OPEN): State.READY,
-    (Role.AGGREGATOR, State.ASKED, Event.WITNESS): State.WITNESSING,
-    (Role.AGGREGATOR, State.ASKED, Event.REVEAL): State.REVEALING,
-    (Role.AGGREGATOR, State.READY, Event.WITNESS): State.WITNESSING,
-    (Role.AGGREGATOR, State.READY, Event.REVEAL): State.REVEALING,
-    (Role.AGGREGATOR, State.WITNESSING, Event.REVEAL): State.REVEALING,
-    (Role.AGGREGATOR, State.WITNESSING, Event.LOST): State.READY,
-    (Role.AGGREGATOR, State.REVEALING, Event.ASK): State.ASKED,
-    (Role.AGGREGATOR, State.REVEALING, Event.ANSWERED): State.READY,
-    (Role.AGGREGATOR, State.REVEALING, Event.UNMASK): State.VOTING,
-    (Role.AGGREGATOR, State.REVEALING, Event.COLLECTED): State.OPENING,
-    (Role.AGGREGATOR, State.REVEALING, Event.LOST): State.READY,
-    (Role.AGGREGATOR, State.ASKED, Event.RELAY): State.RELAYING,
-    (Role.AGGREGATOR, State.RELAYING, Event.ANSWERED): State.READY,
-    (Role.AGGREGATOR, State.RELAYING, Event.UNMASK): State.VOTING,
-    (Role.AGGREGATOR, State.RELAYING, Event.COLLECTED): State.OPENING,
-    (Role.AGGREGATOR, State.RELAYING, Event.WITNESS): State.WITNESSING,
-    (Role.AGGREGATOR, State.RELAYING, Event.REVEAL): State.REVEALING,
-    (Role.AGGREGATOR, State.RELAYING, Event.LOST): State.READY,
-    (Role.RELAY, State.NEW, Event.RELAY): State.READY,
-    (Role.RELAY, State.READY, Event.RELAY): State.READY,
-    (Role.WITNESS, State.NEW, Event.KEY): State.READY,
-    (Role.WITNESS, State.READY, Event.KEY): State.READY,
-    (Role.WITNESS, State.READY, Event.WITNESS): State.READY,
-    (Role.KEY_AUTHORITY, State.NEW, Event.BEGIN): State.READY,  # where no keys are called for
-    (Role.KEY_AUTHORITY, State.NEW, Event.KEY): State.READY,
-    (Role.KEY_AUTHORITY, State.READY, Event.KEY): State.READY,
-    (Role.KEY_AUTHORITY, State.READY, Event.OPEN): State.READY,
 }
+WORK = {
+    ("calling", IDLE): {"waiting"},
+    ("unlinking", IDLE): {"relaying"},
+    ("matching", IDLE): {"matching"},
+    ("results", IDLE): {"witnessing", "revealing"},
+    ("results", "witnessing"): {"revealing"},
+    ("sums", IDLE): {"voting", "opening"},
+    ("sums", "voting"): {"sharing"},
+    ("sums", "sharing"): {"opening"},
+}
+"""By part of the aggregator and stage, the stages that may follow."""
 
 
-def test_the_table_holds_these_moves_and_closing():
+def test_the_tables_hold_these_moves_and_closing():
     found = {
         (role, state, event): after
-        for role, states in TRANSITIONS.items()
-        for state, events in states.items()
+        for role in Role
+        for state, events in session_of(role).table.items()
         for event, after in events.items()
     }
     closes = {k: v for k, v in found.items() if k[2] is Event.CLOSE}
     assert {k: v for k, v in found.items() if k not in closes} == LEGAL
     assert set(closes.values()) == {State.CLOSED}
+    assert {k[:2] for k in closes} >= {k[:2] for k in LEGAL}
     assert not any(state in (State.DEAD, State.CLOSED) for _, state, _ in found)
 
 
 @pytest.mark.parametrize(("role", "state", "event"), ALL)
 def test_every_other_move_raises(role, state, event):
-    if event in TRANSITIONS[role].get(state, {}):
-        assert advance(role, state, event) is TRANSITIONS[role][state][event]
+    table = session_of(role).table
+    if event in table.get(state, {}):
+        assert advance(role, table, state, event) is table[state][event]
         return
     with pytest.raises(WrongStage) as caught:
-        advance(role, state, event)
+        advance(role, table, state, event)
     assert str(state) in caught.value.what
+
+
+def test_a_table_is_data_that_nobody_changes():
+    for role in Role:
+        with pytest.raises(TypeError):
+            session_of(role).table[State.NEW] = {}
+        with pytest.raises(TypeError):
+            session_of(role).table[State.NEW][Event.LOST] = State.READY
+
+
+def test_the_aggregators_parts_have_these_stages_and_nobody_else_has_any():
+    parts = World().start().aggregator.parts
+    found = {
+        (name, stage): set(after)
+        for name, part in parts.items()
+        for stage, after in part.stages.items()
+    }
+    assert found == WORK
+    others = [kind for r in set(Role) - {Role.AGGREGATOR} for kind in session_of(r).made_of]
+    assert others and not any(kind.stages for kind in others)
+
+
+@pytest.mark.parametrize("name", sorted({name for name, _ in WORK}))
+def test_a_part_goes_no_other_way_and_may_always_rest(name):
+    part = World().start().aggregator.parts[name]
+    stages = {IDLE, *itertools.chain(*WORK.values()), "elsewhere"}
+    for here, there in itertools.product(stages, stages):
+        part.stage = here
+        if there in WORK.get((name, here), ()):
+            part.go(there)
+            assert part.stage == there
+        else:
+            with pytest.raises(WrongStage, match=name):
+                part.go(there)
+            assert part.stage == here
+        part.rest()
+        assert part.stage == IDLE
+
+
+def test_between_asks_and_after_a_death_every_part_rests():
+    world = World().start()
+    world.until_open(1)
+    assert {n: p.stage for n, p in world.aggregator.parts.items() if p.stage} == {"sums": "opening"}
+    world.aggregator.die(RuntimeError())
+    assert not any(part.stage for part in world.aggregator.parts.values())
+    world = World().start()
+    world.round(1)
+    assert not any(part.stage for part in world.aggregator.parts.values())
+
+
+def test_a_part_that_declares_nothing_goes_nowhere():
+    part = SessionPart(World().start().aggregator)
+    with pytest.raises(WrongStage, match="idle"):
+        part.go("waiting")
 
 
 @pytest.mark.parametrize("party", ["client-1", "aggregator", "key-authority"])

@@ -24,27 +24,23 @@ from protocols.keys.groups import slot_of
 from protocols.plan.parties import roles_of
 from protocols.policy.guard import find
 from protocols.policy.policy import PrivacyPolicy
+from protocols.roles.aggregator import AggregatorSession
+from protocols.roles.client import ClientSession
+from protocols.roles.key_authority import KeyAuthoritySession
+from protocols.roles.relay import RelaySession
+from protocols.roles.witness import WitnessSession
 from protocols.rounds import Ask, Cohort, Reply
-from protocols.sessions.aggregator import AggregatorSession
-from protocols.sessions.client import ClientSession
 from protocols.sessions.engine import Delivery
-from protocols.sessions.key_authority import KeyAuthoritySession
-from protocols.sessions.matcher import MatcherSession
-from protocols.sessions.relay import RelaySession
-from protocols.sessions.tag_server import TagServerSession
-from protocols.sessions.witness import WitnessSession
 from protocols.wire.codec import encode
 from protocols.wire.control import Call, OpenRequest, Place
 from protocols.wire.envelope import NONE, SIGNED, Envelope, Header, commitment, signed_header
 from protocols.wire.gateway import Gateway
 from protocols.wire.inputs_digest import SHARED, given_digest
+from protocols.wire.roles import Role, session_of
 from protocols.wire.roster import (
     AGGREGATOR_NAME,
-    AUTHORITY_NAME,
     EVERYONE,
-    RELAY_NAME,
     Identity,
-    Role,
     Roster,
     cohort_digest,
     run_id,
@@ -112,14 +108,14 @@ class World:
         self.witnesses = {
             n: WitnessSession(*self._common(n)) for n, r in roles.items() if r is Role.WITNESS
         }
-        if AUTHORITY_NAME in roles:
-            self.authority = KeyAuthoritySession(*self._common(AUTHORITY_NAME))
-        made = {Role.TAG_SERVER: TagServerSession, Role.MATCHER: MatcherSession}
+        if "key-authority" in roles:
+            self.authority = KeyAuthoritySession(*self._common("key-authority"))
+        own = (Role.AGGREGATOR, Role.CLIENT, Role.KEY_AUTHORITY, Role.RELAY, Role.WITNESS)
         self.serving = {
-            n: made[role](*self._common(n)) for n, role in roles.items() if role in made
+            n: session_of(r)(*self._common(n)) for n, r in roles.items() if r not in own
         }
-        if RELAY_NAME in roles:
-            self.relay = RelaySession(*self._common(RELAY_NAME))
+        if "relay" in roles:
+            self.relay = RelaySession(*self._common("relay"))
         self.wire: list[bytes] = []  # every envelope that travelled, in order
         # What the wire loses: lost(item, sender, recipient) of each envelope.
         self.lost: Callable[[str, str, str], bool] = lambda *_: False
@@ -140,11 +136,11 @@ class World:
             return self.aggregator
         if name in self.witnesses:
             return self.witnesses[name]
-        if name == RELAY_NAME:
+        if name == "relay":
             return self.relay
         if name in self.serving:
             return self.serving[name]
-        return self.clients[name] if name != AUTHORITY_NAME else self.authority
+        return self.clients[name] if name != "key-authority" else self.authority
 
     def deliver(self, delivery: Delivery) -> list[Delivery]:
         answers = self.session(delivery.to).receive(delivery.data)
@@ -300,7 +296,7 @@ class World:
         mask = self.roster.mask(where.members) if mask is None else mask
         request = OpenRequest(members=mask, total=total, headers=padded)
         body = encode([request], context.dims(item))
-        return self.forge(AGGREGATOR_NAME, item.id, AUTHORITY_NAME, body, where)
+        return self.forge(AGGREGATOR_NAME, item.id, "key-authority", body, where)
 
 
 def uploads(world: World, deliveries: Sequence[Delivery]) -> dict[str, bytes]:

@@ -6,11 +6,6 @@ And what it discloses: from the totals of all levels nothing but the maximum can
 from __future__ import annotations
 
 import json
-import os
-import shutil
-import subprocess
-import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -19,10 +14,10 @@ from scipy import stats
 
 from crypto.samplers import Stream
 from protocols.disclosures.registry import code
+from tests.toys.dropping import dropped, laws, new_paths, python
 from tests.toys.maximum.levels import Words, largest, raised, split
 
-ROOT = Path(__file__).resolve().parents[2]
-TOYS = ROOT / "tests" / "toys"
+LAWS = "maximum_laws.py"
 TOP, DRAWS, LEVEL = 6, 4000, 1e-10
 
 
@@ -78,44 +73,18 @@ def test_a_share_alone_is_uniform_and_both_are_the_number() -> None:
 
 @pytest.fixture(scope="module")
 def copy(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A copy of the tree under git, into which the toy was dropped."""
-    place = tmp_path_factory.mktemp("dropped") / "tree"
-    listed = _git(ROOT, "ls-files", "-z").split("\0")
-    for name in filter(None, listed):
-        if (ROOT / name).is_file() and not name.startswith(("docs/", "tests/vectors/")):
-            (place / name).parent.mkdir(parents=True, exist_ok=True)
-            shutil.copyfile(ROOT / name, place / name)
-    _git(place, "init", "-q")
-    _git(place, "add", "-A")
-    shutil.copytree(TOYS / "maximum", place / "protocols" / "disclosures" / "maximum")
-    shutil.copyfile(TOYS / "fed_share.py", place / "algorithms" / "fed_share.py")
-    return place
-
-
-def _git(folder: Path, *words: str) -> str:
-    command = ["git", "-C", str(folder), *words]
-    return subprocess.run(command, check=True, capture_output=True, text=True).stdout
-
-
-def _python(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
-    environment = {**os.environ, "PYTHONPATH": str(folder), "PYTHONDONTWRITEBYTECODE": "1"}
-    command, pipe = [sys.executable, *words], subprocess.PIPE
-    return subprocess.run(
-        command, cwd=folder, env=environment, check=False, stdout=pipe, stderr=pipe, text=True
-    )
+    toys = {"maximum": "protocols/disclosures/maximum", "fed_share.py": "algorithms/fed_share.py"}
+    return dropped(tmp_path_factory.mktemp("dropped") / "tree", toys)
 
 
 def test_a_new_disclosure_is_one_folder(copy: Path) -> None:
-    changed = _git(copy, "diff", "--name-only").split()
-    said = [line[3:] for line in _git(copy, "status", "--porcelain").splitlines() if line[0] == "?"]
-    new = [name for name in said if not name.startswith("tests/")]  # the laws that are run there
-    assert not changed and new == ["algorithms/fed_share.py", "protocols/disclosures/maximum/"]
+    assert new_paths(copy) == ["algorithms/fed_share.py", "protocols/disclosures/maximum/"]
 
 
 def test_a_plan_s_code_is_that_of_every_folder_and_changes_with_a_byte(copy: Path) -> None:
     def found() -> dict[str, str]:
         script = "import json; from protocols.disclosures.registry import code as c"
-        return dict(json.loads(_python(copy, "-c", f"{script}; print(json.dumps(c()))").stdout))
+        return dict(json.loads(python(copy, "-c", f"{script}; print(json.dumps(c()))").stdout))
 
     dropped, words = found(), copy / "protocols" / "disclosures" / "maximum" / "words.py"
     assert dropped == {**code(), "maximum": dropped["maximum"]} and "maximum" not in code()
@@ -127,32 +96,17 @@ def test_a_plan_s_code_is_that_of_every_folder_and_changes_with_a_byte(copy: Pat
         words.write_text(text, "utf-8")
 
 
-@pytest.fixture(scope="module")
-def laws(copy: Path) -> Callable[[str], str]:
-    """Runs tests/toys/maximum_laws.py in the copy; returns what failed, nothing if nothing did."""
-    place = copy / "tests" / "laws" / "test_dropped.py"
-    shutil.copyfile(TOYS / "maximum_laws.py", place)
-
-    def play(chosen: str) -> str:
-        done = _python(
-            copy, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-k", chosen, str(place)
-        )
-        return "" if done.returncode == 0 else done.stdout[-6000:] + done.stderr[-2000:]
-
-    return play
-
-
 def test_it_is_admitted_planned_run_recorded_audited_and_resumed(
-    laws: Callable[[str], str],
+    copy: Path,
 ) -> None:
-    assert not laws("not nvflare")
+    assert not laws(copy, LAWS, "not nvflare")
 
 
 @pytest.mark.long
-def test_it_runs_over_nvflare(laws: Callable[[str], str]) -> None:
-    assert not laws("nvflare")
+def test_it_runs_over_nvflare(copy: Path) -> None:
+    assert not laws(copy, LAWS, "nvflare")
 
 
 def test_the_house_rules_hold_for_it(copy: Path) -> None:
-    done = _python(copy, "-m", "scripts.house_rules")
+    done = python(copy, "-m", "scripts.house_rules")
     assert done.returncode == 0, done.stdout

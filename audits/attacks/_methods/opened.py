@@ -13,7 +13,7 @@ from audits.report.words import in_clear
 from protocols.disclosures.names import Disclosure
 from protocols.plan.plan import Item, MessagePlan
 from protocols.plan.steps import Step
-from protocols.wire.roster import Role
+from protocols.wire.roles import Role
 
 __all__ = ["Opened", "opened_sums"]
 

@@ -15,7 +15,7 @@ from protocols.disclosures.names import Disclosure
 from protocols.plan.plan import Item, Plan
 from protocols.plan.steps import Part, Service, Step
 from protocols.policy.policy import PrivacyPolicy
-from protocols.wire.roster import Role
+from protocols.wire.roles import Role
 
 __all__ = [
     "PAYLOADS",

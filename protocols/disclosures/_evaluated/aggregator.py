@@ -21,16 +21,27 @@ from protocols.disclosures.names import Disclosure
 from protocols.errors import BadEnvelope, LocalProtocolError, RoundLost, WrongStage
 from protocols.messages import Message
 from protocols.plan.steps import Step
-from protocols.sessions.part import Delivery, Engine, Scope, SessionPart, Takes
-from protocols.sessions.table import Event, State
+from protocols.sessions.part import (
+    IDLE,
+    Delivery,
+    Engine,
+    Scope,
+    SessionPart,
+    Stages,
+    Takes,
+)
 from protocols.wire.control import Cosines, Examine, Reveal, RowBoxes, Witnessed
 from protocols.wire.inbox import Incoming
-from protocols.wire.roster import Role
+from protocols.wire.roles import Role
 from protocols.wire.where import Where
+
+_WITNESSING, _REVEALING = "witnessing", "revealing"
 
 
 class Results(SessionPart):
     """Has one result at a time witnessed, and then opened."""
+
+    stages: ClassVar[Stages] = {IDLE: {_WITNESSING, _REVEALING}, _WITNESSING: {_REVEALING}}
 
     def __init__(self, engine: Engine) -> None:
         super().__init__(engine)
@@ -78,7 +89,7 @@ class Results(SessionPart):
         self, kept: Uploads, evaluation: Evaluation, secrets: Sequence[Message]
     ) -> list[Delivery]:
         """Show every witness signed uploads, and what else the result follows from."""
-        self._engine.move(Event.WITNESS)
+        self.go(_WITNESSING)
         context, where, disclosure = self._context, evaluation.where, evaluation.disclosure
         item, uploads = context.find(evaluation.name, disclosure, Step.WITNESS), kept.uploads
         signatures = b"".join(upload.signature for upload in uploads.values())
@@ -101,7 +112,7 @@ class Results(SessionPart):
 
     def _take_witnessed(self, incoming: Incoming) -> None:
         """Take a witness's signature; one over anything else would end the key authority."""
-        evaluation = self._evaluating(incoming, State.WITNESSING)
+        evaluation = self._evaluating(incoming, _WITNESSING)
         message = self._engine.read_one(incoming, Witnessed)
         sender = incoming.header.sender  # the inbox takes one envelope of it an exchange
         key = self._context.roster.party(sender).verify
@@ -117,10 +128,10 @@ class Results(SessionPart):
         place = place_of_result(self._context, *facts)
         return statement(place, evaluation.headers, evaluation.results)
 
-    def _evaluating(self, incoming: Incoming, state: State) -> Evaluation:
+    def _evaluating(self, incoming: Incoming, stage: str) -> Evaluation:
         """Return what an envelope is about; raises WrongStage if it is about nothing now."""
         evaluation, header = self._evaluation, incoming.header
-        if evaluation is None or self._engine.state is not state:
+        if evaluation is None or self.stage != stage:
             raise WrongStage("A result arrived while none was asked for.")
         if (incoming.item.exchange, incoming.item.part) != (evaluation.name, evaluation.disclosure):
             raise WrongStage("A result belongs to another Ask.")
@@ -142,7 +153,7 @@ class Results(SessionPart):
                 why="it is not reachable, or ended its session",
                 fix="this was not opened; the next round goes on when it is there",
             )
-        self._engine.move(Event.REVEAL)
+        self.go(_REVEALING)
         signatures = b"".join(evaluation.signatures[name] for name in witnesses)
         request = Reveal(
             members=context.roster.mask(evaluation.members),
@@ -157,18 +168,19 @@ class Results(SessionPart):
         return self._engine.send(item, [request], authority, evaluation.where)
 
     def _take_revealed(self, incoming: Incoming) -> None:
-        evaluation = self._evaluating(incoming, State.REVEALING)
+        evaluation = self._evaluating(incoming, _REVEALING)
         cosines = evaluation.disclosure is Disclosure.SIMILARITY
         evaluation.opened = self._engine.read_one(incoming, Cosines if cosines else RowBoxes)
 
     def advance(self) -> list[Delivery] | None:
         """Go on: have what was witnessed opened; None once `opened` is to be called."""
-        witnessed = self._engine.state is State.WITNESSING
+        witnessed = self.stage == _WITNESSING
         return [self._request_reveal()] if witnessed else None
 
     def opened(self) -> tuple[Evaluation, Message]:
         """Return, once, what the authority opened; raises RoundLost if it did not answer."""
         evaluation, self._evaluation = self._evaluated, None
+        self.rest()
         if evaluation.opened is None:
             raise RoundLost(
                 "The key authority did not open a result. The round is skipped.",

@@ -34,7 +34,7 @@ from protocols.sessions.services.secret_keys import SecretKeys
 from protocols.sessions.table import Event
 from protocols.wire.control import Cosines, Reveal, RowBoxes
 from protocols.wire.inbox import Incoming
-from protocols.wire.roster import Role
+from protocols.wire.roles import Role
 
 
 class Revealing(SessionPart):
@@ -57,7 +57,7 @@ class Revealing(SessionPart):
 
     def _reveal(self, incoming: Incoming) -> list[Delivery]:
         """Open the cosines of one Ask's uploads, or every receiver's row of them."""
-        self._engine.move(Event.OPEN)
+        self._engine.move(Event.STEP)
         request = self._engine.read_one(incoming, Reveal)
         header, name = incoming.header, incoming.item.exchange
         disclosure = Disclosure(incoming.item.part)

@@ -21,7 +21,7 @@ from protocols.wire.control import (
     Witnessed,
 )
 from protocols.wire.envelope import header_bytes
-from protocols.wire.roster import Role
+from protocols.wire.roles import Role
 
 _CLIENT, _AGGREGATOR = str(Role.CLIENT), str(Role.AGGREGATOR)
 _AUTHORITY, _WITNESS = str(Role.KEY_AUTHORITY), str(Role.WITNESS)

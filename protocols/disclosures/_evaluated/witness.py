@@ -47,7 +47,7 @@ class ResultWitness(SessionPart):
 
     def _examine(self, incoming: Incoming) -> list[Delivery]:
         """Compute one Ask's results again and sign them, once for every client's upload."""
-        self._engine.move(Event.WITNESS)
+        self._engine.move(Event.STEP)
         header, name = incoming.header, incoming.item.exchange
         disclosure = Disclosure(incoming.item.part)
         self._keys.check(header.round)

@@ -15,21 +15,29 @@ from typing import ClassVar, TypeVar
 import numpy as np
 
 from protocols.disclosures.match.bundles import bundle_of, cut_bundle
+from protocols.disclosures.match.protocol.broker import KINDS, SERVED, Broker, whole_cells
 from protocols.disclosures.match.protocol.cell_sums import LABEL_BYTES, total
 from protocols.disclosures.match.protocol.wire import Kind, MatchRun
+from protocols.disclosures.match.run import match_run_of
 from protocols.disclosures.match.view import Cells, Matchable
 from protocols.disclosures.names import Disclosure
 from protocols.errors import BadEnvelope, LocalProtocolError, Replay, RoundLost, WrongStage
 from protocols.messages import Message
 from protocols.plan.steps import Step
 from protocols.rounds import Given
-from protocols.sessions.part import Delivery, Engine, Scope, SessionPart, Takes
+from protocols.sessions.part import (
+    IDLE,
+    Delivery,
+    Engine,
+    Scope,
+    SessionPart,
+    Stages,
+    Takes,
+)
 from protocols.sessions.phases import Phase
 from protocols.sessions.services.asked import Asked
 from protocols.sessions.services.survivors import Survivors
-from protocols.sessions.table import Event, State
 from protocols.wire.control import (
-    Acknowledgement,
     Box,
     Bundle,
     Canary,
@@ -39,48 +47,12 @@ from protocols.wire.control import (
     Listed,
 )
 from protocols.wire.inbox import Incoming
-from protocols.wire.roster import Role
+from protocols.wire.roles import Role
 
 M = TypeVar("M", bound=Message)
 
 
-class Broker:
-    """One Ask's matching, as far as it came.
-
-    Args:
-        boxes: by client, what it sealed first: points, or in ``hmac`` mode tags.
-        keyed: ``hmac`` mode.
-
-    `phase` is the step whose answers are waited for.
-    """
-
-    def __init__(self, boxes: Mapping[str, bytes], keyed: bool) -> None:
-        self.boxes = dict(boxes)
-        self.phase = Step.TAGS if keyed else Step.ANSWERS
-        self.here: dict[str, tuple[Message, ...]] = {}  # of this phase, by sender
-        self.canary = b""
-        self.cells: dict[str, int] = {}  # of the members of whole cells
-        self.members: dict[int, tuple[str, ...]] = {}
-
-    def take(self, phase: Step) -> dict[str, tuple[Message, ...]]:
-        """Return everything of this phase, and go on to another."""
-        found, self.here, self.phase = self.here, {}, phase
-        return found
-
-
-_KINDS: dict[Step, tuple[type[Message], ...]] = {
-    Step.ANSWERS: (Bundle,),
-    Step.ONWARD: (Box,),
-    Step.SECOND_ANSWERS: (Bundle,),
-    Step.TAGS: (Box,),
-    Step.COMPARED: (Bundle, Canary),
-    Step.SPLIT: (CellBoxes,),
-    Step.PART: (CellPart,),
-    Step.TAKEN: (Acknowledgement,),
-}
-
-_SERVED = (Step.ANSWERS, Step.SECOND_ANSWERS)
-"""Whose turn it is among tag servers."""
+_MATCHING = "matching"
 
 
 class Matching(SessionPart):
@@ -93,6 +65,7 @@ class Matching(SessionPart):
     """
 
     phase: ClassVar[int | None] = Phase.MATCH
+    stages: ClassVar[Stages] = {IDLE: {_MATCHING}}
 
     def __init__(self, engine: Engine, asked: Asked, survivors: Survivors) -> None:
         super().__init__(engine)
@@ -116,15 +89,15 @@ class Matching(SessionPart):
 
     @property
     def _matching(self) -> tuple[Broker, MatchRun]:
-        run = self._context.match_run()
+        run = match_run_of(self._context)
         if self._broker is None or run is None:
             raise LocalProtocolError("Nothing is being matched.")
         return self._broker, run
 
     def enter(self) -> Iterable[Delivery]:
         """Give the clients' boxes to the first tag server; in ``hmac`` mode to the matcher."""
-        self._engine.move(Event.MATCH)
-        run = self._context.match_run()
+        self.go(_MATCHING)
+        run = match_run_of(self._context)
         if run is None:
             raise LocalProtocolError("Nothing is matched in this run.")
         keyed = run.match.servers == 0
@@ -153,7 +126,7 @@ class Matching(SessionPart):
             Replay: this party answered already.
             BadEnvelope: it is not from whom the step asked.
         """
-        if self._engine.state is not State.MATCHING:
+        if self.stage != _MATCHING:
             raise WrongStage("An answer of matching arrived while nothing is matched.")
         (broker, run), asked = self._matching, self._asked.answers
         if (incoming.item.exchange, incoming.item.step) != (asked.exchange.name, broker.phase):
@@ -164,9 +137,9 @@ class Matching(SessionPart):
             raise BadEnvelope("An answer of matching is not from who was asked.")
         if sender in broker.here:
             raise Replay("This party's answer of this step is here already.")
-        if broker.phase in _SERVED and sender != run.servers[_SERVED.index(broker.phase)]:
+        if broker.phase in SERVED and sender != run.servers[SERVED.index(broker.phase)]:
             raise BadEnvelope("An answer of matching is not from the tag server that was asked.")
-        broker.here[sender] = self._engine.read(incoming, _KINDS[broker.phase])
+        broker.here[sender] = self._engine.read(incoming, KINDS[broker.phase])
 
     def _in(self, client: str) -> bool:
         broker, _ = self._matching
@@ -247,7 +220,7 @@ class Matching(SessionPart):
         here = broker.take(Step.PART)
         self._stay(here)
         said = {name: _only(found, CellBoxes) for name, found in here.items()}
-        broker.members = _whole(run, {n: (m.cell, m.members) for n, m in said.items()})
+        broker.members = whole_cells(run, {n: (m.cell, m.members) for n, m in said.items()})
         broker.cells = {n: cell for cell, names in broker.members.items() for n in names}
         if not broker.members:
             raise RoundLost("No cell is complete: of each a member vanished.")
@@ -300,7 +273,6 @@ class Matching(SessionPart):
         self._engine.record("match", facts)
         self._broker = None
         self._asked.answers.of(Disclosure.MATCH, Matchable).told = told
-        self._asked.finish()
 
     def _stay(self, here: Iterable[str]) -> None:
         """Go on with who answered; who did not has vanished from the round."""
@@ -313,7 +285,7 @@ class Matching(SessionPart):
             raise RoundLost(f"Only {len(names)} clients are left to be matched.")
 
     takes: ClassVar[Takes] = dict.fromkeys(
-        [(Disclosure.MATCH, step) for step in _KINDS], _take_match
+        [(Disclosure.MATCH, step) for step in KINDS], _take_match
     )
 
 
@@ -322,25 +294,6 @@ def _only(messages: Sequence[Message], kind: type[M]) -> M:
         if isinstance(message, kind):
             return message
     raise LocalProtocolError(f"There is no {kind.__name__} here.")
-
-
-def _whole(run: MatchRun, said: Mapping[str, tuple[int, bytes]]) -> dict[int, tuple[str, ...]]:
-    """Return the members of each cell of which all sent their shares.
-
-    Raises:
-        BadEnvelope: members of a cell name other members, or a cell that there cannot be: the
-            matcher told them different things, or one of them lies.
-    """
-    found: dict[int, tuple[str, ...]] = {}
-    for name, (cell, mask) in sorted(said.items()):
-        members = run.roster.unmask(mask)
-        if cell >= run.cells or name not in members or found.get(cell, members) != members:
-            raise BadEnvelope("Members of one cell were told different things (O25).")
-        found[cell] = members
-    named = [name for members in found.values() for name in members]
-    if len(set(named)) != len(named):
-        raise BadEnvelope("A client stands in two cells (O25).")
-    return {cell: names for cell, names in found.items() if set(names) <= set(said)}
 
 
 AGGREGATOR = Matching

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from protocols.disclosures.match.protocol.wire import Kind, MatchRun
+from protocols.disclosures.match.run import match_run_of
 from protocols.errors import BadEnvelope, LocalProtocolError
 from protocols.sessions.part import Engine
 from protocols.wire.control import Bundle
@@ -15,7 +16,7 @@ from protocols.wire.where import Where
 
 def run_of(context: RunContext) -> MatchRun:
     """Return what all parties of the matching agree on."""
-    found = context.match_run()
+    found = match_run_of(context)
     if found is None:
         raise LocalProtocolError("Nothing is matched in this run.")
     return found

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from protocols.disclosures.match.run import MatchSide
+from protocols.disclosures.match.run import MatchSide, held, match_run_of
 from protocols.disclosures.names import Disclosure
 from protocols.errors import BadEnvelope, LocalProtocolError
 from protocols.messages import Message
@@ -33,24 +33,23 @@ class Matched(SessionPart):
 
     def begin(self) -> None:
         """Take part in the run's matching, if there is one."""
-        context, run = self._context, self._context.match_run()
+        context, run = self._context, match_run_of(self._context)
         if run is not None:
-            context.matching = MatchSide(run, context.me, context.tag_key, context.spread)
+            mine = MatchSide(run, context.me, context.tag_key, context.spread)
+            context.held = {**context.held, Disclosure.MATCH: mine}  # contexts are copied
 
     def forget(self, scope: Scope) -> None:
         """Drop the tags once the session is over."""
         if scope is Scope.RUN:
-            self._context.matching = None
+            self._context.held = {}
 
     @property
     def _side(self) -> MatchSide:
-        if self._context.matching is None:
-            raise LocalProtocolError("This client takes no part in matching.")
-        return self._context.matching
+        return held(self._context)
 
     def _take_match(self, incoming: Incoming) -> list[Delivery]:
         """Answer one step of matching."""
-        self._engine.move(Event.MATCH)
+        self._engine.move(Event.STEP)
         side, header, context = self._side, incoming.header, self._context
         where = side.where
         place = (header.round, header.exchange, where.members, header.given, header.attempt)

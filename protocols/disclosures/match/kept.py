@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from crypto.tagging.oprf import Blinded, KeyShare
-from protocols.disclosures.match.aggregator import Broker
+from protocols.disclosures.match.protocol.broker import Broker
 from protocols.disclosures.match.protocol.cells import Told
 from protocols.disclosures.match.protocol.client import ClientMatching, MatchStep
 from protocols.disclosures.match.protocol.tag_service import MatcherSide, TagServerSide

@@ -31,7 +31,7 @@ class TagMatcher(SessionPart):
 
     def _answer(self, incoming: Incoming) -> list[Delivery]:
         """Return a box for every client whose tags are here, and the digest of their canary."""
-        self._engine.move(Event.MATCH)
+        self._engine.move(Event.STEP)
         where, boxes = read_bundle(self._engine, incoming, Kind.TAGS)
         found = self._side.match(where.round, boxes)
         facts = {

@@ -44,7 +44,7 @@ from protocols.wire.control import (
     CellTotals,
     Listed,
 )
-from protocols.wire.roster import Role
+from protocols.wire.roles import Role
 
 _CLIENT, _AGGREGATOR = str(Role.CLIENT), str(Role.AGGREGATOR)
 _SERVER, _MATCHER = str(Role.TAG_SERVER), str(Role.MATCHER)

@@ -7,7 +7,7 @@ from typing import Any
 from crypto.samplers import Stream
 from protocols.disclosures._base.protect import Protection, Release
 from protocols.disclosures.match.layout import MatchLayout
-from protocols.errors import LocalProtocolError
+from protocols.disclosures.match.run import held
 from protocols.messages import Message
 from protocols.plan.plan import Item
 from protocols.plan.schema import Layout
@@ -33,11 +33,9 @@ class MatchProtection(Protection):
         if not find(release.chain, "match"):
             return super().body(release, header, prepared)
         (message,) = release.messages
-        if release.context.matching is None:
-            raise LocalProtocolError("This client takes no part in matching.")
         layout = MatchLayout(type(message), release.chain, release.dims)
         stream = Stream(release.seeded("rounding"))
-        return release.context.matching.begin(message, layout, release.where, stream)
+        return held(release.context).begin(message, layout, release.where, stream)
 
 
 PROTECT = MatchProtection()

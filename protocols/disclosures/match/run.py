@@ -30,9 +30,10 @@ from protocols.plan.plan import Item, Plan
 from protocols.policy.guard import Guard, find
 from protocols.wire.control import CellTotals, Listed
 from protocols.wire.roster import Identity, Roster
+from protocols.wire.run_context import RunContext
 from protocols.wire.where import Where
 
-__all__ = ["MatchSide", "match_item", "match_run"]
+__all__ = ["MatchSide", "held", "match_item", "match_run", "match_run_of"]
 
 VALUES = "match_values"
 """The plan item's size that says how many integers a client carries."""
@@ -62,6 +63,20 @@ def match_run(plan: Plan, run: str, roster: Roster, guard: Match | None) -> Matc
     if item is None or guard is None:
         return None
     return MatchRun(run, roster, guard, item.dims[VALUES])
+
+
+def match_run_of(context: RunContext) -> MatchRun | None:
+    """Return what all parties of this run's matching agree on; None if nothing is matched."""
+    guard = match_guard(context.policy.rules.get(Disclosure.MATCH, ()))
+    return match_run(context.plan, context.run, context.roster, guard)
+
+
+def held(context: RunContext) -> MatchSide:
+    """Return what this client remembers of matching; raises LocalProtocolError if nothing."""
+    found = context.held.get(Disclosure.MATCH)
+    if not isinstance(found, MatchSide):
+        raise LocalProtocolError("This client takes no part in matching.")
+    return found
 
 
 class MatchSide(Mute):

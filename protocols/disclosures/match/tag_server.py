@@ -40,7 +40,7 @@ class TagService(SessionPart):
 
     def _answer(self, incoming: Incoming) -> list[Delivery]:
         """Return every client's points times this epoch's share."""
-        self._engine.move(Event.MATCH)
+        self._engine.move(Event.STEP)
         name = incoming.item.exchange
         asked, said = STEPS[run_of(self._context).servers.index(self._engine.name)]
         if incoming.item.step is not asked:

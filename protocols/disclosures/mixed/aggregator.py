@@ -14,13 +14,14 @@ from protocols.disclosures.mixed.view import Mixtures
 from protocols.disclosures.names import Disclosure
 from protocols.errors import BadEnvelope, RoundLost, WrongStage
 from protocols.plan.steps import Step
-from protocols.sessions.part import Delivery, Engine, SessionPart, Takes
+from protocols.sessions.part import IDLE, Delivery, Engine, SessionPart, Stages, Takes
 from protocols.sessions.phases import Phase
 from protocols.sessions.services.asked import Asked
-from protocols.sessions.table import Event, State
 from protocols.wire.control import Batch, Pool
 from protocols.wire.inbox import Incoming
-from protocols.wire.roster import Role
+from protocols.wire.roles import Role
+
+_RELAYING = "relaying"
 
 
 class Unlinking(SessionPart):
@@ -32,6 +33,7 @@ class Unlinking(SessionPart):
     """
 
     phase: ClassVar[int | None] = Phase.UNLINK
+    stages: ClassVar[Stages] = {IDLE: {_RELAYING}}
 
     def __init__(self, engine: Engine, asked: Asked) -> None:
         super().__init__(engine)
@@ -48,7 +50,7 @@ class Unlinking(SessionPart):
 
     def enter(self) -> list[Delivery]:
         """Give the relay everything that the survivors of an Ask sealed to it, and forget it."""
-        self._engine.move(Event.RELAY)
+        self.go(_RELAYING)
         asked, context = self._asked.answers, self._context
         item = context.find(asked.exchange.name, Disclosure.MIXED, Step.RELAY)
         kept = self._mixtures.handed_over().values()
@@ -71,7 +73,7 @@ class Unlinking(SessionPart):
         """
         asked, context = self._asked.answers, self._context
         name = incoming.item.exchange
-        if self._engine.state is not State.RELAYING or name != asked.exchange.name:
+        if self.stage != _RELAYING or name != asked.exchange.name:
             raise WrongStage("A pool of mixtures arrived while none was asked for.")
         asked.check_place(incoming)
         pool, mixtures = self._engine.read_one(incoming, Pool), self._mixtures

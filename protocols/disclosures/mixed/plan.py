@@ -19,7 +19,7 @@ from protocols.plan.steps import Step, item_id
 from protocols.policy.guard import Guard, find
 from protocols.wire.control import Batch, Pool
 from protocols.wire.envelope import header_bytes
-from protocols.wire.roster import Role
+from protocols.wire.roles import Role
 
 _CLIENT, _AGGREGATOR, _RELAY = str(Role.CLIENT), str(Role.AGGREGATOR), str(Role.RELAY)
 

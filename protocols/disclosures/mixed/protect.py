@@ -13,7 +13,7 @@ from protocols.messages import Message
 from protocols.plan.plan import Item
 from protocols.plan.schema import Layout
 from protocols.wire.envelope import Header
-from protocols.wire.roster import Role
+from protocols.wire.roles import Role
 from protocols.wire.run_context import RunContext
 
 

@@ -44,7 +44,7 @@ class MixtureRelay(SessionPart):
 
     def _relay(self, incoming: Incoming) -> list[Delivery]:
         """Return one Ask's boxes without their senders."""
-        self._engine.move(Event.RELAY)
+        self._engine.move(Event.STEP)
         request = self._engine.read_one(incoming, Batch)
         header, name = incoming.header, incoming.item.exchange
         up = self._context.find(name, Disclosure.MIXED, Step.UP)

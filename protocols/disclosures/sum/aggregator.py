@@ -30,17 +30,26 @@ from protocols.keys.groups import slot_of
 from protocols.messages import Vector
 from protocols.plan.steps import Step
 from protocols.sessions.collection import Collection
-from protocols.sessions.part import Delivery, Engine, Scope, SessionPart, Takes
+from protocols.sessions.part import (
+    IDLE,
+    Delivery,
+    Engine,
+    Scope,
+    SessionPart,
+    Stages,
+    Takes,
+)
 from protocols.sessions.phases import Phase
 from protocols.sessions.services.asked import Asked
 from protocols.sessions.services.epoch_keys import EpochKeys
 from protocols.sessions.services.exchanges import Exchanges
 from protocols.sessions.services.survivors import Survivors
-from protocols.sessions.table import Event, State
 from protocols.wire.control import Opened, OpenRequest, Shares, Vote, Votes
 from protocols.wire.control import Survivors as SurvivorList
 from protocols.wire.inbox import Incoming
-from protocols.wire.roster import Role
+from protocols.wire.roles import Role
+
+_VOTING, _SHARING, _OPENING = "voting", "sharing", "opening"
 
 
 class Summing(SessionPart):
@@ -56,6 +65,11 @@ class Summing(SessionPart):
 
     called: ClassVar[str] = "sums"
     phase: ClassVar[int | None] = Phase.SUM
+    stages: ClassVar[Stages] = {
+        IDLE: {_VOTING, _OPENING},
+        _VOTING: {_SHARING},
+        _SHARING: {_OPENING},
+    }
 
     def __init__(
         self,
@@ -108,30 +122,29 @@ class Summing(SessionPart):
 
     def advance(self) -> Iterable[Delivery] | None:
         """Go on once votes, shares or the opened total are here."""
-        state = self._engine.state
         if self._taking is not None:
             self._take_off()
             return None
-        if state is State.VOTING:
+        if self.stage == _VOTING:
             return self._show_votes()
-        if state is State.SHARING:
+        if self.stage == _SHARING:
             return self._unmask()
-        return [] if state is State.OPENING else None  # nothing came back of the key authority
+        return [] if self.stage == _OPENING else None  # nothing came back of the key authority
 
-    def _awaited(self, incoming: Incoming, state: State) -> Unmasking:
+    def _awaited(self, incoming: Incoming, stage: str) -> Unmasking:
         """Return what a vote or shares are for; raises WrongStage if for nothing now."""
         unmasking = self._unmasking
         if unmasking is None:
             raise WrongStage("A vote or shares arrived while none were asked for.")
         asked = self._asked.answers
         asked.check_place(incoming)
-        if (asked.exchange.name, self._engine.state) != (incoming.item.exchange, state):
+        if (asked.exchange.name, self.stage) != (incoming.item.exchange, stage):
             raise WrongStage("A vote or shares arrived while none were asked for.")
         return unmasking
 
     def _take_vote(self, incoming: Incoming) -> None:
         """Take a vote for the survivor list; another would make every other holder refuse."""
-        unmasking, holder = self._awaited(incoming, State.VOTING), incoming.header.sender
+        unmasking, holder = self._awaited(incoming, _VOTING), incoming.header.sender
         vote = self._engine.read_one(incoming, Vote)
         try:
             key = self._context.roster.party(holder).verify
@@ -141,7 +154,7 @@ class Summing(SessionPart):
         unmasking.vote(holder, vote.signature)
 
     def _take_shares(self, incoming: Incoming) -> None:
-        unmasking = self._awaited(incoming, State.SHARING)
+        unmasking = self._awaited(incoming, _SHARING)
         unmasking.add(incoming.header.sender, self._engine.read_one(incoming, Shares).shares)
 
     def _list_survivors(self) -> Iterable[Delivery]:
@@ -151,7 +164,7 @@ class Summing(SessionPart):
             raise RoundLost("Too few clients are left beside those who may be corrupt; see O10.")
         if setup.group.thinnest(asked.survivors) < setup.group.window:
             raise RoundLost("What is left of the clients' graph could fall apart; see O7.")
-        self._engine.move(Event.UNMASK)
+        self.go(_VOTING)
         where, name = asked.where, asked.exchange.name
         upload = self._context.find(name, Disclosure.SUM, Step.UP)
         slot = slot_of(upload, where.round, where.slot)
@@ -186,7 +199,7 @@ class Summing(SessionPart):
         if self._unmasking is None:
             raise LocalProtocolError("No votes were asked for.")
         votes = self._unmasking.votes()
-        self._engine.move(Event.CERTIFY)
+        self.go(_SHARING)
         item = self._context.find(asked.exchange.name, Disclosure.SUM, Step.VOTES)
         group, width = self._keys.agreed.group, item.dims["voters"]
 
@@ -209,7 +222,7 @@ class Summing(SessionPart):
         """Have the total opened, or take the masks off and open it here."""
         asked = self._sum
         if asked.encrypted:
-            self._engine.move(Event.COLLECTED)
+            self.go(_OPENING)
             return [self._request(masks)]
         if asked.masked:
             self._record_open(masks)
@@ -250,7 +263,7 @@ class Summing(SessionPart):
         return self._engine.send(item, [request], authority, asked.where)
 
     def _take_opened(self, incoming: Incoming) -> None:
-        if self._engine.state is not State.OPENING:
+        if self.stage != _OPENING:
             raise WrongStage("An opened total arrived while none was asked for.")
         asked = self._asked.answers
         if incoming.item.exchange != asked.exchange.name:
@@ -266,7 +279,7 @@ class Summing(SessionPart):
             raise RemoteProtocolError(
                 "The key authority returned something that is no total of this cohort."
             ) from error
-        self._engine.move(Event.OPEN)
+        self.rest()
 
     takes: ClassVar[Takes] = {
         (Disclosure.SUM, Step.VOTE): _take_vote,

@@ -100,7 +100,7 @@ class ShareHolding(SessionPart):
 
     def _vote(self, incoming: Incoming) -> list[Delivery]:
         """Check a survivor list, record it, and vote for it: this client will serve no other."""
-        self._engine.move(Event.SHARE)
+        self._engine.move(Event.STEP)
         context, header, name = self._context, incoming.header, incoming.item.exchange
         found = self._engine.read_one(incoming, Survivors)
         if context.pairs is None:
@@ -136,7 +136,7 @@ class ShareHolding(SessionPart):
 
     def _give_shares(self, incoming: Incoming) -> list[Delivery]:
         """Give one share per client once enough others voted for the very same list (O7)."""
-        self._engine.move(Event.SHARE)
+        self._engine.move(Event.STEP)
         context, header, name = self._context, incoming.header, incoming.item.exchange
         found = self._engine.read_one(incoming, Votes)
         known = self._vote_texts.pop((name, header.exchange), None)

@@ -20,7 +20,7 @@ from protocols.errors import BadEnvelope
 from protocols.messages import Vector
 from protocols.plan.steps import Step
 from protocols.wire.envelope import SIGNED, Header
-from protocols.wire.roster import Role
+from protocols.wire.roles import Role
 from protocols.wire.run_context import RunContext
 from protocols.wire.where import Where
 

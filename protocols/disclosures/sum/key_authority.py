@@ -39,7 +39,7 @@ class TotalOpening(SessionPart):
 
     def _open(self, incoming: Incoming) -> list[Delivery]:
         """Open a blinded total over the cohort that every member signed, once (O1, O5)."""
-        self._engine.move(Event.OPEN)
+        self._engine.move(Event.STEP)
         request = self._engine.read_one(incoming, OpenRequest)
         secret = self._keys.of(Disclosure.SUM)
         header, members = incoming.header, self._context.roster.unmask(request.members)

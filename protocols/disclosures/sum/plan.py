@@ -34,7 +34,7 @@ from protocols.wire.control import (
     Votes,
 )
 from protocols.wire.envelope import header_bytes
-from protocols.wire.roster import Role
+from protocols.wire.roles import Role
 
 _CLIENT, _AGGREGATOR, _AUTHORITY = str(Role.CLIENT), str(Role.AGGREGATOR), str(Role.KEY_AUTHORITY)
 

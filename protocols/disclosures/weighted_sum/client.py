@@ -14,7 +14,7 @@ from protocols.messages import Message
 from protocols.plan.plan import Item
 from protocols.sessions.part import Engine, SessionPart
 from protocols.wire.control import Row
-from protocols.wire.roster import Role
+from protocols.wire.roles import Role
 from protocols.wire.where import Where
 
 

@@ -8,7 +8,7 @@ from typing import ClassVar
 from protocols.disclosures._base.words import Planned
 from protocols.disclosures._evaluated.words import CRAFTED, UNWITNESSED, EvaluatedWords
 from protocols.disclosures.names import Disclosure
-from protocols.wire.roster import Role
+from protocols.wire.roles import Role
 
 ROWS = (
     "every client learns weighted combinations of others' messages, each resting on at least the "

@@ -7,7 +7,7 @@ from protocols.sessions.part import Delivery, Engine, Scope, SessionPart
 from protocols.sessions.services.refusals import refusal
 from protocols.wire.envelope import beginning, is_again
 from protocols.wire.inbox import Incoming
-from protocols.wire.roster import Role
+from protocols.wire.roles import Role
 from protocols.wire.where import Where
 
 

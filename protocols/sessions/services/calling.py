@@ -12,16 +12,17 @@ from protocols.messages import Message
 from protocols.plan.steps import Service, Step
 from protocols.rounds import Given
 from protocols.sessions.collection import Collection
-from protocols.sessions.part import Delivery, Engine, SessionPart, Takes
+from protocols.sessions.part import IDLE, Delivery, Engine, SessionPart, Stages, Takes
 from protocols.sessions.phases import Phase
 from protocols.sessions.services.asked import Asked
 from protocols.sessions.services.heads import Heads
-from protocols.sessions.table import Event, State
 from protocols.wire.codec import encode
 from protocols.wire.control import Boxes, Call
 from protocols.wire.inbox import Incoming
 from protocols.wire.inputs_digest import SHARED, bytes_digest
 from protocols.wire.where import Where
+
+_WAITING = "waiting"
 
 
 class Calling(SessionPart):
@@ -34,6 +35,7 @@ class Calling(SessionPart):
     """
 
     phase: ClassVar[int | None] = Phase.ANSWERS
+    stages: ClassVar[Stages] = {IDLE: {_WAITING}}
 
     def __init__(self, engine: Engine, asked: Asked, heads: Heads) -> None:
         super().__init__(engine)
@@ -47,7 +49,7 @@ class Calling(SessionPart):
         """Return an Ask's envelopes, with what was opened for it."""
         held, context = self._asked.held, self._context
         exchange, members = held.exchange, held.members
-        self._engine.move(Event.ASK)
+        self.go(_WAITING)
         item = context.find(exchange.name, Service.ASK, Step.DOWN)
         parts = self._engine.parts.values()
         slot = max(part.slot(exchange, held.round, members) for part in parts)
@@ -93,7 +95,7 @@ class Calling(SessionPart):
         """Wait no longer: who has not answered has vanished."""
 
     def _take_answer(self, incoming: Incoming) -> None:
-        if self._engine.state is not State.ASKED:
+        if self.stage != _WAITING:
             raise WrongStage("An answer arrived while nothing was asked.")
         self._asked.answers.add(incoming)
 

@@ -22,7 +22,7 @@ from protocols.sessions.table import Event, State
 from protocols.wire.cohorts import as_set
 from protocols.wire.control import KeyCall, PairBoxes, PairCall, PairDown, PairRows
 from protocols.wire.inbox import Incoming
-from protocols.wire.roster import Role
+from protocols.wire.roles import Role, takers
 from protocols.wire.where import Where
 
 
@@ -96,8 +96,9 @@ class EpochKeys(SessionPart):
                     "The key authority sent no key.", fix="start the run again when it is there"
                 )
             setup.phase = KeyPhase.CALL
-            witnesses = sorted(self._context.roster.names(Role.WITNESS))
-            return [Delivery(name, data) for name in (*self._context.roster.clients, *witnesses)]
+            roster = self._context.roster
+            others = (r for r in takers(Service.KEYS, Step.OFFER) if r is not Role.AGGREGATOR)
+            return [Delivery(n, data) for role in others for n in sorted(roster.names(role))]
         if setup.phase in (KeyPhase.KEY, KeyPhase.CALL) and self.paired:
             setup.phase = KeyPhase.BOXES
             call = PairCall(members=self._context.roster.mask(setup.group.called))

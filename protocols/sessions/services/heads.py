@@ -18,7 +18,7 @@ from protocols.wire.control import Farewell, Place
 from protocols.wire.envelope import commitment
 from protocols.wire.inbox import Incoming
 from protocols.wire.inputs_digest import given_digest
-from protocols.wire.roster import Role
+from protocols.wire.roles import Role
 from protocols.wire.where import Where
 
 

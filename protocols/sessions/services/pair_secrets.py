@@ -13,7 +13,7 @@ from protocols.sessions.services.progress import Progress
 from protocols.sessions.table import Event
 from protocols.wire.control import PairBoxes, PairCall, PairDown, PairRows
 from protocols.wire.inbox import Incoming
-from protocols.wire.roster import Role
+from protocols.wire.roles import Role
 from protocols.wire.where import Where
 
 

@@ -22,7 +22,7 @@ from protocols.sessions.services.asked import Held
 from protocols.sessions.table import State
 from protocols.wire.gateway import Gateway
 from protocols.wire.inbox import Inbox
-from protocols.wire.roster import Role
+from protocols.wire.roles import Role
 from protocols.wire.where import Where
 
 __all__ = ["ENUMS", "OBJECTS"]

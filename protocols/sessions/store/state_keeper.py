@@ -185,7 +185,7 @@ class StateKeeper:
             "he_key": context.he_key.raw if context.he_key is not None else None,
             "keys": {str(disclosure): key.raw for disclosure, key in context.keys.items()},
             "ledger": session.ledger.facts(),
-            "matching": context.matching,
+            "held": dict(context.held),
             "pairs": context.pairs,
             "training": context.training.standing if context.training is not None else None,
             "state": session.kept(),
@@ -217,7 +217,7 @@ class StateKeeper:
             context.take_key(Disclosure(disclosure), raw)
         ledger = reopen(root["ledger"])
         root = self._pieces.get("session", self._codec(ledger))
-        context.pairs, context.matching = root["pairs"], root["matching"]
+        context.pairs, context.held = root["pairs"], root["held"]
         if context.training is not None:
             context.training.take_up(root["training"])
         session = kind.taken_up(root["state"], self)

@@ -26,7 +26,8 @@ from protocols.errors import EvidenceError, OtherVersion, SecureFglError
 from protocols.plan.plan import Plan
 from protocols.policy.policy import PrivacyPolicy
 from protocols.strict import read_yaml
-from protocols.wire.roster import Party, Role, Roster, run_id
+from protocols.wire.roles import Role
+from protocols.wire.roster import Party, Roster, run_id
 from secure_fgl.config import Config, asks_for_a_variable
 
 LIMIT = 64 << 20  # bytes; a plan of a thousand clients is far below

@@ -26,7 +26,8 @@ from typing import Any
 from crypto.handles import Mute
 from crypto.samplers import KEY_BYTES, entropy
 from protocols.errors import EvidenceError
-from protocols.wire.roster import Identity, Party, Role
+from protocols.wire.roles import Role
+from protocols.wire.roster import Identity, Party
 from secure_fgl.config import Config
 from secure_fgl.errors import UsageError
 from secure_fgl.store.files import replace

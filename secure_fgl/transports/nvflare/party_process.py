@@ -23,10 +23,10 @@ from protocols.errors import RemoteProtocolError
 from protocols.evidence.ledger import Ledger
 from protocols.forms import Form
 from protocols.plan.plan import drift
-from protocols.sessions.aggregator import AggregatorSession
-from protocols.sessions.engine import Delivery
+from protocols.roles.aggregator import AggregatorSession
+from protocols.sessions.engine import Delivery, Session
 from protocols.sessions.store.state_keeper import Outcome
-from protocols.wire.roster import Role
+from protocols.wire.roles import Role, session_of
 from protocols.wire.run_context import RunContext
 from secure_fgl import _floors
 from secure_fgl.errors import PlanDrift, UsageError
@@ -34,15 +34,13 @@ from secure_fgl.federation import Federation
 from secure_fgl.isolation.sandbox import Sandbox
 from secure_fgl.run.clock import clock
 from secure_fgl.run.driver import Driver, Meter, one_thread_and_deterministic
-from secure_fgl.run.parties import SESSIONS, AnySession, Making, Parties, bare_backend
+from secure_fgl.run.parties import Making, Parties, bare_backend
 from secure_fgl.run.simulation import Preparation
 from secure_fgl.store.captures import record
 from secure_fgl.store.run_folder import FileStore, RunFolder
 from secure_fgl.store.state_store import StateStores
 from secure_fgl.transports import Transport
 from secure_fgl.transports.nvflare.party import PartyKit
-
-Session = AnySession
 
 TRANSPORT = "nvflare"
 """The transport's name; every ledger begins with it."""
@@ -228,7 +226,7 @@ def _taken_up(
         store = making.store(kit.name)
         return Ledger.take_up(kit.name, context.run, store, clock, found=found, facts=facts)
 
-    session = keeper.restore(SESSIONS[kit.me.party.role], reopen)
+    session = keeper.restore(session_of(kit.me.party.role), reopen)
     record([session], making, folder.path)
     if not isinstance(session, AggregatorSession):
         return session, ()

@@ -11,14 +11,16 @@ from protocols.disclosures.maximum.view import Raised
 from protocols.disclosures.names import Disclosure
 from protocols.errors import RoundLost, WrongStage
 from protocols.plan.steps import Step
-from protocols.sessions.part import Delivery, Engine, SessionPart, Takes
+from protocols.sessions.part import IDLE, Delivery, Engine, SessionPart, Stages, Takes
 from protocols.sessions.phases import Phase
 from protocols.sessions.services.asked import Asked
-from protocols.sessions.table import Event, State
 from protocols.wire.inbox import Incoming
-from protocols.wire.roster import Role
+from protocols.wire.roles import Role
 
 _MAXIMUM = Disclosure("MAXIMUM")
+
+
+_REVEALING = "revealing"
 
 
 class Maximising(SessionPart):
@@ -30,6 +32,7 @@ class Maximising(SessionPart):
     """
 
     phase: ClassVar[int | None] = Phase.COMPARE
+    stages: ClassVar[Stages] = {IDLE: {_REVEALING}}
 
     def __init__(self, engine: Engine, asked: Asked) -> None:
         super().__init__(engine)
@@ -46,7 +49,7 @@ class Maximising(SessionPart):
 
     def enter(self) -> list[Delivery]:
         """Add the first shares, and hand the boxes on."""
-        self._engine.move(Event.REVEAL)
+        self.go(_REVEALING)
         raised, context, asked = self._raised, self._context, self._asked.answers
         kept, size = raised.handed_over(), raised.share
         shares = [raised.words(one.body[:size]) for one in kept.values()]
@@ -63,7 +66,7 @@ class Maximising(SessionPart):
 
     def _take_total(self, incoming: Incoming) -> None:
         asked = self._asked.answers
-        if self._engine.state is not State.REVEALING:
+        if self.stage != _REVEALING:
             raise WrongStage("A total of levels arrived while none was asked for.")
         if incoming.item.exchange != asked.exchange.name:
             raise WrongStage("A total of levels belongs to another Ask.")

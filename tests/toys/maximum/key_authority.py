@@ -39,7 +39,7 @@ class LevelTotals(SessionPart):
 
     def _open(self, incoming: Incoming) -> list[Delivery]:
         """Return the total of the second shares of one Ask's survivors."""
-        self._engine.move(Event.OPEN)
+        self._engine.move(Event.STEP)
         context, header, name = self._context, incoming.header, incoming.item.exchange
         request = self._engine.read_one(incoming, SecondShares)
         members = context.roster.unmask(request.members)

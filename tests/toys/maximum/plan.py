@@ -15,7 +15,7 @@ from protocols.messages import Message
 from protocols.plan.builder import UP, PlanBuilder, Times
 from protocols.plan.steps import Step
 from protocols.policy.guard import guard_of
-from protocols.wire.roster import Role
+from protocols.wire.roles import Role
 
 _AGGREGATOR, _AUTHORITY = str(Role.AGGREGATOR), str(Role.KEY_AUTHORITY)
 

@@ -16,7 +16,7 @@ from protocols.keys.boxes import close_box
 from protocols.policy.guard import guard_of
 from protocols.wire.codec import encode
 from protocols.wire.envelope import Header
-from protocols.wire.roster import Role
+from protocols.wire.roles import Role
 
 
 def box_info(header: Header, item: str, sender: str) -> bytes:

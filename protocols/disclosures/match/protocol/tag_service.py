@@ -17,7 +17,8 @@ from protocols.disclosures.match.protocol.wire import (
     told_bytes,
 )
 from protocols.errors import BadEnvelope, LocalProtocolError, Replay, RoundLost
-from protocols.wire.roster import Identity, Role
+from protocols.wire.roles import Role
+from protocols.wire.roster import Identity
 
 __all__ = ["MatcherSide", "TagServerSide"]
 

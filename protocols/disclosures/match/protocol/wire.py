@@ -21,7 +21,8 @@ from protocols.disclosures.match.protocol.neighbours import Neighbours, locked_b
 from protocols.disclosures.match.protocol.tagging import DIGEST_BYTES, TAG_BYTES, Bytes, Tags
 from protocols.errors import BadEnvelope
 from protocols.keys.boxes import BOX_OVERHEAD, close_box, open_box
-from protocols.wire.roster import Identity, Role, Roster
+from protocols.wire.roles import Role
+from protocols.wire.roster import Identity, Roster
 
 __all__ = [
     "Kind",

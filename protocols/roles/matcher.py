@@ -10,16 +10,17 @@ some vectors of those who hold its tags; it cannot open them, but with any clien
 from __future__ import annotations
 
 from protocols.disclosures.registry import each
-from protocols.sessions.engine import Delivery, Session
+from protocols.sessions.engine import Session
 from protocols.sessions.services.answering import Answering
+from protocols.sessions.table import STEPS
 
 
 class MatcherSession(Session):
     """MATCHER: compares tags that it cannot make."""
 
     made_of = (Answering, *each("matcher"))
-    answering: Answering
+    table = STEPS
 
-    def receive(self, data: bytes) -> list[Delivery]:
-        """Take one envelope, return what leaves in answer; see `Answering.receive`."""
-        return self.answering.receive(data)
+
+SESSION = MatcherSession
+NAMES = ("matcher",)

@@ -20,15 +20,24 @@ from protocols.sessions.services.progress import Progress
 from protocols.sessions.services.public_keys import PublicKeys
 from protocols.sessions.services.receipts import Receipts
 from protocols.sessions.services.spending import Spending
-from protocols.sessions.table import Event
+from protocols.sessions.table import Event, State, table
 from protocols.wire.codec import pieces
 from protocols.wire.cohorts import as_set
 from protocols.wire.control import Acknowledgement, Call, Place
 from protocols.wire.inbox import Incoming
 from protocols.wire.inputs_digest import SHARED, bytes_digest
+from protocols.wire.roles import Role, brought
 from protocols.wire.roster import cohort_digest
 from protocols.wire.run_context import RunContext
 from protocols.wire.where import Where
+
+_AGAIN = {Event.KEY: State.READY, Event.PAIR: State.READY}
+_TABLE = table(
+    {
+        State.NEW: {**_AGAIN, Event.BEGIN: State.READY},
+        State.READY: {**_AGAIN, Event.ASK: State.READY, Event.STEP: State.READY},
+    }
+)
 
 
 class ClientSession(Session):
@@ -43,7 +52,9 @@ class ClientSession(Session):
     made_of = (
         *(Answering, Progress, PublicKeys, PairSecrets, Spending, Receipts),
         *each("client"),
+        *brought(Role.CLIENT),
     )
+    table = _TABLE
     answering: Answering
     progress: Progress
     keys: PublicKeys
@@ -56,10 +67,6 @@ class ClientSession(Session):
         self._site, self._exchanges = site, {e.name: e for e in form.exchanges}
         self.learnt = 0  # how often the site may have changed
         super().__init__(context, ledger, rounding)
-
-    def receive(self, data: bytes) -> list[Delivery]:
-        """Take one envelope, return what leaves in answer; see `Answering.receive`."""
-        return self.answering.receive(data)
 
     def handler(self, incoming: Incoming) -> Callable[..., Any]:
         """Return what takes an envelope; raises BadEnvelope for an Ask that is not known."""
@@ -169,3 +176,6 @@ class ClientSession(Session):
         return message
 
     takes: ClassVar[Takes] = {(Service.ASK, Step.DOWN): _answer}
+
+
+SESSION = ClientSession

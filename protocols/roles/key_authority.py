@@ -9,18 +9,26 @@ never (O5, O8).
 from __future__ import annotations
 
 from protocols.disclosures.registry import each
-from protocols.sessions.engine import Delivery, Session
+from protocols.sessions.engine import Session
 from protocols.sessions.services.answering import Answering
 from protocols.sessions.services.openings import Openings
 from protocols.sessions.services.secret_keys import SecretKeys
+from protocols.sessions.table import Event, State, table
+
+_TABLE = table(
+    {
+        State.NEW: {Event.KEY: State.READY, Event.BEGIN: State.READY},
+        State.READY: {Event.KEY: State.READY, Event.STEP: State.READY},
+    }
+)
 
 
 class KeyAuthoritySession(Session):
     """KEY_AUTHORITY: the only holder of the secret keys, which live in memory for one epoch."""
 
     made_of = (Answering, SecretKeys, Openings, *each("key_authority"))
-    answering: Answering
+    table = _TABLE
 
-    def receive(self, data: bytes) -> list[Delivery]:
-        """Take one envelope, return what leaves in answer; see `Answering.receive`."""
-        return self.answering.receive(data)
+
+SESSION = KeyAuthoritySession
+NAMES = ("key-authority",)

@@ -9,19 +9,29 @@ could read every upload, like the aggregator.
 
 from __future__ import annotations
 
+from protocols.disclosures._evaluated.ciphers import witness_count
 from protocols.disclosures.registry import each
-from protocols.sessions.engine import Delivery, Session
+from protocols.sessions.engine import Session
 from protocols.sessions.services.answering import Answering
 from protocols.sessions.services.progress import Progress
 from protocols.sessions.services.public_keys import PublicKeys
+from protocols.sessions.table import Event, State, table
+
+_TABLE = table(
+    {
+        State.NEW: {Event.KEY: State.READY},
+        State.READY: {Event.KEY: State.READY, Event.STEP: State.READY},
+    }
+)
 
 
 class WitnessSession(Session):
     """WITNESS: a second pair of eyes on every result that is opened."""
 
     made_of = (Answering, Progress, PublicKeys, *each("witness"))
-    answering: Answering
+    table = _TABLE
 
-    def receive(self, data: bytes) -> list[Delivery]:
-        """Take one envelope, return what leaves in answer; see `Answering.receive`."""
-        return self.answering.receive(data)
+
+SESSION = WitnessSession
+count = witness_count
+NAMES = tuple(f"witness-{number}" for number in range(1, 10))

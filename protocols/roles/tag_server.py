@@ -10,16 +10,17 @@ the other server, with which all tags are open.
 from __future__ import annotations
 
 from protocols.disclosures.registry import each
-from protocols.sessions.engine import Delivery, Session
+from protocols.sessions.engine import Session
 from protocols.sessions.services.answering import Answering
+from protocols.sessions.table import STEPS
 
 
 class TagServerSession(Session):
     """TAG_SERVER: holds one share of the key of tags, drawn anew every epoch."""
 
     made_of = (Answering, *each("tag_server"))
-    answering: Answering
+    table = STEPS
 
-    def receive(self, data: bytes) -> list[Delivery]:
-        """Take one envelope, return what leaves in answer; see `Answering.receive`."""
-        return self.answering.receive(data)
+
+SESSION = TagServerSession
+NAMES = ("tag-server-1", "tag-server-2")

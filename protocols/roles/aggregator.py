@@ -24,8 +24,29 @@ from protocols.sessions.services.exchanges import Exchanges
 from protocols.sessions.services.heads import Heads
 from protocols.sessions.services.refusals import Refusals
 from protocols.sessions.services.survivors import Survivors
-from protocols.sessions.table import Event, State
+from protocols.sessions.table import Event, State, table
+from protocols.wire.roles import Role, brought
+from protocols.wire.roster import AGGREGATOR_NAME
 from protocols.wire.run_context import RunContext
+
+_TABLE = table(
+    {
+        State.NEW: {Event.SETUP: State.KEYING, Event.BEGIN: State.READY},
+        State.KEYING: {
+            Event.KEY: State.KEYING,
+            Event.PAIR: State.KEYING,
+            Event.BEGIN: State.READY,
+        },
+        State.READY: {
+            Event.SETUP: State.KEYING,
+            Event.ASK: State.ASKED,
+            Event.PART: State.PARTING,
+        },
+        State.ASKED: {Event.ANSWERED: State.READY, Event.LOST: State.READY},
+        State.PARTING: {Event.ANSWERED: State.PARTED},
+        State.PARTED: {},
+    }
+)
 
 
 class AggregatorSession(Session):
@@ -36,9 +57,11 @@ class AggregatorSession(Session):
         form: the admitted form.
     """
 
+    table = _TABLE
     made_of = (
         *(Exchanges, Asked, EpochKeys, Refusals, Survivors, Heads, Calling),
         *each("aggregator"),
+        *brought(Role.AGGREGATOR),
     )
     exchanges: Exchanges
     asked: Asked
@@ -110,8 +133,8 @@ class AggregatorSession(Session):
             self.die(error)
             raise
 
-    def receive(self, data: bytes) -> None:
-        """Take one envelope.
+    def receive(self, data: bytes) -> list[Delivery]:
+        """Take one envelope; nothing leaves in answer before `advance`.
 
         Raises:
             Refused: the sender refused; the session is over.
@@ -119,11 +142,13 @@ class AggregatorSession(Session):
         """
         self.alive()
         if self.state is State.PARTING:
-            return self.heads.take_leave(data)
+            self.heads.take_leave(data)
+            return []
         # Its receipt is made durable by the next advance().
         incoming = self.open(data, exchange=self.exchanges.number)
         self.heads.hear(incoming)
         self.handler(incoming)(incoming)
+        return []
 
     def advance(self) -> Outgoing:
         """Return what must be sent next; empty when the Ask is answered.
@@ -140,7 +165,6 @@ class AggregatorSession(Session):
                 self._settle(self.asked.reply)
             return self._out(deliveries)
         except RoundLost:
-            self.move(Event.LOST)
             self._lose()
             raise
         except (CryptoError, UnfitMessage) as error:
@@ -201,6 +225,7 @@ class AggregatorSession(Session):
     def _ask(self, ask: Ask, round: int) -> Outgoing:
         exchange = self._form.find(ask)
         self.asking = exchange.name
+        self.move(Event.ASK)
         self.context.policy.check_cohort(ask.cohort.size)
         self.keys.check(round)
         members = self.survivors.present(ask.cohort._members, round)
@@ -223,8 +248,10 @@ class AggregatorSession(Session):
         if not self._acting:
             return []
         order, acting = self.order, self.parts[self._acting]
-        deliveries = acting.advance()
-        return self._enter(order[order.index(acting) + 1 :]) if deliveries is None else deliveries
+        if (deliveries := acting.advance()) is not None:
+            return deliveries
+        acting.rest()
+        return self._enter(order[order.index(acting) + 1 :])
 
     def _enter(self, rest: Iterable[SessionPart]) -> Iterable[Delivery]:
         """Begin the next phase that this Ask wants; at the end, make the reply."""
@@ -233,11 +260,11 @@ class AggregatorSession(Session):
                 self._acting = part_name(type(part))
                 if (deliveries := part.enter()) is not None:
                     return deliveries
+                part.rest()
         self._acting = ""
         if self.asked.reply is None:
             self.asked.finish()
-        if self.state is not State.READY:  # where it is, the last envelope brought the total
-            self.move(Event.ANSWERED)
+        self.move(Event.ANSWERED)
         return []
 
     def _settle(self, outcome: Reply | None) -> None:
@@ -251,6 +278,7 @@ class AggregatorSession(Session):
 
     def _lose(self) -> None:
         """Skip the round: nothing of it is opened any more."""
+        self.move(Event.LOST)
         self._acting = ""
         self.forget(Scope.ASK)
         self.forget(Scope.ROUND)
@@ -269,3 +297,7 @@ class AggregatorSession(Session):
             self.die(error)
             raise
         return self.exchanges.outstanding
+
+
+SESSION = AggregatorSession
+NAMES = (AGGREGATOR_NAME,)

@@ -15,16 +15,17 @@ whose mixtures go by what they hold); tell senders to the aggregator.
 from __future__ import annotations
 
 from protocols.disclosures.registry import each
-from protocols.sessions.engine import Delivery, Session
+from protocols.sessions.engine import Session
 from protocols.sessions.services.answering import Answering
+from protocols.sessions.table import STEPS
 
 
 class RelaySession(Session):
     """RELAY: between clients and aggregator, for what must not be told whose it is."""
 
     made_of = (Answering, *each("relay"))
-    answering: Answering
+    table = STEPS
 
-    def receive(self, data: bytes) -> list[Delivery]:
-        """Take one envelope, return what leaves in answer; see `Answering.receive`."""
-        return self.answering.receive(data)
+
+SESSION = RelaySession
+NAMES = ("relay",)
