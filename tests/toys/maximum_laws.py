@@ -9,14 +9,19 @@ import json
 import shutil
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 import yaml
 
+from algorithms.fed_share import Level
 from audits.attacks import attacks
 from protocols.disclosures.names import Disclosure
 from protocols.disclosures.registry import facet
 from protocols.errors import NotAdmitted, NotInPlan
+from protocols.forms import Exchange, Form
+from protocols.messages import Message
 from protocols.plan.steps import Step
 from protocols.policy.policy import PrivacyPolicy
 from protocols.wire.run_context import RunContext
@@ -30,6 +35,23 @@ from tests.laws import test_wiretap as wiretap
 from tests.laws.conftest import Recorded
 from tests.laws.killing import play
 from tests.laws.runs import CLIENTS, config
+from tests.protocols.pub import (
+    GRID,
+    RECEIVE,
+    STEP,
+    Go,
+    Model,
+    Portrait,
+    Size,
+    all_at_once,
+    cosines,
+    even,
+    hand_out,
+    models,
+    pub,
+    received,
+    trained,
+)
 from tests.secure_fgl.cli_tools import invoke
 
 NAME, TOP = "fed_share", 8
@@ -165,3 +187,22 @@ def test_other_code_of_a_disclosure_is_another_plan(
         with pytest.raises(NotInPlan, match="disclosures/maximum"):
             RunContext(plan=changed, **facts)
     RunContext(plan=plan, **facts)
+
+
+def test_two_results_and_a_sum_are_opened_in_one_ask() -> None:
+    """Levels are added, directions compared and sizes summed, one phase after the other."""
+    document = PrivacyPolicy.preset("pilot").document()
+    document["rules"]["MAXIMUM"] = RULES["MAXIMUM"]
+    chosen = PrivacyPolicy.model_validate({**document, "name": "both"})
+
+    def answer(site: Any, given: Go) -> tuple[Message, ...]:
+        return (*all_at_once(site, given), Level(level=site.index + 1))
+
+    train = Exchange("train", (Go,), (Model, Portrait, Size, Level), answer)
+    world = pub(chosen, form=Form("both", lambda *_: None, (train, RECEIVE)), clients=8)
+    reply = trained(world)
+    assert np.abs(reply.similarity(Portrait) - cosines(world)).max() < STEP
+    assert reply.total(Size).records == sum(site.count for site in world.sites.values())
+    assert reply.read(Level).level == len(world.names)
+    hand_out(world, reply.weighted(Model, even(8)))
+    assert np.abs(received(world) - models(world).mean(axis=0)).max() < GRID
