@@ -15,7 +15,7 @@ from protocols.errors import BadEnvelope, RemoteProtocolError, RoundLost, UnfitM
 from protocols.evidence.ledger import Ledger
 from protocols.forms import Form
 from protocols.rounds import Ask, Reply
-from protocols.sessions.engine import Outgoing, Session, Stream
+from protocols.sessions.engine import Session
 from protocols.sessions.part import Delivery, Scope, SessionPart, part_name
 from protocols.sessions.services.asked import Asked, Held
 from protocols.sessions.services.calling import Calling
@@ -24,6 +24,7 @@ from protocols.sessions.services.exchanges import Exchanges
 from protocols.sessions.services.heads import Heads
 from protocols.sessions.services.refusals import Refusals
 from protocols.sessions.services.survivors import Survivors
+from protocols.sessions.stream import Outgoing, Stream
 from protocols.sessions.table import Event, State, table
 from protocols.wire.roles import Role, brought
 from protocols.wire.roster import AGGREGATOR_NAME
@@ -32,11 +33,8 @@ from protocols.wire.run_context import RunContext
 _TABLE = table(
     {
         State.NEW: {Event.SETUP: State.KEYING, Event.BEGIN: State.READY},
-        State.KEYING: {
-            Event.KEY: State.KEYING,
-            Event.PAIR: State.KEYING,
-            Event.BEGIN: State.READY,
-        },
+        State.KEYING: dict.fromkeys((Event.KEY, Event.PAIR), State.KEYING)
+        | {Event.BEGIN: State.READY},
         State.READY: {
             Event.SETUP: State.KEYING,
             Event.ASK: State.ASKED,
@@ -212,9 +210,7 @@ class AggregatorSession(Session):
         """What a session that was taken up after a kill was in the middle of."""
         if self.state is State.KEYING:
             return "keys"
-        if self.state is State.PARTING:
-            return "farewell"
-        return "ask" if self._asking else ""
+        return "farewell" if self.state is State.PARTING else "ask" if self._asking else ""
 
     def name_of(self, ask: Ask) -> str:
         """Return the name of the exchange that an Ask is; raises TypeError if there is none."""

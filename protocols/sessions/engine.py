@@ -5,8 +5,7 @@ A role's session inherits from `Session` alone and is made of parts (`protocols.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from itertools import islice
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar, Protocol, Self, cast, get_type_hints
 
 from protocols.errors import BadEnvelope, LocalProtocolError
@@ -30,46 +29,7 @@ from protocols.wire.inbox import Inbox, Incoming
 from protocols.wire.run_context import RunContext
 from protocols.wire.where import Where
 
-__all__ = ["Delivery", "Keeper", "Outgoing", "Session", "Stream"]
-
-
-class Stream:
-    """Deliveries that are made while they are carried, a batch at a time, and not held all at once.
-
-    Each batch is recorded, and its record durable, before it is handed out.
-
-    Args:
-        session: makes them.
-        deliveries: makes the next one when it is asked for.
-        size: of a batch.
-    """
-
-    def __init__(self, session: Committing, deliveries: Iterable[Delivery], size: int) -> None:
-        self._session, self._deliveries, self._size = session, iter(deliveries), size
-
-    def batches(self) -> Iterator[list[Delivery]]:
-        """Yield all deliveries, once; whatever fails ends the session."""
-        try:
-            while batch := list(islice(self._deliveries, self._size)):
-                self._session.commit()
-                yield batch
-        except Exception as error:
-            self._session.die(error)
-            raise
-
-
-Outgoing = Sequence[Delivery] | Stream
-"""What leaves in one exchange."""
-
-
-class Committing(Protocol):
-    """What a stream needs of a session."""
-
-    def commit(self) -> None:
-        """Make state and ledger durable."""
-
-    def die(self, error: BaseException) -> None:
-        """End the session for good."""
+__all__ = ["Delivery", "Keeper", "Session"]
 
 
 class Keeper(Protocol):

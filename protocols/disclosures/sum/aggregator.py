@@ -178,7 +178,6 @@ class Summing(SessionPart):
             vote_text_of(self._context, name, where, asked.survivors, pairs),
         )
         members, survivors = roster.mask(where.members), roster.mask(asked.survivors)
-
         signed = asked.evidence()
 
         def told(holder: str) -> SurvivorList:
@@ -239,7 +238,7 @@ class Summing(SessionPart):
         """
         asked = self._sum
         self._taking, self._exchanges.outstanding = masks, []
-        self._engine.record("open", open_facts(self._context.cohort(asked.where), asked))
+        self._engine.record("open", asked.opening())
         self._engine.commit()
         self._take_off()
 
@@ -293,18 +292,6 @@ def _table(said: Mapping[str, bytes], names: Sequence[str], size: int, rows: int
     nothing = bytes(size)
     found = b"".join([said.get(name, nothing) for name in names])
     return np.frombuffer(found.ljust(rows * size, b"\0"), dtype=np.uint8).reshape(-1, size)
-
-
-def open_facts(cohort: str, asked: Summands) -> dict[str, str | int]:
-    """Return the facts of an ``open`` entry."""
-    where = asked.where
-    return {
-        "cohort": cohort,
-        "exchange": where.exchange,
-        "members": len(where.members),
-        "round": where.round,
-        "survivors": len(asked.survivors),
-    }
 
 
 AGGREGATOR = Summing

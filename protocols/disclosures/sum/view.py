@@ -119,6 +119,17 @@ class Summands(Answers):
         key = self._context.sum_key(self._context.me.party.name)
         return self._context.mask_label(self.item, self.where, key, pairs)
 
+    def opening(self) -> dict[str, str | int]:
+        """Return the facts of an ``open`` entry."""
+        where = self.where
+        return {
+            "cohort": self._context.cohort(where),
+            "exchange": where.exchange,
+            "members": len(where.members),
+            "round": where.round,
+            "survivors": len(self.survivors),
+        }
+
     def evidence(self) -> dict[str, bytes]:
         """Return, per survivor, what it signed over its upload."""
         return {name: self._evidence[name] for name in self.survivors}
