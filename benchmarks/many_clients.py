@@ -54,7 +54,7 @@ from protocols.keys import pairs
 from protocols.plan.plan import DataPlan
 from protocols.plan.planning import make_plan
 from protocols.policy.policy import PrivacyPolicy
-from protocols.sessions import client
+from protocols.roles import client
 from protocols.sessions.engine import Delivery
 from protocols.sessions.services import calling
 from protocols.wire import gateway

@@ -2,8 +2,7 @@
 
 One phase at a time: a part begins its phase when the one before is over, is asked to go on when an
 exchange's answers are in, and says that it is done by returning None. Phases that an Ask does not
-want are left out; parts of one phase follow each other, by name. Where the table of states holds
-no way from one phase to the next, an Ask that wants both ends the session.
+want are left out; parts of one phase follow each other, by name.
 """
 
 from __future__ import annotations

@@ -19,15 +19,18 @@ if TYPE_CHECKING:
     class Role(StrEnum):
         """What a party does; the value is the name of its file in `protocols/roles`."""
 
-        AGGREGATOR = "aggregator"
         CLIENT = "client"
+        AGGREGATOR = "aggregator"
         KEY_AUTHORITY = "key_authority"
         MATCHER = "matcher"
         RELAY = "relay"
         TAG_SERVER = "tag_server"
         WITNESS = "witness"
 else:
-    _FILES = sorted(module.name for module in pkgutil.iter_modules([str(_FOLDER)]))
+    _FILES = sorted(
+        (module.name for module in pkgutil.iter_modules([str(_FOLDER)])),
+        key=lambda name: (name != "client", name != "aggregator", name),
+    )
     Role = StrEnum("Role", {name.upper(): name for name in _FILES}, module=__name__)
     Role.__doc__ = "What a party does; the value is the name of its file in `protocols/roles`."
 

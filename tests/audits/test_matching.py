@@ -89,7 +89,7 @@ def test_items_matched_more_often_than_the_policy_says_are_found(
 ) -> None:
     """Everybody took a plan that is not the policy's: releases are all as it says."""
     monkeypatch.setattr(MatchPlanning, "most", lambda *_: None)
-    monkeypatch.setattr("protocols.wire.run_context.RunContext._check_epochs", lambda *_: None)
+    monkeypatch.setattr("protocols.disclosures.match.context._check_epochs", lambda *_: None)
     made = run("hmac", epochs=1)
     finds("opened", "client-01 had items matched 2 times, the policy 1", made.view(reports=False))
 

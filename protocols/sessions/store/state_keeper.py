@@ -32,12 +32,13 @@ from typing import Any, Protocol, TypeVar
 
 from crypto.errors import CryptoError
 from crypto.rest import lock_at_rest, unlock_at_rest
-from protocols.disclosures.match.run import match_guard
 from protocols.disclosures.names import Disclosure
 from protocols.errors import LedgerError, OtherState
 from protocols.evidence.ledger import Ledger
 from protocols.forms import Form
 from protocols.messages import Message
+from protocols.policy.guard import Guard
+from protocols.policy.policy import PrivacyPolicy
 from protocols.rounds import Reply
 from protocols.sessions.engine import Session
 from protocols.sessions.store.codec import StateCodec
@@ -126,6 +127,12 @@ class LockedStateStore:
         )
 
 
+def _guards(policy: PrivacyPolicy) -> dict[str, Guard]:
+    """Return the policy's guards by place; what is kept of a matching refers to one of them."""
+    found = ((d, n, one) for d, chain in policy.rules.items() for n, one in enumerate(chain))
+    return {f"guard {disclosure} {number}": one for disclosure, number, one in found}
+
+
 def state_codec(
     context: RunContext, form: Form[Any] | None, site: Any, ledger: Ledger | None, key: bytes
 ) -> StateCodec:
@@ -139,7 +146,7 @@ def state_codec(
         "plan": context.plan,
         "policy": context.policy,
         "he_key": context.he_key,
-        "match": match_guard(context.policy.rules.get(Disclosure.MATCH, ())),
+        **_guards(context.policy),
         "spread": context.spread,
         **{f"key {disclosure}": key for disclosure, key in context.keys.items()},
         "form": form,
