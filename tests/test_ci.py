@@ -67,6 +67,7 @@ def test_ci_runs_make_test_on_the_data_that_is_there(tmp_path: Path, there: bool
     assert result.returncode == 7
 
 
+XDIST = ("-n", "1")
 NEEDING_DATA = """
 import pytest
 
@@ -87,14 +88,13 @@ def test_other():
 """
 
 
-@pytest.mark.parametrize("workers", [(), ("-n", "1")], ids=["one process", "xdist"])
 @pytest.mark.parametrize(
-    ("required", "data", "outcome"),
+    ("workers", "required", "data", "outcome"),
     [
-        (None, None, {"skipped": "3", "xfailed": "1"}),
-        ("1", None, {"failed": "1", "errors": "1", "skipped": "1", "xfailed": "1"}),
-        ("1", ".", {"failed": "1", "passed": "1", "skipped": "1", "xfailed": "1"}),
-        (None, "no-such-folder", {"skipped": "3", "xfailed": "1"}),
+        ((), None, None, {"skipped": "3", "xfailed": "1"}),
+        (XDIST, "1", None, {"failed": "1", "errors": "1", "skipped": "1", "xfailed": "1"}),
+        ((), "1", ".", {"failed": "1", "passed": "1", "skipped": "1", "xfailed": "1"}),
+        (XDIST, None, "no-such-folder", {"skipped": "3", "xfailed": "1"}),
     ],
 )
 def test_a_skip_for_want_of_data_that_is_there_is_a_failure(

@@ -9,6 +9,8 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
+import pytest
+
 from protocols.disclosures.names import Disclosure
 from protocols.evidence.ledger import read_lines
 from protocols.messages import Message
@@ -85,6 +87,20 @@ def pairs(policies: Sequence[str]) -> list[tuple[str, str]]:
     """Return every algorithm with each policy, and those that mix also with a relay (O23)."""
     names = algorithm_names()
     return [(n, p) for n in names for p in policies] + [(n, "shuffled") for n in names if mixes(n)]
+
+
+def spread(names: Sequence[str], policies: Sequence[str]) -> list[Any]:
+    """Return every name with each policy, all but one of them `long`, in turn.
+
+    So `make test` sees each name and each policy, and `make test-long` each pair.
+    """
+    return [
+        pytest.param(
+            name, policy, marks=() if place % len(policies) == number else pytest.mark.long
+        )
+        for place, name in enumerate(names)
+        for number, policy in enumerate(policies)
+    ]
 
 
 def steady(name: str, policy: str) -> PrivacyPolicy | None:

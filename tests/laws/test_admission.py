@@ -207,6 +207,8 @@ SHARED = ("pair.", "heads.", "evaluate.", "close.")
 SHOWN = {"fed_avg", "local"}
 """Whose runs show for all that these are held, under `tamper_policy`; the rest is `long`."""
 ORDER = sorted(TAMPERS)
+OWN = {"fed_avg", "fed_ego", "fed_per_gnn", "fed_pub"}
+"""Whose items that others do not all have show for all that these are held."""
 WHOLE = ("fed_avg", False)
 """Whose own items are each tampered with in every way; the other full matrices are `long`."""
 
@@ -220,6 +222,15 @@ def test_what_is_shared_is_shown_by_few() -> None:
     shared = {n: {i.id for i in used(p) if i.id.startswith(SHARED)} for n, p in plans.items()}
     assert set().union(*shared.values()) == set().union(*(shared[name] for name in SHOWN))
     assert set.intersection(*shared.values()) == shared["local"]  # whoever adds one has it tried
+
+
+def test_what_is_not_shared_is_shown_by_few() -> None:
+    """An item is held by who takes its part and step, whatever its Ask is called."""
+    ways = {}
+    for name in NAMES:
+        items = used(Federation.from_config(config(name, tamper_policy(name))).plan())
+        ways[name] = {(i.part, i.step, i.sender) for i in items if not i.id.startswith(SHARED)}
+    assert set().union(*ways.values()) == set().union(*(ways[name] for name in OWN))
 
 
 def tampered(name: str, shared: bool, tamper: str = "") -> list[tuple[Item, str]]:
@@ -263,7 +274,9 @@ def test_tamperings_in_turn_leave_out_no_item_and_no_tampering(name: str) -> Non
         for name in NAMES
         for shared in (False, True)
         for tamper in (ORDER if (name, shared) == WHOLE else ("", *ORDER))
-        for shown in ((name, shared) == WHOLE or (not tamper and (not shared or name in SHOWN)),)
+        for shown in (
+            (name, shared) == WHOLE or (not tamper and name in (SHOWN if shared else OWN)),
+        )
     ],
 )
 def test_what_is_absent_from_the_plan_is_refused_at_run_time(

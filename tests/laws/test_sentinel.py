@@ -14,9 +14,10 @@ import pytest
 from protocols.errors import SecureFglError
 from secure_fgl.catalogue import algorithm_names
 from secure_fgl.data import Dataset, Graph, Ratings, load_dataset
-from tests.laws.runs import CLIENTS, RATINGS, Recording, config, rated, record
+from tests.laws.runs import CLIENTS, RATINGS, Recording, config, rated, record, spread
 
 NAMES = algorithm_names()
+FEATURED = [name for name in NAMES if not rated(name)]
 VALUE, LABEL, CLASSES = 1234.56789, 4321, 5000
 TEXT = re.compile(  # however many digits were printed
     rb"1234[.,][56]|1[.,]234[.,]?[56]|1\.234?[56]\d*e|(?<![0-9A-Za-z.])4321(?![0-9A-Za-z.])"
@@ -73,8 +74,7 @@ def outputs(capfd: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture)
     return [shown.out, shown.err, caplog.text]
 
 
-@pytest.mark.parametrize("policy", ["he", "masks", "unsafe_plaintext"])
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize(("name", "policy"), spread(NAMES, ["he", "masks", "unsafe_plaintext"]))
 def test_a_planted_value_appears_nowhere(
     name: str,
     policy: str,
@@ -89,8 +89,7 @@ def test_a_planted_value_appears_nowhere(
     assert places(recording, *outputs(capfd, caplog)) == []
 
 
-@pytest.mark.parametrize("policy", ["he", "unsafe_plaintext"])
-@pytest.mark.parametrize("name", [name for name in NAMES if not rated(name)])  # no features
+@pytest.mark.parametrize(("name", "policy"), spread(FEATURED, ["he", "unsafe_plaintext"]))
 def test_a_failed_training_tells_nothing(
     name: str,
     policy: str,

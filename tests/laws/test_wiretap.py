@@ -20,7 +20,7 @@ from protocols.wire.roles import Role
 from protocols.wire.roster import Identity, Roster
 from secure_fgl.catalogue import algorithm_names
 from tests.laws.conftest import Recorded
-from tests.laws.runs import PROTECTED, Parties, Recording, config, pairs, record
+from tests.laws.runs import PROTECTED, Parties, Recording, config, pairs, record, spread
 from tests.laws.search import found, spellings, telling
 from tests.laws.walk import secrets
 
@@ -154,8 +154,7 @@ STAGES = {
 }
 
 
-@pytest.mark.parametrize("policy", sorted(STAGES))
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize(("name", "policy"), spread(NAMES, sorted(STAGES)))
 def test_o9_the_aggregator_reaches_no_secret_of_others(
     name: str, policy: str, tmp_path: Path
 ) -> None:

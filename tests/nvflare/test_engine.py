@@ -190,7 +190,12 @@ def uninterrupted(tmp_path_factory: pytest.TempPathFactory) -> Run:
 
 
 @pytest.mark.parametrize(
-    ("exchange", "delivered"), [(0, False), (1, True), (3, True), (4, False), (8, True)]
+    ("exchange", "delivered"),
+    [
+        (1, True),
+        (4, False),
+        *(pytest.param(*at, marks=pytest.mark.long) for at in ((0, False), (3, True), (8, True))),
+    ],
 )
 def test_o5_killed_processes_go_on_to_the_same_result(
     exchange: int,

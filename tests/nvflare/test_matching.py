@@ -57,7 +57,7 @@ def played(parties: Parties, patch: pytest.MonkeyPatch) -> str | None:
         carried.end()
 
 
-@pytest.mark.parametrize("mode", ["oprf", "hmac"])
+@pytest.mark.parametrize("mode", [pytest.param("oprf", marks=pytest.mark.long), "hmac"])
 def test_a_run_over_tasks_is_the_run_in_memory(
     mode: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

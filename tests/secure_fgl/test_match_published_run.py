@@ -141,7 +141,7 @@ def test_the_report_says_what_strangers_read(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="kills a forked child")
-@pytest.mark.parametrize("after", [False, True])
+@pytest.mark.parametrize("after", [pytest.param(False, marks=pytest.mark.long), True])
 def test_a_run_that_is_killed_as_lists_are_handed_over_goes_on(tmp_path: Path, after: bool) -> None:
     chosen = _config(tmp_path)
     whole = play(chosen, tmp_path / "whole")

@@ -167,7 +167,7 @@ def test_clients_and_tag_servers_work_on_all_cores(tmp_path: Path) -> None:
     ("after", "steps"),
     [
         (False, (".points", "second_points", "compare", "mates")),
-        (True, ("halfway", "tagged", "told", "expanded.down")),
+        pytest.param(True, ("halfway", "tagged", "told", "expanded.down"), marks=pytest.mark.long),
     ],
 )
 def test_a_run_that_is_killed_within_an_expansion_ends_the_same(
