@@ -1,7 +1,7 @@
-"""The ground floor. **Dangerous alone: its parts can be composed into something unsafe.**
+"""Primitives: encryption, signatures, masks, noise, sharing. **Dangerous alone.**
 
-Nothing here decides what may leave a client; `protocols` does. Use these modules only from there,
-or from an audit that checks them. Bytes and numpy arrays only: no torch, no sockets, no clocks, no
+Its parts can be composed into something unsafe. Nothing here decides what may leave a client;
+`protocols` does. Use these modules only from there, or from an audit that checks them. Bytes and numpy arrays only: no torch, no sockets, no clocks, no
 processes, nothing of ours above this floor. Every check raises; nothing returns a boolean that
 could be ignored.
 

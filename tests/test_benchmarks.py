@@ -271,7 +271,13 @@ def keys(found: Any) -> set[str]:
     return set(found if isinstance(found, dict) else ()).union(*map(keys, inner))
 
 
-@pytest.mark.parametrize("script", sorted(f.name for f in (ROOT / "benchmarks").glob("bench_*.py")))
+SLOW = {"bench_he.py", "bench_pub.py"}
+SCRIPTS = sorted(f.name for f in (ROOT / "benchmarks").glob("bench_*.py"))
+
+
+@pytest.mark.parametrize(
+    "script", [pytest.param(s, marks=pytest.mark.long if s in SLOW else ()) for s in SCRIPTS]
+)
 def test_a_script_prints_the_figures_that_its_row_names(script: str) -> None:
     text = (ROOT / "benchmarks" / "README.md").read_text("utf-8")
     rows = re.findall(rf"^\| `{script}` \|.*\|(.*)\|$", text, flags=re.M)
