@@ -1,9 +1,9 @@
 """Primitives: encryption, signatures, masks, noise, sharing. **Dangerous alone.**
 
 Its parts can be composed into something unsafe. Nothing here decides what may leave a client;
-`protocols` does. Use these modules only from there, or from an audit that checks them. Bytes and numpy arrays only: no torch, no sockets, no clocks, no
-processes, nothing of ours above this floor. Every check raises; nothing returns a boolean that
-could be ignored.
+`protocols` does. Use these modules only from there, or from an audit that checks them. Bytes and
+numpy arrays only: no torch, no sockets, no clocks, no processes, nothing of ours above this floor.
+Every check raises; nothing returns a boolean that could be ignored.
 
     errors        what can be refused, drawn as a tree
     handles       the mute base of all secret-bearing objects
