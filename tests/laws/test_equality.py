@@ -248,7 +248,9 @@ def sealed(found: Mapping[bytes, Envelope]) -> list[Envelope]:
     return [e for e in found.values() if e.header.item not in public]
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize(
+    "name", [n if n in WHOLE else pytest.param(n, marks=pytest.mark.long) for n in NAMES]
+)
 def test_o15_two_runs_of_one_seed_share_no_secret(name: str, recorded: Recorded) -> None:
     """Keys, nonces and blinds come from the operating system, never from the seed."""
     first, again = recorded(name, "he"), recorded(name, "he", again=1)

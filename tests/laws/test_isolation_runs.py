@@ -37,9 +37,10 @@ def isolated(name: str, policy: str = "masks") -> Config:
 
 SAME = [
     ("fed_avg", "masks"),
-    ("fed_pub", "unsafe_plaintext"),  # protected, it repeats to a step of its grid only
+    # protected, it repeats to a step of its grid only
+    pytest.param("fed_pub", "unsafe_plaintext", marks=pytest.mark.long),
     ("fed_ego", "strict"),
-    ("fed_per_gnn", "masks"),
+    pytest.param("fed_per_gnn", "masks", marks=pytest.mark.long),
 ]
 
 

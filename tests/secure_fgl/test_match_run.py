@@ -191,7 +191,7 @@ def test_a_run_that_is_killed_within_an_expansion_ends_the_same(
         assert Run(out).verify().ok
 
 
-@pytest.mark.parametrize("drop", ["3@3", "3@3:after_upload"])
+@pytest.mark.parametrize("drop", ["3@3", pytest.param("3@3:after_upload", marks=pytest.mark.long)])
 def test_a_user_who_vanishes_in_a_later_expansion_costs_its_cell(tmp_path: Path, drop: str) -> None:
     chosen = _config(tmp_path, _policy(), faults={"drop": drop})
     run = Federation.from_config(chosen).run(tmp_path / "run")
@@ -230,7 +230,7 @@ def test_control_in_clear_an_item_gets_the_mean_of_all_who_hold_it(tmp_path: Pat
 @pytest.mark.parametrize(
     ("options", "more", "form"),
     [
-        ({"blocks": 3}, {}, "matched_items"),
+        pytest.param({"blocks": 3}, {}, "matched_items", marks=pytest.mark.long),
         ({"holders": 4}, {"holders": 4}, "matched_held_items"),
     ],
     ids=["blocks", "strict"],
