@@ -17,7 +17,7 @@ What it cannot see: whoever may write into the installation can write a fitting 
 checkout has none at all, so what was changed before the first check passes there. Compiled files
 (``__pycache__``) are not looked at, nor are other packages, nor is anything that code in this very
 process does on purpose (a replaced function, a file put back in time). Uploads without masks are
-noticed besides, by `protocols.disclosures.sum.uniform`.
+noticed besides, by `protocols.disclosures.sum.masked.uniform`.
 """
 
 from __future__ import annotations

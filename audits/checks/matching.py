@@ -13,11 +13,11 @@ from audits.evidence.exchanges import Asked
 from audits.evidence.run_files import fail
 from audits.evidence.steps import Case
 from audits.report.words import plural
+from protocols.disclosures.match.messages import CellTotals, Listed
 from protocols.disclosures.match.run import match_guard
 from protocols.disclosures.names import Disclosure
 from protocols.evidence.ledger import Entry
 from protocols.plan.steps import Step
-from protocols.wire.control import CellTotals, Listed
 from protocols.wire.roles import Role
 
 _TELLS = (Role.CLIENT, Role.MATCHER, Role.AGGREGATOR)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from enum import StrEnum
 
-from protocols.disclosures.sum.unmasking import row_of
+from protocols.disclosures.sum.masked.unmasking import row_of
 from protocols.errors import Replay, WrongStage
 from protocols.keys.groups import Group, Slot, agreement, planned_degree, slots
 from protocols.keys.pairs import pair_box_bytes

@@ -81,20 +81,6 @@ class Refusal(SealedMessage):
     code: int = count(unit="code", meaning="index into the closed list of reasons")
 
 
-class OpenRequest(SealedMessage):
-    """Aggregator to key authority: open this blinded total."""
-
-    members: bytes = blob("roster_mask", unit="bit", meaning="bit i: roster client i was asked")
-    total: bytes = blob("he_total", unit="byte", meaning="encrypted total, blinded uniformly mod t")
-    headers: bytes = blob("he_headers", unit="byte", meaning="the signed headers of all uploads")
-
-
-class Opened(SealedMessage):
-    """Key authority to aggregator: the decrypted, still blinded coefficients."""
-
-    total: bytes = blob("he_opened", unit="byte", meaning="coefficients mod t, uniform noise")
-
-
 class Examine(SealedMessage):
     """Aggregator to witness: what a result was computed from, as the clients signed it (O4)."""
 
@@ -158,79 +144,10 @@ class Row(WeightedSumMessage):
     seed: bytes = blob(32, unit="byte", meaning="of the blind")
 
 
-class Batch(SealedMessage):
-    """Aggregator to relay: one Ask's mixtures, as the clients sealed them to the relay (O23)."""
-
-    members: bytes = blob("roster_mask", unit="bit", meaning="bit i: roster client i was asked")
-    headers: bytes = blob("batch_headers", unit="byte", meaning="the signed headers of all bodies")
-    bodies: bytes = blob("batch", unit="byte", meaning="one sealed body per client that answered")
-
-
-class Pool(SealedMessage):
-    """Relay to aggregator: a box per place of all clients, in one order that tells no sender."""
-
-    boxes: bytes = blob("pool", unit="byte", meaning="HPKE boxes to the aggregator, padding too")
-
-
 class Boxes(SealedMessage):
     """Aggregator to client: what the other clients sealed for this one, row i from client i."""
 
     boxes: bytes = blob("boxes", unit="byte", meaning="one HPKE box per roster client")
-
-
-class Bundle(SealedMessage):
-    """Aggregator to tag server or matcher, and back: one box per client, which it cannot open."""
-
-    members: bytes = blob("roster_mask", unit="bit", meaning="bit i: roster client i was asked")
-    bundle: bytes = blob("match_bundle", unit="byte", meaning="box of client i; zeros: none")
-
-
-class Canary(SealedMessage):
-    """Matcher to aggregator: the digest of the canary that all clients have (O24)."""
-
-    canary: bytes = blob(32, unit="byte", meaning="digest of a public text's tag")
-
-
-class Box(SealedMessage):
-    """Boxes from or for one client while items are matched; the aggregator opens none."""
-
-    boxes: bytes = blob("match_boxes", unit="byte", meaning="HPKE boxes, one after the other")
-
-
-class CellBoxes(SealedMessage):
-    """Client to aggregator: a share of its vector for each member of its cell (O25)."""
-
-    cell: int = count(unit="cell", meaning="number of the client's cell")
-    members: bytes = blob("roster_mask", unit="bit", meaning="bit i: roster client i is in it")
-    boxes: bytes = blob("match_boxes", unit="byte", meaning="one HPKE box per member, padded")
-
-
-class CellPart(SealedMessage):
-    """Client to aggregator: the sum of the shares that it holds, under the group's blind."""
-
-    label: bytes = blob(32, unit="byte", meaning="hash of what its members drew at random")
-    words: bytes = blob("cell_words", unit="byte", meaning="little-endian words of 32 bits")
-
-
-class CellTotals(ReleasedMessage):
-    """Aggregator to client: the totals of all cells, still blinded, and what all were matched by.
-
-    The canary's digest is here so that all clients are seen to have been given one (O8).
-    """
-
-    canary: bytes = blob(32, unit="byte", meaning="digest of a public text's tag")
-    there: bytes = blob("cell_mask", unit="bit", meaning="bit i: cell i is complete")
-    labels: bytes = blob("cell_labels", unit="byte", meaning="32 of each cell; its blinds' label")
-    totals: bytes = blob("cell_totals", unit="byte", meaning="words of 32 bits, cell by cell")
-
-
-class Listed(ReleasedMessage):
-    """Aggregator to client, in the form `published`: what all were matched by (O8, O24).
-
-    The lists are with the clients by then; the matcher handed them over.
-    """
-
-    canary: bytes = blob(32, unit="byte", meaning="digest of a public text's tag")
 
 
 class PairCall(PublicMessage):
@@ -264,41 +181,6 @@ class PairRows(SealedMessage):
     rows: bytes = blob("pair_rows", unit="byte", meaning="one locked row per slot")
 
 
-class Survivors(ReleasedMessage):
-    """Aggregator to the holders of shares: whose uploads of this exchange are here."""
-
-    members: bytes = blob("roster_mask", unit="bit", meaning="bit i: roster client i was asked")
-    survivors: bytes = blob("roster_mask", unit="bit", meaning="bit i: its upload is here")
-    slot: int = count(unit="sum", meaning="how many sums of this kind came before in this round")
-    evidence: Vector = blob(
-        "holders", 144, unit="byte", meaning="what each survivor signed over its upload"
-    )
-
-
-class Vote(SealedMessage):
-    """Client to aggregator: I saw this survivor list, and will serve no other one of this sum."""
-
-    signature: bytes = blob(64, unit="byte", meaning="Ed25519 over the list and where it belongs")
-
-
-class Votes(SealedMessage):
-    """Aggregator to a holder of shares: who voted for the list, so that all see the same one."""
-
-    signatures: Vector = blob(
-        "voters", 64, unit="byte", meaning="of those who hold what it holds; zeros: no vote"
-    )
-
-
-class Shares(SealedMessage):
-    """Client to aggregator: for each client whose shares it holds one share, never two.
-
-    Of a survivor the share of its self-mask's seed, of one that vanished the share of the seed that
-    locks its row; zeros for clients that were not asked.
-    """
-
-    shares: Vector = blob("holders", 32, unit="byte", meaning="one share per client, sorted")
-
-
 CONTROL = (
     KeyCall,
     Key,
@@ -309,8 +191,6 @@ CONTROL = (
     Farewell,
     Acknowledgement,
     Refusal,
-    OpenRequest,
-    Opened,
     Examine,
     CosineSeed,
     RowSeeds,
@@ -319,24 +199,11 @@ CONTROL = (
     Cosines,
     RowBoxes,
     Row,
-    Batch,
-    Pool,
     Boxes,
-    Bundle,
-    Canary,
-    Box,
-    CellBoxes,
-    CellPart,
-    CellTotals,
-    Listed,
     PairCall,
     PairBoxes,
     PairDown,
     PairRows,
-    Survivors,
-    Vote,
-    Votes,
-    Shares,
     *(kind for kinds in each("messages") for kind in kinds),
 )
 """Every message of the layer itself; no policy has to name them."""

@@ -6,7 +6,7 @@ import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 from crypto.homomorphic.he import Scheme
 from crypto.samplers import derive, entropy
@@ -283,33 +283,3 @@ def _parties(
     others = {name: session for name, session in sessions.items() if name != AGGREGATOR_NAME}
     aggregator = sessions[AGGREGATOR_NAME]
     return Parties(run, nonce, roster, identities, aggregator, others, outcomes)
-
-
-class Texts(Protocol):
-    """Where the heads go."""
-
-    def text(self, name: str, content: str) -> None:
-        """Write a text file."""
-
-
-def close_all(parties: Parties, folder: Texts, result: dict[str, str] | None) -> list[Exception]:
-    """End every session and write the heads, whatever happened before; return what went wrong.
-
-    Args:
-        parties: all sessions.
-        folder: where the heads go.
-        result: digests for the end of the aggregator's ledger; None if the run did not finish.
-    """
-    errors: list[Exception] = []
-    for session in parties.sessions():
-        try:
-            session.close(result if session is parties.aggregator else None)
-        except Exception as error:  # the other sessions are ended all the same
-            session.last_error = error
-            errors.append(error)
-    try:
-        for name, note in parties.checkpoints().items():
-            folder.text(f"heads/{name}.checkpoint", note)
-    except OSError as error:
-        errors.append(error)
-    return errors

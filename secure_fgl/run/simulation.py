@@ -26,6 +26,7 @@ from secure_fgl.config import Config
 from secure_fgl.data import Dataset, Masks
 from secure_fgl.data.loading import load
 from secure_fgl.isolation.sandbox import Sandbox, check_loadable
+from secure_fgl.run.closing import close_all
 from secure_fgl.run.driver import Driver, Meter, Outcome, deferred_interrupts
 from secure_fgl.run.faults import FaultyTransport, drops
 from secure_fgl.run.model_digest import weights_digest
@@ -33,7 +34,6 @@ from secure_fgl.run.parties import (
     Making,
     Parties,
     bare_backend,
-    close_all,
     learning_seed,
     set_up,
     take_up,

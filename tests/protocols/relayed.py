@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from protocols.disclosures.mixed.guards import Relay
+from protocols.disclosures.mixed.messages import Batch
 from protocols.sessions.table import State
-from protocols.wire.control import Batch
 from protocols.wire.envelope import Envelope, signed_header
 from tests.protocols.mix import (
     Go,

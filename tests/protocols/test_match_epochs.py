@@ -6,13 +6,13 @@ from dataclasses import replace
 
 import pytest
 
-from protocols.disclosures.match.bundles import bundle_of
+from protocols.disclosures.match.messages import Bundle
+from protocols.disclosures.match.protocol.bundles import bundle_of
 from protocols.disclosures.match.protocol.client import ClientMatching
 from protocols.disclosures.match.protocol.wire import Kind
 from protocols.disclosures.match.run import match_run_of
 from protocols.errors import NotInPlan, PolicyError, RoundLost
 from protocols.forms import Form
-from protocols.wire.control import Bundle
 from tests.protocols.matched import (
     EXPAND,
     Go,

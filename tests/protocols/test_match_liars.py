@@ -9,8 +9,9 @@ import pytest
 
 from protocols.disclosures.match import aggregator as brokering
 from protocols.disclosures.match.aggregator import Matching
-from protocols.disclosures.match.bundles import bundle_of
+from protocols.disclosures.match.messages import Box, Bundle
 from protocols.disclosures.match.protocol import tag_service as sides
+from protocols.disclosures.match.protocol.bundles import bundle_of
 from protocols.disclosures.match.protocol.cell_sums import cell_label, total
 from protocols.disclosures.match.protocol.cells import matched as honest
 from protocols.disclosures.match.protocol.tagging import TagServer
@@ -19,7 +20,7 @@ from protocols.disclosures.match.run import held, match_run_of
 from protocols.errors import BadEnvelope, Refused, Replay, WrongStage
 from protocols.sessions.table import State
 from protocols.wire.codec import encode
-from protocols.wire.control import Box, Bundle, Call
+from protocols.wire.control import Call
 from protocols.wire.envelope import Envelope
 from protocols.wire.inputs_digest import given_digest
 from tests.protocols.matched import (

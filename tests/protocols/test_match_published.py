@@ -7,6 +7,7 @@ import pytest
 from pydantic import ValidationError
 
 from protocols.disclosures.match.guards import Match
+from protocols.disclosures.match.messages import CellTotals, Listed
 from protocols.disclosures.match.protocol.neighbours import locked_bytes, unlocked
 from protocols.disclosures.match.run import held
 from protocols.disclosures.match.words import CELLS, LISTS
@@ -17,7 +18,6 @@ from protocols.policy.budget import Budget
 from protocols.policy.guards import Clip, Quantise, Seal, UnsafeClear
 from protocols.policy.policy import PrivacyPolicy
 from protocols.sessions.table import State
-from protocols.wire.control import CellTotals, Listed
 from protocols.wire.envelope import Envelope
 from tests.laws.search import found, spellings
 from tests.protocols.matched import (

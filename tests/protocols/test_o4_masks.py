@@ -15,7 +15,7 @@ from crypto.homomorphic.bfv_sealapi import DEGREE, PLAIN_MODULUS
 from crypto.masks import masked
 from protocols.disclosures.names import Disclosure
 from protocols.disclosures.sum.guards import Ckks, Mask, Noise
-from protocols.disclosures.sum.unmasking import Unmasking
+from protocols.disclosures.sum.masked.unmasking import Unmasking
 from protocols.disclosures.sum.view import Summands
 from protocols.disclosures.sum.words import ACTIVE_AGGREGATOR, KEY_THEFT
 from protocols.errors import PolicyError

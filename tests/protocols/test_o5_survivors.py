@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from protocols.disclosures.sum.client import ShareHolding
+from protocols.disclosures.sum.messages import Shares, Votes
 from protocols.errors import BadEnvelope, CohortTooSmall, Replay
 from protocols.sessions.table import State
-from protocols.wire.control import Shares, Votes
 from protocols.wire.where import Where
 from tests.protocols.toys import TWICE
 from tests.protocols.unveiling import Haul, haul, is_sum_of, show, tell, unveil

@@ -13,12 +13,13 @@ import pytest
 
 from protocols.disclosures.sum import consistency_votes as vote_texts
 from protocols.disclosures.sum.client import ShareHolding
+from protocols.disclosures.sum.messages import Survivors, Vote
 from protocols.errors import BadEnvelope
 from protocols.forms import Exchange, Form
 from protocols.keys.groups import slot_of
 from protocols.keys.pairs import Pairs
 from protocols.wire.codec import encode
-from protocols.wire.control import Call, Survivors, Vote
+from protocols.wire.control import Call
 from protocols.wire.inputs_digest import given_digest
 from protocols.wire.roles import Role
 from protocols.wire.roster import Identity, Roster

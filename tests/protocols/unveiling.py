@@ -20,13 +20,13 @@ from crypto.masks import MaskSum, container
 from crypto.sharing import combine
 from protocols.disclosures.names import Disclosure
 from protocols.disclosures.sum.consistency_votes import EVIDENCE_BYTES, evidence_of
+from protocols.disclosures.sum.messages import Shares, Survivors, Vote, Votes
 from protocols.disclosures.sum.view import Summands
 from protocols.keys.groups import Slot, slot_of
 from protocols.keys.pairs import SEED_BYTES, pair_key, row_info, row_key, self_key
 from protocols.sessions.collection import Collection
 from protocols.sessions.table import State
 from protocols.wire.codec import encode
-from protocols.wire.control import Shares, Survivors, Vote, Votes
 from protocols.wire.envelope import Envelope
 from protocols.wire.roster import AGGREGATOR_NAME
 from protocols.wire.where import Where

@@ -17,6 +17,7 @@ from crypto.homomorphic.he import scheme
 from crypto.samplers import derive, entropy
 from protocols.disclosures.names import Disclosure
 from protocols.disclosures.sum.guards import SCHEMES, encryption
+from protocols.disclosures.sum.messages import OpenRequest
 from protocols.evidence.heads import tree
 from protocols.evidence.ledger import Ledger, MemoryStore, read_lines
 from protocols.forms import Form
@@ -32,7 +33,7 @@ from protocols.roles.witness import WitnessSession
 from protocols.rounds import Ask, Cohort, Reply
 from protocols.sessions.engine import Delivery
 from protocols.wire.codec import encode
-from protocols.wire.control import Call, OpenRequest, Place
+from protocols.wire.control import Call, Place
 from protocols.wire.envelope import NONE, SIGNED, Envelope, Header, commitment, signed_header
 from protocols.wire.gateway import Gateway
 from protocols.wire.inputs_digest import SHARED, given_digest

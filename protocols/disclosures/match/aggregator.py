@@ -14,8 +14,17 @@ from typing import ClassVar, TypeVar
 
 import numpy as np
 
-from protocols.disclosures.match.bundles import bundle_of, cut_bundle
+from protocols.disclosures.match.messages import (
+    Box,
+    Bundle,
+    Canary,
+    CellBoxes,
+    CellPart,
+    CellTotals,
+    Listed,
+)
 from protocols.disclosures.match.protocol.broker import KINDS, SERVED, Broker, whole_cells
+from protocols.disclosures.match.protocol.bundles import bundle_of, cut_bundle
 from protocols.disclosures.match.protocol.cell_sums import LABEL_BYTES, total
 from protocols.disclosures.match.protocol.wire import Kind, MatchRun
 from protocols.disclosures.match.run import match_run_of
@@ -37,15 +46,6 @@ from protocols.sessions.part import (
 from protocols.sessions.phases import Phase
 from protocols.sessions.services.asked import Asked
 from protocols.sessions.services.survivors import Survivors
-from protocols.wire.control import (
-    Box,
-    Bundle,
-    Canary,
-    CellBoxes,
-    CellPart,
-    CellTotals,
-    Listed,
-)
 from protocols.wire.inbox import Incoming
 from protocols.wire.roles import Role
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import ClassVar
 
+from protocols.disclosures.match.messages import Box, CellBoxes, CellPart, CellTotals, Listed
 from protocols.disclosures.match.run import MatchSide, held, match_run_of
 from protocols.disclosures.names import Disclosure
 from protocols.errors import BadEnvelope, LocalProtocolError
@@ -17,7 +18,7 @@ from protocols.plan.plan import Item
 from protocols.plan.steps import Step
 from protocols.sessions.part import Delivery, Scope, SessionPart, Takes
 from protocols.sessions.table import Event
-from protocols.wire.control import Acknowledgement, Box, CellBoxes, CellPart, CellTotals, Listed
+from protocols.wire.control import Acknowledgement
 from protocols.wire.inbox import Incoming
 from protocols.wire.where import Where
 

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from protocols.disclosures.match.bundles import bundled, read_bundle, run_of
+from protocols.disclosures.match.messages import Canary
+from protocols.disclosures.match.protocol.bundles import bundled, read_bundle, run_of
 from protocols.disclosures.match.protocol.tag_service import MatcherSide
 from protocols.disclosures.match.protocol.wire import Kind
 from protocols.disclosures.names import Disclosure
 from protocols.plan.steps import Step
 from protocols.sessions.part import Delivery, Engine, Scope, SessionPart, Takes
 from protocols.sessions.table import Event
-from protocols.wire.control import Canary
 from protocols.wire.inbox import Incoming
 
 

@@ -9,6 +9,15 @@ from protocols.disclosures._base.plan import Planning
 from protocols.disclosures._base.words import NETWORK
 from protocols.disclosures.match.guards import Match
 from protocols.disclosures.match.layout import MatchLayout, planned_found
+from protocols.disclosures.match.messages import (
+    Box,
+    Bundle,
+    Canary,
+    CellBoxes,
+    CellPart,
+    CellTotals,
+    Listed,
+)
 from protocols.disclosures.match.protocol.cell_sums import LABEL_BYTES
 from protocols.disclosures.match.protocol.wire import Kind, box_length
 from protocols.disclosures.match.run import VALUES, match_guard
@@ -34,16 +43,7 @@ from protocols.messages import Message
 from protocols.plan.builder import PlanBuilder, Times
 from protocols.plan.steps import Step
 from protocols.policy.guard import Guard
-from protocols.wire.control import (
-    Acknowledgement,
-    Box,
-    Bundle,
-    Canary,
-    CellBoxes,
-    CellPart,
-    CellTotals,
-    Listed,
-)
+from protocols.wire.control import Acknowledgement
 from protocols.wire.roles import Role
 
 _CLIENT, _AGGREGATOR = str(Role.CLIENT), str(Role.AGGREGATOR)

@@ -19,6 +19,7 @@ from crypto.samplers import Stream
 from crypto.tagging.ristretto import Spread
 from protocols.disclosures.match.guards import Match
 from protocols.disclosures.match.layout import MatchLayout, found_message
+from protocols.disclosures.match.messages import CellTotals, Listed
 from protocols.disclosures.match.protocol.cell_sums import LABEL_BYTES, context
 from protocols.disclosures.match.protocol.client import ClientMatching
 from protocols.disclosures.match.protocol.tagging import chosen
@@ -28,7 +29,6 @@ from protocols.errors import BadEnvelope, LocalProtocolError
 from protocols.messages import Message
 from protocols.plan.plan import Item, Plan
 from protocols.policy.guard import Guard, find
-from protocols.wire.control import CellTotals, Listed
 from protocols.wire.roster import Identity, Roster
 from protocols.wire.run_context import RunContext
 from protocols.wire.where import Where

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from protocols.disclosures.match.bundles import bundled, read_bundle, run_of
+from protocols.disclosures.match.protocol.bundles import bundled, read_bundle, run_of
 from protocols.disclosures.match.protocol.tag_service import TagServerSide
 from protocols.disclosures.match.protocol.wire import Kind
 from protocols.disclosures.names import Disclosure

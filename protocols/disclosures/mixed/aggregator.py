@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import ClassVar
 
 from protocols.disclosures.mixed.boxes import cut_boxes, from_boxes, mixture_info
+from protocols.disclosures.mixed.messages import Batch, Pool
 from protocols.disclosures.mixed.view import Mixtures
 from protocols.disclosures.names import Disclosure
 from protocols.errors import BadEnvelope, RoundLost, WrongStage
@@ -17,7 +18,6 @@ from protocols.plan.steps import Step
 from protocols.sessions.part import IDLE, Delivery, Engine, SessionPart, Stages, Takes
 from protocols.sessions.phases import Phase
 from protocols.sessions.services.asked import Asked
-from protocols.wire.control import Batch, Pool
 from protocols.wire.inbox import Incoming
 from protocols.wire.roles import Role
 

@@ -10,6 +10,7 @@ from crypto.signing.signatures import SIGNATURE_BYTES
 from protocols.disclosures._base.plan import Planning
 from protocols.disclosures.mixed.boxes import mixture_box_bytes
 from protocols.disclosures.mixed.layout import MixLayout, planned_mixtures
+from protocols.disclosures.mixed.messages import Batch, Pool
 from protocols.disclosures.mixed.words import BATCH, POOL
 from protocols.disclosures.names import Disclosure
 from protocols.forms import Form
@@ -17,7 +18,6 @@ from protocols.messages import Message
 from protocols.plan.builder import PlanBuilder, Times
 from protocols.plan.steps import Step, item_id
 from protocols.policy.guard import Guard, find
-from protocols.wire.control import Batch, Pool
 from protocols.wire.envelope import header_bytes
 from protocols.wire.roles import Role
 

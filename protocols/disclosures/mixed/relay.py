@@ -9,6 +9,7 @@ from typing import ClassVar
 from crypto.errors import CryptoError
 from crypto.hpke import SEAL_OVERHEAD
 from protocols.disclosures.mixed.boxes import cut_boxes, shuffled
+from protocols.disclosures.mixed.messages import Batch, Pool
 from protocols.disclosures.names import Disclosure
 from protocols.errors import BadEnvelope, Replay
 from protocols.plan.plan import Item
@@ -16,7 +17,6 @@ from protocols.plan.steps import Step
 from protocols.sessions.part import Delivery, Engine, SessionPart, Takes
 from protocols.sessions.services.answering import Answering
 from protocols.sessions.table import Event
-from protocols.wire.control import Batch, Pool
 from protocols.wire.envelope import Header
 from protocols.wire.inbox import Incoming
 from protocols.wire.upload_evidence import Wanted, place_of, verified

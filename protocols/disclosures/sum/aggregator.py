@@ -15,7 +15,9 @@ from crypto.errors import CryptoError
 from crypto.signing.signatures import SIGNATURE_BYTES
 from protocols.disclosures.names import Disclosure
 from protocols.disclosures.sum.consistency_votes import EVIDENCE_BYTES, vote_text_of
-from protocols.disclosures.sum.unmasking import Keys, Unmasking
+from protocols.disclosures.sum.masked.unmasking import Keys, Unmasking
+from protocols.disclosures.sum.messages import Opened, OpenRequest, Shares, Vote, Votes
+from protocols.disclosures.sum.messages import Survivors as SurvivorList
 from protocols.disclosures.sum.view import Summands
 from protocols.errors import (
     BadEnvelope,
@@ -44,8 +46,6 @@ from protocols.sessions.services.asked import Asked
 from protocols.sessions.services.epoch_keys import EpochKeys
 from protocols.sessions.services.exchanges import Exchanges
 from protocols.sessions.services.survivors import Survivors
-from protocols.wire.control import Opened, OpenRequest, Shares, Vote, Votes
-from protocols.wire.control import Survivors as SurvivorList
 from protocols.wire.inbox import Incoming
 from protocols.wire.roles import Role
 

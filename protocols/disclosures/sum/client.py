@@ -18,6 +18,7 @@ import numpy as np
 from protocols.disclosures.names import Disclosure
 from protocols.disclosures.sum.consistency_votes import check_evidence, check_votes, vote_text_of
 from protocols.disclosures.sum.guards import encryption
+from protocols.disclosures.sum.messages import Shares, Survivors, Vote, Votes
 from protocols.errors import BadEnvelope, LocalProtocolError
 from protocols.forms import Exchange
 from protocols.keys.groups import Slot, slot_of
@@ -29,7 +30,6 @@ from protocols.sessions.services.progress import Progress
 from protocols.sessions.services.public_keys import PublicKeys
 from protocols.sessions.table import Event
 from protocols.wire.cohorts import as_set, within
-from protocols.wire.control import Shares, Survivors, Vote, Votes
 from protocols.wire.inbox import Incoming
 from protocols.wire.where import Where
 

@@ -6,6 +6,7 @@ from typing import ClassVar
 
 from crypto.errors import CryptoError
 from protocols.disclosures.names import Disclosure
+from protocols.disclosures.sum.messages import Opened, OpenRequest
 from protocols.errors import BadEnvelope, LocalProtocolError
 from protocols.plan.steps import Step
 from protocols.sessions.part import Delivery, Engine, SessionPart, Takes
@@ -13,7 +14,6 @@ from protocols.sessions.services.answering import Answering
 from protocols.sessions.services.openings import Openings
 from protocols.sessions.services.secret_keys import SecretKeys
 from protocols.sessions.table import Event
-from protocols.wire.control import Opened, OpenRequest
 from protocols.wire.inbox import Incoming
 from protocols.wire.upload_evidence import Wanted, place_of, verified
 from protocols.wire.where import Where

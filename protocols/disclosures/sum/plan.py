@@ -11,6 +11,7 @@ from protocols.disclosures._base.plan import Planning
 from protocols.disclosures.names import Disclosure
 from protocols.disclosures.sum.guards import encryption
 from protocols.disclosures.sum.layout import SumLayout, sum_layout, sum_ring
+from protocols.disclosures.sum.messages import Opened, OpenRequest, Shares, Survivors, Vote, Votes
 from protocols.disclosures.sum.ring import Ring
 from protocols.errors import PolicyError
 from protocols.keys.groups import epochs, planned_degree, planned_voters, slots
@@ -21,18 +22,7 @@ from protocols.plan.plan import Item, NoisePlan
 from protocols.plan.steps import Service, Step, item_id
 from protocols.policy.guard import find
 from protocols.privacy.noising import noise_for
-from protocols.wire.control import (
-    Opened,
-    OpenRequest,
-    PairBoxes,
-    PairCall,
-    PairDown,
-    PairRows,
-    Shares,
-    Survivors,
-    Vote,
-    Votes,
-)
+from protocols.wire.control import PairBoxes, PairCall, PairDown, PairRows
 from protocols.wire.envelope import header_bytes
 from protocols.wire.roles import Role
 

@@ -10,8 +10,8 @@ from crypto.noise import sampler
 from crypto.samplers import Stream, entropy
 from protocols.disclosures._base.protect import Protection, Release
 from protocols.disclosures.sum.guards import encryption
+from protocols.disclosures.sum.masked.uniform import check_mask
 from protocols.disclosures.sum.ring import Ring, Words
-from protocols.disclosures.sum.uniform import check_mask
 from protocols.errors import LocalProtocolError, UnfitMessage
 from protocols.keys.groups import slot_of
 from protocols.messages import Message

@@ -14,9 +14,9 @@ from protocols.disclosures._base.view import Answers, OneVerb
 from protocols.disclosures.sum.consistency_votes import evidence_of
 from protocols.disclosures.sum.guards import encryption
 from protocols.disclosures.sum.layout import SumLayout
+from protocols.disclosures.sum.masked.uniform import check_mask, check_masked
+from protocols.disclosures.sum.masked.unmasking import Keys
 from protocols.disclosures.sum.ring import Ring, Words
-from protocols.disclosures.sum.uniform import check_mask, check_masked
-from protocols.disclosures.sum.unmasking import Keys
 from protocols.errors import BadEnvelope, LocalProtocolError
 from protocols.forms import Exchange
 from protocols.messages import Message, Vector

@@ -4,18 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from protocols.disclosures.match.messages import Box, Bundle, Canary, CellBoxes, CellPart
 from protocols.disclosures.match.protocol.wire import MatchRun
 from protocols.errors import BadEnvelope
 from protocols.messages import Message
 from protocols.plan.steps import Step
-from protocols.wire.control import (
-    Acknowledgement,
-    Box,
-    Bundle,
-    Canary,
-    CellBoxes,
-    CellPart,
-)
+from protocols.wire.control import Acknowledgement
 
 
 class Broker:

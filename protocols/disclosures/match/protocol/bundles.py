@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from protocols.disclosures.match.messages import Bundle
 from protocols.disclosures.match.protocol.wire import Kind, MatchRun
 from protocols.disclosures.match.run import match_run_of
 from protocols.errors import BadEnvelope, LocalProtocolError
 from protocols.sessions.part import Engine
-from protocols.wire.control import Bundle
 from protocols.wire.inbox import Incoming
 from protocols.wire.run_context import RunContext
 from protocols.wire.where import Where

@@ -1,0 +1,1 @@
+"""Masks of one sum: whether what carries them looks so, and how they come off."""

@@ -1,0 +1,39 @@
+"""The end of a run: every session is closed, and its head written, whatever happened before."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from secure_fgl.run.parties import Parties
+
+__all__ = ["close_all"]
+
+
+class Texts(Protocol):
+    """Where the heads go."""
+
+    def text(self, name: str, content: str) -> None:
+        """Write a text file."""
+
+
+def close_all(parties: Parties, folder: Texts, result: dict[str, str] | None) -> list[Exception]:
+    """End every session and write the heads, whatever happened before; return what went wrong.
+
+    Args:
+        parties: all sessions.
+        folder: where the heads go.
+        result: digests for the end of the aggregator's ledger; None if the run did not finish.
+    """
+    errors: list[Exception] = []
+    for session in parties.sessions():
+        try:
+            session.close(result if session is parties.aggregator else None)
+        except Exception as error:  # the other sessions are ended all the same
+            session.last_error = error
+            errors.append(error)
+    try:
+        for name, note in parties.checkpoints().items():
+            folder.text(f"heads/{name}.checkpoint", note)
+    except OSError as error:
+        errors.append(error)
+    return errors
