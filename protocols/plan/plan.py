@@ -16,7 +16,7 @@ from pydantic import model_validator
 from crypto.signing.canonical import canonical
 from protocols.disclosures.names import Disclosure
 from protocols.errors import NotInPlan
-from protocols.plan.steps import Part, Step, item_id
+from protocols.plan.steps import Part, Service, Step, item_id
 from protocols.privacy.training import TrainingPlan
 from protocols.strict import Strict
 from protocols.versions import PLAN
@@ -179,6 +179,9 @@ class Plan(Strict):
         for item in self.items:
             if item.id != item_id(item.exchange, item.part, item.step, item.sender):
                 raise ValueError(f"items: {item.id!r} is not the id of its part and step")
+            refusal = item.part is Service.REFUSAL  # whose id says neither Ask nor step
+            if refusal and (item.exchange or item.step is not Step.REFUSE):
+                raise ValueError(f"items: {item.id!r} is no refusal")
         if list(self.clients) != sorted(self.clients):
             raise ValueError("clients: not in sorted order")
         return self

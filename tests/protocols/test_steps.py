@@ -60,6 +60,26 @@ def test_ids_and_steps_name_the_same_item() -> None:
         assert item.id == item_id(item.exchange, item.part, item.step, item.sender)
 
 
+@pytest.mark.parametrize(
+    ("part", "step", "exchange", "why"),
+    [
+        (Service.REFUSAL, Step.REFUSE, "train", "is no refusal"),
+        (Service.REFUSAL, Step.UP, "", "is no refusal"),
+        (Service.KEYS, Step.REFUSE, "", "is not the id of its part and step"),
+    ],
+)
+def test_a_plan_whose_refusal_is_of_another_step_is_none(
+    part: Service, step: Step, exchange: str, why: str
+) -> None:
+    plan = World().plan
+    kept = plan.model_dump(mode="json")
+    Plan.model_validate(kept)  # the control
+    (refusal,) = (item for item in kept["items"] if item["id"] == "refusal.client")
+    refusal.update({"part": str(part), "step": str(step), "exchange": exchange})
+    with pytest.raises(ValueError, match=why):
+        Plan.model_validate(kept)
+
+
 @pytest.mark.parametrize("role", [Role.CLIENT, Role.AGGREGATOR, Role.KEY_AUTHORITY])
 def test_an_unknown_step_falls_through_to_nothing(role: Role) -> None:
     world = World()
