@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from secure_fgl.config import Config
     from secure_fgl.data import Graph, load_dataset
     from secure_fgl.federation import Federation
-    from secure_fgl.store.run_folder import Run
+    from secure_fgl.store.finished_run import Run
 
 __all__ = ["Config", "Federation", "Graph", "Plan", "PrivacyPolicy", "Run", "load_dataset"]
 try:
@@ -48,7 +48,7 @@ def __getattr__(name: str) -> Any:
 
         return Config
     if name == "Run":
-        from secure_fgl.store.run_folder import Run
+        from secure_fgl.store.finished_run import Run
 
         return Run
     if name in ("Graph", "load_dataset"):

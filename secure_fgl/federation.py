@@ -36,7 +36,8 @@ from secure_fgl.run.driver import one_thread_and_deterministic
 from secure_fgl.run.faults import drops
 from secure_fgl.run.parties import client_names
 from secure_fgl.run.simulation import Connect, Preparation, Progress
-from secure_fgl.store.run_folder import Run, RunFolder
+from secure_fgl.store.finished_run import Run
+from secure_fgl.store.run_folder import RunFolder
 from secure_fgl.transports.memory import MemoryTransport
 
 

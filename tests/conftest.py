@@ -12,6 +12,7 @@ import os
 from collections.abc import Generator, Iterator
 from pathlib import Path
 
+import numpy as np
 import pytest
 from hypothesis import HealthCheck, settings
 
@@ -95,6 +96,15 @@ def _no_wait_for_the_device() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(os, "fsync", os.fstat)
         yield
+
+
+@pytest.fixture(autouse=True)
+def _draws_of_its_own(request: pytest.FixtureRequest) -> None:
+    """Let each test of a module that has an `RNG` begin at its seed, whichever tests ran before."""
+    rng = getattr(request.module, "RNG", None)
+    if isinstance(rng, np.random.Generator):
+        seed = rng.bit_generator.seed_seq.entropy  # type: ignore[attr-defined]
+        rng.bit_generator.state = np.random.default_rng(seed).bit_generator.state
 
 
 @pytest.fixture

@@ -21,7 +21,8 @@ from algorithms.tasks import DataSpec, Predictions, Weights, _optimisers
 from algorithms.tasks._egos import Neighbours, sample
 from algorithms.tasks._flat import Numbers
 from algorithms.tasks._optimisers import Moments
-from algorithms.tasks.node import NodeData, NodeTask
+from algorithms.tasks.inputs.nodes import NodeData
+from algorithms.tasks.node import NodeTask
 from algorithms.tasks.site import Site
 
 __all__ = ["EgoTask", "Egos", "Moments"]

@@ -2,152 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import Any, Protocol
-
 import numpy as np
-import numpy.typing as npt
-import scipy.sparse as sp
 import torch
 from torch import Tensor
 
 from algorithms import nn
-from algorithms.nn._shared.sparse import Features, Propagation, Sparse, Weighing, propagation
 from algorithms.scores.accuracy import SCORING, Accuracy, Score
 from algorithms.scores.common import COMMON, CommonAccuracy
-from algorithms.tasks import DataSpec, Fitted, Predictions, Split, Weights, _masked, _optimisers
+from algorithms.tasks import DataSpec, Fitted, Predictions, Weights, _masked, _optimisers
 from algorithms.tasks._flat import FlatTask, Numbers, Optimiser
+from algorithms.tasks.inputs.nodes import GraphLike, NodeData
 from algorithms.tasks.site import Site
 
-__all__ = ["GraphLike", "NodeData", "NodeTask"]
-
-
-class GraphLike(Split, Protocol):
-    """Arrays from which `NodeData` is built; `secure_fgl.data.ClientGraph` is one."""
-
-    @property
-    def edges(self) -> npt.NDArray[np.int64]:
-        """int64 (2, M), each undirected pair once with u < v."""
-
-    @property
-    def x(self) -> Any:
-        """Features (N, F): scipy CSR or ndarray."""
-
-    @property
-    def y(self) -> npt.NDArray[np.int64]:
-        """int64 (N,), -1 for no label."""
-
-
-@dataclass(frozen=True, repr=False, eq=False)
-class NodeData:
-    """One client's graph, ready for training. Everything here is private.
-
-    Attributes:
-        edges: int64 (2, M), each undirected pair once.
-        x: features (N, F), dense tensor or `Sparse`.
-        y: int64 (N,), -1 for no label.
-        train, val, test: bool (N,), disjoint, never on an unlabelled node.
-        common: bool (N,), nodes of a test graph that all clients were given: a component apart, in
-            no split. A model is scored on it and sees it nowhere else.
-        kept: what a task computes from all this and keeps for later.
-    """
-
-    edges: Tensor
-    x: Features
-    y: Tensor
-    train: Tensor
-    val: Tensor
-    test: Tensor
-    common: Tensor
-    kept: dict[str, Any] = field(default_factory=dict)
-    _propagation: dict[str, Propagation] = field(default_factory=dict)
-
-    @classmethod
-    def from_graph(cls, graph: GraphLike) -> NodeData:
-        """From numpy and scipy arrays, which are copied.
-
-        A graph may have an attribute `common`, a graph of its own whose nodes all clients were
-        given as a test; it is laid beside the client's, without an edge between.
-
-        Raises:
-            ValueError: shapes disagree, an edge points outside the graph, masks overlap, or a
-                mask holds an unlabelled node.
-        """
-        graphs = [graph]
-        if (beside := getattr(graph, "common", None)) is not None:
-            graphs.append(beside)
-        for one in graphs:
-            _check(one)
-        sizes = [len(one.y) for one in graphs]
-        before = np.cumsum([0, *sizes[:-1]])
-        sparse = sp.issparse(graph.x)
-        x = (sp.vstack if sparse else np.vstack)([one.x for one in graphs])
-        edges = [np.asarray(one.edges) + shift for one, shift in zip(graphs, before, strict=True)]
-        own = np.arange(sum(sizes)) < sizes[0]
-        return cls(
-            edges=torch.from_numpy(np.hstack(edges).astype(np.int64)),
-            x=Sparse.of(sp.csr_array(x)) if sparse else torch.tensor(x, dtype=torch.float32),
-            y=torch.from_numpy(np.concatenate([one.y for one in graphs]).astype(np.int64)),
-            train=_mask(graph.train, own),
-            val=_mask(graph.val, own),
-            test=_mask(graph.test, own),
-            common=torch.from_numpy(~own),
-        )
-
-    @property
-    def count(self) -> int:
-        """Number of training records."""
-        return int(self.train.sum())
-
-    @property
-    def nodes(self) -> int:
-        """Number of nodes, N."""
-        return len(self.y)
-
-    @property
-    def features(self) -> int:
-        """Number of input features, F."""
-        return int((self.x.matrix if isinstance(self.x, Sparse) else self.x).shape[1])
-
-    def propagation(self, kind: Weighing) -> Propagation:
-        """The propagation matrix of this kind, made once."""
-        if kind not in self._propagation:
-            self._propagation[kind] = propagation(self.edges, self.nodes, kind)
-        return self._propagation[kind]
-
-    def __repr__(self) -> str:
-        return "<NodeData>"
-
-
-def _mask(of: Any, own: npt.NDArray[np.bool_]) -> Tensor:
-    """Return the client's mask as one over all nodes, False beside its own."""
-    whole = np.zeros(len(own), dtype=bool)
-    whole[own] = of
-    return torch.from_numpy(whole)
-
-
-def _check(graph: GraphLike) -> None:
-    nodes = len(graph.y)
-    masks = [np.asarray(mask, dtype=bool) for mask in (graph.train, graph.val, graph.test)]
-    if graph.x.shape[0] != nodes or any(mask.shape != (nodes,) for mask in masks):
-        raise ValueError(
-            "features, labels and masks disagree on the number of nodes; each needs one entry a "
-            "node: check how the graph was cut"
-        )
-    edges = np.asarray(graph.edges)
-    if edges.ndim != 2 or edges.shape[0] != 2:
-        raise ValueError("edges must have the shape (2, M): one column for each undirected pair")
-    if edges.size and (edges.min() < 0 or edges.max() >= nodes):
-        raise ValueError(
-            "an edge points outside the graph; node numbers must be local to the client's graph"
-        )
-    values = graph.x if isinstance(graph.x, np.ndarray) else graph.x.data
-    if not np.isfinite(values).all():
-        raise ValueError("the features hold NaN or infinity; clean or impute them before training")
-    if np.sum(masks, axis=0).max(initial=0) > 1:
-        raise ValueError("train, val and test overlap; a node may have one role only")
-    if (np.any(masks, axis=0) & (np.asarray(graph.y) < 0)).any():
-        raise ValueError("an unlabelled node is in a split; leave such nodes out of all masks")
+__all__ = ["NodeTask"]
 
 
 class NodeTask(FlatTask):

@@ -20,18 +20,7 @@ from pathlib import Path
 import numpy as np
 
 from audits.attacks._shared import payloads
-from audits.attacks._shared.material import (
-    Attack,
-    Exposure,
-    Findings,
-    ItemRows,
-    Layers,
-    Material,
-    Mixtures,
-    NotApplicable,
-    Samples,
-    Truth,
-)
+from audits.attacks._shared.material import Exposure, ItemRows, Layers, Material, Mixtures, Truth
 from audits.attacks._shared.models import (
     AttackReport,
     AttackRow,
@@ -41,6 +30,7 @@ from audits.attacks._shared.models import (
     Value,
     bucket,
 )
+from audits.attacks._shared.samples import Attack, Findings, NotApplicable, Samples
 from audits.attacks._shared.tags import Tagged
 from audits.evidence.ledger_index import LedgerIndex
 from audits.evidence.steps import Case

@@ -43,18 +43,10 @@ import numpy.typing as npt
 
 from audits.attacks._methods.span import Pair, Rows, Span, rows_of, standard
 from audits.attacks._methods.statistics import auc, best_known, shares_above
-from audits.attacks._shared.material import (
-    Array,
-    Exposure,
-    Findings,
-    Layers,
-    Material,
-    NotApplicable,
-    Samples,
-    change,
-)
+from audits.attacks._shared.material import Array, Exposure, Layers, Material, change
 from audits.attacks._shared.payloads import by_round, over_payloads, single
 from audits.attacks._shared.rules import Rule
+from audits.attacks._shared.samples import Findings, NotApplicable, Samples
 
 __all__ = ["ATTACK", "GradSpan"]
 

@@ -38,16 +38,10 @@ import numpy as np
 
 from audits.attacks._methods.statistics import best_known
 from audits.attacks._methods.support import ABSENCE, Trail, missing, singles, totals
-from audits.attacks._shared.material import (
-    Array,
-    Findings,
-    ItemRows,
-    Material,
-    NotApplicable,
-    Samples,
-)
+from audits.attacks._shared.material import Array, ItemRows, Material
 from audits.attacks._shared.payloads import item_rows
 from audits.attacks._shared.rules import Rule
+from audits.attacks._shared.samples import Findings, NotApplicable, Samples
 
 __all__ = ["ATTACK", "ItemSupport"]
 

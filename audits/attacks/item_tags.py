@@ -33,8 +33,9 @@ from typing import Any
 import numpy as np
 from cryptography.hazmat.primitives.asymmetric import rsa
 
-from audits.attacks._shared.material import Array, Findings, Material, NotApplicable, Samples
+from audits.attacks._shared.material import Array, Material
 from audits.attacks._shared.rules import Rule
+from audits.attacks._shared.samples import Findings, NotApplicable, Samples
 from audits.attacks._shared.tags import Tagged, public_table, signatures
 from crypto.tagging.tags import unsafe_signature_tags
 from protocols.disclosures.names import Disclosure

@@ -41,18 +41,10 @@ import numpy as np
 from scipy.special import softmax
 
 from audits.attacks._methods.statistics import auc, best_known
-from audits.attacks._shared.material import (
-    Array,
-    Exposure,
-    Findings,
-    Layers,
-    Material,
-    NotApplicable,
-    Samples,
-    change,
-)
+from audits.attacks._shared.material import Array, Exposure, Layers, Material, change
 from audits.attacks._shared.payloads import by_round, over_payloads, single
 from audits.attacks._shared.rules import Rule
+from audits.attacks._shared.samples import Findings, NotApplicable, Samples
 
 MIX = Rule("overlap with the client's class mix", margin=0.05, gate=0.15, null_side="above")
 HELD = Rule(

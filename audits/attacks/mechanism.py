@@ -44,9 +44,10 @@ import numpy as np
 from audits.attacks._methods import noise_code
 from audits.attacks._methods.lower_bound import Bound, Reading, claim, lower_bound, untested
 from audits.attacks._methods.releases import PLANTED, Release, releases
-from audits.attacks._shared.material import Findings, Material, NotApplicable, Samples
+from audits.attacks._shared.material import Material
 from audits.attacks._shared.models import Claim
 from audits.attacks._shared.rules import Rule
+from audits.attacks._shared.samples import Findings, NotApplicable, Samples
 from audits.evidence.steps import Case
 from crypto.samplers import KEY_BYTES, Stream
 

@@ -44,8 +44,9 @@ import numpy.typing as npt
 
 from audits.attacks._methods.isolation import Isolation, draw_prime, isolable
 from audits.attacks._methods.opened import Opened, opened_sums
-from audits.attacks._shared.material import Findings, Material, NotApplicable, Samples
+from audits.attacks._shared.material import Material
 from audits.attacks._shared.rules import Rule
+from audits.attacks._shared.samples import Findings, NotApplicable, Samples
 from audits.evidence.steps import Case
 from audits.report.words import plural
 from protocols.disclosures.names import Disclosure

@@ -26,8 +26,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from audits.attacks._shared.material import Array, Findings, Material, NotApplicable, Samples
+from audits.attacks._shared.material import Array, Material
 from audits.attacks._shared.rules import Rule
+from audits.attacks._shared.samples import Findings, NotApplicable, Samples
 from audits.attacks._shared.tags import Tagged
 from protocols.disclosures.names import Disclosure
 from protocols.plan.steps import Step

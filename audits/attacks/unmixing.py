@@ -46,16 +46,10 @@ import numpy as np
 
 from audits.attacks._methods.mixed import Numbers, Victim, class_counts, together, violated
 from audits.attacks._methods.statistics import best_known
-from audits.attacks._shared.material import (
-    Array,
-    Findings,
-    Material,
-    Mixtures,
-    NotApplicable,
-    Samples,
-)
+from audits.attacks._shared.material import Array, Material, Mixtures
 from audits.attacks._shared.payloads import sent
 from audits.attacks._shared.rules import Rule
+from audits.attacks._shared.samples import Findings, NotApplicable, Samples
 from protocols.disclosures.mixed.guards import Mix
 from protocols.disclosures.names import Disclosure
 from protocols.policy.guard import find

@@ -11,7 +11,7 @@ from audits.evidence.steps import Case, Check
 from protocols.disclosures.registry import code
 from protocols.errors import OtherVersion
 from protocols.evidence.ledger import Entry
-from protocols.wire.envelope import NONE
+from protocols.wire.header import NONE
 from protocols.wire.roles import Role
 from protocols.wire.roster import run_id
 

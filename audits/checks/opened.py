@@ -17,7 +17,7 @@ from audits.report.words import plural
 from protocols.disclosures.names import Disclosure
 from protocols.evidence.ledger import Entry
 from protocols.plan.steps import Service, Step
-from protocols.wire.envelope import NONE
+from protocols.wire.header import NONE
 from protocols.wire.roles import Role
 from protocols.wire.roster import cohort_digest
 

@@ -12,7 +12,8 @@ from audits.evidence.ledger_index import LedgerIndex, Sent
 from protocols.disclosures.names import Disclosure
 from protocols.errors import NotInPlan
 from protocols.evidence.ledger import Entry
-from protocols.keys.groups import Group, epoch_of
+from protocols.keys.groups import Group
+from protocols.keys.slots import epoch_of
 from protocols.plan.plan import Item, Plan
 from protocols.plan.steps import Part, Service, Step
 from protocols.policy.policy import PrivacyPolicy

@@ -20,13 +20,7 @@ from pydantic import ValidationError
 from crypto.errors import CryptoError
 from crypto.hpke import SealingKey
 from crypto.signing.signatures import VerifyKey
-from protocols.errors import (
-    BadEnvelope,
-    EvidenceError,
-    OtherEvidence,
-    OtherVersion,
-    PolicyError,
-)
+from protocols.errors import BadEnvelope, EvidenceError, OtherEvidence, OtherVersion, PolicyError
 from protocols.plan.plan import Plan
 from protocols.policy.policy import PrivacyPolicy
 from protocols.versions import Format

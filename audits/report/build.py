@@ -13,9 +13,10 @@ from audits.evidence.own_files import EVIDENCE, HEADS
 from audits.evidence.run_files import RunView
 from audits.evidence.steps import Case, Verification, run_checks
 from audits.findings.changes import since
-from audits.findings.rules import findings, flattened, made, ranked, ranks
+from audits.findings.rules import findings, made, ranked
 from audits.findings.snapshot import read_snapshot
 from audits.findings.waivers import waived
+from audits.findings.weights import flattened, ranks
 from audits.report.attack_rows import outcome
 from audits.report.budget import accounts
 from audits.report.budget_timeline import spending

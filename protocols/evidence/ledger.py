@@ -25,7 +25,7 @@ from crypto.signing.merkle import Tree
 from crypto.signing.signatures import SigningKey
 from protocols.errors import EvidenceError, LedgerError, OtherEvidence, OtherState
 from protocols.versions import LEDGER
-from protocols.wire.envelope import NONE
+from protocols.wire.header import NONE
 
 ENTRY_LIMIT = 16_384  # bytes; an entry of ours is below 1,500
 KINDS = (

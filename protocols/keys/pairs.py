@@ -27,7 +27,8 @@ from crypto.sharing import new_seed, split
 from crypto.signing.canonical import canonical
 from protocols.errors import BadEnvelope, CohortTooSmall, LocalProtocolError
 from protocols.keys.boxes import BOX_OVERHEAD, close_box, open_box
-from protocols.keys.groups import Group, Slot, agreement
+from protocols.keys.groups import Group, agreement
+from protocols.keys.slots import Slot
 from protocols.messages import Vector
 from protocols.wire.cohorts import as_set, shared, within
 from protocols.wire.roster import Identity, Roster

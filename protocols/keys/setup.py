@@ -11,8 +11,9 @@ from enum import StrEnum
 
 from protocols.disclosures.sum.masked.unmasking import row_of
 from protocols.errors import Replay, WrongStage
-from protocols.keys.groups import Group, Slot, agreement, planned_degree, slots
+from protocols.keys.groups import Group, agreement, planned_degree
 from protocols.keys.pairs import pair_box_bytes
+from protocols.keys.slots import Slot, slots
 from protocols.wire.run_context import RunContext
 
 

@@ -8,7 +8,7 @@ from protocols.disclosures.names import Disclosure
 from protocols.errors import PolicyError
 from protocols.evidence.heads import MOST_ITEMS, client_items
 from protocols.forms import Exchange, strictest
-from protocols.keys.groups import epochs
+from protocols.keys.slots import epochs
 from protocols.plan.builder import DOWN, UP, PlanBuilder, Times
 from protocols.plan.plan import Item
 from protocols.plan.steps import Service, Step

@@ -21,7 +21,8 @@ from protocols.messages import Message
 from protocols.plan.plan import Item, times_in_round
 from protocols.plan.schema import check_schema
 from protocols.wire.control import CONTROL
-from protocols.wire.envelope import NONE, SIGNED, Envelope, Header, commitment, route
+from protocols.wire.envelope import SIGNED, Envelope, commitment, route
+from protocols.wire.header import NONE, Header
 from protocols.wire.roles import Role
 from protocols.wire.roster import EVERYONE
 from protocols.wire.run_context import RunContext

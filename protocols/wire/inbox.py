@@ -18,7 +18,8 @@ from protocols.messages import Message
 from protocols.plan.plan import Item
 from protocols.versions import ENVELOPE
 from protocols.wire.codec import decode
-from protocols.wire.envelope import SIGNED, Envelope, Header, commitment, route
+from protocols.wire.envelope import SIGNED, Envelope, commitment, route
+from protocols.wire.header import Header
 from protocols.wire.roster import EVERYONE, Roster
 from protocols.wire.run_context import RunContext
 

@@ -28,7 +28,7 @@ from protocols.policy.guards import UnsafeClear
 from protocols.policy.policy import PrivacyPolicy
 from protocols.privacy.private_steps import PrivateSteps
 from protocols.versions import PLAN
-from protocols.wire.envelope import NONE
+from protocols.wire.header import NONE
 from protocols.wire.roles import Role, names
 from protocols.wire.roster import Identity, Party, Roster, cohort_digest
 from protocols.wire.where import Where

@@ -10,7 +10,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from protocols.errors import BadEnvelope
-from protocols.wire.envelope import Header, read_signed_header
+from protocols.wire.envelope import read_signed_header
+from protocols.wire.header import Header
 from protocols.wire.inbox import check_run, check_signature
 from protocols.wire.roster import cohort_digest
 from protocols.wire.run_context import RunContext

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from protocols.wire.envelope import NONE
+from protocols.wire.header import NONE
 
 
 @dataclass(frozen=True)

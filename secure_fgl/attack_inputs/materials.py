@@ -9,55 +9,18 @@ Mixtures are looked at in `secure_fgl.attack_inputs.mixtures`.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-import numpy as np
-
-from algorithms.tasks.site import Site
-from audits.attacks import Exposure, ItemRows, Layers, Material, Mixtures, Tagged, Truth
-from audits.attacks._shared.payloads import item_rows
-from audits.evidence.steps import Case
-from crypto.masks import container
-from crypto.samplers import entropy
-from protocols.disclosures.match.run import match_item
-from protocols.disclosures.names import Disclosure
+from audits.attacks import Material
 from protocols.errors import EvidenceError, LedgerError, OtherEvidence, OtherVersion, SecureFglError
-from protocols.evidence.capture import captured_rounds
-from protocols.forms import Exchange, Form
-from protocols.messages import Message
-from protocols.plan.steps import Step
-from protocols.policy.guard import find
-from protocols.rounds import Reply
-from protocols.sessions.store.recording import Captured, Recorder
-from protocols.wire.envelope import Envelope
-from protocols.wire.roles import Role
-from protocols.wire.roster import AGGREGATOR_NAME, Identity
-from protocols.wire.run_context import RunContext
-from secure_fgl.attack_inputs.agreement import agree, rounded
-from secure_fgl.attack_inputs.captured_sent import check_said, check_sent, summed
-from secure_fgl.attack_inputs.items import item_material
-from secure_fgl.attack_inputs.mixtures import mixed_material
 from secure_fgl.attack_inputs.model_layout import layers_of
-from secure_fgl.attack_inputs.tags import tag_material
-from secure_fgl.attack_inputs.truths import truth_of
-from secure_fgl.attack_inputs.updates import Arrays, fields, says_updates, updates, weighs
-from secure_fgl.attack_inputs.verified_run import config_of, verified
-from secure_fgl.config import Config
-from secure_fgl.data.sources._shared.refusing import nothing_fetched
-from secure_fgl.errors import UsageError
-from secure_fgl.federation import Federation
+from secure_fgl.attack_inputs.replayed import WEIGHED, ReplayedRun
+from secure_fgl.attack_inputs.updates import says_updates, weighs
+from secure_fgl.attack_inputs.verified_run import verified
 from secure_fgl.run.driver import one_thread_and_deterministic
-from secure_fgl.store.captures import Captures
-from secure_fgl.store.run_folder import Run
+from secure_fgl.store.finished_run import Run
 
 __all__ = ["layers_of", "material"]
-
-_COMPUTED = (Disclosure.SUM, Disclosure.MIXED, Disclosure.NOISED)
-"""Uploads that are captured, and computed again."""
-_WEIGHED = "updates inside messages that are weighed cannot be computed again yet"
 
 
 def material(run: Run, *, profile: str = "quick", data: Path | None = None) -> Material:
@@ -82,7 +45,7 @@ def material(run: Run, *, profile: str = "quick", data: Path | None = None) -> M
         return Material(case=case, missing=why, unread=says_updates(case), simulated=simulated)
     try:
         with one_thread_and_deterministic():
-            replay = _Replay.of(run, case, data)
+            replay = ReplayedRun.of(run, case, data)
             found = tuple(replay.exposures(first_only=profile == "quick"))
             mixed = tuple(replay.mixed(first_only=profile == "quick"))
             items = tuple(replay.items())
@@ -100,7 +63,7 @@ def material(run: Run, *, profile: str = "quick", data: Path | None = None) -> M
     missing, unread = "", False
     if not found:
         unread = weighs(case)
-        missing = _WEIGHED if unread else "no captured message holds a model update"
+        missing = WEIGHED if unread else "no captured message holds a model update"
     return Material(
         case=case,
         layers=replay.layers,
@@ -112,238 +75,3 @@ def material(run: Run, *, profile: str = "quick", data: Path | None = None) -> M
         unread=unread,
         simulated=simulated,
     )
-
-
-@dataclass(frozen=True, repr=False)
-class _Said:
-    """What a client said in one Ask, computed again, and what is true of it."""
-
-    client: str
-    truth: Truth
-    answer: Captured
-    exchange: Exchange
-    messages: tuple[Message, ...]
-
-
-@dataclass(frozen=True, repr=False)
-class _Replay:
-    """A run's code and data once more, and its captures."""
-
-    case: Case
-    config: Config
-    form: Form[Any]
-    task: Any
-    sites: Mapping[str, Site]
-    captures: Captures
-
-    @classmethod
-    def of(cls, run: Run, case: Case, data: Path | None) -> _Replay:
-        """Build and load what the run was made of."""
-        config = config_of(case, data)
-        federation = Federation(config=config, policy=case.policy)
-        prepared = federation.prepare()
-        if prepared.plan.digest != case.plan_digest:
-            raise UsageError(
-                "The configuration beside this run does not make the run's plan.",
-                why="config.yaml or the code changed since",
-                fix="audit with the version that made the run",
-            )
-        try:
-            with nothing_fetched():
-                prepared.load()
-        except SecureFglError as error:
-            if data is not None:
-                raise
-            # What is said goes on into the attacks' report, and the cause may name a folder here.
-            raise UsageError(
-                f"The data set {config.data.name!r} cannot be read here; audit attack with --data "
-                "says why.",
-                why=": ".join(filter(None, (error.what, error.why))),
-                fix=error.fix,
-            ) from error
-        sites = dict(zip(prepared.plan.clients, prepared.sites, strict=True))
-        captures = Captures(case.roster_file.run, run.path)
-        form = case.policy.admit(prepared.algorithm)
-        return cls(case, config, form, prepared.task, sites, captures)
-
-    def exposures(self, *, first_only: bool) -> list[Exposure]:
-        """Return every client's captured updates; what was computed again is what left."""
-        replies, exchanges = self._replies(), dict[int, list[tuple[str, Captured]]]()
-        first: set[int] = set()
-        for client, site in self.sites.items():
-            answers = self._answers(client, site)
-            begun = min((a.round for a in answers), default=0)
-            first |= {a.number for a in answers if a.round == begun}
-            for answer in answers:
-                exchanges.setdefault(answer.number, []).append((client, answer))
-        # A total is held against all who are in it, so an Ask is computed whole or not at all.
-        chosen = sorted(first if first_only else exchanges)
-        computed = {number: self._computed(exchanges[number]) for number in chosen}
-        found = [
-            exposure
-            for number, said in computed.items()
-            if said
-            for exposure in self._exposed(said, replies.get(number))
-        ]
-        return sorted(found, key=lambda exposure: (exposure.client, exposure.round))
-
-    def mixed(self, *, first_only: bool) -> list[Mixtures]:
-        """Return every client's captured mixtures."""
-        if not self.case.plan.all_of(Disclosure.MIXED, Step.UP):
-            return []
-        return mixed_material(self, self._checked(), self._replies(), first_only=first_only)
-
-    def items(self) -> list[ItemRows]:
-        """Return every client's captured gradients of item rows."""
-        if not item_rows(self.case.plan, self.case.policy):
-            return []
-        return item_material(self, self._checked(), self._replies(), self._clear)
-
-    def tagged(self) -> list[Tagged]:
-        """Return every captured matching of items by tags."""
-        if match_item(self.case.plan) is None:
-            return []
-
-        def views(party: str, role: Role) -> dict[int, dict[str, bytes]]:
-            return self._recorder(party, role, None).views()
-
-        return tag_material(self, self._checked(), views)
-
-    def _checked(self) -> dict[str, list[Captured]]:
-        """Return what every client captured, held against its ledger."""
-        return {client: self._answers(client, site) for client, site in self.sites.items()}
-
-    def _replies(self) -> dict[int, Reply]:
-        """Return what the aggregator captured; nothing that it had may be missing."""
-        replies = self._recorder(AGGREGATOR_NAME, Role.AGGREGATOR, None).replies()
-        self._check_whole(AGGREGATOR_NAME, set(replies), self._opened())
-        return replies
-
-    def _answers(self, client: str, site: Site) -> list[Captured]:
-        """Return what a client captured, likewise, held against its ledger."""
-        answers = self._recorder(client, Role.CLIENT, site).answers()
-        self._check_whole(client, {a.number for a in answers}, self._said(client))
-        for answer in answers:
-            check_sent(self.case, self._exchange(answer), client, answer)
-        return answers
-
-    def _exchange(self, answer: Captured) -> Exchange:
-        return next(e for e in self.form.exchanges if e.name == answer.exchange)
-
-    def _computed(self, ask: Sequence[tuple[str, Captured]]) -> list[_Said]:
-        """Let everybody in an Ask answer once more, if it asks for updates."""
-        found = []
-        for client, answer in ask:
-            if updates(exchange := self._exchange(answer)):
-                found.append(self._answered(client, answer, exchange))
-        return found
-
-    def _answered(self, client: str, answer: Captured, exchange: Exchange) -> _Said:
-        """Let a client answer once more."""
-        site = self.sites[client]
-        truth = truth_of(site, self.task.spec, self.config.model.layers)
-        site.memory, site.draws = dict(answer.memory), dict(answer.draws)
-        said = exchange.answer(site, *answer.given)
-        parts = said if isinstance(said, tuple) else (said,)
-        messages = tuple(message for message in parts if message is not None)
-        check_said(self.case, exchange, client, answer, messages)
-        return _Said(client, truth, answer, exchange, messages)
-
-    def _exposed(self, ask: Sequence[_Said], reply: Reply | None) -> Iterator[Exposure]:
-        """Yield what the receiver saw of one Ask, held against what its clients said."""
-        case, exchange = self.case, ask[0].exchange
-        (update,) = updates(exchange)
-        layout = summed(case, exchange)[0]
-        rounds = {one.client: fields(rounded(layout, one.messages, update)) for one in ask}
-        clear = find(case.policy.chain(Disclosure.SUM), "unsafe_clear") is not None
-        arrived = case.exchanges.all[ask[0].answer.number].arrived
-        total = None if clear or reply is None else fields(reply.total(update))
-        # Noise comes from the operating system: nobody can compute it again.
-        noised = any(item.noise is not None for item in case.plan.items)
-        exact = not noised and case.plan.training is None
-        if total is not None and exact:
-            agree(layout, [rounds[c] for c in sorted(arrived)], total, update)
-        for one in ask:
-            seen = self._clear(one.answer, exchange, update) if clear else total
-            if clear and seen is not None and exact:
-                agree(layout, [rounds[one.client]], seen, update)
-            counted = clear or one.client in arrived
-            cohort = 1 if clear else len(arrived)
-            yield self._exposure(one, update, seen if counted else None, cohort)
-
-    def _exposure(
-        self, one: _Said, update: type[Message], seen: Arrays | None, cohort: int
-    ) -> Exposure:
-        model, options = self.config.model, self.config.algorithm
-        steps = options.options.get(options.name, {}).get("steps", 1)
-        return Exposure(
-            client=one.client,
-            round=one.answer.round,
-            known=fields(*one.answer.given),
-            raw=fields(next(m for m in one.messages if type(m) is update)),
-            seen=seen,
-            cohort=cohort if seen is not None else 0,
-            truth=one.truth,
-            lr=model.lr,
-            steps=options.epochs * int(steps),
-            optimiser=model.optimiser,
-        )
-
-    def _captured(self, exchange: str, round: int) -> bool:
-        """Tell whether an Ask was to be captured."""
-        found = [e for e in self.form.exchanges if e.name == exchange and e.per_round]
-        rounds = captured_rounds(self.case.policy.capture, self.case.plan.rounds)
-        return bool(found) and round in rounds
-
-    def _said(self, client: str) -> set[int]:
-        """Return the exchanges in which a client sent what was to be captured."""
-        return {
-            sent.exchange
-            for sent in self.case.ledger_index.releases()
-            if sent.party == client
-            and sent.step is Step.UP
-            and sent.part in _COMPUTED
-            and self._captured(sent.ask, sent.round)
-        }
-
-    def _opened(self) -> set[int]:
-        """Return the Asks whose totals or mixtures the aggregator was to capture."""
-        smallest = self.case.plan.smallest_cohort
-        return {
-            ask.number
-            for ask in self.case.exchanges.all.values()
-            if (ask.summed or self._mixes(ask.name))
-            and not ask.lost(smallest)
-            and self._captured(ask.name, ask.round)
-        }
-
-    def _mixes(self, exchange: str) -> bool:
-        mixed = self.case.plan.all_of(Disclosure.MIXED, Step.UP)
-        return any(item.exchange == exchange for item in mixed)
-
-    def _check_whole(self, party: str, found: set[int], wanted: set[int]) -> None:
-        """Nobody may choose what is attacked by taking captured rounds away."""
-        if gone := sorted(wanted - found):
-            raise EvidenceError(
-                "captured", f"{party} lacks {len(gone)} captured rounds that its ledger says it had"
-            )
-
-    def _clear(self, answer: Captured, exchange: Exchange, update: type[Message]) -> Arrays:
-        layout, ring = summed(self.case, exchange)
-        item = self.case.plan.find(exchange.name, Disclosure.SUM, Step.UP)
-        sent = (Envelope.decode(data) for data in answer.sent)
-        body = next(e.body for e in sent if e.header.item == item.id)
-        integers = ring.integers(np.frombuffer(body, dtype=container(ring.modulus)))
-        return fields(layout.decode(integers, 1)[update])
-
-    def _recorder(self, party: str, role: Role, site: Site | None) -> Recorder:
-        """Return what reads a party's captures; the run's own keys are gone and not needed."""
-        case = self.case
-        me = Identity.from_seed(party, role, entropy(32))
-        context = RunContext(me, case.roster, case.plan, case.policy, case.roster_file.run)
-        return Recorder(self.captures.open(party), context, self.form, site)
-
-    @property
-    def layers(self) -> Layers:
-        """Where the parts of the model lie in what is said of it."""
-        return layers_of(self.task.layout(), self.task.spec, self.case.plan.dims.get("d", 0))

@@ -11,7 +11,7 @@ from protocols.errors import EvidenceError
 from secure_fgl.config import OWN, Config
 from secure_fgl.data.datasets import ROOT_VARIABLE
 from secure_fgl.errors import UsageError
-from secure_fgl.store.run_folder import Run
+from secure_fgl.store.finished_run import Run
 
 __all__ = ["config_of", "verified"]
 

@@ -15,7 +15,7 @@ from secure_fgl.cli._shared.verb import Format, FormatOption, verb
 
 if TYPE_CHECKING:
     from audits.attacks import AttackReport, AttackRow, NotTested, Value
-    from secure_fgl.store.run_folder import Run
+    from secure_fgl.store.finished_run import Run
 
 _UNITS = {"s": 1, "m": 60, "h": 3600}
 
@@ -70,7 +70,7 @@ def attack(
     from secure_fgl.cli._shared.output import print_json, say
     from secure_fgl.cli._shared.report_files import advice, judge_again
     from secure_fgl.errors import UsageError
-    from secure_fgl.store.run_folder import FORMATS, Run
+    from secure_fgl.store.finished_run import FORMATS, Run
 
     finished, budget = Run(run), _seconds(time_budget)
     ids = [word for word in re.split(r"[,\s]+", attacks) if word]

@@ -160,7 +160,7 @@ def account(run: RunArgument, format: FormatOption = Format.table) -> int:
     from audits.accounting.account import account as count
     from secure_fgl.cli._shared.account import judge, print_account
     from secure_fgl.cli._shared.output import print_json
-    from secure_fgl.store.run_folder import Run
+    from secure_fgl.store.finished_run import Run
 
     found = count(Run(run).view())
     if format is Format.json:

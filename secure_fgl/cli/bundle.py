@@ -46,7 +46,7 @@ def bundle(
     from secure_fgl.cli._shared.report_files import advice, judge_again
     from secure_fgl.errors import BROKEN, OK
     from secure_fgl.store.bundles import load_key, verify_path, write_bundle
-    from secure_fgl.store.run_folder import Run
+    from secure_fgl.store.finished_run import Run
 
     signer = load_key(key) if key is not None else None
     judge_again(Run(run))

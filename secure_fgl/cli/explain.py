@@ -41,7 +41,7 @@ def explain(
     """
     from audits.explain import find, page_text
     from audits.report.build import build_report
-    from secure_fgl.store.run_folder import Run
+    from secure_fgl.store.finished_run import Run
 
     wanted = " ".join(word)
     made = build_report(Run(run).view()) if run is not None else None

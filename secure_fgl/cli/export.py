@@ -46,7 +46,7 @@ def export(
     from secure_fgl.cli._shared.output import say
     from secure_fgl.cli._shared.report_files import advice
     from secure_fgl.errors import BROKEN, DRIFT, OK
-    from secure_fgl.store.run_folder import Run
+    from secure_fgl.store.finished_run import Run
 
     form = choose("form", to, EXPORTERS)
     made = build_report(Run(run).view())

@@ -14,7 +14,7 @@ from secure_fgl.cli._shared.verb import verb
 if TYPE_CHECKING:
     from audits.evidence.run_files import RunView
     from audits.report.models import Report
-    from secure_fgl.store.run_folder import Run
+    from secure_fgl.store.finished_run import Run
 
 BaselineOption = Annotated[
     Path | None,
@@ -80,7 +80,7 @@ def report(  # noqa: PLR0913, PLR0917 - one per option; the command line gives t
     """
     from secure_fgl.cli._shared import report_files as keeping
     from secure_fgl.cli._shared.inputs import choose
-    from secure_fgl.store.run_folder import FORMATS, Run
+    from secure_fgl.store.finished_run import FORMATS, Run
 
     _exclude("baseline", baseline, no_baseline)
     _exclude("waivers", waivers, no_waivers)
@@ -132,7 +132,7 @@ def _write(
     from audits.formats import file_names, render
     from audits.report.build import build_report
     from secure_fgl.cli._shared.report_files import keep
-    from secure_fgl.store.run_folder import FORMATS
+    from secure_fgl.store.finished_run import FORMATS
 
     made = build_report(view)
     # Other formats lie there from an earlier report; they would no longer fit what is kept.

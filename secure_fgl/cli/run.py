@@ -15,7 +15,7 @@ from secure_fgl.cli.plan import ConfigArgument, SetOption
 if TYPE_CHECKING:
     from protocols.plan.plan import Plan
     from secure_fgl.federation import Federation
-    from secure_fgl.store.run_folder import Run
+    from secure_fgl.store.finished_run import Run
 
 
 @verb

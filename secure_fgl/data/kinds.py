@@ -69,11 +69,11 @@ def site_data(part: Part, spec: DataSpec) -> Records:
         ValueError: arrays of the part disagree; the message says which.
     """
     if spec.task == "node":
-        from algorithms.tasks.node import NodeData
+        from algorithms.tasks.inputs.nodes import NodeData
 
         return NodeData.from_graph(cast(Any, part))
     if spec.task == "graph":
-        from algorithms.tasks.graph import GraphsData
+        from algorithms.tasks.inputs.graphs import GraphsData
 
         return GraphsData.from_graphs(cast(Any, part))
     from algorithms.tasks.rating import RatingsData

@@ -12,7 +12,8 @@ from protocols.evidence.ledger import read_lines
 from protocols.plan.plan import Item, Plan
 from protocols.plan.steps import Service, Step
 from protocols.sessions.engine import Delivery
-from protocols.wire.envelope import Envelope, Header
+from protocols.wire.envelope import Envelope
+from protocols.wire.header import Header
 from secure_fgl.errors import UsageError
 from secure_fgl.transports import Transport
 

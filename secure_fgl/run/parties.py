@@ -26,7 +26,7 @@ from protocols.roles.client import ClientSession
 from protocols.sessions.engine import Session
 from protocols.sessions.store.recording import Recorder
 from protocols.sessions.store.state_keeper import LockedStateStore, Outcome, StateKeeper
-from protocols.wire.envelope import NONE
+from protocols.wire.header import NONE
 from protocols.wire.roles import Role, session_of
 from protocols.wire.roster import AGGREGATOR_NAME, Identity, Roster, run_id
 from protocols.wire.run_context import RunContext, Zeros

@@ -42,7 +42,8 @@ from secure_fgl.run.reference import Bystander
 from secure_fgl.run.zeros import Ahead, worth_it
 from secure_fgl.store.budgets import BudgetStore
 from secure_fgl.store.captures import record
-from secure_fgl.store.run_folder import FORMATS, NOT_JUDGED, Run, RunFolder
+from secure_fgl.store.finished_run import FORMATS, NOT_JUDGED, Run
+from secure_fgl.store.run_folder import RunFolder
 from secure_fgl.store.state_store import StateStores
 from secure_fgl.transports import Transport
 

@@ -37,12 +37,8 @@ if TYPE_CHECKING:  # the worker does without
 
 __all__ = ["AHEAD_FROM", "MEMORY_LIMIT", "Ahead", "ZeroWorker", "worth_it"]
 
-AHEAD_FROM = 8
-"""Ciphertexts in one upload from which on zeros are encrypted ahead of time."""
-
-MEMORY_LIMIT = 256 * 2**20
-"""The most bytes of prepared zeros."""
-
+AHEAD_FROM = 8  # ciphertexts in one upload from which on zeros are encrypted ahead of time
+MEMORY_LIMIT = 256 * 2**20  # bytes of prepared zeros
 _CHUNK = 16  # ciphertexts per message: about 10 ms of work
 _ORDER = struct.Struct("<III")  # length of the scheme's name, of the public key, chunk
 _PATIENCE_S = 5.0

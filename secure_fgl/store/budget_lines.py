@@ -23,7 +23,7 @@ from crypto.signing.merkle import Tree
 from protocols.errors import EvidenceError, OtherEvidence
 from protocols.privacy.accounting import ORDERS, WRAP, net_epsilon
 from protocols.versions import BUDGET
-from protocols.wire.envelope import NONE
+from protocols.wire.header import NONE
 from secure_fgl.errors import UsageError
 
 STEP = "budget"

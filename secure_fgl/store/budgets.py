@@ -17,20 +17,20 @@ import hashlib
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from urllib.parse import quote
 
 from crypto.errors import CryptoError
 from crypto.signing.canonical import canonical, parse
-from crypto.signing.checkpoint import Checkpoint, read
-from crypto.signing.signatures import VerifyKey
+from crypto.signing.checkpoint import Checkpoint
 from protocols.errors import BudgetExceeded, EvidenceError, LedgerError, NotInPlan
 from protocols.policy.budget import Reserve, budget_key
 from protocols.policy.policy import Budget
 from protocols.privacy.noising import TAIL_BITS
 from protocols.wire.roster import Identity
 from secure_fgl.errors import UsageError
+from secure_fgl.store.anchors import Anchor, Reservation
 from secure_fgl.store.append_only import append, content, sync_folder
 from secure_fgl.store.budget_lines import (
     LINE_LIMIT,
@@ -47,45 +47,6 @@ from secure_fgl.store.budget_lines import (
 VARIABLE = "SECURE_FGL_BUDGETS"
 _TAILS = 2.0 ** (48 - TAIL_BITS)  # of the 2^48 draws that no run makes
 _LONGEST_ORIGIN = 256  # characters, as in any checkpoint
-
-
-@dataclass(frozen=True)
-class Reservation:
-    """A store after a reservation.
-
-    Attributes:
-        entries: how many reservations it holds, this one included.
-        head: SHA-256 (hex) over its last line.
-        epsilon: of all of them together, at `delta`; decimal text, rounded up, or ``infinity``.
-        delta: of the cap; decimal text.
-    """
-
-    entries: int
-    head: str
-    epsilon: str
-    delta: str
-
-
-@dataclass(frozen=True)
-class Anchor:
-    """A store's checkpoint as another party cosigned it.
-
-    Attributes:
-        note: the signed note, with one signature.
-        signer, key: who cosigned it.
-    """
-
-    note: str
-    signer: str
-    key: VerifyKey
-
-    def checkpoint(self) -> Checkpoint:
-        """Return what was signed; raises EvidenceError at step ``budget``."""
-        try:
-            return read(self.note, name=self.signer, key=self.key)
-        except CryptoError:
-            what = "an anchor of a budget is not signed by who it names"
-            raise EvidenceError(STEP, what) from None
 
 
 def default_folder() -> Path:

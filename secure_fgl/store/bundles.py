@@ -31,7 +31,7 @@ from crypto.signing.signatures import SigningKey
 from secure_fgl import _floors
 from secure_fgl.errors import UsageError
 from secure_fgl.store.files import content, create
-from secure_fgl.store.run_folder import Run
+from secure_fgl.store.finished_run import Run
 
 __all__ = [
     "environment",

@@ -18,26 +18,18 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from audits.evidence.run_files import RunView, json_object, read_result
-from audits.evidence.verify import Verification, verify
-from audits.formats import render
-from audits.report.build import build_report
+from audits.evidence.run_files import read_result
 from protocols.errors import EvidenceError
 from protocols.messages import Array
-from secure_fgl import _floors
 from secure_fgl.errors import UsageError
-from secure_fgl.run.model_digest import npz_bytes, npz_digest
-from secure_fgl.store.captures import sweep
-from secure_fgl.store.files import FILE_LIMIT, Folder, replace, run_name
+from secure_fgl.run.model_digest import npz_bytes
+from secure_fgl.store.files import Folder, run_name
+from secure_fgl.store.finished_run import NOT_JUDGED
 from secure_fgl.store.state_store import StateStores
-
-NOT_JUDGED = "not audited"
-FORMATS = ("html", "json", "md", "csv")
-VIEW_LIMIT = 2 * FILE_LIMIT  # bytes of a run folder that an audit keeps in memory
 
 
 class FileStore:
@@ -182,165 +174,3 @@ class RunFolder:
                 f"The ledger of {party} is missing, so this run cannot go on.",
                 fix="start a new run in another folder",
             ) from error
-
-
-class Run:
-    """A finished run, read from its folder.
-
-    Args:
-        path: the run folder; raises UsageError if it is none.
-    """
-
-    def __init__(self, path: str | Path) -> None:
-        self.path = Path(path)
-        self.folder = Folder(self.path)
-        sweep()  # whoever looks at a run ends captures whose days are over
-        if not self.folder.holds("plan.json"):
-            raise UsageError(
-                f"{self.path} is not a run folder: it holds no plan.json.",
-                fix="give the folder that 'secure-fgl run' printed",
-            )
-
-    @property
-    def result(self) -> dict[str, Any]:
-        """What ``secure-fgl run --format json`` printed; empty if the run did not finish.
-
-        Raises EvidenceError for a file that is not exactly one JSON object.
-        """
-        return read_result(self.folder.read("result.json"))
-
-    @property
-    def metrics(self) -> dict[str, Any]:
-        """Cohort metrics at the best validation round."""
-        return json_object(self.result.get("metrics", {}), "the metrics of result.json")
-
-    @property
-    def model_sha256(self) -> str | None:
-        """Digest of the aggregator's public state after the last round."""
-        return self.result.get("model_sha256")
-
-    def view(
-        self, *, heads: Mapping[str, str] | None = None, expect_plan: str | None = None
-    ) -> RunView:
-        """Read the folder for the auditors.
-
-        Args:
-            heads: checkpoints that other parties hold, by party name.
-            expect_plan: the digest of the plan that was approved.
-
-        Raises:
-            NotOurCode: what would audit it is not ours.
-        """
-        _floors.check()  # every audit begins here
-        names, left = self.folder.names, VIEW_LIMIT
-
-        def read(name: str) -> bytes:
-            nonlocal left
-            data = self.folder.read(name, min(left, FILE_LIMIT))
-            left -= len(data)
-            return data
-
-        def all_of(folder: str, suffix: str = "") -> dict[str, bytes]:
-            return {
-                name.removesuffix(suffix): read(f"{folder}/{name}")
-                for name in names(folder, suffix)
-            }
-
-        return RunView(
-            plan_text=read("plan.json"),
-            config_text=read("config.yaml"),
-            policy_text=read("policy.json"),
-            roster_text=read("roster.json"),
-            result_text=read("result.json"),
-            metrics_text=read("metrics.jsonl"),
-            weights={
-                name.removesuffix(".npz"): npz_digest(self.folder.read(f"checkpoints/{name}"))
-                for name in names("checkpoints", ".npz")
-            },
-            ledgers=all_of("ledger", ".jsonl"),
-            checkpoints={
-                party: note.decode("utf-8", "replace")
-                for party, note in all_of("heads", ".checkpoint").items()
-            },
-            attacks_text=read("attacks.json"),
-            baseline_text=read("baseline.json"),
-            waivers_text=read("waivers.json"),
-            reports=all_of("report"),
-            held_heads=heads,
-            expected_plan=expect_plan,
-        )
-
-    def report(self, formats: Sequence[str] = FORMATS, out: str | Path | None = None) -> list[Path]:
-        """Render the leakage report and return the files written.
-
-        Args:
-            formats: of html, json, md, csv.
-            out: folder; by default ``report/`` in the run folder.
-
-        Raises:
-            EvidenceError: the run's documents cannot be read.
-            UsageError: the files cannot be written.
-        """
-        files = render(build_report(self.view()), formats)
-        return self.write_report(files, Path(out) if out is not None else None)
-
-    def write_report(self, files: Mapping[str, bytes], out: Path | None = None) -> list[Path]:
-        """Write a report's files and return their paths.
-
-        Args:
-            files: by name.
-            out: a folder of the reader's; by default ``report/`` in the run folder.
-
-        Raises:
-            UsageError: the files cannot be written.
-        """
-        folder = self.path / "report" if out is None else out
-        try:
-            for name, content in files.items():
-                if out is None:
-                    self.folder.write(f"report/{name}", content)
-                else:
-                    replace(out / name, content)
-        except OSError as error:
-            raise UsageError(
-                f"The report cannot be written to {folder} ({error.strerror}).",
-                fix="choose another folder with --out",
-            ) from error
-        return [folder / name for name in files]
-
-    def keep(self, name: str, content: bytes) -> None:
-        """Write a file of an audit beside the evidence, or remove it if `content` is empty.
-
-        Raises:
-            UsageError: that is impossible.
-        """
-        try:
-            if content:
-                self.folder.write(name, content)
-            else:
-                self.folder.remove(name)
-        except OSError as error:
-            raise UsageError(
-                f"{name} cannot be written to {self.path} ({error.strerror}).",
-                fix="audit a copy of the run folder that can be written",
-            ) from error
-
-    def check_report(self) -> None:
-        """Raise EvidenceError unless there is no report, or it is what the run's files give.
-
-        It names the first step that failed: a report does not fit a record that broke since.
-        """
-        if not self.folder.names("report"):
-            return
-        outcome = self.verify()
-        step = next(step for step in outcome.steps if step.name == "report")
-        if step.status != "OK":
-            first = outcome.failed or step
-            left = "it" if first is step else "the report, which does not follow from that,"
-            raise EvidenceError(first.name, f"{first.detail}; {left} was left as it is (see --out)")
-
-    def verify(
-        self, *, heads: Mapping[str, str] | None = None, expect_plan: str | None = None
-    ) -> Verification:
-        """Check the evidence; see :meth:`view` for the arguments."""
-        return verify(self.view(heads=heads, expect_plan=expect_plan))

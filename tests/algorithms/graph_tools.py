@@ -11,7 +11,8 @@ import scipy.sparse as sp
 
 from algorithms import nn
 from algorithms.tasks import DataSpec
-from algorithms.tasks.graph import GraphsData, GraphTask
+from algorithms.tasks.graph import GraphTask
+from algorithms.tasks.inputs.graphs import GraphsData
 from algorithms.tasks.site import Site
 
 SPEC = DataSpec("graph", features=4, classes=2, records=128, clients=3, synthetic=True, name="toy")

@@ -12,7 +12,8 @@ from algorithms.nn import model, model_names
 from algorithms.nn._shared import per_example
 from algorithms.nn._shared.per_example import PerGraph
 from algorithms.tasks import Batch, DataSpec
-from algorithms.tasks.graph import GraphsData, GraphTask
+from algorithms.tasks.graph import GraphTask
+from algorithms.tasks.inputs.graphs import GraphsData
 from algorithms.tasks.node import NodeTask
 from algorithms.tasks.private import UnsupportedTraining
 from algorithms.tasks.site import Site

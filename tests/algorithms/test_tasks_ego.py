@@ -13,7 +13,7 @@ import torch
 from algorithms.tasks import Batch
 from algorithms.tasks._egos import mashed
 from algorithms.tasks.ego import EgoTask
-from algorithms.tasks.node import NodeData
+from algorithms.tasks.inputs.nodes import NodeData
 from algorithms.tasks.site import Site
 from tests.toys.kinds import sites_of, task_of
 

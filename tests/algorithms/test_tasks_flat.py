@@ -13,8 +13,10 @@ import pytest
 import scipy.sparse as sp
 
 from algorithms.tasks import Batch, DataSpec
-from algorithms.tasks.graph import GraphsData, GraphTask
-from algorithms.tasks.node import NodeData, NodeTask
+from algorithms.tasks.graph import GraphTask
+from algorithms.tasks.inputs.graphs import GraphsData
+from algorithms.tasks.inputs.nodes import NodeData
+from algorithms.tasks.node import NodeTask
 from algorithms.tasks.site import Site
 
 KINDS = ("node", "graph", "labels")

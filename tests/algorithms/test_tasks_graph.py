@@ -14,7 +14,8 @@ from algorithms.scores.accuracy import Score
 from algorithms.scores.ranking import RankScore
 from algorithms.tasks import Batch
 from algorithms.tasks import graph as module
-from algorithms.tasks.graph import GraphsData, GraphTask
+from algorithms.tasks.graph import GraphTask
+from algorithms.tasks.inputs.graphs import GraphsData
 from tests.algorithms.graph_tools import (
     BOTH,
     MODELS,

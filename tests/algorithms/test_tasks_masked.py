@@ -12,7 +12,7 @@ import torch
 from algorithms import nn
 from algorithms.tasks import MaskedTask
 from algorithms.tasks._masked import below, matrices
-from algorithms.tasks.node import NodeData
+from algorithms.tasks.inputs.nodes import NodeData
 from algorithms.tasks.private import UnsupportedTraining
 from algorithms.tasks.site import Site
 from tests.toys.kinds import KINDS, sites_of, task_of, triangle

@@ -13,7 +13,8 @@ import torch
 
 from algorithms import nn
 from algorithms.tasks import DataSpec
-from algorithms.tasks.node import NodeData, NodeTask
+from algorithms.tasks.inputs.nodes import NodeData
+from algorithms.tasks.node import NodeTask
 from algorithms.tasks.site import Site
 
 SPEC = DataSpec("node", features=20, classes=3, records=64, clients=3, synthetic=True, name="toy")

@@ -13,7 +13,7 @@ from crypto.signing.merkle import Tree
 from crypto.signing.signatures import SigningKey
 from protocols.evidence.heads import SILENT, Line, client_items, received, tree, word_of
 from protocols.evidence.ledger import Entry, head_of, origin_of, read_lines
-from protocols.wire.envelope import NONE
+from protocols.wire.header import NONE
 from tests.audits.toy_run import Toy
 
 

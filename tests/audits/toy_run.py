@@ -39,7 +39,8 @@ from protocols.roles.witness import WitnessSession
 from protocols.rounds import Ask, Cohort, Reply, Round
 from protocols.sessions.engine import Delivery
 from protocols.sessions.table import State
-from protocols.wire.envelope import Envelope, Header
+from protocols.wire.envelope import Envelope
+from protocols.wire.header import Header
 from protocols.wire.roles import Role
 from protocols.wire.roster import (
     AGGREGATOR_NAME,

@@ -6,7 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from crypto.errors import OutOfRange
-from crypto.quantiser import Packing, from_limbs, limbs
+from crypto.limbs import from_limbs, limbs
+from crypto.quantiser import Packing
 from crypto.samplers import Stream
 
 KEY = bytes(range(32))

@@ -25,7 +25,7 @@ from secure_fgl.catalogue import algorithm_names, preferred_model
 from secure_fgl.config import Config
 from secure_fgl.data import Dataset
 from secure_fgl.federation import Federation
-from secure_fgl.store.run_folder import Run
+from secure_fgl.store.finished_run import Run
 from secure_fgl.transports.memory import MemoryTransport
 from tests.toys.stage import Tap
 

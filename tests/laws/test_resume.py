@@ -15,7 +15,8 @@ from protocols.evidence.ledger import Ledger, read_lines
 from protocols.roles.key_authority import KeyAuthoritySession
 from protocols.sessions.services.openings import Openings
 from secure_fgl.config import Config
-from secure_fgl.store.run_folder import FileStore, Run
+from secure_fgl.store.finished_run import Run
+from secure_fgl.store.run_folder import FileStore
 from secure_fgl.store.state_store import FileStateStore
 from tests.laws.killing import Ended, die, play
 from tests.laws.runs import POLICIES, config, pairs

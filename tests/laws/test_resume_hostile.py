@@ -20,7 +20,7 @@ from protocols.roles.client import ClientSession
 from protocols.roles.key_authority import KeyAuthoritySession
 from protocols.sessions.store.codec import StateCodec
 from secure_fgl.errors import UsageError
-from secure_fgl.store.run_folder import Run
+from secure_fgl.store.finished_run import Run
 from secure_fgl.store.state_store import FileStateStore, StateStores
 from secure_fgl.transports.memory import MemoryTransport
 from tests.laws.killing import die, play

@@ -52,7 +52,7 @@ from protocols.wire.inbox import check_signature
 from secure_fgl.attack_inputs.materials import material
 from secure_fgl.cli._shared.verb import exit_code
 from secure_fgl.federation import Federation
-from secure_fgl.store.run_folder import Run
+from secure_fgl.store.finished_run import Run
 from tests.audits.bundle_tools import FILES, TOY, listed
 from tests.audits.forging import forge, write
 from tests.audits.verify_tools import with_ledger

@@ -49,7 +49,7 @@ from secure_fgl.cli._shared.inputs import load_plan
 from secure_fgl.cli._shared.verb import exit_code, explain
 from secure_fgl.federation import Federation
 from secure_fgl.store.budget_lines import header, read_log
-from secure_fgl.store.run_folder import Run
+from secure_fgl.store.finished_run import Run
 from secure_fgl.transports.nvflare.charter import Charter
 from tests.audits.attack_tools import attacked, row
 from tests.audits.bundle_tools import FILES, TOY, UNSIGNED, listed

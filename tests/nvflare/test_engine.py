@@ -31,7 +31,7 @@ from protocols.wire.roster import AGGREGATOR_NAME
 from secure_fgl.errors import PlanDrift, UsageError
 from secure_fgl.federation import Federation
 from secure_fgl.isolation import kernel
-from secure_fgl.store.run_folder import Run
+from secure_fgl.store.finished_run import Run
 from secure_fgl.transports.nvflare import executor, wire
 from secure_fgl.transports.nvflare import party_process as processes
 from secure_fgl.transports.nvflare.controller import JobAborted, TaskTransport

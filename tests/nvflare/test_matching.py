@@ -14,7 +14,7 @@ from protocols.wire.roles import Role
 from protocols.wire.roster import AGGREGATOR_NAME
 from secure_fgl.errors import UsageError
 from secure_fgl.federation import Federation
-from secure_fgl.store.run_folder import Run
+from secure_fgl.store.finished_run import Run
 from secure_fgl.transports.nvflare.party import new_tag_key
 from secure_fgl.transports.nvflare.party_process import conduct, open_process
 from tests.nvflare.stage import SERVER_SITE, Parties, assemble, gather

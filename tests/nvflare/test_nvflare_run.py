@@ -18,7 +18,7 @@ import secure_fgl
 from audits.evidence.run_files import read_roster
 from protocols.disclosures.names import Disclosure
 from protocols.evidence.ledger import read_lines
-from secure_fgl.store.run_folder import Run
+from secure_fgl.store.finished_run import Run
 from tests.laws.runs import Recording, record
 from tests.laws.search import found, spellings
 from tests.nvflare.stage import CLIENTS, SERVER_SITE, Parties, assemble, cora, gather

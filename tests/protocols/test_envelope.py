@@ -11,14 +11,13 @@ from crypto.samplers import Stream
 from protocols.errors import BadEnvelope
 from protocols.wire import envelope as module
 from protocols.wire.envelope import (
-    HEADER_LIMIT,
     Envelope,
-    Header,
     envelope_bytes,
     header_bytes,
     read_signed_header,
     signed_header,
 )
+from protocols.wire.header import HEADER_LIMIT, Header
 from tests.protocols.wire import World
 
 CASES = 3000

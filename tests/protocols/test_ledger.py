@@ -19,7 +19,7 @@ from protocols.evidence.ledger import (
     origin_of,
     read_lines,
 )
-from protocols.wire.envelope import NONE
+from protocols.wire.header import NONE
 from tests.protocols.toys import FullDisk
 from tests.protocols.wire import World
 

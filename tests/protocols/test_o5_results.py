@@ -10,7 +10,7 @@ from protocols.disclosures.names import Disclosure
 from protocols.disclosures.weighted_sum.view import Mixture
 from protocols.errors import BadEnvelope, Refused
 from protocols.sessions.services.openings import Openings
-from protocols.wire.envelope import Header
+from protocols.wire.header import Header
 from tests.protocols.pub import COUNTED, Model, Portrait, Size, even, hand_out, pub, trained
 
 

@@ -16,8 +16,8 @@ from protocols.disclosures.sum.client import ShareHolding
 from protocols.disclosures.sum.messages import Survivors, Vote
 from protocols.errors import BadEnvelope
 from protocols.forms import Exchange, Form
-from protocols.keys.groups import slot_of
 from protocols.keys.pairs import Pairs
+from protocols.keys.slots import slot_of
 from protocols.wire.codec import encode
 from protocols.wire.control import Call
 from protocols.wire.inputs_digest import given_digest

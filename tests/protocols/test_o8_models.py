@@ -10,7 +10,8 @@ import pytest
 from crypto.errors import OutOfRange
 from protocols.disclosures.sum.client import ShareHolding
 from protocols.errors import BadEnvelope
-from protocols.wire.envelope import NONE, Envelope
+from protocols.wire.envelope import Envelope
+from protocols.wire.header import NONE
 from protocols.wire.run_context import RunContext
 from tests.protocols.unveiling import (
     NotEnough,

@@ -7,7 +7,7 @@ import pytest
 
 from crypto.errors import InvalidKey
 from protocols.errors import BadEnvelope, LocalProtocolError, RemoteProtocolError
-from protocols.keys.groups import epoch_of, epochs, slots
+from protocols.keys.slots import epoch_of, epochs, slots
 from protocols.policy.policy import PrivacyPolicy
 from protocols.sessions.table import State
 from protocols.wire.codec import encode

@@ -21,7 +21,7 @@ from protocols.disclosures.sum.messages import OpenRequest
 from protocols.evidence.heads import tree
 from protocols.evidence.ledger import Ledger, MemoryStore, read_lines
 from protocols.forms import Form
-from protocols.keys.groups import slot_of
+from protocols.keys.slots import slot_of
 from protocols.plan.parties import roles_of
 from protocols.policy.guard import find
 from protocols.policy.policy import PrivacyPolicy
@@ -34,8 +34,9 @@ from protocols.rounds import Ask, Cohort, Reply
 from protocols.sessions.engine import Delivery
 from protocols.wire.codec import encode
 from protocols.wire.control import Call, Place
-from protocols.wire.envelope import NONE, SIGNED, Envelope, Header, commitment, signed_header
+from protocols.wire.envelope import SIGNED, Envelope, commitment, signed_header
 from protocols.wire.gateway import Gateway
+from protocols.wire.header import NONE, Header
 from protocols.wire.inputs_digest import SHARED, given_digest
 from protocols.wire.roles import Role, session_of
 from protocols.wire.roster import (

@@ -17,7 +17,7 @@ from audits.report.models import Report
 from protocols.policy.policy import PrivacyPolicy
 from secure_fgl.cli._shared import report_files as keeping
 from secure_fgl.cli._shared.gate import FailOn, codes_of, ordered
-from secure_fgl.store.run_folder import Run
+from secure_fgl.store.finished_run import Run
 from tests.audits.toy_run import Bus, save
 from tests.secure_fgl.cli_tools import invoke
 

@@ -17,7 +17,7 @@ from secure_fgl.config import Config
 from secure_fgl.data.datasets import load_dataset
 from secure_fgl.errors import UsageError
 from secure_fgl.federation import Federation
-from secure_fgl.store.run_folder import Run
+from secure_fgl.store.finished_run import Run
 from tests.secure_fgl.cli_tools import CONFIG, config, invoke
 from tests.secure_fgl.pyg_tools import SIZES, Planted, planetoid
 

@@ -14,7 +14,8 @@ from protocols.errors import EvidenceError
 from protocols.policy.policy import Budget
 from protocols.privacy.accounting import ORDERS
 from secure_fgl.store import budget_lines
-from secure_fgl.store.budgets import Anchor, BudgetStore
+from secure_fgl.store.anchors import Anchor
+from secure_fgl.store.budgets import BudgetStore
 from tests.secure_fgl.budget_tools import (
     DATA,
     DELTA,

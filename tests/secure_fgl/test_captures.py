@@ -19,7 +19,7 @@ from secure_fgl.errors import UsageError
 from secure_fgl.federation import Federation
 from secure_fgl.store import captures
 from secure_fgl.store.captures import Captures
-from secure_fgl.store.run_folder import Run
+from secure_fgl.store.finished_run import Run
 from tests.secure_fgl.cli_tools import config, invoke
 
 SMALL = {

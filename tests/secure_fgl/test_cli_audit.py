@@ -14,7 +14,7 @@ import pytest
 from typer.testing import Result
 
 from protocols.errors import EvidenceError
-from secure_fgl.store.run_folder import Run
+from secure_fgl.store.finished_run import Run
 from tests.audits.forging import rewrite
 from tests.audits.toy_run import RESULT, run_toy, save, stated, text
 from tests.secure_fgl.cli_tools import config, invoke

@@ -7,7 +7,8 @@ import dataclasses
 import numpy as np
 import pytest
 
-from algorithms.tasks.node import NodeData, NodeTask
+from algorithms.tasks.inputs.nodes import NodeData
+from algorithms.tasks.node import NodeTask
 from algorithms.tasks.site import Site
 from secure_fgl.data import load_dataset, partition, spec_of, split_masks
 

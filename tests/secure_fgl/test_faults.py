@@ -15,7 +15,7 @@ from secure_fgl import Federation
 from secure_fgl.config import Config
 from secure_fgl.errors import UsageError
 from secure_fgl.run.faults import FaultyTransport, drops
-from secure_fgl.store.run_folder import Run
+from secure_fgl.store.finished_run import Run
 from tests.secure_fgl.cli_tools import CONFIG
 
 NAMES = ("client-1", "client-2", "client-3", "client-4", "client-5")

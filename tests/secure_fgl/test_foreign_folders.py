@@ -16,7 +16,8 @@ from secure_fgl.errors import UsageError
 from secure_fgl.store import run_folder as runs
 from secure_fgl.store.captures import Captures, sweep
 from secure_fgl.store.files import Folder, create, replace, run_name
-from secure_fgl.store.run_folder import Run, RunFolder
+from secure_fgl.store.finished_run import Run
+from secure_fgl.store.run_folder import RunFolder
 from secure_fgl.store.state_store import StateStores
 from tests.secure_fgl.cli_tools import config, invoke
 from tests.secure_fgl.test_audit_cli import waivers

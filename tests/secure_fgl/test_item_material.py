@@ -18,7 +18,7 @@ from protocols.policy.policy import PrivacyPolicy
 from secure_fgl import Federation
 from secure_fgl.attack_inputs.materials import material
 from secure_fgl.config import Config
-from secure_fgl.store.run_folder import Run
+from secure_fgl.store.finished_run import Run
 
 USERS, ITEMS, ROUNDS, SENT = 8, 80, 3, 40
 

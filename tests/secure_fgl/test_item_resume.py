@@ -12,7 +12,7 @@ from protocols.evidence.capture import Capture
 from protocols.policy.policy import PrivacyPolicy
 from secure_fgl.attack_inputs.materials import material
 from secure_fgl.config import Config
-from secure_fgl.store.run_folder import Run
+from secure_fgl.store.finished_run import Run
 from tests.laws.killing import play
 
 USERS, ROUNDS, SENT = 5, 3, 30

@@ -16,7 +16,7 @@ from secure_fgl.attack_inputs.materials import material
 from secure_fgl.config import Config
 from secure_fgl.federation import Federation
 from secure_fgl.store.captures import Captures
-from secure_fgl.store.run_folder import Run
+from secure_fgl.store.finished_run import Run
 from tests.secure_fgl.cli_tools import invoke
 
 USERS, ITEMS, CAP = 16, 120, 32

@@ -20,7 +20,7 @@ from protocols.disclosures.noised.guards import LEVELS
 from protocols.policy.policy import PrivacyPolicy
 from secure_fgl.config import Config
 from secure_fgl.federation import Federation
-from secure_fgl.store.run_folder import Run
+from secure_fgl.store.finished_run import Run
 from tests.laws.killing import play
 
 USERS, ROUNDS, WIDTH, FLOOR = 8, 3, 4, 3

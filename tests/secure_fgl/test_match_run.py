@@ -22,7 +22,7 @@ from secure_fgl.config import Config
 from secure_fgl.federation import Federation
 from secure_fgl.run import cores, parties
 from secure_fgl.run.cores import over_cores
-from secure_fgl.store.run_folder import Run
+from secure_fgl.store.finished_run import Run
 from tests.laws.killing import play
 from tests.protocols.matching import plain
 

@@ -21,7 +21,7 @@ from secure_fgl import Federation
 from secure_fgl.attack_inputs import mixtures as mixed_material
 from secure_fgl.attack_inputs.materials import material
 from secure_fgl.config import Config
-from secure_fgl.store.run_folder import Run
+from secure_fgl.store.finished_run import Run
 
 ROUNDS, FLOOR = 3, 8
 

@@ -9,7 +9,7 @@ import pytest
 
 from secure_fgl import Federation
 from secure_fgl.config import Config
-from secure_fgl.store.run_folder import Run
+from secure_fgl.store.finished_run import Run
 from tests.secure_fgl.cli_tools import invoke
 
 USERS = 4

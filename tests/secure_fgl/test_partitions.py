@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
-from algorithms.tasks.node import NodeData, NodeTask
+from algorithms.tasks.inputs.nodes import NodeData
+from algorithms.tasks.node import NodeTask
 from algorithms.tasks.site import Site
 from secure_fgl.data import (
     Graph,

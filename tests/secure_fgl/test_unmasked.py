@@ -20,7 +20,7 @@ from secure_fgl.attack_inputs import captured_sent
 from secure_fgl.attack_inputs.materials import material
 from secure_fgl.config import Config
 from secure_fgl.federation import Federation
-from secure_fgl.store.run_folder import Run
+from secure_fgl.store.finished_run import Run
 
 POLICIES = ["masks", "he", "ckks"]
 Mask = Callable[..., None]

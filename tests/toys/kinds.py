@@ -8,8 +8,10 @@ from typing import Any
 import numpy as np
 
 from algorithms.tasks import DataSpec
-from algorithms.tasks.graph import GraphsData, GraphTask
-from algorithms.tasks.node import NodeData, NodeTask
+from algorithms.tasks.graph import GraphTask
+from algorithms.tasks.inputs.graphs import GraphsData
+from algorithms.tasks.inputs.nodes import NodeData
+from algorithms.tasks.node import NodeTask
 from algorithms.tasks.rating import RatingsData, RatingTask
 from algorithms.tasks.site import Site
 

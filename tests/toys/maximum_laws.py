@@ -27,7 +27,7 @@ from protocols.policy.policy import PrivacyPolicy
 from protocols.wire.run_context import RunContext
 from secure_fgl.catalogue import algorithm_names
 from secure_fgl.federation import Federation
-from secure_fgl.store.run_folder import Run
+from secure_fgl.store.finished_run import Run
 from tests.laws import test_admission as admission
 from tests.laws import test_evidence as evidence
 from tests.laws import test_resume as resume

@@ -24,7 +24,7 @@ from protocols.wire.roles import Role
 from protocols.wire.roster import Roster
 from protocols.wire.run_context import RunContext
 from secure_fgl.federation import Federation
-from secure_fgl.store.run_folder import Run
+from secure_fgl.store.finished_run import Run
 from tests.laws import test_admission as admission
 from tests.laws import test_evidence as evidence
 from tests.laws import test_resume as resume

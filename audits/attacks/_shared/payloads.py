@@ -9,8 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 
-from audits.attacks._shared.material import Exposure, Findings, Material, NotApplicable, Samples
+from audits.attacks._shared.material import Exposure, Material
 from audits.attacks._shared.models import NotTested
+from audits.attacks._shared.samples import Findings, NotApplicable, Samples
 from protocols.disclosures.names import Disclosure
 from protocols.plan.plan import Item, Plan
 from protocols.plan.steps import Part, Service, Step

@@ -14,9 +14,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 
 from audits.attacks._methods.lower_bound import CONFIDENCE
-from audits.attacks._shared.material import Attack
 from audits.attacks._shared.models import AttackReport, AttackRow, Claim, Value
 from audits.attacks._shared.rules import Rule
+from audits.attacks._shared.samples import Attack
 from audits.attacks._shared.verdicts import Figures, decimal, verdict_of
 
 __all__ = ["claim_doubt", "report_doubt", "row_doubt"]

@@ -30,9 +30,9 @@ from typing import Literal
 import numpy as np
 
 from audits.attacks._methods.statistics import Bootstrap, Interval
-from audits.attacks._shared.material import Samples
 from audits.attacks._shared.models import Value, Verdict
 from audits.attacks._shared.rules import NullSide
+from audits.attacks._shared.samples import Samples
 
 __all__ = ["Figures", "Judgement", "decimal", "judge", "value", "verdict_of"]
 
@@ -57,7 +57,7 @@ class Figures:
 
     Attributes:
         chance: of a random guess.
-        prior, raw, null, protected: of the attack, see `audits.attacks._shared.material.Samples`.
+        prior, raw, null, protected: of the attack, see `audits.attacks._shared.samples.Samples`.
         raw_gap, gap: raw and protected minus prior, client by client.
     """
 

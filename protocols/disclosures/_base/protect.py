@@ -15,7 +15,7 @@ from protocols.plan.plan import Item
 from protocols.plan.schema import Layout
 from protocols.policy.guard import Guard, find
 from protocols.wire.codec import encode
-from protocols.wire.envelope import NONE, Header
+from protocols.wire.header import NONE, Header
 from protocols.wire.run_context import RunContext
 from protocols.wire.where import Where
 

@@ -10,7 +10,7 @@ from protocols.disclosures.names import Disclosure
 from protocols.errors import BadEnvelope
 from protocols.plan.steps import Step
 from protocols.wire.control import Examine, Reveal
-from protocols.wire.envelope import Header
+from protocols.wire.header import Header
 from protocols.wire.inbox import Incoming
 from protocols.wire.run_context import RunContext
 from protocols.wire.upload_evidence import Wanted, place_of, verified

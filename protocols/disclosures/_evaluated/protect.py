@@ -11,7 +11,7 @@ from protocols.disclosures._evaluated.uploads import enciphered, signed_upload
 from protocols.messages import Message
 from protocols.plan.plan import Item
 from protocols.plan.schema import Layout
-from protocols.wire.envelope import Header
+from protocols.wire.header import Header
 from protocols.wire.run_context import RunContext
 
 

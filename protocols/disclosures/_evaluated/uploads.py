@@ -29,7 +29,7 @@ from protocols.errors import BadEnvelope, LocalProtocolError, UnfitMessage
 from protocols.messages import Message, Vector
 from protocols.policy.policy import PrivacyPolicy
 from protocols.wire.codec import encode
-from protocols.wire.envelope import Header
+from protocols.wire.header import Header
 
 _DOMAIN = "upload"  # of the clients' signatures over their ciphertexts
 

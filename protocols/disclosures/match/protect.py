@@ -12,7 +12,7 @@ from protocols.messages import Message
 from protocols.plan.plan import Item
 from protocols.plan.schema import Layout
 from protocols.policy.guard import find
-from protocols.wire.envelope import Header
+from protocols.wire.header import Header
 from protocols.wire.run_context import RunContext
 
 

@@ -17,7 +17,7 @@ from protocols.plan.steps import Step
 from protocols.sessions.part import Delivery, Engine, SessionPart, Takes
 from protocols.sessions.services.answering import Answering
 from protocols.sessions.table import Event
-from protocols.wire.envelope import Header
+from protocols.wire.header import Header
 from protocols.wire.inbox import Incoming
 from protocols.wire.upload_evidence import Wanted, place_of, verified
 from protocols.wire.where import Where

@@ -7,7 +7,7 @@ from typing import Any
 from protocols.disclosures._base.protect import Protection, Release
 from protocols.disclosures.noised.decoys import Decoyer
 from protocols.wire.codec import encode
-from protocols.wire.envelope import Header
+from protocols.wire.header import Header
 
 
 class NoisedProtection(Protection):

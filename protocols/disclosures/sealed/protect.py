@@ -9,7 +9,7 @@ from protocols.disclosures.names import Disclosure
 from protocols.keys.boxes import close_boxes
 from protocols.plan.plan import Item
 from protocols.plan.steps import Step
-from protocols.wire.envelope import Header
+from protocols.wire.header import Header
 
 
 class SealedProtection(Protection):

@@ -28,7 +28,7 @@ from protocols.errors import (
     WrongStage,
 )
 from protocols.forms import Exchange
-from protocols.keys.groups import slot_of
+from protocols.keys.slots import slot_of
 from protocols.messages import Vector
 from protocols.plan.steps import Step
 from protocols.sessions.collection import Collection

@@ -21,7 +21,7 @@ from protocols.disclosures.sum.guards import encryption
 from protocols.disclosures.sum.messages import Shares, Survivors, Vote, Votes
 from protocols.errors import BadEnvelope, LocalProtocolError
 from protocols.forms import Exchange
-from protocols.keys.groups import Slot, slot_of
+from protocols.keys.slots import Slot, slot_of
 from protocols.plan.steps import Step
 from protocols.policy.guard import find
 from protocols.sessions.part import Delivery, Engine, Scope, SessionPart, Takes

@@ -19,7 +19,8 @@ from protocols.disclosures.names import Disclosure
 from protocols.errors import BadEnvelope
 from protocols.messages import Vector
 from protocols.plan.steps import Step
-from protocols.wire.envelope import SIGNED, Header
+from protocols.wire.envelope import SIGNED
+from protocols.wire.header import Header
 from protocols.wire.roles import Role
 from protocols.wire.run_context import RunContext
 from protocols.wire.where import Where

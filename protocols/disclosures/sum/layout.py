@@ -18,7 +18,8 @@ from numpy.typing import NDArray
 
 from crypto.errors import OutOfRange
 from crypto.homomorphic.he import Scheme
-from crypto.quantiser import Grid, from_limbs, limbs
+from crypto.limbs import from_limbs, limbs
+from crypto.quantiser import Grid
 from crypto.samplers import Stream
 from protocols.disclosures.sum.guards import encryption
 from protocols.disclosures.sum.ring import Ring

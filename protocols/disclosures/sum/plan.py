@@ -14,8 +14,9 @@ from protocols.disclosures.sum.layout import SumLayout, sum_layout, sum_ring
 from protocols.disclosures.sum.messages import Opened, OpenRequest, Shares, Survivors, Vote, Votes
 from protocols.disclosures.sum.ring import Ring
 from protocols.errors import PolicyError
-from protocols.keys.groups import epochs, planned_degree, planned_voters, slots
+from protocols.keys.groups import planned_degree, planned_voters
 from protocols.keys.pairs import pair_box_bytes, row_bytes
+from protocols.keys.slots import epochs, slots
 from protocols.messages import Message
 from protocols.plan.builder import UP, PlanBuilder, Times
 from protocols.plan.plan import Item, NoisePlan

@@ -13,13 +13,13 @@ from protocols.disclosures.sum.guards import encryption
 from protocols.disclosures.sum.masked.uniform import check_mask
 from protocols.disclosures.sum.ring import Ring, Words
 from protocols.errors import LocalProtocolError, UnfitMessage
-from protocols.keys.groups import slot_of
+from protocols.keys.slots import slot_of
 from protocols.messages import Message
 from protocols.plan.plan import Item
 from protocols.plan.schema import Layout
 from protocols.policy.guard import find
 from protocols.privacy.noising import SAMPLERS, check_noise
-from protocols.wire.envelope import NONE, Header
+from protocols.wire.header import NONE, Header
 from protocols.wire.run_context import RunContext
 from protocols.wire.where import Where
 

@@ -12,8 +12,8 @@ from typing import ClassVar
 from crypto.errors import CryptoError
 from protocols.disclosures._evaluated.ciphers import key_kinds, keyed, raw_key
 from protocols.errors import BadEnvelope, LocalProtocolError, RemoteProtocolError, WrongStage
-from protocols.keys.groups import epoch_of
 from protocols.keys.setup import KeyPhase, Setup
+from protocols.keys.slots import epoch_of
 from protocols.messages import Message
 from protocols.plan.steps import Service, Step
 from protocols.sessions.part import Delivery, Engine, SessionPart, Takes

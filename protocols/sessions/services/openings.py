@@ -5,7 +5,7 @@ from __future__ import annotations
 from protocols.disclosures.names import Disclosure
 from protocols.errors import BadEnvelope, Replay
 from protocols.sessions.part import Engine, SessionPart
-from protocols.wire.envelope import Header
+from protocols.wire.header import Header
 
 _Opening = tuple[str, int, int, frozenset[str], frozenset[str]]
 

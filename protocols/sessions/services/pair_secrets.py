@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import ClassVar
 
 from protocols.errors import BadEnvelope
-from protocols.keys.groups import Group, epoch_of, planned_degree, slots
+from protocols.keys.groups import Group, planned_degree
 from protocols.keys.pairs import Pairs
+from protocols.keys.slots import epoch_of, slots
 from protocols.plan.steps import Service, Step
 from protocols.sessions.part import Delivery, Engine, Scope, SessionPart, Takes
 from protocols.sessions.services.progress import Progress

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from protocols.errors import BadEnvelope
-from protocols.keys.groups import epoch_of
+from protocols.keys.slots import epoch_of
 from protocols.sessions.part import Engine, SessionPart
 from protocols.wire.inbox import Incoming
 

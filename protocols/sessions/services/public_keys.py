@@ -7,7 +7,7 @@ from typing import ClassVar
 from crypto.errors import CryptoError
 from protocols.disclosures._evaluated.ciphers import key_kinds, keyed, raw_key
 from protocols.errors import BadEnvelope
-from protocols.keys.groups import epoch_of
+from protocols.keys.slots import epoch_of
 from protocols.plan.steps import Service, Step
 from protocols.sessions.part import Delivery, Engine, SessionPart, Takes
 from protocols.sessions.services.progress import Progress

@@ -9,7 +9,7 @@ from crypto.homomorphic.he import SecretKey
 from protocols.disclosures._evaluated.ciphers import key_message, keyed, ring_of
 from protocols.disclosures.names import Disclosure
 from protocols.errors import BadEnvelope, LedgerError, LocalProtocolError
-from protocols.keys.groups import epoch_of
+from protocols.keys.slots import epoch_of
 from protocols.messages import Message
 from protocols.plan.steps import Service, Step
 from protocols.sessions.part import Delivery, Engine, Scope, SessionPart, Takes

@@ -14,10 +14,8 @@ The bytes hold secrets in clear: `keeping` locks them before they touch a disk.
 from __future__ import annotations
 
 import json
-import struct
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from enum import Enum
-from functools import cache, cached_property
 from typing import Any
 
 import numpy as np
@@ -28,10 +26,10 @@ from protocols.disclosures._evaluated.ciphers import EVALUATED, ring_of
 from protocols.errors import LocalProtocolError
 from protocols.keys.pairs import Pairs
 from protocols.messages import Message
+from protocols.sessions.store.fields import LENGTH, attributes, is_flat, next_part
 from protocols.sessions.store.kept_kinds import ENUMS, OBJECTS
 from protocols.wire.roster import Identity, Roster
 
-_LENGTH = struct.Struct("<Q")
 _LONG = 1 << 16
 """Bytes from which on a value is put apart."""
 
@@ -102,7 +100,7 @@ class StateCodec:
         blobs = _Blobs(apart)
         tree = json.dumps(self._write(value, blobs), separators=(",", ":")).encode()
         sizes = json.dumps(blobs.sizes).encode()
-        heads = (_LENGTH.pack(len(tree)), tree, _LENGTH.pack(len(sizes)), sizes)
+        heads = (LENGTH.pack(len(tree)), tree, LENGTH.pack(len(sizes)), sizes)
         return b"".join((*heads, *blobs.here))
 
     def unpack(
@@ -118,8 +116,8 @@ class StateCodec:
             fetch: returns what `apart` kept under a name.
             only: of a mapping with these keys, read nothing else.
         """
-        tree, place = _head(data, 0)
-        sizes, place = _head(data, place)
+        tree, place = next_part(data, 0)
+        sizes, place = next_part(data, place)
         blobs = []
         for size in json.loads(sizes):
             if isinstance(size, str):
@@ -147,7 +145,7 @@ class StateCodec:
             if isinstance(value, kind):
                 return _WRITERS[kind](self, value, blobs)
         if type(value).__name__ in OBJECTS and type(value) in OBJECTS.values():
-            facts = [[k, self._write(v, blobs)] for k, v in _attributes(value).items()]
+            facts = [[k, self._write(v, blobs)] for k, v in attributes(value).items()]
             return {"object": [type(value).__name__, facts]}
         raise LocalProtocolError(f"A {type(value).__name__} cannot be kept in a session's state.")
 
@@ -161,12 +159,12 @@ class StateCodec:
 
     def _set(self, value: set[Any] | frozenset[Any], blobs: _Blobs) -> Any:
         tag = type(value).__name__
-        if _flat(value):  # what was sent and seen: long, and of nothing but texts and numbers
+        if is_flat(value):  # what was sent and seen: long, and of nothing but texts and numbers
             return {"flat": [tag, list(value)]}
         return {tag: self._many(value, blobs)}
 
     def _dict(self, value: dict[Any, Any], blobs: _Blobs) -> Any:
-        if _flat(value) and all(type(item) is int for item in value.values()):
+        if is_flat(value) and all(type(item) is int for item in value.values()):
             return {"flat": ["dict", list(value.items())]}
         return {"dict": [self._many(pair, blobs) for pair in value.items()]}
 
@@ -239,35 +237,6 @@ class StateCodec:
             if isinstance(public, PublicKey) and public.scheme == name:
                 return self._needed(name).unlock_secret(blobs[place], public, self._under)
         raise LocalProtocolError("A secret key was kept without its public half.")
-
-
-def _attributes(value: Any) -> dict[str, Any]:
-    """Return everything an object holds, but for what it can compute again."""
-    kind: Any = type(value)
-    slots, cached = _places(kind)
-    held = {name: getattr(value, name) for name in slots if hasattr(value, name)}
-    held |= getattr(value, "__dict__", {})
-    return {k: v for k, v in held.items() if k not in cached}
-
-
-@cache
-def _places(kind: type[Any]) -> tuple[tuple[str, ...], frozenset[str]]:
-    """Return a class's slots, and the names of what its objects compute once."""
-    slots = [name for base in kind.__mro__ for name in getattr(base, "__slots__", ())]
-    found = {name for base in kind.__mro__ for name in vars(base)}
-    cached = {k for k in found if isinstance(getattr(kind, k, None), cached_property)}
-    return tuple(slots), frozenset(cached)
-
-
-def _flat(rows: Iterable[Any]) -> bool:
-    """Tell whether these are tuples of texts and whole numbers, which JSON holds as they are."""
-    return all(type(row) is tuple and {str, int}.issuperset(map(type, row)) for row in rows)
-
-
-def _head(data: bytes, place: int) -> tuple[bytes, int]:
-    (size,) = _LENGTH.unpack_from(data, place)
-    start = place + _LENGTH.size
-    return data[start : start + size], start + size
 
 
 _Writer = Callable[[StateCodec, Any, _Blobs], Any]

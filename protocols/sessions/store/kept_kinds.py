@@ -12,8 +12,9 @@ from protocols.disclosures._base.view import Answers, ClearView, Kept
 from protocols.disclosures.names import Disclosure
 from protocols.disclosures.registry import each
 from protocols.evidence.heads import Spoken
-from protocols.keys.groups import Group, Slot
+from protocols.keys.groups import Group
 from protocols.keys.setup import KeyPhase, Setup
+from protocols.keys.slots import Slot
 from protocols.plan.steps import Service, Step
 from protocols.rounds import Reply, Sealed
 from protocols.sessions.collection import Collection

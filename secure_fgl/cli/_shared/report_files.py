@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from audits.evidence.run_files import RunView
     from audits.findings.snapshot import Snapshot
     from audits.report.models import Report
-    from secure_fgl.store.run_folder import Run
+    from secure_fgl.store.finished_run import Run
 
 BASELINE, WAIVERS = "baseline.json", "waivers.json"
 
@@ -56,7 +56,7 @@ def load_snapshot(path: Path) -> Snapshot:
     from protocols.errors import EvidenceError
     from secure_fgl.errors import UsageError
     from secure_fgl.store.bundles import looks_packed
-    from secure_fgl.store.run_folder import Run
+    from secure_fgl.store.finished_run import Run
 
     if path.is_dir():
         return excerpt(build_report(Run(path).view()))
@@ -120,7 +120,7 @@ def judge_again(run: Run) -> None:
     Raises:
         EvidenceError: its report is not what its files give, so it is not overwritten.
     """
-    from secure_fgl.store.run_folder import FORMATS
+    from secure_fgl.store.finished_run import FORMATS
 
     before = run.view()
     view = with_waivers(before, None, drop=False)

@@ -8,10 +8,7 @@ new one, or the one of a process that was killed, as it was kept.
 from __future__ import annotations
 
 import contextlib
-import fcntl
-import os
-import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -29,7 +26,7 @@ from protocols.sessions.store.state_keeper import Outcome
 from protocols.wire.roles import Role, session_of
 from protocols.wire.run_context import RunContext
 from secure_fgl import _floors
-from secure_fgl.errors import PlanDrift, UsageError
+from secure_fgl.errors import PlanDrift
 from secure_fgl.federation import Federation
 from secure_fgl.isolation.sandbox import Sandbox
 from secure_fgl.run.clock import clock
@@ -40,13 +37,11 @@ from secure_fgl.store.captures import record
 from secure_fgl.store.run_folder import FileStore, RunFolder
 from secure_fgl.store.state_store import StateStores
 from secure_fgl.transports import Transport
+from secure_fgl.transports.nvflare.lock import only_one
 from secure_fgl.transports.nvflare.party import PartyKit
 
 TRANSPORT = "nvflare"
 """The transport's name; every ledger begins with it."""
-
-_LOCK_SECONDS = 30.0
-"""How long a party waits for an earlier process of its own to end."""
 
 
 @dataclass
@@ -120,7 +115,7 @@ def open_process(kit: PartyKit) -> PartyProcess:
     """
     prepared = _prepared(kit)
     with contextlib.ExitStack() as files:
-        files.enter_context(_only_one(kit))
+        files.enter_context(only_one(kit))
         again = (kit.run_folder / "roster.json").is_file()
         folder = RunFolder(kit.run_folder, again=again)
         form: Form[Any] = kit.charter.policy.admit(prepared.algorithm)
@@ -232,40 +227,6 @@ def _taken_up(
         return session, ()
     folder.text("metrics.jsonl", "")
     return session, tuple(keeper.outcomes())
-
-
-@contextlib.contextmanager
-def _only_one(kit: PartyKit) -> Iterator[None]:
-    """Hold a party's folder against a second process of the same party.
-
-    An engine that lost its server starts the next job while the last one's process may still be
-    training, and two sessions of one party would break everything that one of them promised.
-
-    Raises:
-        UsageError: the other process does not end in time.
-    """
-    file = os.open(kit.folder / "lock", os.O_CREAT | os.O_RDWR, 0o600)
-    try:
-        deadline = time.monotonic() + _LOCK_SECONDS
-        while not _locked(file):
-            if time.monotonic() > deadline:
-                raise UsageError(
-                    f"Another process of {kit.name} is at work on this run.",
-                    why="a job that was ended has not stopped yet, or two jobs run at once",
-                    fix="end the other process, then hand the job in again",
-                )
-            time.sleep(0.1)
-        yield
-    finally:
-        os.close(file)  # which unlocks; so does the end of the process, however it comes
-
-
-def _locked(file: int) -> bool:
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True
 
 
 def conduct(process: PartyProcess, transport: Transport) -> str | None:

@@ -15,7 +15,7 @@ from audits.attacks import AttackReport, AttackRow, Material, structure
 from audits.attacks._methods import isolation
 from audits.attacks._methods.isolation import Isolation, draw_prime
 from audits.attacks._methods.opened import Opened, opened_sums
-from audits.attacks._shared.material import NotApplicable, Samples
+from audits.attacks._shared.samples import NotApplicable, Samples
 from audits.attacks._shared.verdicts import judge
 from audits.attacks.structure import ALL_ROUNDS, ATTACK, COHORT, ONE_ROUND, SINGLETONS
 from audits.evidence.run_files import RunView

@@ -15,7 +15,7 @@ from protocols.errors import UnfitMessage
 from protocols.keys.boxes import close_box
 from protocols.policy.guard import guard_of
 from protocols.wire.codec import encode
-from protocols.wire.envelope import Header
+from protocols.wire.header import Header
 from protocols.wire.roles import Role
 
 

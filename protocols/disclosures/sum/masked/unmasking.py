@@ -13,7 +13,7 @@ from crypto.aead import unlock
 from crypto.errors import CryptoError
 from crypto.sharing import combine
 from protocols.errors import BadEnvelope, RoundLost, WrongStage
-from protocols.keys.groups import Group, Slot
+from protocols.keys.groups import Group
 from protocols.keys.pairs import (
     NOTHING,
     SEED_BYTES,
@@ -23,6 +23,7 @@ from protocols.keys.pairs import (
     row_key,
     self_key,
 )
+from protocols.keys.slots import Slot
 from protocols.messages import Vector
 from protocols.wire.cohorts import as_set
 

@@ -1,0 +1,1 @@
+"""What tasks learn from: graphs and nodes as tensors, checked once."""

@@ -1,0 +1,49 @@
+"""One process at a time for each party of a job."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import time
+from collections.abc import Iterator
+
+from secure_fgl.errors import UsageError
+from secure_fgl.transports.nvflare.party import PartyKit
+
+_LOCK_SECONDS = 30.0
+"""How long a party waits for an earlier process of its own to end."""
+
+
+@contextlib.contextmanager
+def only_one(kit: PartyKit) -> Iterator[None]:
+    """Hold a party's folder against a second process of the same party.
+
+    An engine that lost its server starts the next job while the last one's process may still be
+    training, and two sessions of one party would break everything that one of them promised.
+
+    Raises:
+        UsageError: the other process does not end in time.
+    """
+    file = os.open(kit.folder / "lock", os.O_CREAT | os.O_RDWR, 0o600)
+    try:
+        deadline = time.monotonic() + _LOCK_SECONDS
+        while not _locked(file):
+            if time.monotonic() > deadline:
+                raise UsageError(
+                    f"Another process of {kit.name} is at work on this run.",
+                    why="a job that was ended has not stopped yet, or two jobs run at once",
+                    fix="end the other process, then hand the job in again",
+                )
+            time.sleep(0.1)
+        yield
+    finally:
+        os.close(file)  # which unlocks; so does the end of the process, however it comes
+
+
+def _locked(file: int) -> bool:
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
