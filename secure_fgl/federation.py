@@ -15,7 +15,8 @@ from protocols.disclosures.names import Disclosure
 from protocols.disclosures.sum.guards import SCHEMES, encryption
 from protocols.errors import NotAdmitted
 from protocols.forms import Algorithm
-from protocols.plan.plan import DataPlan, Plan, drift
+from protocols.plan.drift import drift
+from protocols.plan.plan import DataPlan, Plan
 from protocols.plan.planning import make_plan
 from protocols.policy.policy import PrivacyPolicy
 from protocols.strict import nearest

@@ -17,8 +17,6 @@ from functools import cache
 from importlib import import_module
 from pathlib import Path
 
-import numpy as np
-
 from audits.attacks._shared import payloads
 from audits.attacks._shared.material import Exposure, ItemRows, Layers, Material, Mixtures, Truth
 from audits.attacks._shared.models import (
@@ -28,8 +26,8 @@ from audits.attacks._shared.models import (
     NotTested,
     Profile,
     Value,
-    bucket,
 )
+from audits.attacks._shared.rows import AttackRows
 from audits.attacks._shared.samples import Attack, Findings, NotApplicable, Samples
 from audits.attacks._shared.tags import Tagged
 from audits.evidence.ledger_index import LedgerIndex
@@ -152,7 +150,7 @@ def attack(
     claims: list[Claim] = []
     before = earlier if earlier is not None and _same(earlier, case, heads) else None
     for one in attacks():
-        row = _Rows(one, material, profile, seed_of(heads, one.id))
+        row = AttackRows(one, material, profile, seed_of(heads, one.id))
         if one not in wanted:
             found, held = row.cut(_UNASKED)
         elif until is not None and clock() >= until:
@@ -212,116 +210,3 @@ def _reasons(wanted: Sequence[Attack], rows: Sequence[AttackRow]) -> dict[str, s
     for one in reversed(wanted):
         why |= dict.fromkeys(one.payloads, reasons.get(one.id, f"{one.id} did not look at it"))
     return why
-
-
-class _Rows:
-    """Makes the rows of one attack."""
-
-    def __init__(self, one: Attack, material: Material, profile: Profile, seed: str) -> None:
-        self._attack, self._material = one, material
-        self._profile, self._seed = profile, seed
-
-    def made(self) -> tuple[list[AttackRow], tuple[Claim, ...]]:
-        """Run the attack; return its rows and claims. A crash is one row, and no claim."""
-        one, material = self._attack, self._material
-        if one.needs_capture and not material.exposures:
-            why = material.missing or "no message was captured in this run"
-            # Whoever takes keys or data away must not make an attack look superfluous.
-            return [self._blank("NOT_TESTED" if material.unread else "NOT_APPLICABLE", why)], ()
-        if one.needs_capture and any(map(_unreadable, material.exposures)):
-            return [self._blank("ERROR", "what the receiver saw cannot be read")], ()
-        try:
-            found = one.run(material, self._generator(0), self._profile)
-            rows = [self._row(n, row) for n, row in enumerate(found.rows, 1)]
-        except Exception as error:  # fails closed: no crash may hide the other attacks or pass
-            return [self._blank("ERROR", f"the attack failed ({type(error).__name__})")], ()
-        if not rows:
-            return [self._blank("ERROR", "the attack gave no row at all")], ()
-        return rows, found.claims
-
-    def cut(self, why: str) -> tuple[list[AttackRow], tuple[Claim, ...]]:
-        """Return the row of an attack that did not begin."""
-        return [self._blank("NOT_TESTED", why)], ()
-
-    def _generator(self, number: int) -> np.random.Generator:
-        return np.random.default_rng([number, *bytes.fromhex(self._seed)])
-
-    def _blank(self, verdict: str, reason: str, payload: str = "", what: str = "") -> AttackRow:
-        one = self._attack
-        return AttackRow.model_validate(
-            {
-                **self._names(payload, what),
-                "n_clients": 0,
-                "n_pos": 0,
-                "n_neg": 0,
-                "metric": one.metric,
-                "chance": "",
-                "margin": _decimal(one.margin),
-                "gate": _decimal(one.gate),
-                "null_side": one.rules[0].null_side,
-                "exact": one.rules[0].exact,
-                "verdict": verdict,
-                "reason": reason[:600],
-            }
-        )
-
-    def _names(self, payload: str, what: str) -> dict[str, object]:
-        one = self._attack
-        return {
-            "id": one.id,
-            "name": one.name,
-            "question": one.question,
-            "payload": payload,
-            "what": what[:200],
-            "profile": self._profile,
-            "seed": self._seed,
-        }
-
-    def _row(self, number: int, found: Samples | NotApplicable) -> AttackRow:
-        from audits.attacks._shared.reading import row_doubt
-        from audits.attacks._shared.verdicts import judge
-
-        if isinstance(found, NotApplicable):
-            verdict = "NOT_TESTED" if found.arises else "NOT_APPLICABLE"
-            return self._blank(verdict, found.reason, found.payload, found.what)
-        one = self._attack
-        margin = one.margin if found.margin is None else found.margin
-        gate = one.gate if found.gate is None else found.gate
-        judged = judge(found, self._generator(number), margin=margin, gate=gate)
-        reason = f"{judged.reason}. {found.note}" if found.note else f"{judged.reason}."
-        row = AttackRow(
-            **self._names(found.payload, found.what),  # type: ignore[arg-type]
-            rounds=tuple(sorted(set(found.rounds))),
-            n_clients=len(set(found.units)) if found.client_clusters else 0,
-            n_pos=bucket(found.positives),
-            n_neg=bucket(found.negatives),
-            metric=found.metric or one.metric,
-            chance=judged.chance,
-            **judged.saved,  # type: ignore[arg-type]
-            margin=_decimal(margin),
-            gate=_decimal(gate),
-            null_side=found.null_side,
-            exact=found.exact,
-            verdict=judged.verdict,
-            reason=reason[:600],
-            needed_n=judged.needed,
-        )
-        if doubt := row_doubt(row, one, self._seed):  # a reader would refuse it
-            raise ValueError(f"an attack gave a row that cannot be its own: {doubt}")
-        return row
-
-
-def _unreadable(exposure: Exposure) -> bool:
-    """Tell whether a field that was sent is missing in what was seen, or is no number."""
-    seen = exposure.seen
-    if seen is None:
-        return False
-    return bool(set(exposure.raw) - set(seen)) or not all(
-        np.isfinite(values).all() for values in seen.values()
-    )
-
-
-def _decimal(number: float) -> str:
-    from audits.attacks._shared.verdicts import decimal
-
-    return decimal(number)

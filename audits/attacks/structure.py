@@ -4,8 +4,7 @@ Question. Encryption and masks let the receiver see sums only. Was there a sum o
 or two sums so alike, that one client's own update follows by subtraction?
 
 Who attacks. The aggregator, which holds every opened sum, together with as many clients as the
-policy assumes to collude; these know their own values and subtract them. The attacker needs nothing
-but the sums and the lists of who is in them; no data are captured for this, the ledgers suffice.
+policy assumes to collude, who subtract their own values. Ledgers suffice: sums, and who is in them.
 
 What the numbers mean. 1 for a client that can be singled out, 0 for one that cannot. These are
 facts about the record and no estimates: one client at 1 is a FAIL, whatever the others are at.

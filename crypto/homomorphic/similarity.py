@@ -69,10 +69,7 @@ __all__ = ["COSINE", "GRID_BITS", "PRODUCT_BYTES", "Operand", "Similarity", "sim
 
 COSINE: Final = Parameters("ckks-cosine", (PRIME,), 30, "TC192")
 """The parameter set: values scaled by 2^28 have at most 30 bits with sign and sqrt(2)."""
-
-GRID_BITS: Final = 14
-"""Opened cosines are multiples of 2^-14."""
-
+GRID_BITS: Final = 14  # opened cosines are multiples of 2^-14
 PRODUCT_BYTES: Final = 3 * DEGREE // 2 * PAIR_BYTES
 """Wire length of one masked product, whatever the length of the vectors."""
 

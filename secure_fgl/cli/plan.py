@@ -58,7 +58,7 @@ def plan(
         say(f"Plan written to {out}, digest {wanted.digest}")
     if approved is None:
         return 0
-    from protocols.plan.plan import drift
+    from protocols.plan.drift import drift
 
     return _compare(drift(approved, wanted), against)
 

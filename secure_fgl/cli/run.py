@@ -69,7 +69,7 @@ def run(
 
 def _hold_to(approved: Plan, wanted: Plan) -> None:
     """Raise PlanDrift at once, before a plan that is not the approved one is shown."""
-    from protocols.plan.plan import drift
+    from protocols.plan.drift import drift
     from secure_fgl.errors import PlanDrift
 
     if differences := drift(approved, wanted):

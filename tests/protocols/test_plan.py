@@ -7,7 +7,8 @@ from pydantic import ValidationError
 
 from protocols.disclosures.names import Disclosure
 from protocols.errors import CohortTooSmall, NotInPlan, SecureFglError
-from protocols.plan.plan import DataPlan, Item, NoisePlan, Plan, drift
+from protocols.plan.drift import drift
+from protocols.plan.plan import DataPlan, Item, NoisePlan, Plan
 from protocols.plan.steps import Service, Step
 from protocols.policy.guard import describe
 from protocols.privacy.training import TrainingPlan

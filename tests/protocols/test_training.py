@@ -17,7 +17,8 @@ from crypto.samplers import entropy
 from protocols.errors import LocalProtocolError, NotAdmitted, NotInPlan, PolicyError
 from protocols.forms import Algorithm, Exchange, Form
 from protocols.messages import SumMessage, Vector, count, real
-from protocols.plan.plan import Plan, drift
+from protocols.plan.drift import drift
+from protocols.plan.plan import Plan
 from protocols.plan.planning import make_plan
 from protocols.policy.budget import Budget, budget_key
 from protocols.policy.policy import PrivacyPolicy

@@ -200,7 +200,7 @@ def test_other_data_or_settings_than_the_runs_are_noticed(runs, tmp_path, policy
         material(run)
     path.write_text(before)
     other = Config.of_others(before).model_copy(update={"seed": 2})
-    monkeypatch.setattr("secure_fgl.attack_inputs.materials.config_of", lambda *_: other)
+    monkeypatch.setattr("secure_fgl.attack_inputs.replayed.config_of", lambda *_: other)
     with pytest.raises(EvidenceError, match="is not what left"):
         material(run)
 

@@ -344,7 +344,7 @@ def test_a_folder_of_huge_files_is_refused_before_memory_is_full(
     given: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Files that hold nothing take no room on a disk; a limit of a thousandth shows the same."""
-    monkeypatch.setattr(runs, "VIEW_LIMIT", 2 << 20)
+    monkeypatch.setattr("secure_fgl.store.finished_run.VIEW_LIMIT", 2 << 20)
     assert Run(given).verify().ok  # the control
     for number in range(3):
         path = given / "report" / f"{number}.html"

@@ -19,7 +19,7 @@ from protocols.disclosures.names import Disclosure
 from protocols.errors import RemoteProtocolError
 from protocols.evidence.ledger import Ledger
 from protocols.forms import Form
-from protocols.plan.plan import drift
+from protocols.plan.drift import drift
 from protocols.roles.aggregator import AggregatorSession
 from protocols.sessions.engine import Delivery, Session
 from protocols.sessions.store.state_keeper import Outcome
