@@ -29,9 +29,22 @@ FLOORS = ("secure_fgl", "audits", "algorithms", "protocols", "crypto")
 SOURCES = (*FLOORS, "scripts", "examples", "benchmarks")
 """Folders whose Python files obey the rules. Tests are exempt: they plant violations."""
 
-MAX_FILE_LINES = 350
+MAX_FILE_LINES, MAX_LONGER = 300, 350
+LONGER = {
+    "algorithms/tasks/_flat.py",
+    "algorithms/tasks/rating.py",
+    "audits/findings/changes.py",
+    "audits/report/attack_rows.py",
+    "audits/report/attack_words.py",
+    "audits/report/models.py",
+    "crypto/homomorphic/bfv_sealapi.py",
+    "protocols/disclosures/match/protocol/client.py",
+    "secure_fgl/run/simulation.py",
+}
+"""Files of the floors that are still longer, up to `MAX_LONGER`; none is added."""
+
 MAX_FUNCTION_LINES = 60
-"""House style asks for 300 and 40 (CONTRIBUTING.md); these are the hard stops."""
+"""House style asks for 40 (CONTRIBUTING.md); this is the hard stop."""
 
 NOUNS = ("protocols.messages", "protocols.rounds", "protocols.forms")
 """All that an algorithm may know of `protocols` (docs/adr/0001-one-door.md)."""
@@ -206,8 +219,10 @@ def _is_id(node: ast.expr) -> bool:
 def small_enough(source: Source) -> Iterator[Remark]:
     """A file fits in the head, a function on the screen; docstrings of functions do not count."""
     lines = len(source.text.splitlines())
-    if lines > MAX_FILE_LINES:
-        yield 1, f"{lines} lines; {MAX_FILE_LINES} is the most for one file: divide it by topic"
+    short = source.path.split("/")[0] in FLOORS and source.path not in LONGER
+    most = MAX_FILE_LINES if short else MAX_LONGER
+    if lines > most:
+        yield 1, f"{lines} lines; {most} is the most for one file: divide it by topic"
     for node in source.nodes:
         if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
             length = _code_lines(node)
