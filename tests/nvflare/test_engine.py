@@ -33,7 +33,6 @@ from secure_fgl.federation import Federation
 from secure_fgl.isolation import kernel
 from secure_fgl.store.finished_run import Run
 from secure_fgl.transports.nvflare import executor, wire
-from secure_fgl.transports.nvflare import party_process as processes
 from secure_fgl.transports.nvflare.controller import JobAborted, TaskTransport
 from secure_fgl.transports.nvflare.executor import Seat
 from secure_fgl.transports.nvflare.party import PARTY_VARIABLE
@@ -228,7 +227,7 @@ def test_o5_killed_processes_go_on_to_the_same_result(
 def test_two_processes_of_one_party_do_not_work_at_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(processes, "_LOCK_SECONDS", 0.3)
+    monkeypatch.setattr("secure_fgl.transports.nvflare.lock._LOCK_SECONDS", 0.3)
     parties = assemble(banks(), tmp_path)
     first = open_process(parties.kit(SERVER_SITE))
     with pytest.raises(UsageError, match="Another process"):
