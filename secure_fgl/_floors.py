@@ -150,7 +150,8 @@ def _recorded(house: Path) -> dict[str, str] | None:
 def _check_modules(house: Path) -> None:
     """Look where every loaded module of ours came from."""
     real = cache(os.path.realpath)  # of folders, for this one check
-    for name, module in list(sys.modules.items()):
+    # Copied as a whole: a list of pairs makes objects, so garbage is collected, which may import.
+    for name, module in sys.modules.copy().items():
         if name.partition(".")[0] in _ALL and (why := _strange(house, name, module, real)):
             raise NotOurCode(
                 f"Secure-FGL refuses to go on: module {name!r} is not our own.\n"

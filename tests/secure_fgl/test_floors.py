@@ -5,8 +5,11 @@ Runs of changed installations are in test_floors_run.py.
 
 from __future__ import annotations
 
+import gc
 import subprocess
+import sys
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
@@ -58,6 +61,27 @@ def test_an_untouched_house_starts(house: Path) -> None:
 
 def test_our_own_house_starts() -> None:
     _floors.check()
+
+
+def test_modules_that_are_loaded_while_others_are_looked_at_are_no_error() -> None:
+    """A collection of garbage may import, by what it finalises, between any two modules."""
+    late = list[str]()
+
+    def load(phase: str, info: object) -> None:
+        late.append(f"late_{len(late)}")
+        sys.modules[late[-1]] = ModuleType(late[-1])
+
+    limits = gc.get_threshold()
+    gc.callbacks.append(load)
+    gc.set_threshold(1)
+    try:
+        _floors.check()
+    finally:
+        gc.set_threshold(*limits)
+        gc.callbacks.remove(load)
+        for name in late:
+            sys.modules.pop(name, None)
+    assert len(late) > 10  # it did happen
 
 
 def test_a_house_reached_through_a_link_starts(house: Path, tmp_path: Path) -> None:
