@@ -179,7 +179,9 @@ def _strange(house: Path, name: str, module: ModuleType, real: Callable[[str], s
         folder, base = os.path.split(file or "")
         if (real(folder), base) != wanted:
             return str(file)
-    folders = list(module.__path__) if package else [place]
+    if not package:
+        return ""
+    folders = list(module.__path__)
     strangers = [folder for folder in folders if real(folder) != place]
     return ", ".join(strangers) or ("" if len(folders) == 1 else "several folders")
 

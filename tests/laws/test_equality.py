@@ -144,15 +144,29 @@ def shown(name: str) -> tuple[str, ...]:
     return (PROTECTED[others.index(name) % len(PROTECTED)],)
 
 
-EVERY_ALGORITHM = [
-    pytest.param(name, policies, id="-".join((name, *policies)), marks=marks)
-    for name in NAMES
-    for policies, marks in (
-        (shown(name), ()),
-        (tuple(p for p in PROTECTED if p not in shown(name)), pytest.mark.long),
-    )
-    if policies
-]
+MOMENTS = ("after_upload", "before_shares")
+LOSSES = ("asked", *MOMENTS)
+
+
+def seen(name: str, loss: str) -> bool:
+    """Tell whether `make test` loses a client at this moment: `WHOLE` at each, others at one."""
+    if name in WHOLE:
+        return True
+    place = [other for other in NAMES if other not in WHOLE].index(name)
+    return LOSSES[(place + place // len(PROTECTED)) % len(LOSSES)] == loss
+
+
+def every_algorithm(loss: str) -> list[Any]:
+    """Return every algorithm with every protected policy; what `make test` leaves out is `long`."""
+    return [
+        pytest.param(name, policies, id="-".join((name, *policies)), marks=marks)
+        for name in NAMES
+        for policies, marks in (
+            (shown(name), () if seen(name, loss) else pytest.mark.long),
+            (tuple(p for p in PROTECTED if p not in shown(name)), pytest.mark.long),
+        )
+        if policies
+    ]
 
 
 def test_no_algorithm_uploads_in_a_way_that_is_not_shown_under_every_policy() -> None:
@@ -163,10 +177,12 @@ def test_no_algorithm_uploads_in_a_way_that_is_not_shown_under_every_policy() ->
             plan = Federation(policy=steadied, config=config(name, policy)).plan()
             ways[name] = {item.part for item in plan.items if ".up." in item.id}
         assert set().union(*ways.values()) == set().union(*(ways[name] for name in WHOLE))
-    assert {policy for name in NAMES if name not in WHOLE for policy in shown(name)} == {*PROTECTED}
+    others = [name for name in NAMES if name not in WHOLE]
+    assert {policy for name in others for policy in shown(name)} == {*PROTECTED}
+    assert all(any(seen(name, loss) for name in others) for loss in LOSSES)
 
 
-@pytest.mark.parametrize(("name", "policies"), EVERY_ALGORITHM)
+@pytest.mark.parametrize(("name", "policies"), every_algorithm("asked"))
 def test_o5_with_a_client_that_vanished_all_policies_learn_what_its_absence_gives(
     name: str, policies: tuple[str, ...], recorded: Recorded, tmp_path: Path
 ) -> None:
@@ -181,22 +197,14 @@ def test_o5_with_a_client_that_vanished_all_policies_learn_what_its_absence_give
     assert not same(whole, control)  # the client is missed
 
 
-MOMENTS = ("after_upload", "before_shares")
-EVERY_MOMENT = [
-    pytest.param(
-        *cell.values,
-        moment,
-        id=f"{cell.id}-{moment}",
-        marks=cell.marks or (() if seen else pytest.mark.long),
-    )
-    for place, cell in enumerate(EVERY_ALGORITHM)
-    for number, moment in enumerate(MOMENTS)
-    for seen in (cell.values[0] in WHOLE or place % len(MOMENTS) == number,)
-]
-"""The two of `WHOLE` at both moments, each other algorithm at one of them; the rest is `long`."""
-
-
-@pytest.mark.parametrize(("name", "policies", "moment"), EVERY_MOMENT)
+@pytest.mark.parametrize(
+    ("name", "policies", "moment"),
+    [
+        pytest.param(*cell.values, moment, id=f"{cell.id}-{moment}", marks=cell.marks)
+        for moment in MOMENTS
+        for cell in every_algorithm(moment)
+    ],
+)
 def test_o5_an_upload_that_has_arrived_counts(
     name: str, policies: tuple[str, ...], moment: str, recorded: Recorded
 ) -> None:
