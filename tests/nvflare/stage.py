@@ -65,6 +65,10 @@ class Parties:
         """Return one party's kit, read anew."""
         return PartyKit.load(self.folders[site])
 
+    def end(self) -> bytes:
+        """Return the aggregator's word that the run is over."""
+        return self.charter.end(self.kit(SERVER_SITE).me.signing)
+
     def result(self) -> dict[str, Any]:
         """Return what the aggregator wrote at the end."""
         found: dict[str, Any] = json.loads(

@@ -106,7 +106,7 @@ def test_a_run_over_tasks_is_the_run_in_memory(
     sites = {k: v for k, v in parties.charter.sites.items() if k != AGGREGATOR_NAME}
     carried = transport(twice, sites)
     digest = conduct(open_process(parties.kit(SERVER_SITE)), carried)
-    carried.end()
+    carried.end(parties.end())
     result, twin = parties.result(), uninterrupted.result
     same = ("metrics", "bytes_up", "bytes_down", "exchanges", "lost_rounds", "backend", "data")
     assert digest == uninterrupted.model_sha256
@@ -129,7 +129,7 @@ def test_a_key_authority_is_one_more_site(
     sites = {k: v for k, v in parties.charter.sites.items() if k != AGGREGATOR_NAME}
     carried = transport(executed(seats), sites, deadline=60.0)
     digest = conduct(open_process(parties.kit(SERVER_SITE)), carried)
-    carried.end()
+    carried.end(parties.end())
     assert digest == uninterrupted.model_sha256
     monkeypatch.setattr("audits.evidence.run_files.TRANSPORTS", ("memory", "nvflare"))
     assert Run(gather(parties, tmp_path / "run")).verify().verdict == "self-consistent only"
@@ -145,7 +145,7 @@ def test_o4_a_witness_is_one_more_site(tmp_path: Path, monkeypatch: pytest.Monke
     sites = {k: v for k, v in parties.charter.sites.items() if k != AGGREGATOR_NAME}
     carried = transport(executed(seats), sites, deadline=60.0)
     conduct(open_process(parties.kit(SERVER_SITE)), carried)
-    carried.end()
+    carried.end(parties.end())
     assert parties.result()["bytes_up"] == twin["bytes_up"]
     scores = parties.result()["metrics"]
     assert scores["test_accuracy"] == pytest.approx(twin["metrics"]["test_accuracy"], abs=0.02)
@@ -216,7 +216,7 @@ def test_o5_killed_processes_go_on_to_the_same_result(
     seats = seated(parties, monkeypatch)
     carried = transport(executed(seats), sites)
     digest = conduct(open_process(parties.kit(SERVER_SITE)), carried)
-    carried.end()
+    carried.end(parties.end())
     assert digest == uninterrupted.model_sha256
     assert parties.result()["metrics"] == uninterrupted.result["metrics"]
     gathered = gather(parties, tmp_path / "run")
@@ -361,10 +361,18 @@ def test_the_end_of_a_job_does_not_end_the_ledger(
     for event in (EventType.ABOUT_TO_END_RUN, EventType.END_RUN, EventType.ABORT_TASK):
         seat.handle_event(event, FLContext())
     head = parties.folders["site-1"] / "run" / "heads" / "client-1.checkpoint"
-    assert seat._process is not None and not head.exists()
-    assert seat.execute(wire.END, wire.pack([b""]), FLContext(), Signal()).get_return_code() == (
-        ReturnCode.OK
-    )
+    end = parties.end()
+    others = parties.kit("site-2")
+    for note in ([], [b""], [bytes(64)], [end[:-1]], [others.charter.end(others.me.signing)]):
+        said = seat.execute(wire.END, wire.pack(note), FLContext(), Signal())
+        assert said.get_return_code() == ReturnCode.BAD_TASK_DATA
+        assert seat._process is not None and not head.exists()
+        assert (parties.folders["site-1"] / "keys").is_dir()  # it can still be resumed
+    foreign = assemble(banks(), tmp_path / "another").end()  # of another run
+    said = seat.execute(wire.END, wire.pack([foreign]), FLContext(), Signal())
+    assert said.get_return_code() == ReturnCode.BAD_TASK_DATA
+    said = seat.execute(wire.END, wire.pack([end]), FLContext(), Signal())
+    assert said.get_return_code() == ReturnCode.OK
     assert seat._process is None and head.is_file()
 
 

@@ -54,7 +54,7 @@ def played(parties: Parties, patch: pytest.MonkeyPatch) -> str | None:
     try:
         return conduct(open_process(parties.kit(SERVER_SITE)), carried)
     finally:
-        carried.end()
+        carried.end(parties.end())
 
 
 @pytest.mark.parametrize("mode", [pytest.param("oprf", marks=pytest.mark.long), "hmac"])

@@ -22,16 +22,17 @@ from crypto.hpke import SealingKey
 from crypto.samplers import entropy
 from crypto.signing.canonical import canonical, parse
 from crypto.signing.signatures import SigningKey, VerifyKey
-from protocols.errors import EvidenceError, OtherVersion, SecureFglError
+from protocols.errors import BadEnvelope, EvidenceError, OtherVersion, SecureFglError
 from protocols.plan.plan import Plan
 from protocols.policy.policy import PrivacyPolicy
 from protocols.strict import read_yaml
 from protocols.wire.roles import Role
-from protocols.wire.roster import Party, Roster, run_id
+from protocols.wire.roster import AGGREGATOR_NAME, Party, Roster, run_id
 from secure_fgl.config import Config, asks_for_a_variable
 
 LIMIT = 64 << 20  # bytes; a plan of a thousand clients is far below
 _DOMAIN = "charter"
+_END_DOMAIN = "charter end"
 _KEYS = {"run", "nonce", "parties", "sites", "plan", "policy", "config", "signatures"}
 
 
@@ -90,6 +91,17 @@ class Charter:
         return Charter(
             self.nonce, self.roster, self.sites, self.plan, self.policy, self.config, signatures
         )
+
+    def end(self, key: SigningKey) -> bytes:
+        """Return the aggregator's word that the run of this charter is over, under its key."""
+        return key.sign(_END_DOMAIN, self.signed)
+
+    def check_end(self, note: bytes) -> None:
+        """Raise BadEnvelope unless the aggregator says that the run of this charter is over."""
+        try:
+            self.roster.party(AGGREGATOR_NAME).verify.verify(_END_DOMAIN, note, self.signed)
+        except CryptoError as error:
+            raise BadEnvelope("The end of the run is not signed by its aggregator.") from error
 
     def check(self) -> None:
         """See that everybody agreed to the very same charter.

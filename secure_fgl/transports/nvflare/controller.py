@@ -103,9 +103,13 @@ class TaskTransport:
         # An answer is addressed by its own signed header; this one is the only receiver here.
         return [Delivery(AGGREGATOR_NAME, data) for site in sorted(found) for data in found[site]]
 
-    def end(self) -> None:
-        """Tell every site that the run is over, so that it ends its ledger."""
-        deliveries = [Delivery(party, b"") for party in self._sites]
+    def end(self, note: bytes) -> None:
+        """Tell every site that the run is over, so that it ends its ledger.
+
+        Args:
+            note: what `Charter.end` returns.
+        """
+        deliveries = [Delivery(party, note) for party in self._sites]
         self._run(END, deliveries, min(self._deadline, _END_SECONDS))
 
     def _run(
@@ -167,7 +171,7 @@ class Conductor(Controller):  # type: ignore[misc] # nvflare is untyped
             transport = self._transport(kit, abort_signal, fl_ctx)
             if not (kit.run_folder / "result.json").is_file():
                 self._conduct(kit, transport)
-            transport.end()
+            transport.end(kit.charter.end(kit.me.signing))
         except Exception as error:
             _log.error("the run stopped (%s)", type(error).__name__)
             self.system_panic(f"the run stopped ({type(error).__name__})", fl_ctx)
@@ -178,7 +182,7 @@ class Conductor(Controller):  # type: ignore[misc] # nvflare is untyped
             conduct(process, transport)
         except Refused:  # the party that refused is out for good, and the run with it
             process.close()
-            transport.end()
+            transport.end(kit.charter.end(kit.me.signing))
             raise
         finally:
             _note_times(kit, transport.seconds)

@@ -54,7 +54,7 @@ class Seat(Executor):  # type: ignore[misc] # nvflare is untyped
     ) -> Shareable:
         """Hand each envelope of the task to the session and return its answers."""
         if task_name == END:
-            return self._guarded(self._close)
+            return self._guarded(lambda: self._close(shareable))
         return self._guarded(lambda: self._answer(task_name, shareable))
 
     def _answer(self, task_name: str, shareable: Shareable) -> Shareable:
@@ -65,8 +65,9 @@ class Seat(Executor):  # type: ignore[misc] # nvflare is untyped
             answers += [delivery.data for delivery in self._process.receive(envelope)]
         return pack(answers)
 
-    def _close(self) -> Shareable:
+    def _close(self, shareable: Shareable) -> Shareable:
         if self._process is not None:
+            self._process.kit.charter.check_end(b"".join(unpack(shareable)))
             self._process.close()
         self._process = None
         return pack([])

@@ -16,8 +16,8 @@ from protocols.errors import BadEnvelope
 TASK = "secure_fgl.envelopes"
 """The task that carries envelopes."""
 END = "secure_fgl.end"
-"""The task that says that the run is over. It is not signed: who could forge it, the engine, could
-as well stop delivering, and no more than that follows from it."""
+"""The task that says that the run is over, in the aggregator's signed words (`Charter.end`): a site
+gives up its kept state then, and nobody else, the engine's operator included, can have it do so."""
 
 _FIELD = "envelopes"
 _MOST = 64  # envelopes in one task; a protocol's step sends one or two to a party
