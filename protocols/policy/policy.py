@@ -35,7 +35,9 @@ class PrivacyPolicy(Strict):
     Attributes:
         name: shown in plan, ledger and report.
         rules: per disclosure the chain of guards; a disclosure that is not named is refused.
-        minimum_cohort: how many *other* clients must be in every cohort, at least 3 (O10).
+        minimum_cohort: how many *other* clients must be in every cohort, at least 3 (O10). One less
+            than there are clients: every total is everybody's, so that no two rounds' totals differ
+            by one client's update; whoever vanishes costs the round.
         colluders: how many clients are assumed to collude; added to the minimum.
         rekey_rounds: after so many rounds every key and pair secret is made anew (O9).
         budget: what all runs together may spend of this site's data set (O20); needed with noise.
