@@ -11,7 +11,14 @@ TORCH  := $(shell grep '^torch==' constraints.txt)
 MINUTES ?= 10
 
 # NVFlare's client keeps state for its whole process: after other tests of it no server is found.
+# So its tests have a process of their own, which waits for others most of the time.
 ENGINE := tests/nvflare/test_nvflare_run.py
+LOG    := .pytest_cache/engine.log
+define both
+mkdir -p $(dir $(LOG)); $(BIN)/python -m pytest $(1) $(ENGINE) > $(LOG) 2>&1 & engine=$$!; \
+$(BIN)/python -m pytest -n 2 --dist worksteal $(1) $(2) --ignore $(ENGINE); code=$$?; \
+wait $$engine || code=1; cat $(LOG); rm -f $(LOG); exit $$code
+endef
 
 # One thread per process: several test workers share the cores, and training is deterministic.
 test test-long fuzz mutants: export OMP_NUM_THREADS := 1
@@ -45,12 +52,10 @@ lint: setup ## style, types, and which floor may import what
 	$(BIN)/python -m scripts.house_rules
 
 test: lint ## lint, then every test but the long ones
-	$(BIN)/python -m pytest -n 2 --dist worksteal -m "not long" --ignore $(ENGINE)
-	$(BIN)/python -m pytest -m "not long" $(ENGINE)
+	@$(call both,-m "not long",)
 
 test-long: lint ## every test, with the full matrix, soaks and many more random examples
-	$(BIN)/python -m pytest -n 2 --dist worksteal --hypothesis-profile=long --ignore $(ENGINE)
-	$(BIN)/python -m pytest $(ENGINE)
+	@$(call both,,--hypothesis-profile=long)
 
 fuzz: setup ## hostile bytes to every native loader, fresh seeds; MINUTES=10
 	$(BIN)/python -m tests.laws.fuzzing --minutes $(MINUTES)

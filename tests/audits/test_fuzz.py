@@ -8,7 +8,7 @@ import random
 from dataclasses import replace
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from audits.evidence.run_files import RunView
@@ -126,6 +126,7 @@ def test_any_result_is_rendered_or_refused(result):
         build_report(view)
 
 
+@settings(max_examples=settings.default.max_examples // 3)  # two whole verifications each
 @given(st.sampled_from(sorted(VIEW.ledgers)), st.text(max_size=200))
 def test_any_text_as_a_head_is_refused_without_a_crash(party, note):
     notes = {**VIEW.checkpoints, party: note}

@@ -19,6 +19,7 @@ from tests.audits.lies import drop, finds, setting
 from tests.audits.toy_run import Bus, Lose, Toy, lose, run_toy
 from tests.protocols.matched import CAP, ITEMS, WIDE, WIDTH, match_policy, toy
 from tests.protocols.matching import KEY, crowd
+from tests.thinned import thinned
 
 ELEVEN = tuple(f"client-{i:02d}" for i in range(1, 12))
 OWN = dict(zip(ELEVEN, crowd(11, ITEMS, CAP).values(), strict=True))
@@ -117,7 +118,7 @@ def test_the_report_of_tags_that_anybody_makes_understates_nothing(guard: Any) -
 # --- who vanishes ---------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("step", STEPS)
+@pytest.mark.parametrize("step", thinned(STEPS))
 def test_a_client_that_vanishes_is_explained(step: str) -> None:
     made = run(losing=lose(GONE, f".{step}", round=2))
     found = verify(made.view())
@@ -135,8 +136,10 @@ def test_a_client_that_is_missing_when_cells_are_made_costs_the_round(step: str)
 
 @pytest.mark.parametrize(
     ("who", "step"),
-    [("tag-server-1", "points"), ("tag-server-1", "answers"), ("tag-server-2", "second_points"),
-     ("tag-server-2", "second_answers"), ("matcher", "compare"), ("matcher", "compared")],
+    thinned([
+        ("tag-server-1", "points"), ("tag-server-1", "answers"), ("tag-server-2", "second_answers"),
+        ("tag-server-2", "second_points"), ("matcher", "compare"), ("matcher", "compared"),
+    ]),
 )  # fmt: skip
 def test_a_server_that_is_lost_costs_its_round_and_is_explained(who: str, step: str) -> None:
     made = run(losing=lose(who, f".{step}", round=1))
@@ -148,8 +151,8 @@ def test_a_server_that_is_lost_costs_its_round_and_is_explained(who: str, step: 
 
 @pytest.mark.parametrize(
     "until",
-    ["points", "answers", "halfway", "onward", "second_points", "second_answers", "tagged",
-     "compare", "told", "part"],
+    thinned(["points", "answers", "halfway", "onward", "second_points", "second_answers", "tagged",
+             "compare", "told", "part"]),
 )  # fmt: skip
 def test_a_run_that_was_cut_short_verifies(until: str) -> None:
     class Cut(Exception):

@@ -28,7 +28,7 @@ from secure_fgl.data import loading
 from secure_fgl.errors import PlanDrift
 from secure_fgl.federation import Federation
 from tests.laws.conftest import Recorded
-from tests.laws.runs import CLIENTS, POLICIES, ROUNDS, config, pairs, record
+from tests.laws.runs import CLIENTS, POLICIES, ROUNDS, config, pairs, record, spread
 
 NAMES = algorithm_names()
 WIRES = {"f4", "f8", "u8", "bytes"}
@@ -305,7 +305,7 @@ def test_what_is_absent_from_the_plan_is_refused_at_run_time(
         assert (recording.run is None) is not done
 
 
-@pytest.mark.parametrize(("name", "policy"), pairs(POLICIES))
+@pytest.mark.parametrize(("name", "policy"), [*spread(NAMES, POLICIES), *pairs([])])
 def test_planned_bytes_are_the_bytes_sent_and_counts_stay_within_times(
     name: str, policy: str, recorded: Recorded
 ) -> None:

@@ -166,7 +166,8 @@ def test_clients_and_tag_servers_work_on_all_cores(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("after", "steps"),
     [
-        (False, (".points", "second_points", "compare", "mates")),
+        (False, ("second_points", "compare")),
+        pytest.param(False, (".points", "mates"), marks=pytest.mark.long),
         pytest.param(True, ("halfway", "tagged", "told", "expanded.down"), marks=pytest.mark.long),
     ],
 )
