@@ -123,12 +123,13 @@ def apfl(
         moved = state.weights + reply.total(Change).delta / max(reply.answers, 1)
         return Start(weights=moved.astype(np.float32))
 
+    form = Form.of("mean_of_changes", round, answers={Start: train}, by_gradients=True)
     return Algorithm(
         name="apfl",
         citation="Deng, Kamani and Mahdavi, arXiv:2003.13461, 2020, Algorithm 1",
         init=init,
         predict=predict,
-        forms=(Form.of("mean_of_changes", round, answers={Start: train}, by_gradients=True),),
+        forms=(form.moved_by_totals(reach=1.0),),
         dims={"d": task.size},
         gradients=2 * count,
     )

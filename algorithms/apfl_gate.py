@@ -147,12 +147,13 @@ def apfl_gate(  # noqa: PLR0913 - the poster's settings, all by name
     def round(state: Start, cohort: Cohort) -> Round[Start]:
         return move(state, cohort, gamma)
 
+    form = Form.of("mean_of_changes", round, answers={Start: train}, by_gradients=True)
     return Algorithm(
         name="apfl_gate",
         citation="Pansetty, Yao, Kamani and Joe-Wong, Personalized Federated Graph Learning",
         init=init,
         predict=predict,
-        forms=(Form.of("mean_of_changes", round, answers={Start: train}, by_gradients=True),),
+        forms=(form.moved_by_totals(reach=gamma),),
         dims={"d": task.size},
         gradients=count if joint else 2 * count,
     )

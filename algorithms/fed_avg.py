@@ -84,15 +84,14 @@ def fed_avg(task: Task, *, epochs: int = 1) -> Algorithm[Start]:
         moved = state.weights + reply.total(Change).delta / max(reply.answers, 1)
         return Start(weights=moved.astype(np.float32))
 
+    by_records = Form.of("weighted_sum_of_changes", round, answers={Start: train})
+    alike = Form.of("mean_of_changes", mean, answers={Start: train_alike}, by_gradients=True)
     return Algorithm(
         name="fed_avg",
         citation="McMahan et al., AISTATS 2017, Algorithm 1",
         init=init,
         predict=predict,
-        forms=(
-            Form.of("weighted_sum_of_changes", round, answers={Start: train}),
-            Form.of("mean_of_changes", mean, answers={Start: train_alike}, by_gradients=True),
-        ),
+        forms=(by_records.moved_by_totals(reach=1.0), alike.moved_by_totals(reach=1.0)),
         dims={"d": task.size},
     )
 

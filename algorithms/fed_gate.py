@@ -139,12 +139,13 @@ def fed_gate(
     def round(state: Start, cohort: Cohort) -> Round[Start]:
         return move(state, cohort, gamma)
 
+    form = Form.of("mean_of_changes", round, answers={Start: train}, by_gradients=True)
     return Algorithm(
         name="fed_gate",
         citation="Haddadpour et al., AISTATS 2021",
         init=init,
         predict=predict,
-        forms=(Form.of("mean_of_changes", round, answers={Start: train}, by_gradients=True),),
+        forms=(form.moved_by_totals(reach=gamma),),
         dims={"d": task.size},
         gradients=count,
     )

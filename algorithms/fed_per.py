@@ -100,23 +100,21 @@ def fed_per(task: Task, *, epochs: int = 1) -> Algorithm[Start]:
         return Start(weights=(state.weights + mean).astype(np.float32), seed=state.seed)
 
     def round(state: Start, cohort: Cohort) -> Round[Start]:
-        reply = yield Ask(cohort, given=state, back=Update)
-        total = reply.total(Update)
+        total = (yield Ask(cohort, given=state, back=Update)).total(Update)
         return moved(state, total.delta / max(total.count, 1))
 
     def mean(state: Start, cohort: Cohort) -> Round[Start]:
         reply = yield Ask(cohort, given=state, back=Change)
         return moved(state, reply.total(Change).delta / max(reply.answers, 1))
 
+    by_records = Form.of("weighted_sum_of_changes", round, answers={Start: train})
+    alike = Form.of("mean_of_changes", mean, answers={Start: train_alike}, by_gradients=True)
     return Algorithm(
         name="fed_per",
         citation="Arivazhagan et al., arXiv:1912.00818, 2019, Algorithms 1 and 2",
         init=init,
         predict=predict,
-        forms=(
-            Form.of("weighted_sum_of_changes", round, answers={Start: train}),
-            Form.of("mean_of_changes", mean, answers={Start: train_alike}, by_gradients=True),
-        ),
+        forms=(by_records.moved_by_totals(reach=1.0), alike.moved_by_totals(reach=1.0)),
         dims={"d": task.base},
     )
 

@@ -15,7 +15,7 @@ import numpy as np
 from algorithms.fed_avg import Change, Start, Update, fed_avg
 from algorithms.tasks import Task
 from algorithms.tasks.site import Site
-from protocols.forms import Algorithm, Form
+from protocols.forms import Algorithm, exchange_of
 from protocols.messages import Array
 
 
@@ -54,8 +54,8 @@ def fed_prox(task: Task, *, epochs: int = 1, mu: float = 0.01) -> Algorithm[Star
         name="fed_prox",
         citation="Li et al., MLSys 2020, Algorithm 2",
         forms=(
-            Form.of(by_records.name, by_records.round, answers={Start: train}),
-            Form.of(alike.name, alike.round, answers={Start: train_alike}, by_gradients=True),
+            replace(by_records, exchanges=(exchange_of(Start, train),)),
+            replace(alike, exchanges=(exchange_of(Start, train_alike),)),
         ),
     )
 

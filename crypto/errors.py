@@ -11,6 +11,7 @@ The tree is flat on purpose: a caller that must decide *why* a seal did not open
     ├── SecretKeyRefused     secret key material was offered where only public keys may stand
     ├── SelfTestFailed       a primitive did not agree with itself on this installation
     ├── InvalidProof         a Merkle proof does not connect the two hashes
+    ├── InvalidSum           a total is not what the parties' vectors add up to
     ├── NotCanonical         bytes or a value without exactly one accepted encoding
     └── OutOfRange           a number outside the range in which the arithmetic is exact
 
@@ -28,6 +29,7 @@ __all__ = [
     "InvalidProof",
     "InvalidSeal",
     "InvalidSignature",
+    "InvalidSum",
     "NotCanonical",
     "OutOfRange",
     "SecretKeyRefused",
@@ -119,6 +121,14 @@ class InvalidProof(CryptoError):
     what = "The Merkle proof does not verify."
     why = "The log was rewritten, or the proof belongs to another entry or size."
     todo = "Keep both heads as evidence and stop trusting the log."
+
+
+class InvalidSum(CryptoError):
+    """A total is not what the parties' vectors add up to."""
+
+    what = "The total does not fit its check."
+    why = "Whoever added up changed it, or left a party out that it names."
+    todo = "Discard the total, and trust that party no longer."
 
 
 class NotCanonical(CryptoError):

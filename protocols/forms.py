@@ -17,7 +17,7 @@ S = TypeVar("S")
 Answer = Callable[..., Message | tuple[Message, ...] | None]
 
 
-RESERVED = frozenset({"key", "pair", "refusal"})
+RESERVED = frozenset({"key", "pair", "refusal", "totals"})
 """Names of exchanges that belong to the message layer."""
 
 
@@ -106,6 +106,13 @@ class Form(Generic[S]):
         holders: how many clients at least hold a row that its sums have rows of (O12); 1: any.
         rows: the weights that it says have rows of items, as their task says; set where a run is
             put together, so that no algorithm's file can forget it.
+        by_totals: each round makes one Ask, of the first exchange, and the state after it follows
+            from the state before, the totals of all that came back, and how many answered. Then
+            clients can compute it as well.
+        reach: by how many times the largest change that one client can send a round moves a weight
+            of the model at most; 0: nothing bounds it.
+        plain: this form without what was added to it (scores); None: nothing was.
+        start: the state before the first round; set where a run is put together.
     """
 
     name: str
@@ -116,6 +123,10 @@ class Form(Generic[S]):
     unmixed: bool = False
     holders: int = 1
     rows: bool = False
+    by_totals: bool = False
+    reach: float = 0.0
+    plain: Form[Any] | None = None
+    start: Any = None
 
     @classmethod
     def of(
@@ -146,6 +157,10 @@ class Form(Generic[S]):
             for kind, answer in answers.items()
         )
         return cls(name, round, tuple(exchanges), by_gradients, top, holders=holders)
+
+    def moved_by_totals(self, reach: float = 0.0) -> Form[S]:
+        """Return the form with `by_totals` and `reach`; see the class."""
+        return replace(self, by_totals=True, reach=reach)
 
     def __post_init__(self) -> None:
         """Refuse two exchanges of one name: plan items are named after them."""

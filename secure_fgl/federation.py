@@ -35,7 +35,7 @@ from secure_fgl.data.kinds import build_task
 from secure_fgl.errors import PlanDrift, UsageError
 from secure_fgl.run.driver import one_thread_and_deterministic
 from secure_fgl.run.faults import drops
-from secure_fgl.run.parties import client_names
+from secure_fgl.run.parties import client_names, learning_seed
 from secure_fgl.run.simulation import Connect, Preparation, Progress
 from secure_fgl.store.finished_run import Run
 from secure_fgl.store.run_folder import RunFolder
@@ -197,6 +197,7 @@ class Federation:
             clients=client_names(spec.clients),
             rounds=self.config.algorithm.rounds,
             scheme=self.scheme(),
+            seed=learning_seed(self.config.seed, "init"),
         )
 
     def prepare(self, plan: Plan | None = None) -> Preparation:

@@ -102,6 +102,11 @@ def evaluated(
     return Algorithm(algorithm.name, algorithm.citation, init, algorithm.predict, forms, dims)
 
 
+def begun(form: Form[Tracked[S]], state: Tracked[S]) -> Form[Tracked[S]]:
+    """Return the form with the state that the algorithm begins with, for whoever plays it too."""
+    return replace(form, start=state.state)
+
+
 def released(state: object) -> Message | None:
     """Return the model in an algorithm's state: the state itself, or its attribute `start`.
 
@@ -153,7 +158,8 @@ def _wrap(form: Form[S], score: Any, scoring: Scoring, at: At) -> Form[Tracked[S
         )
     exchanges.append(Exchange("close", (Keep,), (), last_word, per_round=0, outside=1))
     told = form.by_gradients, form.top, form.unmixed, form.holders
-    return Form(form.name, _round(form, scoring, at), tuple(exchanges), *told)
+    made = Form(form.name, _round(form, scoring, at), tuple(exchanges), *told)
+    return replace(made, plain=form)
 
 
 def _unscored(form: Form[S]) -> Form[Tracked[S]]:
@@ -162,7 +168,7 @@ def _unscored(form: Form[S]) -> Form[Tracked[S]]:
         return replace(tracked, state=state)
 
     told = form.by_gradients, form.top, form.unmixed, form.holders
-    return Form(f"{form.name}_unscored", round, form.exchanges, *told)
+    return Form(f"{form.name}_unscored", round, form.exchanges, *told, plain=form)
 
 
 def _round(form: Form[S], scoring: Scoring, at: At) -> Any:

@@ -100,6 +100,7 @@ class Group:
         quorum: how many of each client's holders must have voted for a survivor list before shares
             are given; more than half, the corrupt ones added, so that no two lists of one sum can
             both be served (see `voters`).
+        colluders: how many clients may work together, by the policy.
     """
 
     run: str
@@ -110,6 +111,12 @@ class Group:
     least: int
     window: int
     quorum: int
+    colluders: int
+
+    @property
+    def complete(self) -> bool:
+        """Whether everybody is everybody's neighbour."""
+        return self.degree == len(self.called) - 1
 
     @classmethod
     def of(cls, run: str, epoch: int, called: Sequence[str], policy: PrivacyPolicy) -> Group:
@@ -137,6 +144,7 @@ class Group:
             least=least,
             window=window,
             quorum=max(shares, honest_majority(holders, corrupt)),
+            colluders=policy.colluders,
         )
 
     def voters(self, name: str) -> tuple[str, ...]:

@@ -10,6 +10,9 @@ slot a client also draws two seeds and shares them, t of n, among its neighbours
 
 A holder gives one of the two shares, never both and never again. What becomes known of one slot
 says nothing about another.
+
+Where everybody is everybody's neighbour, a box also brings what the key of checks is made of
+(`protocols.keys.common`), which all clients hold and nobody else.
 """
 
 from __future__ import annotations
@@ -19,7 +22,6 @@ from typing import Any
 
 import numpy as np
 
-from crypto.aead import OVERHEAD as ROW_OVERHEAD
 from crypto.aead import lock
 from crypto.handles import Mute
 from crypto.samplers import derive, entropy
@@ -27,46 +29,22 @@ from crypto.sharing import new_seed, split
 from crypto.signing.canonical import canonical
 from protocols.errors import BadEnvelope, CohortTooSmall, LocalProtocolError
 from protocols.keys.boxes import BOX_OVERHEAD, close_box, open_box
+from protocols.keys.common import PART_BYTES, CommonKey
 from protocols.keys.groups import Group, agreement
+from protocols.keys.seeds import NOTHING, SEED_BYTES, pair_key, row_info, row_key, self_key
 from protocols.keys.slots import Slot
 from protocols.messages import Vector
 from protocols.wire.cohorts import as_set, shared, within
 from protocols.wire.roster import Identity, Roster
 
-SEED_BYTES = 32
 _HALF_BYTES = 32
 _SHARES_BYTES = 2 * SEED_BYTES  # per slot: of b, of e
-NOTHING, _FORGOTTEN = bytes(SEED_BYTES), bytes(_SHARES_BYTES)
+_FORGOTTEN = bytes(_SHARES_BYTES)
 
 
 def pair_box_bytes(slots: int) -> int:
     """Return the size of the box that one client seals for a neighbour."""
-    return _HALF_BYTES + slots * _SHARES_BYTES + BOX_OVERHEAD
-
-
-def row_bytes(degree: int) -> int:
-    """Return the size of one locked row."""
-    return degree * SEED_BYTES + ROW_OVERHEAD
-
-
-def row_info(run: str, epoch: int, name: str, slot: Slot) -> bytes:
-    """Return what a locked row is bound to."""
-    return b"secure-fgl/row\0" + canonical([run, epoch, name, slot.label])
-
-
-def row_key(seed: bytes) -> bytes:
-    """Return the key that locks a row, from the shared seed e."""
-    return derive(seed, "row")
-
-
-def self_key(seed: bytes, label: Sequence[str]) -> bytes:
-    """Return the key of a self-mask for one vector, from the shared seed b (O6)."""
-    return derive(seed, "self-mask", *label)
-
-
-def pair_key(secret: bytes, label: Sequence[str]) -> bytes:
-    """Return the key of a pair's mask for one vector, from the pair's secret of a slot (O6)."""
-    return derive(secret, "pair-mask", *label)
+    return _HALF_BYTES + PART_BYTES + slots * _SHARES_BYTES + BOX_OVERHEAD
 
 
 def _cuts(joined: bytes) -> list[bytes]:
@@ -82,15 +60,22 @@ class Pairs(Mute):
         group: of this epoch.
         slots: of this epoch.
         width: neighbours for which messages have room.
+        common: what this client holds of the clients' common key.
     """
 
     def __init__(
-        self, me: Identity, roster: Roster, group: Group, slots: Sequence[Slot], width: int
+        self,
+        me: Identity,
+        roster: Roster,
+        group: Group,
+        slots: Sequence[Slot],
+        width: int,
+        common: CommonKey,
     ) -> None:
         self.group, self.slots, self._width = group, tuple(slots), width
         self._places = {slot: place for place, slot in enumerate(self.slots)}
         self._me, self._roster, self._name = me, roster, me.party.name
-        self._neighbours = group.neighbours(self._name)
+        self._neighbours, self.common = group.neighbours(self._name), common
         self._halves = {peer: entropy(_HALF_BYTES) for peer in self._neighbours}
         self._b: dict[Slot, bytes] = {slot: new_seed() for slot in self.slots}
         self._e: dict[Slot, bytes] = {slot: new_seed() for slot in self.slots}
@@ -105,6 +90,7 @@ class Pairs(Mute):
         secrets = [b"".join(self._pair[s].get(p, NOTHING) for p in peers) for s in self._pair]
         return {
             "b": ([places[s] for s in self._b], b"".join(self._b.values())),
+            "common": self.common.kept(),
             "e": ([places[s] for s in self._e], b"".join(self._e.values())),
             "given": [(places[s], o) for s, given in self._given.items() for o in sorted(given)],
             "group": self.group,
@@ -124,6 +110,7 @@ class Pairs(Mute):
         made.slots = slots = tuple(map(Slot.of_label, kept["places"].splitlines()))
         made._places = {slot: place for place, slot in enumerate(slots)}
         made._me, made._roster, made._name = me, roster, me.party.name
+        made.common = CommonKey(*kept["common"])
         made._neighbours = peers = made.group.neighbours(made._name)
         made._halves, made._held = kept["halves"], kept["held"]
         made._given = {}
@@ -153,7 +140,7 @@ class Pairs(Mute):
         self._held = {self._name: bytearray(mine[self._name])}
         sealed = b"".join(
             close_box(
-                self._halves[peer] + mine[peer],
+                self._halves[peer] + self.common.part + mine[peer],
                 self._me,
                 self._roster.party(peer),
                 self._info(self._name, peer),
@@ -181,13 +168,15 @@ class Pairs(Mute):
         if not inside or self.group.thinnest(self.there) < self.group.window:
             raise BadEnvelope("Too few clients, or strangers, are said to have sent their boxes.")
         secrets: dict[str, bytes] = {}
+        parts: dict[str, bytes] = {}
         for place, peer in enumerate(self._neighbours):
             if peer not in there:
                 continue
             box = boxes[place * size : (place + 1) * size]
             info = self._info(peer, self._name)
             content = open_box(box, self._me, self._roster.party(peer), info)
-            theirs, self._held[peer] = content[:_HALF_BYTES], bytearray(content[_HALF_BYTES:])
+            theirs, rest = content[:_HALF_BYTES], content[_HALF_BYTES:]
+            parts[peer], self._held[peer] = rest[:PART_BYTES], bytearray(rest[PART_BYTES:])
             if len(self._held[peer]) != len(self.slots) * _SHARES_BYTES:
                 raise BadEnvelope("A neighbour's box does not hold one pair of shares per slot.")
             mine = self._halves[peer]
@@ -198,6 +187,8 @@ class Pairs(Mute):
             for slot in self.slots
         }
         self._halves = {}
+        if self.group.complete:
+            self.common.agree(self._name, self.group.run, parts, self.group.colluders)
 
     def rows(self) -> bytes:
         """Return, locked slot by slot, this client's pair secrets; the seeds e are then forgotten.

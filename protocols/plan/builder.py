@@ -10,6 +10,7 @@ from protocols.disclosures.names import Disclosure
 from protocols.forms import Exchange
 from protocols.messages import Message
 from protocols.plan.learns import learns
+from protocols.plan.models import Models
 from protocols.plan.plan import Item, NoisePlan
 from protocols.plan.schema import Layout, message_plan
 from protocols.plan.steps import Part, Step, item_id
@@ -40,6 +41,7 @@ class PlanBuilder:
         scheme: the encryption of sums; None without one.
         rounds: of the run.
         exchanges: all of the form.
+        models: how clients see to the models that they are handed; None: no form is planned.
     """
 
     def __init__(
@@ -50,8 +52,9 @@ class PlanBuilder:
         scheme: Scheme | None,
         rounds: int,
         exchanges: Sequence[Exchange] = (),
+        models: Models | None = None,
     ) -> None:
-        self.exchanges = exchanges
+        self.exchanges, self.models = exchanges, models or Models()
         self.policy, self.clients, self.dims, self.scheme = policy, clients, dims, scheme
         self.rounds = rounds
         self.items: list[Item] = []
@@ -84,6 +87,8 @@ class PlanBuilder:
         said: Mapping[str, str] | None = None,
         noise: NoisePlan | None = None,
         boxed: bool = False,
+        model: str = "",
+        checked: int = 0,
     ) -> None:
         """Add one item; its size follows from its messages unless `body` says it.
 
@@ -101,6 +106,8 @@ class PlanBuilder:
             said: what each role learns; None: what the disclosure's words say.
             noise: what is added to it.
             boxed: its body is sealed inside, row by row, and not again as a whole.
+            model: see `Item`.
+            checked: see `Item`.
         """
         id = item_id(exchange, part, step, route[0])
         chain = self.policy.chain(disclosure)
@@ -108,9 +115,9 @@ class PlanBuilder:
         size = bundle_bytes(kinds, {**self.dims, **extra}) if body is None else body
         sealed = SEAL_OVERHEAD if find(chain, "seal") and not boxed else 0
         header = header_bytes(id, self.name(route[0]), self.name(route[1]))
-        model = any(field.wire != "bytes" and field.shape for k in kinds for field in k.fields)
-        model = model or any(field.wire in ("f4", "f8") for k in kinds for field in k.fields)
-        known = learns(disclosure, chain, up=route[0] == UP[0], model=model)
+        values = any(field.wire != "bytes" and field.shape for k in kinds for field in k.fields)
+        values = values or any(field.wire in ("f4", "f8") for k in kinds for field in k.fields)
+        known = learns(disclosure, chain, up=route[0] == UP[0], model=values)
         self.items.append(
             Item(
                 id=id,
@@ -130,6 +137,8 @@ class PlanBuilder:
                 times=times[1],
                 dims=extra,
                 noise=noise,
+                model=model,
+                checked=checked,
                 learns=dict(said) if said is not None else known,
             )
         )

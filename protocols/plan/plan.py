@@ -86,6 +86,9 @@ class Item(Strict):
         per_round: how often in each round.
         guards: the protection, in order.
         noise: what is added before the message is protected; None without a noise guard.
+        model: of what hands a model out, how a client sees to it; see `protocols.plan.models`.
+        checked: of a sum, how many of its integers, from the first on, have a check that the
+            clients alone can make and verify; they compute the model from these. 0: none.
         learns: per role, in words.
     """
 
@@ -106,6 +109,8 @@ class Item(Strict):
     times: int = Setting(ge=0)
     dims: dict[str, int] = Setting(default_factory=dict)
     noise: NoisePlan | None = None
+    model: str = ""
+    checked: int = Setting(default=0, ge=0)
     learns: dict[str, str] = Setting(default_factory=dict)
 
     @property
@@ -143,6 +148,7 @@ class Plan(Strict):
 
     Attributes:
         code: digest of every disclosure's folder, by name; parties with other code refuse the plan.
+        seed: public; the model before the first round is drawn from it, by every party itself.
     """
 
     version: int = PLAN.version
@@ -160,6 +166,7 @@ class Plan(Strict):
     dims: dict[str, int]
     items: tuple[Item, ...]
     code: dict[str, str]
+    seed: int = Setting(default=0, ge=0)
     training: TrainingPlan | None = None
 
     @model_validator(mode="before")

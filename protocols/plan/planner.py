@@ -41,14 +41,17 @@ def plan_exchange(plan: PlanBuilder, exchange: Exchange) -> None:
 
 def _plan_down(plan: PlanBuilder, exchange: Exchange, times: Times) -> None:
     """Add what an Ask hands out, and what is opened for it."""
-    down = wire_kinds(exchange.given, plan.policy)
-    sizes, said = dict[str, int](), None
+    model = plan.models.of_exchange(exchange)
+    down = wire_kinds(exchange.given, plan.policy, model)
+    sizes, said = dict[str, int](), plan.models.said(exchange)
     for disclosure in dict.fromkeys(kind.disclosure for kind in exchange.given):
         planning = planning_of(disclosure)
         sizes |= planning.down(plan, exchange, times)
         said = said or planning.handed_said(plan)
     place, kinds = (exchange.name, Service.ASK, Step.DOWN), (Call, Place, *down)
-    plan.add(*place, DOWN, kinds, strictest(down), times, dims=sizes or None, said=said)
+    plan.add(
+        *place, DOWN, kinds, strictest(down), times, dims=sizes or None, said=said, model=model
+    )
 
 
 def plan_services(plan: PlanBuilder) -> None:

@@ -16,6 +16,7 @@ from protocols.forms import Algorithm, Form
 from protocols.keys.groups import fewest_survivors
 from protocols.plan.builder import PlanBuilder
 from protocols.plan.learns import budget, warnings
+from protocols.plan.models import Models
 from protocols.plan.plan import DataPlan, Plan
 from protocols.plan.planner import plan_exchange, plan_services
 from protocols.policy.policy import PrivacyPolicy
@@ -58,6 +59,7 @@ def make_plan(
     clients: Sequence[str],
     rounds: int,
     scheme: Scheme | None,
+    seed: int = 0,
 ) -> Plan:
     """Return the plan of a run. Nothing of any client's data is looked at.
 
@@ -68,6 +70,7 @@ def make_plan(
         clients: names of the clients that will take part.
         rounds: number of rounds.
         scheme: the encryption really used here (its sizes stand in the plan); None without ``he``.
+        seed: public; the first model is drawn from it.
 
     Raises:
         NotAdmitted: no form of the algorithm fits the policy.
@@ -87,7 +90,8 @@ def make_plan(
     for disclosure in Disclosure:
         chain = policy.rules.get(disclosure, ())
         dims |= planning_of(disclosure).dims(form, chain, algorithm.dims, data.records)
-    builder = PlanBuilder(policy, clients, dims, scheme, rounds, form.exchanges)
+    models = Models.of(form, policy, len(clients))
+    builder = PlanBuilder(policy, clients, dims, scheme, rounds, form.exchanges, models)
     for exchange in form.exchanges:
         plan_exchange(builder, exchange)
     plan_services(builder)
@@ -114,5 +118,6 @@ def make_plan(
         dims=dims,
         items=tuple(builder.items),
         code=code(),
+        seed=seed,
         training=training,
     )

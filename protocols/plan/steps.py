@@ -21,6 +21,7 @@ class Service(StrEnum):
     KEYS = "keys"  # an epoch's public keys
     PAIRS = "pairs"  # an epoch's pair secrets
     HEADS = "heads"  # the farewell with the last root over all clients' heads
+    TOTALS = "totals"  # that moved the model while a client was away
     REFUSAL = "refusal"
     ASK = "ask"  # what an Ask hands out, and the receipt where nothing comes back
 
@@ -68,7 +69,12 @@ class Step(StrEnum):
     PART = "part"
 
 
-_OUTSIDE: dict[Part, str] = {Service.KEYS: "key", Service.PAIRS: "pair", Service.HEADS: "heads"}
+_OUTSIDE: dict[Part, str] = {
+    Service.KEYS: "key",
+    Service.PAIRS: "pair",
+    Service.HEADS: "heads",
+    Service.TOTALS: "totals",
+}
 
 
 def item_id(exchange: str, part: Part, step: Step, sender: str) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 import yaml
 from pydantic import Field, ValidationError, model_validator
@@ -47,6 +47,9 @@ class PrivacyPolicy(Strict):
             has rows: the clients that rated an item (O12); 1: one is enough. That they do is the
             aggregator's word.
         messages: message types that may be said; None allows every type whose disclosure is named.
+        models: ``recomputed``: where a form lets them, clients compute each model themselves, from
+            totals that nobody but they could have made; ``as_sent``: they take what they are sent.
+            The plan says for each Ask what holds.
     """
 
     name: str = Field(min_length=1, max_length=40, pattern=r"^[a-z0-9_-]+$")
@@ -59,6 +62,7 @@ class PrivacyPolicy(Strict):
     training: Training | None = None
     holders: int = Field(default=1, ge=1, le=10_000, strict=True)
     messages: tuple[str, ...] | None = None
+    models: Literal["recomputed", "as_sent"] = "recomputed"
 
     @model_validator(mode="after")
     def _chains_are_complete(self) -> PrivacyPolicy:

@@ -173,10 +173,7 @@ class AggregatorSession(Session):
             raise
 
     def go_on(self) -> Outgoing:
-        """After a kill: return what was sent last, or else what is to be sent next.
-
-        The same bytes, so a party that answered before the kill gives the same answer again.
-        """
+        """After a kill: return the very bytes that were sent last, or what is to be sent next."""
         self.alive()
         return self.exchanges.outstanding or self.advance()
 
@@ -266,11 +263,14 @@ class AggregatorSession(Session):
     def _settle(self, outcome: Reply | None) -> None:
         """Note how an Ask ended, to be kept before it is used."""
         self._asking, self.outcome = False, outcome
-        if self.recorder is not None and outcome is not None:
-            asked = self.asked.answers
-            if self.recorder.wants(asked.exchange, asked.where.round):
-                self.recorder.came(asked.exchange.name, asked.where, outcome)
         self.answered += 1
+        if outcome is None:
+            return
+        asked = self.asked.answers
+        for part in self.parts.values():
+            part.answered(asked)
+        if self.recorder is not None and self.recorder.wants(asked.exchange, asked.where.round):
+            self.recorder.came(asked.exchange.name, asked.where, outcome)
 
     def _lose(self) -> None:
         """Skip the round: nothing of it is opened any more."""

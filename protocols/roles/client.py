@@ -65,6 +65,7 @@ class ClientSession(Session):
         self, context: RunContext, ledger: Ledger, rounding: bytes, *, site: Any, form: Form[Any]
     ) -> None:
         self._site, self._exchanges = site, {e.name: e for e in form.exchanges}
+        self.form = form
         self.learnt = 0  # how often the site may have changed
         super().__init__(context, ledger, rounding)
 
@@ -81,7 +82,7 @@ class ClientSession(Session):
         kinds: tuple[type[Message], ...] = (
             Call,
             Place,
-            *wire_kinds(exchange.given, self.context.policy),
+            *wire_kinds(exchange.given, self.context.policy, incoming.item.model),
         )
         call, place, *given = self.read(incoming, kinds)
         where = self._where(incoming, call, kinds)

@@ -239,6 +239,9 @@ class SessionPart:
     def settled(self, answers: Collection) -> None:
         """Take over what is needed of an Ask's answers, once it is settled whose count."""
 
+    def answered(self, answers: Collection) -> None:
+        """Take over what an Ask brought back, once its reply is complete."""
+
     # --- at a client, in an Ask -----------------------------------------------------------------
 
     def asked_back(self, exchange: Exchange, where: Where) -> None:

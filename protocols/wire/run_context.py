@@ -197,7 +197,8 @@ class RunContext:
         if found is None:
             chain = self.policy.chain(item.disclosure)
             layout = sum_layout(kinds, chain, self.dims(item))
-            ring = sum_ring(layout, chain, len(self.plan.clients), self.scheme, item.noise)
+            facts = len(self.plan.clients), self.scheme, item.noise
+            ring = sum_ring(layout, chain, *facts, checked=item.checked > 0)
             found = self._summed[item.id, kinds] = layout, ring
         return found
 

@@ -40,7 +40,9 @@ def summed(case: Case, exchange: Exchange) -> tuple[SumLayout, Ring]:
     layout = sum_layout(kinds, chain, {**case.plan.dims, **item.dims})
     wanted = encryption(chain)
     scheme = find_scheme(SCHEMES[wanted]) if wanted else None
-    return layout, sum_ring(layout, chain, len(case.plan.clients), scheme, item.noise)
+    return layout, sum_ring(
+        layout, chain, len(case.plan.clients), scheme, item.noise, checked=item.checked > 0
+    )
 
 
 def check_sent(case: Case, exchange: Exchange, client: str, answer: Captured) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from algorithms.tasks import Task
-from algorithms.tasks.evaluation import Tracked, closing, evaluated, released
+from algorithms.tasks.evaluation import Tracked, begun, closing, evaluated, released
 from algorithms.tasks.site import Site
 from audits.evidence.run_files import policy_text
 from crypto.homomorphic.he import Scheme
@@ -34,7 +34,6 @@ from secure_fgl.run.parties import (
     Making,
     Parties,
     bare_backend,
-    learning_seed,
     set_up,
     take_up,
 )
@@ -91,9 +90,13 @@ class Preparation:
         loaded = load(self.config, self.task, len(self.plan.clients), self._given)
         self.sites, self.whole = loaded.sites, loaded.whole
 
-    def rng(self, label: str) -> np.random.Generator:
-        """Return a generator of learning randomness."""
-        return np.random.default_rng(learning_seed(self.config.seed, label))
+    def first_state(self) -> Any:
+        """Return the state before the first round, from the plan's public seed."""
+        return self.algorithm.init(np.random.default_rng(self.plan.seed))
+
+    def form(self) -> Form[Any]:
+        """Return the admitted form, with the state that it begins with."""
+        return begun(self.policy.admit(self.algorithm), self.first_state())
 
     def train(
         self,
@@ -125,7 +128,7 @@ class Preparation:
         resume: bool,
     ) -> tuple[Outcome, Parties, StateStores | None]:
         """Set up or take up all parties, play all rounds, and end every session."""
-        form: Form[Any] = self.policy.admit(self.algorithm)
+        form = self.form()
         meter, left, answers = Meter(), None, form
         if self.config.isolate:  # before any key is there
             sandbox = Sandbox(self.config, self.policy, self.plan, self.plan.clients)
@@ -234,7 +237,7 @@ class Preparation:
     ) -> Outcome:
         """Play all rounds, and the closing one."""
         rounds = self.config.algorithm.rounds
-        outcome = Outcome(self.algorithm.init(self.rng("init")), meter)
+        outcome = Outcome(self.first_state(), meter)
         driver.start()
         for number in range(1, rounds + 1):
             scored_after = number - (self.at == "downloaded")

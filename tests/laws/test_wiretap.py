@@ -11,6 +11,7 @@ import tenseal
 
 from crypto.homomorphic.he import scheme
 from protocols.disclosures.names import Disclosure
+from protocols.keys.common import CommonKey
 from protocols.keys.groups import Group
 from protocols.keys.pairs import Pairs
 from protocols.messages import Message, MixedMessage, unmixed_of
@@ -181,7 +182,7 @@ def _pairs() -> Pairs:
     aggregator = Identity.generate("aggregator", Role.AGGREGATOR)
     roster = Roster(person.party for person in (*people, aggregator))
     group = Group.of("ab" * 16, 0, roster.clients, policy)
-    return Pairs(people[0], roster, group, (), 3)
+    return Pairs(people[0], roster, group, (), 3, CommonKey())
 
 
 PLANTED = {

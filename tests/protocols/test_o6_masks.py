@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 
 from protocols.errors import LocalProtocolError
-from protocols.keys.pairs import Pairs, pair_key, self_key
+from protocols.keys.pairs import Pairs
+from protocols.keys.seeds import pair_key, self_key
 from protocols.keys.slots import slot_of
 from protocols.roles.client import ClientSession
 from protocols.sessions.table import State

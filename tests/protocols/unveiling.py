@@ -22,7 +22,7 @@ from protocols.disclosures.names import Disclosure
 from protocols.disclosures.sum.consistency_votes import EVIDENCE_BYTES, evidence_of
 from protocols.disclosures.sum.messages import Shares, Survivors, Vote, Votes
 from protocols.disclosures.sum.view import Summands
-from protocols.keys.pairs import SEED_BYTES, pair_key, row_info, row_key, self_key
+from protocols.keys.seeds import SEED_BYTES, pair_key, row_info, row_key, self_key
 from protocols.keys.slots import Slot, slot_of
 from protocols.sessions.collection import Collection
 from protocols.sessions.table import State

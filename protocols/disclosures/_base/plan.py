@@ -7,9 +7,11 @@ from typing import Any, cast
 
 from protocols.disclosures.names import Disclosure
 from protocols.disclosures.registry import facet
+from protocols.disclosures.released.messages import SharedTotal
 from protocols.forms import Exchange, Form
 from protocols.messages import Message
 from protocols.plan.builder import UP, PlanBuilder, Times
+from protocols.plan.models import RECOMPUTED
 from protocols.plan.plan import Item
 from protocols.plan.steps import Step
 from protocols.policy.guard import Guard
@@ -70,9 +72,18 @@ def planning_of(disclosure: Disclosure) -> Planning:
     return cast(Planning, facet(disclosure, "plan") or Planning(disclosure))
 
 
-def wire_kinds(kinds: Sequence[type[Message]], policy: PrivacyPolicy) -> tuple[type[Message], ...]:
-    """Return what stands on the wire for the messages that an Ask hands out."""
-    return tuple(
+def wire_kinds(
+    kinds: Sequence[type[Message]], policy: PrivacyPolicy, model: str = ""
+) -> tuple[type[Message], ...]:
+    """Return what stands on the wire for the messages that an Ask hands out.
+
+    Args:
+        kinds: as the algorithm says them; where a model is recomputed, it is the first.
+        policy: whose guards apply.
+        model: as the plan's item says.
+    """
+    found = tuple(
         planning_of(kind.disclosure).handed_down(kind, policy.rules.get(kind.disclosure, ()))
         for kind in kinds
     )
+    return (SharedTotal, *found[1:]) if model == RECOMPUTED else found

@@ -255,8 +255,18 @@ def sum_ring(
     clients: int,
     scheme: Scheme | None,
     noise: NoisePlan | None,
+    *,
+    checked: bool = False,
 ) -> Ring:
     """Return how a SUM bundle's integers stand in what is summed.
+
+    Args:
+        layout: of the integers.
+        chain: the policy's.
+        clients: how many vectors are summed at most.
+        scheme: of encryption, None without it.
+        noise: as planned.
+        checked: whether the words of a check follow.
 
     Raises:
         OutOfRange: the cohort's total and its noise do not fit (O19).
@@ -264,4 +274,5 @@ def sum_ring(
     margin = noise.margin if noise else 0
     encrypted = scheme if encryption(chain) else None
     summed = clients if encrypted or find(chain, "mask") else 1  # in clear nothing is added mod t
-    return Ring.of(layout.length, layout.bits, summed, margin=margin, scheme=encrypted)
+    facts = layout.length, layout.bits, summed
+    return Ring.of(*facts, margin=margin, scheme=encrypted, checked=checked)

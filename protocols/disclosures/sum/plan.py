@@ -6,16 +6,19 @@ from collections.abc import Sequence
 
 from crypto.errors import OutOfRange
 from crypto.homomorphic.he import Scheme
+from crypto.masks import container
 from crypto.signing.signatures import SIGNATURE_BYTES
 from protocols.disclosures._base.plan import Planning
 from protocols.disclosures.names import Disclosure
+from protocols.disclosures.sum.checks import width_of
 from protocols.disclosures.sum.guards import encryption
 from protocols.disclosures.sum.layout import SumLayout, sum_layout, sum_ring
 from protocols.disclosures.sum.messages import Opened, OpenRequest, Shares, Survivors, Vote, Votes
 from protocols.disclosures.sum.ring import Ring
 from protocols.errors import PolicyError
 from protocols.keys.groups import planned_degree, planned_voters
-from protocols.keys.pairs import pair_box_bytes, row_bytes
+from protocols.keys.pairs import pair_box_bytes
+from protocols.keys.seeds import row_bytes
 from protocols.keys.slots import epochs, slots
 from protocols.messages import Message
 from protocols.plan.builder import UP, PlanBuilder, Times
@@ -123,13 +126,14 @@ class SumPlanning(Planning):
         """Add the summands of an Ask, and what opening their total takes."""
         chain = plan.policy.chain(self.disclosure)
         layout, noise = sum_layout(kinds, chain, plan.dims), _noise(plan)
-        ring = _ring(plan, layout, noise)
+        checked = _checked(plan) if plan.models.checked_kinds(name) else 0
+        ring = _ring(plan, layout, noise, checked=checked > 0)
         size = ring.wire_bytes
         if encryption(chain):
             scheme = _scheme(plan)
             size = ring.size // scheme.degree * scheme.ciphertext_bytes
         place = (name, self.disclosure, Step.UP, UP, kinds, self.disclosure, times)
-        plan.add(*place, body=size, layout=layout, noise=noise)
+        plan.add(*place, body=size, layout=layout, noise=noise, checked=checked)
         if find(chain, "mask"):
             _plan_sharing(plan, name, times)
         if encryption(chain):
@@ -140,6 +144,21 @@ class SumPlanning(Planning):
         places = len(slots(planned, plan.rounds, plan.policy, 0))
         if places and find(plan.policy.rules.get(self.disclosure, ()), "mask"):
             _plan_pairs(plan, epochs(plan.rounds, plan.policy), places)
+
+
+def total_sizes(plan: PlanBuilder) -> dict[str, int]:
+    """Return the sizes of a total that a client computes the model from, and of its check."""
+    chain, length = plan.policy.chain(Disclosure.SUM), _checked(plan)
+    layout = sum_layout(plan.models.totals, chain, plan.dims)
+    ring = _ring(plan, layout, _noise(plan), checked=True)
+    one = container(ring.modulus).itemsize
+    return {"model_total": length * width_of(ring), "model_check": ring.words * one}
+
+
+def _checked(plan: PlanBuilder) -> int:
+    """Return how many integers of the sum that moves the model have a check."""
+    chain = plan.policy.chain(Disclosure.SUM)
+    return sum_layout(plan.models.totals, chain, plan.dims).length
 
 
 def _scheme(plan: PlanBuilder) -> Scheme:
@@ -161,10 +180,10 @@ def _noise(plan: PlanBuilder) -> NoisePlan | None:
     return noise_for(found, plan.policy, len(plan.clients))
 
 
-def _ring(plan: PlanBuilder, layout: SumLayout, noise: NoisePlan | None) -> Ring:
+def _ring(plan: PlanBuilder, layout: SumLayout, noise: NoisePlan | None, *, checked: bool) -> Ring:
     chain = plan.policy.chain(Disclosure.SUM)
     try:
-        return sum_ring(layout, chain, len(plan.clients), plan.scheme, noise)
+        return sum_ring(layout, chain, len(plan.clients), plan.scheme, noise, checked=checked)
     except OutOfRange as error:
         raise PolicyError(
             "The sum of this cohort does not fit into the encryption's plaintext.",

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from crypto.errors import OutOfRange
 from crypto.masks import masked
 from crypto.noise import sampler
 from crypto.samplers import Stream, entropy
 from protocols.disclosures._base.protect import Protection, Release
+from protocols.disclosures.sum.checks import Place, sum_check
 from protocols.disclosures.sum.guards import encryption
 from protocols.disclosures.sum.masked.uniform import check_mask
 from protocols.disclosures.sum.ring import Ring, Words
@@ -52,8 +56,9 @@ class SumProtection(Protection):
         if noise:
             law = sampler(SAMPLERS[noise.mechanism], float(noise.sigma))
             integers += law.sample(Stream(entropy(32)), integers.size)
+        check = _check(release, integers, ring) if release.item.checked else None
         try:
-            residues = ring.residues(integers)
+            residues = ring.residues(integers, check)
         except OutOfRange as error:  # noise beyond its head-room: at most once in 2^40 runs
             raise UnfitMessage("A noised vector does not fit; nothing was sent.") from error
         if find(chain, "mask"):
@@ -66,6 +71,14 @@ class SumProtection(Protection):
         if context.zeros is not None and context.scheme.offline:
             zeros = context.zeros.take(context.he_key, count)
         return context.scheme.encrypt(context.he_key, residues.astype("u8"), zeros), clipped
+
+
+def _check(release: Release, integers: NDArray[np.int64], ring: Ring) -> Words:
+    """Return the words that let all clients check the total of what moves the model."""
+    context, item, where = release.context, release.item, release.where
+    place = Place(where.round, where.exchange, where.members)
+    check = sum_check(context, item, ring, place)
+    return check.of(integers[: item.checked], context.me.party.name)
 
 
 def _masked(release: Release, residues: Words, ring: Ring, header: Header) -> Words:

@@ -46,6 +46,7 @@ class Summands(Answers):
     Attributes:
         pairs: digest of what their masks rest on; None without masks.
         total: the cohort's, shape (layout.length,), once it is here.
+        check: the words that clients check it with, once it is here.
     """
 
     verb: ClassVar[str] = TotalView.verb
@@ -55,6 +56,7 @@ class Summands(Answers):
         super().__init__(context, exchange, where, part)
         self.pairs: str | None = None
         self.total: Vector | None = None
+        self.check: Words | None = None
         self._evidence: dict[str, bytes] = {}
         self._blind: Vector | None = None
         self._sum: MaskSum | None = None  # of the bodies that were added as they came
@@ -175,7 +177,7 @@ class Summands(Answers):
         values = np.frombuffer(coefficients, dtype="<u8")
         plain = context.scheme.subtract(values, self._blind)
         self._blind = None
-        return self._ring().integers(plain)
+        return self._integers(plain)
 
     def unmasked(self, masks: Keys) -> Vector:
         """Add the masked vectors and take off the masks; returns the integers, and forgets.
@@ -187,7 +189,13 @@ class Summands(Answers):
         before = total.values
         total.take(minus, plus)
         check_mask(total.values, before, ring.modulus)
-        return ring.integers(total.values)
+        return self._integers(total.values)
+
+    def _integers(self, summed: Words) -> Vector:
+        """Return the totals that stand in summed residues; keep the words of their check."""
+        ring = self._ring()
+        self.check = ring.check(summed)
+        return ring.integers(summed)
 
     def _added(self) -> MaskSum:
         """Return the sum of the survivors' bodies, and forget them."""

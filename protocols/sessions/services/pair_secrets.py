@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import ClassVar
 
 from protocols.errors import BadEnvelope
+from protocols.keys.common import CommonKey
 from protocols.keys.groups import Group, planned_degree
 from protocols.keys.pairs import Pairs
 from protocols.keys.slots import epoch_of, slots
@@ -62,7 +63,8 @@ class PairSecrets(SessionPart):
         group = Group.of(context.run, epoch, called, context.policy)
         places = slots(context.plan.items, context.plan.rounds, context.policy, epoch)
         width = planned_degree(len(context.plan.clients), context.policy)
-        context.pairs = Pairs(context.me, context.roster, group, places, width)
+        common = CommonKey() if context.pairs is None else context.pairs.common
+        context.pairs = Pairs(context.me, context.roster, group, places, width, common)
         self.epoch = epoch
         return [self._control(Step.BOXES, PairBoxes(boxes=context.pairs.boxes()), incoming)]
 

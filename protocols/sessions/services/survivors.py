@@ -37,7 +37,10 @@ class Survivors(SessionPart):
 
     def vanish(self, names: Iterable[str]) -> None:
         """Note who vanished from the round of the Ask under way."""
-        round = self._asked.answers.where.round
+        self.leave_out(names, self._asked.answers.where.round)
+
+    def leave_out(self, names: Iterable[str], round: int) -> None:
+        """Note who vanished from a round before it was asked."""
         self._vanished = (round, self.gone(round) | frozenset(names))
 
     def present(self, cohort: Sequence[str], round: int) -> tuple[str, ...]:

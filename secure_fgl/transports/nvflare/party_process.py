@@ -118,7 +118,7 @@ def open_process(kit: PartyKit) -> PartyProcess:
         files.enter_context(only_one(kit))
         again = (kit.run_folder / "roster.json").is_file()
         folder = RunFolder(kit.run_folder, again=again)
-        form: Form[Any] = kit.charter.policy.admit(prepared.algorithm)
+        form = prepared.form()
         site = None
         if kit.me.party.role is Role.CLIENT:
             site, form = _isolated(kit, prepared, form, files)

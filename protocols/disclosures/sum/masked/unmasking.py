@@ -14,7 +14,7 @@ from crypto.errors import CryptoError
 from crypto.sharing import combine
 from protocols.errors import BadEnvelope, RoundLost, WrongStage
 from protocols.keys.groups import Group
-from protocols.keys.pairs import (
+from protocols.keys.seeds import (
     NOTHING,
     SEED_BYTES,
     pair_key,

@@ -1,0 +1,226 @@
+"""The client's part in models: it computes them, or holds them to what honest clients can do.
+
+Where the plan says `recomputed`, the client plays the aggregator's side of every round itself:
+from the first model, which the plan's public seed gives, and from totals that only clients can have
+made.
+An aggregator can still leave a total out and say that its round was lost.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+import numpy as np
+
+from crypto.errors import CryptoError
+from protocols.disclosures.names import Disclosure
+from protocols.disclosures.released.messages import SharedTotal
+from protocols.disclosures.sum.checks import Place, names, sum_check, unpacked, words
+from protocols.disclosures.sum.layout import sum_layout
+from protocols.disclosures.sum.view import TotalView
+from protocols.errors import BadEnvelope, LocalProtocolError, NotInPlan, UnfitMessage
+from protocols.forms import Form
+from protocols.messages import Message, ReleasedMessage
+from protocols.plan.models import BOUNDED, RECOMPUTED, Models
+from protocols.plan.plan import Item
+from protocols.plan.steps import Service, Step
+from protocols.rounds import Cohort, Reply
+from protocols.sessions.part import Delivery, Engine, SessionPart, Takes
+from protocols.sessions.table import Event
+from protocols.wire.codec import decode, encode
+from protocols.wire.control import Acknowledgement
+from protocols.wire.inbox import Incoming
+from protocols.wire.where import Where
+
+
+class ModelKeeping(SessionPart):
+    """Holds the state that the aggregator should have, or the last model that came.
+
+    Args:
+        engine: the session, whose `form` this part reads.
+    """
+
+    called: ClassVar[str] = "models"
+    opens: ClassVar[tuple[type[Message], ...]] = (SharedTotal, ReleasedMessage)
+
+    def __init__(self, engine: Engine) -> None:
+        super().__init__(engine)
+        self._last = 0  # exchange of the last total
+        self._state: Any = None  # after it, as fields or a message; None: as the run begins
+        self._seen: tuple[int, Message] | None = None  # the last model that came, and its round
+
+    def begin(self) -> None:
+        """See that the plan says of each model what this client's form and policy make of it.
+
+        Raises:
+            NotInPlan: it says something else.
+            LocalProtocolError: models are to be computed, and the first one is not here.
+        """
+        form, context = self._form, self._context
+        models = Models.of(form, context.policy, len(context.plan.clients))
+        for exchange in form.exchanges:
+            item = context.find(exchange.name, Service.ASK, Step.DOWN)
+            if item.model != models.of_exchange(exchange):
+                raise NotInPlan(
+                    f"The plan says that the model of {item.id} is {item.model or 'none'!r}, and "
+                    f"this client's form and policy make it {models.how or 'none'!r}.",
+                    why="the plan was made by another program, or with other code of the algorithm",
+                    fix="make a new plan, and have it approved",
+                )
+        if models.how in (RECOMPUTED, BOUNDED) and form.start is None:
+            raise LocalProtocolError("The first model is not here, and others follow from it.")
+
+    @property
+    def _form(self) -> Form[Any]:
+        form: Form[Any] = getattr(self._engine, "form")  # noqa: B009 - only clients have one
+        return form
+
+    @property
+    def _plain(self) -> Form[Any]:
+        return self._form.plain or self._form
+
+    def unsealed(self, kind: type[Message], message: Message, name: str, where: Where) -> Message:
+        """Return the model; raises BadEnvelope if the one that the aggregator has is crafted."""
+        item = self._context.find(name, Service.ASK, Step.DOWN)
+        if isinstance(message, SharedTotal):
+            return self._computed(message, self._context.dims(item))
+        if item.model == BOUNDED and kind is self._plain.exchanges[0].given[0]:
+            self._hold(message, where.round)
+        return message
+
+    # --- models that this client computes -------------------------------------------------------
+
+    def _computed(self, total: SharedTotal, dims: Mapping[str, int]) -> Message:
+        if total.exchange > self._last:
+            self._move(total)
+        model = self._model(self._now())
+        data = encode([model], dims)
+        if hashlib.sha256(data).digest() != total.model:
+            raise BadEnvelope(
+                "The aggregator's model is not the one that follows from the totals so far.",
+                why="it is crafted, or the aggregator's code or state differs from this client's",
+                fix="compare versions; if they are the same, do not trust this aggregator",
+            )
+        (found,) = decode((type(model),), data, dims)
+        return found
+
+    def _take_missed(self, incoming: Incoming) -> list[Delivery]:
+        """Take a total that was handed out while this client was away."""
+        self._engine.move(Event.STEP)
+        total = self._engine.read_one(incoming, SharedTotal)
+        if total.exchange > self._last:
+            self._move(total)
+        header = incoming.header
+        item = self._context.find("", Service.TOTALS, Step.ACK)
+        where = Where(header.round, header.exchange)
+        return [self._engine.send(item, [Acknowledgement()], header.sender, where)]
+
+    def _move(self, total: SharedTotal) -> None:
+        """Check a total and play the round that it ended."""
+        if total.before != self._last:
+            raise BadEnvelope(
+                "A total is missing between the last model and this one.",
+                why="the aggregator leaves one out, or is out of step",
+            )
+        reply = self._reply(total)
+        steps = self._plain.round(self._now(), Cohort(self._context.roster.clients))
+        next(steps)
+        try:
+            steps.send(reply)
+        except StopIteration as stop:
+            state = stop.value
+        else:
+            raise LocalProtocolError("A round asks again; it cannot be played from one total.")
+        self._last = total.exchange
+        self._state = state if isinstance(state, Message) else _fields(state)
+
+    def _reply(self, total: SharedTotal) -> Reply:
+        """Return what the aggregator read of a sum; raises BadEnvelope if it was changed."""
+        context, item = self._context, self._moving
+        members = names(total.members, context, context.roster.clients)
+        survivors = names(total.survivors, context, members)
+        context.policy.check_cohort(len(survivors))
+        kinds = self._form_kinds(item)
+        ring = context.summed(item, kinds)[1]
+        integers = unpacked(total.total, ring, len(survivors))
+        check = sum_check(context, item, ring, Place(total.round, total.exchange, members))
+        plain = self._plain.exchanges[0].back
+        layout = sum_layout(plain, context.policy.chain(Disclosure.SUM), context.dims(item))
+        margin = item.noise.margin if item.noise else 0
+        try:
+            check.verify(integers, words(total.check, ring), survivors)
+            found = layout.decode(integers, len(survivors), margin=margin)
+        except (CryptoError, UnfitMessage) as error:
+            raise BadEnvelope(
+                "A total is not what the clients it names added up.",
+                why="the aggregator changed it, or a client sent a false check",
+                fix="do not trust this aggregator until it is known which of them it was",
+            ) from error
+        return Reply({k: TotalView(message) for k, message in found.items()}, len(survivors))
+
+    @property
+    def _moving(self) -> Item:
+        """The item of the sum that moves the model."""
+        return self._context.find(self._plain.exchanges[0].name, Disclosure.SUM, Step.UP)
+
+    def _form_kinds(self, item: Item) -> tuple[type[Message], ...]:
+        (exchange,) = (e for e in self._form.exchanges if e.name == item.exchange)
+        return tuple(kind for kind in exchange.back if kind.disclosure is Disclosure.SUM)
+
+    def _now(self) -> Any:
+        """Return the state as it is now, as the algorithm knows it."""
+        start, kept = self._form.start, self._state
+        if kept is None or isinstance(kept, Message):
+            return start if kept is None else kept
+        return dataclasses.replace(start, **kept)
+
+    def _model(self, state: Any) -> Message:
+        """Return what the aggregator hands out in this state."""
+        steps = self._plain.round(state, Cohort(self._context.roster.clients))
+        given = next(steps).handed[0]
+        steps.close()
+        if not isinstance(given, Message):
+            raise LocalProtocolError("A round hands out no model first.")
+        return given
+
+    # --- models that come ------------------------------------------------------------------------
+
+    def _hold(self, model: Message, round: int) -> None:
+        """Refuse a model that honest clients could not have moved so far."""
+        before, last = self._seen or (1, self._model(self._form.start))
+        most = (round - before) * self._reach
+        for field in type(model).fields:
+            if field.wire not in ("f4", "f8"):
+                continue
+            now, then = (np.asarray(getattr(m, field.name), np.float64) for m in (model, last))
+            moved = np.abs(now - then)
+            # Rounding to the wire's 32 bits, of the model before and of this one.
+            if np.any(moved > most + 2**-22 * (np.abs(now) + np.abs(then))):
+                raise BadEnvelope(
+                    "The model moved further than all clients together can move it.",
+                    why="it is crafted: a total of its gradients would tell single records",
+                    fix="do not trust this aggregator",
+                )
+        self._seen = round, model
+
+    @property
+    def _reach(self) -> float:
+        """By how much a round moves a weight at most."""
+        context, plain = self._context, self._plain
+        item = self._moving
+        chain, dims = context.policy.chain(Disclosure.SUM), context.dims(item)
+        columns = sum_layout(plain.exchanges[0].back, chain, dims).columns
+        return plain.reach * max(c.grid.bound for c in columns if c.grid is not None)
+
+    takes: ClassVar[Takes] = {(Service.TOTALS, Step.DOWN): _take_missed}
+
+
+def _fields(state: Any) -> dict[str, Any]:
+    """Return the fields of an algorithm's state, a dataclass of messages and arrays."""
+    return {field.name: getattr(state, field.name) for field in dataclasses.fields(state)}
+
+
+CLIENT = ModelKeeping

@@ -1,0 +1,38 @@
+"""Keys of masks and of locked rows, each derived from a seed that clients share (ADR 0007)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from crypto.aead import OVERHEAD as ROW_OVERHEAD
+from crypto.samplers import derive
+from crypto.signing.canonical import canonical
+from protocols.keys.slots import Slot
+
+SEED_BYTES = 32
+NOTHING = bytes(SEED_BYTES)
+
+
+def row_bytes(degree: int) -> int:
+    """Return the size of one locked row."""
+    return degree * SEED_BYTES + ROW_OVERHEAD
+
+
+def row_info(run: str, epoch: int, name: str, slot: Slot) -> bytes:
+    """Return what a locked row is bound to."""
+    return b"secure-fgl/row\0" + canonical([run, epoch, name, slot.label])
+
+
+def row_key(seed: bytes) -> bytes:
+    """Return the key that locks a row, from the shared seed e."""
+    return derive(seed, "row")
+
+
+def self_key(seed: bytes, label: Sequence[str]) -> bytes:
+    """Return the key of a self-mask for one vector, from the shared seed b (O6)."""
+    return derive(seed, "self-mask", *label)
+
+
+def pair_key(secret: bytes, label: Sequence[str]) -> bytes:
+    """Return the key of a pair's mask for one vector, from the pair's secret of a slot (O6)."""
+    return derive(secret, "pair-mask", *label)

@@ -1,0 +1,87 @@
+"""How clients see to it that a model they are handed is no crafted one.
+
+Whoever chooses the model chooses what its gradient tells: a crafted one makes a total show single
+records (attack A20). So each exchange that hands out a model is planned in one of three ways:
+
+    recomputed  the client draws the first model from the plan's public seed, and computes each
+                later one from the last total, which has a check that only clients can make; the
+                model itself is not sent
+    bounded     the client takes what it is sent, unless it moved further from the last model than
+                honest clients can move it
+    as sent     the client takes what it is sent, and the plan warns of it
+
+Recomputing needs a form whose rounds follow from their totals, masks, and every client paired with
+every other (below 100 clients), as the key of the checks travels with the secrets of pairs.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Final
+
+from protocols.disclosures.names import Disclosure
+from protocols.forms import Exchange, Form
+from protocols.keys.groups import planned_degree
+from protocols.messages import Message
+from protocols.policy.guard import find
+from protocols.policy.policy import PrivacyPolicy
+
+RECOMPUTED: Final = "recomputed"
+BOUNDED: Final = "bounded"
+AS_SENT: Final = "as sent"
+
+
+@dataclass(frozen=True)
+class Models:
+    """What a form's models are, and how clients see to them.
+
+    Attributes:
+        how: one of the three above; empty where no model is handed out.
+        kind: the message that is the model; None without one.
+        exchange: name of the one that moves it.
+        totals: the messages whose totals move it.
+    """
+
+    how: str = ""
+    kind: type[Message] | None = None
+    exchange: str = ""
+    totals: tuple[type[Message], ...] = ()
+
+    @classmethod
+    def of(cls, form: Form[Any], policy: PrivacyPolicy, clients: int) -> Models:
+        """Return how the models of an admitted form are seen to, among so many clients."""
+        plain = form.plain or form
+        first = plain.exchanges[0]
+        kind = first.given[0]
+        if kind.disclosure is not Disclosure.RELEASED or not any(map(_weights, kind.fields)):
+            return cls()
+        how = BOUNDED if plain.reach else AS_SENT
+        chain = policy.rules.get(Disclosure.SUM, ())
+        sums = all(back.disclosure is Disclosure.SUM for back in first.back)
+        complete = planned_degree(clients, policy) == clients - 1
+        able = plain.by_totals and sums and complete and find(chain, "mask") is not None
+        if able and policy.models == RECOMPUTED:
+            how = RECOMPUTED
+        return cls(how, kind, first.name, first.back)
+
+    def of_exchange(self, exchange: Exchange) -> str:
+        """Return how clients see to the model that an exchange hands out; empty if it has none."""
+        return self.how if self.kind is not None and exchange.given[0] is self.kind else ""
+
+    def checked_kinds(self, exchange: str) -> tuple[type[Message], ...]:
+        """Return which of an exchange's sums have a check, the first of what comes back."""
+        return self.totals if (self.how, self.exchange) == (RECOMPUTED, exchange) else ()
+
+    def said(self, exchange: Exchange) -> dict[str, str] | None:
+        """Return what a client learns of a total that it computes the model from; else None."""
+        if self.of_exchange(exchange) != RECOMPUTED:
+            return None
+        names = ", ".join(kind.__name__ for kind in self.totals)
+        return {
+            "client": f"the cohort's total of {names}, from which it computes the model itself",
+            "network": "sender, recipient, time and size",
+        }
+
+
+def _weights(field: Any) -> bool:
+    return field.wire in ("f4", "f8") and bool(field.shape)
