@@ -102,9 +102,9 @@ def evaluated(
     return Algorithm(algorithm.name, algorithm.citation, init, algorithm.predict, forms, dims)
 
 
-def begun(form: Form[Tracked[S]], state: Tracked[S]) -> Form[Tracked[S]]:
-    """Return the form with the state that the algorithm begins with, for whoever plays it too."""
-    return replace(form, start=state.state)
+def begun(form: Form[S], state: S) -> Form[S]:
+    """Return the form with the state that its rounds begin with, for clients that play them too."""
+    return replace(form, start=state.state if isinstance(state, Tracked) else state)
 
 
 def released(state: object) -> Message | None:

@@ -12,6 +12,9 @@ from protocols.evidence.heads import SILENT, Line, client_items, received, tree,
 from protocols.evidence.ledger import Entry
 from protocols.plan.steps import Service, Step
 
+_WITHOUT = (Service.PAIRS, Service.TOTALS)
+"""Whose messages to clients bring no root."""
+
 
 def witnesses(case: Case) -> str:
     """Recompute each root over all clients' heads, and find it in every ledger that got it."""
@@ -21,7 +24,7 @@ def witnesses(case: Case) -> str:
     for sent in case.ledger_index.releases():
         if sent.party != case.exchanges.aggregator or sent.step is not Step.DOWN:
             continue
-        if case.ledger_index.receipt(sent, sent.recipient) is None or sent.part is Service.PAIRS:
+        if case.ledger_index.receipt(sent, sent.recipient) is None or sent.part in _WITHOUT:
             continue
         if sent.exchange >= refused.get(sent.recipient, sent.exchange + 1):
             continue  # it refused in this exchange or before, and its session was over

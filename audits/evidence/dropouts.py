@@ -65,6 +65,8 @@ class Losses:
             return client if self._last(sent) else None
         if sent.part is Service.HEADS:
             return client if self._left_silently(sent, client) else None
+        if sent.part is Service.TOTALS:
+            return client if self._left_behind(sent, client) else None
         ask = self._exchanges.all.get(sent.exchange)
         return client if ask is not None and self._left(sent, client, ask) else None
 
@@ -114,6 +116,11 @@ class Losses:
         """Tell whether nothing rests on an envelope of the end: nothing comes after a farewell."""
         answers = (s for s in self._ledger_index.releases_of(sent.exchange) if s.party == client)
         return sent.party == client or not any(s.part is Service.HEADS for s in answers)
+
+    def _left_behind(self, sent: Sent, client: str) -> bool:
+        """Tell whether a client was not asked in the round before which it got no total."""
+        asks = (a for a in self._exchanges.all.values() if a.round == sent.round)
+        return not any(a.number > sent.exchange and client in a.members for a in asks)
 
     def _last(self, sent: Sent) -> bool:
         """Tell whether nothing left this party afterwards: who refuses ends its session."""

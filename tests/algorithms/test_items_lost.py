@@ -12,7 +12,7 @@ from algorithms._shared.item_messages import Holders, ItemGradient, ItemRows, Ne
 from algorithms.fcf import fcf
 from algorithms.fed_mf import fed_mf
 from algorithms.fed_per_gnn import fed_per_gnn
-from algorithms.tasks.evaluation import evaluated
+from algorithms.tasks.evaluation import begun, evaluated
 from protocols.errors import NotAdmitted, RemoteProtocolError, Replay, RoundLost
 from protocols.evidence.ledger import MemoryStore
 from protocols.policy.policy import PrivacyPolicy
@@ -54,7 +54,8 @@ class Stage:
             site_of(u % 6, items=np.random.default_rng(100 + u).permutation(ITEMS)[:6])
             for u in range(CLIENTS)
         ]
-        self.form = policy.admit(algorithm)
+        first = algorithm.init(np.random.default_rng(0))
+        self.form = begun(policy.admit(algorithm), first)
         plan = plan_of(algorithm, policy, CLIENTS, 3)
         making = Making(
             plan, policy, self.form, self.sites, scheme=None, store=lambda n: MemoryStore(), seed=1

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from algorithms.tasks.evaluation import begun
 from algorithms.tasks.site import Site
 from crypto.homomorphic.he import scheme as find_scheme
 from protocols.disclosures.names import Disclosure
@@ -84,7 +85,7 @@ def play(
     """Run `algorithm` for some rounds; every byte goes through the real sessions."""
     policy = PrivacyPolicy.preset(policy) if isinstance(policy, str) else policy
     plan = plan or plan_of(algorithm, policy, len(sites), rounds)
-    form = policy.admit(algorithm)
+    form = begun(policy.admit(algorithm), algorithm.init(np.random.default_rng(0)))
     ledgers: dict[str, MemoryStore] = {}
 
     def store(name: str) -> MemoryStore:

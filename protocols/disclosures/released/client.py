@@ -50,7 +50,9 @@ class ModelKeeping(SessionPart):
         super().__init__(engine)
         self._last = 0  # exchange of the last total
         self._state: Any = None  # after it, as fields or a message; None: as the run begins
-        self._seen: tuple[int, Message] | None = None  # the last model that came, and its round
+        self._seen: tuple[int, Message] | None = (
+            None  # the last model that came, after so many rounds
+        )
 
     def begin(self) -> None:
         """See that the plan says of each model what this client's form and policy make of it.
@@ -88,7 +90,8 @@ class ModelKeeping(SessionPart):
         if isinstance(message, SharedTotal):
             return self._computed(message, self._context.dims(item))
         if item.model == BOUNDED and kind is self._plain.exchanges[0].given[0]:
-            self._hold(message, where.round)
+            (exchange,) = (e for e in self._form.exchanges if e.name == name)
+            self._hold(message, where.round - (1 if exchange.per_round else 0))
         return message
 
     # --- models that this client computes -------------------------------------------------------
@@ -188,10 +191,10 @@ class ModelKeeping(SessionPart):
 
     # --- models that come ------------------------------------------------------------------------
 
-    def _hold(self, model: Message, round: int) -> None:
-        """Refuse a model that honest clients could not have moved so far."""
-        before, last = self._seen or (1, self._model(self._form.start))
-        most = (round - before) * self._reach
+    def _hold(self, model: Message, rounds: int) -> None:
+        """Refuse a model that honest clients could not have moved so far in so many rounds."""
+        before, last = self._seen or (0, self._model(self._form.start))
+        most = (rounds - before) * self._reach
         for field in type(model).fields:
             if field.wire not in ("f4", "f8"):
                 continue
@@ -204,7 +207,7 @@ class ModelKeeping(SessionPart):
                     why="it is crafted: a total of its gradients would tell single records",
                     fix="do not trust this aggregator",
                 )
-        self._seen = round, model
+        self._seen = rounds, model
 
     @property
     def _reach(self) -> float:
