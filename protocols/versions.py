@@ -104,12 +104,12 @@ _AUDIT = "audit with the program that made the run, or run again with this one"
 
 ENVELOPE = Format("envelope", 2, "let all parties of a run use one version", mark=b"SFGL")
 PLAN = Format(
-    "plan", 3, "make a plan with this program before a run; audit with the program that made a run"
+    "plan", 4, "make a plan with this program before a run; audit with the program that made a run"
 )
 LEDGER = Format("ledger", 3, _AUDIT)
 BUNDLE = Format("bundle", 2, "check it with the program that made it, or ask for a new bundle")
 STATE = Format(
-    "kept state", 4, "resume with the program that the run began with, or start it again", b"SFGS"
+    "kept state", 5, "resume with the program that the run began with, or start it again", b"SFGS"
 )
 CAPTURE = Format("capture", 2, _AUDIT, mark=b"SFGC")
 REPORT = Format("report", 3, "make the report again with this program", oldest=1)

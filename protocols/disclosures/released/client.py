@@ -91,7 +91,7 @@ class ModelKeeping(SessionPart):
             return self._computed(message, self._context.dims(item))
         if item.model == BOUNDED and kind is self._plain.exchanges[0].given[0]:
             (exchange,) = (e for e in self._form.exchanges if e.name == name)
-            self._hold(message, where.round - (1 if exchange.per_round else 0))
+            self._take(message, where.round - (1 if exchange.per_round else 0))
         return message
 
     # --- models that this client computes -------------------------------------------------------
@@ -137,6 +137,8 @@ class ModelKeeping(SessionPart):
             state = stop.value
         else:
             raise LocalProtocolError("A round asks again; it cannot be played from one total.")
+        if self._plain.reach:  # who has the common key could sign any total that is in range
+            _hold(self._model(state), self._model(self._now()), self._reach)
         self._last = total.exchange
         self._state = state if isinstance(state, Message) else _fields(state)
 
@@ -191,22 +193,10 @@ class ModelKeeping(SessionPart):
 
     # --- models that come ------------------------------------------------------------------------
 
-    def _hold(self, model: Message, rounds: int) -> None:
+    def _take(self, model: Message, rounds: int) -> None:
         """Refuse a model that honest clients could not have moved so far in so many rounds."""
         before, last = self._seen or (0, self._model(self._form.start))
-        most = (rounds - before) * self._reach
-        for field in type(model).fields:
-            if field.wire not in ("f4", "f8"):
-                continue
-            now, then = (np.asarray(getattr(m, field.name), np.float64) for m in (model, last))
-            moved = np.abs(now - then)
-            # Rounding to the wire's 32 bits, of the model before and of this one.
-            if np.any(moved > most + 2**-22 * (np.abs(now) + np.abs(then))):
-                raise BadEnvelope(
-                    "The model moved further than all clients together can move it.",
-                    why="it is crafted: a total of its gradients would tell single records",
-                    fix="do not trust this aggregator",
-                )
+        _hold(model, last, (rounds - before) * self._reach)
         self._seen = rounds, model
 
     @property
@@ -224,6 +214,21 @@ class ModelKeeping(SessionPart):
 def _fields(state: Any) -> dict[str, Any]:
     """Return the fields of an algorithm's state, a dataclass of messages and arrays."""
     return {field.name: getattr(state, field.name) for field in dataclasses.fields(state)}
+
+
+def _hold(now: Message, before: Message, most: float) -> None:
+    """Raise BadEnvelope if a weight moved by more than `most` from one model to another."""
+    for field in type(now).fields:
+        if field.wire not in ("f4", "f8"):
+            continue
+        one, other = (np.asarray(getattr(model, field.name), np.float64) for model in (now, before))
+        # Both were rounded to the wire's 32 bits.
+        if np.any(np.abs(one - other) > most + 2**-22 * (np.abs(one) + np.abs(other))):
+            raise BadEnvelope(
+                "The model moved further than all clients together can move it.",
+                why="it is crafted: a total of its gradients would tell single records",
+                fix="do not trust this aggregator",
+            )
 
 
 CLIENT = ModelKeeping

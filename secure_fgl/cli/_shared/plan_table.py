@@ -48,6 +48,7 @@ def _head(plan: Plan) -> list[tuple[str, str]]:
             f"at most {size(plan.bytes_up())} in the whole run, control messages aside",
         ),
         *_others(plan),
+        *_models(plan),
     ]
 
 
@@ -60,6 +61,19 @@ def _protections(plan: Plan) -> list[str]:
     if not found or any(item.disclosure is Disclosure.SUM for item in plan.items):
         found.insert(0, f"sums under {_protection(plan)}")
     return found
+
+
+def _models(plan: Plan) -> Iterator[tuple[str, str]]:
+    """Say how clients see to the models that they are handed."""
+    words = {
+        "recomputed": "each client computes them itself, from totals that only clients can check",
+        "bounded": "a client refuses one that moved further than honest clients can move it",
+        "as sent": "a client takes what it is sent",
+    }
+    for how, text in words.items():
+        items = [item.id for item in plan.items if item.model == how]
+        if items:
+            yield "models", f"{how}: {text} ({', '.join(items)})"
 
 
 def _others(plan: Plan) -> Iterator[tuple[str, str]]:
