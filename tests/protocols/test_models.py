@@ -233,6 +233,20 @@ def test_a_bounded_model_may_move_as_far_as_clients_can_move_it(policy: Any) -> 
     assert "moved further" in reason(world, world.names[0])
 
 
+def test_under_a_clip_in_norm_the_whole_model_is_bounded() -> None:
+    document = changed_policy("he", models="as_sent").document()
+    clip, *rest = document["rules"]["SUM"]
+    rules = {**document["rules"], "SUM": [{**clip, "norm": "l2"}, *rest]}
+    world = world_of(changed_policy("he", models="as_sent", rules=rules))
+    played(world, ZERO, 1)
+    reach = world.clients[world.names[0]].models._reach
+    step = np.float32(0.99 * reach / np.sqrt(D))  # of every weight: the norm is within the bound
+    played(world, Start(weights=ZERO.weights + step), 2)
+    far = Start(weights=ZERO.weights + np.float32(3) * step)  # each weight is within it, all not
+    assert np.float32(2) * step < reach
+    assert asked(world, 3, far) == list(world.names)
+
+
 @pytest.mark.parametrize("policy", ["unsafe_plaintext", changed_policy("he", models="as_sent")])
 def test_the_first_bounded_model_is_the_plans(policy: Any) -> None:
     world = world_of(policy)

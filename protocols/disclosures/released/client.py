@@ -27,6 +27,8 @@ from protocols.messages import Message, ReleasedMessage
 from protocols.plan.models import BOUNDED, RECOMPUTED, Models
 from protocols.plan.plan import Item
 from protocols.plan.steps import Service, Step
+from protocols.policy.guard import find
+from protocols.policy.guards import Clip
 from protocols.rounds import Cohort, Reply
 from protocols.sessions.part import Delivery, Engine, SessionPart, Takes
 from protocols.sessions.table import Event
@@ -138,7 +140,7 @@ class ModelKeeping(SessionPart):
         else:
             raise LocalProtocolError("A round asks again; it cannot be played from one total.")
         if self._plain.reach:  # who has the common key could sign any total that is in range
-            _hold(self._model(state), self._model(self._now()), self._reach)
+            self._hold(self._model(state), self._model(self._now()), self._reach)
         self._last = total.exchange
         self._state = state if isinstance(state, Message) else _fields(state)
 
@@ -196,8 +198,26 @@ class ModelKeeping(SessionPart):
     def _take(self, model: Message, rounds: int) -> None:
         """Refuse a model that honest clients could not have moved so far in so many rounds."""
         before, last = self._seen or (0, self._model(self._form.start))
-        _hold(model, last, (rounds - before) * self._reach)
+        self._hold(model, last, (rounds - before) * self._reach)
         self._seen = rounds, model
+
+    def _hold(self, now: Message, before: Message, most: float) -> None:
+        """Refuse a model that moved by more than `most`: a weight, or all under a clip in norm."""
+        clip = find(self._context.policy.chain(Disclosure.SUM), "clip")
+        whole = isinstance(clip, Clip) and clip.norm == "l2"
+        for field in type(now).fields:
+            if field.wire not in ("f4", "f8"):
+                continue
+            one, other = (np.asarray(getattr(m, field.name), np.float64) for m in (now, before))
+            moved, size = np.abs(one - other), np.abs(one) + np.abs(other)
+            if whole:
+                moved, size = (np.atleast_1d(np.linalg.norm(v)) for v in (moved, size))
+            if np.any(moved > most + 2**-22 * size):  # both were rounded to the wire's 32 bits
+                raise BadEnvelope(
+                    "The model moved further than all clients together can move it.",
+                    why="it is crafted: a total of its gradients would tell single records",
+                    fix="do not trust this aggregator",
+                )
 
     @property
     def _reach(self) -> float:
@@ -214,21 +234,6 @@ class ModelKeeping(SessionPart):
 def _fields(state: Any) -> dict[str, Any]:
     """Return the fields of an algorithm's state, a dataclass of messages and arrays."""
     return {field.name: getattr(state, field.name) for field in dataclasses.fields(state)}
-
-
-def _hold(now: Message, before: Message, most: float) -> None:
-    """Raise BadEnvelope if a weight moved by more than `most` from one model to another."""
-    for field in type(now).fields:
-        if field.wire not in ("f4", "f8"):
-            continue
-        one, other = (np.asarray(getattr(model, field.name), np.float64) for model in (now, before))
-        # Both were rounded to the wire's 32 bits.
-        if np.any(np.abs(one - other) > most + 2**-22 * (np.abs(one) + np.abs(other))):
-            raise BadEnvelope(
-                "The model moved further than all clients together can move it.",
-                why="it is crafted: a total of its gradients would tell single records",
-                fix="do not trust this aggregator",
-            )
 
 
 CLIENT = ModelKeeping
