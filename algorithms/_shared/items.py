@@ -243,9 +243,8 @@ def forms(server: Aggregator) -> tuple[Form[Server], ...]:
         answers: dict[type[Message], Answer] = {Start: user.gradient, Next: user.rest}
         often: dict[type[Message], int] = {Next: user.blocks - 1}
         return (Form.of("secure_items", server.on_sums, answers, often),)
-    summed = Form.of("secure_items", server.on_sums, {Start: user.gradient})
-    # With several cohorts a client would need the totals of others' cohorts too.
-    found.append(summed.moved_by_totals() if server.cohorts == 1 else summed)
+    # Not `moved_by_totals`: all clients would read the exact row of an item that one user rated.
+    found.append(Form.of("secure_items", server.on_sums, {Start: user.gradient}))
     if server.cohorts == 1 and server.holders > 1:
         held = Form.of("held_items", server.on_held, {Start: user.counted}, holders=server.holders)
         found.append(held)

@@ -7,7 +7,7 @@ records (attack A20). So each exchange that hands out a model is planned in one 
                 later one from the last total, which has a check that only clients can make; the
                 model itself is not sent
     bounded     the client takes what it is sent, unless it moved further from the last model than
-                honest clients can move it
+                what clients may send can move it; loose where sums are weighted by records
     as sent     the client takes what it is sent, and the plan warns of it
 
 Recomputing needs a form whose rounds follow from their totals, masks, and every client paired with
@@ -40,12 +40,14 @@ class Models:
         kind: the message that is the model; None without one.
         exchange: name of the one that moves it.
         totals: the messages whose totals move it.
+        reach: of the form.
     """
 
     how: str = ""
     kind: type[Message] | None = None
     exchange: str = ""
     totals: tuple[type[Message], ...] = ()
+    reach: float = 0.0
 
     @classmethod
     def of(cls, form: Form[Any], policy: PrivacyPolicy, clients: int) -> Models:
@@ -53,7 +55,7 @@ class Models:
         plain = form.plain or form
         first = plain.exchanges[0]
         kind = first.given[0]
-        if kind.disclosure is not Disclosure.RELEASED or not any(map(_weights, kind.fields)):
+        if not _is_model(kind):
             return cls()
         how = BOUNDED if plain.reach else AS_SENT
         chain = policy.rules.get(Disclosure.SUM, ())
@@ -62,11 +64,13 @@ class Models:
         able = plain.by_totals and sums and complete and find(chain, "mask") is not None
         if able and policy.models == RECOMPUTED:
             how = RECOMPUTED
-        return cls(how, kind, first.name, first.back)
+        return cls(how, kind, first.name, first.back, plain.reach)
 
     def of_exchange(self, exchange: Exchange) -> str:
         """Return how clients see to the model that an exchange hands out; empty if it has none."""
-        return self.how if self.kind is not None and exchange.given[0] is self.kind else ""
+        if self.kind is not None and exchange.given[0] is self.kind:
+            return self.how
+        return AS_SENT if any(map(_is_model, exchange.given)) else ""
 
     def checked_kinds(self, exchange: str) -> tuple[type[Message], ...]:
         """Return which of an exchange's sums have a check, the first of what comes back."""
@@ -83,5 +87,6 @@ class Models:
         }
 
 
-def _weights(field: Any) -> bool:
-    return field.wire in ("f4", "f8") and bool(field.shape)
+def _is_model(kind: type[Message]) -> bool:
+    weights = (field.wire in ("f4", "f8") and bool(field.shape) for field in kind.fields)
+    return kind.disclosure is Disclosure.RELEASED and any(weights)

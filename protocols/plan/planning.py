@@ -101,6 +101,7 @@ def make_plan(
         policy,
         others=len(clients) - 1,
         fewest=len(clients) == policy.smallest_cohort,
+        reach=models.reach,
         rows={k.__name__: form.holders for k in form.messages() if any(f.held for f in k.fields)},
     )
     return Plan(

@@ -26,6 +26,7 @@ class Planned:
         others: clients beside a receiver; 0 if that is not known.
         fewest: no more clients take part than the policy's smallest cohort.
         rows: messages with rows, and how many clients hold each at least.
+        reach: by how many times the largest change of one client a round may move a weight.
     """
 
     items: Sequence[Item]
@@ -33,6 +34,7 @@ class Planned:
     others: int = 0
     fewest: bool = False
     rows: Mapping[str, int] | None = None
+    reach: float = 0.0
 
 
 class Words:

@@ -16,9 +16,10 @@ from typing import Any, ClassVar
 import numpy as np
 
 from crypto.errors import CryptoError
+from crypto.signing.canonical import canonical
 from protocols.disclosures.names import Disclosure
 from protocols.disclosures.released.messages import SharedTotal
-from protocols.disclosures.sum.checks import Place, names, sum_check, unpacked, words
+from protocols.disclosures.sum.checks import Place, history, names, sum_check, unpacked, words
 from protocols.disclosures.sum.layout import sum_layout
 from protocols.disclosures.sum.view import TotalView
 from protocols.errors import BadEnvelope, LocalProtocolError, NotInPlan, UnfitMessage
@@ -50,7 +51,7 @@ class ModelKeeping(SessionPart):
 
     def __init__(self, engine: Engine) -> None:
         super().__init__(engine)
-        self._last = 0  # exchange of the last total
+        self._last = self._last_round = 0  # exchange and round of the last total
         self._state: Any = None  # after it, as fields or a message; None: as the run begins
         self._seen: tuple[int, Message] | None = (
             None  # the last model that came, after so many rounds
@@ -89,18 +90,18 @@ class ModelKeeping(SessionPart):
     def unsealed(self, kind: type[Message], message: Message, name: str, where: Where) -> Message:
         """Return the model; raises BadEnvelope if the one that the aggregator has is crafted."""
         item = self._context.find(name, Service.ASK, Step.DOWN)
+        over = where.round - (1 if item.per_round else 0)  # rounds that are over
         if isinstance(message, SharedTotal):
-            return self._computed(message, self._context.dims(item))
+            return self._computed(message, over, self._context.dims(item))
         if item.model == BOUNDED and kind is self._plain.exchanges[0].given[0]:
-            (exchange,) = (e for e in self._form.exchanges if e.name == name)
-            self._take(message, where.round - (1 if exchange.per_round else 0))
+            self._take(message, over)
         return message
 
     # --- models that this client computes -------------------------------------------------------
 
-    def _computed(self, total: SharedTotal, dims: Mapping[str, int]) -> Message:
+    def _computed(self, total: SharedTotal, over: int, dims: Mapping[str, int]) -> Message:
         if total.exchange > self._last:
-            self._move(total)
+            self._move(total, over)
         model = self._model(self._now())
         data = encode([model], dims)
         if hashlib.sha256(data).digest() != total.model:
@@ -115,16 +116,17 @@ class ModelKeeping(SessionPart):
     def _take_missed(self, incoming: Incoming) -> list[Delivery]:
         """Take a total that was handed out while this client was away."""
         self._engine.move(Event.STEP)
-        total = self._engine.read_one(incoming, SharedTotal)
+        total, header = self._engine.read_one(incoming, SharedTotal), incoming.header
         if total.exchange > self._last:
-            self._move(total)
-        header = incoming.header
+            self._move(total, header.round - 1)
         item = self._context.find("", Service.TOTALS, Step.ACK)
         where = Where(header.round, header.exchange)
         return [self._engine.send(item, [Acknowledgement()], header.sender, where)]
 
-    def _move(self, total: SharedTotal) -> None:
-        """Check a total and play the round that it ended."""
+    def _move(self, total: SharedTotal, over: int) -> None:
+        """Check a total and play the round that it ended, one of the first `over` rounds."""
+        if not self._last_round < total.round <= over:
+            raise BadEnvelope("A total is of a round that is not over, or that had another one.")
         if total.before != self._last:
             raise BadEnvelope(
                 "A total is missing between the last model and this one.",
@@ -141,8 +143,17 @@ class ModelKeeping(SessionPart):
             raise LocalProtocolError("A round asks again; it cannot be played from one total.")
         if self._plain.reach:  # who has the common key could sign any total that is in range
             self._hold(self._model(state), self._model(self._now()), self._reach)
-        self._last = total.exchange
+        self._last, self._last_round = total.exchange, total.round
+        moved = {str(Disclosure.RELEASED): self._history(total)}
+        self._context.held = {**self._context.held, **moved}  # contexts are copied
         self._state = state if isinstance(state, Message) else _fields(state)
+
+    def _history(self, total: SharedTotal) -> bytes:
+        """Return the digest of all totals so far, of which this is the last."""
+        fields = [getattr(total, f.name) for f in SharedTotal.fields if f.name != "model"]
+        facts = [value.hex() if isinstance(value, bytes) else f"{value}" for value in fields]
+        before = history(self._context)
+        return hashlib.sha256(b"secure-fgl/totals\0" + before + canonical(facts)).digest()
 
     def _reply(self, total: SharedTotal) -> Reply:
         """Return what the aggregator read of a sum; raises BadEnvelope if it was changed."""
@@ -153,7 +164,8 @@ class ModelKeeping(SessionPart):
         kinds = self._form_kinds(item)
         ring = context.summed(item, kinds)[1]
         integers = unpacked(total.total, ring, len(survivors))
-        check = sum_check(context, item, ring, Place(total.round, total.exchange, members))
+        place = Place(total.round, total.exchange, members, history(context))
+        check = sum_check(context, item, ring, place)
         plain = self._plain.exchanges[0].back
         layout = sum_layout(plain, context.policy.chain(Disclosure.SUM), context.dims(item))
         margin = item.noise.margin if item.noise else 0

@@ -25,7 +25,8 @@ class ReleasedPlanning(Planning):
         """Add the totals that a client missed while it was away."""
         if plan.models.how != RECOMPUTED:
             return
-        part, often, sizes = Service.TOTALS, (0, plan.rounds), total_sizes(plan)
+        # Each total once, and in each round one that does not arrive.
+        part, often, sizes = Service.TOTALS, (0, 2 * plan.rounds), total_sizes(plan)
         said = {"client": "a total that others were handed while it was away"}
         kinds, disclosure = (SharedTotal,), Disclosure.RELEASED
         plan.add("", part, Step.DOWN, DOWN, kinds, disclosure, often, dims=sizes, said=said)

@@ -5,14 +5,15 @@ from __future__ import annotations
 from protocols.disclosures._base.words import Planned, Words, listed
 from protocols.disclosures.names import Disclosure
 from protocols.plan.models import AS_SENT, BOUNDED
+from protocols.plan.steps import Step
 
 CRAFTED = (
     "{}: the model is the aggregator's word; a crafted one makes a total tell single records, "
     "which no client notices (A20)"
 )
-SLOWLY = (
-    "{}: a client refuses a model that moved further than honest clients can move it; within that "
-    "an aggregator can still steer it, and a crafted model makes a total tell single records (A20)"
+WITHIN = (
+    "{}: a client refuses a model of which a weight moved by more than {:g} in a round; within "
+    "that it is the aggregator's word, and a crafted one makes a total tell single records (A20)"
 )
 
 
@@ -27,8 +28,14 @@ class ReleasedWords(Words):
 
     def warnings(self, plan: Planned) -> list[str]:
         """Warn of models that clients do not compute themselves."""
-        ways = (AS_SENT, CRAFTED), (BOUNDED, SLOWLY)
-        return [listed(text, [i for i in plan.items if i.model == how]) for how, text in ways]
+        found = [listed(CRAFTED, [item for item in plan.items if item.model == AS_SENT])]
+        if bounded := [item for item in plan.items if item.model == BOUNDED]:
+            names = {item.exchange for item in bounded}
+            sums = [i for i in plan.items if i.part is Disclosure.SUM and i.step is Step.UP]
+            fields = [f for i in sums if i.exchange in names for m in i.messages for f in m.fields]
+            most = plan.reach * max(float(field.bound or 0) for field in fields)
+            found.append(WITHIN.format(", ".join(item.id for item in bounded), most))
+        return found
 
 
 WORDS = ReleasedWords(Disclosure.RELEASED)

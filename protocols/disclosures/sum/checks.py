@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from crypto.masks import Words, container
 from crypto.signing.canonical import canonical
 from crypto.sum_check import SumCheck
+from protocols.disclosures.names import Disclosure
 from protocols.disclosures.sum.ring import Ring
 from protocols.errors import BadEnvelope, LocalProtocolError
 from protocols.plan.plan import Item
@@ -27,11 +28,13 @@ class Place:
         round: of the Ask.
         exchange: its number.
         members: who was asked.
+        history: digest of the totals that led to the model that it was answered on.
     """
 
     round: int
     exchange: int
     members: tuple[str, ...]
+    history: bytes
 
 
 def sum_check(context: RunContext, item: Item, ring: Ring, place: Place) -> SumCheck:
@@ -44,9 +47,18 @@ def sum_check(context: RunContext, item: Item, ring: Ring, place: Place) -> SumC
         raise LocalProtocolError("The key that clients check totals with is not here.")
     run, plan = context.run, context.plan_digest
     cohort = cohort_digest(run, plan, place.round, 1, place.members)
-    facts = [run, plan, item.label, f"{place.round}", f"{place.exchange}", cohort]
+    numbers = f"{place.round}", f"{place.exchange}"
+    facts = [run, plan, item.label, *numbers, cohort, place.history.hex()]
     label = hashlib.sha256(b"secure-fgl/sum-check\0" + canonical(facts)).hexdigest()
     return SumCheck(context.pairs.common.key, label, item.checked, ring.modulus, ring.total_bits)
+
+
+def history(context: RunContext) -> bytes:
+    """Return the digest of the totals that led to a client's model; empty before the first."""
+    found = context.held.get(str(Disclosure.RELEASED), b"")
+    if not isinstance(found, bytes):
+        raise LocalProtocolError("What led to this client's model is not here.")
+    return found
 
 
 def width_of(ring: Ring) -> int:

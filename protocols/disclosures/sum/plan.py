@@ -22,9 +22,10 @@ from protocols.keys.seeds import row_bytes
 from protocols.keys.slots import epochs, slots
 from protocols.messages import Message
 from protocols.plan.builder import UP, PlanBuilder, Times
+from protocols.plan.learns import learns
 from protocols.plan.plan import Item, NoisePlan
 from protocols.plan.steps import Service, Step, item_id
-from protocols.policy.guard import find
+from protocols.policy.guard import Guard, find
 from protocols.privacy.noising import noise_for
 from protocols.wire.control import PairBoxes, PairCall, PairDown, PairRows
 from protocols.wire.envelope import header_bytes
@@ -133,7 +134,8 @@ class SumPlanning(Planning):
             scheme = _scheme(plan)
             size = ring.size // scheme.degree * scheme.ciphertext_bytes
         place = (name, self.disclosure, Step.UP, UP, kinds, self.disclosure, times)
-        plan.add(*place, body=size, layout=layout, noise=noise, checked=checked)
+        said = _readers(plan, chain) if checked else None
+        plan.add(*place, body=size, layout=layout, noise=noise, checked=checked, said=said)
         if find(chain, "mask"):
             _plan_sharing(plan, name, times)
         if encryption(chain):
@@ -153,6 +155,13 @@ def total_sizes(plan: PlanBuilder) -> dict[str, int]:
     ring = _ring(plan, layout, _noise(plan), checked=True)
     one = container(ring.modulus).itemsize
     return {"model_total": length * width_of(ring), "model_check": ring.words * one}
+
+
+def _readers(plan: PlanBuilder, chain: tuple[Guard, ...]) -> dict[str, str]:
+    """Return who learns what of a sum whose total all clients are handed."""
+    names = ", ".join(kind.__name__ for kind in plan.models.totals)
+    known = learns(Disclosure.SUM, chain, up=True)
+    return {**known, "other clients": f"the cohort's total of {names}, to compute the model"}
 
 
 def _checked(plan: PlanBuilder) -> int:

@@ -12,7 +12,7 @@ from crypto.masks import masked
 from crypto.noise import sampler
 from crypto.samplers import Stream, entropy
 from protocols.disclosures._base.protect import Protection, Release
-from protocols.disclosures.sum.checks import Place, sum_check
+from protocols.disclosures.sum.checks import Place, history, sum_check
 from protocols.disclosures.sum.guards import encryption
 from protocols.disclosures.sum.masked.uniform import check_mask
 from protocols.disclosures.sum.ring import Ring, Words
@@ -76,7 +76,7 @@ class SumProtection(Protection):
 def _check(release: Release, integers: NDArray[np.int64], ring: Ring) -> Words:
     """Return the words that let all clients check the total of what moves the model."""
     context, item, where = release.context, release.item, release.where
-    place = Place(where.round, where.exchange, where.members)
+    place = Place(where.round, where.exchange, where.members, history(context))
     check = sum_check(context, item, ring, place)
     return check.of(integers[: item.checked], context.me.party.name)
 

@@ -28,6 +28,9 @@ SINGLE = (
 )
 
 
+READERS = "all clients read it too, as they compute the model from the total"
+
+
 class SumWords(Words):
     """Only the cohort's total is opened."""
 
@@ -56,7 +59,7 @@ class SumWords(Words):
             if holders and min(holders) > 1:
                 found.append(HELD.format(item.id, min(holders)))
                 continue
-            told = _single(item) + [SINGLE] * bool(holders)
+            told = _single(item) + [SINGLE] * bool(holders) + [READERS] * (item.checked > 0)
             found.append(
                 f"{item.id}: an entry of the total may have a single contributor "
                 f"({'; '.join(told)}); the plan cannot exclude it (O12)"
