@@ -21,6 +21,16 @@ HELD = (
     "disclosed: a one says that some client holds the item, and counts of two runs that differ by "
     "one client name its items (O12)"
 )
+CHANGES = {
+    "floor": "no two totals, nor more of them, of one run can be combined into one of fewer than "
+    "{} clients, by cohorts and survivor lists that every client (and a key authority) checks over "
+    "the run (cohort_changes: floor); a round from which fewer vanish is lost, and so are those in "
+    "which they are away",
+    "fixed": "no two totals of one run can be subtracted: they are of the very same clients, or "
+    "have none in common, as every client (and a key authority) checks over the run "
+    "(cohort_changes: fixed); each round in which a client is away is lost",
+}
+"""What a plan says of a policy's `cohort_changes`; of `any` the report's limits do."""
 SINGLE = (
     "an item's row with a single contributor is that user's own: in matrix factorisation it gives "
     "the user's vector and the ratings of such items, and the vector tells which rows of several "
@@ -30,6 +40,8 @@ SINGLE = (
 
 class SumWords(Words):
     """Only the cohort's total is opened."""
+
+    limits = ("no two totals",)
 
     def learns(self, chain: Chain, network: str) -> dict[str, str]:
         """Return, per role, what one client's summand tells it."""
@@ -50,6 +62,9 @@ class SumWords(Words):
         masked = any(item.part is Service.PAIRS for item in plan.items)
         opened = any((i.part, i.step) == (Disclosure.SUM, Step.OPEN) for i in plan.items)
         found = [ACTIVE_AGGREGATOR, KEY_THEFT] if opened and not masked else []
+        rule = CHANGES.get(plan.policy.cohort_changes)
+        if rule and any((i.part, i.step) == (Disclosure.SUM, Step.UP) for i in plan.items):
+            found.append(rule.format(plan.policy.smallest_cohort))
         rows = plan.rows or {}
         for item in filter(_vector_sum, plan.items):
             holders = {rows[message.name] for message in item.messages if message.name in rows}
