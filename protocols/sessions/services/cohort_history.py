@@ -25,13 +25,10 @@ class CohortHistory(SessionPart):
 
     def serve(self, names: Sequence[str]) -> None:
         """Note clients that are asked for a sum, or that it counts; raises CohortChanged."""
-        policy = self._context.policy
-        if policy.cohort_changes != "any":
-            rule, least = policy.cohort_changes, policy.smallest_cohort
-            self._groups = divided(self._groups, self._set(names), rule, least)
+        self._groups = self._with(names)
 
     def fitting(self, names: Sequence[str]) -> tuple[str, ...]:
-        """Return and note whom of these clients a sum may be asked of: all, or else whole groups.
+        """Return whom of these clients a sum may be asked of: all, or else whole groups.
 
         Who was not asked before, or whose group is not complete, then waits.
 
@@ -39,16 +36,23 @@ class CohortHistory(SessionPart):
             CohortChanged: neither is allowed.
         """
         try:
-            self.serve(names)
+            self._with(names)
             return tuple(names)
         except CohortChanged:
             kept = whole(self._groups, self._set(names))
             place = self._context.roster.place
             left = tuple(name for name in names if kept >> place(name) & 1)
-            if len(left) < self._context.policy.smallest_cohort:
+            if not left:
                 raise
-        self.serve(left)
+        self._with(left)
         return left
+
+    def _with(self, names: Sequence[str]) -> tuple[int, ...]:
+        policy = self._context.policy
+        if policy.cohort_changes == "any":
+            return ()
+        rule, least = policy.cohort_changes, policy.smallest_cohort
+        return divided(self._groups, self._set(names), rule, least)
 
     def _set(self, names: Sequence[str]) -> int:
         return int.from_bytes(self._context.roster.mask(names), "little")

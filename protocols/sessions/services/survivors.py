@@ -8,6 +8,7 @@ from typing import ClassVar
 from protocols.disclosures._base.view import answers_of
 from protocols.errors import CohortChanged, RoundLost
 from protocols.forms import Exchange
+from protocols.sessions.collection import Collection
 from protocols.sessions.part import Engine, SessionPart
 from protocols.sessions.phases import Phase
 from protocols.sessions.services.asked import Asked
@@ -67,6 +68,11 @@ class Survivors(SessionPart):
         except CohortChanged as error:
             raise _lost(error) from error
 
+    def going_out(self, answers: Collection) -> None:
+        """Note whom an Ask goes to; raises RoundLost where no client would answer it."""
+        if _totalled(answers.exchange):
+            self._serve(answers.where.members)
+
     def wanted(self) -> bool:
         """Tell that every Ask settles whose answers count."""
         return True
@@ -80,7 +86,7 @@ class Survivors(SessionPart):
             self.check_fixed(round)
         self.check_left(asked.survivors)
         if _totalled(asked.exchange):
-            self._check_changes(asked.survivors)
+            self._serve(asked.survivors)
         if asked.fixed:
             fixed = self._fixed[1] if self._fixed[0] == round else frozenset()
             self._fixed = (round, fixed | set(asked.survivors))
@@ -100,10 +106,10 @@ class Survivors(SessionPart):
                 fix="this was not opened; the next round goes on with who is there",
             )
 
-    def _check_changes(self, survivors: Sequence[str]) -> None:
-        """Skip a round whose survivors no client would vote for; see `cohort_changes`."""
+    def _serve(self, members: Sequence[str]) -> None:
+        """Skip a round whose cohort or survivors no client serves; see `cohort_changes`."""
         try:
-            self._cohorts.serve(survivors)
+            self._cohorts.serve(members)
         except CohortChanged as error:
             raise _lost(error) from error
 
