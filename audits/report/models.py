@@ -161,9 +161,6 @@ class Vanished(Strict):
 class LostRound(Strict):
     """An Ask that came to nothing, with which its round was skipped.
 
-    Too few were left: fewer than the smallest cohort, than votes or shares need, or others than the
-    policy's `cohort_changes` lets a sum be of.
-
     Attributes:
         arrived: clients whose answers were there.
         votes: holders that voted for the survivor list; None if there was none.

@@ -13,7 +13,7 @@ from audits.evidence.run_files import RunView
 from audits.evidence.verify import verify
 from audits.report.build import build_report
 from audits.report.limits import limits
-from protocols.sessions.services.cohort_history import CohortHistory
+from protocols.sessions.cohort_history import CohortHistory
 from protocols.wire.header import Header
 from tests.audits.lies import finds
 from tests.audits.toy_run import FIVE, Bus, Lose, Toy, countless, lose, run_toy, toy

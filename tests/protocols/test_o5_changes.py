@@ -13,7 +13,7 @@ from pydantic import ValidationError
 
 from protocols.errors import CohortChanged, RoundLost
 from protocols.policy.policy import PRESETS, PrivacyPolicy
-from protocols.sessions.services import cohort_history
+from protocols.sessions import cohort_history
 from protocols.sessions.table import State
 from protocols.wire.envelope import Envelope
 from tests.protocols.killed import Killed
@@ -144,6 +144,42 @@ def test_o5_control_by_pairs_three_totals_tell_one_client(monkeypatch: pytest.Mo
     world = world_of("floor", clients=10).start()
     found = totals(world, three(world.names))
     assert is_of(world, found, [-1, 1, 1], world.names[4])
+
+
+def apart(world: World) -> list[Update] | None:
+    """Get three totals of few clients, with no holder told of all of them; None: refused."""
+    names, found = world.names, []
+    others, far = names[:11], names[11:]
+    plan = [(names[:9], others), (names[:4], (*names[:2], *far)), (names[4:8], (*names[4:6], *far))]
+    for number, (group, told) in enumerate(plan, start=1):
+        if number > 1 and world.policy.cohort_changes == "fixed":
+            asks = {n: world.evil_ask(n, group, round=number, exchange=number) for n in group}
+            assert all(refused(world.clients[n].receive(ask)) for n, ask in asks.items())
+            return None
+        got = haul(
+            world,
+            lambda name, group=group, told=told: group if name in told else None,
+            members=group, round=number, exchange=number,
+        )  # fmt: skip
+        found.append(unveil(world, got, group))
+    return found
+
+
+@pytest.mark.parametrize("rule", ["floor", "fixed"])
+def test_o5_of_totals_over_few_no_client_may_know_enough_under_floor(rule: str) -> None:
+    """LIMITATIONS.md: under masks alone, with more than half of all clients left out."""
+    world = world_of(rule, clients=20).start()
+    found = apart(world)
+    assert (found is None) is (rule == "fixed")
+    assert found is None or is_of(world, found, [1, -1, -1], world.names[8])
+
+
+def test_o5_the_authority_knows_of_all_totals() -> None:
+    world = world_of("floor", "he", clients=20).start()
+    names = world.names
+    for number, group in enumerate((names[:9], names[:4], names[4:8]), start=1):
+        opened = opens(world, *colluding(world, group, round=number, exchange=number))
+        assert opened is (number < 3)
 
 
 def test_o5_large_changes_are_served_under_floor_alone() -> None:

@@ -25,8 +25,8 @@ from protocols.forms import Exchange
 from protocols.keys.slots import Slot, slot_of
 from protocols.plan.steps import Step
 from protocols.policy.guard import find
+from protocols.sessions.cohort_history import CohortHistory
 from protocols.sessions.part import Delivery, Engine, Scope, SessionPart, Takes
-from protocols.sessions.services.cohort_history import CohortHistory
 from protocols.sessions.services.pair_secrets import PairSecrets
 from protocols.sessions.services.progress import Progress
 from protocols.sessions.services.public_keys import PublicKeys

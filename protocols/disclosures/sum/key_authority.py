@@ -9,9 +9,9 @@ from protocols.disclosures.names import Disclosure
 from protocols.disclosures.sum.messages import Opened, OpenRequest
 from protocols.errors import BadEnvelope, LocalProtocolError
 from protocols.plan.steps import Step
+from protocols.sessions.cohort_history import CohortHistory
 from protocols.sessions.part import Delivery, Engine, SessionPart, Takes
 from protocols.sessions.services.answering import Answering
-from protocols.sessions.services.cohort_history import CohortHistory
 from protocols.sessions.services.openings import Openings
 from protocols.sessions.services.secret_keys import SecretKeys
 from protocols.sessions.table import Event

@@ -22,13 +22,12 @@ HELD = (
     "one client name its items (O12)"
 )
 CHANGES = {
-    "floor": "no two totals, nor more of them, of one run can be combined into one of fewer than "
-    "{} clients, by cohorts and survivor lists that every client (and a key authority) checks over "
-    "the run (cohort_changes: floor); a round from which fewer vanish is lost, and so are those in "
-    "which they are away",
-    "fixed": "no two totals of one run can be subtracted: they are of the very same clients, or "
-    "have none in common, as every client (and a key authority) checks over the run "
-    "(cohort_changes: fixed); each round in which a client is away is lost",
+    "floor": "no two totals of one run differ by fewer than {} clients, and no more of them that "
+    "one client, or a key authority, is shown can be combined into one of fewer (cohort_changes: "
+    "floor); a round from which fewer vanish is lost, and so are those in which they are away",
+    "fixed": "no two totals of one run differ by a few clients: they are of the very same ones, or "
+    "have none in common, as every client and a key authority see to (cohort_changes: fixed); each "
+    "round in which a client is away is lost",
 }
 """What a plan says of a policy's `cohort_changes`; of `any` the report's limits do."""
 SINGLE = (
@@ -41,7 +40,7 @@ SINGLE = (
 class SumWords(Words):
     """Only the cohort's total is opened."""
 
-    limits = ("no two totals",)
+    limits = ("no two totals of one run",)
 
     def learns(self, chain: Chain, network: str) -> dict[str, str]:
         """Return, per role, what one client's summand tells it."""

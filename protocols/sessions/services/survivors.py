@@ -8,11 +8,11 @@ from typing import ClassVar
 from protocols.disclosures._base.view import answers_of
 from protocols.errors import CohortChanged, RoundLost
 from protocols.forms import Exchange
+from protocols.sessions.cohort_history import CohortHistory
 from protocols.sessions.collection import Collection
 from protocols.sessions.part import Engine, SessionPart
 from protocols.sessions.phases import Phase
 from protocols.sessions.services.asked import Asked
-from protocols.sessions.services.cohort_history import CohortHistory
 from protocols.sessions.services.epoch_keys import EpochKeys
 
 _Round = tuple[int, frozenset[str]]
