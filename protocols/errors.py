@@ -7,6 +7,7 @@
     │   ├── NotAdmitted        the policy names no protection for a message the algorithm needs
     │   ├── NotInPlan          a message, size or count that the plan does not hold
     │   ├── CohortTooSmall     fewer other parties than the policy's minimum
+    │   ├── CohortChanged      totals of this run would differ by too few clients
     │   ├── BudgetExceeded     the privacy budget of this site's data does not cover it
     │   └── UnfitMessage       wrong shape or type, NaN or Inf
     ├── LocalProtocolError     our own code called a session in the wrong order
@@ -68,6 +69,10 @@ class CohortTooSmall(PolicyError):
     """Fewer other parties than the policy's minimum cohort."""
 
 
+class CohortChanged(PolicyError):
+    """A sum over other clients than earlier ones, as the policy does not let cohorts change."""
+
+
 class BudgetExceeded(PolicyError):
     """The privacy budget of this site's data does not cover what the run would spend (O20)."""
 
@@ -97,7 +102,9 @@ class WrongStage(RemoteProtocolError):
 
 
 class RoundLost(RemoteProtocolError):
-    """Too few clients are left to open a sum, which stays closed; the round ends here.
+    """Too few clients are left to open a sum, or others than the policy's `cohort_changes` allows.
+
+    The sum stays closed; the round ends here.
 
     What the round opened before stays opened. An algorithm with several sums in a round catches
     this and returns the state that rests on them, so that none of them is asked for a second time

@@ -1,4 +1,7 @@
-"""Cohorts and openings: whole and large enough, opened once, and one set of survivors a round."""
+"""Cohorts and openings: whole and large enough, opened once, and one set of survivors a round.
+
+Over the rounds they change no more than the policy's `cohort_changes` lets them.
+"""
 
 from __future__ import annotations
 
@@ -15,8 +18,10 @@ from audits.evidence.run_files import fail
 from audits.evidence.steps import Case, Check
 from audits.report.words import plural
 from protocols.disclosures.names import Disclosure
+from protocols.errors import CohortChanged
 from protocols.evidence.ledger import Entry
 from protocols.plan.steps import Service, Step
+from protocols.policy.cohort_changes import divided
 from protocols.wire.header import NONE
 from protocols.wire.roles import Role
 from protocols.wire.roster import cohort_digest
@@ -42,6 +47,7 @@ def opened(case: Case) -> str:
             _one_set(ask, rounds[ask.round])
             rounds[ask.round].append((ask, ask.arrived))
     _returned(case, exchanges)
+    _changes(case, exchanges)
     more, said = results(case) + relays(case) + matching(case), _said(case, exchanges)
     return said.replace("nothing was opened", "no total was opened") + more if more else said
 
@@ -63,6 +69,8 @@ def _said(case: Case, exchanges: list[Asked]) -> str:
         said += f"; {plural(len(lost), 'round')} skipped, the first: round {lost[0]}"
     if not count:
         return f"nothing was opened; {said}"
+    if (rule := case.policy.cohort_changes) != "any":
+        said += f"; they changed as the policy lets them (cohort_changes: {rule})"
     return f"{count} totals, each opened once and over the uploads that had arrived; {said}"
 
 
@@ -128,6 +136,24 @@ def _one_set(ask: Asked, before: list[tuple[Asked, frozenset[str]]]) -> None:
         common = ask.members & other.members
         if ask.arrived & common != stayed & common:
             fail("opened", f"round {ask.round}: a client vanished and came back (O5)")
+
+
+def _changes(case: Case, exchanges: list[Asked]) -> None:
+    """Hold all sums of the run to the policy's `cohort_changes`: who is asked, and who counts.
+
+    A survivor list that nobody got, and that nothing was opened over, is none.
+    """
+    rule, least, groups = case.policy.cohort_changes, case.plan.smallest_cohort, tuple[int, ...]()
+    if rule == "any":
+        return
+    for ask in (ask for ask in exchanges if ask.summed):
+        counted = [ask.arrived] if ask.listed or ask.opens else []
+        for clients in (ask.members, *counted):
+            mask = case.roster.mask(sorted(clients))
+            try:
+                groups = divided(groups, int.from_bytes(mask, "little"), rule, least)
+            except CohortChanged as error:
+                fail("opened", f"exchange {ask.number} (round {ask.round}): {error.what} (O5)")
 
 
 def _returned(case: Case, exchanges: list[Asked]) -> None:

@@ -107,7 +107,7 @@ class Asked:
         return bool(asked) and max(mine) <= max(asked)
 
     def lost(self, smallest: int) -> bool:
-        """Tell whether it came to nothing, because too few clients were left."""
+        """Tell whether it came to nothing, because too few clients were left for it."""
         unopened = self.protected and not self.opens
         unopened = unopened or not self.awaited <= self.results
         unopened = unopened or (self.rows and not self.downs)

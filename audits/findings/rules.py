@@ -261,9 +261,9 @@ def _gone(make: _Maker, gone: Dropouts) -> None:
         make.add(
             "ROUND_SKIPPED",
             "low",
-            f"{words.plural(len(rounds), 'round')} skipped because too few clients were left; the "
-            f"first: round {lost.round}, with {words.plural(lost.arrived, 'answer')}. What was "
-            "asked for then was not opened.",
+            f"{words.plural(len(rounds), 'round')} skipped because too few clients were left for "
+            f"what the policy asks; the first: round {lost.round}, with "
+            f"{words.plural(lost.arrived, 'answer')}. What was asked for then was not opened.",
             "Find out why clients vanish; the model had fewer rounds than were planned.",
         )
 

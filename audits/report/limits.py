@@ -30,6 +30,7 @@ def limits(
         "The record shows that nothing was changed afterwards (integrity). That everything sent "
         "was recorded (completeness) rests on the gateway being the only way out.",
         *_of_totals(plan),
+        *_of_changes(plan, policy),
         *of_mixtures(plan),
         "Who took part when, and the sizes of all envelopes, are visible to the network.",
         _trust(plan, policy, masked=masked),
@@ -77,6 +78,18 @@ def _of_totals(plan: Plan) -> list[str]:
         "'secure-fgl audit account' lists; that each client drew it as planned is its own word."
     )
     return [text for text, there in ((bare, len(noised) < len(sums)), (bounded, noised)) if there]
+
+
+def _of_changes(plan: Plan, policy: PrivacyPolicy) -> list[str]:
+    """Say that totals can be subtracted, where neither noise nor the policy is in the way."""
+    sums = plan.all_of(Disclosure.SUM, Step.UP)
+    bare = any(item.noise is None and not words.in_clear(item.guards) for item in sums)
+    if policy.cohort_changes != "any" or not bare or plan.training is not None:
+        return []
+    return [
+        "The policy bounds no differences between rounds (cohort_changes: any): whoever is in one "
+        "of two totals at nearly one model, and not in the other, is read from their difference."
+    ]
 
 
 def _trust(plan: Plan, policy: PrivacyPolicy, *, masked: bool) -> str:

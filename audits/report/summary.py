@@ -78,7 +78,8 @@ def summary(
         sentences.append(f"{words.plural(count, 'client')} vanished in the middle of a round.")
     if gone.lost:
         count = len({entry.round for entry in gone.lost})
-        sentences.append(f"{words.plural(count, 'round')} skipped: too few clients were left.")
+        skipped = f"{words.plural(count, 'round')} skipped"
+        sentences.append(f"{skipped}: too few clients were left for what the policy asks.")
     if unsafe:
         sentences.append(f"{words.plural(unsafe, 'envelope')} left IN CLEAR, as the policy asked.")
     if read:

@@ -18,6 +18,7 @@ from protocols.forms import Algorithm, Form
 from protocols.policy.admission import private_objection
 from protocols.policy.budget import Budget
 from protocols.policy.chains import check_chain
+from protocols.policy.cohort_changes import CohortChanges
 from protocols.policy.guard import Guard, find
 from protocols.policy.guards import AnyGuard, UnsafeClear
 from protocols.policy.presets import FACTS
@@ -35,10 +36,13 @@ class PrivacyPolicy(Strict):
     Attributes:
         name: shown in plan, ledger and report.
         rules: per disclosure the chain of guards; a disclosure that is not named is refused.
-        minimum_cohort: how many *other* clients must be in every cohort, at least 3 (O10). One less
-            than there are clients: every total is everybody's, so that no two rounds' totals differ
-            by one client's update; whoever vanishes costs the round.
+        minimum_cohort: how many *other* clients must be in every cohort, at least 3 (O10).
         colluders: how many clients are assumed to collude; added to the minimum.
+        cohort_changes: how a run's sums may differ in who is in them (O5). `any`: at will, so that
+            two totals at nearly one model tell the update of whoever is in one of them alone.
+            `floor`: no totals of a run that a client is shown can be combined into one of fewer
+            clients than the smallest cohort; a round that fewer vanish from is lost. `fixed`:
+            cohorts that overlap are equal; whoever vanishes costs the round. Needs `mask` for sums.
         rekey_rounds: after so many rounds every key and pair secret is made anew (O9).
         budget: what all runs together may spend of this site's data set (O20); needed with noise.
         capture: what every party keeps of its own rounds, locked, for audits; None: nothing.
@@ -56,6 +60,7 @@ class PrivacyPolicy(Strict):
     rules: dict[Disclosure, tuple[AnyGuard, ...]] = Field(min_length=1)
     minimum_cohort: int = Field(default=3, ge=3, le=10_000, strict=True)
     colluders: int = Field(default=0, ge=0, le=10_000, strict=True)
+    cohort_changes: CohortChanges = "any"
     rekey_rounds: int = Field(default=50, ge=1, le=10_000, strict=True)
     budget: Budget | None = None
     capture: Capture | None = None
@@ -70,6 +75,11 @@ class PrivacyPolicy(Strict):
             check_chain(disclosure, chain)
         if self.budget is None and find(self.rules.get(Disclosure.SUM, ()), "noise"):
             raise ValueError("noise needs a budget: what all runs together may spend (O20)")
+        if self.cohort_changes != "any" and not find(self.rules.get(Disclosure.SUM, ()), "mask"):
+            # Without masks clients are shown no survivor list, and one upload can be opened.
+            raise ValueError(
+                f"cohort_changes: {self.cohort_changes} needs 'mask' among the guards of SUM"
+            )
         for disclosure, chain in self.rules.items():
             if self.budget is not None and not rules_of(disclosure).accounted(chain):
                 raise ValueError(f"{disclosure} cannot be accounted, and there is a budget (O16)")
@@ -126,8 +136,15 @@ class PrivacyPolicy(Strict):
             ) from error
 
     def document(self) -> dict[str, Any]:
-        """Return the policy as plain data, in a stable order."""
-        return self.model_dump(mode="json")
+        """Return the policy as plain data, in a stable order.
+
+        Where cohorts may change at will nothing is said of it: such a policy has the digest that it
+        had before it could say so.
+        """
+        found = self.model_dump(mode="json")
+        if self.cohort_changes == "any":
+            del found["cohort_changes"]
+        return found
 
     @property
     def digest(self) -> str:

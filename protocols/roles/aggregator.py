@@ -113,12 +113,12 @@ class AggregatorSession(Session):
         """Begin an Ask: returns one envelope per cohort member that is there.
 
         Members that took no part in this epoch's keys, or vanished earlier in this round, are left
-        out (O5).
+        out (O5), and for a sum those with whom it would be of other clients than the policy allows.
 
         Raises:
             TypeError: the form declares no such exchange.
             CohortTooSmall: the cohort is below the policy's minimum.
-            RoundLost: what is left of it is.
+            RoundLost: what is left of it is, or other clients than `cohort_changes` allows.
             NotInPlan: not planned, or more often than planned.
         """
         self.alive()
@@ -223,6 +223,7 @@ class AggregatorSession(Session):
         self.keys.check(round)
         members = self.survivors.present(ask.cohort._members, round)
         self.survivors.check_left(members)
+        members = self.survivors.fitting(members, exchange)
         if any(answers_of(kind.disclosure).fixes for kind in exchange.back):
             self.survivors.check_fixed(round)
         number, self._asking = self.exchanges.next(), True

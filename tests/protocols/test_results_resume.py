@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-from copy import copy
-
 import numpy as np
 import pytest
 
-from crypto.samplers import entropy
 from protocols.disclosures._evaluated.key_authority import Revealing
 from protocols.errors import Refused
-from protocols.evidence.ledger import Ledger
 from protocols.roles.key_authority import KeyAuthoritySession
-from protocols.sessions.store.state_keeper import StateKeeper
 from protocols.wire.envelope import Envelope
+from tests.protocols.killed import Killed
 from tests.protocols.pub import (
     COUNTED,
     GRID,
@@ -29,79 +25,6 @@ from tests.protocols.pub import (
     sent,
     trained,
 )
-from tests.protocols.wire import World
-
-
-class Drawer:
-    """A store in memory."""
-
-    def __init__(self) -> None:
-        self.key, self.pieces = entropy(32), {}
-
-    def put(self, name: str, data: bytes) -> None:
-        self.pieces[name] = data
-
-    def get(self, name: str) -> bytes | None:
-        return self.pieces.get(name)
-
-    def drop(self, name: str) -> None:
-        self.pieces.pop(name, None)
-
-    def names(self):
-        return list(self.pieces)
-
-
-class Killed(World):
-    """Everybody is killed after every delivery, and goes on from what was kept."""
-
-    kills = 0
-
-    def keep(self) -> None:
-        self.state_stores = {name: Drawer() for name in self.stores}
-        for name in self.stores:
-            session = self.session(name)
-            session.keeper = self.keeper(name, session.context)
-            session.commit()
-
-    def keeper(self, name: str, context) -> StateKeeper:
-        site = self.sites.get(name)
-        if site is not None:
-            site.memory, site.draws = {}, {}
-        learning = name in self.sites or name == "aggregator"
-        return StateKeeper(self.state_stores[name], context, self.form if learning else None, site)
-
-    def deliver(self, delivery):
-        answers = super().deliver(delivery)
-        if hasattr(self, "state_stores") and self.session(delivery.to).state != "CLOSED":
-            self.kill(delivery.to)
-        return answers
-
-    def kill(self, name: str) -> None:
-        before = self.session(name)
-        context = copy(before.context)
-        context.he_key = context.pairs = context.tag_key = None
-        context.held = {}
-        context.keys = {}
-        store, run = self.stores[name], self.run
-
-        def reopen(facts):
-            clock = lambda: "2026-01-01"  # noqa: E731
-            return Ledger.take_up(name, run, store, clock, found=store.lines, facts=facts)
-
-        taken = self.keeper(name, context).restore(type(before), reopen)
-        self.kills += 1
-        if name in self.clients:
-            self.clients[name] = taken
-        elif name in self.witnesses:
-            self.witnesses[name] = taken
-        elif name == "aggregator":
-            self.aggregator = taken
-        elif name in self.serving:
-            self.serving[name] = taken
-        elif name == "relay":
-            self.relay = taken
-        else:
-            self.authority = taken
 
 
 @pytest.mark.parametrize("form", ["pub", "counted"])

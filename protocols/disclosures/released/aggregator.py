@@ -122,6 +122,7 @@ class SharedTotals(SessionPart):
             held.members = tuple(name for name in held.members if name not in away)
             self._survivors.leave_out(away, held.round)
             self._survivors.check_left(held.members)
+            held.members = self._survivors.fitting(held.members, held.exchange)
         if self._behind(held.members):
             return self._send()
         held.number = self._exchanges.next()

@@ -1,8 +1,9 @@
 """The client's part in sums beside its answer: cohorts, votes, and shares held for others.
 
 This is where a client defends itself against an aggregator that lies about who is there. It votes
-for one survivor list per sum and never for two that contradict each other in a round (O5), and it
-gives shares only after more than half of everybody's holders have signed the very same list: an
+for one survivor list per sum and never for two that contradict each other in a round (O5); over the
+run it serves no totals from which the policy's `cohort_changes` keeps few clients' to be told; and
+it gives shares only after more than half of everybody's holders have signed the very same list: an
 aggregator that tells each holder another story gets shares from none (Bonawitz et al. 2017,
 consistency check; O7; on sparse graphs see `protocols.keys.groups.Group.voters`).
 """
@@ -24,6 +25,7 @@ from protocols.forms import Exchange
 from protocols.keys.slots import Slot, slot_of
 from protocols.plan.steps import Step
 from protocols.policy.guard import find
+from protocols.sessions.cohort_history import CohortHistory
 from protocols.sessions.part import Delivery, Engine, Scope, SessionPart, Takes
 from protocols.sessions.services.pair_secrets import PairSecrets
 from protocols.sessions.services.progress import Progress
@@ -44,15 +46,22 @@ class ShareHolding(SessionPart):
         progress: how far this client is.
         keys: this epoch's public keys.
         pairs: this epoch's pair secrets.
+        cohorts: who was in the run's sums so far, as this client was told.
     """
 
     called: ClassVar[str] = "holding"
 
     def __init__(
-        self, engine: Engine, progress: Progress, keys: PublicKeys, pairs: PairSecrets
+        self,
+        engine: Engine,
+        progress: Progress,
+        keys: PublicKeys,
+        pairs: PairSecrets,
+        cohorts: CohortHistory,
     ) -> None:
         super().__init__(engine)
         self._progress, self._keys, self._pairs = progress, keys, pairs
+        self._cohorts = cohorts
         # All of one epoch, by name and number of the exchange: sums that this client answered, and
         # lists that it voted for with what it signed; by round and by slot: what the lists said.
         self._uploads: dict[tuple[str, int], Where] = {}
@@ -81,6 +90,7 @@ class ShareHolding(SessionPart):
             pairs.check_members(where.members, context.policy.smallest_cohort)
         if find(chain, "unsafe_clear") is None:
             self._one_cohort(where)
+        self._cohorts.serve(where.members)
         self._uploads[exchange.name, where.exchange] = where
 
     def _one_cohort(self, where: Where) -> None:
@@ -215,6 +225,8 @@ class ShareHolding(SessionPart):
             )
         for place in (_round(where), slot.label):
             self._one_list(place, self._set(where.members), self._set(survivors))
+        for clients in (where.members, survivors):
+            self._cohorts.serve(clients)
         self._progress.reached(max(self._progress.exchange, where.exchange), where.round)
 
     def _set(self, names: Sequence[str]) -> _Members:

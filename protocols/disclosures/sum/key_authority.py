@@ -9,6 +9,7 @@ from protocols.disclosures.names import Disclosure
 from protocols.disclosures.sum.messages import Opened, OpenRequest
 from protocols.errors import BadEnvelope, LocalProtocolError
 from protocols.plan.steps import Step
+from protocols.sessions.cohort_history import CohortHistory
 from protocols.sessions.part import Delivery, Engine, SessionPart, Takes
 from protocols.sessions.services.answering import Answering
 from protocols.sessions.services.openings import Openings
@@ -27,15 +28,22 @@ class TotalOpening(SessionPart):
         answering: makes durable what is about to be opened.
         keys: the epoch's secret keys.
         openings: what was opened before.
+        cohorts: who was in the run's sums so far.
     """
 
     called: ClassVar[str] = "totals"
 
     def __init__(
-        self, engine: Engine, answering: Answering, keys: SecretKeys, openings: Openings
+        self,
+        engine: Engine,
+        answering: Answering,
+        keys: SecretKeys,
+        openings: Openings,
+        cohorts: CohortHistory,
     ) -> None:
         super().__init__(engine)
         self._answering, self._keys, self._openings = answering, keys, openings
+        self._cohorts = cohorts
 
     def _open(self, incoming: Incoming) -> list[Delivery]:
         """Open a blinded total over the cohort that every member signed, once (O1, O5)."""
@@ -47,6 +55,8 @@ class TotalOpening(SessionPart):
             self._openings.check_recorded(header, Disclosure.SUM)
         else:
             survivors = self._verified(request.headers, incoming, members)
+            for clients in (members, survivors):
+                self._cohorts.serve(clients)
             self._openings.once(header, members, survivors)
             # Durable before the total is opened: a restart must not open another (O5).
             self._answering.before_opening(incoming)

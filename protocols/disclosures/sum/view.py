@@ -51,6 +51,7 @@ class Summands(Answers):
 
     verb: ClassVar[str] = TotalView.verb
     fixes: ClassVar[bool] = True
+    totalled: ClassVar[bool] = True
 
     def __init__(self, context: RunContext, exchange: Exchange, where: Where, part: Part) -> None:
         super().__init__(context, exchange, where, part)

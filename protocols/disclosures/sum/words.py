@@ -21,6 +21,15 @@ HELD = (
     "disclosed: a one says that some client holds the item, and counts of two runs that differ by "
     "one client name its items (O12)"
 )
+CHANGES = {
+    "floor": "no two totals of one run differ by fewer than {} clients, and no more of them that "
+    "one client, or a key authority, is shown can be combined into one of fewer (cohort_changes: "
+    "floor); a round from which fewer vanish is lost, and so are those in which they are away",
+    "fixed": "no two totals of one run differ by a few clients: they are of the very same ones, or "
+    "have none in common, as every client and a key authority see to (cohort_changes: fixed); each "
+    "round in which a client is away is lost",
+}
+"""What a plan says of a policy's `cohort_changes`; of `any` the report's limits do."""
 SINGLE = (
     "an item's row with a single contributor is that user's own: in matrix factorisation it gives "
     "the user's vector and the ratings of such items, and the vector tells which rows of several "
@@ -33,6 +42,8 @@ READERS = "all clients read it too, as they compute the model from the total"
 
 class SumWords(Words):
     """Only the cohort's total is opened."""
+
+    limits = ("no two totals of one run",)
 
     def learns(self, chain: Chain, network: str) -> dict[str, str]:
         """Return, per role, what one client's summand tells it."""
@@ -53,6 +64,9 @@ class SumWords(Words):
         masked = any(item.part is Service.PAIRS for item in plan.items)
         opened = any((i.part, i.step) == (Disclosure.SUM, Step.OPEN) for i in plan.items)
         found = [ACTIVE_AGGREGATOR, KEY_THEFT] if opened and not masked else []
+        rule = CHANGES.get(plan.policy.cohort_changes)
+        if rule and any((i.part, i.step) == (Disclosure.SUM, Step.UP) for i in plan.items):
+            found.append(rule.format(plan.policy.smallest_cohort))
         rows = plan.rows or {}
         for item in filter(_vector_sum, plan.items):
             holders = {rows[message.name] for message in item.messages if message.name in rows}

@@ -5,7 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import ClassVar
 
-from protocols.errors import RoundLost
+from protocols.disclosures._base.view import answers_of
+from protocols.errors import CohortChanged, RoundLost
+from protocols.forms import Exchange
+from protocols.sessions.cohort_history import CohortHistory
+from protocols.sessions.collection import Collection
 from protocols.sessions.part import Engine, SessionPart
 from protocols.sessions.phases import Phase
 from protocols.sessions.services.asked import Asked
@@ -21,13 +25,16 @@ class Survivors(SessionPart):
         engine: the session.
         asked: the Ask under way.
         keys: the epoch's keys, without which nobody is asked.
+        cohorts: who was in the run's sums so far.
     """
 
     phase: ClassVar[int | None] = Phase.SETTLE
 
-    def __init__(self, engine: Engine, asked: Asked, keys: EpochKeys) -> None:
+    def __init__(
+        self, engine: Engine, asked: Asked, keys: EpochKeys, cohorts: CohortHistory
+    ) -> None:
         super().__init__(engine)
-        self._asked, self._keys = asked, keys
+        self._asked, self._keys, self._cohorts = asked, keys, cohorts
         self._vanished: _Round = (0, frozenset())  # of the round, so far
         self._fixed: _Round = (0, frozenset())  # whom an opened sum counts
 
@@ -48,6 +55,24 @@ class Survivors(SessionPart):
         gone = self.gone(round)
         return tuple(member for member in self._keys.ready(cohort) if member not in gone)
 
+    def fitting(self, members: Sequence[str], exchange: Exchange) -> tuple[str, ...]:
+        """Return whom of those that are there an Ask goes to, as the policy lets cohorts change.
+
+        Raises:
+            RoundLost: no such cohort may be asked.
+        """
+        if not _totalled(exchange):
+            return tuple(members)
+        try:
+            return self._cohorts.fitting(members)
+        except CohortChanged as error:
+            raise _lost(error) from error
+
+    def going_out(self, answers: Collection) -> None:
+        """Note whom an Ask goes to; raises RoundLost where no client would answer it."""
+        if _totalled(answers.exchange):
+            self._serve(answers.where.members)
+
     def wanted(self) -> bool:
         """Tell that every Ask settles whose answers count."""
         return True
@@ -60,6 +85,8 @@ class Survivors(SessionPart):
         if asked.fixed:
             self.check_fixed(round)
         self.check_left(asked.survivors)
+        if _totalled(asked.exchange):
+            self._serve(asked.survivors)
         if asked.fixed:
             fixed = self._fixed[1] if self._fixed[0] == round else frozenset()
             self._fixed = (round, fixed | set(asked.survivors))
@@ -79,6 +106,13 @@ class Survivors(SessionPart):
                 fix="this was not opened; the next round goes on with who is there",
             )
 
+    def _serve(self, members: Sequence[str]) -> None:
+        """Skip a round whose cohort or survivors no client serves; see `cohort_changes`."""
+        try:
+            self._cohorts.serve(members)
+        except CohortChanged as error:
+            raise _lost(error) from error
+
     def check_fixed(self, round: int) -> None:
         """Skip a round of which an opened sum counts a client that vanished since."""
         if self._fixed[0] == round and self._fixed[1] & self.gone(round):
@@ -88,3 +122,15 @@ class Survivors(SessionPart):
                 why="the difference of two totals would be little more than that client's vector",
                 fix="nothing more of it is opened; the next round goes on with who is there",
             )
+
+
+def _totalled(exchange: Exchange) -> bool:
+    return any(answers_of(kind.disclosure).totalled for kind in exchange.back)
+
+
+def _lost(error: CohortChanged) -> RoundLost:
+    return RoundLost(
+        f"{error.what} The round is skipped.",
+        why="clients are away; the policy's cohort_changes keeps totals from being subtracted",
+        fix="this was not opened; a later round goes on once they are back",
+    )
