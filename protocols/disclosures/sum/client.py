@@ -15,6 +15,7 @@ from typing import ClassVar
 
 import numpy as np
 
+from protocols.disclosures._base.client import OneCohort
 from protocols.disclosures.names import Disclosure
 from protocols.disclosures.sum.consistency_votes import check_evidence, check_votes, vote_text_of
 from protocols.disclosures.sum.guards import encryption
@@ -37,10 +38,11 @@ _Members = int  # a set of clients: bit i is client i of the roster
 
 
 class ShareHolding(SessionPart):
-    """Holds a round to one cohort and one survivor list, and gives shares for that list only.
+    """Holds a round to one survivor list, and gives shares for that list only.
 
     Args:
         engine: the session.
+        cohorts: of the round's Asks.
         progress: how far this client is.
         keys: this epoch's public keys.
         pairs: this epoch's pair secrets.
@@ -49,9 +51,15 @@ class ShareHolding(SessionPart):
     called: ClassVar[str] = "holding"
 
     def __init__(
-        self, engine: Engine, progress: Progress, keys: PublicKeys, pairs: PairSecrets
+        self,
+        engine: Engine,
+        cohorts: OneCohort,
+        progress: Progress,
+        keys: PublicKeys,
+        pairs: PairSecrets,
     ) -> None:
         super().__init__(engine)
+        self._cohorts = cohorts
         self._progress, self._keys, self._pairs = progress, keys, pairs
         # All of one epoch, by name and number of the exchange: sums that this client answered, and
         # lists that it voted for with what it signed; by round and by slot: what the lists said.
@@ -80,23 +88,8 @@ class ShareHolding(SessionPart):
                 raise BadEnvelope("A sum is asked for without the pair secrets of its epoch.")
             pairs.check_members(where.members, context.policy.smallest_cohort)
         if find(chain, "unsafe_clear") is None:
-            self._one_cohort(where)
+            self._cohorts.hold(where.round, where.members)
         self._uploads[exchange.name, where.exchange] = where
-
-    def _one_cohort(self, where: Where) -> None:
-        """Answer sums of one round for one cohort only: two would be subtracted (O5).
-
-        Only clients that vanished, by a list that this client was shown, may be missing later.
-        """
-        cohorts = [
-            self._set(other.members)
-            for other in self._uploads.values()
-            if other.round == where.round
-        ]
-        listed, me = self._lists.get(_round(where), []), self._set((self._engine.name,))
-        cohorts += [left for asked, left in listed if me & asked]
-        if cohorts and self._set(where.members) != cohorts[-1]:
-            raise BadEnvelope("Two different cohorts are summed in one round (O5).")
 
     def _vote(self, incoming: Incoming) -> list[Delivery]:
         """Check a survivor list, record it, and vote for it: this client will serve no other."""
@@ -215,6 +208,8 @@ class ShareHolding(SessionPart):
             )
         for place in (_round(where), slot.label):
             self._one_list(place, self._set(where.members), self._set(survivors))
+        if self._engine.name in as_set(where.members):
+            self._cohorts.hold(where.round, survivors)
         self._progress.reached(max(self._progress.exchange, where.exchange), where.round)
 
     def _set(self, names: Sequence[str]) -> _Members:

@@ -35,7 +35,7 @@ class Openings(SessionPart):
     ) -> None:
         """Open every exchange's uploads once, and hold a round to one set of survivors (O5).
 
-        What one Ask brought, sums, cosines or rows, is opened over the same clients.
+        Of whatever kind they are: rows over one client less than a total would be subtracted.
         """
         asked, left = frozenset(members), frozenset(survivors)
         uploads = header.exchange if source is None else source
@@ -45,8 +45,6 @@ class Openings(SessionPart):
                 raise Replay("This exchange was already opened.")
             if before == uploads and (others, stayed) != (asked, left):
                 raise BadEnvelope("Answers to one Ask are opened over different survivors (O5).")
-            if kind != str(disclosure):
-                continue
             if left & stayed and left != stayed:
                 raise BadEnvelope("Two different overlapping cohorts in one round (O5).")
             if asked & others and left & others != stayed & asked:
