@@ -36,7 +36,13 @@ _AGAIN = {Event.KEY: State.READY, Event.PAIR: State.READY}
 _TABLE = table(
     {
         State.NEW: {**_AGAIN, Event.BEGIN: State.READY},
-        State.READY: {**_AGAIN, Event.ASK: State.READY, Event.STEP: State.READY},
+        State.READY: {
+            **_AGAIN,
+            Event.ASK: State.READY,
+            Event.STEP: State.READY,
+            Event.PART: State.PARTED,
+        },
+        State.PARTED: {},
     }
 )
 

@@ -19,6 +19,7 @@ LEGAL = {
     (Role.CLIENT, State.READY, Event.PAIR): State.READY,
     (Role.CLIENT, State.READY, Event.ASK): State.READY,
     (Role.CLIENT, State.READY, Event.STEP): State.READY,
+    (Role.CLIENT, State.READY, Event.PART): State.PARTED,
     (Role.TAG_SERVER, State.NEW, Event.STEP): State.READY,
     (Role.TAG_SERVER, State.READY, Event.STEP): State.READY,
     (Role.MATCHER, State.NEW, Event.STEP): State.READY,

@@ -35,10 +35,13 @@ class Openings(SessionPart):
     ) -> None:
         """Open every exchange's uploads once, and hold a round to one set of survivors (O5).
 
-        Of whatever kind they are: rows over one client less than a total would be subtracted.
+        Of whatever kind they are: rows over one client less than a total would be subtracted. And
+        nothing of a round once a later one was opened: who counts would be chosen knowing that.
         """
         asked, left = frozenset(members), frozenset(survivors)
         uploads = header.exchange if source is None else source
+        if header.round < max(self.opened, default=header.round):
+            raise Replay("A later round was opened; nothing of this one is opened any more.")
         for kind, exchange, before, others, stayed in self.opened.get(header.round, []):
             again = exchange == header.exchange or before == uploads
             if kind == str(disclosure) and again:
