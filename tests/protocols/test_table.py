@@ -157,6 +157,20 @@ def test_a_session_that_is_over_moves_no_more(party, state):
     assert session.ledger.size == size
 
 
+@pytest.mark.parametrize("died", [True, False])
+@pytest.mark.parametrize("party", ["client-1", "aggregator", "key-authority"])
+def test_a_session_records_its_end_once_however_often_it_is_closed(party, died):
+    world = World().start()
+    session = world.session(party)
+    if died:
+        session.die(RuntimeError())
+    for _ in range(3):
+        session.close()
+    assert world.kinds(party).count("close") == 1 and world.kinds(party)[-1] == "close"
+    assert world.entries(party)[-1]["state"] == ("DEAD" if died else "CLOSED")
+    assert session.kept()["session"]["ended"]  # and so after a kill
+
+
 def test_the_aggregator_does_one_thing_at_a_time():
     world = World().start()
     request = world.until_open(1)
