@@ -7,6 +7,7 @@ nobody reads any meaning out of their text; scripts/house_rules.py sees to that.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from enum import StrEnum
 
 from protocols.disclosures.names import Disclosure
@@ -29,6 +30,26 @@ class Service(StrEnum):
 Part = Service | Disclosure | Role
 """A service, the disclosure whose messages and openings an item carries, or the role that it is for
 where only that role's file knows of it."""
+
+
+def check_names(*kinds: Iterable[str]) -> None:
+    """Hold all parts of a plan apart: as keys of a table, two of one name would be one.
+
+    Raises:
+        TypeError: a role's file or a disclosure's folder has a name that is taken, in small
+            letters or capitals.
+    """
+    seen: set[str] = set()
+    for name in (one.lower() for kind in kinds for one in kind):
+        if name in seen:
+            raise TypeError(
+                f"Two parts of the plan are called {name!r}: a role's file or a disclosure's folder"
+                " has the name of a service or of each other. Give it another name."
+            )
+        seen.add(name)
+
+
+check_names(Service, Disclosure, Role)
 
 
 class Step(StrEnum):

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from typing import Any, Literal
 
 from crypto.errors import CryptoError
-from protocols.disclosures._base.view import answers_of
+from protocols.disclosures._base.view import fixing
 from protocols.disclosures.registry import each
 from protocols.errors import BadEnvelope, RemoteProtocolError, RoundLost, UnfitMessage
 from protocols.evidence.ledger import Ledger
@@ -224,7 +224,7 @@ class AggregatorSession(Session):
         members = self.survivors.present(ask.cohort._members, round)
         self.survivors.check_left(members)
         members = self.survivors.fitting(members, exchange)
-        if any(answers_of(kind.disclosure).fixes for kind in exchange.back):
+        if fixing(self.context, exchange):
             self.survivors.check_fixed(round)
         number, self._asking = self.exchanges.next(), True
         self.forget(Scope.ASK)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, ClassVar
 
+from protocols.disclosures._base.client import OneCohort
 from protocols.disclosures._base.plan import wire_kinds
 from protocols.disclosures.registry import each
 from protocols.errors import BadEnvelope, LocalProtocolError, Replay, UnfitMessage
@@ -35,7 +36,13 @@ _AGAIN = {Event.KEY: State.READY, Event.PAIR: State.READY}
 _TABLE = table(
     {
         State.NEW: {**_AGAIN, Event.BEGIN: State.READY},
-        State.READY: {**_AGAIN, Event.ASK: State.READY, Event.STEP: State.READY},
+        State.READY: {
+            **_AGAIN,
+            Event.ASK: State.READY,
+            Event.STEP: State.READY,
+            Event.PART: State.PARTED,
+        },
+        State.PARTED: {},
     }
 )
 
@@ -50,7 +57,7 @@ class ClientSession(Session):
     """
 
     made_of = (
-        *(Answering, Progress, PublicKeys, PairSecrets, Spending, Receipts),
+        *(Answering, Progress, OneCohort, PublicKeys, PairSecrets, Spending, Receipts),
         *each("client"),
         *brought(Role.CLIENT),
     )

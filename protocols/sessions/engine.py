@@ -84,7 +84,7 @@ class Session:
         self.context, self.ledger = context, ledger
         self.name, self.role = context.me.party.name, context.me.party.role
         self._gateway, self._inbox = Gateway(context, ledger, rounding), Inbox(context, ledger)
-        self.state = State.NEW
+        self.state, self.ended = State.NEW, False  # ended: the last entry was recorded
         self.keeper: Keeper | None = None  # keeps this session's state for after a kill
         self.recorder: Captures | None = None  # keeps captured rounds for audits
         self.last_error: BaseException | None = None  # for the local operator only; never sent
@@ -229,7 +229,7 @@ class Session:
             result: digests of what a finished run leaves (model, metrics), at the aggregator.
         """
         self.forget(Scope.RUN)
-        if self.state is State.CLOSED:
+        if self.ended:
             self.ledger.commit()
             return
         if self.state is not State.DEAD:
@@ -237,6 +237,7 @@ class Session:
         facts: dict[str, Any] = {"state": str(self.state)}
         if result is not None:
             facts["result"] = dict(result)
+        self.ended = True
         self.ledger.record("close", facts)
         self.commit()
 

@@ -25,7 +25,7 @@ class State(StrEnum):
     READY = "READY"  # keys are here, nothing is going on
     ASKED = "ASKED"  # aggregator: an Ask is under way
     PARTING = "PARTING"  # aggregator: all clients were given the last heads
-    PARTED = "PARTED"  # aggregator: the run is over
+    PARTED = "PARTED"  # aggregator and clients: the run is over, and nothing is asked or answered
     CLOSED = "CLOSED"
     DEAD = "DEAD"
 
@@ -41,7 +41,7 @@ class Event(StrEnum):
     STEP = "STEP"  # everybody else, and clients: what an Ask needs of them later arrived
     ANSWERED = "ANSWERED"  # aggregator: the reply is complete
     LOST = "LOST"  # aggregator: too few clients are left; the round is skipped
-    PART = "PART"  # aggregator: the last heads go out
+    PART = "PART"  # aggregator: the last heads go out; client: they arrived
     CLOSE = "CLOSE"
 
 

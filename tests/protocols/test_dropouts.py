@@ -191,7 +191,7 @@ def test_o5_who_vanishes_between_two_sums_of_a_round_ends_it(policy: str) -> Non
     assert is_sum_of(world, world.round(1).total(Update), world.names)
     vanish(world, {world.names[0]: 0})
     before = openings_of(world)
-    with pytest.raises(RoundLost, match="between two sums") as lost:
+    with pytest.raises(RoundLost, match="between two results") as lost:
         world.round(1)
     assert "that client's vector" in (lost.value.why or "")
     assert openings_of(world) == before  # the difference of both would be one client's vector
@@ -208,7 +208,7 @@ def test_o5_who_vanishes_before_an_ask_without_a_sum_ends_the_round_too(policy: 
     world.lost = lambda item, sender, _: item == "tell.ack" and sender == world.names[0]
     world.round(1, given=first(Start, world.d), back=())
     before = openings_of(world)
-    with pytest.raises(RoundLost, match="between two sums"):
+    with pytest.raises(RoundLost, match="between two results"):
         world.round(1)
     assert openings_of(world) == before
     assert is_sum_of(world, world.round(2).total(Update), world.names)

@@ -13,10 +13,14 @@ from protocols.errors import (
     UnfitMessage,
     WrongStage,
 )
+from protocols.forms import Exchange, Form
 from protocols.messages import SumMessage, count, real
+from protocols.policy.policy import PrivacyPolicy
 from protocols.sessions.table import State
 from protocols.wire.codec import encode
 from protocols.wire.control import REFUSALS, Refusal
+from protocols.wire.envelope import Envelope
+from tests.protocols.pub import Go, Portrait, Size, all_at_once, pub
 from tests.protocols.toys import Seed, Start, Update, maskless
 from tests.protocols.wire import World, uploads, where_of
 
@@ -280,3 +284,26 @@ def test_two_uploads_of_one_vector_look_different():
     world = World().start()
     one, two = (release(world, GOOD, exchange=n, round=n) for n in (1, 2))
     assert one.body != two.body
+
+
+def test_what_came_beside_a_sum_and_cannot_be_read_ends_the_run():
+    """It is read with the opened total: a session that went on would wait for that for ever."""
+    document = PrivacyPolicy.preset("he").document()
+    document["rules"]["SIMILARITY"] = [{"guard": "unsafe_clear"}]
+    policy = PrivacyPolicy.model_validate({**document, "name": "beside"})
+    said = Exchange(
+        "train", (Go,), (Portrait, Size), lambda site, given: all_at_once(site, given)[1:]
+    )
+    world = pub(policy, form=Form("beside", lambda *_: None, (said,)))
+    item = world.plan.item("train.up.SIMILARITY")
+    for delivery in world.ask(1, given=Go(step=1), back=said.back):
+        for answer in world.deliver(delivery):
+            data, name = answer.data, delivery.to
+            if name == "client-3" and Envelope.decode(data).header.item == item.id:
+                body = np.full(world.d, np.nan).tobytes()[: item.body].ljust(item.body, b"\xff")
+                where = where_of(data, world.names)
+                data = world.forge(name, item.id, "aggregator", body, where)
+            world.aggregator.receive(data)
+    with pytest.raises(BadEnvelope, match="NaN"):
+        world.pump(world.aggregator.advance())
+    assert world.aggregator.state is State.DEAD

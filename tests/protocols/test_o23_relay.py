@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from collections import Counter
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -262,6 +263,23 @@ def test_o23_two_overlapping_cohorts_of_one_round_are_never_told_apart():
     deliveries = other.aggregator.ask(Ask(Cohort(members), Go(step=1), (Mashed,)), 1)
     uploads = [Envelope.decode(other.deliver(delivery)[0].data) for delivery in deliveries]
     refuses(other, batch(other, uploads, members, exchange=2), "overlapping")
+
+
+def test_o23_who_vanished_from_a_batch_is_in_no_other_of_its_round():
+    world = relayed()
+    part, up, names = world.relay.mixtures, world.plan.item(UP), world.names
+
+    def once(exchange, members, survivors):
+        where = world.where(members, exchange=exchange)
+        cohort = world.context("relay").cohort(where)
+        header = SimpleNamespace(round=1, exchange=exchange, cohort=cohort)
+        part._once(header, up, members, survivors)
+
+    once(1, names[:3], names[:2])
+    once(2, names[3:], names[3:])  # who was never asked may follow
+    with pytest.raises(BadEnvelope, match="vanished and came back"):
+        once(3, names[2:], names[2:3])
+    assert len(part._relayed[1]) == 2
 
 
 def test_o23_a_batch_of_other_bodies_or_clients_is_refused():

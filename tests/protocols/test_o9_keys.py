@@ -14,6 +14,7 @@ from protocols.wire.codec import encode
 from protocols.wire.control import PairCall
 from protocols.wire.envelope import Envelope
 from protocols.wire.where import Where
+from tests.protocols.matched import matching
 from tests.protocols.toys import Update, changed_policy, maskless
 from tests.protocols.wire import World, headers_of, refused, uploads, where_of
 
@@ -202,3 +203,30 @@ def test_o9_epochs_and_slots_are_what_the_policy_says():
     assert [[slot.round for slot in row] for row in found] == [[1, 2, 3], [4, 5, 6], [7, 8, 9]]
     assert world.plan.item("pair.call").times == 3
     assert PrivacyPolicy.preset("he").rekey_rounds == 50
+
+
+def end(session, how: str) -> None:
+    """End a session, by an error or as its run does."""
+    session.die(RuntimeError()) if how == "an error" else session.close()
+
+
+@pytest.mark.parametrize("how", ["an error", "the run's end"])
+@pytest.mark.parametrize("policy", ["masks", "he"])
+def test_o9_an_aggregator_whose_session_is_over_holds_no_locked_rows(policy, how):
+    world = World(policy=policy).start()
+    world.round(1)
+    assert world.aggregator.keys.agreed._rows  # control: they were there
+    end(world.aggregator, how)
+    assert world.aggregator.keys.fresh and world.aggregator.keys._key_envelope is None
+    assert not any(
+        world.aggregator.kept()["parts"]["keys"][name] for name in ("_setup", "_key_envelope")
+    )
+
+
+@pytest.mark.parametrize("how", ["an error", "the run's end"])
+def test_o9_a_client_whose_session_is_over_holds_no_key_of_tags(how):
+    world = matching(mode="hmac", clients=6).start()
+    client = world.clients["client-1"]
+    assert client.context.tag_key and client.context.held  # control: they were there
+    end(client, how)
+    assert client.context.tag_key is None and not client.context.held

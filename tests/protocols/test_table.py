@@ -19,6 +19,7 @@ LEGAL = {
     (Role.CLIENT, State.READY, Event.PAIR): State.READY,
     (Role.CLIENT, State.READY, Event.ASK): State.READY,
     (Role.CLIENT, State.READY, Event.STEP): State.READY,
+    (Role.CLIENT, State.READY, Event.PART): State.PARTED,
     (Role.TAG_SERVER, State.NEW, Event.STEP): State.READY,
     (Role.TAG_SERVER, State.READY, Event.STEP): State.READY,
     (Role.MATCHER, State.NEW, Event.STEP): State.READY,
@@ -154,6 +155,20 @@ def test_a_session_that_is_over_moves_no_more(party, state):
         with pytest.raises(LocalProtocolError):
             session.receive(data)
     assert session.ledger.size == size
+
+
+@pytest.mark.parametrize("died", [True, False])
+@pytest.mark.parametrize("party", ["client-1", "aggregator", "key-authority"])
+def test_a_session_records_its_end_once_however_often_it_is_closed(party, died):
+    world = World().start()
+    session = world.session(party)
+    if died:
+        session.die(RuntimeError())
+    for _ in range(3):
+        session.close()
+    assert world.kinds(party).count("close") == 1 and world.kinds(party)[-1] == "close"
+    assert world.entries(party)[-1]["state"] == ("DEAD" if died else "CLOSED")
+    assert session.kept()["session"]["ended"]  # and so after a kill
 
 
 def test_the_aggregator_does_one_thing_at_a_time():

@@ -85,10 +85,15 @@ class Answers:
         """The message types, in the form's order."""
         return tuple(kind for kind in self.exchange.back if kind.disclosure is self.part)
 
+    @classmethod
+    def fixing(cls, context: RunContext, name: str) -> bool:
+        """Tell whether such answers to an Ask of this name fix who counts in their round."""
+        return cls.fixes
+
     @property
     def fixed(self) -> bool:
         """Whether these answers fix who counts in their round."""
-        return self.fixes
+        return self.fixing(self._context, self.exchange.name)
 
     def take(self, incoming: Incoming) -> None:
         """Keep one answer; raises BadEnvelope if it cannot be used."""
@@ -156,6 +161,12 @@ def answers_of(part: Part) -> type[Answers]:
     """Return how answers of a disclosure are held."""
     found = facet(part, "view") if isinstance(part, Disclosure) else None
     return cast(type[Answers], found or Answers)
+
+
+def fixing(context: RunContext, exchange: Exchange) -> tuple[Disclosure, ...]:
+    """Return the disclosures of an Ask whose opening fixes who counts in its round (O5)."""
+    found = dict.fromkeys(kind.disclosure for kind in exchange.back)
+    return tuple(one for one in found if answers_of(one).fixing(context, exchange.name))
 
 
 def by_content(sent: Mapping[str, Message], dims: Mapping[str, int]) -> tuple[Message, ...]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 from protocols.disclosures._base.view import Answers
 from protocols.disclosures._evaluated.uploads import Upload, check_upload, split_upload
 from protocols.wire.inbox import Incoming
@@ -9,6 +11,8 @@ from protocols.wire.inbox import Incoming
 
 class Uploaded(Answers):
     """The ciphertexts of one Ask; in clear the messages."""
+
+    fixes: ClassVar[bool] = True
 
     @property
     def protected(self) -> bool:

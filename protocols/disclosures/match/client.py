@@ -40,9 +40,9 @@ class Matched(SessionPart):
             context.held = {**context.held, Disclosure.MATCH: mine}  # contexts are copied
 
     def forget(self, scope: Scope) -> None:
-        """Drop the tags once the session is over."""
+        """Drop the tags and their key once the session is over (O9)."""
         if scope is Scope.RUN:
-            self._context.held = {}
+            self._context.held, self._context.tag_key = {}, None
 
     @property
     def _side(self) -> MatchSide:

@@ -26,6 +26,10 @@ _Sealed = list[tuple[Header, bytes]]
 """Headers of a batch, each with the body that its client sealed to the relay."""
 
 
+_Relayed = tuple[str, int, frozenset[str], frozenset[str]]
+"""Item, exchange, who was asked, whose boxes."""
+
+
 class MixtureRelay(SessionPart):
     """Returns all clients' boxes in one random order, once an exchange.
 
@@ -39,8 +43,7 @@ class MixtureRelay(SessionPart):
     def __init__(self, engine: Engine, answering: Answering) -> None:
         super().__init__(engine)
         self._answering = answering
-        # By round: item, exchange, whose boxes.
-        self._relayed: dict[int, list[tuple[str, int, frozenset[str]]]] = {}
+        self._relayed: dict[int, list[_Relayed]] = {}  # by round
 
     def _relay(self, incoming: Incoming) -> list[Delivery]:
         """Return one Ask's boxes without their senders."""
@@ -110,13 +113,15 @@ class MixtureRelay(SessionPart):
         self, header: Header, up: Item, members: tuple[str, ...], survivors: list[str]
     ) -> None:
         """Relay every exchange once, and hold a round to one set of survivors (O5)."""
-        left = frozenset(survivors)
-        for item, exchange, stayed in self._relayed.get(header.round, []):
+        cohort, left = frozenset(members), frozenset(survivors)
+        for item, exchange, others, stayed in self._relayed.get(header.round, []):
             if (item, exchange) == (up.id, header.exchange):
                 raise Replay("This exchange was already relayed.")
             if left & stayed and left != stayed:
                 raise BadEnvelope("Two different overlapping cohorts in one round (O5).")
-        self._relayed.setdefault(header.round, []).append((up.id, header.exchange, left))
+            if cohort & others and left & others != stayed & cohort:
+                raise BadEnvelope("A client vanished and came back within one round (O5).")
+        self._relayed.setdefault(header.round, []).append((up.id, header.exchange, cohort, left))
         facts: dict[str, object] = {
             "cohort": header.cohort,
             "exchange": header.exchange,

@@ -8,9 +8,10 @@ from typing import Any, ClassVar
 
 from protocols.disclosures._base.view import Answers, OneVerb, by_content
 from protocols.disclosures.mixed.layout import MixLayout
+from protocols.disclosures.names import Disclosure
 from protocols.forms import Exchange
 from protocols.messages import Message
-from protocols.plan.steps import Part
+from protocols.plan.steps import Part, Step
 from protocols.rounds import View
 from protocols.wire.inbox import Incoming
 from protocols.wire.run_context import RunContext
@@ -55,10 +56,10 @@ class Mixtures(Answers):
         """Whether they go to a relay first."""
         return self._context.relays(self.item)
 
-    @property
-    def fixed(self) -> bool:
-        """Whether these answers fix who counts in their round."""
-        return self.relayed
+    @classmethod
+    def fixing(cls, context: RunContext, name: str) -> bool:
+        """Tell whether a relay takes the senders off: who counts is fixed with that."""
+        return context.relays(context.find(name, Disclosure.MIXED, Step.UP))
 
     def take(self, incoming: Incoming) -> None:
         """Keep one client's mixtures; raises BadEnvelope if the relay would refuse them."""

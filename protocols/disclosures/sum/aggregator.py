@@ -278,6 +278,9 @@ class Summing(SessionPart):
             raise RemoteProtocolError(
                 "The key authority returned something that is no total of this cohort."
             ) from error
+        except BadEnvelope as error:  # of what came beside the sum, and is read only now
+            self._engine.die(error)
+            raise
         self.rest()
 
     takes: ClassVar[Takes] = {

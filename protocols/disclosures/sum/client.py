@@ -16,6 +16,7 @@ from typing import ClassVar
 
 import numpy as np
 
+from protocols.disclosures._base.client import OneCohort
 from protocols.disclosures.names import Disclosure
 from protocols.disclosures.sum.consistency_votes import check_evidence, check_votes, vote_text_of
 from protocols.disclosures.sum.guards import encryption
@@ -39,14 +40,15 @@ _Members = int  # a set of clients: bit i is client i of the roster
 
 
 class ShareHolding(SessionPart):
-    """Holds a round to one cohort and one survivor list, and gives shares for that list only.
+    """Holds a round to one survivor list, and gives shares for that list only.
 
     Args:
         engine: the session.
+        cohorts: of the round's Asks.
         progress: how far this client is.
         keys: this epoch's public keys.
         pairs: this epoch's pair secrets.
-        cohorts: who was in the run's sums so far, as this client was told.
+        history: who was in the run's sums so far, as this client was told.
     """
 
     called: ClassVar[str] = "holding"
@@ -54,14 +56,16 @@ class ShareHolding(SessionPart):
     def __init__(
         self,
         engine: Engine,
+        cohorts: OneCohort,
         progress: Progress,
         keys: PublicKeys,
         pairs: PairSecrets,
-        cohorts: CohortHistory,
+        history: CohortHistory,
     ) -> None:
         super().__init__(engine)
-        self._progress, self._keys, self._pairs = progress, keys, pairs
         self._cohorts = cohorts
+        self._progress, self._keys, self._pairs = progress, keys, pairs
+        self._history = history
         # All of one epoch, by name and number of the exchange: sums that this client answered, and
         # lists that it voted for with what it signed; by round and by slot: what the lists said.
         self._uploads: dict[tuple[str, int], Where] = {}
@@ -89,24 +93,9 @@ class ShareHolding(SessionPart):
                 raise BadEnvelope("A sum is asked for without the pair secrets of its epoch.")
             pairs.check_members(where.members, context.policy.smallest_cohort)
         if find(chain, "unsafe_clear") is None:
-            self._one_cohort(where)
-        self._cohorts.serve(where.members)
+            self._cohorts.hold(where.round, where.members)
+        self._history.serve(where.members)
         self._uploads[exchange.name, where.exchange] = where
-
-    def _one_cohort(self, where: Where) -> None:
-        """Answer sums of one round for one cohort only: two would be subtracted (O5).
-
-        Only clients that vanished, by a list that this client was shown, may be missing later.
-        """
-        cohorts = [
-            self._set(other.members)
-            for other in self._uploads.values()
-            if other.round == where.round
-        ]
-        listed, me = self._lists.get(_round(where), []), self._set((self._engine.name,))
-        cohorts += [left for asked, left in listed if me & asked]
-        if cohorts and self._set(where.members) != cohorts[-1]:
-            raise BadEnvelope("Two different cohorts are summed in one round (O5).")
 
     def _vote(self, incoming: Incoming) -> list[Delivery]:
         """Check a survivor list, record it, and vote for it: this client will serve no other."""
@@ -226,7 +215,9 @@ class ShareHolding(SessionPart):
         for place in (_round(where), slot.label):
             self._one_list(place, self._set(where.members), self._set(survivors))
         for clients in (where.members, survivors):
-            self._cohorts.serve(clients)
+            self._history.serve(clients)
+        if self._engine.name in as_set(where.members):
+            self._cohorts.hold(where.round, survivors)
         self._progress.reached(max(self._progress.exchange, where.exchange), where.round)
 
     def _set(self, names: Sequence[str]) -> _Members:

@@ -16,7 +16,7 @@ from protocols.keys.setup import KeyPhase, Setup
 from protocols.keys.slots import epoch_of
 from protocols.messages import Message
 from protocols.plan.steps import Service, Step
-from protocols.sessions.part import Delivery, Engine, SessionPart, Takes
+from protocols.sessions.part import Delivery, Engine, Scope, SessionPart, Takes
 from protocols.sessions.services.exchanges import Exchanges
 from protocols.sessions.table import Event, State
 from protocols.wire.cohorts import as_set
@@ -46,6 +46,11 @@ class EpochKeys(SessionPart):
         """Be ready at once where no keys are needed."""
         if not self.needed:
             self._engine.move(Event.BEGIN)
+
+    def forget(self, scope: Scope) -> None:
+        """Drop locked rows, boxes and the key's envelope once the session is over (O9)."""
+        if scope is Scope.RUN:
+            self._setup = self._key_envelope = None
 
     @property
     def _enciphered(self) -> bool:

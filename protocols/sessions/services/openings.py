@@ -35,18 +35,19 @@ class Openings(SessionPart):
     ) -> None:
         """Open every exchange's uploads once, and hold a round to one set of survivors (O5).
 
-        What one Ask brought, sums, cosines or rows, is opened over the same clients.
+        Of whatever kind they are: rows over one client less than a total would be subtracted. And
+        nothing of a round once a later one was opened: who counts would be chosen knowing that.
         """
         asked, left = frozenset(members), frozenset(survivors)
         uploads = header.exchange if source is None else source
+        if header.round < max(self.opened, default=header.round):
+            raise Replay("A later round was opened; nothing of this one is opened any more.")
         for kind, exchange, before, others, stayed in self.opened.get(header.round, []):
             again = exchange == header.exchange or before == uploads
             if kind == str(disclosure) and again:
                 raise Replay("This exchange was already opened.")
             if before == uploads and (others, stayed) != (asked, left):
                 raise BadEnvelope("Answers to one Ask are opened over different survivors (O5).")
-            if kind != str(disclosure):
-                continue
             if left & stayed and left != stayed:
                 raise BadEnvelope("Two different overlapping cohorts in one round (O5).")
             if asked & others and left & others != stayed & asked:

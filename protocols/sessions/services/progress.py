@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from protocols.errors import BadEnvelope
+from protocols.errors import BadEnvelope, Replay
 from protocols.keys.slots import epoch_of
 from protocols.sessions.part import Engine, SessionPart
 from protocols.wire.inbox import Incoming
@@ -16,7 +16,9 @@ class Progress(SessionPart):
         self.exchange = self.round = 0  # of the last Ask accepted
 
     def reached(self, exchange: int, round: int) -> None:
-        """Note an exchange, and its round, as accepted."""
+        """Note an exchange, and its round, as accepted; raises Replay if one of them goes back."""
+        if exchange < self.exchange or round < self.round:
+            raise Replay("An envelope is of an exchange or a round that is over.")
         self.exchange, self.round = exchange, round
 
     def new_epoch(self, incoming: Incoming, before: int) -> int:

@@ -37,14 +37,16 @@ class Receipts(SessionPart):
         self._spoken.add(header.exchange, header.item, commitment(envelope), header.head)
 
     def _take_leave(self, incoming: Incoming) -> list[Delivery]:
-        """Take over the heads at the end of the run."""
+        """Take over the heads at the end of the run, after which nothing more is answered."""
         farewell, place = self._engine.read(incoming, (Farewell, Place))
         header = incoming.header
         if header.given != given_digest([farewell], self._context.dims(incoming.item)):
             raise BadEnvelope("A farewell's content is not what its header says was given.")
         if header.exchange <= self._progress.exchange:
             raise Replay("A farewell is older than an Ask that was answered.")
-        self._engine.move(Event.ASK)
+        if header.round != self._context.plan.rounds or header.attempt != 1:
+            raise BadEnvelope("A farewell arrived that is not of the end of the run.")
+        self._engine.move(Event.PART)
         self._progress.reached(header.exchange, header.round)
         where = Where(header.round, header.exchange, (), header.given)
         self.check(farewell, place, where)

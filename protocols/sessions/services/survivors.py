@@ -1,4 +1,4 @@
-"""Who counts: who vanished from a round, and whom its opened sums count (O5, O10)."""
+"""Who counts: who vanished from a round, and whom its opened results count (O5, O10)."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Survivors(SessionPart):
         super().__init__(engine)
         self._asked, self._keys, self._cohorts = asked, keys, cohorts
         self._vanished: _Round = (0, frozenset())  # of the round, so far
-        self._fixed: _Round = (0, frozenset())  # whom an opened sum counts
+        self._fixed: _Round = (0, frozenset())  # whom an opened result counts
 
     def gone(self, round: int) -> frozenset[str]:
         """Return who vanished in a round, so far."""
@@ -78,7 +78,7 @@ class Survivors(SessionPart):
         return True
 
     def enter(self) -> None:
-        """Fix whose answers count; once a sum of the round was opened, its survivors are fixed."""
+        """Fix whose answers count, for all that is opened of the round from then on."""
         asked = self._asked.answers
         round = asked.where.round
         self.vanish(asked.fix_survivors())
@@ -114,12 +114,12 @@ class Survivors(SessionPart):
             raise _lost(error) from error
 
     def check_fixed(self, round: int) -> None:
-        """Skip a round of which an opened sum counts a client that vanished since."""
+        """Skip a round of which an opened result counts a client that vanished since."""
         if self._fixed[0] == round and self._fixed[1] & self.gone(round):
             raise RoundLost(
-                "A client vanished between two sums of one round, whose survivors are fixed (O5). "
-                "The round is skipped.",
-                why="the difference of two totals would be little more than that client's vector",
+                "A client vanished between two results of one round, whose survivors are fixed "
+                "(O5). The round is skipped.",
+                why="their difference would be little more than that client's vector",
                 fix="nothing more of it is opened; the next round goes on with who is there",
             )
 
