@@ -17,7 +17,7 @@ class CohortHistory(SessionPart):
     holds a few sets as numbers, since no group is smaller than the policy's smallest cohort.
     """
 
-    called: ClassVar[str] = "cohorts"
+    called: ClassVar[str] = "history"
 
     def __init__(self, engine: Engine) -> None:
         super().__init__(engine)
