@@ -15,6 +15,7 @@ _SAME = (
     "budget",
     "dims",
     "code",
+    "seed",
     "training",
 )
 
@@ -32,6 +33,8 @@ _ITEM_SAME = (
     "unsafe",
     "dims",
     "noise",
+    "model",
+    "checked",
     "learns",
 )
 

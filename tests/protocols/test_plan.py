@@ -31,6 +31,7 @@ def with_item(plan, which, **facts):
 WORSE = {
     "version": 9,
     "code": {"wider": "0" * 64},
+    "seed": 1,
     "algorithm": "other",
     "form": "other",
     "rounds": 4,
@@ -86,6 +87,8 @@ WORSE_ITEM = {
         epsilon="1.0",
         delta="1e-05",
     ),
+    "model": "bounded",
+    "checked": 1,
     "learns": {"aggregator": "EVERYTHING: the message in clear"},
 }
 
