@@ -59,12 +59,12 @@ ONE_ROUND = "one round"
 STEERED = "steered within the clip"
 RECORDS = Rule("share of records read word for word", margin=0.02, gate=0.05, chance=0.0)
 WORDS = Rule("F1 of unknown words", margin=0.05, gate=0.15, chance=0.0, null_side="above")
-VOLLEYS = {"quick": 3, "default": 5}
-"""Crafted models, each for other records; one under noise, which takes long to draw."""
+VOLLEYS = 3
+"""Crafted models, each for other records."""
 ROUNDS = {"quick": 10, "default": 100}
 """Rounds over which a model is steered at most."""
-NOISED = {"quick": 2, "default": 10}
-"""Likewise under noise."""
+NOISED = {"quick": 0, "default": 10}
+"""Likewise under noise, which takes long to draw."""
 
 _REFUSED = (
     "every client makes each model itself from what it can check, and refuses one that somebody "
@@ -73,6 +73,7 @@ _REFUSED = (
 _TOO_FAR = (
     "clients refuse a model that moved further than the clip allows, so none is there at once"
 )
+_LONG = "with noise, a model is steered in the profile default only, as noise takes long to draw"
 _EQUAL = 1e-4  # of a weight: words that differ by less have one
 _ONE = "the plan has one round, in which the model is the public one to start from"
 
@@ -151,7 +152,7 @@ class TrapWeights:
             return Findings((NotApplicable(why, arises=True),))
         if why := _objection(replica):
             return Findings((NotApplicable(why, arises=True),))
-        known = Known.of(replica, rng, 1 if replica.noise else VOLLEYS[profile])
+        known = Known.of(replica, rng, VOLLEYS)
         if known is None:
             why = (
                 "two clients with training records of more words than the attacker knows are needed"
@@ -163,9 +164,12 @@ class TrapWeights:
             rows.append(NotApplicable(_TOO_FAR, payload, ONE_ROUND))
         else:
             rows += _rows(payload, ONE_ROUND, known, one_round(replica, known, rng))
-        rounds = min(plan.rounds, (NOISED if replica.noise else ROUNDS)[profile])
-        if rounds < 2:
-            return Findings((*rows, NotApplicable(_ONE, payload, STEERED)))
+        most = (NOISED if replica.noise else ROUNDS)[profile]
+        if plan.rounds < 2 or not most:
+            why = _LONG if plan.rounds > 1 else _ONE
+            none = NotApplicable(why, payload, STEERED, arises=plan.rounds > 1)
+            return Findings((*rows, none))
+        rounds = min(plan.rounds, most)
         shots = steered(replica, known, rng, rounds)
         rows += _rows(payload, f"{STEERED}, {rounds} rounds", known, shots)
         return Findings(tuple(rows))

@@ -156,6 +156,14 @@ def test_noise_hides_what_the_same_model_brings_out_without(masked):
         assert first == [verdict, verdict]
 
 
+def test_under_noise_a_model_is_steered_where_there_is_time_for_it(masked, monkeypatch):
+    last = rows(masked, replica(noise=100.0))[-1]
+    assert isinstance(last, NotApplicable) and last.arises and "profile default" in last.reason
+    monkeypatch.setattr(module, "NOISED", {"default": 2})
+    last = rows(masked, replica(noise=100.0), "default")[-1]
+    assert isinstance(last, Samples) and last.what.startswith(module.STEERED)
+
+
 def test_a_message_in_clear_gives_no_less_than_a_total():
     rng = np.random.default_rng(0)
     shots = []
