@@ -18,7 +18,16 @@ from importlib import import_module
 from pathlib import Path
 
 from audits.attacks._shared import payloads
-from audits.attacks._shared.material import Exposure, ItemRows, Layers, Material, Mixtures, Truth
+from audits.attacks._shared.material import (
+    Bags,
+    Exposure,
+    ItemRows,
+    Layers,
+    Material,
+    Mixtures,
+    Replica,
+    Truth,
+)
 from audits.attacks._shared.models import (
     AttackReport,
     AttackRow,
@@ -39,6 +48,7 @@ __all__ = [
     "Attack",
     "AttackReport",
     "AttackRow",
+    "Bags",
     "Claim",
     "Exposure",
     "Findings",
@@ -48,6 +58,7 @@ __all__ = [
     "Mixtures",
     "NotApplicable",
     "NotTested",
+    "Replica",
     "Samples",
     "Tagged",
     "Truth",

@@ -57,6 +57,7 @@ _TOPICS = {
     "A06": "it can be told which records are in a mixture",
     "A09": "one client can be singled out by adding and subtracting totals",
     "A10": "the noise delivers the privacy that is claimed for it",
+    "A20": "a model that the aggregator crafted brings single records back",
 }
 _ESTIMATES = {
     "A01": "AUC: of two items, one that the user trained on and one not, how often the attack "
@@ -81,6 +82,10 @@ _ESTIMATES = {
     "among as many guesses. Two rows are facts: 1 if a mixture holds fewer records than the policy "
     "asks for, or two differ by fewer; and the share of mixtures of which the counts of classes "
     "follow exactly from the mixed labels.",
+    "A20": "Records: the share of training records, of each of which three words are known, that "
+    "come back word for word. F1: how right and how complete the words are that are named beside "
+    "the known ones; 1 is all of them and nothing else. Prior: the most popular words. The model "
+    "is no model of the run: it is what an aggregator could have handed out.",
 }
 _FACTS = {
     "A09": "No estimates and no intervals: facts from the record. 1 if at least one client can be "
@@ -305,6 +310,20 @@ def _turned(row: AttackRow) -> str:
     )
 
 
+def _trapped(row: AttackRow) -> str:
+    seen, without = _hundred(*_figures(row))
+    who = f"An aggregator that hands out a crafted model ({row.what.partition(':')[0]}) reads"
+    if row.metric.startswith("F1"):
+        return (
+            f"{who} words of single records out of {named(row.payload)}: F1 {seen} of 100, against "
+            f"{without} for who guesses popular words"
+        )
+    return (
+        f"{who} single records out of {named(row.payload)}: {seen} of 100, of each of which it "
+        f"knew three words, come back word for word, against {without} without them"
+    )
+
+
 _FOUND: dict[str, Callable[[AttackRow], str]] = {
     "A01": _touched,
     "A02": _turned,
@@ -314,4 +333,5 @@ _FOUND: dict[str, Callable[[AttackRow], str]] = {
     "A06": _inside,
     "A09": _structure,
     "A10": _noise,
+    "A20": _trapped,
 }

@@ -11,16 +11,21 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from audits.attacks import Material
+from audits.attacks import Material, Replica
+from audits.evidence.steps import Case
 from protocols.errors import EvidenceError, LedgerError, OtherEvidence, OtherVersion, SecureFglError
 from secure_fgl.attack_inputs.model_layout import layers_of
 from secure_fgl.attack_inputs.replayed import WEIGHED, ReplayedRun
+from secure_fgl.attack_inputs.replica import has_replica, replica_of
 from secure_fgl.attack_inputs.updates import says_updates, weighs
 from secure_fgl.attack_inputs.verified_run import verified
+from secure_fgl.errors import UsageError
 from secure_fgl.run.driver import one_thread_and_deterministic
 from secure_fgl.store.finished_run import Run
 
 __all__ = ["layers_of", "material"]
+
+_NO_NODES = "Models are crafted for node tasks only so far."
 
 
 def material(run: Run, *, profile: str = "quick", data: Path | None = None) -> Material:
@@ -41,8 +46,15 @@ def material(run: Run, *, profile: str = "quick", data: Path | None = None) -> M
     case = verified(run)
     simulated = case.roster_file.simulated
     if case.policy.capture is None:
-        why = f"policy {case.policy.name!r} forbids capture"
-        return Material(case=case, missing=why, unread=says_updates(case), simulated=simulated)
+        replica, unasked = _loaded(run, case, data)
+        return Material(
+            case=case,
+            replica=replica,
+            unasked=unasked,
+            missing=f"policy {case.policy.name!r} forbids capture",
+            unread=says_updates(case),
+            simulated=simulated,
+        )
     try:
         with one_thread_and_deterministic():
             replay = ReplayedRun.of(run, case, data)
@@ -59,11 +71,13 @@ def material(run: Run, *, profile: str = "quick", data: Path | None = None) -> M
     except SecureFglError as error:  # no keys, no data: what needs no capture is still audited
         if data is not None:
             raise
-        return Material(case=case, missing=error.what, unread=True, simulated=simulated)
+        why = error.what
+        return Material(case=case, unasked=why, missing=why, unread=True, simulated=simulated)
     missing, unread = "", False
     if not found:
         unread = weighs(case)
         missing = WEIGHED if unread else "no captured message holds a model update"
+    replica, unasked = _asked(replay)
     return Material(
         case=case,
         layers=replay.layers,
@@ -71,7 +85,37 @@ def material(run: Run, *, profile: str = "quick", data: Path | None = None) -> M
         mixed=mixed,
         items=items,
         tagged=tagged,
+        replica=replica,
+        unasked=unasked,
         missing=missing,
         unread=unread,
         simulated=simulated,
     )
+
+
+def _loaded(run: Run, case: Case, data: Path | None) -> tuple[Replica | None, str]:
+    """Return the clients of a run that captured nothing, or why nobody can be asked again.
+
+    Raises:
+        SecureFglError: `data` names data that are not the run's.
+    """
+    if not has_replica(case):
+        return None, _NO_NODES
+    try:
+        with one_thread_and_deterministic():
+            replay = ReplayedRun.of(run, case, data)
+    except SecureFglError as error:
+        if data is not None:
+            raise
+        return None, error.what
+    return _asked(replay)
+
+
+def _asked(replay: ReplayedRun) -> tuple[Replica | None, str]:
+    """Return the clients of a run, or why nobody can be asked again."""
+    if not has_replica(replay.case):
+        return None, _NO_NODES
+    try:
+        return replica_of(replay), ""
+    except UsageError as error:
+        return None, error.what

@@ -42,6 +42,7 @@ from secure_fgl.config import Config
 from secure_fgl.data.sources._shared.refusing import nothing_fetched
 from secure_fgl.errors import UsageError
 from secure_fgl.federation import Federation
+from secure_fgl.run.simulation import Preparation
 from secure_fgl.store.captures import Captures
 from secure_fgl.store.finished_run import Run
 
@@ -73,6 +74,7 @@ class ReplayedRun:
     task: Any
     sites: Mapping[str, Site]
     captures: Captures
+    prepared: Preparation
 
     @classmethod
     def of(cls, run: Run, case: Case, data: Path | None) -> ReplayedRun:
@@ -102,7 +104,7 @@ class ReplayedRun:
         sites = dict(zip(prepared.plan.clients, prepared.sites, strict=True))
         captures = Captures(case.roster_file.run, run.path)
         form = case.policy.admit(prepared.algorithm)
-        return cls(case, config, form, prepared.task, sites, captures)
+        return cls(case, config, form, prepared.task, sites, captures, prepared)
 
     def exposures(self, *, first_only: bool) -> list[Exposure]:
         """Return every client's captured updates; what was computed again is what left."""

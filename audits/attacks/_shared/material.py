@@ -7,8 +7,9 @@ lies; what leaves it are figures. Nothing here prints itself: all of it is priva
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -19,11 +20,14 @@ from audits.evidence.steps import Case
 
 __all__ = [
     "Array",
+    "Bags",
     "Exposure",
     "ItemRows",
     "Layers",
     "Material",
     "Mixtures",
+    "Play",
+    "Replica",
     "Rows",
     "Truth",
     "change",
@@ -43,11 +47,13 @@ class Layers:
 
     Attributes:
         first: weight of the first layer, (features, hidden), if input features enter linearly.
+        first_bias: bias of the first layer, (hidden,), where it follows its weight.
         last_weight: weight of the last layer, (hidden, classes): weights are stored (in, out).
         last_bias: bias of the last layer, (classes,).
     """
 
     first: Place | None = None
+    first_bias: tuple[slice, tuple[int]] | None = None
     last_weight: Place | None = None
     last_bias: tuple[slice, tuple[int]] | None = None
 
@@ -180,6 +186,65 @@ def change(values: Mapping[str, Array]) -> Array | None:
     return moved if np.isfinite(moved).all() else None
 
 
+Play = Callable[[Sequence[Floats], np.random.Generator], list[list[Exposure]]]
+
+
+@dataclass(frozen=True, repr=False)
+class Bags:
+    """The records of one client, each a bag of words; never leaves it.
+
+    Attributes:
+        table: (N, F), the features of every node of its graph; no number is below zero.
+        train: (N,), whether it trains on that node.
+        own: (N,), what a node's own features weigh in what the first layer makes of its row.
+    """
+
+    table: sp.csr_array
+    train: npt.NDArray[np.bool_]
+    own: Array
+
+
+@dataclass(frozen=True, repr=False)
+class Replica:
+    """A run's code and data once more: clients that answer any model, without a run.
+
+    They answer by the algorithm's own code; what they say is clipped, rounded, noised and summed as
+    the run's policy says.
+
+    Attributes:
+        model, depth: which network, and how many layers.
+        optimiser, lr: of a client's first step; public settings.
+        layers: where the model's parts lie in its weights.
+        start: (d,), the weights with which the run begins; they follow from a public seed.
+        ask: name of the Ask that hands out the model.
+        bags: client -> its records, of which the attacker knows what the attack says.
+        norm, bound: of the policy's clip, in weights.
+        weighted: whether a change is said times the number of training records.
+        largest: the largest change of one weight that a client can say, as it is said.
+        step: of the grid on which it stands.
+        noise: standard deviation of all noise on what the receiver reads; 0: none.
+        play: gives all clients one model a round, from the first round on, and returns, a list a
+            round, what each of them said and what the receiver read of it; the generator decides
+            rounding and noise.
+    """
+
+    model: str
+    depth: int
+    optimiser: str
+    lr: float
+    layers: Layers
+    start: Floats
+    ask: str
+    bags: Mapping[str, Bags]
+    norm: Literal["linf", "l2"]
+    bound: float
+    weighted: bool
+    largest: float
+    step: float
+    noise: float
+    play: Play
+
+
 @dataclass(frozen=True, repr=False)
 class Material:
     """Everything that the attacks on one run may use.
@@ -191,6 +256,8 @@ class Material:
         mixed: captured mixtures, likewise.
         items: captured gradients of item rows, likewise.
         tagged: captured matchings, likewise.
+        replica: the clients once more, for models that nobody gave them; needs no capture.
+        unasked: why there are none; empty if there are.
         missing: why there are none; empty if there are.
         unread: updates left, and none of them could be looked at.
         simulated: whether all roles ran in one process.
@@ -202,6 +269,8 @@ class Material:
     mixed: tuple[Mixtures, ...] = ()
     items: tuple[ItemRows, ...] = ()
     tagged: tuple[Tagged, ...] = ()
+    replica: Replica | None = None
+    unasked: str = ""
     missing: str = ""
     unread: bool = False
     simulated: bool = False

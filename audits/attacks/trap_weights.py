@@ -1,0 +1,221 @@
+"""A20, trap weights: does a crafted model bring single records out of a total?
+
+**Who attacks, and what he knows.** An aggregator that does not follow the protocol: in place of the
+model he hands out one of his own making. He knows three words of each record that he is after,
+those that fewest records have (a diagnosis, a rare employer), how popular each word is, and what is
+public: plan, policy, settings and the weights with which the run begins. He does not know the
+graph, nor which client holds the record.
+
+**How.** Every hidden unit is a trap for one record (`audits.attacks._methods.traps`). What comes
+back of a unit is the sum of the rows that woke it, each row the record's own words and those of its
+neighbours. A record's words have one value in that sum, and the known ones tell which
+(`audits.attacks._methods.bags`). A sum over clients hides nothing of it: for a client whose records
+sleep, the gradient is exactly zero.
+
+**Two ways.** In one round the crafted model stands there at once. Steered, it is reached over the
+rounds of the plan, each model moved from the last by no more than the policy's clip allows, as who
+checks only that would take it. The aggregator need not use what clients say, so their training is
+not in his way; he adds up the totals of all rounds, each by the force that its traps had.
+
+**What the number means.** Records: the share of those he is after that come back word for word.
+Words: F1 of what he names beyond the words that he knew; 1 is all of them and nothing else. Prior:
+the most popular words, of all records or of those that hold a known word; a guess of that kind is
+all that he names where nothing could be read, too.
+
+**Controls.** Raw: the client's own change in clear, before rounding. Null: another client's change,
+read for the same record.
+
+**What it cannot show.** Only graph convolution networks of two layers on bags of words are asked.
+He takes records on which clients train. One usual degree and number of words sets all traps; who
+knows more of a record, or tries again after each total, reads more. Noise is not fought: the clip
+of a whole message leaves a trap little of its force, and readings below the noise are none.
+
+Sources: Fowl et al., "Robbing the Fed", ICLR 2022; Boenisch et al., "When the Curious Abandon
+Honesty", EuroS&P 2023 (trap weights); how rows of a graph are told apart is this project's own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import scipy.sparse as sp
+
+from audits.attacks._methods.known_words import Known
+from audits.attacks._methods.statistics import best_known
+from audits.attacks._methods.stolen import Shot, one_round, steered
+from audits.attacks._shared.material import Material, Replica
+from audits.attacks._shared.payloads import updates
+from audits.attacks._shared.rules import Rule
+from audits.attacks._shared.samples import Findings, NotApplicable, Samples
+from protocols.disclosures.names import Disclosure
+from protocols.plan.plan import Item, Plan
+from protocols.plan.steps import Service, Step
+
+__all__ = ["ATTACK", "ONE_ROUND", "STEERED", "TrapWeights", "what_clients_take"]
+
+ONE_ROUND = "one round"
+STEERED = "steered within the clip"
+RECORDS = Rule("share of records read word for word", margin=0.02, gate=0.05, chance=0.0)
+WORDS = Rule("F1 of unknown words", margin=0.05, gate=0.15, chance=0.0, null_side="above")
+VOLLEYS = 3
+"""Crafted models, each for other records."""
+ROUNDS = {"quick": 10, "default": 100}
+"""Rounds over which a model is steered at most."""
+NOISED = {"quick": 0, "default": 10}
+"""Likewise under noise, which takes long to draw."""
+
+_REFUSED = (
+    "every client makes each model itself from what it can check, and refuses one that somebody "
+    "crafted"
+)
+_TOO_FAR = (
+    "clients refuse a model that moved further than the clip allows, so none is there at once"
+)
+_LONG = "with noise, a model is steered in the profile default only, as noise takes long to draw"
+_EQUAL = 1e-4  # of a weight: words that differ by less have one
+_ONE = "the plan has one round, in which the model is the public one to start from"
+
+
+def what_clients_take(plan: Plan) -> str:
+    """Return which models a client takes: ``recomputed``, ``bounded``, or any (empty).
+
+    Args:
+        plan: of the run; of several Asks that hand a model out, the weakest counts.
+    """
+    said = [str(getattr(item, "model", "") or "") for item in _handed(plan)]
+    for weakest in ("", "bounded", "recomputed"):
+        if weakest in said:
+            return weakest
+    return ""
+
+
+def _handed(plan: Plan) -> list[Item]:
+    """Return the items that hand a model out, to be trained on, in the aggregator's own words."""
+    asked = {item.exchange for item in plan.all_of(Disclosure.SUM, Step.UP) if _real(item)}
+    return [
+        item
+        for item in plan.all_of(Service.ASK, Step.DOWN)
+        if item.exchange in asked and item.disclosure is Disclosure.RELEASED and _real(item)
+    ]
+
+
+def _real(item: Item) -> bool:
+    return any(f.dtype in ("f4", "f8") and f.shape for m in item.messages for f in m.fields)
+
+
+def _objection(replica: Replica) -> str:
+    """Say why no trap is written for a model or its records; empty if one is."""
+    if replica.model != "gcn" or replica.depth != 2:
+        return "traps are written for graph convolution networks (gcn) of two layers only"
+    tables = [bags.table for bags in replica.bags.values()]
+    values = [table.data for table in tables]
+    if any((v < 0).any() for v in values) or not all(map(_even, tables)):
+        return "records are read back from bags of words only, whose words have one weight each"
+    return ""
+
+
+def _even(rows: sp.csr_array) -> bool:
+    """Tell whether all that a record has, it has equally, and is less than half of all columns."""
+    count = np.diff(rows.indptr)
+    means = np.asarray(rows.sum(axis=1)).ravel() / np.maximum(count, 1)
+    near = np.abs(rows.data - np.repeat(means, count)) <= _EQUAL * np.repeat(means, count)
+    return bool(near.all() and count.mean() < rows.shape[1] / 2)
+
+
+@dataclass(frozen=True)
+class TrapWeights:
+    """Attack A20; see the head of this file."""
+
+    id: str = "A20"
+    name: str = "trap-weights"
+    question: str = "Does a crafted model bring single records out of a total?"
+    payloads: tuple[str, ...] = ("P01", "P02", "P05", "P06")
+    metric: str = RECORDS.metric
+    margin: float = RECORDS.margin
+    gate: float = RECORDS.gate
+    rules: tuple[Rule, ...] = (RECORDS, WORDS)
+    needs_capture: bool = False
+
+    def run(self, material: Material, rng: np.random.Generator, profile: str) -> Findings:
+        """Craft a model, let all clients answer it, and read; see `audits.attacks.Attack`."""
+        plan = material.case.plan
+        if not _handed(plan):
+            why = "no model is handed out to be trained on and summed"
+            return Findings((NotApplicable(why),))
+        taken, replica = what_clients_take(plan), material.replica
+        if taken == "recomputed":
+            return Findings((NotApplicable(_REFUSED),))
+        if replica is None:
+            why = material.unasked.rstrip(".") or "the clients of this run cannot be asked again"
+            return Findings((NotApplicable(why, arises=True),))
+        if why := _objection(replica):
+            return Findings((NotApplicable(why, arises=True),))
+        known = Known.of(replica, rng, VOLLEYS)
+        if known is None:
+            why = (
+                "two clients with training records of more words than the attacker knows are needed"
+            )
+            return Findings((NotApplicable(why, arises=True),))
+        payload = updates(plan, material.case.policy)
+        rows: list[Samples | NotApplicable] = []
+        if taken == "bounded":
+            rows.append(NotApplicable(_TOO_FAR, payload, ONE_ROUND))
+        else:
+            rows += _rows(payload, ONE_ROUND, known, one_round(replica, known, rng))
+        most = (NOISED if replica.noise else ROUNDS)[profile]
+        if plan.rounds < 2 or not most:
+            why = _LONG if plan.rounds > 1 else _ONE
+            none = NotApplicable(why, payload, STEERED, arises=plan.rounds > 1)
+            return Findings((*rows, none))
+        rounds = min(plan.rounds, most)
+        shots = steered(replica, known, rng, rounds)
+        rows += _rows(payload, f"{STEERED}, {rounds} rounds", known, shots)
+        return Findings(tuple(rows))
+
+
+def _rows(payload: str, what: str, known: Known, shots: Sequence[Shot]) -> list[Samples]:
+    """Return how many records came back, and how many words."""
+    last = shots[-1]
+    read = last.seen.read
+    note = (
+        f"something was read of {read.mean():.2f} of the records; of their words {_of(last, 0)} "
+        f"came back, and {_of(last, 1)} of what was named is true"
+    )
+    if len(shots) > 1:
+        told = ", ".join(f"{shot.rounds}: {shot.seen.whole.mean():.3f}" for shot in shots)
+        note += f"; by rounds: {told}"
+    common = {
+        "payload": payload,
+        "units": tuple(target.client for target in known.targets),
+        "positives": len(known.targets),
+        "note": note,
+    }
+    found = []
+    for rule, name in ((RECORDS, "whole"), (WORDS, "f1")):
+        scores = {
+            "raw": getattr(last.raw, name),
+            "null": getattr(last.null, name),
+            "protected": getattr(last.seen, name),
+        }
+        prior = np.array([getattr(guess, name) for guess in known.guesses])
+        found.append(
+            Samples(
+                what=f"{what}: {'records' if rule is RECORDS else 'words'}",
+                prior=best_known(prior, common["units"], guess=0),  # type: ignore[arg-type]
+                **scores,
+                **rule.given(),
+                **common,  # type: ignore[arg-type]
+            )
+        )
+    return found
+
+
+def _of(shot: Shot, which: int) -> str:
+    """Return mean recall (0) or precision (1) over the records of which something was read."""
+    values = (shot.seen.recall, shot.seen.precision)[which][shot.seen.read]
+    return f"{values.mean():.2f}" if values.size else "none"
+
+
+ATTACK = TrapWeights()
