@@ -10,13 +10,14 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, NoReturn
 
 from pydantic import ValidationError
 
+from audits.evidence.captured_files import CapturedFiles
 from crypto.errors import CryptoError
 from protocols.errors import EvidenceError, OtherEvidence, OtherVersion, PolicyError
 from protocols.plan.plan import Plan
@@ -51,6 +52,7 @@ class RunView:
             as the last ``audit report`` was given them; may be empty.
         reports: file name -> bytes, of what now lies in ``report/``.
         strays: folders of the evidence in which something lies that is none of ours.
+        captured: returns what lies in ``captured/``; None where it is not looked at, as in bundles.
         held_heads: party -> the signed head that *others* hold; None if nobody was asked.
         expected_plan: digest (hex) of the plan that was approved; None if not stated.
     """
@@ -69,6 +71,7 @@ class RunView:
     waivers_text: bytes = b""
     reports: Mapping[str, bytes] = field(default_factory=dict)
     strays: tuple[str, ...] = ()
+    captured: Callable[[], CapturedFiles] | None = None
     held_heads: Mapping[str, str] | None = None
     expected_plan: str | None = None
 

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import hashlib
 import os
 import re
 import secrets
@@ -29,6 +30,7 @@ from secure_fgl.errors import UsageError
 __all__ = ["FILE_LIMIT", "Folder", "content", "create", "is_temporary", "replace", "run_name"]
 
 FILE_LIMIT = 1 << 30  # bytes; larger files are refused, not read
+_PART = 1 << 20  # bytes of a file that are held while it is summed
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 _NO_LINK = os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK  # a FIFO would be waited for
 _LINKED = {errno.ELOOP, errno.ENOTDIR, errno.ENXIO}  # ENXIO: a socket, or a FIFO without a reader
@@ -138,6 +140,19 @@ class Folder:
         """Append to a file, which is made if it is not there."""
         with self._file(name, os.O_WRONLY | os.O_APPEND | os.O_CREAT, make=True) as file:
             file.write(data)
+
+    def summed(self, name: str, first: int) -> tuple[str, bytes]:
+        """Return the SHA-256 (hex) of a file of any size, and its first bytes.
+
+        Raises:
+            EvidenceError: at step ``files``: as `read` does.
+        """
+        with self._file(name, os.O_RDONLY) as file:
+            head = file.read(first)
+            digest = hashlib.sha256(head)
+            while part := file.read(_PART):
+                digest.update(part)
+        return digest.hexdigest(), head
 
     def open(self, name: str, flags: int) -> int:
         """Return a descriptor of a plain file, which the caller closes; folders are made.

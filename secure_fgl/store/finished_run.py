@@ -14,7 +14,7 @@ from protocols.errors import EvidenceError
 from secure_fgl import _floors
 from secure_fgl.errors import UsageError
 from secure_fgl.run.model_digest import npz_digest
-from secure_fgl.store.captures import sweep
+from secure_fgl.store.captures import found, sweep
 from secure_fgl.store.files import FILE_LIMIT, Folder, is_temporary, replace
 
 NOT_JUDGED = "not audited"
@@ -112,6 +112,7 @@ class Run:
             waivers_text=read("waivers.json"),
             reports=all_of("report"),
             strays=tuple(folder for folder, end in ENDINGS.items() if self._strays(folder, end)),
+            captured=lambda: found(self.folder),
             held_heads=heads,
             expected_plan=expect_plan,
         )
