@@ -106,12 +106,12 @@ ENVELOPE = Format("envelope", 2, "let all parties of a run use one version", mar
 PLAN = Format(
     "plan", 4, "make a plan with this program before a run; audit with the program that made a run"
 )
-LEDGER = Format("ledger", 3, _AUDIT)
+LEDGER = Format("ledger", 4, _AUDIT)
 BUNDLE = Format("bundle", 2, "check it with the program that made it, or ask for a new bundle")
 STATE = Format(
     "kept state", 5, "resume with the program that the run began with, or start it again", b"SFGS"
 )
-CAPTURE = Format("capture", 2, _AUDIT, mark=b"SFGC")
+CAPTURE = Format("capture", 3, _AUDIT, mark=b"SFGC")
 REPORT = Format("report", 3, "make the report again with this program", oldest=1)
 ATTACKS = Format("list of attacks", 1, "run secure-fgl audit attack on the run again")
 WAIVERS = Format("list of waivers", 1, "give the waivers to audit report again")

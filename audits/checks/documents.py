@@ -37,6 +37,8 @@ def files(case: Case) -> str:
     for party in view.checkpoints:
         if party not in view.ledgers:
             fail("files", f"there is a signed head of {party}, but no ledger")
+    if view.strays:
+        fail("files", f"{view.strays[0]}/ holds something that is none of ours")
     _of_this_version(case)
     return f"{len(read)} documents, {len(view.ledgers)} ledgers and their signed heads"
 

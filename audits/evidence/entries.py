@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from protocols.disclosures.names import Disclosure
 from protocols.errors import EvidenceError
+from protocols.evidence.capture import is_piece
 from protocols.evidence.ledger import Entry
 from protocols.wire.control import REFUSALS
 
@@ -89,6 +90,7 @@ _FACTS: dict[str, dict[str, type]] = {
     },
     "canary": {"canary": str, "exchange": int, "round": int},
     "match": {"canary": str, "cells": int, "exchange": int, "round": int},
+    "captured": {"digest": str, "exchange": int, "piece": str, "round": int},
     "heads": {"exchange": int, "root": str, "round": int},
     "close": {"state": str},
 }
@@ -131,13 +133,29 @@ def check_facts(number: int, entry: Entry) -> None:
             )
     if kind == "weights" and not all(isinstance(name, str) for name in entry["flattened"]):
         raise EvidenceError("chain", f"entry {number} holds a fact of the wrong type")
-    if kind == "release":
-        if not all(isinstance(guard, str) for guard in entry["protection"]):
-            raise EvidenceError("chain", f"entry {number} holds a fact of the wrong type")
-        if entry["disclosure"] not in list(Disclosure):
-            raise EvidenceError("chain", f"entry {number} names no known disclosure")
+    if kind in _MORE:
+        _MORE[kind](number, entry)
     if "result" in entry and not _is_result(entry["result"]):
         raise EvidenceError("chain", f"entry {number} states a result in an unknown form")
+
+
+def _check_captured(number: int, entry: Entry) -> None:
+    place = entry["piece"], entry["round"], entry["exchange"]
+    if not (_DIGEST.fullmatch(entry["digest"]) and is_piece(*place)):
+        raise EvidenceError("chain", f"entry {number} names no captured piece")
+
+
+def _check_release(number: int, entry: Entry) -> None:
+    if not all(isinstance(guard, str) for guard in entry["protection"]):
+        raise EvidenceError("chain", f"entry {number} holds a fact of the wrong type")
+    if entry["disclosure"] not in list(Disclosure):
+        raise EvidenceError("chain", f"entry {number} names no known disclosure")
+
+
+_MORE: dict[str, Callable[[int, Entry], None]] = {
+    "captured": _check_captured,
+    "release": _check_release,
+}
 
 
 def _is_result(found: Mapping[str, object]) -> bool:

@@ -10,33 +10,26 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, NoReturn
 
 from pydantic import ValidationError
 
+from audits.evidence.captured_files import CapturedFiles
 from crypto.errors import CryptoError
-from crypto.hpke import SealingKey
-from crypto.signing.signatures import VerifyKey
-from protocols.errors import BadEnvelope, EvidenceError, OtherEvidence, OtherVersion, PolicyError
+from protocols.errors import EvidenceError, OtherEvidence, OtherVersion, PolicyError
 from protocols.plan.plan import Plan
 from protocols.policy.policy import PrivacyPolicy
 from protocols.versions import Format
-from protocols.wire.roles import Role
-from protocols.wire.roster import Party, Roster
 
 PLAN_LIMIT = 16 << 20  # bytes; a plan is some kilobytes, and a name per client
 POLICY_LIMIT = 1 << 20  # bytes; a policy is about a kilobyte
-ROSTER_LIMIT = 64 << 20  # bytes; a party takes 2.6 kB (two public keys in hex)
 LEDGER_LIMIT = 1 << 30  # bytes; an entry takes about 1 kB
 RESULT_LIMIT = 4 << 20  # bytes
 METRICS_LIMIT = 64 << 20  # bytes
-TRANSPORTS = ("memory", "nvflare")
 UNREADABLE = "unreadable"  # in place of the digest of weights that cannot be read
-_ROSTER_KEYS = {"run", "nonce", "transport", "parties"}
-_PARTY_KEYS = {"name", "role", "verify", "seal"}
 
 
 @dataclass(frozen=True, repr=False)
@@ -58,6 +51,8 @@ class RunView:
         baseline_text, waivers_text: an earlier report to compare with and the accepted findings,
             as the last ``audit report`` was given them; may be empty.
         reports: file name -> bytes, of what now lies in ``report/``.
+        strays: folders of the evidence in which something lies that is none of ours.
+        captured: returns what lies in ``captured/``; None where it is not looked at, as in bundles.
         held_heads: party -> the signed head that *others* hold; None if nobody was asked.
         expected_plan: digest (hex) of the plan that was approved; None if not stated.
     """
@@ -75,6 +70,8 @@ class RunView:
     baseline_text: bytes = b""
     waivers_text: bytes = b""
     reports: Mapping[str, bytes] = field(default_factory=dict)
+    strays: tuple[str, ...] = ()
+    captured: Callable[[], CapturedFiles] | None = None
     held_heads: Mapping[str, str] | None = None
     expected_plan: str | None = None
 
@@ -86,21 +83,6 @@ class RunView:
     def folder_only(self) -> RunView:
         """The same run without what a verifier brings along; a report is a function of this."""
         return replace(self, reports={}, held_heads=None, expected_plan=None)
-
-
-@dataclass(frozen=True)
-class RosterFile:
-    """What ``roster.json`` says: the run's name, how it was made, and who took part."""
-
-    run: str
-    nonce: bytes
-    transport: str
-    roster: Roster
-
-    @property
-    def simulated(self) -> bool:
-        """Tell whether all roles ran inside one process (O26)."""
-        return self.transport == "memory"
 
 
 def fail(step: str, what: str) -> NoReturn:
@@ -247,51 +229,3 @@ def read_policy(data: bytes) -> PrivacyPolicy:
     if policy_text(policy).encode("utf-8") != data:
         fail("files", "policy.json is not in the form in which policies are saved")
     return policy
-
-
-def read_roster(data: bytes) -> RosterFile:
-    """Parse ``roster.json``; raises EvidenceError at step ``files``."""
-    document = read_json(data, limit=ROSTER_LIMIT, what="roster.json")
-    if not isinstance(document, dict) or set(document) != _ROSTER_KEYS:
-        fail("files", "roster.json does not hold exactly run, nonce, transport and parties")
-    run, nonce = _hex(document["run"]), _hex(document["nonce"])
-    if len(run) != 16:
-        fail("files", "roster.json names no run")
-    if document["transport"] not in TRANSPORTS:
-        fail("files", "roster.json names a transport that this version does not know")
-    if not isinstance(document["parties"], list) or not document["parties"]:
-        fail("files", "roster.json lists no parties")
-    try:
-        roster = Roster([_party(entry) for entry in document["parties"]])
-    except BadEnvelope:
-        raise EvidenceError("files", "roster.json lists parties that no roster may hold") from None
-    if roster.document() != document["parties"]:
-        fail("files", "roster.json is not sorted by name, or repeats a name")
-    return RosterFile(run.hex(), nonce, document["transport"], roster)
-
-
-def _hex(text: object) -> bytes:
-    if not isinstance(text, str):
-        fail("files", "roster.json holds something else than hex where a key or name belongs")
-    try:
-        raw = bytes.fromhex(text)
-    except ValueError:
-        raw = b""
-    if not raw or raw.hex() != text:  # one spelling only: lower case, no spaces
-        fail("files", "roster.json holds something else than hex where a key or name belongs")
-    return raw
-
-
-def _party(entry: object) -> Party:
-    if not isinstance(entry, dict) or set(entry) != _PARTY_KEYS:
-        fail("files", "a party of roster.json does not hold exactly name, role and two keys")
-    name, role = entry["name"], entry["role"]
-    if not isinstance(name, str):
-        fail("files", "a party of roster.json has no name")
-    if role not in list(Role):
-        fail("files", "a party of roster.json is in no known role")
-    try:
-        verify, seal = VerifyKey(_hex(entry["verify"])), SealingKey.from_bytes(_hex(entry["seal"]))
-    except CryptoError:
-        raise EvidenceError("files", "a party of roster.json has an unusable key") from None
-    return Party(name, Role(role), verify, seal)

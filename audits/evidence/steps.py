@@ -14,14 +14,13 @@ from typing import Any
 
 from audits.evidence.exchanges import Exchanges
 from audits.evidence.ledger_index import LedgerIndex
+from audits.evidence.roster_file import RosterFile, read_roster
 from audits.evidence.run_files import (
-    RosterFile,
     RunView,
     read_metrics,
     read_plan,
     read_policy,
     read_result,
-    read_roster,
 )
 from crypto.errors import CryptoError
 from protocols.errors import EvidenceError, SecureFglError

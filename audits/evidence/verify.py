@@ -1,7 +1,7 @@
 """Verification of a run's evidence, offline, in a fixed order; the first failure is what counts.
 
 files -> plan -> roster -> chain -> tree -> plan_vs_ledger -> receipts -> opened -> keys ->
-budget -> result -> witnesses -> report -> heads
+budget -> result -> witnesses -> captured -> report -> heads
 
 Two statements are kept apart. *Integrity*: nothing recorded was changed; this is what the steps
 show. *Completeness*: everything sent was recorded; it rests on the gateway being the only way out.
@@ -9,6 +9,7 @@ show. *Completeness*: everything sent was recorded; it rests on the gateway bein
 
 from __future__ import annotations
 
+from audits.checks.captured import CAPTURED
 from audits.checks.renderings import REPORT
 from audits.evidence.own_files import EVIDENCE, HEADS
 from audits.evidence.run_files import RunView
@@ -16,7 +17,8 @@ from audits.evidence.steps import Case, Status, Step, Verification, run_checks
 
 __all__ = ["CHECKS", "Status", "Step", "Verification", "verify"]
 
-CHECKS = (*EVIDENCE, REPORT, HEADS)
+CHECKS = (*EVIDENCE, CAPTURED, REPORT, HEADS)
+"""The report tells of the first ones alone: captured rounds go when their days are over."""
 
 
 def verify(view: RunView) -> Verification:

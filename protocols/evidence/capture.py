@@ -12,6 +12,10 @@ Of a masked vector a client also keeps the residues as they went into the seal o
 which nobody but the receiver could open again. They are uniform; beside what the client said they
 are the sum of its masks. No key and no single pair's mask is kept.
 
+Each piece is written once, and the party's ledger names it with the SHA-256 of its locked bytes, in
+the same durable write as the exchange that it is of. So a piece that is changed, exchanged or taken
+away is seen by whoever has the ledger, long after the key is gone.
+
 Who sees what: nobody without the party's own key, which lies elsewhere and is destroyed when the
 days are over. Whoever has it sees what the party itself saw in these rounds. Nothing of a capture
 leaves the party.
@@ -20,6 +24,7 @@ leaves the party.
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Sequence
 from typing import Any, Literal
 
@@ -29,7 +34,18 @@ from pydantic import Field
 
 from protocols.strict import Strict
 
-__all__ = ["Capture", "captured_rounds", "masked_digest", "of_piece", "piece"]
+__all__ = [
+    "Capture",
+    "captured_rounds",
+    "is_piece",
+    "masked_digest",
+    "of_piece",
+    "piece",
+    "tags_of",
+]
+
+_TAGS = "-tags"
+_WORD = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
 class Capture(Strict):
@@ -55,14 +71,28 @@ def captured_rounds(capture: Capture | None, rounds: int) -> Sequence[int]:
 
 def piece(name: str, round: int, exchange: int) -> str:
     """Return the name of a piece; raises ValueError for a name that is no exchange's."""
-    if not name.isidentifier():
+    if not _WORD.fullmatch(name):
         raise ValueError("an exchange's name is a word")
     return f"{name}-{round}-{exchange}"
 
 
+def tags_of(place: str) -> str:
+    """Return the name of the piece that holds the tags of an answer, by that of the answer."""
+    return place + _TAGS
+
+
+def is_piece(text: str, round: int, exchange: int) -> bool:
+    """Tell whether a text names a piece of this round and exchange."""
+    name = text.split("-", maxsplit=1)[0]
+    if not _WORD.fullmatch(name):
+        return False
+    place = piece(name, round, exchange)
+    return text in (place, tags_of(place))
+
+
 def of_piece(text: str) -> tuple[str, int, int]:
     """Return exchange name, round and exchange number of a piece; raises ValueError."""
-    name, round, exchange = text.split("-")
+    name, round, exchange = text.removesuffix(_TAGS).split("-")
     return name, int(round), int(exchange)
 
 

@@ -46,6 +46,7 @@ KINDS = (
     "tags",
     "canary",
     "match",
+    "captured",
     "heads",
     "close",
 )

@@ -12,6 +12,7 @@ import numpy as np
 from algorithms.tasks.site import Site
 from audits.attacks import Exposure, ItemRows, Layers, Mixtures, Tagged, Truth
 from audits.attacks._shared.payloads import item_rows
+from audits.checks.captured import recorded_pieces
 from audits.evidence.steps import Case
 from crypto.masks import container
 from crypto.samplers import entropy
@@ -281,7 +282,8 @@ class ReplayedRun:
         case = self.case
         me = Identity.from_seed(party, role, entropy(32))
         context = RunContext(me, case.roster, case.plan, case.policy, case.roster_file.run)
-        return Recorder(self.captures.open(party), context, self.form, site)
+        recorded = recorded_pieces(case.ledger_index).get(party, {})
+        return Recorder(self.captures.open(party, recorded), context, self.form, site)
 
     @property
     def layers(self) -> Layers:

@@ -183,9 +183,11 @@ class Making:
         form = self.form if context.me.party.role in _LEARNING else None
         return StateKeeper(state_store, context, form, self.site(context.me.party.name))
 
-    def recorder(self, context: RunContext, state_store: FileStateStore) -> Recorder:
-        """Return what keeps a party's captured rounds."""
-        return Recorder(state_store, context, self.form, self.site(context.me.party.name))
+    def recorder(
+        self, context: RunContext, state_store: FileStateStore, ledger: Ledger
+    ) -> Recorder:
+        """Return what keeps a party's captured rounds, and names them in its ledger."""
+        return Recorder(state_store, context, self.form, self.site(context.me.party.name), ledger)
 
 
 def set_up(making: Making, state_stores: Callable[[str], StateStores] | None = None) -> Parties:

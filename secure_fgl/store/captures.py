@@ -9,17 +9,25 @@
 In a simulation all parties' keys lie in one place. When the days of the policy are over, the next
 command that starts a run or opens a run folder destroys the keys: what is left of the pieces, in
 backups too, can then be read by nobody. Nothing destroys them while no command runs.
+
+Each party's ledger names its pieces by the SHA-256 of their locked bytes, so `audit verify` and
+`audit attack` hold them against it, the former without any key.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import hashlib
+import hmac
+from collections.abc import Mapping, Sequence
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from audits.evidence.captured_files import CapturedFiles, PieceFile
 from crypto.rest import new_key
-from protocols.errors import SecureFglError
+from protocols.errors import EvidenceError, SecureFglError
+from protocols.evidence.ledger import read_lines
+from protocols.versions import CAPTURE
 from protocols.wire.roles import Role
 from secure_fgl.errors import UsageError
 from secure_fgl.store.files import Folder, run_name
@@ -29,7 +37,7 @@ if TYPE_CHECKING:
     from protocols.sessions.engine import Session
     from secure_fgl.run.parties import Making
 
-__all__ = ["Captures", "record", "sweep"]
+__all__ = ["Captures", "found", "record", "sweep"]
 
 
 _KEEPING = (Role.CLIENT, Role.AGGREGATOR, Role.TAG_SERVER, Role.MATCHER)
@@ -53,7 +61,9 @@ def record(sessions: Sequence[Session], making: Making, folder: Path) -> None:
             sweep()
         if capture is not None and session.role in _KEEPING:
             captures.begin(capture.days)
-            session.recorder = making.recorder(session.context, captures.state_store(session.name))
+            state_store = captures.state_store(session.name)
+            captures.drop_unnamed(session.name, state_store)
+            session.recorder = making.recorder(session.context, state_store, session.ledger)
 
 
 def today() -> date:
@@ -75,6 +85,40 @@ def sweep(captures: Path | None = None) -> None:
             over = True
         if over:
             folder.remove_tree(run)
+
+
+def found(folder: Folder) -> CapturedFiles:
+    """Return what lies in the captured rounds of a run folder; nothing is opened."""
+    pieces, strays = {}, len(folder.names("captured"))
+    for party in folder.folders("captured"):
+        place = f"captured/{party}"
+        names = folder.names(place)
+        strays += len(folder.folders(place))
+        summed = {name: folder.summed(f"{place}/{name}", len(CAPTURE.head)) for name in names}
+        if summed:
+            pieces[party] = {name: PieceFile(*one) for name, one in summed.items()}
+    return CapturedFiles(pieces, strays, today())
+
+
+class _RecordedStore(FileStateStore):
+    """A store to read from, held to what the party's ledger names.
+
+    Args:
+        folder, name, key: see :class:`FileStateStore`.
+        recorded: SHA-256 (hex) of each piece, by name.
+    """
+
+    def __init__(self, folder: Folder, name: str, key: bytes, recorded: Mapping[str, str]) -> None:
+        super().__init__(folder, name, key)
+        self._recorded = recorded
+
+    def get(self, name: str) -> bytes | None:
+        """Return a piece; raises EvidenceError for another one than the ledger names."""
+        data = super().get(name)
+        digest = hashlib.sha256(data or b"").hexdigest()
+        if not hmac.compare_digest(digest, self._recorded.get(name, "")):
+            raise EvidenceError("captured", "a captured piece is not the one that a ledger names")
+        return data
 
 
 class Captures:
@@ -123,10 +167,24 @@ class Captures:
             self._folder, f"captured/{party}", self._keys.read(self._key_of(party))
         )
 
-    def open(self, party: str) -> FileStateStore:
+    def drop_unnamed(self, party: str, state_store: FileStateStore) -> None:
+        """Remove pieces that a killed party wrote, and was killed before its ledger named them."""
+        names = self._folder.names(f"captured/{party}")
+        if names:
+            lines = read_lines(self._folder.read(f"ledger/{party}.jsonl"))
+            named = {entry["piece"] for entry, _ in lines if entry["kind"] == "captured"}
+            for name in set(names) - named:
+                state_store.drop(name)
+
+    def open(self, party: str, recorded: Mapping[str, str]) -> FileStateStore:
         """Return a party's store to read from.
 
+        Args:
+            party: whose.
+            recorded: SHA-256 (hex) of each piece, as the party's ledger names them.
+
         Raises:
+            EvidenceError: at step ``captured``, when a piece is read that no ledger names so.
             UsageError: the keys are not here, or their days are over; then they are destroyed.
         """
         sweep(self._keys.path)
@@ -138,7 +196,7 @@ class Captures:
                 fix=f"look whether {VARIABLE} is set as it was; else only what needs no capture "
                 "can be audited",
             )
-        return FileStateStore(self._folder, f"captured/{party}", key)
+        return _RecordedStore(self._folder, f"captured/{party}", key, recorded)
 
     def _key_of(self, party: str) -> str:
         return f"{self._run}/{party}.key"

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import hashlib
 import os
 import re
 import secrets
@@ -26,13 +27,20 @@ from typing import BinaryIO
 from protocols.errors import EvidenceError
 from secure_fgl.errors import UsageError
 
-__all__ = ["FILE_LIMIT", "Folder", "content", "create", "replace", "run_name"]
+__all__ = ["FILE_LIMIT", "Folder", "content", "create", "is_temporary", "replace", "run_name"]
 
 FILE_LIMIT = 1 << 30  # bytes; larger files are refused, not read
+_PART = 1 << 20  # bytes of a file that are held while it is summed
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 _NO_LINK = os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK  # a FIFO would be waited for
 _LINKED = {errno.ELOOP, errno.ENOTDIR, errno.ENXIO}  # ENXIO: a socket, or a FIFO without a reader
+_TEMPORARY = re.compile(r"\..+\.[0-9a-f]{16}\.new")
 _RUN = re.compile(r"[0-9a-f]{32}")
+
+
+def is_temporary(name: str) -> bool:
+    """Tell whether a file's name is one under which a file is written, and which a kill leaves."""
+    return bool(_TEMPORARY.fullmatch(name))
 
 
 def run_name(text: object) -> str:
@@ -133,6 +141,19 @@ class Folder:
         with self._file(name, os.O_WRONLY | os.O_APPEND | os.O_CREAT, make=True) as file:
             file.write(data)
 
+    def summed(self, name: str, first: int) -> tuple[str, bytes]:
+        """Return the SHA-256 (hex) of a file of any size, and its first bytes.
+
+        Raises:
+            EvidenceError: at step ``files``: as `read` does.
+        """
+        with self._file(name, os.O_RDONLY) as file:
+            head = file.read(first)
+            digest = hashlib.sha256(head)
+            while part := file.read(_PART):
+                digest.update(part)
+        return digest.hexdigest(), head
+
     def open(self, name: str, flags: int) -> int:
         """Return a descriptor of a plain file, which the caller closes; folders are made.
 
@@ -158,10 +179,10 @@ class Folder:
         """Tell whether anything of that name is in the folder, whatever it is."""
         return os.path.lexists(self.path / Path(*_parts(name)))
 
-    def folders(self) -> list[str]:
-        """Return the names of all sub-folders, sorted; links are none."""
+    def folders(self, folder: str = "") -> list[str]:
+        """Return the names of all sub-folders of a folder, sorted; links are none."""
         try:
-            with self._handle(()) as handle, os.scandir(handle) as at:
+            with self._handle(_parts(folder) if folder else ()) as handle, os.scandir(handle) as at:
                 return sorted(e.name for e in at if e.is_dir(follow_symlinks=False))
         except FileNotFoundError:
             return []

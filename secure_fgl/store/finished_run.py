@@ -14,14 +14,17 @@ from protocols.errors import EvidenceError
 from secure_fgl import _floors
 from secure_fgl.errors import UsageError
 from secure_fgl.run.model_digest import npz_digest
-from secure_fgl.store.captures import sweep
-from secure_fgl.store.files import FILE_LIMIT, Folder, replace
+from secure_fgl.store.captures import found, sweep
+from secure_fgl.store.files import FILE_LIMIT, Folder, is_temporary, replace
 
 NOT_JUDGED = "not audited"
 
 
 FORMATS = ("html", "json", "md", "csv")
 
+
+ENDINGS = {"ledger": ".jsonl", "heads": ".checkpoint", "checkpoints": ".npz"}
+"""Folders of the evidence that hold files of one kind, and nothing else."""
 
 VIEW_LIMIT = 2 * FILE_LIMIT  # bytes of a run folder that an audit keeps in memory
 
@@ -108,9 +111,17 @@ class Run:
             baseline_text=read("baseline.json"),
             waivers_text=read("waivers.json"),
             reports=all_of("report"),
+            strays=tuple(folder for folder, end in ENDINGS.items() if self._strays(folder, end)),
+            captured=lambda: found(self.folder),
             held_heads=heads,
             expected_plan=expect_plan,
         )
+
+    def _strays(self, folder: str, ending: str) -> bool:
+        """Tell whether a folder holds more than files of its kind, and what a kill may leave."""
+        files = self.folder.names(folder)
+        others = [name for name in files if not name.endswith(ending) and not is_temporary(name)]
+        return bool(others or self.folder.folders(folder))
 
     def report(self, formats: Sequence[str] = FORMATS, out: str | Path | None = None) -> list[Path]:
         """Render the leakage report and return the files written.

@@ -76,13 +76,14 @@ def test_an_honest_bundle_passes_every_step_in_order():
     assert [s.name for s in found.steps] == STEPS
     assert found.ok, found.failed
     left = {s.name for s in found.steps if s.status is Status.NOT_CHECKED}
-    assert left == {"heads", "trust"}
+    assert left == {"captured", "heads", "trust"}
     assert found.verdict == SELF_CONSISTENT
 
 
-def test_with_heads_and_keys_from_elsewhere_nothing_is_left_unchecked():
+def test_with_heads_and_keys_from_elsewhere_captures_alone_are_left_unchecked():
     found = verify_bundle(DATA, heads=TOY.checkpoints, trusted=TRUSTED, expect_plan=TOY.plan.digest)
-    assert {s.status for s in found.steps} == {Status.OK}
+    assert {s.name for s in found.steps if s.status is not Status.OK} == {"captured"}
+    assert status(found, "captured") is Status.NOT_CHECKED
     assert found.verdict == WITNESSED
 
 

@@ -25,7 +25,7 @@ from audits.findings.snapshot import excerpt, read_snapshot
 from audits.findings.waivers import read_kept
 from crypto.rest import new_key
 from crypto.signing.canonical import canonical
-from protocols.errors import OtherVersion, SecureFglError
+from protocols.errors import EvidenceError, OtherVersion, SecureFglError
 from protocols.evidence.ledger import read_lines
 from protocols.sessions.store.state_keeper import LockedStateStore
 from protocols.versions import (
@@ -84,6 +84,14 @@ def said(read: Callable[[], object], code: int) -> str:
         read()
     assert isinstance(caught.value, OtherVersion)
     assert exit_code(caught.value) == code
+    return " ".join(explain(caught.value))
+
+
+def changed(read: Callable[[], object]) -> str:
+    """Return what is said of a changed record, whose ledger is of this version."""
+    with pytest.raises(EvidenceError) as caught:
+        read()
+    assert caught.value.step == "captured" and exit_code(caught.value) == 5
     return " ".join(explain(caught.value))
 
 
@@ -292,7 +300,8 @@ WAYS: dict[Format, dict[str, Way]] = {
     STATE: {"a piece": piece_opened(STATE), "resume": state_resumed},
     CAPTURE: {
         "a piece": piece_opened(CAPTURE),
-        "material": lambda n, s, w: said(lambda: material(Run(capture_spoilt(n, s))), 5),
+        "verify": lambda n, s, w: failed(Run(capture_spoilt(n, s)).verify()),
+        "material": lambda n, s, w: changed(lambda: material(Run(capture_spoilt(n, s)))),
         "attack": lambda n, s, w: told("audit", "attack", capture_spoilt(n, s)),
     },
     REPORT: {

@@ -131,7 +131,7 @@ def test_a_key_authority_is_one_more_site(
     digest = conduct(open_process(parties.kit(SERVER_SITE)), carried)
     carried.end(parties.end())
     assert digest == uninterrupted.model_sha256
-    monkeypatch.setattr("audits.evidence.run_files.TRANSPORTS", ("memory", "nvflare"))
+    monkeypatch.setattr("audits.evidence.roster_file.TRANSPORTS", ("memory", "nvflare"))
     assert Run(gather(parties, tmp_path / "run")).verify().verdict == "self-consistent only"
 
 
@@ -149,7 +149,7 @@ def test_o4_a_witness_is_one_more_site(tmp_path: Path, monkeypatch: pytest.Monke
     assert parties.result()["bytes_up"] == twin["bytes_up"]
     scores = parties.result()["metrics"]
     assert scores["test_accuracy"] == pytest.approx(twin["metrics"]["test_accuracy"], abs=0.02)
-    monkeypatch.setattr("audits.evidence.run_files.TRANSPORTS", ("memory", "nvflare"))
+    monkeypatch.setattr("audits.evidence.roster_file.TRANSPORTS", ("memory", "nvflare"))
     found = Run(gather(parties, tmp_path / "run")).verify()
     assert found.verdict == "self-consistent only", found.failed
     assert [e["kind"] for e in read_lines_of(parties, "site-7")].count("witness") == 2
@@ -220,7 +220,7 @@ def test_o5_killed_processes_go_on_to_the_same_result(
     assert digest == uninterrupted.model_sha256
     assert parties.result()["metrics"] == uninterrupted.result["metrics"]
     gathered = gather(parties, tmp_path / "run")
-    monkeypatch.setattr("audits.evidence.run_files.TRANSPORTS", ("memory", "nvflare"))
+    monkeypatch.setattr("audits.evidence.roster_file.TRANSPORTS", ("memory", "nvflare"))
     assert Run(gathered).verify().verdict == "self-consistent only"
 
 

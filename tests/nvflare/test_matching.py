@@ -70,7 +70,7 @@ def test_a_run_over_tasks_is_the_run_in_memory(
     result = parties.result()
     same = ("bytes_up", "bytes_down", "exchanges", "lost_rounds", "rounds", "form")
     assert {key: result[key] for key in same} == {key: twin.result[key] for key in same}
-    monkeypatch.setattr("audits.evidence.run_files.TRANSPORTS", ("memory", "nvflare"))
+    monkeypatch.setattr("audits.evidence.roster_file.TRANSPORTS", ("memory", "nvflare"))
     found = Run(gather(parties, tmp_path / "run")).verify()
     assert found.verdict == "self-consistent only", found.failed
 

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 import secure_fgl
-from audits.evidence.run_files import read_roster
+from audits.evidence.roster_file import read_roster
 from protocols.disclosures.names import Disclosure
 from protocols.evidence.ledger import read_lines
 from secure_fgl.store.finished_run import Run
@@ -148,7 +148,7 @@ def test_every_party_holds_a_ledger_that_verifies(
     played: Played, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """And nothing was opened twice: one opening for each that the run in memory has (O5)."""
-    monkeypatch.setattr("audits.evidence.run_files.TRANSPORTS", ("memory", "nvflare"))
+    monkeypatch.setattr("audits.evidence.roster_file.TRANSPORTS", ("memory", "nvflare"))
     openings = 0
     for folder in played.parties.folders.values():
         ledgers = list((folder / "run" / "ledger").iterdir())
@@ -196,7 +196,7 @@ def test_o26_secrets_stay_in_the_party_s_folder(played: Played) -> None:
 def test_roster_and_charter_name_the_same_run(
     played: Played, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("audits.evidence.run_files.TRANSPORTS", ("memory", "nvflare"))
+    monkeypatch.setattr("audits.evidence.roster_file.TRANSPORTS", ("memory", "nvflare"))
     for folder in played.parties.folders.values():
         roster = read_roster((folder / "run" / "roster.json").read_bytes())
         assert roster.run == played.parties.charter.run and not roster.simulated

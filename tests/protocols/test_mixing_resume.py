@@ -57,7 +57,7 @@ def test_a_capture_holds_the_groups_and_they_give_the_mixtures_again():
     for name in world.names:
         session, site = world.clients[name], world.sites[name]
         site.memory, site.draws = {}, {}
-        drawers[name] = Recorder(Drawer(), session.context, world.form, site)
+        drawers[name] = Recorder(Drawer(), session.context, world.form, site, session.ledger)
         session.recorder = drawers[name]
     found = asked(world, 1).each(Mashed)
     for name in world.names:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from datetime import timedelta
 from pathlib import Path
@@ -157,12 +158,24 @@ def tampered(run: Run, folder: Path) -> Run:
     return Run(folder)
 
 
-def test_a_changed_capture_does_not_open(runs, tmp_path):
+def recorded_anew(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let ledgers name what lies there: a party that wrote other pieces than it should."""
+    pieces = captures.found(run.folder).pieces
+    there = {party: {n: f.digest for n, f in files.items()} for party, files in pieces.items()}
+    for module in ("audits.checks.captured", "secure_fgl.attack_inputs.replayed"):
+        monkeypatch.setattr(f"{module}.recorded_pieces", lambda _: there)
+
+
+def test_a_changed_capture_does_not_open(runs, tmp_path, monkeypatch):
+    """Even where the ledger names it: the lock holds too."""
     run = tampered(runs["masks"], tmp_path / "run")
     (target,) = [f for f in (run.path / "captured/client-1").iterdir() if "-1-" in f.name]
     data = bytearray(target.read_bytes())
     data[-1] ^= 1
     target.write_bytes(bytes(data))
+    with pytest.raises(EvidenceError, match="is not the one that its ledger names"):
+        material(run)
+    recorded_anew(run, monkeypatch)
     with pytest.raises(EvidenceError, match="does not open"):
         material(run)
     (run.path / "captured" / "client-1" / "zzz").write_bytes(b"")
@@ -170,11 +183,14 @@ def test_a_changed_capture_does_not_open(runs, tmp_path):
         material(run)
 
 
-def test_another_clients_or_rounds_capture_does_not_open(runs, tmp_path):
+def test_another_clients_or_rounds_capture_does_not_open(runs, tmp_path, monkeypatch):
     run = tampered(runs["masks"], tmp_path / "run")
     folder = run.path / "captured"
     first, last = sorted((folder / "client-1").iterdir())[:2]
     first.write_bytes(last.read_bytes())
+    with pytest.raises(EvidenceError, match="is not the one that its ledger names"):
+        material(run, profile="default")
+    recorded_anew(run, monkeypatch)
     with pytest.raises(EvidenceError, match="does not open"):
         material(run, profile="default")
 
@@ -206,10 +222,15 @@ def test_other_data_or_settings_than_the_runs_are_noticed(runs, tmp_path, policy
 
 
 @pytest.mark.parametrize("party", ["client-3", "aggregator"])
-def test_nobody_chooses_what_is_attacked_by_taking_captures_away(runs, tmp_path, party):
+def test_nobody_chooses_what_is_attacked_by_taking_captures_away(
+    runs, tmp_path, party, monkeypatch
+):
     run = tampered(runs["masks"], tmp_path / "run")
     (target,) = [f for f in (run.path / "captured" / party).iterdir() if "-1-" in f.name]
     target.unlink()
+    with pytest.raises(EvidenceError, match=f"{party} lacks 1 of 3 captured pieces"):
+        material(run)
+    recorded_anew(run, monkeypatch)  # nor by not recording them
     with pytest.raises(EvidenceError, match=f"{party} lacks 1 captured rounds"):
         material(run)
 
@@ -264,14 +285,18 @@ def test_when_the_days_are_over_the_keys_are_destroyed(tmp_path, monkeypatch):
     mine = Captures("ab" * 16, tmp_path / "run", tmp_path / "keys")
     mine.begin(30)
     mine.state_store("client-1").put("train-1-1", b"locked")
-    assert mine.open("client-1").get("train-1-1") == b"locked"
+    named = {"train-1-1": hashlib.sha256(b"locked").hexdigest()}
+    assert mine.open("client-1", named).get("train-1-1") == b"locked"
+    for other in ({}, {"train-1-1": "0" * 64}, {"train-1-2": named["train-1-1"]}):
+        with pytest.raises(EvidenceError, match="not the one that a ledger names"):
+            mine.open("client-1", other).get("train-1-1")
     now = captures.today()
     monkeypatch.setattr(captures, "today", lambda: now + timedelta(days=30))
     mine.begin(30)  # a resumption does not prolong it
-    assert mine.open("client-1")
+    assert mine.open("client-1", named)
     monkeypatch.setattr(captures, "today", lambda: now + timedelta(days=31))
     with pytest.raises(UsageError, match="keys are not here"):
-        mine.open("client-1")
+        mine.open("client-1", named)
     assert not list((tmp_path / "keys" / "captures").iterdir())
 
 
@@ -282,7 +307,7 @@ def test_keys_whose_day_cannot_be_read_are_destroyed(tmp_path):
     (tmp_path / "keys" / "captures" / ("ab" * 16) / "until").write_text("some day")
     captures.sweep(tmp_path / "keys" / "captures")
     with pytest.raises(UsageError):
-        mine.open("client-1")
+        mine.open("client-1", {})
 
 
 def test_a_capture_that_cannot_be_written_ends_the_run(tmp_path, monkeypatch):

@@ -129,7 +129,7 @@ def test_it_runs_over_nvflare_as_in_memory(
     digest = conduct(open_process(parties.kit(SERVER_SITE)), carried)
     carried.end()
     assert digest == recorded(NAME, POLICY).result["model_sha256"]
-    monkeypatch.setattr("audits.evidence.run_files.TRANSPORTS", ("memory", "nvflare"))
+    monkeypatch.setattr("audits.evidence.roster_file.TRANSPORTS", ("memory", "nvflare"))
     assert Run(gather(parties, tmp_path / "run")).verify().verdict == "self-consistent only"
 
 

@@ -30,7 +30,7 @@ class Store(Protocol):
     def key(self) -> bytes:
         """The party's store key, 32 bytes."""
 
-    def put(self, name: str, data: bytes) -> None:
+    def put(self, name: str, data: bytes) -> object:
         """Write or replace a piece."""
 
     def get(self, name: str) -> bytes:

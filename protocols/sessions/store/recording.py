@@ -9,7 +9,8 @@ from typing import Any
 from protocols.disclosures.mixed.groups import Numbers
 from protocols.disclosures.sum.ring import Words
 from protocols.errors import LedgerError
-from protocols.evidence.capture import captured_rounds, of_piece, piece
+from protocols.evidence.capture import captured_rounds, of_piece, piece, tags_of
+from protocols.evidence.ledger import Ledger
 from protocols.forms import Exchange, Form
 from protocols.messages import Message
 from protocols.rounds import Reply
@@ -54,11 +55,18 @@ class Recorder:
         context: of the session.
         form: the admitted form.
         site: at a client.
+        ledger: the party's, which names every piece; None to read what was kept.
     """
 
     def __init__(
-        self, state_store: StateStore, context: RunContext, form: Form[Any] | None, site: Any
+        self,
+        state_store: StateStore,
+        context: RunContext,
+        form: Form[Any] | None,
+        site: Any,
+        ledger: Ledger | None = None,
     ) -> None:
+        self._ledger = ledger
         self._state_store = LockedStateStore(
             state_store, context.run, context.me.party.name, CAPTURE
         )
@@ -90,20 +98,19 @@ class Recorder:
         """Keep an answer; raises LedgerError if it cannot be written, then nothing may leave."""
         more = {"groups": groups, "inside": dict(inside)}
         content: dict[str, Any] = {"before": before, "sent": tuple(envelopes), **more}
-        self._state_store.put(piece(name, where.round, where.exchange), self._codec.pack(content))
+        self._keep(piece(name, where.round, where.exchange), where, self._codec.pack(content))
 
     def tagged(self, name: str, where: Where, tags: Mapping[str, Any]) -> None:
         """Keep a client's tags beside its answer, if that was captured; raises LedgerError."""
         place = piece(name, where.round, where.exchange)
-        if place in set(self._state_store.names()):
-            content = {**self._codec.unpack(self._state_store.get(place)), "tags": dict(tags)}
-            self._state_store.put(place, self._codec.pack(content))
+        if place in set(self._state_store.names()):  # beside it: no piece is written twice
+            self._keep(tags_of(place), where, self._codec.pack(dict(tags)))
 
     def viewed(self, name: str, where: Where, view: Mapping[str, bytes]) -> None:
         """Keep what a party saw in a captured round; raises LedgerError."""
         if where.round in self._rounds:
             place = piece(name, where.round, where.exchange)
-            self._state_store.put(place, self._codec.pack(dict(view)))
+            self._keep(place, where, self._codec.pack(dict(view)))
 
     def views(self) -> dict[int, dict[str, bytes]]:
         """Return what a tag server or the matcher captured, by exchange number."""
@@ -111,7 +118,15 @@ class Recorder:
 
     def came(self, name: str, where: Where, reply: Reply) -> None:
         """Keep what an Ask brought back; raises LedgerError if it cannot be written."""
-        self._state_store.put(piece(name, where.round, where.exchange), self._codec.pack(reply))
+        self._keep(piece(name, where.round, where.exchange), where, self._codec.pack(reply))
+
+    def _keep(self, place: str, where: Where, data: bytes) -> None:
+        """Write a piece, and name it in the ledger, whose next write makes it count."""
+        if self._ledger is None:
+            raise LedgerError("What only reads captured rounds keeps none.")
+        digest = self._state_store.put(place, data)
+        facts = {"digest": digest, "piece": place, "exchange": where.exchange, "round": where.round}
+        self._ledger.record("captured", facts)
 
     def answers(self) -> list[Captured]:
         """Return a client's captured answers, oldest first; raises LedgerError if one is spoilt."""
@@ -119,7 +134,10 @@ class Recorder:
         for name, round, number in self._pieces():
             content = self._read(name, round, number)
             held = self._codec.unpack(content["before"])
-            more = {key: content.get(key) for key in ("sent", "groups", "tags", "inside")}
+            more = {key: content.get(key) for key in ("sent", "groups", "inside")}
+            tags = tags_of(piece(name, round, number))
+            if tags in set(self._state_store.names()):
+                more["tags"] = self._codec.unpack(self._state_store.get(tags))
             found.append(Captured(name, round, number, **held, **more))
         return found
 
@@ -129,9 +147,8 @@ class Recorder:
 
     def _pieces(self) -> list[tuple[str, int, int]]:
         try:
-            return sorted(
-                (of_piece(name) for name in self._state_store.names()), key=lambda p: p[2]
-            )
+            found = {of_piece(name) for name in self._state_store.names()}
+            return sorted(found, key=lambda p: p[2])
         except ValueError as error:
             raise LedgerError("A captured round has a name that none can have.") from error
 

@@ -26,6 +26,7 @@ who answered already.
 
 from __future__ import annotations
 
+import hashlib
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Protocol, TypeVar
@@ -89,13 +90,19 @@ class LockedStateStore:
         self._place = f"secure-fgl/{format.name}/{format.version}/{run}/{party}/"
         self.key, self.names = state_store.key, state_store.names
 
-    def put(self, name: str, data: bytes) -> None:
-        """Lock and write a piece; raises LedgerError if it cannot be written."""
+    def put(self, name: str, data: bytes) -> str:
+        """Lock and write a piece, and return the SHA-256 (hex) of what was written.
+
+        Raises:
+            LedgerError: it cannot be written.
+        """
         locked = lock_at_rest(self._state_store.key, (self._place + name).encode(), data)
+        written = self._format.head + locked
         try:
-            self._state_store.put(name, self._format.head + locked)
+            self._state_store.put(name, written)
         except OSError as error:
             raise _unwritten(error) from error
+        return hashlib.sha256(written).hexdigest()
 
     def drop(self, name: str) -> None:
         """Remove a piece; raises LedgerError if it cannot be removed."""
