@@ -100,9 +100,7 @@ def _first(replay: ReplayedRun) -> tuple[Message, ...]:
     Raises:
         UsageError: it asks nothing, or hands out what the aggregator cannot choose.
     """
-    prepared = replay.prepared
-    state = prepared.algorithm.init(prepared.rng("init"))
-    steps = replay.form.round(state, Cohort(replay.case.plan.clients))
+    steps = replay.form.round(replay.prepared.first_state(), Cohort(replay.case.plan.clients))
     ask = next(steps, None)
     steps.close()
     given = () if ask is None else tuple(m for m in ask.handed if not isinstance(m, Sealed))
