@@ -50,6 +50,7 @@ from audits.attacks._shared.payloads import updates
 from audits.attacks._shared.rules import Rule
 from audits.attacks._shared.samples import Findings, NotApplicable, Samples
 from protocols.disclosures.names import Disclosure
+from protocols.plan.models import AS_SENT, BOUNDED, RECOMPUTED
 from protocols.plan.plan import Item, Plan
 from protocols.plan.steps import Service, Step
 
@@ -79,26 +80,20 @@ _ONE = "the plan has one round, in which the model is the public one to start fr
 
 
 def what_clients_take(plan: Plan) -> str:
-    """Return which models a client takes: ``recomputed``, ``bounded``, or any (empty).
+    """Return how clients see to models (`protocols.plan.models`).
 
     Args:
         plan: of the run; of several Asks that hand a model out, the weakest counts.
     """
-    said = [str(getattr(item, "model", "") or "") for item in _handed(plan)]
-    for weakest in ("", "bounded", "recomputed"):
-        if weakest in said:
-            return weakest
-    return ""
+    said = [item.model for item in _handed(plan)]
+    return next((weakest for weakest in (AS_SENT, BOUNDED) if weakest in said), RECOMPUTED)
 
 
 def _handed(plan: Plan) -> list[Item]:
-    """Return the items that hand a model out, to be trained on, in the aggregator's own words."""
+    """Return the items that hand a model out, or a total in its place, to be trained on."""
     asked = {item.exchange for item in plan.all_of(Disclosure.SUM, Step.UP) if _real(item)}
-    return [
-        item
-        for item in plan.all_of(Service.ASK, Step.DOWN)
-        if item.exchange in asked and item.disclosure is Disclosure.RELEASED and _real(item)
-    ]
+    downs = plan.all_of(Service.ASK, Step.DOWN)
+    return [item for item in downs if item.exchange in asked and item.model]
 
 
 def _real(item: Item) -> bool:
@@ -145,7 +140,7 @@ class TrapWeights:
             why = "no model is handed out to be trained on and summed"
             return Findings((NotApplicable(why),))
         taken, replica = what_clients_take(plan), material.replica
-        if taken == "recomputed":
+        if taken == RECOMPUTED:
             return Findings((NotApplicable(_REFUSED),))
         if replica is None:
             why = material.unasked.rstrip(".") or "the clients of this run cannot be asked again"
@@ -160,7 +155,7 @@ class TrapWeights:
             return Findings((NotApplicable(why, arises=True),))
         payload = updates(plan, material.case.policy)
         rows: list[Samples | NotApplicable] = []
-        if taken == "bounded":
+        if taken == BOUNDED and not replica.weighted:  # else the bound is that of all records
             rows.append(NotApplicable(_TOO_FAR, payload, ONE_ROUND))
         else:
             rows += _rows(payload, ONE_ROUND, known, one_round(replica, known, rng))

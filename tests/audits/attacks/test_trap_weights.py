@@ -30,8 +30,9 @@ RNG = np.random.default_rng(11)
 
 @pytest.fixture(autouse=True)
 def _short(monkeypatch):
-    """Steer a little only; tests of steering say for how long."""
+    """Steer a little only, tests of steering say for how long; clients take what they are sent."""
     monkeypatch.setattr(module, "ROUNDS", {"quick": 2, "default": 2})
+    monkeypatch.setattr(module, "what_clients_take", lambda _: "as sent")
 
 
 def given(case: Case, clients: Replica | None, **facts: Any) -> Material:
@@ -205,14 +206,14 @@ def test_the_same_chance_gives_the_same_figures(masked):
 # Where it does not apply.
 
 
-def plan(*models: str | None) -> Any:
-    """Return a plan whose Asks hand out models that clients take so; None: no word of it."""
+def plan(*models: str) -> Any:
+    """Return a plan whose Asks hand out models that clients take so."""
     real = SimpleNamespace(fields=(SimpleNamespace(dtype="f4", shape=(D,)),))
     items = []
     for number, taken in enumerate(models):
         down = {"exchange": f"ask-{number}", "messages": (real,)}
-        said = {} if taken is None else {"model": taken}
-        items.append((Service.ASK, Step.DOWN, {**down, "disclosure": Disclosure.RELEASED, **said}))
+        said = {"model": taken, "disclosure": Disclosure.RELEASED}
+        items.append((Service.ASK, Step.DOWN, {**down, **said}))
         items.append((Disclosure.SUM, Step.UP, {**down, "disclosure": Disclosure.SUM}))
 
     def all_of(part: object, step: object) -> list[Any]:
@@ -224,16 +225,20 @@ def plan(*models: str | None) -> Any:
 @pytest.mark.parametrize(
     ("models", "taken"),
     [
-        ((None,), ""),
-        (("",), ""),
+        (("as sent",), "as sent"),
         (("bounded",), "bounded"),
         (("recomputed",), "recomputed"),
         (("recomputed", "bounded"), "bounded"),
-        (("recomputed", None), ""),
+        (("recomputed", "as sent"), "as sent"),
+        (("bounded", "as sent"), "as sent"),
     ],
 )
 def test_of_several_asks_the_weakest_counts(models, taken):
     assert what_clients_take(plan(*models)) == taken
+
+
+def test_the_presets_with_masks_have_clients_compute_the_model(masked):
+    assert what_clients_take(masked.plan) == "recomputed"
 
 
 def test_who_makes_each_model_himself_takes_no_crafted_one(masked, monkeypatch):
@@ -245,7 +250,8 @@ def test_who_makes_each_model_himself_takes_no_crafted_one(masked, monkeypatch):
 
 def test_who_looks_at_the_distance_alone_takes_a_steered_one(masked, monkeypatch):
     monkeypatch.setattr(module, "what_clients_take", lambda _: "bounded")
-    first, *others = rows(masked, replica())
+    assert {type(row) for row in rows(masked, replica())} == {Samples}  # weighted: no bound at all
+    first, *others = rows(masked, replica(weighted=False))
     assert isinstance(first, NotApplicable) and first.what == module.ONE_ROUND and not first.arises
     assert {type(row) for row in others} == {Samples}
     assert all(row.what.startswith(module.STEERED) for row in others)
