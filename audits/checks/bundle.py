@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from audits.bundle.archive import unpack
-from audits.bundle.keys import AUDITOR, Keys, read_keys
+from audits.bundle.keys import AUDITOR, Keys, Known, read_keys
 from audits.bundle.making import accounting_text
 from audits.bundle.manifest import ATTESTATIONS, Listed, read_manifest, signed
 from audits.bundle.reading import view_of
@@ -106,10 +106,10 @@ class _Opened:
         """The files that statements are about."""
         return signed(tuple(self.listed))
 
-    def statements(self) -> list[Statement]:
-        """Return every statement; raises NotCanonical."""
+    def statements(self) -> dict[str, Statement]:
+        """Return every statement by its path; raises NotCanonical."""
         paths = sorted(path for path in self.files if path.startswith(ATTESTATIONS))
-        return [open_statement(self.files[path]) for path in paths]
+        return {path: open_statement(self.files[path]) for path in paths}
 
     def auditors(self) -> set[str]:
         """Return the keys (hex) of the auditors who signed every statement over these files.
@@ -118,7 +118,7 @@ class _Opened:
             EvidenceError, CryptoError: a statement is not what its signer signed.
         """
         keys, by = self.keys, dict[str, set[str]]()
-        for one in self.statements():
+        for one in self.statements().values():
             signers = one.envelope.verify(PAYLOAD_TYPE, keys.by_id())
             if list(one.subjects) == subjects(self.about):
                 owners = (keys.owner(key) for key in signers)
@@ -135,7 +135,7 @@ class _Opened:
         except CryptoError:
             raise EvidenceError("attestations", "a statement is not in its one form") from None
         by: dict[str, set[str]] = {kind: set() for kind in PREDICATES}
-        for one in found:
+        for path, one in found.items():
             try:
                 signers = one.envelope.verify(PAYLOAD_TYPE, keys.by_id())
             except CryptoError:
@@ -150,7 +150,9 @@ class _Opened:
                     f"the statement {PREDICATES[one.predicate_type]} was signed over other files "
                     "than these",
                 )
-            by[one.predicate_type] |= {keys.owner(key).role for key in signers}
+            owners = [keys.owner(key) for key in signers]
+            _in_place(path, PREDICATES[one.predicate_type], owners)
+            by[one.predicate_type] |= {owner.role for owner in owners}
         if not any(AUDITOR in roles for roles in by.values()):
             raise NotChecked("no auditor signed this bundle: whoever passed it on could remake it")
         if missing := sorted(PREDICATES[k] for k, roles in by.items() if AUDITOR not in roles):
@@ -172,7 +174,7 @@ class _Opened:
     def stated(self, case: Case) -> str:
         """What was signed is what these files give: a signature makes nothing true."""
         found, report = self.statements(), self.report
-        for one in found:
+        for one in found.values():
             said = one.predicate.get("timeCreated")  # of svr: a day that only its signer knows
             day = said[:10] if isinstance(said, str) else "1970-01-01"
             try:
@@ -227,6 +229,16 @@ def trust(
         return f"the keys of all {agreed} parties{signer} are those known from elsewhere"
 
     return Check("trust", needs, run)
+
+
+def _in_place(path: str, name: str, owners: Sequence[Known]) -> None:
+    """A statement lies under the name of its kind, a party's own with the party's name behind it.
+
+    No signature covers where a statement lies, so else it could be doubled or exchanged unseen.
+    """
+    names = (name, *(f"{name}.{owner.name}" for owner in owners if owner.role != AUDITOR))
+    if path not in [f"{ATTESTATIONS}{one}.dsse.json" for one in names]:
+        fail("attestations", f"a statement {name} lies under another name than that of its kind")
 
 
 def _listed(case: Case, keys: Keys) -> dict[str, str]:

@@ -266,6 +266,18 @@ def test_a_statement_that_was_taken_out_fails_at_attestations(path):
     fails_at("attestations", listed({p: d for p, d in FILES.items() if p != path}), "taken out")
 
 
+def test_a_statement_under_another_name_fails_at_attestations():
+    """Signatures cover no path, and whoever lists the files anew chooses it."""
+    one, two, _ = STATEMENTS
+    for moved in (
+        {one: FILES[two], two: FILES[one]},
+        {"attestations/copy.dsse.json": FILES[one]},
+        {f"attestations/leakage-audit.{CLIENT}.dsse.json": FILES[one]},  # who did not sign it
+        {"attestations/leakage-audit.auditor.dsse.json": FILES[one]},
+    ):
+        fails_at("attestations", listed({**FILES, **moved}), "under another name")
+
+
 @pytest.mark.parametrize("path", STATEMENTS)
 def test_a_changed_statement_fails_at_attestations(path):
     one = open_statement(FILES[path]).envelope
