@@ -9,12 +9,19 @@ from typing import Any
 import numpy as np
 import pytest
 
-from audits.attacks import AttackRow, Material, attack
+from audits.attacks import AttackRow, Material, attack, trap_weights
 from secure_fgl.attack_inputs.materials import material
 from secure_fgl.attack_inputs.replica import has_replica
 from secure_fgl.config import Config
 from secure_fgl.federation import Federation
 from secure_fgl.store.finished_run import Run
+
+
+@pytest.fixture
+def _as_sent(monkeypatch):
+    """Clients take the models that they are sent."""
+    monkeypatch.setattr(trap_weights, "what_clients_take", lambda _: "as sent")
+
 
 BANKS = {"name": "synthetic_banks", "partition": {"clients": 5}}
 
@@ -74,6 +81,7 @@ def test_noise_is_on_what_is_read_and_capture_is_not_needed(tmp_path):
     assert strict.replica is not None and strict.missing and not strict.exposures
 
 
+@pytest.mark.usefixtures("_as_sent")
 @pytest.mark.parametrize(
     ("facts", "reason"),
     [
@@ -84,6 +92,13 @@ def test_noise_is_on_what_is_read_and_capture_is_not_needed(tmp_path):
 def test_what_is_not_written_yet_is_not_tested(tmp_path, facts, reason):
     (row,) = found(material(play(tmp_path / "run", "masks", **facts))).values()
     assert row.verdict == "NOT_TESTED" and reason in row.reason
+
+
+@pytest.mark.parametrize("policy", ["masks", "he", "strict", "calibrated"])
+def test_clients_that_compute_each_model_take_no_crafted_one(tmp_path, policy):
+    run = play(tmp_path / "run", policy, algorithm={"name": "fed_avg", "rounds": 1})
+    (row,) = found(material(run)).values()
+    assert row.verdict == "NOT_APPLICABLE" and "refuses one that somebody crafted" in row.reason
 
 
 def test_models_are_crafted_for_nodes_only():
@@ -112,7 +127,7 @@ def cora(folder: Path, data: Path, policy: str, rounds: int = 1) -> dict[str, At
     return found(material(run, data=data))
 
 
-@pytest.mark.usefixtures("same_chance")
+@pytest.mark.usefixtures("same_chance", "_as_sent")
 @pytest.mark.parametrize("policy", ["masks", "strict"])
 def test_on_cora_records_come_word_for_word_out_of_a_total(tmp_path, data_root, policy):
     rows = cora(tmp_path / "run", data_root, policy)
@@ -123,7 +138,7 @@ def test_on_cora_records_come_word_for_word_out_of_a_total(tmp_path, data_root, 
     assert words.protected is not None and float(words.protected.value) > 0.4
 
 
-@pytest.mark.usefixtures("same_chance")
+@pytest.mark.usefixtures("same_chance", "_as_sent")
 def test_on_cora_noise_holds_where_the_same_message_in_clear_does_not(tmp_path, data_root):
     rows = cora(tmp_path / "run", data_root, "calibrated")
     for what in ("records", "words"):

@@ -237,10 +237,6 @@ def test_of_several_asks_the_weakest_counts(models, taken):
     assert what_clients_take(plan(*models)) == taken
 
 
-def test_the_presets_with_masks_have_clients_compute_the_model(masked):
-    assert what_clients_take(masked.plan) == "recomputed"
-
-
 def test_who_makes_each_model_himself_takes_no_crafted_one(masked, monkeypatch):
     monkeypatch.setattr(module, "what_clients_take", lambda _: "recomputed")
     (row,) = rows(masked, replica())
