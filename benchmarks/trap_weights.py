@@ -4,11 +4,13 @@
     python benchmarks/trap_weights.py show FILE
 
 Cora, `metis_disjoint`, 5 clients, FedAvg, under every preset, three seeds; and the same with other
-settings of the clients' training. Attack A20 looks at a run of one round, for the crafted model
-that is there at once. For one that is steered there, the same clients answer 64 rounds; not under
-every preset, as protected totals are the same integers under all but one, and not under noise,
-which takes long to draw. `run` appends one JSON line a row and skips what FILE holds; `show` prints
-Markdown.
+settings of the clients' training. Clients take the models that they are sent (a policy's
+``models: as_sent``, and no bound): under the presets as they are they compute them (ADR 0029).
+
+Attack A20 looks at a run of one round, for the crafted model that is there at once. For one that is
+steered there, the same clients answer 64 rounds; not under every preset, as protected totals are
+the same integers under all but one, and not under noise, which takes long to draw. `run` appends
+one JSON line a row and skips what FILE holds; `show` prints Markdown.
 """
 
 from __future__ import annotations
@@ -47,10 +49,11 @@ def rows() -> Iterator[Settings]:
 
 def measure(chosen: Settings, data: str) -> Iterator[Settings]:
     """Yield what A20 found, and what comes back while a model is steered."""
-    from audits.attacks import attack
+    from audits.attacks import attack, trap_weights
     from audits.attacks._methods.known_words import Known
     from audits.attacks._methods.stolen import one_round, steered
     from audits.attacks.trap_weights import VOLLEYS
+    from protocols.policy.policy import PrivacyPolicy
     from secure_fgl.attack_inputs.materials import material
     from secure_fgl.config import Config
     from secure_fgl.federation import Federation
@@ -66,9 +69,12 @@ def measure(chosen: Settings, data: str) -> Iterator[Settings]:
         "resume": False,
         "seed": chosen["seed"],
     }
+    trap_weights.what_clients_take = lambda _: "as sent"
+    policy = PrivacyPolicy.preset(chosen["policy"]).model_copy(update={"models": "as_sent"})
     with tempfile.TemporaryDirectory() as folder:
         document["budget"] = {"store": str(Path(folder) / "budgets")}
-        run = Federation.from_config(Config.parse(document)).run(Path(folder) / "run")
+        federation = Federation(config=Config.parse(document), policy=policy)
+        run = federation.run(Path(folder) / "run")
         found = material(run, data=Path(data))
         verdicts = [r for r in attack(found, ["A20"]).rows if r.id == "A20" and r.prior is not None]
         replica = found.replica
