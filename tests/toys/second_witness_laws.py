@@ -127,7 +127,7 @@ def test_it_runs_over_nvflare_as_in_memory(
     sites = {k: v for k, v in parties.charter.sites.items() if v != SERVER_SITE}
     carried = engine.transport(engine.executed(seats), sites, deadline=60.0)
     digest = conduct(open_process(parties.kit(SERVER_SITE)), carried)
-    carried.end()
+    carried.end(parties.end())
     assert digest == recorded(NAME, POLICY).result["model_sha256"]
     monkeypatch.setattr("audits.evidence.roster_file.TRANSPORTS", ("memory", "nvflare"))
     assert Run(gather(parties, tmp_path / "run")).verify().verdict == "self-consistent only"
