@@ -34,6 +34,11 @@ ENTRIES = 8
 EPSILON, DELTA = 8.0, 1e-5
 
 
+def roster_text(document: dict[str, Any]) -> bytes:
+    """Return a roster as it is saved."""
+    return (json.dumps(document, indent=2, sort_keys=True) + "\n").encode()
+
+
 def noise_plan(policy: PrivacyPolicy, releases: int, **changes: Any) -> NoisePlan:
     """Return just enough noise for the target."""
     bits = next(g.bits for g in policy.rules[SUM] if g.guard == "quantise")  # type: ignore[union-attr]
@@ -162,7 +167,7 @@ class NoisedRun:
         return RunView(
             plan_text=plan.text().encode(),
             policy_text=policy_text(self.policy).encode(),
-            roster_text=json.dumps({**about, "parties": roster.document()}).encode(),
+            roster_text=roster_text({**about, "parties": roster.document()}),
             ledgers={name: store.lines for name, store in stores.items()},
         )
 

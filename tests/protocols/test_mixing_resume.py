@@ -9,8 +9,8 @@ from protocols.disclosures.mixed.mixing import Mixer, remixed
 from protocols.errors import LedgerError, UnfitMessage
 from protocols.sessions.store.recording import Recorder
 from protocols.wire.envelope import Envelope
+from tests.protocols.killed import Drawer, Killed
 from tests.protocols.mix import GRID, Go, Mashed, asked, by_hand, groups, layout, mash, mixing
-from tests.protocols.test_results_resume import Drawer, Killed
 
 
 @pytest.fixture

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from crypto.sum_check import SumCheck
+from protocols.disclosures._checked.checks import Place, history, packed, sum_check
 from protocols.disclosures.released.messages import SharedTotal
-from protocols.disclosures.sum.checks import Place, history, packed, sum_check
 from protocols.rounds import Cohort, Reply
 from protocols.wire.envelope import Envelope
 from tests.protocols.test_models import MASKED, MOVED, ZERO, asked, played, reason, world_of

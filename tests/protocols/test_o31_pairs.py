@@ -37,7 +37,7 @@ def test_o31_a_box_is_hybrid_and_of_the_planned_size(world):
     assert SEAL_OVERHEAD == MLKEM + X25519 + TAG
     assert KEY_BYTES == 1184 + X25519
     slots = 50
-    size = 32 + 2 * 32 * slots + SIGNATURE + MLKEM + X25519 + TAG
+    size = 32 + 33 + 2 * 32 * slots + SIGNATURE + MLKEM + X25519 + TAG
     assert pair_box_bytes(slots) == size
     downs_of(world)
     boxes = world.aggregator.keys.agreed._boxes
@@ -58,7 +58,7 @@ def test_o31_both_halves_of_the_key_exchange_count(world, place):
     one, other = world.names[:2]
     box, info = box_for(world, one, other), world.clients[one].context.pairs._info(one, other)
     me, sender = world.identities[other], world.roster.party(one)
-    assert len(open_box(box, me, sender, info)) == 32 + 64 * 50
+    assert len(open_box(box, me, sender, info)) == 32 + 33 + 64 * 50
     altered = bytearray(box)
     altered[place] ^= 1
     with pytest.raises(BadEnvelope):

@@ -47,6 +47,7 @@ LEGAL = {
 }
 WORK = {
     ("calling", IDLE): {"waiting"},
+    ("totals", IDLE): {"catching up"},
     ("unlinking", IDLE): {"relaying"},
     ("matching", IDLE): {"matching"},
     ("results", IDLE): {"witnessing", "revealing"},

@@ -215,7 +215,12 @@ def test_other_data_or_settings_than_the_runs_are_noticed(runs, tmp_path, policy
     with pytest.raises(EvidenceError, match=r"config\.yaml is not the configuration"):
         material(run)
     path.write_text(before)
-    other = Config.of_others(before).model_copy(update={"seed": 2})
+    config = Config.of_others(before)
+    seeded = config.model_copy(update={"seed": 2})  # whose plan is another one
+    monkeypatch.setattr("secure_fgl.attack_inputs.replayed.config_of", lambda *_: seeded)
+    assert "does not make the run's plan" in str(material(run).missing)
+    faster = config.model.model_copy(update={"lr": 2 * config.model.lr})
+    other = config.model_copy(update={"model": faster})
     monkeypatch.setattr("secure_fgl.attack_inputs.replayed.config_of", lambda *_: other)
     with pytest.raises(EvidenceError, match="is not what left"):
         material(run)

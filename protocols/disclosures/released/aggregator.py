@@ -10,10 +10,8 @@ import hashlib
 from collections.abc import Iterable, Sequence
 from typing import Any, ClassVar
 
-from protocols.disclosures.names import Disclosure
+from protocols.disclosures._checked.totals import total_of
 from protocols.disclosures.released.messages import SharedTotal
-from protocols.disclosures.sum.checks import packed
-from protocols.disclosures.sum.view import Summands
 from protocols.errors import LocalProtocolError, WrongStage
 from protocols.messages import Message
 from protocols.plan.models import RECOMPUTED
@@ -67,25 +65,9 @@ class SharedTotals(SessionPart):
 
     def answered(self, answers: Collection) -> None:
         """Keep the total that an Ask brought back, if it moves the model."""
-        sums = answers.get(Disclosure.SUM, Summands)
-        if sums is None or not sums.item.checked:
-            return
-        if sums.total is None or sums.check is None:
-            raise LocalProtocolError("A total has no check.")
-        roster, where = self._context.roster, sums.where
-        ring = self._context.summed(sums.item, sums.kinds)[1]
-        self._totals.append(
-            SharedTotal(
-                exchange=where.exchange,
-                before=self._totals[-1].exchange if self._totals else 0,
-                round=where.round,
-                members=roster.mask(where.members),
-                survivors=roster.mask(sums.survivors),
-                total=packed(sums.total[: sums.item.checked], ring),
-                check=sums.check.tobytes(),
-                model=bytes(32),
-            )
-        )
+        if (found := total_of(self._context, answers)) is not None:
+            before = self._totals[-1].exchange if self._totals else 0
+            self._totals.append(SharedTotal(**found, before=before, model=bytes(32)))
 
     def alike(self, given: Given) -> Message | None:
         """Return the last total in place of the model, with the digest of the model."""

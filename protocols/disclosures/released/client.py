@@ -15,14 +15,12 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from crypto.errors import CryptoError
 from crypto.signing.canonical import canonical
+from protocols.disclosures._checked.checks import Place, history, names
+from protocols.disclosures._checked.totals import largest_change, reply_of
 from protocols.disclosures.names import Disclosure
 from protocols.disclosures.released.messages import SharedTotal
-from protocols.disclosures.sum.checks import Place, history, names, sum_check, unpacked, words
-from protocols.disclosures.sum.layout import sum_layout
-from protocols.disclosures.sum.view import TotalView
-from protocols.errors import BadEnvelope, LocalProtocolError, NotInPlan, UnfitMessage
+from protocols.errors import BadEnvelope, LocalProtocolError, NotInPlan
 from protocols.forms import Form
 from protocols.messages import Message, ReleasedMessage
 from protocols.plan.models import BOUNDED, RECOMPUTED, Models
@@ -67,6 +65,8 @@ class ModelKeeping(SessionPart):
         form, context = self._form, self._context
         models = Models.of(form, context.policy, len(context.plan.clients))
         for exchange in form.exchanges:
+            if not context.plans(exchange.name, Service.ASK, Step.DOWN):
+                continue  # it is never asked
             item = context.find(exchange.name, Service.ASK, Step.DOWN)
             if item.model != models.of_exchange(exchange):
                 raise NotInPlan(
@@ -161,24 +161,9 @@ class ModelKeeping(SessionPart):
         members = names(total.members, context, context.roster.clients)
         survivors = names(total.survivors, context, members)
         context.policy.check_cohort(len(survivors))
-        kinds = self._form_kinds(item)
-        ring = context.summed(item, kinds)[1]
-        integers = unpacked(total.total, ring, len(survivors))
+        kinds = self._form_kinds(item), self._plain.exchanges[0].back
         place = Place(total.round, total.exchange, members, history(context))
-        check = sum_check(context, item, ring, place)
-        plain = self._plain.exchanges[0].back
-        layout = sum_layout(plain, context.policy.chain(Disclosure.SUM), context.dims(item))
-        margin = item.noise.margin if item.noise else 0
-        try:
-            check.verify(integers, words(total.check, ring), survivors)
-            found = layout.decode(integers, len(survivors), margin=margin)
-        except (CryptoError, UnfitMessage) as error:
-            raise BadEnvelope(
-                "A total is not what the clients it names added up.",
-                why="the aggregator changed it, or a client sent a false check",
-                fix="do not trust this aggregator until it is known which of them it was",
-            ) from error
-        return Reply({k: TotalView(message) for k, message in found.items()}, len(survivors))
+        return reply_of(context, item, kinds, place, (total.total, total.check, survivors))
 
     @property
     def _moving(self) -> Item:
@@ -216,7 +201,7 @@ class ModelKeeping(SessionPart):
     def _hold(self, now: Message, before: Message, most: float) -> None:
         """Refuse a model that moved by more than `most`: a weight, or all under a clip in norm."""
         clip = find(self._context.policy.chain(Disclosure.SUM), "clip")
-        whole = isinstance(clip, Clip) and clip.norm == "l2"
+        whole = isinstance(clip, Clip) and clip.norm == "l2" and self._moving.noise is None
         for field in type(now).fields:
             if field.wire not in ("f4", "f8"):
                 continue
@@ -234,11 +219,9 @@ class ModelKeeping(SessionPart):
     @property
     def _reach(self) -> float:
         """By how much a round moves a weight at most."""
-        context, plain = self._context, self._plain
-        item = self._moving
-        chain, dims = context.policy.chain(Disclosure.SUM), context.dims(item)
-        columns = sum_layout(plain.exchanges[0].back, chain, dims).columns
-        return plain.reach * max(c.grid.bound for c in columns if c.grid is not None)
+        plain = self._plain
+        kinds = plain.exchanges[0].back
+        return plain.reach * largest_change(self._context, self._moving, kinds)
 
     takes: ClassVar[Takes] = {(Service.TOTALS, Step.DOWN): _take_missed}
 

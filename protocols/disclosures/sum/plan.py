@@ -9,8 +9,8 @@ from crypto.homomorphic.he import Scheme
 from crypto.masks import container
 from crypto.signing.signatures import SIGNATURE_BYTES
 from protocols.disclosures._base.plan import Planning
+from protocols.disclosures._checked.checks import width_of
 from protocols.disclosures.names import Disclosure
-from protocols.disclosures.sum.checks import width_of
 from protocols.disclosures.sum.guards import encryption
 from protocols.disclosures.sum.layout import SumLayout, sum_layout, sum_ring
 from protocols.disclosures.sum.messages import Opened, OpenRequest, Shares, Survivors, Vote, Votes

@@ -12,7 +12,7 @@ from crypto.masks import masked
 from crypto.noise import sampler
 from crypto.samplers import Stream, entropy
 from protocols.disclosures._base.protect import Protection, Release
-from protocols.disclosures.sum.checks import Place, history, sum_check
+from protocols.disclosures._checked.checks import Place, history, sum_check
 from protocols.disclosures.sum.guards import encryption
 from protocols.disclosures.sum.masked.uniform import check_mask
 from protocols.disclosures.sum.ring import Ring, Words
