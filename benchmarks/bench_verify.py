@@ -85,10 +85,11 @@ def played(entries: int, clients: int, name: str) -> RunView:
     ended = {"best": "", "metrics": hashlib.sha256(b"").hexdigest(), "model": ""}
     close_all(parties, heads, ended)
     none = {"best_round": None, "val_accuracy": None}
+    document = {**parties.document(), "transport": "memory"}
     return RunView(
         plan_text=plan.text().encode(),
         policy_text=policy_text(policy).encode(),
-        roster_text=json.dumps({**parties.document(), "transport": "memory"}).encode(),
+        roster_text=(json.dumps(document, indent=2, sort_keys=True) + "\n").encode(),
         result_text=json.dumps({"metrics": none, "model_sha256": None}).encode(),
         ledgers={name: store.lines for name, store in stores.items()},
         checkpoints=dict(heads),

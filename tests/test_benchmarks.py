@@ -260,6 +260,7 @@ def test_bare_does_the_work_it_is_the_measure_of() -> None:
 SMALL = {
     "bench_he.py": "--parameters 70 --repeats 1 --ledgers memory --format json",
     "bench_ledger.py": "--entries 20 --repeats 1 --format json",
+    "bench_models.py": "--parameters 70 --clients 5 --repeats 1 --format json",
     "bench_pub.py": "--parameters 70 --clients 5 --repeats 1 --many 5 --format json",
     "bench_resume.py": "--rounds 1 --repeats 1 --policies masks",
     "bench_verify.py": "--entries 100 --clients 5 --repeats 1 --format json",
@@ -271,7 +272,7 @@ def keys(found: Any) -> set[str]:
     return set(found if isinstance(found, dict) else ()).union(*map(keys, inner))
 
 
-SLOW = {"bench_he.py", "bench_pub.py"}
+SLOW = {"bench_he.py", "bench_models.py", "bench_pub.py"}
 SCRIPTS = sorted(f.name for f in (ROOT / "benchmarks").glob("bench_*.py"))
 
 
