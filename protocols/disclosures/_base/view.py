@@ -57,12 +57,14 @@ class Answers:
     Attributes:
         verb: with which a Reply is asked for them; see `OneVerb`.
         fixes: whether an opening of them fixes who counts in their round (O5).
+        adds: whether results over two sets of clients can be subtracted from one another.
         totalled: whether they become one total, so that the policy says how its clients may change.
         survivors: whose answers count, once that is settled.
     """
 
     verb: ClassVar[str] = ""
     fixes: ClassVar[bool] = False
+    adds: ClassVar[bool] = True
     totalled: ClassVar[bool] = False
 
     def __init__(self, context: RunContext, exchange: Exchange, where: Where, part: Part) -> None:

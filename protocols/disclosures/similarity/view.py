@@ -38,6 +38,7 @@ class Compared(Uploaded):
     """
 
     verb: ClassVar[str] = CosinesView.verb
+    adds: ClassVar[bool] = False
 
     def __init__(self, context: RunContext, exchange: Exchange, where: Where, part: Part) -> None:
         super().__init__(context, exchange, where, part)

@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+from protocols.disclosures._base.view import answers_of
 from protocols.disclosures.names import Disclosure
 from protocols.errors import BadEnvelope, Replay
 from protocols.sessions.part import Engine, SessionPart
 from protocols.wire.header import Header
+
+
+def _apart(before: str, left: frozenset[str], stayed: frozenset[str]) -> bool:
+    """Tell whether these are part of whom a result counts that nothing can be subtracted from."""
+    return left < stayed and not answers_of(Disclosure(before)).adds
+
 
 _Opening = tuple[str, int, int, frozenset[str], frozenset[str]]
 
@@ -35,8 +42,9 @@ class Openings(SessionPart):
     ) -> None:
         """Open every exchange's uploads once, and hold a round to one set of survivors (O5).
 
-        Of whatever kind they are: rows over one client less than a total would be subtracted. And
-        nothing of a round once a later one was opened: who counts would be chosen knowing that.
+        Of whatever kind they are: rows over one client less than a total would be subtracted. What
+        does not add up, as cosines, may be followed by totals over clusters of it. And nothing of a
+        round once a later one was opened: who counts would be chosen knowing that.
         """
         asked, left = frozenset(members), frozenset(survivors)
         uploads = header.exchange if source is None else source
@@ -48,7 +56,7 @@ class Openings(SessionPart):
                 raise Replay("This exchange was already opened.")
             if before == uploads and (others, stayed) != (asked, left):
                 raise BadEnvelope("Answers to one Ask are opened over different survivors (O5).")
-            if left & stayed and left != stayed:
+            if left & stayed and left != stayed and not _apart(kind, left, stayed):
                 raise BadEnvelope("Two different overlapping cohorts in one round (O5).")
             if asked & others and left & others != stayed & asked:
                 raise BadEnvelope("A client vanished and came back within one round (O5).")
