@@ -17,6 +17,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from secure_fgl import _floors
+from tests import kept
 
 gc.set_threshold(20_000, 20, 20)  # by default torch's million objects are walked all the time
 _floors.check()  # tests of a stranger's package would prove nothing about ours
@@ -95,6 +96,20 @@ def _no_wait_for_the_device() -> Iterator[None]:
     """
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(os, "fsync", os.fstat)
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _no_state_that_nobody_looks_at() -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patched:
+        kept.leave_out(patched)
+        yield
+
+
+@pytest.fixture
+def kept_state() -> Iterator[None]:
+    """Runs of this test keep their state as their configuration says."""
+    with kept.kept():
         yield
 
 

@@ -272,7 +272,7 @@ def keys(found: Any) -> set[str]:
     return set(found if isinstance(found, dict) else ()).union(*map(keys, inner))
 
 
-SLOW = {"bench_he.py", "bench_models.py", "bench_pub.py"}
+SLOW = {"bench_he.py", "bench_models.py", "bench_pub.py", "bench_resume.py"}
 SCRIPTS = sorted(f.name for f in (ROOT / "benchmarks").glob("bench_*.py"))
 
 

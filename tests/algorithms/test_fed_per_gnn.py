@@ -21,6 +21,7 @@ from algorithms.tasks import DataSpec
 from algorithms.tasks.rating import RatingsData, RatingTask
 from algorithms.tasks.site import Site
 from protocols.policy.policy import PrivacyPolicy
+from tests.thinned import thinned
 from tests.toys.stage import play
 
 USERS, ITEMS, HIDDEN = 6, 9, 4
@@ -170,7 +171,7 @@ def test_neighbours_of_the_item_that_is_asked_for_change_nothing() -> None:
     assert rated(1, [True, False, False]) != rated(1, [False] * 3)
 
 
-@pytest.mark.parametrize("make", [fed_per_gnn, fcf, fed_mf])
+@pytest.mark.parametrize("make", thinned([fed_per_gnn, fcf, fed_mf], 3))
 def test_constant_ratings_are_learnt(make: Any) -> None:
     model = "user_gat" if make is fed_per_gnn else "user_dot"
     task, all_sites = task_of(model, optimiser="adam", lr=0.02), sites(constant=4.0)

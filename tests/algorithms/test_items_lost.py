@@ -140,7 +140,10 @@ def test_a_round_whose_first_cohort_is_lost_opened_nothing() -> None:
     assert stage.state is before
 
 
-@pytest.mark.parametrize("blocks", [2, 4, ITEMS])
+@pytest.mark.parametrize(
+    "blocks",
+    [pytest.param(2, marks=pytest.mark.long), 4, pytest.param(ITEMS, marks=pytest.mark.long)],
+)
 def test_blocks_of_rows_are_the_same_step(blocks: int) -> None:
     found = []
     for number in (1, blocks):

@@ -118,7 +118,7 @@ def test_the_report_of_tags_that_anybody_makes_understates_nothing(guard: Any) -
 # --- who vanishes ---------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("step", thinned(STEPS))
+@pytest.mark.parametrize("step", thinned(STEPS, 4))
 def test_a_client_that_vanishes_is_explained(step: str) -> None:
     made = run(losing=lose(GONE, f".{step}", round=2))
     found = verify(made.view())
@@ -126,7 +126,7 @@ def test_a_client_that_vanishes_is_explained(step: str) -> None:
     assert f"{GONE} in round 2" in detail(found, "receipts")
 
 
-@pytest.mark.parametrize("step", STEPS[:6])
+@pytest.mark.parametrize("step", thinned(STEPS[:6], 5))
 def test_a_client_that_is_missing_when_cells_are_made_costs_the_round(step: str) -> None:
     made = run(losing=lose(GONE, f".{step}", round=1))
     assert made.lost == ([1] if step != "told" else [])
@@ -139,7 +139,7 @@ def test_a_client_that_is_missing_when_cells_are_made_costs_the_round(step: str)
     thinned([
         ("tag-server-1", "points"), ("tag-server-1", "answers"), ("tag-server-2", "second_answers"),
         ("tag-server-2", "second_points"), ("matcher", "compare"), ("matcher", "compared"),
-    ]),
+    ], 3),
 )  # fmt: skip
 def test_a_server_that_is_lost_costs_its_round_and_is_explained(who: str, step: str) -> None:
     made = run(losing=lose(who, f".{step}", round=1))
@@ -152,7 +152,7 @@ def test_a_server_that_is_lost_costs_its_round_and_is_explained(who: str, step: 
 @pytest.mark.parametrize(
     "until",
     thinned(["points", "answers", "halfway", "onward", "second_points", "second_answers", "tagged",
-             "compare", "told", "part"]),
+             "compare", "told", "part"], 4),
 )  # fmt: skip
 def test_a_run_that_was_cut_short_verifies(until: str) -> None:
     class Cut(Exception):

@@ -218,7 +218,8 @@ def test_o30_the_report_does_not_say_two_things_of_those_who_collude(policy: str
             ("witness-1", ".witness.WEIGHTED_SUM"),
             ("key-authority", ".open.WEIGHTED_SUM"),
             ("key-authority", ".opened.WEIGHTED_SUM"),
-        ]
+        ],
+        3,
     ),
 )
 def test_a_lost_result_costs_its_round_and_the_evidence_explains_it(party: str, item: str) -> None:
@@ -248,7 +249,7 @@ def test_a_client_that_vanishes_is_not_in_the_result(item: str) -> None:
             )
             for delivered in (False, True)
         ],
-        3,
+        5,
     ),
 )
 def test_a_run_that_was_cut_short_verifies(until: str, delivered: bool) -> None:

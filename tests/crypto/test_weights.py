@@ -59,7 +59,7 @@ def admissible(row: np.ndarray, minimum: int, cap: Fraction = CAP) -> bool:
     return 1 / sum(share**2 for share in shares) >= minimum and max(shares) <= cap
 
 
-@settings(max_examples=40)
+@settings(max_examples=15)
 @given(table=tables(), minimum=st.integers(1, 3), bits=st.integers(3, 9))
 def test_o10_flattened_rows_are_distributions_that_keep_the_rule(table, minimum, bits):
     found = flatten(table, minimum, total=1 << bits)
@@ -69,7 +69,7 @@ def test_o10_flattened_rows_are_distributions_that_keep_the_rule(table, minimum,
     assert all(admissible(others(found, i), minimum) for i in range(found.clients))
 
 
-@settings(max_examples=40)
+@settings(max_examples=15)
 @given(table=tables(), top=st.sampled_from([None, 4, 5]))
 def test_o10_a_second_flattening_changes_nothing(table, top):
     once = flatten(table, top=top)
@@ -80,7 +80,7 @@ def test_o10_a_second_flattening_changes_nothing(table, top):
             assert i not in again.flattened
 
 
-@settings(max_examples=40)
+@settings(max_examples=15)
 @given(table=tables())
 def test_o10_only_rounding_where_the_rule_was_kept(table):
     found = flatten(table, total=256)
@@ -91,7 +91,7 @@ def test_o10_only_rounding_where_the_rule_was_kept(table):
     assert np.array_equal(flatten(rounded.table / 256, total=256).table, rounded.table)
 
 
-@settings(max_examples=40)
+@settings(max_examples=15)
 @given(table=tables())
 def test_o10_no_single_move_brings_a_flattened_row_nearer(table):
     found = flatten(table)
@@ -171,7 +171,7 @@ def test_tau_zero_is_the_uniform_average():
         assert not found.flattened
 
 
-@settings(max_examples=40)
+@settings(max_examples=15)
 @given(table=tables(6, 10), top=st.integers(4, 6))
 def test_top_weights_keep_the_largest_others_and_the_own(table, top):
     found = flatten(table, top=top)

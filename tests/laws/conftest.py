@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import nullcontext
 from typing import Any
 
 import pytest
 
+from tests.kept import kept
 from tests.laws.runs import Recording, config, record, steady
 
 Recorded = Callable[..., Recording]
@@ -44,7 +46,8 @@ def recorded(tmp_path_factory: pytest.TempPathFactory) -> Recorded:
         key = (name, policy, again, chosen is not None, *sorted(more.items()))
         if key not in made:
             path = tmp_path_factory.mktemp("law") / "run"
-            made[key] = record(config(name, policy, **more), path, policy=chosen)
+            with nullcontext() if again or more else kept():  # once each: whatever a state holds
+                made[key] = record(config(name, policy, **more), path, policy=chosen)
         return made[key]
 
     return get

@@ -11,6 +11,7 @@ import pickle
 import signal
 import traceback
 from collections.abc import Callable, Mapping
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,7 @@ from secure_fgl.config import Config
 from secure_fgl.federation import Federation
 from secure_fgl.transports.memory import MemoryTransport
 from tests import forked
+from tests.kept import kept
 
 Sabotage = Callable[[], None]
 """Called in the child before the run; arranges the kill."""
@@ -75,7 +77,7 @@ def play(
     policy: PrivacyPolicy | None = None,
     sabotage: Sabotage | None = None,
 ) -> Ended:
-    """Run in a forked child, to its end or its kill."""
+    """Run in a forked child, to its end or its kill; only a run that is disturbed keeps state."""
     forked.warm()
     receiver, sender = os.pipe()
     child = os.fork()
@@ -88,7 +90,9 @@ def play(
             if sabotage is not None:
                 sabotage()
             federation = Federation(policy=policy, config=chosen)
-            run = federation.run(out, connect=KillingTransport, resume=resume)
+            disturbed = at or resume or sabotage is not None
+            with kept() if disturbed else nullcontext():
+                run = federation.run(out, connect=KillingTransport, resume=resume)
             said = (run.result, "", KillingTransport.carried)
         except BaseException as error:
             text = "".join(traceback.format_exception(error))

@@ -185,8 +185,7 @@ def used(plan: Plan) -> list[Item]:
     return [i for i in plan.items if i.part not in (Service.REFUSAL, Service.TOTALS)]
 
 
-@pytest.mark.parametrize("tamper", sorted(TAMPERS))
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize(("name", "tamper"), spread(NAMES, sorted(TAMPERS)))
 def test_a_run_beyond_its_approved_plan_does_not_start(
     name: str, tamper: str, tmp_path: Path
 ) -> None:

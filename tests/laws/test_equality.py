@@ -144,14 +144,18 @@ def shown(name: str) -> tuple[str, ...]:
     return (PROTECTED[others.index(name) % len(PROTECTED)],)
 
 
+ALIKE = ("apfl", "fcf", "fed_gate", "fed_prox")
+"""Their clients upload as those of `apfl_gate`, `fed_mf` and `fed_avg` do, by the same code."""
 MOMENTS = ("after_upload", "before_shares")
 LOSSES = ("asked", *MOMENTS)
 
 
 def seen(name: str, loss: str) -> bool:
-    """Tell whether `make test` loses a client at this moment: `WHOLE` at each, others at one."""
+    """Tell whether `make test` loses a client then: `WHOLE` at each moment, most others at one."""
     if name in WHOLE:
         return True
+    if name in ALIKE:
+        return False
     place = [other for other in NAMES if other not in WHOLE].index(name)
     return LOSSES[(place + place // len(PROTECTED)) % len(LOSSES)] == loss
 
@@ -286,7 +290,7 @@ def test_real_data_gives_the_same_model_under_encryption(data_root: Path, tmp_pa
     results = {}
     for policy in POLICIES:
         example = Path(__file__).resolve().parents[2] / "examples" / "cora.yaml"
-        settings = [f"policy={policy}", f"data.root={data_root}", "algorithm.rounds=3"]
+        settings = [f"policy={policy}", f"data.root={data_root}", "algorithm.rounds=2"]
         run = Federation.from_config(Config.load(example, settings)).run(tmp_path / policy)
         results[policy] = run.result
         assert set(run.result) >= KEYS

@@ -104,6 +104,7 @@ def test_a_worker_lost_in_a_run_is_a_refusal_of_its_client(
     ]
 
 
+@pytest.mark.long
 def test_private_training_goes_on_in_a_sandbox(
     data_root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

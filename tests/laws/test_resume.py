@@ -20,6 +20,7 @@ from secure_fgl.store.run_folder import FileStore
 from secure_fgl.store.state_store import FileStateStore
 from tests.laws.killing import Ended, die, play
 from tests.laws.runs import POLICIES, config, pairs
+from tests.thinned import thinned
 
 Reference = Callable[[str, str], Ended]
 SAME = ("model_sha256", "metrics", "lost_rounds", "rounds", "form")
@@ -81,8 +82,19 @@ def _places(messages: int, count: int) -> list[int]:
     return sorted({min(messages, round(1 + step * k)) for k in range(count)})
 
 
-@pytest.mark.parametrize("policy", POLICIES)
-@pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
+@pytest.mark.parametrize(
+    ("policy", "after"),
+    [
+        pytest.param(
+            policy,
+            after,
+            id=f"{policy}-{'after' if after else 'before'}",
+            marks=() if after or policy == "masks" else pytest.mark.long,
+        )
+        for policy in POLICIES
+        for after in (False, True)
+    ],
+)
 def test_o5_a_run_killed_at_any_exchange_ends_as_if_it_had_not_been(
     policy: str, after: bool, reference: Reference, tmp_path: Path
 ) -> None:
@@ -105,7 +117,19 @@ def test_o5_every_single_exchange(
         _same(_killed_at(config("fed_avg", policy), out, at, after=after), expected, out)
 
 
-@pytest.mark.parametrize(("name", "policy"), pairs(["masks"]))
+KEPT = {
+    ("fed_pub", "masks"),
+    ("fed_ego", "shuffled"),
+    ("fed_per_gnn", "masks"),
+    ("apfl_gate", "masks"),
+}
+"""They keep, between them, memories, optimisers and draws of every kind; the rest is `long`."""
+
+
+@pytest.mark.parametrize(
+    ("name", "policy"),
+    [pytest.param(*p, marks=() if p in KEPT else pytest.mark.long) for p in pairs(["masks"])],
+)
 def test_every_algorithm_goes_on_after_a_kill(
     name: str, policy: str, reference: Reference, tmp_path: Path
 ) -> None:
@@ -142,10 +166,15 @@ def _dies_on_call(target: Any, name: str, number: int, *, before: bool = True) -
     return lambda: patch.object(target, name, deadly).start()
 
 
-@pytest.mark.parametrize("before", [True, False], ids=["before", "after"])
-@pytest.mark.parametrize("number", [3, 29])
 @pytest.mark.parametrize(
-    ("target", "name"), [(FileStateStore, "put"), (FileStore, "append"), (Ledger, "commit")]
+    ("target", "name", "number", "before"),
+    thinned(
+        [
+            (target, name, number, before)
+            for target, name in ((FileStateStore, "put"), (FileStore, "append"), (Ledger, "commit"))
+            for number, before in ((3, True), (29, False), (29, True), (3, False))
+        ]
+    ),
 )
 def test_o5_a_kill_between_state_and_ledger(
     target: Any, name: str, number: int, before: bool, reference: Reference, tmp_path: Path

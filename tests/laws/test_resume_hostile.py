@@ -26,6 +26,8 @@ from secure_fgl.transports.memory import MemoryTransport
 from tests.laws.killing import die, play
 from tests.laws.runs import config
 
+pytestmark = pytest.mark.usefixtures("kept_state")
+
 HOLDS = "self-consistent only"
 
 

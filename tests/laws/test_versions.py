@@ -61,6 +61,8 @@ from tests.laws.runs import config
 from tests.laws.versions import CLIENT, WAYS, Stage, failed, marked, numbered, piece
 from tests.protocols.wire import World
 
+pytestmark = pytest.mark.usefixtures("kept_state")
+
 ROOT = Path(__file__).resolve().parents[2]
 SIX = (ENVELOPE, PLAN, LEDGER, BUNDLE, STATE, CAPTURE)
 

@@ -94,7 +94,7 @@ def opened_bodies(recording: Recording, *, mixed: bool = False) -> bytes:
     return bodies
 
 
-@pytest.mark.parametrize(("name", "policy"), pairs(PROTECTED))
+@pytest.mark.parametrize(("name", "policy"), [*spread(NAMES, PROTECTED), *pairs([])])
 def test_a_wiretap_sees_no_clear_payload(name: str, policy: str, recorded: Recorded) -> None:
     protected, twin = recorded(name, policy), recorded(name, "unsafe_plaintext")
     payloads = [*clear_spellings(protected), *clear_spellings(twin), *quantised(twin)]

@@ -99,6 +99,7 @@ def test_hmac_without_its_key_does_not_begin(
     assert not (parties.folders[matcher] / "tags.key").exists()
 
 
+@pytest.mark.long
 def test_clients_with_different_keys_are_not_matched(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

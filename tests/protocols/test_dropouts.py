@@ -16,6 +16,7 @@ from protocols.sessions.table import State
 from tests.protocols.toys import GIFTS, TWICE, Gift, Start, Update, changed_policy, first, maskless
 from tests.protocols.unveiling import is_sum_of
 from tests.protocols.wire import World
+from tests.thinned import thinned
 
 # What a client that vanishes at a step neither gets nor gets through any more, by item.
 STEPS = ("before the ask", "before the upload", "before the list", "before the vote",
@@ -92,14 +93,14 @@ def subsets(names: tuple[str, ...]) -> list[tuple[str, ...]]:
     return [some for size in range(len(names) + 1) for some in combinations(names, size)]
 
 
-@pytest.mark.parametrize("step", range(6), ids=STEPS)
+@pytest.mark.parametrize("step", thinned(range(6)), ids=STEPS)
 def test_every_subset_of_five_at_every_step(step: int, rebuilt: list[Any]) -> None:
     world = World(policy="masks", rounds=32).start()
     for round, some in enumerate(subsets(world.names), start=1):
         play(world, round, dict.fromkeys(some, step), rebuilt)
 
 
-@pytest.mark.parametrize("step", range(6), ids=STEPS)
+@pytest.mark.parametrize("step", thinned(range(6)), ids=STEPS)
 def test_the_smallest_cohort_stands_or_falls_whole(step: int, rebuilt: list[Any]) -> None:
     world = World(policy="masks", clients=4, rounds=16).start()
     for round, some in enumerate(subsets(world.names), start=1):
@@ -107,7 +108,7 @@ def test_the_smallest_cohort_stands_or_falls_whole(step: int, rebuilt: list[Any]
         assert (left(world, dict.fromkeys(some, step)) is None) is bool(some)
 
 
-@pytest.mark.parametrize("step", range(6), ids=STEPS)
+@pytest.mark.parametrize("step", thinned(range(6)), ids=STEPS)
 def test_o10_seven_with_an_assumed_colluder(step: int, rebuilt: list[Any]) -> None:
     policy = changed_policy("masks", colluders=1)
     world = World(policy=policy, clients=7, rounds=4).start()

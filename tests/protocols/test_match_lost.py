@@ -7,6 +7,7 @@ import pytest
 from protocols.errors import RoundLost
 from protocols.sessions.table import State
 from tests.protocols.matched import cells_of, matched_round, matching, same
+from tests.thinned import thinned
 
 GONE = "client-3"
 CLIENT_STEPS = (
@@ -40,7 +41,7 @@ def test_cells_are_made_of_all_clients_or_not_at_all(world, item):
     same(world)
 
 
-@pytest.mark.parametrize("item", CLIENT_STEPS)
+@pytest.mark.parametrize("item", thinned(CLIENT_STEPS, 3))
 def test_of_a_later_round_a_vanished_client_costs_its_cell(world, item):
     matched_round(world)
     for site in world.sites.values():

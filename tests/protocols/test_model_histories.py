@@ -115,7 +115,7 @@ def test_whoever_has_the_key_moves_a_model_once_a_round_that_is_over(second: int
             client.models._move(signed(world, second, 99, forged.exchange), 1)
 
 
-@pytest.mark.parametrize("back", [11, 14, 20])
+@pytest.mark.parametrize("back", [14, *(pytest.param(n, marks=pytest.mark.long) for n in (11, 20))])
 def test_a_client_that_was_away_for_most_rounds_comes_back(back: int) -> None:
     world, state, gone = world_of("masks", clients=6, rounds=20), ZERO, "client-3"
     for number in range(1, 21):

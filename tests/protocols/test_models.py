@@ -16,6 +16,7 @@ from protocols.keys.common import CommonKey
 from protocols.plan.steps import Service, Step
 from protocols.rounds import Ask, Cohort, Round
 from protocols.wire.envelope import Envelope
+from tests.laws.runs import spread
 from tests.protocols.toys import TRAIN, D, Start, Update, changed_policy
 from tests.protocols.wire import World, refused
 
@@ -115,8 +116,7 @@ LIES: dict[str, Callable[[SharedTotal], dict[str, Any]]] = {
 }
 
 
-@pytest.mark.parametrize("policy", MASKED)
-@pytest.mark.parametrize("lie", LIES)
+@pytest.mark.parametrize(("lie", "policy"), spread(list(LIES), MASKED))
 def test_a_changed_total_is_refused(policy: str, lie: str) -> None:
     world, state = world_of(policy), ZERO
     for number in (1, 2):
@@ -159,7 +159,9 @@ def test_a_shift_before_the_opening_is_refused(policy: str, monkeypatch: Any) ->
 
 
 @pytest.mark.parametrize("policy", MASKED)
-@pytest.mark.parametrize("away", [(2,), (2, 3), (1, 2, 3), (2, 4)])
+@pytest.mark.parametrize(
+    "away", [(1, 2, 3), (2, 4), *(pytest.param(a, marks=pytest.mark.long) for a in ((2,), (2, 3)))]
+)
 def test_a_client_that_was_away_gets_what_it_missed(policy: str, away: tuple[int, ...]) -> None:
     world, state, gone = world_of(policy), ZERO, "client-3"
     for number in range(1, 6):

@@ -22,6 +22,7 @@ from tests.protocols.test_malicious_aggregator import colluding, opens
 from tests.protocols.toys import Update, changed_policy, maskless
 from tests.protocols.unveiling import haul, is_sum_of, unveil
 from tests.protocols.wire import World, headers_of, refused
+from tests.thinned import thinned
 
 RULES = ["any", "floor", "fixed"]
 STEP = 5.0 / (2**15 - 1)  # of the grid, as policies in this test have it
@@ -254,9 +255,10 @@ def test_o5_the_authority_opens_no_total_without_one_client(rule: str, how: str)
 # --- honest runs ---------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("rule", RULES)
-@pytest.mark.parametrize("policy", ["masks", "he"])
-@pytest.mark.parametrize("step", range(len(STEPS)), ids=STEPS)
+@pytest.mark.parametrize(
+    ("step", "policy", "rule"),
+    thinned([(s, p, r) for s in range(len(STEPS)) for p in ("masks", "he") for r in RULES], 5),
+)
 def test_o5_who_vanishes_before_its_upload_costs_the_round(
     rule: str, policy: str, step: int
 ) -> None:

@@ -15,6 +15,8 @@ from secure_fgl.federation import Federation
 from tests.laws.runs import config
 from tests.protocols.matched import matched_round, matching
 
+pytestmark = pytest.mark.usefixtures("kept_state")
+
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = ROOT.joinpath("protocols", "README.md").read_text("utf-8")
 MOST_LINES = 15

@@ -22,6 +22,7 @@ from secure_fgl.store import captures
 from secure_fgl.store.captures import Captures
 from secure_fgl.store.finished_run import Run
 from tests.secure_fgl.cli_tools import config, invoke
+from tests.thinned import thinned
 
 SMALL = {
     "algorithm": {"name": "fed_avg", "rounds": 5},
@@ -327,7 +328,9 @@ def test_a_capture_that_cannot_be_written_ends_the_run(tmp_path, monkeypatch):
         play(tmp_path / "run")
 
 
-@pytest.mark.parametrize("name", ["fed_prox", "fed_per", "apfl", "fed_gate", "apfl_gate"])
+@pytest.mark.parametrize(
+    "name", thinned(["apfl_gate", "fed_prox", "fed_per", "apfl", "fed_gate"], 5)
+)
 def test_every_algorithm_is_computed_again_with_its_memory(tmp_path, name):
     run = play(tmp_path / "run", "unsafe_plaintext", name=name)
     found = material(run, profile="default")

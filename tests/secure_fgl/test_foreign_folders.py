@@ -22,6 +22,8 @@ from secure_fgl.store.state_store import StateStores
 from tests.secure_fgl.cli_tools import config, invoke
 from tests.secure_fgl.test_audit_cli import waivers
 
+pytestmark = pytest.mark.usefixtures("kept_state")
+
 PRECIOUS = "an auditor's own file"
 NAMES = ("..", "../victim", "/victim", ".", "", "ab" * 15, "AB" * 16, "ab" * 16 + "\n", None, 7)
 

@@ -47,7 +47,6 @@ def play(
         "evaluation": {"references": []},
         "policy": str(named),
         "faults": {"drop": drop},
-        "resume": False,
     }
     return Federation.from_config(Config.parse(document)).run(folder / "run")
 

@@ -16,6 +16,7 @@ from secure_fgl.config import Config
 from secure_fgl.federation import Federation
 from secure_fgl.store.finished_run import Run
 from tests.secure_fgl.cli_tools import invoke
+from tests.thinned import thinned
 
 USERS, ITEMS, CAP = 16, 120, 32
 
@@ -53,7 +54,6 @@ def _played(folder: Path, capture: bool = True, **guard: Any) -> Run:
                 "partition": {"name": "user_per_client", "clients": USERS},
             },
             "evaluation": {"references": []},
-            "resume": False,  # a third of a run is to keep state, which no attack looks at
             "policy": str(named),
         }
     )
@@ -109,6 +109,7 @@ def test_a02_deterministic_tags_are_turned_back_with_the_public_key_alone(tmp_pa
     assert "UNSAFE: items matched by tags that anybody opens" in text
 
 
+@pytest.mark.long
 def test_a02_a_quota_that_covers_all_items_keeps_nobody_from_anything(tmp_path: Path) -> None:
     row = _rows(material(_played(tmp_path, cap=128)), "A02")[
         "the matcher and one client's 131 guesses"
@@ -133,7 +134,7 @@ def test_what_was_captured_is_what_was_compared(oprf: Run) -> None:
         assert len(table) == ITEMS and not set(table) & set(one.truth)
 
 
-@pytest.mark.parametrize("party", ["matcher", "tag-server-1", "client-03"])
+@pytest.mark.parametrize("party", thinned(["matcher", "tag-server-1", "client-03"], 3))
 def test_captures_that_were_taken_away_are_missed(oprf: Run, party: str) -> None:
     for piece in sorted((oprf.path / "captured" / party).glob("offered-*")):
         data = piece.read_bytes()

@@ -27,7 +27,6 @@ from tests.laws.killing import play
 from tests.protocols.matching import plain
 
 USERS, ROUNDS, WIDTH = 11, 3, 4
-UNKEPT: Any = {"resume": False}  # a third of a run is to keep state, which other tests look at
 SAME = ("model_sha256", "metrics", "lost_rounds", "rounds", "form")
 
 
@@ -109,7 +108,7 @@ def test_neighbours_are_those_of_plaintext_matching_under_the_same_caps(
     tmp_path: Path, mode: str, popular: tuple[int, ...]
 ) -> None:
     policy = _policy(mode=mode, popular=0.2 if popular else 0.0)
-    chosen = _config(tmp_path, policy, options={"popular": list(popular)}, **UNKEPT)
+    chosen = _config(tmp_path, policy, options={"popular": list(popular)})
     seen = Seen()
     one, two, three = seen.watching()
     with one, two, three:
@@ -154,7 +153,7 @@ def test_clients_and_tag_servers_work_on_all_cores(tmp_path: Path) -> None:
         calls.append(len(parts))
         return over_cores(work, parts)
 
-    chosen = _config(tmp_path, _policy(cap=64), users=6, **UNKEPT)
+    chosen = _config(tmp_path, _policy(cap=64), users=6)
     with patch.object(cores, "_cores", lambda: 2), patch.object(parties, "over_cores", counted):
         run = Federation.from_config(chosen).run(tmp_path / "run")
     assert run.verify().ok
@@ -244,7 +243,7 @@ def test_graphs_expand_under_other_ways_to_say_rows(
     seen = Seen()
     one, two, three = seen.watching()
     with one, two, three:
-        chosen = _config(tmp_path, policy, options=options, **UNKEPT)
+        chosen = _config(tmp_path, policy, options=options)
         run = Federation.from_config(chosen).run(tmp_path / "run")
     assert run.result["form"] == form and not run.result["lost_rounds"]
     assert run.verify().ok
@@ -256,7 +255,5 @@ def test_graphs_expand_under_other_ways_to_say_rows(
     for wanted, found in zip(lists.values(), seen.told.values(), strict=True):
         assert set(found) == set(wanted) != set()
     if form == "matched_items":  # blocks change nothing of what is learnt
-        plain_run = Federation.from_config(_config(tmp_path, policy, **UNKEPT)).run(
-            tmp_path / "whole"
-        )
+        plain_run = Federation.from_config(_config(tmp_path, policy)).run(tmp_path / "whole")
         assert plain_run.result["metrics"] == pytest.approx(run.result["metrics"], rel=1e-3)

@@ -18,6 +18,8 @@ from secure_fgl.store.files import Folder
 from tests.secure_fgl.cli_tools import config, invoke
 from tests.secure_fgl.test_audit_cli import waivers
 
+pytestmark = pytest.mark.usefixtures("kept_state")
+
 
 def named() -> set[str]:
     """Return the names that the docstring gives, braces spelt out."""
