@@ -105,10 +105,11 @@ class SumCheck(Mute):
             raise OutOfRange("A vector of 64-bit integers of the checked length is expected.")
         seed = derive(self._key, "sum-check", "rows", self._label)
         rows = _rows(seed, self._length + self.size - 1, self._modulus)
-        given = values.astype(rows.dtype)  # two's complement: equal mod M
+        # Two's complement: equal mod M.
+        given = values.view(np.uint64).astype(rows.dtype, copy=False)
         places = range(self.size)
         found: Words = np.array(
-            [np.dot(rows[w : w + given.size], given) for w in places], given.dtype
+            [np.einsum("i,i", rows[w : w + given.size], given) for w in places], given.dtype
         )
         return found
 

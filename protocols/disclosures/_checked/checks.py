@@ -78,10 +78,14 @@ def unpacked(data: bytes, ring: Ring, clients: int) -> NDArray[np.int64]:
     Raises:
         BadEnvelope: one is outside what they can add up to.
     """
-    rows = np.frombuffer(data, dtype=np.uint8).reshape(-1, width_of(ring))
-    wide = np.zeros((len(rows), 8), dtype=np.uint8)
-    wide[:, : rows.shape[1]] = rows
-    total = wide.reshape(-1).view("<u8").astype(np.int64) - ring.margin
+    width = width_of(ring)
+    if len(data) % width:
+        raise BadEnvelope("A total is cut in the middle of an integer.")
+    # Eight bytes from each integer's place on, of which those beyond its width are its neighbours'.
+    shape, room = (len(data) // width,), data + bytes(8 - width)
+    wide = np.ndarray(shape, np.dtype("<u8"), room, strides=(width,))
+    lifted: NDArray[np.uint64] = wide & np.uint64(2 ** (8 * width) - 1)
+    total = lifted.view(np.int64) - ring.margin
     if np.any(total > clients * (2**ring.bits - 1) + ring.margin):
         raise BadEnvelope("A total is larger than its clients can produce.")
     return total
