@@ -56,6 +56,7 @@ EGO: Settings = {
     "model.optimiser": "adam",
     "model.keep_moments": True,
     "model.batch": 32,
+    "data.features": "row",
     "data.partition.name": "label_skew_major",
     "evaluation.at": "trained",
 }

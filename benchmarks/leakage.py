@@ -51,7 +51,7 @@ def measure(chosen: Settings, data: str, rounds: int, seed: int) -> Settings:
     document = {
         "algorithm": {"name": chosen["algorithm"], "rounds": rounds},
         "model": MODEL,
-        "data": {"name": "cora", "root": data, "partition": partition},
+        "data": {"name": "cora", "root": data, "features": "row", "partition": partition},
         "evaluation": {"references": []},
         "policy": chosen["policy"],
         "resume": False,

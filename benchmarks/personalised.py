@@ -62,6 +62,7 @@ NODES: Settings = {
     "model.lr": 0.01,
     "model.weight_decay": 1e-6,
     "data.options": {"largest_component": True},
+    "data.features": "row",
     "evaluation.at": "trained",
 }
 
@@ -132,6 +133,13 @@ def _nodes() -> Iterator[tuple[str, Settings]]:
             yield f"{data} {partition} {clients} {name}", settings
 
 
+def _raw() -> Iterator[tuple[str, Settings]]:
+    """The rows of Amazon Computers with a product's words as they are."""
+    for label, settings in _nodes():
+        if settings["data.name"] == "amazon_computers":
+            yield label, {**settings, "data.features": "raw"}
+
+
 _PARTITIONS = (
     ("metis_disjoint", 5),
     ("metis_disjoint", 10),
@@ -148,6 +156,7 @@ def rows(table: str) -> dict[str, Settings]:
         "ciao": lambda: _gated(CIAO, 1),
         "ciao_sweep": _ciao_swept,
         "nodes": _nodes,
+        "nodes_raw": _raw,
     }
     return dict(tables[table]())
 

@@ -63,7 +63,7 @@ def measure(chosen: Settings, data: str) -> Iterator[Settings]:
     document = {
         "algorithm": {"name": "fed_avg", "rounds": 1},
         "model": {**MODEL, **OTHERS.get(chosen["what"], {})},
-        "data": {"name": "cora", "root": data, "partition": partition},
+        "data": {"name": "cora", "root": data, "features": "row", "partition": partition},
         "evaluation": {"references": []},
         "policy": chosen["policy"],
         "resume": False,

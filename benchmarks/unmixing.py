@@ -84,7 +84,7 @@ def measure(chosen: Settings, data: str, seed: int) -> Iterator[Row]:
             "keep_moments": True,
             "batch": 32,
         },
-        "data": {"name": "cora", "root": data, "partition": partition},
+        "data": {"name": "cora", "root": data, "features": "row", "partition": partition},
         "evaluation": {"at": "trained", "references": []},
         "resume": False,
         "seed": seed,

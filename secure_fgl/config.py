@@ -65,11 +65,16 @@ class PartitionConfig(Strict):
 
 
 class DataConfig(Strict):
-    """Which data, where it lies, how it is split (before it is partitioned) and shared out."""
+    """Which data, where it lies, how it is split (before it is partitioned) and shared out.
+
+    Attributes:
+        features: how each site scales its features, see `secure_fgl.data.features`.
+    """
 
     name: str = "synthetic_banks"
     root: str | None = None
     options: dict[str, Any] = Field(default_factory=dict)
+    features: Literal["raw", "row", "l2", "standard"] = "raw"
     split: tuple[float, float, float] = (0.2, 0.4, 0.4)
     partition: PartitionConfig = PartitionConfig()
 

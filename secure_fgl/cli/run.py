@@ -130,6 +130,8 @@ def _summary(finished: Run, headline: str) -> None:
     if result.get("lost_rounds"):
         lost = ", ".join(map(str, result["lost_rounds"]))
         pairs.append(("rounds lost", f"{lost}: too many clients vanished; they were skipped"))
+    if still := result.get("stood"):
+        pairs.append(("stood still", _STOOD.format(**still)))
     if rows := _flattened(finished):
         pairs.append(("weights", f"{rows}: not the ones that {result['algorithm']} asked for"))
     seconds = f"{result['wall_s']:.2f} s for all rounds"
@@ -141,6 +143,13 @@ def _summary(finished: Run, headline: str) -> None:
         ("report", str(finished.path / "report" / "report.html")),
     ]
     print_pairs(pairs, wrap=False)
+
+
+_STOOD = (
+    "rounds {first} to {last} at {share:.3f}, the share of the commonest class: the model told no "
+    "classes apart; try another data.features (raw, standard), more algorithm.epochs, or "
+    "model.keep_moments=true"
+)
 
 
 def _flattened(finished: Run) -> str:

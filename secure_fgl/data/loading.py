@@ -10,6 +10,7 @@ from algorithms.tasks import Task
 from algorithms.tasks.site import Site
 from secure_fgl.config import OWN, Config, own_root
 from secure_fgl.data import Dataset, Masks, Part, load_dataset, partition, split_masks
+from secure_fgl.data.features import scaled, scaled_part
 from secure_fgl.data.kinds import masks_of, site_data
 from secure_fgl.data.sources._shared.refusing import nothing_unpickled
 from secure_fgl.errors import UsageError
@@ -46,7 +47,7 @@ def load(config: Config, task: Task, clients: int, given: Dataset | None = None)
                 parts, whole = _own(config, clients), None
             else:
                 parts, whole = _shared(config, task, given)
-        return Loaded(_sites(parts, task, config.seed), whole)
+        return Loaded(_sites(parts, task, config), whole)
     except OSError as error:
         raise UsageError(
             f"The data set {name!r} cannot be read.",
@@ -69,7 +70,8 @@ def _shared(
     even = shared.name != "item_category"
     masks = split_masks(whole, data.split, rng=split, public=public, stratify=even)
     parts = partition(whole, shared.name, shared.clients, masks, rule, shared.options)
-    return parts, (whole, masks_of(whole, parts, task.spec.task))
+    masks = masks_of(whole, parts, task.spec.task)
+    return parts, (scaled(whole, data.features), masks)
 
 
 _STREAMS = ("split", "partition")
@@ -89,8 +91,9 @@ def _own(config: Config, clients: int) -> list[Part]:
     return list(parts.values())
 
 
-def _sites(parts: list[Part], task: Task, seed: int) -> list[Site]:
+def _sites(parts: list[Part], task: Task, config: Config) -> list[Site]:
+    how, seed = config.data.features, config.seed
     return [
-        Site(site_data(part, task.spec), seed=learning_seed(seed, "site", name))
+        Site(site_data(scaled_part(part, how), task.spec), seed=learning_seed(seed, "site", name))
         for part, name in zip(parts, client_names(len(parts)), strict=True)
     ]

@@ -5,7 +5,7 @@ They say what federation is worth. A real federation cannot compute the centrali
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -20,6 +20,7 @@ from secure_fgl.config import Config
 from secure_fgl.data import Dataset, Masks, Ratings, induce
 from secure_fgl.data.kinds import site_data
 from secure_fgl.run.parties import learning_seed
+from secure_fgl.run.standing import commonest, stood
 
 Metrics = dict[str, float | None]
 
@@ -101,6 +102,12 @@ class Bystander:
         start = task.initial(np.random.default_rng(self._seed("reference")))
         found = best_metrics(task, [self._centre()], start, rounds=PMF_ROUNDS, epochs=1)
         return found[self._headline]
+
+    def stood(
+        self, after: Sequence[int], metrics: Callable[[int], Metrics]
+    ) -> dict[str, Any] | None:
+        """Return where the run stood at the share of the commonest class; see `run.standing`."""
+        return stood(after, list(map(metrics, range(len(after)))), commonest(self._sites))
 
     def look(self, algorithm: Algorithm[Any], state: Message) -> float | None:
         """Return the headline metric of a released model that no client was asked to score."""

@@ -30,13 +30,7 @@ from secure_fgl.run.closing import close_all
 from secure_fgl.run.driver import Driver, Meter, Outcome, deferred_interrupts
 from secure_fgl.run.faults import FaultyTransport, drops
 from secure_fgl.run.model_digest import weights_digest
-from secure_fgl.run.parties import (
-    Making,
-    Parties,
-    bare_backend,
-    set_up,
-    take_up,
-)
+from secure_fgl.run.parties import Making, Parties, bare_backend, set_up, take_up
 from secure_fgl.run.reference import Bystander
 from secure_fgl.run.zeros import Ahead, worth_it
 from secure_fgl.store.budgets import BudgetStore
@@ -337,6 +331,7 @@ class Preparation:
         if not tracked.scores and (model := released(tracked.state)) is not None:
             seen["released_model"] = bystander.look(self.algorithm, model)
         result["references"] = seen
+        result["stood"] = bystander.stood(outcome.after, lambda place: self.metrics(tracked, place))
         folder.document("result.json", result)
         run.report(FORMATS)
         return run

@@ -196,12 +196,12 @@ def planetoid(monkeypatch, **changes):
     return asked
 
 
-def test_word_counts_are_kept_sparse_and_shared_out(tmp_path, monkeypatch):
+def test_word_counts_are_kept_sparse_and_as_they_are(tmp_path, monkeypatch):
     asked = planetoid(monkeypatch)
     graph = load_dataset("pyg/Planetoid/Tiny", tmp_path, split="published", **SIZES)
     assert asked == [("Planetoid", tmp_path / "pyg" / "Planetoid", {"name": "Tiny"})]
     assert sp.issparse(graph.x)
-    expected = [[0.25, 0.75, 0], [0, 0, 0], [0, 0.5, 0.5], [1, 0, 0]]
+    expected = [[1, 3, 0], [0, 0, 0], [0, 2, 2], [1, 0, 0]]
     assert graph.x.toarray().tolist() == expected
     assert graph.edges.tolist() == [[0, 2], [1, 3]]
     assert [mask.sum() for mask in graph.public] == [2, 1, 1]

@@ -42,9 +42,9 @@ def test_the_countries_lie_one_after_another(arrays, tmp_path):
     assert (graph.owner[graph.edges[0]] == graph.owner[graph.edges[1]]).all()
     columns = graph.x[[0, 2, 20]].toarray()
     assert columns[:, [2, 3, 7, 3000]].tolist() == [
-        [0.5, 0, 0, 0.5],
-        [0, 0.5, 0, 0.5],
-        [0, 0, 0.5, 0.5],
+        [1, 0, 0, 1],
+        [0, 1, 0, 1],
+        [0, 0, 1, 1],
     ]
 
 

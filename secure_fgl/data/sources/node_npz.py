@@ -12,9 +12,8 @@ Options, all public:
 * `largest_component: true`: the largest connected component only, as FED-PUB's partitions need
   (Baek et al., ICML 2023).
 
-Sparse features (words, counts, TF-IDF) are divided by their row sums, as Kipf and Welling (ICLR
-2017, section 5.1) do; rows without features stay empty. The co-author sets hold counts, where other
-loaders set them to 0 and 1. Dense features are taken as they are.
+Features are taken as they are; `data.features` scales them (`secure_fgl.data.features`). The
+co-author sets hold counts, where other loaders set them to 0 and 1.
 
 `pubmed_structure` has no features in its file. It gets each node's degree in the whole graph, one
 column per doubling; a site that holds a part of the graph would count less, so this set is for
@@ -38,7 +37,6 @@ from secure_fgl.data.sources._shared.files import (
     integers,
     locate,
     read,
-    shared_out_rows,
     sparse_features,
 )
 from secure_fgl.data.sources._shared.graphs import (
@@ -153,7 +151,7 @@ def _features(arrays: Arrays, name: str, edges: npt.NDArray[np.int64]) -> Featur
         return degree_buckets(edges, shape.records, shape.features)
     if "x" in arrays:
         return dense_features(arrays, "x")
-    return shared_out_rows(sparse_features(arrays))
+    return sparse_features(arrays)
 
 
 def _check(path: Path, name: str, parts: _Parts) -> None:

@@ -13,7 +13,7 @@ graphs. Further options:
 * `TUDataset`: `attributes: true` puts the published attributes before the labels; `features` must
   then be given. A set without features gets degrees, one-hot, capped at `features`.
 
-Word counts are kept sparse and divided by their row sums, as in `node_npz`. Regression sets of
+Word counts are kept sparse, and no feature is scaled, as in `node_npz`. Regression sets of
 MoleculeNet are refused: their answers are neither 0 nor 1.
 
 No file of a set is unpickled: not Planetoid's raw files, which are pickles (`opcodes`), nor arrays

@@ -3,8 +3,7 @@
 `<root>/twitch/twitch.npz` holds for each country `<country>_edges`, `<country>_y` and CSR features
 `<country>_x_indptr` and so on, as in `node_npz`. The countries share one feature space and no edge.
 They are joined to one graph whose `owner` is the country, in the order of `COUNTRIES`, so that the
-partition `by_owner` gives six clients. The label is 1 for mature content. Features are divided by
-their row sums, as in `node_npz`.
+partition `by_owner` gives six clients. The label is 1 for mature content.
 """
 
 from __future__ import annotations
@@ -25,7 +24,6 @@ from secure_fgl.data.sources._shared.files import (
     integers,
     locate,
     read,
-    shared_out_rows,
     sparse_features,
 )
 from secure_fgl.data.sources._shared.graphs import proper_edges
@@ -94,7 +92,7 @@ def _parts(arrays: Arrays) -> list[_Country]:
     return [
         (
             integers(arrays, f"{country}_edges"),
-            shared_out_rows(sparse_features(arrays, f"{country}_")),
+            sparse_features(arrays, f"{country}_"),
             integers(arrays, f"{country}_y"),
         )
         for country in COUNTRIES

@@ -25,7 +25,6 @@ __all__ = [
     "integers",
     "locate",
     "read",
-    "shared_out_rows",
     "sparse_features",
 ]
 
@@ -137,15 +136,4 @@ def sparse_features(arrays: Arrays, prefix: str = "") -> sp.csr_array:
     x.check_format(full_check=True)
     if not np.isfinite(x.data).all():
         raise ValueError("features hold NaN or infinity")
-    return x
-
-
-def shared_out_rows(x: sp.csr_array) -> sp.csr_array:
-    """Rows divided by their sums, as Kipf and Welling (ICLR 2017, section 5.1); in place.
-
-    Rows without features stay empty.
-    """
-    sums = np.asarray(x.sum(axis=1)).ravel()
-    scale = np.divide(1.0, sums, out=np.zeros_like(sums), where=sums != 0)
-    x.data *= np.repeat(scale, np.diff(x.indptr)).astype(np.float32)
     return x

@@ -11,7 +11,6 @@ import numpy.typing as npt
 import scipy.sparse as sp
 
 from secure_fgl.data.records import Features, Graph, GraphSet, Masks
-from secure_fgl.data.sources._shared.files import shared_out_rows
 from secure_fgl.data.sources._shared.graphs import degree_one_hot, one_hot, proper_masks, undirected
 from secure_fgl.data.sources._shared.source import Shape
 
@@ -32,7 +31,7 @@ def graph(
         name: catalogue name.
         data: with `x` (N, F), `y` (N,), `edge_index` (2, E), and masks where `public` is asked for.
         shape: what the data must agree with; `records` is a bound.
-        words: whether features are counts of words: kept sparse, rows divided by their sums.
+        words: whether features are counts of words, which are kept sparse.
         public: whether the set's own split is wanted.
         fold: which one, where there are several.
 
@@ -47,7 +46,7 @@ def graph(
         raise ValueError("sizes")
     if not _fits(arcs, table):
         raise ValueError("edges or features")
-    x: Features = shared_out_rows(sp.csr_array(table)) if words else table
+    x: Features = sp.csr_array(table) if words else table
     masks = _masks(data, y, fold) if public else None
     return Graph(name, undirected(arcs, nodes), x, y, shape.classes, shape.synthetic, public=masks)
 

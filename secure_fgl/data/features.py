@@ -1,0 +1,98 @@
+"""How features are scaled before a model sees them: at each site, from its own records alone.
+
+    raw       as the data has them
+    row       each row divided by its sum, as Kipf and Welling (ICLR 2017, section 5.1) do
+    l2        each row divided by its Euclidean length
+    standard  each column less its mean and divided by its standard deviation over the site's own
+              records, whatever part they are in; a column that is the same everywhere becomes 0
+
+Nothing leaves a site for it. Rows of `row` and `l2` depend on one record; `standard` on all records
+of one site, so two sites scale the same value differently, and a table is no longer sparse.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Literal, TypeVar, cast
+
+import numpy as np
+import numpy.typing as npt
+import scipy.sparse as sp
+
+from secure_fgl.data.records import ClientGraph, ClientGraphs, Dataset, Features, Part, Ratings
+
+__all__ = ["Scaling", "scaled", "scaled_part"]
+
+Scaling = Literal["raw", "row", "l2", "standard"]
+Records = TypeVar("Records", bound=Dataset)
+_Fitted = Callable[[Features], Features]
+
+
+def scaled(whole: Records, how: Scaling) -> Records:
+    """Return a whole data set with its features scaled; ratings have none."""
+    if how == "raw" or isinstance(whole, Ratings):
+        return whole
+    fitted = _FITS[how](whole.x)
+    return cast(Records, replace(whole, x=fitted(whole.x)))
+
+
+def scaled_part(part: Part, how: Scaling) -> Part:
+    """Return a site's part with its features scaled; ratings have none."""
+    if how == "raw" or not isinstance(part, ClientGraph | ClientGraphs):
+        return part
+    fitted = _FITS[how](part.x)
+    if isinstance(part, ClientGraph) and part.common is not None:
+        common = replace(part.common, x=fitted(part.common.x))
+        return replace(part, x=fitted(part.x), common=common)
+    return replace(part, x=fitted(part.x))
+
+
+def _rows(norm: Callable[[Features], npt.NDArray[np.float32]]) -> Callable[[Features], _Fitted]:
+    """Return a way that divides each row by a number of its own; rows of nothing stay."""
+
+    def divided(x: Features) -> Features:
+        sizes = norm(x)
+        scale = np.divide(1.0, sizes, out=np.zeros_like(sizes), where=sizes != 0).astype(np.float32)
+        if isinstance(x, np.ndarray):
+            return x * scale[:, None]
+        made = x.copy()
+        made.data = made.data * np.repeat(scale, np.diff(made.indptr))
+        return made
+
+    return lambda _: divided
+
+
+def _sums(x: Features) -> npt.NDArray[np.float32]:
+    return np.asarray(x.sum(axis=1), dtype=np.float32).ravel()
+
+
+def _lengths(x: Features) -> npt.NDArray[np.float32]:
+    squares = x * x if isinstance(x, np.ndarray) else x.multiply(x)
+    found: npt.NDArray[np.float32] = np.sqrt(np.asarray(squares.sum(axis=1))).ravel()
+    return found.astype(np.float32)
+
+
+def _columns(fitted: Features) -> _Fitted:
+    """Return a way that scales by the columns' means and deviations of these records."""
+    table = _dense(fitted).astype(np.float64)
+    mean, deviation = table.mean(axis=0), table.std(axis=0)
+    # What rounding leaves of a constant column is no spread.
+    spread = deviation > 1e-6 * np.maximum(np.abs(mean), 1.0)
+    scale = np.divide(1.0, deviation, out=np.zeros_like(deviation), where=spread)
+
+    def standard(x: Features) -> Features:
+        return np.asarray((_dense(x) - mean) * scale, dtype=np.float32)
+
+    return standard
+
+
+def _dense(x: Features) -> npt.NDArray[np.float32]:
+    return x.toarray() if sp.issparse(x) else np.asarray(x)
+
+
+_FITS: Mapping[str, Callable[[Features], _Fitted]] = {
+    "row": _rows(_sums),
+    "l2": _rows(_lengths),
+    "standard": _columns,
+}

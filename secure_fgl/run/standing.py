@@ -1,0 +1,60 @@
+"""Whether a run stood at the score of a model that always answers the commonest class.
+
+The simulator sees it, as it holds all labels; nobody else could. It is no message of the run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from algorithms.tasks.site import Site
+
+__all__ = ["LONG", "commonest", "stood"]
+
+LONG = 10
+"""Rounds, one after the other, from which on a run is said to have stood."""
+
+NEAR = 0.01
+
+
+def commonest(sites: Sequence[Site]) -> float | None:
+    """Return the share of the commonest class among all sites' validation records.
+
+    None where records have no classes (ratings, several questions a graph), or there are none.
+    """
+    found = []
+    for site in sites:
+        y, val = getattr(site.data, "y", None), getattr(site.data, "val", None)
+        if y is None or val is None or y.ndim != 1 or y.dtype.is_floating_point:
+            return None
+        found.append(y[val].numpy())
+    labels = np.concatenate(found) if found else np.zeros(0, dtype=np.int64)
+    return float(np.bincount(labels).max() / len(labels)) if len(labels) else None
+
+
+def stood(
+    after: Sequence[int], scores: Sequence[Mapping[str, Any]], share: float | None
+) -> dict[str, Any] | None:
+    """Return the longest stretch of rounds whose validation accuracy is near a share.
+
+    Args:
+        after: per score, after how many rounds it was taken.
+        scores: the metrics.
+        share: of the commonest class; None: there is none.
+
+    Returns:
+        ``first`` and ``last`` round, and ``share``; None for no stretch of `LONG` rounds.
+    """
+    best: list[int] = []
+    now: list[int] = []
+    for number, metrics in zip(after, scores, strict=True) if share is not None else ():
+        score = metrics.get("val_accuracy")
+        near = score is not None and abs(score - share) <= NEAR
+        now = [*now, number] if near else []
+        best = max(best, now, key=len)
+    if share is None or len(best) < LONG:
+        return None
+    return {"first": best[0], "last": best[-1], "share": round(share, 4)}
