@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from algorithms.nn import GraphModel
+from algorithms.nn._shared.plain import filled, stacked
 from algorithms.nn._shared.sparse import Features, Propagation, product
 from algorithms.nn._shared.stack import Stack
 from algorithms.tasks import Kind
@@ -39,3 +40,20 @@ def build(features: int, classes: int, hidden: int, layers: int, dropout: float)
     """GCN: parameters W⁰, b⁰, W¹, b¹, … with Wˡ of shape (in, out); uninitialised."""
     widths = [features, *[hidden] * (layers - 1), classes]
     return Stack((_Layer(wide, out) for wide, out in pairwise(widths)), dropout)
+
+
+def convolution(weight: Tensor, bias: Tensor | None) -> torch.nn.Module:
+    """Return one layer as PyG has it."""
+    from torch_geometric.nn import GCNConv
+
+    made: torch.nn.Module = GCNConv(*weight.shape, bias=bias is not None)
+    filled(made.get_parameter("lin.weight"), weight.T)
+    if bias is not None:
+        filled(made.get_parameter("bias"), bias)
+    return made
+
+
+def plain(module: Stack) -> torch.nn.Module:
+    """The same model in layers of PyG, see `_shared.plain`."""
+    layers = [convolution(layer.weight, layer.bias) for layer in module.layers]  # type: ignore[arg-type]
+    return stacked(layers, module.rate)

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from algorithms.nn import GraphModel, gcn
+from algorithms.nn._shared.plain import linear, stacked
 from algorithms.nn._shared.sparse import Features, Propagation, product
 from algorithms.nn._shared.stack import Stack
 from algorithms.tasks import Kind
@@ -40,3 +41,10 @@ def build(features: int, classes: int, hidden: int, layers: int, dropout: float)
     """
     below = gcn.build(features, hidden, hidden, layers, dropout).get_submodule("layers")
     return Stack((*below.children(), _Linear(hidden, classes)), dropout)
+
+
+def plain(module: Stack) -> torch.nn.Module:
+    """The same model in layers of PyG, see `_shared.plain`."""
+    *below, head = module.layers
+    layers = [gcn.convolution(layer.weight, layer.bias) for layer in below]  # type: ignore[arg-type]
+    return stacked([*layers, linear(head.weight, head.bias)], module.rate)  # type: ignore[arg-type]

@@ -14,11 +14,14 @@ have it, and so has this file. The mean over nodes is taken before W, which is l
 from __future__ import annotations
 
 from itertools import pairwise
+from typing import Any
 
 import torch
 from torch import Tensor
 
+from algorithms.nn import gcn
 from algorithms.nn._shared.graphs import GraphBatch, GraphsModel, Linear, pooled
+from algorithms.nn._shared.plain import Cat, linear
 from algorithms.nn._shared.sparse import Features, Weighing, dropout, product
 from algorithms.tasks import Kind
 
@@ -64,3 +67,26 @@ class GCNReadout(GraphsModel):
 def build(features: int, classes: int, hidden: int, layers: int, dropout: float) -> GraphsModel:
     """GCN of `layers` layers with a readout, uninitialised."""
     return GCNReadout(features, classes, hidden, layers, dropout)
+
+
+def plain(module: GCNReadout) -> torch.nn.Module:
+    """The same model in layers of PyG, see `_shared.plain`."""
+    from torch_geometric.nn import Sequential, global_mean_pool
+
+    steps: list[Any] = []
+    for place, weight in enumerate(module.layers):
+        if place:
+            steps += [(torch.nn.ReLU(), "h -> h"), (torch.nn.Dropout(module.rate), "h -> h")]
+        steps.append((gcn.convolution(weight, None), f"{'h' if place else 'x'}, edge_index -> h"))
+    both = torch.cat([module.own, module.readout.weight])
+    steps += [
+        (Cat(), "x, h -> h"),
+        (linear(both, module.readout.bias), "h -> h"),
+        (torch.nn.ReLU(), "h -> h"),
+        (linear(module.second.weight, module.second.bias), "h -> h"),
+        (torch.nn.ReLU(), "h -> h"),
+        (global_mean_pool, "h, batch -> g"),
+        (linear(module.head.weight, module.head.bias), "g -> g"),
+    ]
+    made: torch.nn.Module = Sequential("x, edge_index, batch", steps)
+    return made.eval()

@@ -13,10 +13,13 @@ logits grow with a graph's size: on graphs of hundreds of nodes take a smaller s
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import Tensor
 
 from algorithms.nn._shared.graphs import GraphBatch, GraphsModel, Linear, pooled
+from algorithms.nn._shared.plain import Cat, filled, linear
 from algorithms.nn._shared.sparse import Features, Propagation, Weighing, dropout, product
 from algorithms.tasks import Kind
 
@@ -70,3 +73,30 @@ class GIN(GraphsModel):
 def build(features: int, classes: int, hidden: int, layers: int, dropout: float) -> GraphsModel:
     """GIN with `layers` rounds of message passing, uninitialised."""
     return GIN(features, classes, hidden, layers, dropout)
+
+
+def plain(module: GIN) -> torch.nn.Module:
+    """The same model in layers of PyG, see `_shared.plain`; the scale is in the head's weights."""
+    from torch_geometric.nn import GINConv, Sequential, global_add_pool
+
+    steps: list[Any] = []
+    for place, layer in enumerate(module.layers, 1):
+        first, second = linear(layer.weight, layer.bias), layer.second  # type: ignore[arg-type]
+        last = linear(second.weight, second.bias)  # type: ignore[union-attr,arg-type]
+        inner = torch.nn.Sequential(first, torch.nn.ReLU(), last, torch.nn.ReLU())
+        kept = {name: value.clone() for name, value in inner.state_dict().items()}
+        conv = GINConv(inner, train_eps=True)  # which draws the parameters of `inner` anew
+        inner.load_state_dict(kept)
+        filled(conv.eps, layer.epsilon)  # type: ignore[arg-type]
+        steps += [
+            (conv, "x, edge_index -> x"),
+            (torch.nn.Dropout(module.rate), "x -> x"),
+            (global_add_pool, f"x, batch -> s{place}"),
+        ]
+    sums = ", ".join(f"s{place}" for place in range(1, len(module.layers) + 1))
+    steps += [
+        (Cat(), f"{sums} -> g"),
+        (linear(module.head.weight / _SCALE, module.head.bias), "g -> g"),
+    ]
+    made: torch.nn.Module = Sequential("x, edge_index, batch", steps)
+    return made.eval()

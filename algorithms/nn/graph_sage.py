@@ -18,6 +18,7 @@ import torch
 from torch import Tensor
 
 from algorithms.nn import GraphModel
+from algorithms.nn._shared.plain import filled, stacked
 from algorithms.nn._shared.sparse import Features, Propagation, product
 from algorithms.nn._shared.stack import Stack
 from algorithms.tasks import Kind
@@ -43,3 +44,18 @@ def build(features: int, classes: int, hidden: int, layers: int, dropout: float)
     """GraphSAGE: per layer W_own, W_near of shape (in, out), then b; uninitialised."""
     widths = [features, *[hidden] * (layers - 1), classes]
     return Stack((_Layer(wide, out) for wide, out in pairwise(widths)), dropout)
+
+
+def plain(module: Stack) -> torch.nn.Module:
+    """The same model in layers of PyG, see `_shared.plain`."""
+    return stacked([_convolution(layer) for layer in module.layers], module.rate)  # type: ignore[arg-type]
+
+
+def _convolution(layer: _Layer) -> torch.nn.Module:
+    from torch_geometric.nn import SAGEConv
+
+    made: torch.nn.Module = SAGEConv(*layer.own.shape, aggr="mean")
+    filled(made.get_parameter("lin_l.weight"), layer.near.T)
+    filled(made.get_parameter("lin_l.bias"), layer.bias)
+    filled(made.get_parameter("lin_r.weight"), layer.own.T)
+    return made

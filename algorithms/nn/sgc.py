@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from algorithms.nn import GraphModel
+from algorithms.nn._shared.plain import filled, stacked
 from algorithms.nn._shared.sparse import Features, Propagation, product
 from algorithms.tasks import Kind
 
@@ -46,3 +47,13 @@ class SGC(GraphModel):
 def build(features: int, classes: int, hidden: int, layers: int, dropout: float) -> GraphModel:
     """SGC with K = `layers` hops, uninitialised."""
     return SGC(features, classes, layers)
+
+
+def plain(module: SGC) -> torch.nn.Module:
+    """The same model in layers of PyG, see `_shared.plain`."""
+    from torch_geometric.nn import SGConv
+
+    made: torch.nn.Module = SGConv(*module.weight.shape, K=module.hops)
+    filled(made.get_parameter("lin.weight"), module.weight.T)
+    filled(made.get_parameter("lin.bias"), module.bias)
+    return stacked([made], 0.0)

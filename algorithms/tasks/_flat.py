@@ -330,17 +330,17 @@ class FlatTask(ABC):
         found: Predictions = predictions.numpy()
         return found
 
-    def _load(self, weights: Weights, site: Site) -> torch.nn.Module:
+    def _load(self, weights: Weights, site: Site | None) -> torch.nn.Module:
         if weights.shape != (self.size,) or weights.dtype != np.float32:
             raise ValueError(
                 f"the model has {self.size} float32 parameters and was given "
                 f"{weights.dtype} of shape {weights.shape}; both ends need the same model options"
             )
-        self._check(site.data)
-        self._ready(site)
+        if site is not None:  # None: the module is for use elsewhere
+            self._check(site.data)
+            self._ready(site)
         module = self._build()
-        # A copy in torch's aligned memory: the caller's array stays as it was, and equal weights
-        # give equal bits wherever numpy had put them.
+        # A copy in torch's aligned memory: equal weights give equal bits wherever numpy had them.
         vector_to_parameters(torch.tensor(weights), module.parameters())
         return module
 

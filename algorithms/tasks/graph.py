@@ -7,6 +7,8 @@ among them, have C scores and are counted right or wrong.
 
 from __future__ import annotations
 
+from typing import cast
+
 import numpy as np
 import torch
 from torch import Tensor
@@ -17,7 +19,7 @@ from algorithms.nn._shared.per_example import PerGraph
 from algorithms.scores import Scoring
 from algorithms.scores.accuracy import SCORING
 from algorithms.scores.ranking import Ranking
-from algorithms.tasks import DataSpec, Predictions
+from algorithms.tasks import DataSpec, Predictions, Weights
 from algorithms.tasks._flat import FlatTask, Numbers, Optimiser
 from algorithms.tasks._private import PullBack
 from algorithms.tasks.inputs.graphs import GraphsData
@@ -104,6 +106,17 @@ class GraphTask(FlatTask):
             )
         counted = (self._ranking or SCORING).count
         return counted(predictions, data.y.numpy(), data.val.numpy(), data.test.numpy())
+
+    def plain(self, weights: Weights) -> torch.nn.Module | None:
+        """Return the model in layers of PyTorch Geometric, see `algorithms.nn._shared.plain`.
+
+        None for a model that has none.
+
+        Raises:
+            ValueError: the weights are not those of the whole model.
+        """
+        made = getattr(self._file, "plain", None)
+        return None if made is None else cast(torch.nn.Module, made(self._load(weights, None)))
 
     def _build(self) -> torch.nn.Module:
         return self._file.build(*self._shape)

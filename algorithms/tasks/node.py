@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import cast
+
 import numpy as np
 import torch
 from torch import Tensor
@@ -85,6 +87,17 @@ class NodeTask(FlatTask):
         if isinstance(self.scoring, CommonAccuracy):
             return self.scoring.common(predictions, y, own, data.common.numpy())
         return self.scoring.count(predictions, y, *own)
+
+    def plain(self, weights: Weights) -> torch.nn.Module | None:
+        """Return the model in layers of PyTorch Geometric, see `algorithms.nn._shared.plain`.
+
+        None for a model that has none (those on ego-graphs).
+
+        Raises:
+            ValueError: the weights are not those of the whole model.
+        """
+        made = getattr(self._file, "plain", None)
+        return None if made is None else cast(torch.nn.Module, made(self._load(weights, None)))
 
     @property
     def width(self) -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from audits.evidence.run_files import RunView, json_object, read_result
 from audits.evidence.verify import Verification, verify
@@ -16,6 +16,11 @@ from secure_fgl.errors import UsageError
 from secure_fgl.run.model_digest import npz_digest
 from secure_fgl.store.captures import found, sweep
 from secure_fgl.store.files import FILE_LIMIT, Folder, is_temporary, replace
+
+if TYPE_CHECKING:
+    import torch
+
+    from secure_fgl.store.trained_model import TrainedModel
 
 NOT_JUDGED = "not audited"
 
@@ -122,6 +127,23 @@ class Run:
         files = self.folder.names(folder)
         others = [name for name in files if not name.endswith(ending) and not is_temporary(name)]
         return bool(others or self.folder.folders(folder))
+
+    def trained(self) -> TrainedModel:
+        """Return the shared model with what its users must know; see `TrainedModel` for errors."""
+        from secure_fgl.store.trained_model import TrainedModel  # torch: most commands need none
+
+        held = "best.npz" in self.folder.names("checkpoints")
+        checkpoint = self.folder.read("checkpoints/best.npz") if held else None
+        return TrainedModel(self.view(), checkpoint)
+
+    def model(self) -> torch.nn.Module:
+        """Return the shared model of the best round as a module of PyTorch Geometric's layers.
+
+        It takes ``(x, edge_index)``, for graphs ``(x, edge_index, batch)``, and returns logits;
+        features are scaled as the run's were (`data.features`), edges stand in both directions.
+        See `TrainedModel` for errors.
+        """
+        return self.trained().module
 
     def report(self, formats: Sequence[str] = FORMATS, out: str | Path | None = None) -> list[Path]:
         """Render the leakage report and return the files written.

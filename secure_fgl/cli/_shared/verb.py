@@ -46,6 +46,7 @@ EXAMPLE = {
         "secure-fgl run examples/banks.yaml",
         "secure-fgl run examples/banks.yaml --set algorithm.rounds=5 --out runs/short",
     ),
+    "model": example("secure-fgl model export runs/first --to model.npz"),
     "audit": example("secure-fgl audit verify runs/first"),
     "report": example(
         "secure-fgl audit report runs/first --format html,csv --out evidence",
