@@ -50,6 +50,7 @@ class ModelKeeping(SessionPart):
     def __init__(self, engine: Engine) -> None:
         super().__init__(engine)
         self._last = self._last_round = 0  # exchange and round of the last total
+        self._told = 0  # the latest round in which a missed total was handed on
         self._state: Any = None  # after it, as fields or a message; None: as the run begins
         self._seen: tuple[int, Message] | None = (
             None  # the last model that came, after so many rounds
@@ -91,6 +92,8 @@ class ModelKeeping(SessionPart):
         """Return the model; raises BadEnvelope if the one that the aggregator has is crafted."""
         item = self._context.find(name, Service.ASK, Step.DOWN)
         over = where.round - (1 if item.per_round else 0)  # rounds that are over
+        if where.round < self._told:
+            raise BadEnvelope("A model is of a round before the one whose totals were handed on.")
         if isinstance(message, SharedTotal):
             return self._computed(message, over, self._context.dims(item))
         if item.model == BOUNDED and kind is self._plain.exchanges[0].given[0]:
@@ -119,6 +122,7 @@ class ModelKeeping(SessionPart):
         total, header = self._engine.read_one(incoming, SharedTotal), incoming.header
         if total.exchange > self._last:
             self._move(total, header.round - 1)
+        self._told = max(self._told, header.round)
         item = self._context.find("", Service.TOTALS, Step.ACK)
         where = Where(header.round, header.exchange)
         return [self._engine.send(item, [Acknowledgement()], header.sender, where)]
@@ -198,6 +202,9 @@ class ModelKeeping(SessionPart):
     def _take(self, model: Message, rounds: int) -> None:
         """Refuse a model that honest clients could not have moved so far in so many rounds."""
         before, last = self._seen or (0, self._model(self._form.start))
+        counts = [field.name for field in type(model).fields if field.wire not in ("f4", "f8")]
+        if rounds == 0 and any(not _same(model, last, name) for name in counts):
+            raise BadEnvelope("The first model is not the one that the plan's seed gives.")
         self._hold(model, last, (rounds - before) * self._reach)
         self._seen = rounds, model
 
@@ -216,7 +223,8 @@ class ModelKeeping(SessionPart):
             moved, size = np.abs(one - other), np.abs(one) + np.abs(other)
             if whole:
                 moved, size = (np.atleast_1d(np.linalg.norm(v)) for v in (moved, size))
-            if np.any(moved > most + 2**-22 * size):  # both were rounded to the wire's 32 bits
+            # Both were rounded to the wire's 32 bits. What is not finite is within nothing.
+            if not np.all(np.isfinite(moved) & (moved <= most + 2**-22 * size)):
                 raise BadEnvelope(
                     "The model moved further than all clients together can move it.",
                     why="it is crafted: a total of its gradients would tell single records",
@@ -231,6 +239,10 @@ class ModelKeeping(SessionPart):
         return plain.reach * largest_change(self._context, self._moving, kinds)
 
     takes: ClassVar[Takes] = {(Service.TOTALS, Step.DOWN): _take_missed}
+
+
+def _same(one: Message, other: Message, name: str) -> bool:
+    return bool(np.array_equal(getattr(one, name), getattr(other, name)))
 
 
 def _fields(state: Any) -> dict[str, Any]:
