@@ -16,7 +16,7 @@ from secure_fgl.config import ModelConfig
 from secure_fgl.data.records import Dataset, Masks, Part
 from secure_fgl.errors import UsageError
 
-__all__ = ["build_task", "masks_of", "site_data"]
+__all__ = ["build_task", "masks_of", "model_name", "site_data"]
 
 
 class _Kind(NamedTuple):
@@ -47,8 +47,8 @@ def build_task(
         UsageError: no such model for this kind of task, or an option is out of range.
     """
     options = {k: v for k, v in settings.model_dump(exclude={"options"}).items() if v is not None}
-    usual = {**{kind: facts.model for kind, facts in _KINDS.items()}, **(preferred or {})}
-    options["model"] = options.pop("name", usual[spec.task])
+    options.pop("name", None)
+    options["model"] = model_name(spec.task, settings, preferred)
     try:
         return cast(Task, _class(spec.task, options["model"])(spec, **options, **settings.options))
     except TypeError as error:
@@ -60,6 +60,13 @@ def build_task(
         ) from error
     except ValueError as error:
         raise UsageError(str(error)) from error
+
+
+def model_name(
+    kind: Kind, settings: ModelConfig, preferred: Mapping[Kind, str] | None = None
+) -> str:
+    """Return which model is meant where the settings may name none; see `build_task`."""
+    return settings.name or (preferred or {}).get(kind, _KINDS[kind].model)
 
 
 def site_data(part: Part, spec: DataSpec) -> Records:

@@ -16,19 +16,19 @@ from __future__ import annotations
 import io
 import json
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
 
-from algorithms.tasks import DataSpec, Weights
+from algorithms.tasks import DataSpec, Kind, Weights
 from audits.evidence.run_files import RunView
 from audits.evidence.steps import Case, Status
 from audits.evidence.verify import verify
 from protocols.errors import EvidenceError
 from secure_fgl.catalogue import preferred_model
 from secure_fgl.config import Config
-from secure_fgl.data.kinds import build_task
+from secure_fgl.data.kinds import build_task, model_name
 from secure_fgl.errors import UsageError
 from secure_fgl.run.model_digest import npz_bytes, npz_digest
 from secure_fgl.store.files import create
@@ -88,6 +88,8 @@ class TrainedModel:
     def facts(self) -> dict[str, Any]:
         """What whoever uses the module must know: architecture, inputs, scaling, digests."""
         plan, model = self._case.plan, self._config.model
+        preferred = preferred_model(self._config.algorithm.name)
+        built = {"name": model_name(cast(Kind, plan.data.task), model, preferred)}
         return {
             "algorithm": plan.algorithm,
             "task": plan.data.task,
@@ -96,7 +98,7 @@ class TrainedModel:
             "features": plan.data.features,
             "scaling": self._config.data.features,
             "classes": plan.data.classes,
-            "model": model.model_dump(exclude={"lr", "weight_decay", "optimiser", "keep_moments"}),
+            "model": built | model.model_dump(include={"hidden", "layers", "dropout"}),
             "module": str(self.module),
             "takes": "x, edge_index" if plan.data.task == "node" else "x, edge_index, batch",
             "edges": "both directions of each pair, no self-loops",
@@ -116,9 +118,15 @@ class TrainedModel:
         arrays = {name: value.numpy() for name, value in self.module.state_dict().items()}
         try:
             create(to, npz_bytes(arrays))
+        except OSError as error:
+            raise _unwritten(to, error) from error
+        try:
             create(facts, (json.dumps(self.facts, indent=2, sort_keys=True) + "\n").encode())
         except OSError as error:
-            raise UsageError(
-                f"{to} or {facts} cannot be written.", why=str(error), fix="choose another --to"
-            ) from error
+            to.unlink()  # weights alone are no use: nobody knows what they belong to
+            raise _unwritten(facts, error) from error
         return to, facts
+
+
+def _unwritten(path: Path, error: OSError) -> UsageError:
+    return UsageError(f"{path} cannot be written.", why=str(error), fix="choose another --to")

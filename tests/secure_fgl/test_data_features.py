@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import scipy.sparse as sp
+import yaml
 
 from secure_fgl.config import Config
 from secure_fgl.data import load_dataset, partition, split_masks
@@ -16,6 +17,7 @@ from secure_fgl.data.loading import load
 from secure_fgl.data.records import ClientGraph, Graph
 from secure_fgl.errors import UsageError
 from secure_fgl.federation import Federation
+from tests.secure_fgl.own_tools import EDGES, NODE, NODES, site
 
 X = np.array([[3.0, 1.0, 0.0], [0.0, 0.0, 0.0], [4.0, 1.0, 3.0]], dtype=np.float32)
 ROOT2 = np.sqrt(26.0)
@@ -100,6 +102,20 @@ def test_a_run_s_sites_and_the_whole_get_what_the_configuration_says(how: Scalin
         np.testing.assert_allclose(
             after.data.x.to_dense().numpy(), dense(scaled(graph(own), how).x), atol=1e-6
         )
+
+
+def test_own_data_are_scaled_too(tmp_path: Path) -> None:
+    site(tmp_path, nodes=NODES, edges=EDGES)
+    (tmp_path / "spec.yaml").write_text(yaml.safe_dump(NODE), "utf-8")
+    found = []
+    for how in ("raw", "standard"):
+        data = {"name": "own", "root": str(tmp_path), "features": how}
+        chosen = config(**data, partition={"clients": 1})
+        task, _ = Federation.from_config(chosen).build()
+        (only,) = load(chosen, task, 1).sites
+        found.append(only.data.x.numpy())
+    np.testing.assert_allclose(found[0], [[1, 2.5], [3, 4], [5, 6]])
+    np.testing.assert_allclose(found[1], scaled(graph(found[0]), "standard").x, atol=1e-6)
 
 
 def test_another_way_is_refused_with_those_that_are_known() -> None:

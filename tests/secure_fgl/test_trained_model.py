@@ -133,7 +133,7 @@ def test_the_command_writes_weights_and_what_belongs_to_them(banks: Path, tmp_pa
     shown = invoke("model", "export", banks, "--to", to)
     assert shown.exit_code == 0 and str(to) in shown.stdout
     facts = json.loads(to.with_suffix(".json").read_text())
-    assert facts["scaling"] == "standard" and facts["model"]["name"] in (None, "gcn")
+    assert facts["scaling"] == "standard" and facts["model"]["name"] == "gcn"
     assert facts["plan"] == Run(banks).trained().facts["plan"]
     module = Run(banks).model()
     expected = {name: value.clone() for name, value in module.state_dict().items()}
@@ -144,6 +144,13 @@ def test_the_command_writes_weights_and_what_belongs_to_them(banks: Path, tmp_pa
     assert all(torch.equal(value, expected[n]) for n, value in module.state_dict().items())
     again = invoke("model", "export", banks, "--to", to)
     assert again.exit_code == 2 and "cannot be written" in again.stderr
+
+
+def test_weights_are_not_left_without_what_belongs_to_them(banks: Path, tmp_path: Path) -> None:
+    (tmp_path / "model.json").write_text("mine")
+    assert invoke("model", "export", banks, "--to", tmp_path / "model.npz").exit_code == 2
+    assert not (tmp_path / "model.npz").exists()
+    assert (tmp_path / "model.json").read_text() == "mine"
 
 
 def test_it_writes_through_no_link(banks: Path, tmp_path: Path) -> None:
