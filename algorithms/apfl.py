@@ -20,15 +20,16 @@ from algorithms._shared.steps import (
     check_mixing,
     descended,
     local_steps,
-    predict_mixture,
+    mixture,
     recalled,
     slope,
 )
 from algorithms.fed_avg import Change, Start
 from algorithms.tasks import Mixed, Task, Weights
+from algorithms.tasks.client_model import ClientModel
 from algorithms.tasks.site import Site
 from protocols.forms import Algorithm, Form
-from protocols.messages import Array, Message
+from protocols.messages import Message
 from protocols.rounds import Ask, Cohort, Round
 
 AlphaRule = Literal["exact", "fedtorch"]
@@ -114,9 +115,9 @@ def apfl(
         site.memory.update(trained=w, personal=v, alpha=share)
         return Change(delta=w.astype(np.float64) - given.weights)
 
-    def predict(site: Site, given: Message | None) -> Array:
+    def model(site: Site, given: Message | None) -> ClientModel:
         shared = given.weights if isinstance(given, Start) else site.memory["trained"]
-        return predict_mixture(task, site, shared, alpha)
+        return mixture(site, shared, alpha)
 
     def round(state: Start, cohort: Cohort) -> Round[Start]:
         reply = yield Ask(cohort, given=state, back=Change)
@@ -128,7 +129,7 @@ def apfl(
         name="apfl",
         citation="Deng, Kamani and Mahdavi, arXiv:2003.13461, 2020, Algorithm 1",
         init=init,
-        predict=predict,
+        model=model,
         forms=(form.moved_by_totals(reach=1.0),),
         dims={"d": task.size},
         gradients=2 * count,

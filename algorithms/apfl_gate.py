@@ -24,15 +24,16 @@ from algorithms._shared.steps import (
     check_mixing,
     descended,
     local_steps,
-    predict_mixture,
+    mixture,
     recalled,
 )
 from algorithms.fed_avg import Change
 from algorithms.fed_gate import Start, move, stable, tracker
 from algorithms.tasks import Batch, Task, Weights
+from algorithms.tasks.client_model import ClientModel
 from algorithms.tasks.site import Site
 from protocols.forms import Algorithm, Form
-from protocols.messages import Array, Message
+from protocols.messages import Message
 from protocols.rounds import Cohort, Round
 
 Models = tuple[Weights, Weights, float]
@@ -140,9 +141,9 @@ def apfl_gate(  # noqa: PLR0913 - the poster's settings, all by name
         site.memory.update(personal=v, alpha=share)
         return Change(delta=w.astype(np.float64) - given.weights)
 
-    def predict(site: Site, given: Message | None) -> Array:
+    def model(site: Site, given: Message | None) -> ClientModel:
         shared = given.weights if isinstance(given, Start) else site.memory["trained"]
-        return predict_mixture(task, site, shared, alpha)
+        return mixture(site, shared, alpha)
 
     def round(state: Start, cohort: Cohort) -> Round[Start]:
         return move(state, cohort, gamma)
@@ -152,7 +153,7 @@ def apfl_gate(  # noqa: PLR0913 - the poster's settings, all by name
         name="apfl_gate",
         citation="Pansetty, Yao, Kamani and Joe-Wong, Personalized Federated Graph Learning",
         init=init,
-        predict=predict,
+        model=model,
         forms=(form.moved_by_totals(reach=gamma),),
         dims={"d": task.size},
         gradients=count if joint else 2 * count,

@@ -35,14 +35,13 @@ MODELS: Mapping[Kind, str] = {"rating": "user_dot"}
 class Solving(User):
     """A client that solves for its user's part, and then takes the gradient there."""
 
-    def whole(self, site: Site, given: Start) -> Weights:
-        """Return all weights, (size,), with the user's part solved for the table as it is."""
-        weights = super().whole(site, given)
-        weights[self.task.base :] = self.solved(site, weights)
-        return weights
+    def pieces(self, site: Site, given: Start) -> tuple[Weights, Weights]:
+        """Return what was handed out, and the user's part solved for the table as it is."""
+        shared, _ = super().pieces(site, given)
+        return shared, self.solved(site, shared)
 
     def solved(self, site: Site, weights: Weights) -> Weights:
-        """Return [p_u, b_u], (h + 1,)."""
+        """Return [p_u, b_u], (h + 1,); `weights` is what was handed out, (base,)."""
         data, (items, width) = site.data, self.table()
         train = data.train.numpy()
         rated = data.items[data.item.numpy()[train]]
@@ -96,7 +95,7 @@ def fcf(
         citation="Ammad-ud-din et al., Federated collaborative filtering for privacy-preserving "
         "personalized recommendation system, arXiv:1901.09888, 2019",
         init=server.init,
-        predict=user.predict,
+        model=user.model,
         forms=forms(server),
         dims=server.dims,
     )

@@ -12,6 +12,7 @@ from __future__ import annotations
 import numpy as np
 
 from algorithms.tasks import Task
+from algorithms.tasks.client_model import ClientModel
 from algorithms.tasks.site import Site
 from protocols.forms import Algorithm, Form
 from protocols.messages import (
@@ -69,9 +70,8 @@ def fed_avg(task: Task, *, epochs: int = 1) -> Algorithm[Start]:
     def train_alike(site: Site, given: Start) -> Change:
         return Change(delta=change(site, given))
 
-    def predict(site: Site, given: Message | None) -> Array:
-        weights = given.weights if isinstance(given, Start) else site.memory["trained"]
-        return task.predict(weights, site)
+    def model(site: Site, given: Message | None) -> ClientModel:
+        return ClientModel((given.weights if isinstance(given, Start) else site.memory["trained"],))
 
     def round(state: Start, cohort: Cohort) -> Round[Start]:
         reply = yield Ask(cohort, given=state, back=Update)
@@ -90,7 +90,7 @@ def fed_avg(task: Task, *, epochs: int = 1) -> Algorithm[Start]:
         name="fed_avg",
         citation="McMahan et al., AISTATS 2017, Algorithm 1",
         init=init,
-        predict=predict,
+        model=model,
         forms=(by_records.moved_by_totals(reach=1.0), alike.moved_by_totals(reach=1.0)),
         dims={"d": task.size},
     )

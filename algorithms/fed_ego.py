@@ -274,7 +274,7 @@ def fed_ego(  # noqa: PLR0913 - the paper's settings, all by name
         citation="Zhang et al., FedEgo: Privacy-preserving Personalized Federated Graph Learning "
         "with Ego-graphs, 2022, Algorithm 1",
         init=init,
-        predict=client.predict,
+        model=client.model,
         forms=rounds.forms(client, mixup=mixup),
         dims={
             "theta": task.reduction,

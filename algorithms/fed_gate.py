@@ -36,9 +36,10 @@ import numpy as np
 from algorithms._shared.steps import batches, descended, local_steps, slope
 from algorithms.fed_avg import Change
 from algorithms.tasks import Task, Weights
+from algorithms.tasks.client_model import ClientModel
 from algorithms.tasks.site import Site
 from protocols.forms import Algorithm, Form
-from protocols.messages import Array, Message, ReleasedMessage, Vector, count, real
+from protocols.messages import Message, ReleasedMessage, Vector, count, real
 from protocols.rounds import Ask, Cohort, Round
 
 
@@ -132,9 +133,8 @@ def fed_gate(
         site.memory.update(delta=delta, sent=(given, w), trained=w)
         return Change(delta=w.astype(np.float64) - given.weights)
 
-    def predict(site: Site, given: Message | None) -> Array:
-        weights = given.weights if isinstance(given, Start) else site.memory["trained"]
-        return task.predict(weights, site)
+    def model(site: Site, given: Message | None) -> ClientModel:
+        return ClientModel((given.weights if isinstance(given, Start) else site.memory["trained"],))
 
     def round(state: Start, cohort: Cohort) -> Round[Start]:
         return move(state, cohort, gamma)
@@ -144,7 +144,7 @@ def fed_gate(
         name="fed_gate",
         citation="Haddadpour et al., AISTATS 2021",
         init=init,
-        predict=predict,
+        model=model,
         forms=(form.moved_by_totals(reach=gamma),),
         dims={"d": task.size},
         gradients=count,

@@ -57,7 +57,7 @@ def fed_mf(
         citation="Chai et al., Secure federated matrix factorization, IEEE Intelligent Systems "
         "36(5), 2021",
         init=server.init,
-        predict=user.predict,
+        model=user.model,
         forms=forms(server),
         dims=server.dims,
     )

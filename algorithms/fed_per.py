@@ -14,6 +14,7 @@ from __future__ import annotations
 import numpy as np
 
 from algorithms.tasks import Task, Weights
+from algorithms.tasks.client_model import ClientModel
 from algorithms.tasks.site import Site
 from protocols.forms import Algorithm, Form
 from protocols.messages import (
@@ -74,14 +75,14 @@ def fed_per(task: Task, *, epochs: int = 1) -> Algorithm[Start]:
         seed = int(rng.integers(2**31))
         return Start(weights=initial(seed)[: task.base], seed=seed)
 
-    def whole(site: Site, given: Start) -> Weights:
+    def pieces(site: Site, given: Start) -> tuple[Weights, Weights]:
         head = site.memory.get("head")
         if head is None:
             head = initial(given.seed)[task.base :]
-        return np.concatenate([given.weights, head])
+        return given.weights, head
 
     def change(site: Site, given: Start) -> Array:
-        fitted = task.fit(whole(site, given), site, epochs=epochs)
+        fitted = task.fit(np.concatenate(pieces(site, given)), site, epochs=epochs)
         site.memory["head"] = fitted[task.base :].copy()
         site.memory["trained"] = fitted
         return fitted[: task.base].astype(np.float64) - given.weights
@@ -92,9 +93,10 @@ def fed_per(task: Task, *, epochs: int = 1) -> Algorithm[Start]:
     def train_alike(site: Site, given: Start) -> Change:
         return Change(delta=change(site, given))
 
-    def predict(site: Site, given: Message | None) -> Array:
-        weights = whole(site, given) if isinstance(given, Start) else site.memory["trained"]
-        return task.predict(weights, site)
+    def model(site: Site, given: Message | None) -> ClientModel:
+        if isinstance(given, Start):
+            return ClientModel(pieces(site, given))
+        return ClientModel((site.memory["trained"],))
 
     def moved(state: Start, mean: Array) -> Start:
         return Start(weights=(state.weights + mean).astype(np.float32), seed=state.seed)
@@ -113,7 +115,7 @@ def fed_per(task: Task, *, epochs: int = 1) -> Algorithm[Start]:
         name="fed_per",
         citation="Arivazhagan et al., arXiv:1912.00818, 2019, Algorithms 1 and 2",
         init=init,
-        predict=predict,
+        model=model,
         forms=(by_records.moved_by_totals(reach=1.0), alike.moved_by_totals(reach=1.0)),
         dims={"d": task.base},
     )

@@ -113,7 +113,7 @@ def fed_per_gnn(  # noqa: PLR0913 - settings, all by name
         citation="Wu et al., A federated graph neural network framework for privacy-preserving "
         "personalization, Nature Communications 13, 2022",
         init=server.init,
-        predict=user.predict,
+        model=user.model,
         forms=ways,
         dims=server.dims,
     )

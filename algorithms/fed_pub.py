@@ -35,6 +35,7 @@ from typing import NamedTuple
 import numpy as np
 
 from algorithms.tasks import MaskedTask, Task, Weights
+from algorithms.tasks.client_model import ClientModel
 from algorithms.tasks.site import Site
 from protocols.forms import Algorithm, Answer, Form
 from protocols.messages import (
@@ -201,10 +202,10 @@ class Personal:
         """Keep theta'_i, from where the next round begins."""
         site.memory["received"] = np.asarray(given.weights, dtype=np.float32)
 
-    def predict(self, site: Site, given: Message | None) -> Array:
-        """Return the predictions of the model as it was received, or with None as trained."""
+    def model(self, site: Site, given: Message | None) -> ClientModel:
+        """Return the model in use, as it was received, or with None as trained."""
         theta = self.start(site, given) if isinstance(given, Go) else site.memory["trained"]
-        return self.task.predict(self.in_use(site, theta), site)
+        return ClientModel((self.in_use(site, theta),))
 
     def portrait(self, site: Site, given: Go, weights: Weights) -> Array:
         """Return the mean embedding of the random graph by the model in use, (p,)."""
@@ -270,7 +271,7 @@ def fed_pub(
         name="fed_pub",
         citation="Baek et al., Personalized Subgraph Federated Learning, ICML 2023",
         init=init,
-        predict=client.predict,
+        model=client.model,
         forms=(Form.of("personal_mixtures", round, answers, top=top),),
         dims={"d": task.size, "p": task.width},
     )

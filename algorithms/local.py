@@ -9,6 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from algorithms.tasks import Task
+from algorithms.tasks.client_model import ClientModel
 from algorithms.tasks.site import Site
 from protocols.forms import Algorithm, Form
 from protocols.messages import Array, Message, ReleasedMessage, count
@@ -41,8 +42,8 @@ def local(task: Task, *, epochs: int = 1) -> Algorithm[Step]:
     def train(site: Site, given: Step) -> None:
         site.memory["weights"] = task.fit(current(site, given), site, epochs=epochs)
 
-    def predict(site: Site, given: Message | None) -> Array:
-        return task.predict(current(site, given), site)
+    def model(site: Site, given: Message | None) -> ClientModel:
+        return ClientModel((current(site, given),))
 
     def round(state: Step, cohort: Cohort) -> Round[Step]:
         yield Ask(cohort, given=state)
@@ -52,7 +53,7 @@ def local(task: Task, *, epochs: int = 1) -> Algorithm[Step]:
         name="local",
         citation="no federation: the baseline row",
         init=init,
-        predict=predict,
+        model=model,
         forms=(Form.of("alone", round, answers={Step: train}),),
     )
 

@@ -72,8 +72,8 @@ def constant(d: int, vectors: list[np.ndarray[Any, Any]]) -> Algorithm[Start]:
     def answer(site: int, given: Start) -> Update:
         return Update(delta=vectors[site], count=1)
 
-    def predict(site: object, given: object) -> Any:
-        return np.zeros((0, 0))
+    def model(site: object, given: object) -> None:
+        return None
 
     def round(state: Start, cohort: Cohort) -> Round[Start]:
         reply = yield Ask(cohort, given=state, back=Update)
@@ -81,7 +81,7 @@ def constant(d: int, vectors: list[np.ndarray[Any, Any]]) -> Algorithm[Start]:
         return Start(weights=(total.delta / total.count).astype(np.float32))
 
     form = Form.of("constant", round, answers={Start: answer})
-    return Algorithm("constant", "none", init, predict, (form,), {"d": d})
+    return Algorithm("constant", "none", init, model, (form,), {"d": d})
 
 
 def bare(bfv: Scheme, d: int, clients: int, *, start: str = "integers") -> Callable[[], None]:

@@ -10,7 +10,7 @@ from typing import Any, Generic, TypeVar
 import numpy as np
 
 from protocols.disclosures.names import BACK, GIVEN, Disclosure
-from protocols.messages import Array, Message, names
+from protocols.messages import Message, names
 from protocols.rounds import Ask, Cohort, Round
 
 S = TypeVar("S")
@@ -202,8 +202,9 @@ class Algorithm(Generic[S]):
         name: its name in configs.
         citation: the paper it comes from.
         init: first public state from a generator of learning randomness.
-        predict: at the client, ``predict(site, given or None) -> (N, C)``; with `given`, the model
-            as just downloaded, with None the model as just trained.
+        model: at the client, ``model(site, given or None)``, what it predicts with (an
+            `algorithms.tasks.client_model.ClientModel`); with `given`, as just downloaded, with
+            None as just trained.
         forms: the ways it can run, most preferred first.
         dims: sizes of the named dimensions of its messages.
         gradients: how many gradients a client takes in a round; 0 leaves it to the task's `fit`.
@@ -212,7 +213,7 @@ class Algorithm(Generic[S]):
     name: str
     citation: str
     init: Callable[[np.random.Generator], S]
-    predict: Callable[[Any, Message | None], Array]
+    model: Callable[[Any, Message | None], Any]
     forms: tuple[Form[S], ...]
     dims: Mapping[str, int] = field(default_factory=dict)
     gradients: int = 0

@@ -182,14 +182,9 @@ class Federation:
         task, algorithm = self.build()
         self._check_training(task, algorithm)
         spec = task.spec
-        data = DataPlan(
-            name=spec.name,
-            task=spec.task,
-            features=spec.features,
-            classes=spec.classes,
-            records=spec.records,
-            synthetic=spec.synthetic,
-        )
+        scale = (repr(spec.lowest), repr(spec.highest)) if spec.task == "rating" else ()
+        named = {n: getattr(spec, n) for n in DataPlan.model_fields if n != "scale"}
+        data = DataPlan(**named, scale=scale)
         return make_plan(
             evaluated(algorithm, task, at=self.config.evaluation.at),
             self.policy,

@@ -8,6 +8,7 @@ import numpy as np
 
 from algorithms.tasks import Weights
 from algorithms.tasks._egos import mashed
+from algorithms.tasks.client_model import ClientModel
 from algorithms.tasks.ego import EgoTask
 from algorithms.tasks.site import Site
 from protocols.messages import (
@@ -244,7 +245,7 @@ class Personal:
         features = np.stack([mashed(table, egos.places[group]) for group in mine])
         return features, np.stack([onehot[egos.label[group]].mean(axis=0) for group in mine])
 
-    def predict(self, site: Site, given: Message | None) -> Array:
-        """Return predictions of the model as received or as trained."""
+    def model(self, site: Site, given: Message | None) -> ClientModel:
+        """Return the client's model as received or as trained."""
         weights = self.start(site, given) if isinstance(given, Start) else site.memory["trained"]
-        return self.task.predict(weights, site)
+        return ClientModel((weights,))

@@ -14,7 +14,6 @@ from collections.abc import Generator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
-import torch
 
 from algorithms._shared.item_messages import (
     Expand,
@@ -27,8 +26,9 @@ from algorithms._shared.item_messages import (
 )
 from algorithms._shared.item_users import User
 from algorithms._shared.items import Aggregator, Server
-from algorithms.nn._shared.ratings import Neighbours
+from algorithms.nn._shared.ratings import neighbours
 from algorithms.tasks import Weights
+from algorithms.tasks.client_model import ClientModel
 from algorithms.tasks.site import Site
 from protocols.forms import Answer, Exchange, Form
 from protocols.messages import Array, Message
@@ -98,15 +98,15 @@ class ExpandedUser(User):
             "vectors": near.vectors[there].astype(np.float32),
         }
 
-    def whole(self, site: Site, given: Start) -> Weights:
-        """Return all weights, (size,); the graph knows its neighbours by then."""
+    def pieces(self, site: Site, given: Start) -> tuple[Weights, Weights]:
+        """Return all weights in two pieces; the graph knows its neighbours by then."""
         self.look(site)
-        return super().whole(site, given)
+        return super().pieces(site, given)
 
-    def predict(self, site: Site, given: Message | None) -> Array:
-        """Return predictions, with the neighbours that were told last."""
+    def model(self, site: Site, given: Message | None) -> ClientModel:
+        """Return the client's model, with the neighbours that were told last."""
         self.look(site)
-        return super().predict(site, given)
+        return replace(super().model(site, given), beside=site.memory.get("near", {}))
 
     def look(self, site: Site) -> None:
         """Give the site's graph the neighbours that are remembered."""
@@ -115,14 +115,7 @@ class ExpandedUser(User):
             data.graph.neighbours = None
             return
         places = np.searchsorted(data.items, near["items"])
-        order = np.argsort(places, kind="stable")
-        sorted_ = places[order]
-        nth = np.arange(len(order)) - np.searchsorted(sorted_, sorted_)  # of its item's neighbours
-        most = 1 + int(nth.max(initial=0))
-        vectors = np.zeros((len(data.items), most, self.table()[1]), dtype=np.float32)
-        known = np.zeros((len(data.items), most), dtype=bool)
-        vectors[sorted_, nth], known[sorted_, nth] = near["vectors"][order], True
-        data.graph.neighbours = Neighbours(torch.from_numpy(vectors), torch.from_numpy(known))
+        data.graph.neighbours = neighbours(places, near["vectors"], len(data.items))
 
 
 @dataclass(frozen=True)

@@ -8,6 +8,7 @@ import numpy as np
 
 from algorithms._shared.item_messages import Holders, ItemGradient, ItemRows, Next, Start
 from algorithms.tasks import Task, Weights
+from algorithms.tasks.client_model import ClientModel
 from algorithms.tasks.rating import RatingTask
 from algorithms.tasks.site import Site
 from protocols.messages import Array, Message
@@ -54,16 +55,16 @@ class User:
         if not 1 <= self.blocks <= items:
             raise ValueError(f"blocks must be from 1 to the number of items, {items}")
 
-    def whole(self, site: Site, given: Start) -> Weights:
-        """Return all weights, (size,): what was handed out, and the user's own part."""
+    def pieces(self, site: Site, given: Start) -> tuple[Weights, Weights]:
+        """Return what was handed out, (base,), and the user's own part, (size - base,)."""
         head = site.memory.get("head")
         if head is None:
             head = self.task.initial(np.random.default_rng(given.seed))[self.task.base :]
-        return np.concatenate([np.asarray(given.weights, dtype=np.float32), head])
+        return np.asarray(given.weights, dtype=np.float32), head
 
     def slope(self, site: Site, given: Start) -> Weights:
         """Move the user's part, remember it, and return the gradient of L_u in what is shared."""
-        before = self.whole(site, given)
+        before = np.concatenate(self.pieces(site, given))
         steps = {"lr": self.lr, "decay": self.decay}
         found = self.task.descended(before, site, steps=self.steps, **steps)
         self.keep(site, before, found.head)
@@ -154,10 +155,11 @@ class User:
         given = replace(given, told=told.astype(np.int64))
         return self.dense(site, given), Holders(held=held)
 
-    def predict(self, site: Site, given: Message | None) -> Array:
-        """Return predictions of the model as received, or with None as trained."""
-        weights = self.whole(site, given) if isinstance(given, Start) else site.memory["trained"]
-        return self.task.predict(weights, site)
+    def model(self, site: Site, given: Message | None) -> ClientModel:
+        """Return the client's model as received, or with None as trained."""
+        if isinstance(given, Start):
+            return ClientModel(self.pieces(site, given))
+        return ClientModel((site.memory["trained"],))
 
     def table(self) -> tuple[int, int]:
         """Return how many items there are, and the width of their vectors."""

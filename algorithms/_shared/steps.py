@@ -7,7 +7,8 @@ from itertools import chain, islice, repeat
 
 import numpy as np
 
-from algorithms.tasks import Batch, Predictions, Task, Weights
+from algorithms.tasks import Batch, Task, Weights
+from algorithms.tasks.client_model import ClientModel
 from algorithms.tasks.site import Site
 
 __all__ = [
@@ -16,7 +17,7 @@ __all__ = [
     "check_mixing",
     "descended",
     "local_steps",
-    "predict_mixture",
+    "mixture",
     "recalled",
     "slope",
 ]
@@ -96,7 +97,7 @@ def adapted(alpha: float, towards: float, rate: float) -> float:
     return float(np.clip(alpha - rate * towards, 0.0, 1.0))
 
 
-def predict_mixture(task: Task, site: Site, shared: Weights, alpha: float) -> Predictions:
-    """Return predictions of alpha h_v + (1 - alpha) h_w for every record; w is `shared`, (d,)."""
+def mixture(site: Site, shared: Weights, alpha: float) -> ClientModel:
+    """Return the client's model, alpha h_v + (1 - alpha) h_w; w is `shared`, (d,)."""
     personal, share = recalled(site, shared, alpha)
-    return task.predict_mixed(personal, shared, share, site)
+    return ClientModel((shared,), (personal,), share)

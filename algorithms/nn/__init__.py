@@ -9,7 +9,7 @@ A model's file is called like the model and offers
   (`algorithms.nn._shared.graphs`) take batches of graphs instead; rating models
   (`algorithms.nn._shared.ratings`) are built from the numbers of users and items;
 * for ratings, `ALONE = True` if every site must be a single user (`algorithms.nn._shared.stars`);
-* for nodes and graphs, but not on ego-graphs, `plain(module) -> torch.nn.Module`: the same model,
+* for nodes and graphs, `plain(module) -> torch.nn.Module`: the same model,
   filled alike, in layers of PyTorch Geometric (`algorithms.nn._shared.plain`);
 * for nodes, `EGOS = True` if `build` gives an `algorithms.nn._shared.egos.EgoNet`, trained on
   ego-graphs.
@@ -55,6 +55,9 @@ class ModelFile(Protocol):
         self, features: int, classes: int, hidden: int, layers: int, dropout: float
     ) -> GraphModel:
         """An uninitialised model."""
+
+    def plain(self, module: torch.nn.Module) -> torch.nn.Module:
+        """The same model, filled alike, in layers of PyTorch Geometric."""
 
 
 def on_egos(name: str) -> bool:

@@ -8,8 +8,11 @@ from __future__ import annotations
 
 from typing import Literal
 
+import torch
+
 from algorithms.nn import ego_sage
 from algorithms.nn._shared.egos import Dense, EgoNet, Sage
+from algorithms.nn._shared.plain_egos import plain_egos
 from algorithms.tasks import Kind
 
 NAME = "ego_mlp"
@@ -24,3 +27,8 @@ def build(features: int, classes: int, hidden: int, layers: int, dropout: float)
     reduction = [Sage(wide, hidden) for wide in widths]
     personal = [Dense(hidden, hidden) for _ in range(layers)]
     return EgoNet(reduction, personal, classes, dropout)
+
+
+def plain(module: EgoNet) -> torch.nn.Module:
+    """The same model in layers of PyG, see `_shared.plain`."""
+    return plain_egos(module)

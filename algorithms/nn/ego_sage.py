@@ -13,7 +13,10 @@ from __future__ import annotations
 
 from typing import Literal
 
+import torch
+
 from algorithms.nn._shared.egos import Dense, EgoNet, Sage
+from algorithms.nn._shared.plain_egos import plain_egos
 from algorithms.tasks import Kind
 
 NAME = "ego_sage"
@@ -26,3 +29,8 @@ def build(features: int, classes: int, hidden: int, layers: int, dropout: float)
     """W, b; per hop W_own, W_near, b; the classifier's W. All hidden layers are `hidden` wide."""
     personal = [Sage(hidden, hidden) for _ in range(layers)]
     return EgoNet([Dense(features, hidden)], personal, classes, dropout)
+
+
+def plain(module: EgoNet) -> torch.nn.Module:
+    """The same model in layers of PyG, see `_shared.plain`."""
+    return plain_egos(module)

@@ -9,8 +9,11 @@ from __future__ import annotations
 
 from typing import Literal
 
+import torch
+
 from algorithms.nn import ego_sage
 from algorithms.nn._shared.egos import Dense, EgoNet, Sage
+from algorithms.nn._shared.plain_egos import plain_egos
 from algorithms.tasks import Kind
 
 NAME = "ego_sage_linear"
@@ -23,3 +26,8 @@ def build(features: int, classes: int, hidden: int, layers: int, dropout: float)
     """Return the same parameters as `ego_sage`."""
     personal = [Sage(hidden, hidden) for _ in range(layers)]
     return EgoNet([Dense(features, hidden)], personal, classes, dropout, linear=True)
+
+
+def plain(module: EgoNet) -> torch.nn.Module:
+    """The same model in layers of PyG, see `_shared.plain`."""
+    return plain_egos(module)

@@ -22,6 +22,7 @@ from typing import Any, Generic, Literal, TypeVar
 
 from algorithms.scores import Scoring
 from algorithms.tasks import Task
+from algorithms.tasks.client_model import ClientModel, predictions
 from algorithms.tasks.site import Site
 from protocols.forms import Algorithm, Exchange, Form
 from protocols.messages import Message, ReleasedMessage, SumMessage, count, values
@@ -90,16 +91,16 @@ def evaluated(
         return Tracked(algorithm.init(rng))
 
     def score(site: Site, given: Message | None) -> SumMessage:
-        found = task.score(algorithm.predict(site, given), site)
-        site.memory["scored"] = (given, {k: v for k, v in site.memory.items() if k not in _OWN})
-        return found
+        model = algorithm.model(site, given)
+        site.memory["scored"] = model.kept()
+        return task.score(predictions(task, model, site), site)
 
     scoring = task.scoring
     scored = tuple(_wrap(form, score, scoring, at) for form in algorithm.forms)
     bare = (*scored, *(_unscored(form) for form in algorithm.forms))
     forms = tuple(replace(form, rows=task.spec.task == "rating") for form in bare)
     dims = {**algorithm.dims, **scoring.dims}
-    return Algorithm(algorithm.name, algorithm.citation, init, algorithm.predict, forms, dims)
+    return Algorithm(algorithm.name, algorithm.citation, init, algorithm.model, forms, dims)
 
 
 def begun(form: Form[S], state: S) -> Form[S]:
@@ -117,13 +118,16 @@ def released(state: object) -> Message | None:
     return found if isinstance(found, Message) else None
 
 
-_OWN = ("scored", "kept")  # memory of this file, not of the algorithm
-
-
 def heed(site: Site, keep: Keep | Last) -> None:
-    """At the client: keep the snapshot scored last if it is the best so far."""
+    """At the client: keep the model scored last if it is the best so far; see `kept_model`."""
     if keep.keep and "scored" in site.memory:
         site.memory["kept"] = site.memory["scored"]
+
+
+def kept_model(site: Site) -> ClientModel | None:
+    """Return the client's model at the best round, None where nothing was scored."""
+    kept = site.memory.get("kept")
+    return None if kept is None else ClientModel(*kept)
 
 
 def _wrap(form: Form[S], score: Any, scoring: Scoring, at: At) -> Form[Tracked[S]]:

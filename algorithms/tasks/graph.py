@@ -7,7 +7,8 @@ among them, have C scores and are counted right or wrong.
 
 from __future__ import annotations
 
-from typing import cast
+from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 import torch
@@ -107,16 +108,14 @@ class GraphTask(FlatTask):
         counted = (self._ranking or SCORING).count
         return counted(predictions, data.y.numpy(), data.val.numpy(), data.test.numpy())
 
-    def plain(self, weights: Weights) -> torch.nn.Module | None:
-        """Return the model in layers of PyTorch Geometric, see `algorithms.nn._shared.plain`.
-
-        None for a model that has none.
+    def plain(self, weights: Weights, beside: Mapping[str, Any]) -> torch.nn.Module:
+        """Return one model in layers of PyTorch Geometric, see `algorithms.tasks.plain_model`.
 
         Raises:
             ValueError: the weights are not those of the whole model.
         """
-        made = getattr(self._file, "plain", None)
-        return None if made is None else cast(torch.nn.Module, made(self._load(weights, None)))
+        found: torch.nn.Module = self._file.plain(self._load(weights, None))
+        return found
 
     def _build(self) -> torch.nn.Module:
         return self._file.build(*self._shape)

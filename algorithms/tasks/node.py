@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import cast
+from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 import torch
@@ -88,16 +89,14 @@ class NodeTask(FlatTask):
             return self.scoring.common(predictions, y, own, data.common.numpy())
         return self.scoring.count(predictions, y, *own)
 
-    def plain(self, weights: Weights) -> torch.nn.Module | None:
-        """Return the model in layers of PyTorch Geometric, see `algorithms.nn._shared.plain`.
-
-        None for a model that has none (those on ego-graphs).
+    def plain(self, weights: Weights, beside: Mapping[str, Any]) -> torch.nn.Module:
+        """Return one model in layers of PyTorch Geometric, see `algorithms.tasks.plain_model`.
 
         Raises:
             ValueError: the weights are not those of the whole model.
         """
-        made = getattr(self._file, "plain", None)
-        return None if made is None else cast(torch.nn.Module, made(self._load(weights, None)))
+        found: torch.nn.Module = self._file.plain(self._load(weights, None))
+        return found
 
     @property
     def width(self) -> int:

@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from algorithms import nn
-from algorithms.nn._shared.ratings import Inputs, RatingModel, rating_model, width
+from algorithms.nn._shared.plain_ratings import Clipped, PlainRatings, Scale
+from algorithms.nn._shared.ratings import Inputs, RatingModel, neighbours, rating_model, width
 from algorithms.scores.errors import Errors, ErrorScore
 from algorithms.tasks import Batch, DataSpec, Mixed, Predictions, Weights, _optimisers
 from algorithms.tasks._flat import Numbers, Optimiser
 from algorithms.tasks._optimisers import Moments
-from algorithms.tasks._ratings import RatingsData, RatingsLike
 from algorithms.tasks._users import UserSteps
+from algorithms.tasks.inputs.ratings import RatingsData, RatingsLike
 from algorithms.tasks.site import Site
 
 __all__ = ["RatingTask", "RatingsData", "RatingsLike"]
@@ -212,6 +214,21 @@ class RatingTask(UserSteps):
         parameter.grad = torch.tensor(slope, dtype=torch.float32)
         steps.step()
         return self._finite([parameter]), _optimisers.moments(steps)
+
+    def plain(self, weights: Weights, beside: Mapping[str, Any]) -> torch.nn.Module:
+        """Return one model, from 0 to 1, see `algorithms.tasks.plain_model`; raises ValueError."""
+        told = (beside["items"], beside["vectors"], self.spec.items) if beside else None
+        near = None if told is None else neighbours(*told)
+        return PlainRatings(cast(RatingModel, self._load(weights, None)), self._scale, near)
+
+    def finished(self, module: torch.nn.Module) -> torch.nn.Module:
+        """Return what brings a module's outputs to the scale."""
+        return Clipped(module, self._scale)
+
+    @property
+    def _scale(self) -> Scale:
+        spec = self.spec
+        return Scale(1 if self.alone else spec.users, spec.items, spec.lowest, spec.highest)
 
     def _near(self, site: Site, *vectors: Weights) -> _Near | None:
         """The model of the site's own rows; None if it needs all, or `FlatTask` is to refuse."""

@@ -133,7 +133,13 @@ def times_in_round(item: Item, round: int, rounds: int) -> int:
 
 
 class DataPlan(Strict):
-    """What a plan may know of the data: public facts and padded upper bounds, never a count."""
+    """What a plan may know of the data: public facts and padded upper bounds, never a count.
+
+    Attributes:
+        multilabel: whether each of `classes` is a yes-or-no question of its own.
+        users, items: how many a rating task knows at most; else 0.
+        scale: lowest and highest rating, in decimal; else empty.
+    """
 
     name: str
     task: str
@@ -141,6 +147,10 @@ class DataPlan(Strict):
     classes: int
     records: int
     synthetic: bool
+    multilabel: bool = False
+    users: int = 0
+    items: int = 0
+    scale: tuple[str, ...] = ()
 
 
 class Plan(Strict):

@@ -12,6 +12,7 @@ import numpy as np
 
 from algorithms.scores.errors import mean_reference
 from algorithms.tasks import Task, Weights
+from algorithms.tasks.client_model import predictions
 from algorithms.tasks.evaluation import total
 from algorithms.tasks.site import Site
 from protocols.forms import Algorithm
@@ -112,7 +113,11 @@ class Bystander:
     def look(self, algorithm: Algorithm[Any], state: Message) -> float | None:
         """Return the headline metric of a released model that no client was asked to score."""
         scoring = self._task.scoring
-        scores = [self._task.score(algorithm.predict(site, state), site) for site in self._sites]
+        task = self._task
+        scores = [
+            task.score(predictions(task, algorithm.model(site, state), site), site)
+            for site in self._sites
+        ]
         return scoring.read(total(scores))[self._headline]
 
     def _seed(self, *labels: str) -> int:

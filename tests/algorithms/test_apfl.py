@@ -11,6 +11,7 @@ from algorithms.apfl import apfl
 from algorithms.fed_avg import Start, fed_avg
 from algorithms.tasks import Batch
 from algorithms.tasks.site import Site
+from tests.predicting import predicted
 from tests.toys.kinds import KINDS, sites_of, task_of
 from tests.toys.quadratic import Bowl, Quadratic, bowls, drive, said_by
 from tests.toys.stage import play
@@ -79,13 +80,14 @@ def test_predictions_mix_the_received_model_or_the_trained_copy() -> None:
     task = Quadratic(lr=0.3)
     algorithm = apfl(task, epochs=3, alpha=0.25)
     site, start = bowls(1)[0], start_of(task)
-    np.testing.assert_array_equal(algorithm.predict(site, start)[0], start.weights)  # before all
+    before_all = predicted(algorithm, task, site, start)[0]
+    np.testing.assert_array_equal(before_all, start.weights)
     said_by(algorithm, site, start)
     given = start_of(task, seed=5)
     own, copy = site.memory["personal"], site.memory["trained"]
-    mixed = algorithm.predict(site, given)[0]
+    mixed = predicted(algorithm, task, site, given)[0]
     np.testing.assert_allclose(mixed, 0.25 * own + 0.75 * given.weights, rtol=1e-6)
-    last = algorithm.predict(site, None)[0]
+    last = predicted(algorithm, task, site, None)[0]
     np.testing.assert_allclose(last, 0.25 * own + 0.75 * copy, rtol=1e-6)
 
 

@@ -12,6 +12,7 @@ from algorithms.apfl_gate import apfl_gate
 from algorithms.fed_gate import Start, fed_gate
 from algorithms.tasks.site import Site
 from protocols.messages import Message
+from tests.predicting import predicted
 from tests.thinned import thinned
 from tests.toys.kinds import KINDS, sites_of, task_of
 from tests.toys.quadratic import Bowl, Quadratic, bowls, drive, optimum, said_by, trackers
@@ -26,8 +27,11 @@ def trained(algorithm: Any, kind: str, rounds: int = 4, **options: Any) -> tuple
 
 
 def predictions(algorithm: Any, kind: str, options: Any, state: Any, sites: Any) -> list[bytes]:
-    built = algorithm(task_of(kind, dropout=0.5, batch=5), **options)
-    return [built.predict(site, given).tobytes() for site in sites for given in (state, None)]
+    task = task_of(kind, dropout=0.5, batch=5)
+    built = algorithm(task, **options)
+    return [
+        predicted(built, task, site, given).tobytes() for site in sites for given in (state, None)
+    ]
 
 
 # --- both ends ------------------------------------------------------------------------------------
@@ -151,9 +155,9 @@ def test_clients_predict_with_the_aggregated_model_and_their_own() -> None:
     state = drive(algorithm, sites, 3)
     for site in sites:
         own, copy = site.memory["personal"], site.memory["trained"]
-        seen = algorithm.predict(site, state)[0]
+        seen = predicted(algorithm, task, site, state)[0]
         np.testing.assert_allclose(seen, 0.25 * own + 0.75 * state.weights, rtol=1e-5)
-        seen = algorithm.predict(site, None)[0]
+        seen = predicted(algorithm, task, site, None)[0]
         np.testing.assert_allclose(seen, 0.25 * own + 0.75 * copy, rtol=1e-5)
 
 

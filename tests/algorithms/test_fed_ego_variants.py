@@ -31,6 +31,7 @@ from tests.algorithms.fed_ego_tools import (
     task,
     told,
 )
+from tests.predicting import predicted
 from tests.toys.kinds import CLIENTS, sites_of, task_of
 from tests.toys.stage import plan_of
 
@@ -119,13 +120,14 @@ def test_clients_start_alike_and_are_scored_before_training_as_they_will_train()
     expected = model.initial(np.random.default_rng(start.seed))
     np.testing.assert_array_equal(expected[model.reduction :], start.phi)
     for site in sites[:2]:
-        seen = algorithm.predict(site, start)
+        seen = predicted(algorithm, model, site, start)
         np.testing.assert_array_equal(seen, model.predict(expected, site))
     twin = sites_of("node")[0]
     exchange(algorithm, "mixup", "train_and_mix")(sites[0], start)
     np.testing.assert_array_equal(sites[0].memory["trained"], model.fit(expected, twin, epochs=1))
     np.testing.assert_array_equal(
-        algorithm.predict(sites[0], None), model.predict(sites[0].memory["trained"], sites[0])
+        predicted(algorithm, model, sites[0], None),
+        model.predict(sites[0].memory["trained"], sites[0]),
     )
 
 

@@ -12,6 +12,7 @@ from algorithms.fed_avg import fed_avg
 from algorithms.fed_gate import Start, fed_gate, stable
 from algorithms.tasks.site import Site
 from protocols.messages import Message
+from tests.predicting import predicted
 from tests.toys.kinds import KINDS, sites_of, task_of
 from tests.toys.quadratic import Bowl, Quadratic, bowls, drive, optimum, said_by, trackers
 from tests.toys.stage import play
@@ -251,8 +252,10 @@ def test_predictions_are_the_global_model_s_or_the_trained_copy_s() -> None:
     task, sites = Quadratic(lr=0.1), bowls()
     algorithm = fed_gate(task, steps=3)
     state = drive(algorithm, sites, 2)
-    np.testing.assert_array_equal(algorithm.predict(sites[0], state)[0], state.weights)
-    np.testing.assert_array_equal(algorithm.predict(sites[0], None)[0], sites[0].memory["trained"])
+    np.testing.assert_array_equal(predicted(algorithm, task, sites[0], state)[0], state.weights)
+    np.testing.assert_array_equal(
+        predicted(algorithm, task, sites[0], None)[0], sites[0].memory["trained"]
+    )
 
 
 def test_training_that_diverges_is_said_to_diverge() -> None:

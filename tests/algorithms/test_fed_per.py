@@ -10,6 +10,7 @@ import pytest
 from algorithms.fed_avg import Start as Whole
 from algorithms.fed_avg import fed_avg
 from algorithms.fed_per import Start, fed_per
+from tests.predicting import predicted
 from tests.toys.kinds import KINDS, sites_of, task_of
 from tests.toys.quadratic import Quadratic, bowls, drive, said_by
 from tests.toys.stage import play
@@ -57,26 +58,28 @@ def test_each_client_keeps_its_own_head_and_trains_on_with_it() -> None:
     heads = np.array([site.memory["head"][0] for site in sites])
     np.testing.assert_allclose(heads, [site.data.centre[-1] for site in sites], atol=1e-3)
     for site in sites:
-        seen = algorithm.predict(site, state)[0]
+        seen = predicted(algorithm, task, site, state)[0]
         np.testing.assert_array_equal(seen, [*state.weights, *site.memory["head"]])
-        np.testing.assert_array_equal(algorithm.predict(site, None)[0], site.memory["trained"])
+        np.testing.assert_array_equal(
+            predicted(algorithm, task, site, None)[0], site.memory["trained"]
+        )
 
 
 def test_all_heads_begin_with_the_same_public_values() -> None:
     task = Quadratic()
     algorithm = fed_per(task)
     start = first(algorithm)
-    seen = [algorithm.predict(site, start).tobytes() for site in bowls(3)]
+    seen = [predicted(algorithm, task, site, start).tobytes() for site in bowls(3)]
     assert len(set(seen)) == 1
     other = algorithm.init(np.random.default_rng(1))
-    assert algorithm.predict(bowls(1)[0], other).tobytes() != seen[0]
+    assert predicted(algorithm, task, bowls(1)[0], other).tobytes() != seen[0]
 
 
 def test_a_client_that_joins_late_begins_where_all_began() -> None:
     task, sites = Quadratic(), bowls(3)
     algorithm = fed_per(task)
     state = drive(algorithm, sites, 3, absent={1: [2], 2: [2], 3: [2]})
-    seen = algorithm.predict(sites[2], state)[0]
+    seen = predicted(algorithm, task, sites[2], state)[0]
     assert seen[-1] == task.initial(np.random.default_rng(state.seed))[-1]
 
 

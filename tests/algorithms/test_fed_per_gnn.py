@@ -21,6 +21,7 @@ from algorithms.tasks import DataSpec
 from algorithms.tasks.rating import RatingsData, RatingTask
 from algorithms.tasks.site import Site
 from protocols.policy.policy import PrivacyPolicy
+from tests.predicting import predicted
 from tests.thinned import thinned
 from tests.toys.stage import play
 
@@ -179,7 +180,7 @@ def test_constant_ratings_are_learnt(make: Any) -> None:
     algorithm = make(task, decay=0.0, user_decay=0.01, **options)
     policy = PrivacyPolicy.preset("masks")
     state = play(algorithm, all_sites, policy, rounds=40).state.start
-    worst = max(np.abs(algorithm.predict(site, state) - 4.0).max() for site in all_sites)
+    worst = max(np.abs(predicted(algorithm, task, site, state) - 4.0).max() for site in all_sites)
     assert worst < 0.1
 
 

@@ -13,6 +13,7 @@ from algorithms.tasks._masked import matrices
 from algorithms.tasks.evaluation import evaluated, total
 from algorithms.tasks.site import Site
 from tests.laws.search import found, spellings
+from tests.predicting import predicted
 from tests.toys.kinds import CLIENTS, sites_of, task_of
 from tests.toys.stage import Played, play
 
@@ -203,7 +204,7 @@ def test_the_first_step_is_local_training_of_everybody_s_same_start(optimiser: s
     go = first(algorithm)
     start = model.initial(np.random.default_rng(go.seed))
     np.testing.assert_array_equal(
-        algorithm.predict(site, go), model.predict(start, site)
+        predicted(algorithm, model, site, go), model.predict(start, site)
     )  # before training, masks of 1
     answer(algorithm, site, go)
     expected = model.fit(start, twin, epochs=1)
@@ -216,7 +217,7 @@ def test_a_client_predicts_with_its_masks_before_and_after_training() -> None:
     played = rounds(2, sites, model=model)
     algorithm, site = fed_pub(model), sites[0]
     for given, name in ((played.state, "received"), (None, "trained")):
-        seen = algorithm.predict(site, given)
+        seen = predicted(algorithm, model, site, given)
         masked = model.predict(site.memory[name] * site.memory["masks"], site)
         np.testing.assert_array_equal(seen, masked)
         assert not np.array_equal(seen, model.predict(site.memory[name], site))
@@ -228,7 +229,7 @@ def test_masks_below_lambda_1_count_as_zero_in_predictions_and_portraits() -> No
     masks = np.linspace(-1, 1, model.size, dtype=np.float32)
     site.memory.update(received=np.full(model.size, 0.5, np.float32), masks=masks)
     pruned = np.where(np.abs(masks) < np.float32(0.3), 0, masks)
-    seen = algorithm.predict(site, Go(step=1, seed=0))
+    seen = predicted(algorithm, model, site, Go(step=1, seed=0))
     np.testing.assert_array_equal(seen, model.predict(np.float32(0.5) * pruned, site))
     _, portrait = answer(fed_pub(model, epochs=0, lambda1=0.3), site, Go(step=1, seed=0))
     expected = model.embed(np.float32(0.5) * pruned, proxy(0, 5)).mean(axis=0, dtype=np.float64)
@@ -240,7 +241,7 @@ def test_a_mask_of_exactly_lambda_1_counts() -> None:
     weights = np.linspace(-1, 1, model.size, dtype=np.float32)
     for mask, kept in ((0.25, 0.25), (-0.25, -0.25), (np.nextafter(np.float32(0.25), 0), 0.0)):
         site.memory.update(received=weights, masks=np.full(model.size, mask, dtype=np.float32))
-        seen = fed_pub(model, lambda1=0.25).predict(site, Go(step=1, seed=0))
+        seen = predicted(fed_pub(model, lambda1=0.25), model, site, Go(step=1, seed=0))
         np.testing.assert_array_equal(seen, model.predict(weights * np.float32(kept), site))
 
 
@@ -291,7 +292,7 @@ def test_a_client_that_received_nothing_goes_on_from_what_it_received_last() -> 
     go = first(algorithm)
     answer(algorithm, site, go)
     np.testing.assert_array_equal(  # its row never came: it begins where it began
-        algorithm.predict(site, Go(step=1, seed=go.seed)),
+        predicted(algorithm, task(), site, Go(step=1, seed=go.seed)),
         task().predict(task().initial(np.random.default_rng(go.seed)) * site.memory["masks"], site),
     )
 
@@ -304,7 +305,7 @@ def test_it_is_evaluated_like_any_other(at: Any) -> None:
     played = play(evaluated(algorithm, model, at=at), sites_of("node"), rounds=3)
     state = rounds(3 if at == "trained" else 2, sites, model, tau=0.0).state
     after, received = (
-        vars(total([model.score(algorithm.predict(site, given), site) for site in sites]))
+        vars(total([model.score(predicted(algorithm, model, site, given), site) for site in sites]))
         for given in (None, state)
     )
     assert after != received  # of the same moment: one would not pass for the other

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from algorithms.tasks.client_model import ClientModel
 from algorithms.tasks.site import Site
 from audits.attacks import attack
 from audits.attacks._shared.material import Material
@@ -76,7 +77,7 @@ def mixing() -> Algorithm[Go]:
         name="mixing",
         citation="none",
         init=lambda rng: Go(step=0),
-        predict=lambda site, given: np.zeros((0, 0)),
+        model=lambda site, given: ClientModel((np.zeros(0, np.float32),)),
         forms=(Form.of("personal", round, answers=answers),),
         dims={"d": 7, "p": 3},
     )

@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from algorithms.tasks.client_model import ClientModel
 from audits.evidence.run_files import RunView
 from audits.formats import FORMATS, render
 from audits.report.build import build_report
@@ -162,7 +163,7 @@ def _algorithm(round: Any, answers: Any) -> Algorithm[Given]:
         name="toy",
         citation="none",
         init=lambda rng: Given(weights=np.zeros(8, np.float32)),
-        predict=lambda site, given: np.zeros((1, 1)),
+        model=lambda site, given: ClientModel((np.zeros(1, np.float32),)),
         forms=(Form.of("mean", round, answers=answers),),
         dims={"d": 8},
     )

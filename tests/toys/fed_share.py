@@ -12,10 +12,10 @@ from __future__ import annotations
 import numpy as np
 
 from algorithms.tasks import Task
+from algorithms.tasks.client_model import ClientModel
 from algorithms.tasks.site import Site
 from protocols.forms import Algorithm, Form
 from protocols.messages import (
-    Array,
     Disclosure,
     Message,
     ReleasedMessage,
@@ -64,9 +64,8 @@ def fed_share(task: Task, *, epochs: int = 1) -> Algorithm[Start]:
         delta = share * (fitted.astype(np.float64) - given.weights)
         return Change(delta=delta, share=share), Level(level=level)
 
-    def predict(site: Site, given: Message | None) -> Array:
-        weights = given.weights if isinstance(given, Start) else site.memory["trained"]
-        return task.predict(weights, site)
+    def model(site: Site, given: Message | None) -> ClientModel:
+        return ClientModel((given.weights if isinstance(given, Start) else site.memory["trained"],))
 
     def round(state: Start, cohort: Cohort) -> Round[Start]:
         reply = yield Ask(cohort, given=state, back=(Change, Level))
@@ -91,7 +90,7 @@ def fed_share(task: Task, *, epochs: int = 1) -> Algorithm[Start]:
         name="fed_share",
         citation="a toy of this repository's tests",
         init=init,
-        predict=predict,
+        model=model,
         forms=forms,
         dims={"d": task.size},
     )

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import numpy as np
 
+from algorithms.tasks.client_model import ClientModel
 from algorithms.tasks.site import Site
 from protocols.forms import Algorithm, Form
 from protocols.messages import (
-    Array,
     MatchMessage,
     Matrix,
     Message,
@@ -55,8 +55,8 @@ def match(*, slots: int, places: int, e: int) -> Algorithm[Expand]:
     def expand(site: Site, given: Neighbours) -> None:
         site.memory["neighbours"] = (given.row, given.embedding)
 
-    def predict(site: Site, given: Message | None) -> Array:
-        return np.zeros((0, 0))
+    def model(site: Site, given: Message | None) -> ClientModel:
+        return ClientModel((np.zeros(0, dtype=np.float32),))
 
     def round(state: Expand, cohort: Cohort) -> Round[Expand]:
         found = yield Ask(cohort, given=state, back=Holding)
@@ -67,7 +67,7 @@ def match(*, slots: int, places: int, e: int) -> Algorithm[Expand]:
         name="toy_match",
         citation="after Wu et al., Nature Communications 2022, graph expansion",
         init=init,
-        predict=predict,
+        model=model,
         forms=(Form.of("expansion", round, answers={Expand: hold, Neighbours: expand}),),
         dims={"slots": slots, "places": places, "e": e},
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from algorithms.tasks.client_model import ClientModel
 from algorithms.tasks.site import Site
 from protocols.forms import Algorithm, Form
 from protocols.messages import (
@@ -43,8 +44,8 @@ def mixed(*, group: int, places: int, f: int, c: int, **more: int) -> Algorithm[
         table = records.table * (1 + 0.1 * np.abs(given.mean).max())
         return Mashed.unmixed(table=table, index=records.index, label=records.label)
 
-    def predict(site: Site, given: Message | None) -> Array:
-        return np.zeros((0, 0))
+    def model(site: Site, given: Message | None) -> ClientModel:
+        return ClientModel((np.zeros(0, dtype=np.float32),))
 
     def round(state: Centre, cohort: Cohort) -> Round[Centre]:
         reply = yield Ask(cohort, given=state, back=Mashed)
@@ -56,7 +57,7 @@ def mixed(*, group: int, places: int, f: int, c: int, **more: int) -> Algorithm[
         name="toy_mixed",
         citation="after Zhang et al., FedEgo, 2023, section 3",
         init=init,
-        predict=predict,
+        model=model,
         forms=(Form.of("mixup", round, answers={Centre: mash}),),
         dims={"group": group, "places": places, "f": f, "c": c, **more},
     )

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
+from algorithms.tasks.client_model import ClientModel
 from algorithms.tasks.site import Site
 from protocols.forms import Algorithm, Form
-from protocols.messages import Array, Message, NoisedMessage, ReleasedMessage, count, real
+from protocols.messages import Message, NoisedMessage, ReleasedMessage, count, real
 from protocols.rounds import Ask, Cohort, Round
 
 
@@ -33,8 +34,8 @@ def noised() -> Algorithm[Spread]:
     def tell(site: Site, given: Spread) -> Norm:
         return Norm(norm=site.data.norm, steps=site.data.steps)
 
-    def predict(site: Site, given: Message | None) -> Array:
-        return np.zeros((0, 0))
+    def model(site: Site, given: Message | None) -> ClientModel:
+        return ClientModel((np.zeros(0, dtype=np.float32),))
 
     def round(state: Spread, cohort: Cohort) -> Round[Spread]:
         reply = yield Ask(cohort, given=state, back=Norm)
@@ -45,6 +46,6 @@ def noised() -> Algorithm[Spread]:
         name="toy_noised",
         citation="after Xie et al., NeurIPS 2021, eq. 5",
         init=init,
-        predict=predict,
+        model=model,
         forms=(Form.of("norms", round, answers={Spread: tell}),),
     )

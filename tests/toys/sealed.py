@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import numpy as np
 
+from algorithms.tasks.client_model import ClientModel
 from algorithms.tasks.site import Site
 from protocols.forms import Algorithm, Form
 from protocols.messages import (
-    Array,
     Matrix,
     Message,
     ReleasedMessage,
@@ -63,8 +63,8 @@ def sealed(*, k: int) -> Algorithm[Total]:
         site.memory["received"] = (given.share, given.note)
         return Partial(value=np.asarray(given.share).astype(np.int64).sum(axis=0) % MODULUS)
 
-    def predict(site: Site, given: Message | None) -> Array:
-        return np.zeros((0, 0))
+    def model(site: Site, given: Message | None) -> ClientModel:
+        return ClientModel((np.zeros(0, dtype=np.float32),))
 
     def round(state: Total, cohort: Cohort) -> Round[Total]:
         dealt = yield Ask(cohort, given=state, back=Share)
@@ -75,7 +75,7 @@ def sealed(*, k: int) -> Algorithm[Total]:
         name="toy_sealed",
         citation="additive secret sharing, as in Bonawitz et al., CCS 2017, section 3",
         init=init,
-        predict=predict,
+        model=model,
         forms=(Form.of("shares", round, answers={Total: split, Share: add}),),
         dims={"k": k},
     )

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import numpy as np
 
+from algorithms.tasks.client_model import ClientModel
 from algorithms.tasks.site import Site
 from protocols.forms import Algorithm, Form
 from protocols.messages import (
-    Array,
     Message,
     ReleasedMessage,
     SimilarityMessage,
@@ -66,8 +66,8 @@ def similarity(*, d: int) -> Algorithm[Centres]:
     def train(site: Site, given: Centre) -> Update:
         return Update(delta=site.data.change, clients=1)
 
-    def predict(site: Site, given: Message | None) -> Array:
-        return np.zeros((0, 0))
+    def model(site: Site, given: Message | None) -> ClientModel:
+        return ClientModel((np.zeros(0, dtype=np.float32),))
 
     def round(state: Centres, cohort: Cohort) -> Round[Centres]:
         seen = yield Ask(cohort, given=Look(step=len(state)), back=Direction)
@@ -83,7 +83,7 @@ def similarity(*, d: int) -> Algorithm[Centres]:
         name="toy_similarity",
         citation="after Sattler et al., TNNLS 2021, Algorithm 2",
         init=init,
-        predict=predict,
+        model=model,
         forms=(Form.of("clusters", round, answers={Look: look, Centre: train}),),
         dims={"d": d},
     )

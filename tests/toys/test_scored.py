@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from algorithms.scores.accuracy import SCORING, Score
+from algorithms.tasks.client_model import ClientModel
 from algorithms.tasks.evaluation import Tracked, evaluated
 from algorithms.tasks.site import Site
 from protocols.forms import Algorithm, Form
@@ -36,6 +37,9 @@ class Counting:
 
     scoring = SCORING
 
+    def predict(self, weights: Array, site: Site) -> Array:
+        return np.zeros((0, 0))
+
     def score(self, predictions: Array, site: Site) -> Score:
         (val, vals), (test, tests) = site.data.val, site.data.test
         counts = {"val_correct": val, "val_count": vals, "test_correct": test, "test_count": tests}
@@ -46,8 +50,8 @@ def clustered() -> Algorithm[Centre]:
     def train(site: Site, given: Centre) -> Update:
         return Update(delta=np.array([0.25, -0.25]), clients=1)
 
-    def predict(site: Site, given: Message | None) -> Array:
-        return np.zeros((0, 0))
+    def model(site: Site, given: Message | None) -> ClientModel:
+        return ClientModel((np.zeros(0, dtype=np.float32),))
 
     def round(state: Centre, cohort: Cohort) -> Round[Centre]:
         total: Any = 0
@@ -61,7 +65,7 @@ def clustered() -> Algorithm[Centre]:
         "toy_clustered",
         "after Xie et al., GCFL, NeurIPS 2021",
         lambda rng: Centre(weights=np.zeros(2)),
-        predict,
+        model,
         (Form.of("clusters", round, answers={Centre: train}),),
     )
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from algorithms.tasks.client_model import ClientModel
 from algorithms.tasks.site import Site
 from protocols.forms import Algorithm, Form
 from protocols.messages import (
@@ -62,8 +63,8 @@ def weighted_sum(*, d: int, p: int, tau: float = 3.0) -> Algorithm[Go]:
     def receive(site: Site, given: Model) -> None:
         site.memory["personal"] = (given.weights, given.bias)
 
-    def predict(site: Site, given: Message | None) -> Array:
-        return np.zeros((0, 0))
+    def model(site: Site, given: Message | None) -> ClientModel:
+        return ClientModel((np.zeros(0, dtype=np.float32),))
 
     def round(state: Go, cohort: Cohort) -> Round[Go]:
         reply = yield Ask(cohort, given=state, back=(Model, Portrait))
@@ -75,7 +76,7 @@ def weighted_sum(*, d: int, p: int, tau: float = 3.0) -> Algorithm[Go]:
         name="toy_weighted_sum",
         citation="after Baek et al., ICML 2023, eq. 5 and 6",
         init=init,
-        predict=predict,
+        model=model,
         forms=(Form.of("personal", round, answers={Go: train, Model: receive}),),
         dims={"d": d, "p": p},
     )

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-__all__ = ["Cat", "filled", "linear", "stacked"]
+__all__ = ["Cat", "MixedOutputs", "filled", "linear", "stacked"]
 
 Step = Any
 """A module, or a module beside what it is called with, as `torch_geometric.nn.Sequential` takes."""
@@ -26,6 +26,23 @@ class Cat(torch.nn.Module):
     def forward(self, *parts: Tensor) -> Tensor:
         """Return (N, k1 + k2 + …) of (N, k1), (N, k2), …."""
         return torch.cat(parts, dim=-1)
+
+
+class MixedOutputs(torch.nn.Module):
+    """alpha h_v + (1 - alpha) h_w of two modules that take the same, before the activation."""
+
+    alpha: Tensor
+
+    def __init__(self, own: torch.nn.Module, shared: torch.nn.Module, alpha: float) -> None:
+        super().__init__()
+        self.own, self.shared = own, shared
+        self.register_buffer("alpha", torch.tensor(alpha, dtype=torch.float64))
+
+    def forward(self, *given: Tensor) -> Tensor:
+        """Return what both modules return, mixed."""
+        share = self.alpha.to(torch.float32)
+        mixed: Tensor = share * self.own(*given) + (1.0 - share) * self.shared(*given)
+        return mixed
 
 
 def filled(parameter: Tensor, values: Tensor) -> None:

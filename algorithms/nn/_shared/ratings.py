@@ -30,6 +30,7 @@ __all__ = [
     "Rows",
     "Side",
     "Start",
+    "neighbours",
     "rating_model",
     "side_rows",
     "width",
@@ -58,6 +59,25 @@ class Neighbours(NamedTuple):
 
     vectors: Tensor
     known: Tensor
+
+
+def neighbours(
+    places: npt.NDArray[np.int64], vectors: npt.NDArray[np.float32], items: int
+) -> Neighbours:
+    """Return neighbours in the order of items.
+
+    Args:
+        places: (n,), of the item that each neighbour shares, as often as there are neighbours.
+        vectors: (n, h), theirs.
+        items: how many places there are.
+    """
+    order = np.argsort(places, kind="stable")
+    ordered = places[order]
+    nth = np.arange(len(order)) - np.searchsorted(ordered, ordered)  # of its item's neighbours
+    shape = (items, 1 + int(nth.max(initial=0)))
+    found, known = np.zeros((*shape, vectors.shape[1]), np.float32), np.zeros(shape, dtype=bool)
+    found[ordered, nth], known[ordered, nth] = vectors[order], True
+    return Neighbours(torch.from_numpy(found), torch.from_numpy(known))
 
 
 class Bipartite:
