@@ -11,6 +11,7 @@ anything else; it lies under the signature, chain or lock of what it numbers, wh
     bundle         ``version`` of ``manifest.json``, and of ``keys/trust.json``, which is signed
     kept state     the byte after ``SFGS`` before every piece; in what the lock is bound to
     capture        the byte after ``SFGC``, likewise
+    client model   the byte after ``SFGM``, likewise
     report, attacks, waivers, baseline     ``schema_version`` or ``version`` of the JSON object
     budget         ``version`` of the first line; in every head after it
 
@@ -33,6 +34,7 @@ __all__ = [
     "BUDGET",
     "BUNDLE",
     "CAPTURE",
+    "CLIENT_MODEL",
     "ENVELOPE",
     "FORMATS",
     "LEDGER",
@@ -112,6 +114,9 @@ STATE = Format(
     "kept state", 6, "resume with the program that the run began with, or start it again", b"SFGS"
 )
 CAPTURE = Format("capture", 3, _AUDIT, mark=b"SFGC")
+CLIENT_MODEL = Format(
+    "client model", 1, "take the model out with the program that made the run", mark=b"SFGM"
+)
 REPORT = Format("report", 3, "make the report again with this program", oldest=1)
 ATTACKS = Format("list of attacks", 1, "run secure-fgl audit attack on the run again")
 WAIVERS = Format("list of waivers", 1, "give the waivers to audit report again")
@@ -124,6 +129,7 @@ FORMATS = (
     BUNDLE,
     STATE,
     CAPTURE,
+    CLIENT_MODEL,
     REPORT,
     ATTACKS,
     WAIVERS,

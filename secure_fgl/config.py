@@ -131,7 +131,7 @@ class FaultsConfig(Strict):
         return text
 
 
-_OWN = ("isolate", "prepare_ahead", "resume")  # settings of a site's own process
+_OWN = ("isolate", "keep_models", "prepare_ahead", "resume")  # settings of a site's own process
 
 
 class Config(Strict):
@@ -141,6 +141,7 @@ class Config(Strict):
         policy: a preset's name or the path of a policy file.
         prepare_ahead: encrypt zeros in a worker process while clients train.
         resume: keep every party's state, locked, so that a killed run can go on.
+        keep_models: keep each client's own model after the run, locked under its site's key.
         isolate: compute clients' answers in a process of their own, without keys, network and files
             (`secure_fgl.isolation`). Sites that run apart always do.
         seed: of learning randomness only (splits, starting weights, dropout, rounding). Keys and
@@ -157,6 +158,7 @@ class Config(Strict):
     budget: BudgetConfig = BudgetConfig()
     prepare_ahead: bool = True
     resume: bool = True
+    keep_models: bool = True
     isolate: bool = False
     seed: int = Field(default=1, ge=0, lt=2**31)
 

@@ -16,7 +16,7 @@ cover counts, or that let no metric leave. Then nothing is scored and the last s
 from __future__ import annotations
 
 import math
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Generic, Literal, TypeVar
 
@@ -97,7 +97,7 @@ def evaluated(
 
     scoring = task.scoring
     scored = tuple(_wrap(form, score, scoring, at) for form in algorithm.forms)
-    bare = (*scored, *(_unscored(form) for form in algorithm.forms))
+    bare = (*scored, *(_unscored(form, algorithm.model) for form in algorithm.forms))
     forms = tuple(replace(form, rows=task.spec.task == "rating") for form in bare)
     dims = {**algorithm.dims, **scoring.dims}
     return Algorithm(algorithm.name, algorithm.citation, init, algorithm.model, forms, dims)
@@ -130,6 +130,17 @@ def kept_model(site: Site) -> ClientModel | None:
     return None if kept is None else ClientModel(*kept)
 
 
+def about_site(site: Site) -> Mapping[str, Any]:
+    """Return what belongs to a model of this site, as its last answer left it; see `Site`."""
+    found: Mapping[str, Any] = site.memory.get("about", {})
+    return found
+
+
+def _tell(site: Site) -> None:
+    if site.about is not None:
+        site.memory["about"] = dict(site.about())
+
+
 def _wrap(form: Form[S], score: Any, scoring: Scoring, at: At) -> Form[Tracked[S]]:
     first = form.exchanges[0]
 
@@ -152,6 +163,7 @@ def _wrap(form: Form[S], score: Any, scoring: Scoring, at: At) -> Form[Tracked[S
 
     def last_word(site: Site, keep: Keep) -> None:
         heed(site, keep)
+        _tell(site)
 
     kind = scoring.kind
     exchanges = [with_score(e) if _scored(e.given, e.back, first) else e for e in form.exchanges]
@@ -166,13 +178,23 @@ def _wrap(form: Form[S], score: Any, scoring: Scoring, at: At) -> Form[Tracked[S
     return replace(made, plain=form)
 
 
-def _unscored(form: Form[S]) -> Form[Tracked[S]]:
+def _unscored(form: Form[S], model: Any) -> Form[Tracked[S]]:
+    """Return a form without scores; clients keep the model that they trained last."""
+    first = form.exchanges[0]
+
+    def answer(site: Site, *given: Message) -> Any:
+        said = first.answer(site, *given)
+        site.memory["kept"] = model(site, None).kept()
+        _tell(site)
+        return said
+
     def round(tracked: Tracked[S], cohort: Cohort) -> Round[Tracked[S]]:
         state = yield from form.round(tracked.state, cohort)
         return replace(tracked, state=state)
 
     told = form.by_gradients, form.top, form.unmixed, form.holders
-    return Form(f"{form.name}_unscored", round, form.exchanges, *told, plain=form)
+    exchanges = (replace(first, answer=answer), *form.exchanges[1:])
+    return Form(f"{form.name}_unscored", round, exchanges, *told, plain=form)
 
 
 def _round(form: Form[S], scoring: Scoring, at: At) -> Any:

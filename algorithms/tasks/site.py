@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Callable, Mapping
 from typing import Any, NoReturn, Protocol
 
 import numpy as np
@@ -34,9 +35,11 @@ class Site:
         seed: root of this client's *learning* randomness (dropout, shuffles), at least 0. Secrets
             never come from here; they come from the operating system.
         training: draws batches and noise where the policy asks for private training, else None.
+        about: tells what belongs to a model that is taken away from this site (names of features
+            and classes, their scaling, the digest of the data), plain values by name.
 
     Attributes:
-        data, training: as given.
+        data, training, about: as given.
         memory: private state across rounds (personal layers, momentum), owned by the algorithm.
         draws: how often each generator label was asked; belongs to a saved client state together
             with `memory`, so that a resumed client continues with the same random streams.
@@ -45,12 +48,19 @@ class Site:
     queue between processes cannot carry a graph out of the client.
     """
 
-    __slots__ = ("_seed", "data", "draws", "memory", "training")
+    __slots__ = ("_seed", "about", "data", "draws", "memory", "training")
 
-    def __init__(self, data: Any, *, seed: int, training: PrivateSteps | None = None) -> None:
+    def __init__(
+        self,
+        data: Any,
+        *,
+        seed: int,
+        training: PrivateSteps | None = None,
+        about: Callable[[], Mapping[str, Any]] | None = None,
+    ) -> None:
         if seed < 0:
             raise ValueError("a site's seed must be 0 or more; choose a non-negative integer")
-        self.data, self.training = data, training
+        self.data, self.training, self.about = data, training, about
         self.memory: dict[str, Any] = {}
         self.draws: dict[str, int] = {}
         self._seed = seed

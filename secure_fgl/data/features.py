@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import Literal, TypeVar, cast
+from typing import Any, Literal, TypeVar, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -22,7 +22,7 @@ import scipy.sparse as sp
 
 from secure_fgl.data.records import ClientGraph, ClientGraphs, Dataset, Features, Part, Ratings
 
-__all__ = ["Scaling", "scaled", "scaled_part"]
+__all__ = ["Scaling", "rescaled", "scaled", "scaled_part", "statistics"]
 
 Scaling = Literal["raw", "row", "l2", "standard"]
 Records = TypeVar("Records", bound=Dataset)
@@ -73,18 +73,37 @@ def _lengths(x: Features) -> npt.NDArray[np.float32]:
     return found.astype(np.float32)
 
 
-def _columns(fitted: Features) -> _Fitted:
-    """Return a way that scales by the columns' means and deviations of these records."""
+def rescaled(x: Features, how: Scaling, known: Mapping[str, Any]) -> Features:
+    """Return new records' features, scaled as a model's own site scaled its records.
+
+    Args:
+        x: as the data has them.
+        how: as the model was trained.
+        known: ``mean`` and ``scale`` of that site, see `statistics`; without them `standard` goes
+            by the new records alone.
+    """
+    if how == "standard" and known:
+        return _standard(x, np.asarray(known["mean"]), np.asarray(known["scale"]))
+    return x if how == "raw" else _FITS[how](x)(x)
+
+
+def statistics(fitted: Features) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
+    """Return what `standard` takes off each column, and by what it then multiplies, (F,) each."""
     table = _dense(fitted).astype(np.float64)
     mean, deviation = table.mean(axis=0), table.std(axis=0)
     # What rounding leaves of a constant column is no spread.
     spread = deviation > 1e-6 * np.maximum(np.abs(mean), 1.0)
-    scale = np.divide(1.0, deviation, out=np.zeros_like(deviation), where=spread)
+    return mean, np.divide(1.0, deviation, out=np.zeros_like(deviation), where=spread)
 
-    def standard(x: Features) -> Features:
-        return np.asarray((_dense(x) - mean) * scale, dtype=np.float32)
 
-    return standard
+def _columns(fitted: Features) -> _Fitted:
+    """Return a way that scales by the columns' means and deviations of these records."""
+    mean, scale = statistics(fitted)
+    return lambda x: _standard(x, mean, scale)
+
+
+def _standard(x: Features, mean: npt.NDArray[Any], scale: npt.NDArray[Any]) -> Features:
+    return np.asarray((_dense(x) - mean) * scale, dtype=np.float32)
 
 
 def _dense(x: Features) -> npt.NDArray[np.float32]:

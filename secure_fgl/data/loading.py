@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
+from typing import Any
 
 import numpy as np
 
@@ -10,6 +13,7 @@ from algorithms.tasks import Task
 from algorithms.tasks.site import Site
 from secure_fgl.config import OWN, Config, own_root
 from secure_fgl.data import Dataset, Masks, Part, load_dataset, partition, split_masks
+from secure_fgl.data.about import about
 from secure_fgl.data.features import scaled, scaled_part
 from secure_fgl.data.kinds import masks_of, site_data
 from secure_fgl.data.sources._shared.refusing import nothing_unpickled
@@ -44,10 +48,12 @@ def load(config: Config, task: Task, clients: int, given: Dataset | None = None)
     try:
         with nothing_unpickled():
             if name == OWN and given is None:
-                parts, whole = _own(config, clients), None
+                parts, names = _own(config, clients)
+                whole = None
             else:
                 parts, whole = _shared(config, task, given)
-        return Loaded(_sites(parts, task, config), whole)
+                names = [{} for _ in parts]
+        return Loaded(_sites(parts, names, task, config), whole)
     except OSError as error:
         raise UsageError(
             f"The data set {name!r} cannot be read.",
@@ -77,23 +83,30 @@ def _shared(
 _STREAMS = ("split", "partition")
 
 
-def _own(config: Config, clients: int) -> list[Part]:
+Names = Mapping[str, Any]
+
+
+def _own(config: Config, clients: int) -> tuple[list[Part], list[Names]]:
     """Read one folder a client; nobody holds the whole."""
     from secure_fgl.data.own import load_sites, load_spec
 
     root = own_root(config.data.root)
-    parts = load_sites(root, load_spec(root), learning_seed(config.seed, "split"))
+    spec = load_spec(root)
+    parts = load_sites(root, spec, learning_seed(config.seed, "split"))
     if len(parts) != clients:
         raise ValueError(
             f"{root} holds {len(parts)} clients' folders and the plan names {clients} clients; "
             "set data.partition.clients"
         )
-    return list(parts.values())
+    return list(parts.values()), [{"site": name, **spec.names()} for name in parts]
 
 
-def _sites(parts: list[Part], task: Task, config: Config) -> list[Site]:
+def _sites(parts: Sequence[Part], names: Sequence[Names], task: Task, config: Config) -> list[Site]:
     how, seed = config.data.features, config.seed
-    return [
-        Site(site_data(scaled_part(part, how), task.spec), seed=learning_seed(seed, "site", name))
-        for part, name in zip(parts, client_names(len(parts)), strict=True)
-    ]
+
+    def site(part: Part, client: str, called: Names) -> Site:
+        data = site_data(scaled_part(part, how), task.spec)
+        told = partial(about, part, how, called)
+        return Site(data, seed=learning_seed(seed, "site", client), about=told)
+
+    return list(map(site, parts, client_names(len(parts)), names))

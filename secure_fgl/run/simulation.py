@@ -35,6 +35,7 @@ from secure_fgl.run.reference import Bystander
 from secure_fgl.run.zeros import Ahead, worth_it
 from secure_fgl.store.budgets import BudgetStore
 from secure_fgl.store.captures import record
+from secure_fgl.store.client_models import ClientModels, Origin
 from secure_fgl.store.finished_run import FORMATS, NOT_JUDGED, Run
 from secure_fgl.store.run_folder import RunFolder
 from secure_fgl.store.state_store import StateStores
@@ -107,6 +108,9 @@ class Preparation:
         with contextlib.ExitStack() as held:  # ledgers' files and the zeros' worker
             outcome, parties, states = self._play(folder, progress, connect, held, resume=resume)
         self._witness(parties, folder)
+        if self.config.keep_models:
+            sites = dict(zip(self.plan.clients, self.sites, strict=True))
+            ClientModels(parties.run, folder.path).keep_all(sites, Origin.of(self))
         run = self._finish(folder, outcome)
         if states is not None:
             states.destroy()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -20,6 +21,7 @@ from secure_fgl.store.files import FILE_LIMIT, Folder, is_temporary, replace
 if TYPE_CHECKING:
     import torch
 
+    from secure_fgl.store.client_models import ClientModels, Opened
     from secure_fgl.store.trained_model import TrainedModel
 
 NOT_JUDGED = "not audited"
@@ -32,6 +34,17 @@ ENDINGS = {"ledger": ".jsonl", "heads": ".checkpoint", "checkpoints": ".npz"}
 """Folders of the evidence that hold files of one kind, and nothing else."""
 
 VIEW_LIMIT = 2 * FILE_LIMIT  # bytes of a run folder that an audit keeps in memory
+
+
+def _run_of(roster: bytes) -> str:
+    try:
+        return str(json.loads(roster)["run"])
+    except (KeyError, RecursionError, TypeError, ValueError):
+        raise UsageError(
+            "The run's roster cannot be read.",
+            why="roster.json is missing, or was cut or changed",
+            fix="take the run folder as the run left it",
+        ) from None
 
 
 class Run:
@@ -128,22 +141,56 @@ class Run:
         others = [name for name in files if not name.endswith(ending) and not is_temporary(name)]
         return bool(others or self.folder.folders(folder))
 
-    def trained(self) -> TrainedModel:
-        """Return the shared model with what its users must know; see `TrainedModel` for errors."""
-        from secure_fgl.store.trained_model import TrainedModel  # torch: most commands need none
+    def trained(self, site: str | None = None) -> TrainedModel:
+        """Return a model with what its users must know; see :meth:`model`."""
+        from secure_fgl.store import trained_model  # torch: most commands need none
 
-        held = "best.npz" in self.folder.names("checkpoints")
-        checkpoint = self.folder.read("checkpoints/best.npz") if held else None
-        return TrainedModel(self.view(), checkpoint)
+        name = "best" if self.folder.holds("checkpoints/best.npz") else "final"
+        checkpoint = self.folder.read(f"checkpoints/{name}.npz")
+        if site is None:
+            return trained_model.shared(self.view(), name, checkpoint)
+        return trained_model.of_client(self._opened(site, checkpoint))
 
-    def model(self) -> torch.nn.Module:
-        """Return the shared model of the best round as a module of PyTorch Geometric's layers.
+    def _opened(self, site: str, checkpoint: bytes) -> Opened:
+        """Return the model of a client, by its name in the plan or that of its site's folder."""
+        models = self.client_models
+        if site in models.clients():
+            return models.open(site, checkpoint)
+        sites = {}
+        for client in models.openable():
+            opened = models.open(client, checkpoint)
+            if opened.about.get("site") == site:
+                return opened
+            sites[client] = opened.about.get("site", client)
+        raise UsageError(
+            f"This run kept no model of {site!r} that opens here.",
+            why="there is no such site, or its key is at its own site only",
+            fix=f"name one of: {', '.join(map(str, sites.values())) or 'none opens here'}",
+        )
+
+    @property
+    def client_models(self) -> ClientModels:
+        """Clients' own models; they open where their keys are."""
+        from secure_fgl.store.client_models import ClientModels
+
+        return ClientModels(_run_of(self.folder.read("roster.json")), self.path)
+
+    def model(self, site: str | None = None) -> torch.nn.Module:
+        """Return a model as a module to use outside: of PyTorch Geometric's layers, or of ratings.
 
         It takes ``(x, edge_index)``, for graphs ``(x, edge_index, batch)``, and returns logits;
         features are scaled as the run's were (`data.features`), edges stand in both directions.
-        See `TrainedModel` for errors.
+        For ratings it takes ``(user, item, edge_index, rating)`` and returns ratings.
+
+        Args:
+            site: of whom; None for the model that all share. A client's own model opens only in a
+                process that has its site's key.
+
+        Raises:
+            EvidenceError: of the shared model: the evidence is broken.
+            UsageError: there is no such model, or it does not open here.
         """
-        return self.trained().module
+        return self.trained(site).module
 
     def report(self, formats: Sequence[str] = FORMATS, out: str | Path | None = None) -> list[Path]:
         """Render the leakage report and return the files written.

@@ -1,27 +1,32 @@
-"""The shared model of a finished run, as people take it away: a plain module, and two files.
+"""A model of a finished run, as people take it away: a plain module, and its files.
 
-Nothing of a run folder is used before its evidence was verified, and nothing is pickled: weights
-are written as npz, one array for each entry of the module's ``state_dict``::
+Nothing is pickled: weights are written as npz, one array for each entry of the module's
+``state_dict``::
 
     arrays = np.load("model.npz", allow_pickle=False)
     module.load_state_dict({name: torch.from_numpy(arrays[name]) for name in arrays.files})
 
-What a client keeps for itself (personal models, heads, vectors of users) is not in a run folder, so
-it is not here either. What a model that is given away tells of the records that trained it is
-measured by attacks (`secure-fgl audit attack`); noise is what bounds it.
+The shared model is used after the run's evidence was verified. A client's own model opens where
+that client's key is (`secure_fgl.store.client_models`). What a model that is given away tells of
+the records that trained it is measured by attacks (`secure-fgl audit attack`); noise is what bounds
+it.
 """
 
 from __future__ import annotations
 
 import io
 import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 import torch
 
-from algorithms.tasks import DataSpec, Kind, Weights
+from algorithms.tasks import DataSpec
+from algorithms.tasks.client_model import ClientModel
+from algorithms.tasks.plain_model import plain_model
 from audits.evidence.run_files import RunView
 from audits.evidence.steps import Case, Status
 from audits.evidence.verify import verify
@@ -30,83 +35,41 @@ from secure_fgl.catalogue import preferred_model
 from secure_fgl.config import Config
 from secure_fgl.data.kinds import build_task, model_name
 from secure_fgl.errors import UsageError
-from secure_fgl.run.model_digest import npz_bytes, npz_digest
+from secure_fgl.run.model_digest import npz_bytes, npz_digest, weights_digest
+from secure_fgl.store.client_models import Opened, Origin
 from secure_fgl.store.files import create
 
-__all__ = ["TrainedModel"]
+__all__ = ["TAKES", "TrainedModel", "of_client", "shared"]
+
+TAKES = {
+    "node": "x, edge_index",
+    "graph": "x, edge_index, batch",
+    "rating": "user, item, edge_index, rating",
+}
+"""What a module is called with, by task; see `algorithms.nn._shared.plain` and `plain_ratings`."""
+
+TELLS = (
+    "A model tells something of the records that trained it; secure-fgl audit attack measures "
+    "what, and only noise (a policy's epsilon) bounds it."
+)
 
 
+@dataclass(frozen=True)
 class TrainedModel:
-    """The model after the best round on validation.
+    """A model with what its users must know.
 
-    Args:
-        view: of the run folder.
-        checkpoint: bytes of ``checkpoints/best.npz``; None if there is none.
-
-    Raises:
-        EvidenceError: at the first step of ``audit verify`` that failed, but the report's own.
-        UsageError: the run has no shared model, or one that has no plain form.
+    Attributes:
+        module: of PyTorch Geometric's layers; it gives logits, or ratings on the public scale.
+        spec: what is public of the data.
+        facts: architecture, inputs and their scaling, names, digests; plain values.
+        scaling: arrays ``mean`` and ``scale`` of the site's columns, where features are
+            ``standard``; else empty.
     """
 
-    def __init__(self, view: RunView, checkpoint: bytes | None) -> None:
-        for step in verify(view).steps:
-            if step.status is Status.FAIL and step.name != "report":
-                raise EvidenceError(step.name, f"{step.detail}; the model was not used")
-        self._case, self._sha256 = Case(view), view.weights.get("best", "")
-        if checkpoint is None or npz_digest(checkpoint) != self._sha256:
-            raise UsageError(
-                "This run left no shared model.",
-                why="each client has its own, or the run did not finish",
-            )
-        with np.load(io.BytesIO(checkpoint), allow_pickle=False) as file:
-            arrays = {name: file[name] for name in file.files}
-        self._config = Config.of_others((view.config_text or b"").decode("utf-8", "replace"))
-        self.module = self._built(arrays)
-
-    def _built(self, arrays: dict[str, Weights]) -> torch.nn.Module:
-        name, data = self._config.algorithm.name, self._case.plan.data
-        if data.task not in ("node", "graph"):
-            raise UsageError(
-                f"A model of a {data.task} task has no plain form yet.",
-                fix="checkpoints/best.npz holds its shared weights as one vector",
-            )
-        spec = DataSpec(**data.model_dump(), clients=len(self._case.plan.clients), multilabel=False)
-        task: Any = build_task(spec, self._config.model, preferred=preferred_model(name))
-        weights = arrays.get("weights")
-        if weights is None or weights.shape != (task.size,):
-            raise UsageError(
-                f"What {name} shares is not a whole model.",
-                why="clients keep the rest (their heads, their own layers) for themselves",
-                fix="take a run of fed_avg, fed_prox, fed_gate, apfl or apfl_gate",
-            )
-        found: torch.nn.Module | None = task.plain(np.asarray(weights, dtype=np.float32))
-        if found is None:
-            raise UsageError("This model works on ego-graphs and has no plain form.")
-        return found
-
-    @property
-    def facts(self) -> dict[str, Any]:
-        """What whoever uses the module must know: architecture, inputs, scaling, digests."""
-        plan, model = self._case.plan, self._config.model
-        preferred = preferred_model(self._config.algorithm.name)
-        built = {"name": model_name(cast(Kind, plan.data.task), model, preferred)}
-        return {
-            "algorithm": plan.algorithm,
-            "task": plan.data.task,
-            "data": plan.data.name,
-            "synthetic": plan.data.synthetic,
-            "features": plan.data.features,
-            "scaling": self._config.data.features,
-            "classes": plan.data.classes,
-            "model": built | model.model_dump(include={"hidden", "layers", "dropout"}),
-            "module": str(self.module),
-            "takes": "x, edge_index" if plan.data.task == "node" else "x, edge_index, batch",
-            "edges": "both directions of each pair, no self-loops",
-            "gives": "logits",
-            "inductive": True,
-            "plan": plan.digest,
-            "weights_sha256": self._sha256,
-        }
+    module: torch.nn.Module
+    spec: DataSpec
+    facts: Mapping[str, Any]
+    scaling: Mapping[str, Any] = field(default_factory=dict)
 
     def write(self, to: Path) -> tuple[Path, Path]:
         """Write the weights (npz), and beside them the facts as JSON; return both paths.
@@ -114,10 +77,14 @@ class TrainedModel:
         Raises:
             UsageError: one of them is there already, or cannot be written.
         """
-        facts = to.with_suffix(".json")
         arrays = {name: value.numpy() for name, value in self.module.state_dict().items()}
+        return self.write_with(to, npz_bytes(arrays))
+
+    def write_with(self, to: Path, content: bytes) -> tuple[Path, Path]:
+        """Write a file of the model, and beside it the facts as JSON; see `write`."""
+        facts = to.with_suffix(".json")
         try:
-            create(to, npz_bytes(arrays))
+            create(to, content)
         except OSError as error:
             raise _unwritten(to, error) from error
         try:
@@ -126,6 +93,110 @@ class TrainedModel:
             to.unlink()  # weights alone are no use: nobody knows what they belong to
             raise _unwritten(facts, error) from error
         return to, facts
+
+
+def shared(view: RunView, name: str, checkpoint: bytes) -> TrainedModel:
+    """Return the model that all clients share.
+
+    Args:
+        view: of the run folder.
+        name: of the checkpoint: ``best`` on validation, or ``final``.
+        checkpoint: its bytes; empty if there is none.
+
+    Raises:
+        EvidenceError: at the first step of ``audit verify`` that failed, but the report's own.
+        UsageError: the run has no shared model.
+    """
+    for step in verify(view).steps:
+        if step.status is Status.FAIL and step.name != "report":
+            raise EvidenceError(step.name, f"{step.detail}; the model was not used")
+    if not checkpoint or npz_digest(checkpoint) != view.weights.get(name):
+        raise UsageError(
+            "This run left no shared model.",
+            why="each client has its own, or the run did not finish",
+            fix="name a client whose key is here: --site, or run.model('client-1')",
+        )
+    with np.load(io.BytesIO(checkpoint), allow_pickle=False) as file:
+        weights = {name: file[name] for name in file.files}.get("weights")
+    plan = Case(view).plan
+    data = plan.data.model_dump(exclude={"scale"})
+    lowest, highest = map(float, plan.data.scale or ("0", "0"))
+    spec = DataSpec(**data, clients=len(plan.clients), lowest=lowest, highest=highest)
+    config = (view.config_text or b"").decode("utf-8", "replace")
+    task, parsed = _task(spec, config)
+    if weights is None or weights.shape != (task.size,):
+        raise UsageError(
+            f"What {plan.algorithm} shares is not a whole model.",
+            why="clients keep the rest (their heads, their own layers) for themselves",
+            fix="name a client whose key is here: --site, or run.model('client-1')",
+        )
+    model = ClientModel((np.asarray(weights, dtype=np.float32),))
+    origin = Origin(spec, config, plan.digest)
+    more = {"algorithm": plan.algorithm, "weights_sha256": npz_digest(checkpoint)}
+    return _made(task, model, origin, parsed, more)
+
+
+def of_client(opened: Opened) -> TrainedModel:
+    """Return a client's own model.
+
+    Raises:
+        UsageError: it is not one that this program can build.
+    """
+    task, config = _task(opened.origin.spec, opened.origin.config)
+    about = dict(opened.about)
+    pieces = {"weights": opened.model.shared}
+    if opened.model.own is not None:
+        pieces["personal"] = opened.model.own
+    more = {
+        "algorithm": config.algorithm.name,
+        "client": opened.client,
+        "site": about.get("site", opened.client),
+        "weights_sha256": weights_digest(pieces),
+        "data_sha256": about.get("data_sha256", ""),
+        "feature_names": list(about.get("features", ())),
+        "class_names": list(about.get("classes", ())),
+    }
+    scaling: dict[str, Any] = {n: about[n] for n in ("mean", "scale") if n in about}
+    more |= {name: [float(v) for v in values] for name, values in scaling.items()}
+    return _made(task, opened.model, opened.origin, config, more, scaling)
+
+
+def _task(spec: DataSpec, text: str) -> tuple[Any, Config]:
+    config = Config.of_others(text)
+    name = config.algorithm.name
+    return build_task(spec, config.model, preferred=preferred_model(name)), config
+
+
+def _made(
+    task: Any,
+    model: ClientModel,
+    origin: Origin,
+    config: Config,
+    more: Mapping[str, Any],
+    scaling: Mapping[str, Any] | None = None,
+) -> TrainedModel:
+    module = plain_model(task, model)
+    spec, settings = origin.spec, config.model
+    built = {"name": model_name(spec.task, settings, preferred_model(config.algorithm.name))}
+    facts = {
+        "task": spec.task,
+        "data": spec.name,
+        "synthetic": spec.synthetic,
+        "features": spec.features,
+        "scaling": config.data.features,
+        "classes": spec.classes,
+        "multilabel": spec.multilabel,
+        "model": built | settings.model_dump(include={"hidden", "layers", "dropout", "options"}),
+        "module": str(module),
+        "takes": TAKES[spec.task],
+        "edges": "both directions of each pair, no self-loops",
+        "gives": "ratings" if spec.task == "rating" else "logits",
+        "inductive": spec.task != "rating",
+        "plan": origin.plan,
+        "tells": TELLS,
+        **more,
+    }
+    return TrainedModel(module, spec, facts, scaling or {})
 
 
 def _unwritten(path: Path, error: OSError) -> UsageError:

@@ -122,6 +122,15 @@ class OwnSpec(Strict):
         """The words that may stand in the column ``label``, in the order of the classes."""
         return _named(self.classes, "")
 
+    def names(self) -> dict[str, Any]:
+        """What the sites call features and classes, and how texts became numbers; plain values."""
+        found = {
+            "features": list(self.feature_columns),
+            "classes": list(self.label_columns if self.multilabel else self.labels),
+            "spec": self.model_dump_json(),
+        }
+        return {name: value for name, value in found.items() if value}
+
     def data_spec(self, clients: int) -> DataSpec:
         """What a plan may know, for so many sites; no file of theirs is opened.
 

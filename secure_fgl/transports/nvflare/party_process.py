@@ -34,6 +34,7 @@ from secure_fgl.run.driver import Driver, Meter, one_thread_and_deterministic
 from secure_fgl.run.parties import Making, Parties, bare_backend
 from secure_fgl.run.simulation import Preparation
 from secure_fgl.store.captures import record
+from secure_fgl.store.client_models import ClientModels, Origin
 from secure_fgl.store.run_folder import FileStore, RunFolder
 from secure_fgl.store.state_store import StateStores
 from secure_fgl.transports import Transport
@@ -57,6 +58,7 @@ class PartyProcess:
         state_stores: where the session's state is kept until it is over.
         outcomes: at an aggregator that goes on, how every Ask before the kill ended.
         files: what closing ends: the ledger's file, and the lock on the party's folder.
+        site: at a client, without its data; its memory holds the client's model.
     """
 
     kit: PartyKit
@@ -67,6 +69,7 @@ class PartyProcess:
     state_stores: StateStores
     outcomes: Sequence[Outcome]
     files: contextlib.ExitStack
+    site: Site | None = None
 
     def receive(self, data: bytes) -> list[Delivery]:
         """Take one envelope, return what leaves in answer; only for who is asked.
@@ -97,6 +100,9 @@ class PartyProcess:
             self.session.close(result)
             note = self.session.ledger.checkpoint(self.kit.me.signing)
             self.folder.text(f"heads/{self.kit.name}.checkpoint", note)
+            if self.site is not None and self.prepared.config.keep_models:
+                models = ClientModels(self.kit.charter.run, self.kit.run_folder, self.kit.keys)
+                models.keep(self.kit.name, self.site, Origin.of(self.prepared))
             if document is not None:
                 self.folder.document("result.json", document)
             self.state_stores.destroy()
@@ -130,7 +136,7 @@ def open_process(kit: PartyKit) -> PartyProcess:
         )  # fmt: skip
         _floors.check()  # by now all code that protects is loaded
         return PartyProcess(
-            kit, prepared, form, session, folder, state_stores, outcomes, files.pop_all()
+            kit, prepared, form, session, folder, state_stores, outcomes, files.pop_all(), site
         )
 
 

@@ -1,0 +1,236 @@
+"""Clients' own models after a run: each locked under its site's key, in its site's part of the run.
+
+::
+
+    RUN/models/<client>/model                            locked; never part of a bundle
+    $SECURE_FGL_STATE/models/<run>/<client>.key          the key to it, 0600, outside the run folder
+
+In a simulation all clients' keys lie in one place, as all clients run in one process. Whoever has
+the run folder without the key of a client learns of its model what the size of the file tells.
+
+A piece holds what the client predicts with (`algorithms.tasks.client_model.ClientModel`) at the
+best round, or as trained last where nothing is scored, and what belongs to it: names, scaling and
+the digest of the site's data. Vectors that are in the run's own checkpoint are named there, by its
+digest, and not copied: of FedAvg's clients only names are left, of a user its own vector.
+
+The keys stay until `forget`, or until somebody removes them.
+"""
+
+from __future__ import annotations
+
+import hmac
+import io
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from algorithms.tasks import DataSpec, Weights
+from algorithms.tasks.client_model import ClientModel
+from algorithms.tasks.evaluation import about_site, kept_model
+from algorithms.tasks.site import Site
+from crypto.rest import new_key
+from protocols.errors import LedgerError, OtherVersion
+from protocols.sessions.store.state_keeper import LockedStateStore
+from protocols.versions import CLIENT_MODEL
+from secure_fgl.errors import UsageError
+from secure_fgl.isolation.values import PlainCodec
+from secure_fgl.run.model_digest import npz_digest
+from secure_fgl.store.files import Folder, run_name
+from secure_fgl.store.state_store import VARIABLE, FileStateStore, default_folder
+
+__all__ = ["ClientModels", "Opened", "Origin"]
+
+_PIECE = "model"
+
+CHECKPOINTS = ("checkpoints/best.npz", "checkpoints/final.npz")
+"""The shared model: the best one on validation, or the last one where nothing was scored."""
+
+
+@dataclass(frozen=True)
+class Origin:
+    """What a client's model was trained as.
+
+    Attributes:
+        spec: what is public of the data.
+        config: of the run, as text.
+        plan: digest of the plan.
+    """
+
+    spec: DataSpec
+    config: str
+    plan: str
+
+    @classmethod
+    def of(cls, prepared: Any) -> Origin:
+        """Return the origin of models of a `secure_fgl.run.simulation.Preparation`."""
+        return cls(prepared.task.spec, prepared.config.text(), prepared.plan.digest)
+
+
+@dataclass(frozen=True)
+class Opened:
+    """One client's model with what belongs to it.
+
+    Attributes:
+        client: its name in the plan.
+        model: what it predicts with.
+        origin: what it was trained as.
+        about: of the site, see `algorithms.tasks.site.Site`.
+    """
+
+    client: str
+    model: ClientModel
+    origin: Origin
+    about: Mapping[str, Any]
+
+
+class ClientModels:
+    """The clients' models of one run.
+
+    Args:
+        run: the run's name.
+        folder: the run folder.
+        keys: folder of all runs' keys; the user's own if None.
+
+    Raises:
+        UsageError: that is no run's name.
+    """
+
+    def __init__(self, run: str, folder: Path, keys: Path | None = None) -> None:
+        self._keys = Folder((keys or default_folder()) / "models")
+        self._run, self._folder = run_name(run), Folder(folder)
+
+    def keep_all(self, sites: Mapping[str, Site], origin: Origin) -> None:
+        """Write the models of all clients of this process; see `keep`."""
+        checkpoint = next(filter(None, map(self._folder.read, CHECKPOINTS)), b"")
+        for client, site in sites.items():
+            self.keep(client, site, origin, checkpoint)
+
+    def keep(self, client: str, site: Site, origin: Origin, checkpoint: bytes = b"") -> None:
+        """Write a client's model under a new key; nothing for a client that never trained.
+
+        Args:
+            client: its name.
+            site: its memory holds the model; its data are not looked at.
+            origin: what the model was trained as.
+            checkpoint: the run's own model beside it, whose vectors are not written again.
+
+        Raises:
+            UsageError: it cannot be written.
+        """
+        model = kept_model(site)
+        if model is None:
+            return
+        shared = _arrays(checkpoint)
+        weights, personal, alpha, beside = model.kept()
+        content = {
+            "weights": tuple(_stored(piece, shared) for piece in weights),
+            "personal": tuple(_stored(piece, shared) for piece in personal),
+            "alpha": alpha,
+            "beside": beside,
+            "checkpoint": npz_digest(checkpoint) if checkpoint else "",
+            "spec": asdict(origin.spec),
+            "config": origin.config,
+            "plan": origin.plan,
+            "about": dict(about_site(site)),
+        }
+        key = new_key()
+        try:
+            self._keys.write(self._key_of(client), key)
+            self._store(client, key).put(_PIECE, PlainCodec(()).pack(content))
+        except (OSError, LedgerError) as error:
+            raise UsageError(
+                f"The model of {client} cannot be kept ({error}).",
+                why=f"its key goes to {self._keys.path}, and never into the run folder",
+                fix=f"set {VARIABLE} to a folder of your own, or keep_models: false in the config",
+            ) from error
+
+    def clients(self) -> list[str]:
+        """Return the clients whose models lie here, with or without their keys, sorted."""
+        return self._folder.folders("models")
+
+    def openable(self) -> list[str]:
+        """Return the clients whose models lie here and whose keys are in this process's reach."""
+        return [name for name in self.clients() if self._keys.holds(self._key_of(name))]
+
+    def open(self, client: str, checkpoint: bytes = b"") -> Opened:
+        """Return a client's model.
+
+        Args:
+            client: its name in the plan.
+            checkpoint: bytes of the shared model's file, see `CHECKPOINTS`.
+
+        Raises:
+            UsageError: there is none, its key is not here, or it was changed.
+        """
+        if client not in self.clients():
+            raise UsageError(
+                f"This run kept no model of {client}.",
+                why="it never trained, the run did not finish, or it had keep_models: false",
+            )
+        key = self._keys.read(self._key_of(client))
+        if not key:
+            raise UsageError(
+                f"The model of {client} is locked, and its key is not here.",
+                why=f"a client's model opens at its own site only; keys lie in {self._keys.path}",
+                fix=f"run this at the site of {client}, with {VARIABLE} set as it was",
+            )
+        try:
+            content = PlainCodec(()).unpack(self._store(client, key).get(_PIECE))
+        except OtherVersion as error:
+            raise UsageError(error.what, why=error.why, fix=error.fix) from error
+        except LedgerError as error:
+            raise UsageError(
+                f"The model of {client} cannot be opened.",
+                why="it was changed, or its key is another run's",
+                fix="take the run folder as its site left it",
+            ) from error
+        return _opened(client, content, checkpoint)
+
+    def forget(self) -> None:
+        """Destroy all keys of the run's models that are here, then the pieces."""
+        self._keys.remove_tree(self._run)
+        self._folder.remove_tree("models")
+
+    def _key_of(self, client: str) -> str:
+        return f"{self._run}/{client}.key"
+
+    def _store(self, client: str, key: bytes) -> LockedStateStore:
+        place = FileStateStore(self._folder, f"models/{client}", key)
+        return LockedStateStore(place, self._run, client, CLIENT_MODEL)
+
+
+def _arrays(checkpoint: bytes) -> dict[str, Weights]:
+    if not checkpoint:
+        return {}
+    with np.load(io.BytesIO(checkpoint), allow_pickle=False) as file:
+        return {name: file[name] for name in file.files}
+
+
+def _stored(piece: Weights, shared: Mapping[str, Weights]) -> Any:
+    """Return the name of an equal vector of the checkpoint, or the vector itself."""
+    piece = np.asarray(piece, dtype=np.float32)
+    for name, array in shared.items():
+        if array.dtype == piece.dtype and np.array_equal(array, piece):
+            return name
+    return piece
+
+
+def _opened(client: str, content: Mapping[str, Any], checkpoint: bytes) -> Opened:
+    named = any(isinstance(p, str) for k in ("weights", "personal") for p in content[k])
+    if named and not hmac.compare_digest(npz_digest(checkpoint), content["checkpoint"]):
+        raise UsageError(
+            f"The model of {client} belongs to another checkpoint than this run folder holds.",
+            why="checkpoints/ was changed, or comes from elsewhere",
+            fix="take the run folder as the run left it",
+        )
+    shared = _arrays(checkpoint) if named else {}
+
+    def whole(name: str) -> tuple[Weights, ...]:
+        return tuple(shared[p] if isinstance(p, str) else p for p in content[name])
+
+    model = ClientModel(whole("weights"), whole("personal"), content["alpha"], content["beside"])
+    origin = Origin(DataSpec(**content["spec"]), content["config"], content["plan"])
+    return Opened(client, model, origin, content["about"])
