@@ -9,8 +9,9 @@ A model's file is called like the model and offers
   (`algorithms.nn._shared.graphs`) take batches of graphs instead; rating models
   (`algorithms.nn._shared.ratings`) are built from the numbers of users and items;
 * for ratings, `ALONE = True` if every site must be a single user (`algorithms.nn._shared.stars`);
-* for nodes and graphs, `plain(module) -> torch.nn.Module`: the same model,
-  filled alike, in layers of PyTorch Geometric (`algorithms.nn._shared.plain`);
+* for nodes and graphs, `plain(module) -> torch.nn.Module`: the same model, filled alike, in layers
+  of PyTorch Geometric (`algorithms.nn._shared.plain`); for ratings `plain(module, scale)` where
+  there are such layers (`algorithms.nn._shared.plain_ratings`);
 * for nodes, `EGOS = True` if `build` gives an `algorithms.nn._shared.egos.EgoNet`, trained on
   ego-graphs.
 

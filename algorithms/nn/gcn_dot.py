@@ -26,12 +26,23 @@ The first layers are the base, the last one with μ is the head.
 
 from __future__ import annotations
 
+from typing import cast
+
 import torch
 from torch import Tensor
 from torch.nn.functional import embedding
 
 from algorithms.nn import gcn
-from algorithms.nn._shared.ratings import Bipartite, Inputs, Mean, RatingModel, Rows, width
+from algorithms.nn._shared.plain_ratings import Scale
+from algorithms.nn._shared.ratings import (
+    BUCKETS,
+    Bipartite,
+    Inputs,
+    Mean,
+    RatingModel,
+    Rows,
+    width,
+)
 from algorithms.tasks import Kind
 
 NAME = "gcn_dot"
@@ -83,3 +94,40 @@ def build(
 def rows(own: tuple[Rows, Rows], sizes: tuple[int, int], hidden: int) -> Rows | None:
     """None: every site needs all parameters."""
     return None
+
+
+class PlainGcnDot(torch.nn.Module):
+    """The same with PyG's layers and tensors for a graph, see `_shared.plain_ratings`."""
+
+    def __init__(self, model: GcnDot, scale: Scale) -> None:
+        super().__init__()
+        self.users, self.items, self.inputs = scale.users, scale.items, model.inputs
+        self.encoder, self.mean = gcn.plain(model.encoder), model.mean  # type: ignore[arg-type]
+        self.register_buffer("bounds", 2 ** torch.arange(BUCKETS - 1))
+
+    def forward(self, user: Tensor, item: Tensor, edge_index: Tensor, rating: Tensor) -> Tensor:
+        """Return (M,); ratings' values are not read."""
+        nodes = self.users + self.items
+        there, back = torch.stack([edge_index[0], edge_index[1] + self.users]), [1, 0]
+        ends = there.reshape(-1)
+        degree = torch.zeros(nodes).index_add(0, ends, torch.ones_like(ends, dtype=torch.float32))
+        z = self.encoder(self._features(degree), torch.cat([there, there[back]], dim=1))
+        near = degree[:, None]
+        sides = ((z[: self.users], near[: self.users]), (z[self.users :], near[self.users :]))
+        z = torch.cat([_filled(rows, degrees) for rows, degrees in sides])
+        product = embedding(user, z) * embedding(item + self.users, z)
+        found: Tensor = self.mean() + product.sum(dim=1)
+        return found
+
+    def _features(self, degree: Tensor) -> Tensor:
+        if self.inputs == "constant":
+            return torch.ones_like(degree)[:, None]
+        bucket = torch.bucketize(degree.long(), cast(Tensor, self.bounds), right=True)
+        side = (torch.arange(len(degree)) >= self.users).to(torch.float32)
+        one_hot = torch.nn.functional.one_hot(bucket, BUCKETS).to(torch.float32)
+        return torch.cat([one_hot, side[:, None]], dim=1)
+
+
+def plain(module: GcnDot, scale: Scale) -> torch.nn.Module:
+    """The same model in layers of PyG, see `_shared.plain_ratings`."""
+    return PlainGcnDot(module, scale)

@@ -217,9 +217,12 @@ class RatingTask(UserSteps):
 
     def plain(self, weights: Weights, beside: Mapping[str, Any]) -> torch.nn.Module:
         """Return one model, from 0 to 1, see `algorithms.tasks.plain_model`; raises ValueError."""
+        model = cast(RatingModel, self._load(weights, None))
+        if (made := getattr(self._file, "plain", None)) is not None:
+            return cast(torch.nn.Module, made(model, self._scale))
         told = (beside["items"], beside["vectors"], self.spec.items) if beside else None
         near = None if told is None else neighbours(*told)
-        return PlainRatings(cast(RatingModel, self._load(weights, None)), self._scale, near)
+        return PlainRatings(model, self._scale, near)
 
     def finished(self, module: torch.nn.Module) -> torch.nn.Module:
         """Return what brings a module's outputs to the scale."""

@@ -1,4 +1,4 @@
-"""``secure-fgl model``: take the shared model out of a finished run."""
+"""``secure-fgl model``: take a model out of a finished run."""
 
 from __future__ import annotations
 
@@ -7,11 +7,12 @@ from typing import Annotated
 
 import typer
 
+from secure_fgl.cli._shared.models import RunArgument
 from secure_fgl.cli._shared.verb import EXAMPLE, verb
 
 app = typer.Typer(
     no_args_is_help=True,
-    help="Take the shared model out of a finished run.",
+    help="Take a model out of a finished run, or destroy the clients' own.",
     epilog=EXAMPLE["model"],
 )
 
@@ -19,27 +20,63 @@ app = typer.Typer(
 @app.command("export", epilog=EXAMPLE["model"])
 @verb
 def export(
-    run: Annotated[Path, typer.Argument(metavar="RUN", help="A run folder.")],
+    run: RunArgument,
     to: Annotated[
-        Path, typer.Option("--to", metavar="FILE", help="File to write, for example model.npz.")
+        Path,
+        typer.Option("--to", metavar="FILE", help="File to write: model.npz, or model.onnx."),
     ],
+    site: Annotated[
+        str | None,
+        typer.Option("--site", metavar="SITE", help="Whose own model; by default the shared one."),
+    ] = None,
 ) -> int:
-    """Write the model of the best round as weights of PyTorch Geometric's layers.
+    """Write a model of the best round as weights of PyTorch Geometric's layers.
 
-    FILE is an npz with one array for each entry of the state_dict. Beside it,
-    with the ending .json, stand architecture, inputs, scaling and digests.
+    FILE is an npz with one array for each entry of the state_dict, or with the
+    ending .onnx a file for programs without PyTorch. Beside it, with the
+    ending .json, stand architecture, names, scaling and digests.
 
-    The evidence is verified first. What clients keep for themselves is not
-    in it. A model tells something of the records that trained it: see
+    The shared model is written after the evidence was verified. A client's own
+    model opens only where the key of its site is.
+
+    A model tells something of the records that trained it: see
     secure-fgl audit attack.
 
     Exits 5 if the evidence is broken; nothing is written then.
     """
     from secure_fgl.cli._shared.report_files import advice
+    from secure_fgl.errors import UsageError
     from secure_fgl.store.finished_run import Run
 
+    if to.suffix not in (".npz", ".onnx"):
+        raise UsageError(
+            f"--to {to}: models are written as .npz or .onnx.",
+            why="a .pt file is a pickle, which runs code when it is opened",
+            fix="name a file like model.npz",
+        )
     with advice():
-        written = Run(run).trained().write(to)
+        trained = Run(run).trained(site)
+    if to.suffix == ".onnx":
+        from secure_fgl.store.onnx_file import onnx_bytes
+
+        written = trained.write_with(to, onnx_bytes(trained))
+    else:
+        written = trained.write(to)
     for path in written:
         typer.echo(str(path))
+    return 0
+
+
+@app.command("forget")
+@verb
+def forget(run: RunArgument) -> int:
+    """Destroy the keys of the clients' own models that are here, and the models.
+
+    What a backup still holds of the models is then locked for good. The shared
+    model and the evidence stay.
+    """
+    from secure_fgl.store.finished_run import Run
+
+    Run(run).client_models.forget()
+    typer.echo("The clients' own models of this run are gone.")
     return 0

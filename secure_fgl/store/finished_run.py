@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace as with_
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -33,6 +35,7 @@ FORMATS = ("html", "json", "md", "csv")
 ENDINGS = {"ledger": ".jsonl", "heads": ".checkpoint", "checkpoints": ".npz"}
 """Folders of the evidence that hold files of one kind, and nothing else."""
 
+_SHOWN = 9
 VIEW_LIMIT = 2 * FILE_LIMIT  # bytes of a run folder that an audit keeps in memory
 
 
@@ -148,24 +151,43 @@ class Run:
         name = "best" if self.folder.holds("checkpoints/best.npz") else "final"
         checkpoint = self.folder.read(f"checkpoints/{name}.npz")
         if site is None:
-            return trained_model.shared(self.view(), name, checkpoint)
-        return trained_model.of_client(self._opened(site, checkpoint))
+            found = trained_model.shared(self.view(), name, checkpoint, self._names(checkpoint))
+        else:
+            found = trained_model.of_client(self._opened(site, checkpoint))
+        return with_(found, facts={**found.facts, "run": self._run})
+
+    @property
+    def _run(self) -> str:
+        return _run_of(self.folder.read("roster.json"))
+
+    def _names(self, checkpoint: bytes) -> Mapping[str, Any]:
+        """Return what all sites call things, as one whose model opens here tells it."""
+        for _, opened in self._openable(checkpoint):
+            about = opened.about
+            return {name: about[name] for name in ("features", "classes", "spec") if name in about}
+        return {}
+
+    def _openable(self, checkpoint: bytes) -> Iterator[tuple[str, Opened]]:
+        models = self.client_models
+        for client in models.openable():
+            with contextlib.suppress(UsageError):  # a spoilt one is told of by its own name
+                yield client, models.open(client, checkpoint)
 
     def _opened(self, site: str, checkpoint: bytes) -> Opened:
         """Return the model of a client, by its name in the plan or that of its site's folder."""
         models = self.client_models
         if site in models.clients():
             return models.open(site, checkpoint)
-        sites = {}
-        for client in models.openable():
-            opened = models.open(client, checkpoint)
+        names = []
+        for client, opened in self._openable(checkpoint):
             if opened.about.get("site") == site:
                 return opened
-            sites[client] = opened.about.get("site", client)
+            names.append(str(opened.about.get("site", client)))
+        there = ", ".join(names[:_SHOWN]) + (", ..." if len(names) > _SHOWN else "")
         raise UsageError(
             f"This run kept no model of {site!r} that opens here.",
             why="there is no such site, or its key is at its own site only",
-            fix=f"name one of: {', '.join(map(str, sites.values())) or 'none opens here'}",
+            fix=f"name one of: {there}" if there else "ask at the site, where its key is",
         )
 
     @property
@@ -173,7 +195,7 @@ class Run:
         """Clients' own models; they open where their keys are."""
         from secure_fgl.store.client_models import ClientModels
 
-        return ClientModels(_run_of(self.folder.read("roster.json")), self.path)
+        return ClientModels(self._run, self.path)
 
     def model(self, site: str | None = None) -> torch.nn.Module:
         """Return a model as a module to use outside: of PyTorch Geometric's layers, or of ratings.

@@ -64,12 +64,17 @@ class TrainedModel:
         facts: architecture, inputs and their scaling, names, digests; plain values.
         scaling: arrays ``mean`` and ``scale`` of the site's columns, where features are
             ``standard``; else empty.
+        agreed: what its sites agreed on about their tables, ``spec.yaml`` as JSON; None where it
+            was trained on a published set.
+        seed: of the run.
     """
 
     module: torch.nn.Module
     spec: DataSpec
     facts: Mapping[str, Any]
     scaling: Mapping[str, Any] = field(default_factory=dict)
+    agreed: str | None = None
+    seed: int = 0
 
     def write(self, to: Path) -> tuple[Path, Path]:
         """Write the weights (npz), and beside them the facts as JSON; return both paths.
@@ -95,13 +100,14 @@ class TrainedModel:
         return to, facts
 
 
-def shared(view: RunView, name: str, checkpoint: bytes) -> TrainedModel:
+def shared(view: RunView, name: str, checkpoint: bytes, names: Mapping[str, Any]) -> TrainedModel:
     """Return the model that all clients share.
 
     Args:
         view: of the run folder.
         name: of the checkpoint: ``best`` on validation, or ``final``.
         checkpoint: its bytes; empty if there is none.
+        names: what all sites call features and classes, as one of them tells it; may be empty.
 
     Raises:
         EvidenceError: at the first step of ``audit verify`` that failed, but the report's own.
@@ -132,8 +138,12 @@ def shared(view: RunView, name: str, checkpoint: bytes) -> TrainedModel:
         )
     model = ClientModel((np.asarray(weights, dtype=np.float32),))
     origin = Origin(spec, config, plan.digest)
-    more = {"algorithm": plan.algorithm, "weights_sha256": npz_digest(checkpoint)}
-    return _made(task, model, origin, parsed, more)
+    more = {
+        "algorithm": plan.algorithm,
+        "weights_sha256": npz_digest(checkpoint),
+        **_called(names),
+    }
+    return _made(task, model, origin, parsed, more, names={"spec": names.get("spec")})
 
 
 def of_client(opened: Opened) -> TrainedModel:
@@ -153,12 +163,17 @@ def of_client(opened: Opened) -> TrainedModel:
         "site": about.get("site", opened.client),
         "weights_sha256": weights_digest(pieces),
         "data_sha256": about.get("data_sha256", ""),
-        "feature_names": list(about.get("features", ())),
-        "class_names": list(about.get("classes", ())),
+        **_called(about),
     }
-    scaling: dict[str, Any] = {n: about[n] for n in ("mean", "scale") if n in about}
-    more |= {name: [float(v) for v in values] for name, values in scaling.items()}
-    return _made(task, opened.model, opened.origin, config, more, scaling)
+    more |= {name: about[name].tolist() for name in ("mean", "scale") if name in about}
+    return _made(task, opened.model, opened.origin, config, more, names=about)
+
+
+def _called(names: Mapping[str, Any]) -> dict[str, Any]:
+    return {
+        "feature_names": list(names.get("features", ())),
+        "class_names": list(names.get("classes", ())),
+    }
 
 
 def _task(spec: DataSpec, text: str) -> tuple[Any, Config]:
@@ -173,7 +188,8 @@ def _made(
     origin: Origin,
     config: Config,
     more: Mapping[str, Any],
-    scaling: Mapping[str, Any] | None = None,
+    *,
+    names: Mapping[str, Any],
 ) -> TrainedModel:
     module = plain_model(task, model)
     spec, settings = origin.spec, config.model
@@ -196,7 +212,8 @@ def _made(
         "tells": TELLS,
         **more,
     }
-    return TrainedModel(module, spec, facts, scaling or {})
+    scaling = {name: names[name] for name in ("mean", "scale") if name in names}
+    return TrainedModel(module, spec, facts, scaling, names.get("spec"), config.seed)
 
 
 def _unwritten(path: Path, error: OSError) -> UsageError:

@@ -9,10 +9,12 @@ import typer
 from secure_fgl import __version__
 from secure_fgl.cli._shared.verb import EXAMPLE, NoColor, example
 from secure_fgl.cli.audit import app as audit
+from secure_fgl.cli.evaluate import evaluate
 from secure_fgl.cli.init import init
 from secure_fgl.cli.list import catalogue
 from secure_fgl.cli.model import app as model
 from secure_fgl.cli.plan import plan
+from secure_fgl.cli.predict import predict
 from secure_fgl.cli.run import run
 from secure_fgl.cli.schema import schema
 
@@ -55,5 +57,7 @@ app.command("plan", epilog=EXAMPLE["plan"])(plan)
 app.command("run", epilog=EXAMPLE["run"])(run)
 app.add_typer(audit, name="audit")
 app.add_typer(model, name="model")
+app.command("predict", epilog=EXAMPLE["predict"])(predict)
+app.command("evaluate", epilog=EXAMPLE["evaluate"])(evaluate)
 app.command("list", epilog=EXAMPLE["list"])(catalogue)
 app.command("schema", epilog=EXAMPLE["schema"])(schema)

@@ -46,7 +46,12 @@ EXAMPLE = {
         "secure-fgl run examples/banks.yaml",
         "secure-fgl run examples/banks.yaml --set algorithm.rounds=5 --out runs/short",
     ),
-    "model": example("secure-fgl model export runs/first --to model.npz"),
+    "model": example(
+        "secure-fgl model export runs/first --to model.npz",
+        "secure-fgl model export runs/first --site north --to north.onnx",
+    ),
+    "predict": example("secure-fgl predict runs/first --site pilot/data/north --out new.csv"),
+    "evaluate": example("secure-fgl evaluate runs/first --site pilot/data/north"),
     "audit": example("secure-fgl audit verify runs/first"),
     "report": example(
         "secure-fgl audit report runs/first --format html,csv --out evidence",

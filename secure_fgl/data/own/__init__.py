@@ -11,7 +11,7 @@ folders gives it.
 """
 
 from secure_fgl.data.own.errors import OwnDataError
-from secure_fgl.data.own.sites import load_site, load_sites, site_names, site_rng
+from secure_fgl.data.own.sites import load_site, load_sites, read_site, site_names, site_rng
 from secure_fgl.data.own.spec import OwnSpec, load_spec
 from secure_fgl.data.own.tally import Tally
 
@@ -22,6 +22,7 @@ __all__ = [
     "load_site",
     "load_sites",
     "load_spec",
+    "read_site",
     "site_names",
     "site_rng",
 ]

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -30,11 +30,13 @@ class Found(NamedTuple):
         whole: the records as a data set of their own.
         masks: the stated roles, or None if they are to be drawn.
         path: the file that holds one record a row, for errors.
+        ids: columns that say which record is which, pyarrow arrays by name; none for a data.pt.
     """
 
     whole: Dataset
     masks: Masks | None
     path: Path
+    ids: Mapping[str, Any] = {}
 
 
 def find(folder: Path, stem: str) -> Path | None:
@@ -56,11 +58,13 @@ def optional_split(spec: OwnSpec) -> tuple[str, ...]:
 
 
 def labels_of(table: Table, labels: Sequence[str], *, blank: bool) -> npt.NDArray[np.int64]:
-    """Numbers of the labels in the column ``label``, int64 (rows,), -1 where it is blank.
+    """Numbers of the labels in the column ``label``, int64 (rows,), -1 where it is not known.
 
     Raises:
         OwnDataError: a label that is not among `labels`, or a blank one that may not be.
     """
+    if "label" not in table:  # records that are to be predicted
+        return np.full(table.rows, -1, dtype=np.int64)
     number = _index(table, "label", ("", *labels), blank=blank) - 1
     fix = "write the labels of spec.yaml letter by letter, or numbers from 0 if it gives a number"
     table.refuse(number < -1, "label", "the label is not in spec.yaml", fix=fix)

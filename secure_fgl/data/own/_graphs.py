@@ -19,7 +19,7 @@ from secure_fgl.data.records import GraphSet
 __all__ = ["graph_set", "read_molecules"]
 
 
-def read_molecules(folder: Path, spec: OwnSpec, tally: Tally) -> Found:
+def read_molecules(folder: Path, spec: OwnSpec, tally: Tally, labelled: bool = True) -> Found:
     """Read a site's molecules; RDKit makes a graph of each SMILES.
 
     Raises:
@@ -35,13 +35,15 @@ def read_molecules(folder: Path, spec: OwnSpec, tally: Tally) -> Found:
     if spec.feature_columns:
         what = "spec.yaml gives features, which only a data.pt has; molecules have their atoms'"
         raise OwnDataError(path, what, fix="take features out of spec.yaml")
-    wanted = {"smiles": Kind.TEXT, SPLIT: Kind.TEXT}
-    wanted |= dict.fromkeys(spec.label_columns, Kind.REAL if spec.multilabel else Kind.TEXT)
+    wanted = {"smiles": Kind.TEXT}
+    if labelled:
+        kind = Kind.REAL if spec.multilabel else Kind.TEXT
+        wanted |= {SPLIT: Kind.TEXT, **dict.fromkeys(spec.label_columns, kind)}
     table = read_table(path, wanted, optional_split(spec))
     if not table.rows:
         raise table.wrong("there is no molecule", fix="a site without data takes no part")
     whole = graph_set(_molecules(table), _labels(table, spec), spec)
-    return Found(whole, stated(table), path)
+    return Found(whole, stated(table), path, {"smiles": table.text("smiles")})
 
 
 def graph_set(
@@ -89,6 +91,8 @@ def _molecules(table: Table) -> list[tuple[npt.NDArray[np.int64], npt.NDArray[np
 def _labels(table: Table, spec: OwnSpec) -> npt.NDArray[Any]:
     if not spec.multilabel:
         return labels_of(table, spec.labels, blank=False)
+    if not set(spec.label_columns) & set(table.columns):  # records that are to be predicted
+        return np.full((table.rows, len(spec.label_columns)), np.nan, dtype=np.float32)
     y = table.matrix(spec.label_columns, blank=True)
     for place, column in enumerate(spec.label_columns):
         bad = ~(np.isnan(y[:, place]) | np.isin(y[:, place], (0.0, 1.0)))

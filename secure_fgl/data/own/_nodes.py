@@ -20,7 +20,7 @@ from secure_fgl.data.records import Graph
 __all__ = ["read_nodes"]
 
 
-def read_nodes(folder: Path, spec: OwnSpec, tally: Tally) -> Found:
+def read_nodes(folder: Path, spec: OwnSpec, tally: Tally, labelled: bool = True) -> Found:
     """Read a site's graph; nodes keep the order of their file.
 
     Raises:
@@ -38,7 +38,7 @@ def read_nodes(folder: Path, spec: OwnSpec, tally: Tally) -> Found:
         what = f"{nodes.name} is there without an edges.csv or edges.parquet"
         fix = "without edges, write one with nothing but its header: source,target"
         raise OwnDataError(folder, what, fix=fix)
-    wanted = {"id": Kind.TEXT, "label": Kind.TEXT, SPLIT: Kind.TEXT}
+    wanted = {"id": Kind.TEXT} | ({"label": Kind.TEXT, SPLIT: Kind.TEXT} if labelled else {})
     wanted |= dict.fromkeys(spec.feature_columns, Kind.REAL)
     table = read_table(nodes, wanted, optional_split(spec))
     if not table.rows:
@@ -48,7 +48,8 @@ def read_nodes(folder: Path, spec: OwnSpec, tally: Tally) -> Found:
     y = labels_of(table, spec.labels, blank=True)
     x, masks = table.matrix(spec.feature_columns), stated(table, y >= 0)
     ends = undirected(_ends(edges, ids), table.rows, tally)
-    return Found(Graph(spec.name, ends, x, y, len(spec.labels), spec.synthetic), masks, nodes)
+    whole = Graph(spec.name, ends, x, y, len(spec.labels), spec.synthetic)
+    return Found(whole, masks, nodes, {"id": table.text("id")})
 
 
 def _ids(table: Table) -> Any:

@@ -31,7 +31,7 @@ VOCABULARY = "vocabulary"
 """Folder beside the sites' folders that holds ``users.txt`` and ``items.txt``, one id a line."""
 
 
-def read_ratings(folder: Path, spec: OwnSpec, tally: Tally) -> Found:
+def read_ratings(folder: Path, spec: OwnSpec, tally: Tally, labelled: bool = True) -> Found:
     """Read a site's ratings; they keep the order of their file.
 
     Raises:
@@ -45,8 +45,8 @@ def read_ratings(folder: Path, spec: OwnSpec, tally: Tally) -> Found:
         what = "there is no ratings.csv or ratings.parquet"
         raise OwnDataError(folder, what, fix="see docs/own-data.md for the layout")
     kinds = {column: _kind(key, spec) for column, key in _IDS}
-    wanted = {**kinds, "rating": Kind.REAL, SPLIT: Kind.TEXT}
-    table = read_table(path, wanted, optional_split(spec))
+    wanted = {**kinds, "rating": Kind.REAL} | ({SPLIT: Kind.TEXT} if labelled else {})
+    table = read_table(path, wanted, optional_split(spec) if labelled else ("rating",))
     if not table.rows:
         raise table.wrong("there is no rating", fix="a site without data takes no part")
     user, item = (_numbers(table, *names, spec, folder.parent) for names in _IDS)
@@ -55,7 +55,7 @@ def read_ratings(folder: Path, spec: OwnSpec, tally: Tally) -> Found:
     again[first] = False
     what = "this user rated this item in an earlier row"
     table.refuse(again, "item", what, fix="keep one of the two")
-    rating = table.real("rating")
+    rating = _rating(table, blank=not labelled)
     off = (rating < spec.lowest) | (rating > spec.highest)
     table.refuse(off, "rating", "the rating is off the scale of spec.yaml")
     whole = Ratings(
@@ -69,7 +69,15 @@ def read_ratings(folder: Path, spec: OwnSpec, tally: Tally) -> Found:
         highest=spec.highest,
         synthetic=spec.synthetic,
     )
-    return Found(whole, stated(table), path)
+    ids = {column: table.columns[column] for column, _ in _IDS}
+    return Found(whole, stated(table), path, ids)
+
+
+def _rating(table: Table, *, blank: bool) -> npt.NDArray[np.float64]:
+    """Return the ratings; NaN for those that are to be predicted, where there may be such."""
+    if "rating" not in table:
+        return np.full(table.rows, np.nan)
+    return table.real("rating", blank=blank)
 
 
 def _kind(key: Key, spec: OwnSpec) -> Kind:

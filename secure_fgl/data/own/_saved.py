@@ -38,7 +38,7 @@ _LAYOUTS = ("torch.strided", "torch.sparse_coo", "torch.sparse_csr")
 _ROLES = ("train_mask", "val_mask", "test_mask")
 
 
-def read_saved(path: Path, spec: OwnSpec, tally: Tally) -> Found:
+def read_saved(path: Path, spec: OwnSpec, tally: Tally, labelled: bool = True) -> Found:
     """Read a saved graph, or saved graphs.
 
     Raises:
@@ -47,9 +47,9 @@ def read_saved(path: Path, spec: OwnSpec, tally: Tally) -> Found:
     """
     loaded = _load(path)
     if spec.task == "node":
-        return _one(_Saved(path, loaded, spec), tally)
+        return _one(_Saved(path, loaded, spec), tally, labelled)
     if spec.task == "graph" and isinstance(loaded, list | tuple) and loaded:
-        return _many(path, list(loaded), spec, tally)
+        return _many(path, list(loaded), spec, tally, labelled)
     what = f"a {spec.task} task cannot use what is saved here"
     fix = "a node task takes one Data, a graph task a list of them, a rating task ratings.csv"
     raise OwnDataError(path, what, fix=fix)
@@ -192,6 +192,21 @@ class _Saved:
         self.refuse(bad, "y", "the label is neither 0, 1 nor NaN", unit="entry")
         return y
 
+    def label(self) -> Any:
+        """The label of one graph, or its answers."""
+        if self.spec.multilabel:
+            return self.answers()
+        found = int(self.classes(1)[0])
+        if found < 0:
+            raise self.wrong("the label is missing", "y", fix="leave the graph out")
+        return found
+
+    @property
+    def unknown(self) -> Any:
+        """What stands for the label of a graph that is to be predicted."""
+        labels = len(self.spec.label_columns)
+        return np.full(labels, np.nan, np.float32) if self.spec.multilabel else -1
+
     def masks(self, y: npt.NDArray[np.int64]) -> Masks | None:
         there = [name for name in _ROLES if self.has(name)]
         if not there and self.spec.split != "column":
@@ -207,16 +222,16 @@ class _Saved:
         return Masks(*given)
 
 
-def _one(saved: _Saved, tally: Tally) -> Found:
+def _one(saved: _Saved, tally: Tally, labelled: bool) -> Found:
     x, spec = saved.features(), saved.spec
-    y = saved.classes(x.shape[0])
+    y = saved.classes(x.shape[0]) if labelled else np.full(x.shape[0], -1, dtype=np.int64)
     edges = saved.edges(x.shape[0], tally)
     whole = Graph(spec.name, edges, x, y, len(spec.labels), spec.synthetic)
-    return Found(whole, saved.masks(y), saved.path)
+    return Found(whole, saved.masks(y) if labelled else None, saved.path)
 
 
-def _many(path: Path, loaded: list[Any], spec: OwnSpec, tally: Tally) -> Found:
-    if spec.split == "column":
+def _many(path: Path, loaded: list[Any], spec: OwnSpec, tally: Tally, labelled: bool) -> Found:
+    if labelled and spec.split == "column":
         what = "saved graphs have no column that says their roles"
         raise OwnDataError(path, what, fix="give shares in spec.yaml: split: [0.6, 0.2, 0.2]")
     if not spec.feature_columns:
@@ -229,13 +244,6 @@ def _many(path: Path, loaded: list[Any], spec: OwnSpec, tally: Tally) -> Found:
         if sp.issparse(x):
             raise saved.wrong("features of a graph must be a dense tensor", "x")
         graphs.append((saved.edges(x.shape[0], tally), x))
-        labels.append(saved.answers() if spec.multilabel else _label(saved))
+        labels.append(saved.label() if labelled else saved.unknown)
     y = np.stack(labels) if spec.multilabel else np.array(labels, dtype=np.int64)
     return Found(graph_set(graphs, y, spec), None, path)
-
-
-def _label(saved: _Saved) -> int:
-    label = int(saved.classes(1)[0])
-    if label < 0:
-        raise saved.wrong("the label is missing", "y", fix="leave the graph out")
-    return label

@@ -20,9 +20,9 @@ from secure_fgl.data.records import Part
 from secure_fgl.data.sharing import induce
 from secure_fgl.data.split import split_masks
 
-__all__ = ["load_site", "load_sites", "site_names", "site_rng"]
+__all__ = ["load_site", "load_sites", "read_site", "site_names", "site_rng"]
 
-_TABLES: dict[str, tuple[str, Callable[[Path, OwnSpec, Tally], Found]]] = {
+_TABLES: dict[str, tuple[str, Callable[[Path, OwnSpec, Tally, bool], Found]]] = {
     "node": ("nodes", read_nodes),
     "graph": ("molecules", read_molecules),
     "rating": ("ratings", read_ratings),
@@ -61,6 +61,34 @@ def site_names(root: str | Path) -> tuple[str, ...]:
     return tuple(names)
 
 
+def read_site(
+    folder: str | Path, spec: OwnSpec, tally: Tally | None = None, *, labelled: bool = True
+) -> Found:
+    """Read a site's files, before roles are drawn.
+
+    Args:
+        folder: see `load_site`, as for all that follow.
+        spec: what the sites agreed on.
+        tally: counts what was put right.
+        labelled: False where records are to be predicted: no label and no role is read, and a
+            rating may be missing (NaN).
+
+    Raises:
+        OwnDataError, ImportError: as `load_site`.
+    """
+    place = Path(folder).expanduser()
+    if not place.is_dir():
+        raise OwnDataError(place, "there is no such folder", fix="see docs/own-data.md")
+    stem, read = _TABLES[spec.task]
+    saved = place / SAVED
+    if saved.is_file():
+        if table := find(place, stem):
+            what = f"{SAVED} and {table.name} are both there, and only one can be meant"
+            raise OwnDataError(place, what, fix="take one of them away")
+        place, read = saved, read_saved
+    return read(place, spec, tally if tally is not None else Tally(), labelled)
+
+
 def load_site(
     folder: str | Path, spec: OwnSpec, rng: np.random.Generator, tally: Tally | None = None
 ) -> Part:
@@ -79,19 +107,7 @@ def load_site(
         OwnDataError: anything in the files that cannot be used; names file, row and column.
         ImportError: molecules without RDKit; names the extra.
     """
-    place = Path(folder).expanduser()
-    if not place.is_dir():
-        raise OwnDataError(place, "there is no such folder", fix="see docs/own-data.md")
-    stem, read = _TABLES[spec.task]
-    saved = place / SAVED
-    if saved.is_file():
-        if table := find(place, stem):
-            what = f"{SAVED} and {table.name} are both there, and only one can be meant"
-            raise OwnDataError(place, what, fix="take one of them away")
-        path, read = saved, read_saved
-    else:
-        path = place
-    found = read(path, spec, tally if tally is not None else Tally())
+    found = read_site(folder, spec, tally)
     if found.masks is not None:
         masks = found.masks
     elif spec.split == "column":  # every reader asks for the column; this is the second lock

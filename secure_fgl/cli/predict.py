@@ -1,0 +1,46 @@
+"""``secure-fgl predict``: what a trained model makes of new records."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from secure_fgl.cli._shared.models import OfOption, RunArgument, SiteFolder
+from secure_fgl.cli._shared.verb import verb
+
+
+@verb
+def predict(
+    run: RunArgument,
+    site: SiteFolder,
+    of: OfOption = None,
+    out: Annotated[
+        Path, typer.Option(metavar="FILE", help="The table to write; it must not exist.")
+    ] = Path("predictions.csv"),
+) -> int:
+    """Predict every record of a folder of own data, with its ids and class names.
+
+    The folder holds the tables of the training data; labels need not be there
+    and are not read. Other columns than the model's are refused. Features are
+    scaled as the model's own site scaled its own.
+
+    Nothing leaves this machine.
+    """
+    from secure_fgl.cli._shared.models import model_for
+    from secure_fgl.errors import UsageError
+    from secure_fgl.predicting.new_records import predict as predicted
+    from secure_fgl.predicting.new_records import spec_for
+    from secure_fgl.store.files import create
+
+    trained = model_for(run, site, of)
+    found = predicted(trained, site, spec_for(trained, site))
+    try:
+        create(out, found.csv())
+    except OSError as error:
+        raise UsageError(
+            f"{out} cannot be written.", why=str(error), fix="choose another --out"
+        ) from error
+    typer.echo(str(out))
+    return 0

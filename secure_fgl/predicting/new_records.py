@@ -1,0 +1,121 @@
+"""Predictions for a folder of own data, with ids as in its tables."""
+
+from __future__ import annotations
+
+import csv
+import io
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from secure_fgl.data.own import OwnSpec, load_spec, read_site
+from secure_fgl.data.own.spec import SPEC_FILE
+from secure_fgl.errors import UsageError
+from secure_fgl.predicting.inputs import answers
+from secure_fgl.store.trained_model import TrainedModel
+
+__all__ = ["Predicted", "predict", "spec_for"]
+
+
+@dataclass(frozen=True, repr=False)
+class Predicted:
+    """Predictions of records.
+
+    Attributes:
+        ids: columns that say which record is which, lists by name.
+        columns: names of the columns of `values`: classes, labels, or ``rating``.
+        values: float32 (records, columns): probabilities, or ratings.
+        exclusive: whether one of the columns is the answer (classes).
+    """
+
+    ids: dict[str, list[Any]]
+    columns: list[str]
+    values: npt.NDArray[np.float32]
+    exclusive: bool
+
+    def csv(self) -> bytes:
+        """Return a table: ids, the predicted class where there is one, then the values."""
+        made = io.StringIO()
+        table = csv.writer(made, lineterminator="\n")
+        named = ["predicted"] if self.exclusive else []
+        probabilities = [c if c == "rating" else f"p_{c}" for c in self.columns]
+        table.writerow([*self.ids, *named, *probabilities])
+        best = self.values.argmax(axis=1)
+        for row, which in enumerate(zip(*self.ids.values(), strict=True)):
+            said = [self.columns[best[row]]] if self.exclusive else []
+            table.writerow([*which, *said, *(f"{v:.6f}" for v in self.values[row])])
+        return made.getvalue().encode()
+
+
+def spec_for(trained: TrainedModel, folder: Path) -> OwnSpec:
+    """Return what a folder's tables hold: what the model's sites agreed on.
+
+    A model of a published set knows no names of columns; then the ``spec.yaml`` beside the folder
+    says them.
+
+    Args:
+        trained: the model.
+        folder: of the records.
+
+    Raises:
+        UsageError: there is none, or the one beside the folder is another one.
+    """
+    beside = folder.expanduser().resolve().parent
+    own = load_spec(beside) if (beside / SPEC_FILE).is_file() else None
+    if trained.agreed is None:
+        if own is None:
+            raise UsageError(
+                "Nothing says what the columns of this folder are.",
+                why="the model knows its columns by their number only, and there is no spec.yaml "
+                f"in {beside}",
+                fix="write one, as for training; see docs/own-data.md",
+            )
+        shape = own.data_spec(1)
+        for what in ("task", "features", "classes"):
+            if getattr(shape, what) != getattr(trained.spec, what):
+                raise UsageError(
+                    f"The model has another {what} than spec.yaml: "
+                    f"{getattr(trained.spec, what)}, not {getattr(shape, what)}.",
+                    fix="give records of the kind that it was trained on",
+                )
+        return own
+    agreed = OwnSpec.model_validate_json(trained.agreed)
+    if own is not None:
+        _check_same(agreed, own, beside / SPEC_FILE)
+    return agreed
+
+
+def _check_same(agreed: OwnSpec, own: OwnSpec, path: Path) -> None:
+    for what in ("task", "features", "classes", "multilabel", "users", "items", "vocabulary",
+                 "lowest", "highest"):  # fmt: skip
+        if getattr(agreed, what) != getattr(own, what):
+            raise UsageError(
+                f"{path} has another {what} than the model was trained with.",
+                why="its columns would be taken for others",
+                fix="give records with the columns of the training data, or train on the new ones",
+            )
+
+
+def predict(trained: TrainedModel, folder: Path, spec: OwnSpec) -> Predicted:
+    """Predict every record of a folder; no label is read, and none need be there.
+
+    Ratings that are there may be looked at, and blank ones are predicted like all others.
+
+    Raises:
+        OwnDataError: the files cannot be used; the message names file, row and column.
+    """
+    found = read_site(folder, spec, labelled=False)
+    records: Any = found.whole
+    known = np.ones(records.records, dtype=bool)
+    if spec.task == "rating":
+        known = ~np.isnan(records.rating)
+    values = answers(trained, records, known)
+    ids = {name: column.to_pylist() for name, column in found.ids.items()}
+    if not ids:
+        ids = {spec.task: list(range(len(values)))}
+    names = {"rating": ["rating"], "node": list(spec.labels)}
+    columns = names.get(spec.task) or list(spec.label_columns if spec.multilabel else spec.labels)
+    return Predicted(ids, columns, values, exclusive=spec.task != "rating" and not spec.multilabel)
