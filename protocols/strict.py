@@ -17,12 +17,64 @@ def nearest(word: str, known: list[str]) -> str:
 
 
 def problems(error: ValidationError) -> str:
-    """Return what is wrong, key by key, without values."""
-    return "; ".join(
-        f"{'.'.join(str(part) for part in problem['loc']) or 'top level'}: "
-        f"{problem['msg'].removeprefix('Value error, ')}"
-        for problem in error.errors()
-    )
+    """Return what is wrong, key by key, without values; names of keys and guards are none."""
+    return "; ".join(_problem(dict(found)) for found in error.errors())
+
+
+_WANTED = {
+    "int": "must be a whole number",
+    "float": "must be a number",
+    "finite": "must be a finite number",
+    "bool": "must be true or false",
+    "string": "must be a text",
+    "tuple": "must be a list",
+    "list": "must be a list",
+}
+"""What pydantic's kinds of problems are in plain words, by the first part of their names."""
+_BOUND = {
+    "greater_than_equal": ("ge", "at least"),
+    "greater_than": ("gt", "above"),
+    "less_than_equal": ("le", "at most"),
+    "less_than": ("lt", "below"),
+}
+
+
+def _problem(found: dict[str, Any]) -> str:
+    """Return where one problem is, and what would be right there."""
+    kind, known = found["type"], found.get("ctx", {})
+    place = [str(part) for part in found["loc"] if part != "[key]"]
+    text = found["msg"].removeprefix("Value error, ")
+    if kind in _BOUND:
+        key, words = _BOUND[kind]
+        text = f"must be {words} {known[key]}"
+    elif kind == "union_tag_invalid":
+        key = known["discriminator"].strip("'")
+        names = re.findall(r"'([^']*)'", known["expected_tags"])
+        text = f"there is no {key} {known['tag'][:40]!r}: {nearest(known['tag'], names)}"
+    elif kind in ("enum", "literal_error"):
+        text = f"must be {known['expected']}"
+        if found["loc"][-1] == "[key]":
+            names = re.findall(r"'([^']*)'", known["expected"])
+            text = f"there is no such key: {nearest(place[-1], names)}"
+    elif kind in ("model_type", "dict_type"):
+        text = "must hold keys and values"
+        if place:
+            text = f"is a group of keys, not one value; set {'.'.join((*place, 'KEY'))}"
+    elif kind.endswith(("_type", "_parsing", "_number", "_from_float")):
+        text = _WANTED.get(kind.partition("_")[0], text)
+    return f"{'.'.join(place) or 'top level'}: {text}"
+
+
+def not_yaml(error: Exception) -> str:
+    """Return in one line why a text is not YAML, with the line; nothing of the text is repeated."""
+    if isinstance(error, UnicodeDecodeError):
+        return "it is not UTF-8 text"
+    problem, mark = getattr(error, "problem", None), getattr(error, "problem_mark", None)
+    if not problem or mark is None:
+        return str(error).partition("\n")[0]
+    if "'\\t'" in problem:
+        problem = "a tab stands where YAML takes only spaces"
+    return f"line {mark.line + 1}: {problem}"
 
 
 TEXT_LIMIT = 1 << 20  # characters; configurations and policies are about a thousand
@@ -120,5 +172,18 @@ class Strict(BaseModel):
             known = [field.alias or name for name, field in cls.model_fields.items()]
             for key in values:
                 if key not in known:
-                    raise ValueError(f"unknown key {str(key)[:40]!r}: {nearest(str(key), known)}")
+                    inner = _inner(cls, str(key))
+                    hint = nearest(str(key), inner if len(inner) == 1 else known)
+                    raise ValueError(f"unknown key {str(key)[:40]!r}: {hint}")
         return values
+
+
+def _inner(model: type[BaseModel], key: str) -> list[str]:
+    """Return where a key stands further in, for example ``algorithm.rounds``."""
+    found = []
+    for name, field in model.model_fields.items():
+        kind = field.annotation
+        if isinstance(kind, type) and issubclass(kind, BaseModel):
+            below = [*([key] if key in kind.model_fields else []), *_inner(kind, key)]
+            found += [f"{name}.{path}" for path in below]
+    return found

@@ -13,7 +13,7 @@ from secure_fgl.data import Dataset, Masks, Part, load_dataset, partition, split
 from secure_fgl.data.features import scaled, scaled_part
 from secure_fgl.data.kinds import masks_of, site_data
 from secure_fgl.data.sources._shared.refusing import nothing_unpickled
-from secure_fgl.errors import UsageError
+from secure_fgl.errors import UsageError, next_step, usage
 from secure_fgl.run.parties import client_names, learning_seed
 
 __all__ = ["Loaded", "load"]
@@ -49,13 +49,13 @@ def load(config: Config, task: Task, clients: int, given: Dataset | None = None)
                 parts, whole = _shared(config, task, given)
         return Loaded(_sites(parts, task, config), whole)
     except OSError as error:
-        raise UsageError(
-            f"The data set {name!r} cannot be read.",
-            why=str(error),
-            fix="set data.root, or the variable SECURE_FGL_DATA, to the data folder",
-        ) from error
+        fix = (
+            next_step(error) or "set data.root, or the variable SECURE_FGL_DATA, to the data folder"
+        )
+        what = f"The data set {name!r} cannot be read."
+        raise UsageError(what, why=str(error), fix=fix) from error
     except (ImportError, ValueError) as error:
-        raise UsageError(str(error)) from error
+        raise usage(error) from error
 
 
 def _shared(
@@ -84,9 +84,10 @@ def _own(config: Config, clients: int) -> list[Part]:
     root = own_root(config.data.root)
     parts = load_sites(root, load_spec(root), learning_seed(config.seed, "split"))
     if len(parts) != clients:
-        raise ValueError(
-            f"{root} holds {len(parts)} clients' folders and the plan names {clients} clients; "
-            "set data.partition.clients"
+        raise UsageError(
+            f"{root} holds {len(parts)} sites' folders, and the plan names {clients} clients.",
+            why="in a rehearsal every folder beside spec.yaml is one client",
+            fix=f"--set data.partition.clients={len(parts)}, or add or take away folders",
         )
     return list(parts.values())
 

@@ -17,7 +17,7 @@ import numpy.typing as npt
 from secure_fgl.data.own._files import read_bytes, read_table
 from secure_fgl.data.own._found import SPLIT, Found, find, optional_split, stated
 from secure_fgl.data.own._table import Kind, Table
-from secure_fgl.data.own.errors import OwnDataError
+from secure_fgl.data.own.errors import OwnDataError, no_tables
 from secure_fgl.data.own.spec import OwnSpec
 from secure_fgl.data.own.tally import Tally
 from secure_fgl.data.records import Ratings
@@ -43,7 +43,7 @@ def read_ratings(folder: Path, spec: OwnSpec, tally: Tally) -> Found:
     path = find(folder, "ratings")
     if path is None:
         what = "there is no ratings.csv or ratings.parquet"
-        raise OwnDataError(folder, what, fix="see docs/own-data.md for the layout")
+        raise no_tables(folder, what)
     kinds = {column: _kind(key, spec) for column, key in _IDS}
     wanted = {**kinds, "rating": Kind.REAL, SPLIT: Kind.TEXT}
     table = read_table(path, wanted, optional_split(spec))
