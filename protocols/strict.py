@@ -18,7 +18,11 @@ def nearest(word: str, known: list[str]) -> str:
 
 def problems(error: ValidationError) -> str:
     """Return what is wrong, key by key, without values; names of keys and guards are none."""
-    return "; ".join(_problem(dict(found)) for found in error.errors())
+    told = dict[str, list[str]]()  # what may be of two kinds is wrong in two ways at one place
+    for found in error.errors():
+        place, text = _problem(dict(found))
+        told.setdefault(place, []).append(text)
+    return "; ".join(f"{place}: {', or '.join(texts)}" for place, texts in told.items())
 
 
 _WANTED = {
@@ -39,10 +43,14 @@ _BOUND = {
 }
 
 
-def _problem(found: dict[str, Any]) -> str:
+_BRANCH = re.compile(r".*\[.*\]|constrained-.*")
+"""What pydantic puts into a place beside keys: which kind it tried there, and ``[key]``."""
+
+
+def _problem(found: dict[str, Any]) -> tuple[str, str]:
     """Return where one problem is, and what would be right there."""
     kind, known = found["type"], found.get("ctx", {})
-    place = [str(part) for part in found["loc"] if part != "[key]"]
+    place = [str(part) for part in found["loc"] if not _BRANCH.fullmatch(str(part))]
     text = found["msg"].removeprefix("Value error, ")
     if kind in _BOUND:
         key, words = _BOUND[kind]
@@ -56,13 +64,17 @@ def _problem(found: dict[str, Any]) -> str:
         if found["loc"][-1] == "[key]":
             names = re.findall(r"'([^']*)'", known["expected"])
             text = f"there is no such key: {nearest(place[-1], names)}"
+    elif kind == "missing":
+        text = "is missing"
+    elif kind == "string_pattern_mismatch":
+        text = f"must be of the pattern {known['pattern']}"
     elif kind in ("model_type", "dict_type"):
         text = "must hold keys and values"
-        if place:
+        if place and kind == "model_type":
             text = f"is a group of keys, not one value; set {'.'.join((*place, 'KEY'))}"
     elif kind.endswith(("_type", "_parsing", "_number", "_from_float")):
         text = _WANTED.get(kind.partition("_")[0], text)
-    return f"{'.'.join(place) or 'top level'}: {text}"
+    return ".".join(place) or "top level", text
 
 
 def not_yaml(error: Exception) -> str:
@@ -172,18 +184,18 @@ class Strict(BaseModel):
             known = [field.alias or name for name, field in cls.model_fields.items()]
             for key in values:
                 if key not in known:
-                    inner = _inner(cls, str(key))
+                    inner = inner_keys(cls, str(key))
                     hint = nearest(str(key), inner if len(inner) == 1 else known)
                     raise ValueError(f"unknown key {str(key)[:40]!r}: {hint}")
         return values
 
 
-def _inner(model: type[BaseModel], key: str) -> list[str]:
+def inner_keys(model: type[BaseModel], key: str) -> list[str]:
     """Return where a key stands further in, for example ``algorithm.rounds``."""
     found = []
     for name, field in model.model_fields.items():
         kind = field.annotation
         if isinstance(kind, type) and issubclass(kind, BaseModel):
-            below = [*([key] if key in kind.model_fields else []), *_inner(kind, key)]
+            below = [*([key] if key in kind.model_fields else []), *inner_keys(kind, key)]
             found += [f"{name}.{path}" for path in below]
     return found

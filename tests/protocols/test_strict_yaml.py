@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import pytest
 import yaml
@@ -72,6 +72,9 @@ class Outer(Strict):
     first: Inner = Inner()
     second: dict[str, int] = Field(default_factory=dict)
     third: tuple[int, ...] = ()
+    fourth: tuple[str, ...] | Annotated[int, Field(ge=1, strict=True)] = 1
+    fifth: str = Field(default="a", pattern="^[a-z]+$")
+    sixth: tuple[int, int] | Literal["column"] = "column"
     name: str = ""
 
 
@@ -88,8 +91,12 @@ SAID = [
     ({"first": {"name": 7731}}, "first.name: must be a text"),
     ({"first": {"how": "SECRET"}}, "first.how: must be 'raw' or 'row'"),
     ({"first": "SECRET"}, "first: is a group of keys, not one value; set first.KEY"),
-    ({"second": "SECRET"}, "second: is a group of keys, not one value; set second.KEY"),
+    ({"second": "SECRET"}, "second: must hold keys and values"),
     ({"third": 7731}, "third: must be a list"),
+    ({"fourth": {}}, "fourth: must be a list, or must be a whole number"),
+    ({"fourth": 0}, "fourth: must be a list, or must be at least 1"),
+    ({"fifth": "SECRET"}, "fifth: must be of the pattern ^[a-z]+$"),
+    ({"sixth": [1]}, "sixth.1: is missing; sixth: must be 'column'"),
     ({"rounds": 7731}, "top level: unknown key 'rounds': did you mean 'first.rounds'?"),
     ({"frist": {}}, "top level: unknown key 'frist': did you mean 'first'?"),
     ([7731], "top level: must hold keys and values"),

@@ -39,7 +39,9 @@ def read_molecules(folder: Path, spec: OwnSpec, tally: Tally) -> Found:
     wanted |= dict.fromkeys(spec.label_columns, Kind.REAL if spec.multilabel else Kind.TEXT)
     table = read_table(path, wanted, optional_split(spec))
     if not table.rows:
-        raise table.wrong("there is no molecule", fix="a site without data takes no part")
+        raise table.wrong(
+            "there is no molecule", fix="fill the table; a site without data takes no part"
+        )
     whole = graph_set(_molecules(table), _labels(table, spec), spec)
     return Found(whole, stated(table), path)
 

@@ -33,6 +33,8 @@ def read_nodes(folder: Path, spec: OwnSpec, tally: Tally) -> Found:
         what = "there is no nodes.csv, nodes.parquet or data.pt"
         if edges is not None:
             what = f"{edges.name} is there without a nodes.csv or nodes.parquet"
+            fix = "put the nodes beside it, as a CSV or Parquet file of that very name"
+            raise OwnDataError(folder, what, fix=fix)
         raise no_tables(folder, what)
     if edges is None:
         what = f"{nodes.name} is there without an edges.csv or edges.parquet"
@@ -42,7 +44,9 @@ def read_nodes(folder: Path, spec: OwnSpec, tally: Tally) -> Found:
     wanted |= dict.fromkeys(spec.feature_columns, Kind.REAL)
     table = read_table(nodes, wanted, optional_split(spec))
     if not table.rows:
-        raise table.wrong("there is no node", fix="a site without data takes no part")
+        raise table.wrong(
+            "there is no node", fix="fill the table; a site without data takes no part"
+        )
     # The nodes' own file first: an error there explains errors of the edges.
     ids = _ids(table)
     y = labels_of(table, spec.labels, blank=True)

@@ -48,7 +48,9 @@ def read_ratings(folder: Path, spec: OwnSpec, tally: Tally) -> Found:
     wanted = {**kinds, "rating": Kind.REAL, SPLIT: Kind.TEXT}
     table = read_table(path, wanted, optional_split(spec))
     if not table.rows:
-        raise table.wrong("there is no rating", fix="a site without data takes no part")
+        raise table.wrong(
+            "there is no rating", fix="fill the table; a site without data takes no part"
+        )
     user, item = (_numbers(table, *names, spec, folder.parent) for names in _IDS)
     first = np.unique(user * spec.items + item, return_index=True)[1]
     again = np.ones(table.rows, dtype=bool)
