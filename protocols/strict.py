@@ -17,12 +17,76 @@ def nearest(word: str, known: list[str]) -> str:
 
 
 def problems(error: ValidationError) -> str:
-    """Return what is wrong, key by key, without values."""
-    return "; ".join(
-        f"{'.'.join(str(part) for part in problem['loc']) or 'top level'}: "
-        f"{problem['msg'].removeprefix('Value error, ')}"
-        for problem in error.errors()
-    )
+    """Return what is wrong, key by key, without values; names of keys and guards are none."""
+    told = dict[str, list[str]]()  # what may be of two kinds is wrong in two ways at one place
+    for found in error.errors():
+        place, text = _problem(dict(found))
+        told.setdefault(place, []).append(text)
+    return "; ".join(f"{place}: {', or '.join(texts)}" for place, texts in told.items())
+
+
+_WANTED = {
+    "int": "must be a whole number",
+    "float": "must be a number",
+    "finite": "must be a finite number",
+    "bool": "must be true or false",
+    "string": "must be a text",
+    "tuple": "must be a list",
+    "list": "must be a list",
+}
+"""What pydantic's kinds of problems are in plain words, by the first part of their names."""
+_BOUND = {
+    "greater_than_equal": ("ge", "at least"),
+    "greater_than": ("gt", "above"),
+    "less_than_equal": ("le", "at most"),
+    "less_than": ("lt", "below"),
+}
+
+
+_BRANCH = re.compile(r".*\[.*\]|constrained-.*")
+"""What pydantic puts into a place beside keys: which kind it tried there, and ``[key]``."""
+
+
+def _problem(found: dict[str, Any]) -> tuple[str, str]:
+    """Return where one problem is, and what would be right there."""
+    kind, known = found["type"], found.get("ctx", {})
+    place = [str(part) for part in found["loc"] if not _BRANCH.fullmatch(str(part))]
+    text = found["msg"].removeprefix("Value error, ")
+    if kind in _BOUND:
+        key, words = _BOUND[kind]
+        text = f"must be {words} {known[key]}"
+    elif kind == "union_tag_invalid":
+        key = known["discriminator"].strip("'")
+        names = re.findall(r"'([^']*)'", known["expected_tags"])
+        text = f"there is no {key} {known['tag'][:40]!r}: {nearest(known['tag'], names)}"
+    elif kind in ("enum", "literal_error"):
+        text = f"must be {known['expected']}"
+        if found["loc"][-1] == "[key]":
+            names = re.findall(r"'([^']*)'", known["expected"])
+            text = f"there is no such key: {nearest(place[-1], names)}"
+    elif kind == "missing":
+        text = "is missing"
+    elif kind == "string_pattern_mismatch":
+        text = f"must be of the pattern {known['pattern']}"
+    elif kind in ("model_type", "dict_type"):
+        text = "must hold keys and values"
+        if place and kind == "model_type":
+            text = f"is a group of keys, not one value; set {'.'.join((*place, 'KEY'))}"
+    elif kind.endswith(("_type", "_parsing", "_number", "_from_float")):
+        text = _WANTED.get(kind.partition("_")[0], text)
+    return ".".join(place) or "top level", text
+
+
+def not_yaml(error: Exception) -> str:
+    """Return in one line why a text is not YAML, with the line; nothing of the text is repeated."""
+    if isinstance(error, UnicodeDecodeError):
+        return "it is not UTF-8 text"
+    problem, mark = getattr(error, "problem", None), getattr(error, "problem_mark", None)
+    if not problem or mark is None:
+        return str(error).partition("\n")[0]
+    if "'\\t'" in problem:
+        problem = "a tab stands where YAML takes only spaces"
+    return f"line {mark.line + 1}: {problem}"
 
 
 TEXT_LIMIT = 1 << 20  # characters; configurations and policies are about a thousand
@@ -120,5 +184,18 @@ class Strict(BaseModel):
             known = [field.alias or name for name, field in cls.model_fields.items()]
             for key in values:
                 if key not in known:
-                    raise ValueError(f"unknown key {str(key)[:40]!r}: {nearest(str(key), known)}")
+                    inner = inner_keys(cls, str(key))
+                    hint = nearest(str(key), inner if len(inner) == 1 else known)
+                    raise ValueError(f"unknown key {str(key)[:40]!r}: {hint}")
         return values
+
+
+def inner_keys(model: type[BaseModel], key: str) -> list[str]:
+    """Return where a key stands further in, for example ``algorithm.rounds``."""
+    found = []
+    for name, field in model.model_fields.items():
+        kind = field.annotation
+        if isinstance(kind, type) and issubclass(kind, BaseModel):
+            below = [*([key] if key in kind.model_fields else []), *inner_keys(kind, key)]
+            found += [f"{name}.{path}" for path in below]
+    return found

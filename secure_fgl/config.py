@@ -11,7 +11,7 @@ from typing import Any, Literal
 import yaml
 from pydantic import Field, ValidationError, field_validator, model_validator
 
-from protocols.strict import Strict, problems, read_yaml
+from protocols.strict import Strict, not_yaml, problems, read_yaml
 from secure_fgl.errors import UsageError
 
 _DROP = r"[1-9]\d*@[1-9]\d*(:(after_upload|before_shares))?"
@@ -178,7 +178,8 @@ class Config(Strict):
                 fix="give the path of a YAML file, for example examples/banks.yaml",
             ) from error
         except (yaml.YAMLError, UnicodeDecodeError) as error:
-            raise UsageError(f"{file} is not YAML.", why=str(error)[:300]) from error
+            told = not_yaml(error)
+            raise UsageError(f"{file} is not YAML.", why=told, fix="correct that line") from error
         if document is None:
             document = {}
         if not isinstance(document, dict):

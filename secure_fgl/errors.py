@@ -17,14 +17,33 @@ class UsageError(SecureFglError):
     """A configuration, file or argument that cannot be used."""
 
 
+_TOLD = "What to do: "
+
+
+def next_step(error: Exception) -> str:
+    """Return what an error's note says that one should do next; empty if none does."""
+    notes: list[str] = getattr(error, "__notes__", [])
+    return next((note.removeprefix(_TOLD) for note in notes if note.startswith(_TOLD)), "")
+
+
+def usage(error: Exception) -> UsageError:
+    """Return an error of a reader or registry as one of usage, a sentence and what to do next."""
+    text = str(error)
+    stop = "" if text.endswith((".", "?", "!")) else "."
+    return UsageError(f"{text[:1].upper()}{text[1:]}{stop}", fix=next_step(error))
+
+
 class PlanDrift(SecureFglError):
     """The run would do something that the approved plan does not hold."""
 
     def __init__(self, differences: list[str]) -> None:
         self.differences = differences
-        shown = "; ".join(differences[:8])
+        points = "1 point" if len(differences) == 1 else f"{len(differences)} points"
+        shown = "; ".join(differences[:3])
+        more = f"; and {len(differences) - 3} more" if len(differences) > 3 else ""
         super().__init__(
-            f"The run differs from the approved plan in {len(differences)} point(s): {shown}",
+            f"The run differs from the approved plan in {points}: {shown}{more}.",
             why="algorithm, model, data, policy or number of clients or rounds changed",
-            fix="have the new plan approved: secure-fgl plan CONFIG --out plan.json",
+            fix="run what was approved, or have the new plan approved; all points: "
+            "secure-fgl plan CONFIG --against PLAN",
         )

@@ -32,7 +32,7 @@ from secure_fgl.data import (
     spec_of,
 )
 from secure_fgl.data.kinds import build_task
-from secure_fgl.errors import PlanDrift, UsageError
+from secure_fgl.errors import PlanDrift, UsageError, usage
 from secure_fgl.run.driver import one_thread_and_deterministic
 from secure_fgl.run.faults import drops
 from secure_fgl.run.parties import client_names, learning_seed
@@ -119,7 +119,7 @@ class Federation:
             )
             return replace(spec, common=gives_test(data.partition.name))
         except (OSError, ValueError) as error:
-            raise UsageError(str(error)) from error
+            raise usage(error) from error
 
     def build(self) -> tuple[Task, Algorithm[Any]]:
         """Return the task and the algorithm, without evaluation; raises UsageError."""
@@ -134,7 +134,7 @@ class Federation:
             try:
                 check_partition(shared, task.spec.task, self.config.data.partition.options)
             except ValueError as error:
-                raise UsageError(str(error)) from error
+                raise usage(error) from error
         chosen = self.config.algorithm
         algorithm = build_algorithm(chosen.name, task, epochs=chosen.epochs, options=chosen.options)
         _check_optimiser(algorithm, self.config.model)

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 from protocols.plan.plan import Item, Plan
+from protocols.strict import Strict
 
 _SAME = (
     "version",
@@ -45,7 +49,7 @@ def drift(approved: Plan, wanted: Plan) -> list[str]:
     Fewer rounds, fewer items and a larger minimum cohort are no drift; everything else is.
     """
     found = [
-        f"{name}: {getattr(approved, name)!r} became {getattr(wanted, name)!r}"
+        _change(name, getattr(approved, name), getattr(wanted, name))
         for name in _SAME
         if getattr(approved, name) != getattr(wanted, name)
     ]
@@ -63,6 +67,22 @@ def drift(approved: Plan, wanted: Plan) -> list[str]:
         else:
             found += _item_drift(old[item.id], item)
     return found
+
+
+_LONGEST = 40
+"""Characters of a value that is shown; digests and sentences are longer."""
+
+
+def _change(name: str, old: Any, new: Any) -> str:
+    """Say what changed, with both values where they are short."""
+    if isinstance(old, Strict) and isinstance(new, Strict):
+        old, new = old.model_dump(), new.model_dump()
+    if isinstance(old, Mapping) and isinstance(new, Mapping):
+        keys = [key for key in sorted({*old, *new}) if old.get(key) != new.get(key)]
+        return f"{name}: {', '.join(keys)} changed"
+    if all(isinstance(value, str | int) and len(str(value)) <= _LONGEST for value in (old, new)):
+        return f"{name}: {old!r} became {new!r}"
+    return f"{name} changed"
 
 
 def _item_drift(old: Item, new: Item) -> list[str]:

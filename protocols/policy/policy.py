@@ -23,7 +23,7 @@ from protocols.policy.guard import Guard, find
 from protocols.policy.guards import AnyGuard, UnsafeClear
 from protocols.policy.presets import FACTS
 from protocols.privacy.training import Training
-from protocols.strict import Strict, nearest, problems, read_yaml
+from protocols.strict import Strict, nearest, not_yaml, problems, read_yaml
 
 __all__ = ["PRESETS", "Budget", "Capture", "PrivacyPolicy"]
 
@@ -108,15 +108,16 @@ class PrivacyPolicy(Strict):
         if not path.is_file():
             raise PolicyError(
                 f"{str(source)!r} is neither a policy preset nor a file.",
-                fix=f"{nearest(str(source), sorted(PRESETS))}; or give the path of a policy file",
+                why="presets are named letter by letter, and no file lies at this path",
+                fix="name a preset, or the path of a policy file; "
+                + nearest(str(source), sorted(PRESETS)),
             )
         try:
             return cls.model_validate(read_yaml(path.read_text("utf-8")))
         except (ValidationError, yaml.YAMLError, UnicodeDecodeError) as error:
-            why = problems(error) if isinstance(error, ValidationError) else "it is not YAML"
-            raise PolicyError(
-                f"{path} is not a valid policy.", why=why, fix="secure-fgl schema policy"
-            ) from error
+            why = problems(error) if isinstance(error, ValidationError) else not_yaml(error)
+            fix = "correct it; what a policy may hold: secure-fgl schema policy"
+            raise PolicyError(f"{path} is not a valid policy.", why=why, fix=fix) from error
 
     def checked(self) -> PrivacyPolicy:
         """Return a copy of one's own that was validated anew.
@@ -186,7 +187,8 @@ class PrivacyPolicy(Strict):
                 f"{self.smallest_cohort} clients (minimum_cohort {self.minimum_cohort} others, "
                 f"{self.colluders} assumed colluders).",
                 why="the total of a small group tells its members about each other",
-                fix="take more clients, or agree on another minimum_cohort with the data owners",
+                fix=f"take at least {self.smallest_cohort} clients (data.partition.clients), or "
+                "agree on another minimum_cohort with the data owners",
             )
 
     def _objection(self, form: Form[Any]) -> str | None:

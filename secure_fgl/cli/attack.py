@@ -69,7 +69,7 @@ def attack(
     from secure_fgl.cli._shared.gate import codes_of, tell_codes
     from secure_fgl.cli._shared.output import print_json, say
     from secure_fgl.cli._shared.report_files import advice, judge_again
-    from secure_fgl.errors import UsageError
+    from secure_fgl.errors import usage
     from secure_fgl.store.finished_run import FORMATS, Run
 
     finished, budget = Run(run), _seconds(time_budget)
@@ -87,7 +87,7 @@ def attack(
             time_budget=budget,
         )
     except ValueError as error:
-        raise UsageError(str(error)) from error
+        raise usage(error) from error
     finished.keep("attacks.json", found.text().encode())
     finished.report(FORMATS)
     report = build_report(finished.view())

@@ -28,8 +28,18 @@ def members(package: ModuleType) -> dict[str, ModuleType]:
 
 
 def unknown(kind: str, name: str, known: Iterable[str]) -> ValueError:
-    """The error for a name that is not in the registry; it names the nearest one."""
+    """The error for a name that is not in the registry; its note names the nearest one."""
     names = sorted(known)
     near = difflib.get_close_matches(name, names, n=1)
-    hint = f"did you mean {near[0]!r}? " if near else ""
-    return ValueError(f"no {kind} is called {name!r}; {hint}known are: {', '.join(names) or '-'}")
+    error = ValueError(f"no {kind} is called {name!r}")
+    if near:
+        error.add_note(f"What to do: did you mean {near[0]!r}?")
+    elif len(names) > _MOST_NAMED:
+        error.add_note(f"What to do: choose one of: secure-fgl list {kind.replace(' ', '')}s")
+    else:
+        error.add_note(f"What to do: known are: {', '.join(names) or '-'}")
+    return error
+
+
+_MOST_NAMED = 20
+"""So many names are listed in an error; data sets are more, and have a list of their own."""

@@ -14,7 +14,7 @@ from algorithms.tasks import DataSpec, Kind, Task
 from algorithms.tasks.site import Records
 from secure_fgl.config import ModelConfig
 from secure_fgl.data.records import Dataset, Masks, Part
-from secure_fgl.errors import UsageError
+from secure_fgl.errors import UsageError, usage
 
 __all__ = ["build_task", "masks_of", "model_name", "site_data"]
 
@@ -59,7 +59,7 @@ def build_task(
             "take none",
         ) from error
     except ValueError as error:
-        raise UsageError(str(error)) from error
+        raise usage(error) from error
 
 
 def model_name(

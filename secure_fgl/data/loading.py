@@ -17,7 +17,7 @@ from secure_fgl.data.about import about
 from secure_fgl.data.features import scaled, scaled_part
 from secure_fgl.data.kinds import masks_of, site_data
 from secure_fgl.data.sources._shared.refusing import nothing_unpickled
-from secure_fgl.errors import UsageError
+from secure_fgl.errors import UsageError, next_step, usage
 from secure_fgl.run.parties import client_names, learning_seed
 
 __all__ = ["Loaded", "load"]
@@ -55,13 +55,13 @@ def load(config: Config, task: Task, clients: int, given: Dataset | None = None)
                 names = [{} for _ in parts]
         return Loaded(_sites(parts, names, task, config), whole)
     except OSError as error:
-        raise UsageError(
-            f"The data set {name!r} cannot be read.",
-            why=str(error),
-            fix="set data.root, or the variable SECURE_FGL_DATA, to the data folder",
-        ) from error
+        fix = (
+            next_step(error) or "set data.root, or the variable SECURE_FGL_DATA, to the data folder"
+        )
+        what = f"The data set {name!r} cannot be read."
+        raise UsageError(what, why=str(error), fix=fix) from error
     except (ImportError, ValueError) as error:
-        raise UsageError(str(error)) from error
+        raise usage(error) from error
 
 
 def _shared(
@@ -94,9 +94,10 @@ def _own(config: Config, clients: int) -> tuple[list[Part], list[Names]]:
     spec = load_spec(root)
     parts = load_sites(root, spec, learning_seed(config.seed, "split"))
     if len(parts) != clients:
-        raise ValueError(
-            f"{root} holds {len(parts)} clients' folders and the plan names {clients} clients; "
-            "set data.partition.clients"
+        raise UsageError(
+            f"{root} holds {len(parts)} sites' folders, and the plan names {clients} clients.",
+            why="in a rehearsal every folder beside spec.yaml is one client",
+            fix=f"--set data.partition.clients={len(parts)}, or add or take away folders",
         )
     return list(parts.values()), [{"site": name, **spec.names()} for name in parts]
 

@@ -230,8 +230,9 @@ def _exceeded(dataset: str, before: int, after: float, cap: Budget) -> BudgetExc
         f"would reach epsilon {rounded_up(after)}; the cap is {cap.epsilon:g} at delta "
         f"{cap.delta:g}.",
         why=f"runs that reserved from it before: {before}; what was reserved is never given back",
-        fix="plan fewer rounds or more noise, or agree on another budget with the data's owner; in "
-        "a simulation, start a store of its own: --set budget.store=FOLDER",
+        fix="in a simulation, take a store of its own, and a new run folder: --set "
+        "budget.store=FOLDER --out RUN; with real data, plan fewer rounds or more noise, or agree "
+        "on another budget with the data's owner",
     )
 
 

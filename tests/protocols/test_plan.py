@@ -309,3 +309,16 @@ def test_an_envelope_that_is_larger_than_planned_does_not_leave(short):
     left = [e["bytes"] for e in world.entries("client-1") if e.get("item") == "train.up.SUM"]
     assert left == ([] if short else [size])
     assert isinstance(client.last_error, NotInPlan) is bool(short)
+
+
+def test_a_difference_shows_short_values_and_no_digest():
+    plan = toy_plan()
+    dims = {**plan.dims, "records": 1 << 20}
+    other = changed(plan, policy="other", policy_digest="0" * 64, dims=dims)
+    assert drift(plan, other) == [
+        f"policy: {plan.policy!r} became 'other'",
+        "policy_digest changed",
+        "dims: records changed",
+    ]
+    data = changed(plan.data, records=1 << 20)
+    assert drift(plan, changed(plan, data=data)) == ["data: records changed"]

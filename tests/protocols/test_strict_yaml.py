@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Annotated, Any, Literal
+
 import pytest
 import yaml
+from pydantic import Field, ValidationError
 
-from protocols.strict import DEPTH, read_yaml
+from protocols.strict import DEPTH, Strict, not_yaml, problems, read_yaml
 from secure_fgl.config import Config
 from secure_fgl.errors import UsageError
 
@@ -55,3 +58,68 @@ def test_what_a_tag_cannot_make_of_a_value_is_refused_as_yaml(text: str) -> None
         read_yaml(text)
     with pytest.raises(UsageError):
         Config.of_others(text)
+
+
+class Inner(Strict):
+    rounds: int = Field(default=1, ge=1, lt=9)
+    share: float = Field(default=0.5, gt=0.0, le=1.0)
+    on: bool = True
+    name: str = "x"
+    how: Literal["raw", "row"] = "raw"
+
+
+class Outer(Strict):
+    first: Inner = Inner()
+    second: dict[str, int] = Field(default_factory=dict)
+    third: tuple[int, ...] = ()
+    fourth: tuple[str, ...] | Annotated[int, Field(ge=1, strict=True)] = 1
+    fifth: str = Field(default="a", pattern="^[a-z]+$")
+    sixth: tuple[int, int] | Literal["column"] = "column"
+    name: str = ""
+
+
+SAID = [
+    ({"first": {"rounds": "SECRET"}}, "first.rounds: must be a whole number"),
+    ({"first": {"rounds": 1.5}}, "first.rounds: must be a whole number"),
+    ({"first": {"rounds": 0}}, "first.rounds: must be at least 1"),
+    ({"first": {"rounds": 9}}, "first.rounds: must be below 9"),
+    ({"first": {"share": 0}}, "first.share: must be above 0.0"),
+    ({"first": {"share": 2}}, "first.share: must be at most 1.0"),
+    ({"first": {"share": "SECRET"}}, "first.share: must be a number"),
+    ({"first": {"share": float("nan")}}, "first.share: must be a finite number"),
+    ({"first": {"on": "SECRET"}}, "first.on: must be true or false"),
+    ({"first": {"name": 7731}}, "first.name: must be a text"),
+    ({"first": {"how": "SECRET"}}, "first.how: must be 'raw' or 'row'"),
+    ({"first": "SECRET"}, "first: is a group of keys, not one value; set first.KEY"),
+    ({"second": "SECRET"}, "second: must hold keys and values"),
+    ({"third": 7731}, "third: must be a list"),
+    ({"fourth": {}}, "fourth: must be a list, or must be a whole number"),
+    ({"fourth": 0}, "fourth: must be a list, or must be at least 1"),
+    ({"fifth": "SECRET"}, "fifth: must be of the pattern ^[a-z]+$"),
+    ({"sixth": [1]}, "sixth.1: is missing; sixth: must be 'column'"),
+    ({"rounds": 7731}, "top level: unknown key 'rounds': did you mean 'first.rounds'?"),
+    ({"frist": {}}, "top level: unknown key 'frist': did you mean 'first'?"),
+    ([7731], "top level: must hold keys and values"),
+]
+
+
+@pytest.mark.parametrize(("given", "said"), SAID)
+def test_what_is_wrong_is_told_in_plain_words_and_without_values(given: Any, said: str) -> None:
+    with pytest.raises(ValidationError) as caught:
+        Outer.model_validate(given)
+    assert problems(caught.value) == said
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_why_a_text_is_not_yaml_is_one_line_that_names_it(name: str) -> None:
+    text, line = REFUSED[name]
+    with pytest.raises(yaml.YAMLError) as caught:
+        read_yaml(text)
+    assert not_yaml(caught.value).startswith(f"line {line}: ")
+    assert "\n" not in not_yaml(caught.value) and "seed:" not in not_yaml(caught.value)
+
+
+def test_a_text_in_another_encoding_is_not_quoted() -> None:
+    with pytest.raises(UnicodeDecodeError) as caught:
+        b"Z\xfcrich".decode("utf-8")
+    assert not_yaml(caught.value) == "it is not UTF-8 text"

@@ -108,7 +108,7 @@ def test_an_approved_plan_binds_the_run(tmp_path: Path) -> None:
     more = ("--set", "algorithm.rounds=3")
     shown = invoke("run", tiny, "--plan", plan, "--out", tmp_path / "more", *more)
     assert shown.exit_code == 6
-    assert "times grew from 2 to 3" in shown.stderr
+    assert "rounds: 2 became 3" in shown.stderr
     assert not (tmp_path / "more").exists()
     fewer = ("--set", "algorithm.rounds=1")
     shown = invoke("run", tiny, "--plan", plan, "--out", tmp_path / "fewer", *fewer)

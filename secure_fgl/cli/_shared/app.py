@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from secure_fgl import __version__
+from secure_fgl.cli._shared.settable import Settable
 from secure_fgl.cli._shared.verb import EXAMPLE, NoColor, example
 from secure_fgl.cli.audit import app as audit
 from secure_fgl.cli.evaluate import evaluate
@@ -53,8 +54,8 @@ def root(
 
 
 app.command("init", epilog=EXAMPLE["init"])(init)
-app.command("plan", epilog=EXAMPLE["plan"])(plan)
-app.command("run", epilog=EXAMPLE["run"])(run)
+app.command("plan", cls=Settable, epilog=EXAMPLE["plan"])(plan)
+app.command("run", cls=Settable, epilog=EXAMPLE["run"])(run)
 app.add_typer(audit, name="audit")
 app.add_typer(model, name="model")
 app.command("predict", epilog=EXAMPLE["predict"])(predict)

@@ -46,7 +46,8 @@ def _need_pyarrow(path: Path) -> None:
         raise OwnDataError(
             path,
             "CSV and Parquet are read by pyarrow, which is not installed",
-            fix="install the extra: pip install 'secure-fgl[data]'",
+            why="Secure-FGL was installed without its extra 'data'",
+            fix="pip install 'secure-fgl[data]'",
         ) from missing
 
 
@@ -58,10 +59,13 @@ def _choose(
         if there.count(name) > 1:
             raise OwnDataError(path, "two columns have this name", column=name)
         if name not in there and name not in optional:
-            why = ""
-            if len(there) == 1 and any(mark in there[0] for mark in ";\t"):
+            why = "the file's first line spells it otherwise, or lacks it"
+            fix = "name it there as here, letter by letter; features are named in spec.yaml"
+            if path.suffix != ".csv":
+                why = "the file names it otherwise, or lacks it"
+            elif len(there) == 1 and any(mark in there[0] for mark in ";\t"):
                 why = "its columns are parted by semicolons or tabs, not by commas"
-            fix = "columns have the names of spec.yaml and docs/own-data.md, letter by letter"
+                fix = "save it with commas between values and points in numbers"
             raise OwnDataError(path, "the column is missing", column=name, why=why, fix=fix)
     return [name for name in wanted if name in there]
 
@@ -142,7 +146,7 @@ def _read_csv(path: Path, wanted: Mapping[str, Kind], optional: Collection[str])
         raise _unreadable(path, names, wanted, str(error)) from None  # its text holds the value
     if ragged:
         what = f"the line has {ragged[0].actual_columns} values, the header has {len(names)}"
-        fix = "put quotation marks around values that hold a comma"
+        fix = "put quotation marks around texts with a comma; write 2.5, not 2,5"
         raise OwnDataError(path, what, row=f"line {ragged[0].number}", fix=fix)
     return Table(path, read.num_rows, _columns(read), csv=True)
 
@@ -155,8 +159,9 @@ def _unreadable(
         return OwnDataError(path, "the file is not a table of commas and lines")
     column = names[int(found[1])]
     kind = wanted[column].value
-    fix = NUMBERS if kind == Kind.REAL.value else ""
-    what = f"the value is not {'a number' if fix else 'a whole number'}"
+    real = kind == Kind.REAL.value
+    fix = NUMBERS if real else "write digits alone, without a point or letters"
+    what = f"the value is not {'a number' if real else 'a whole number'}"
     return OwnDataError(path, what, row=f"line {found[2]}", column=column, fix=fix)
 
 

@@ -11,7 +11,7 @@ import numpy.typing as npt
 from secure_fgl.data.own._files import read_table
 from secure_fgl.data.own._found import SPLIT, Found, find, labels_of, optional_split, stated
 from secure_fgl.data.own._table import Kind, Table
-from secure_fgl.data.own.errors import OwnDataError
+from secure_fgl.data.own.errors import OwnDataError, no_tables
 from secure_fgl.data.own.spec import OwnSpec
 from secure_fgl.data.own.tally import Tally
 from secure_fgl.data.records import GraphSet
@@ -31,7 +31,7 @@ def read_molecules(folder: Path, spec: OwnSpec, tally: Tally, labelled: bool = T
     path = find(folder, "molecules")
     if path is None:
         what = "there is no molecules.csv, molecules.parquet or data.pt"
-        raise OwnDataError(folder, what, fix="see docs/own-data.md for the layout")
+        raise no_tables(folder, what)
     if spec.feature_columns:
         what = "spec.yaml gives features, which only a data.pt has; molecules have their atoms'"
         raise OwnDataError(path, what, fix="take features out of spec.yaml")
@@ -41,7 +41,9 @@ def read_molecules(folder: Path, spec: OwnSpec, tally: Tally, labelled: bool = T
         wanted |= {SPLIT: Kind.TEXT, **dict.fromkeys(spec.label_columns, kind)}
     table = read_table(path, wanted, optional_split(spec))
     if not table.rows:
-        raise table.wrong("there is no molecule", fix="a site without data takes no part")
+        raise table.wrong(
+            "there is no molecule", fix="fill the table; a site without data takes no part"
+        )
     whole = graph_set(_molecules(table), _labels(table, spec), spec)
     return Found(whole, stated(table), path, {"smiles": table.text("smiles")})
 

@@ -12,7 +12,7 @@ from secure_fgl.data.own._edges import undirected
 from secure_fgl.data.own._files import read_table
 from secure_fgl.data.own._found import SPLIT, Found, find, labels_of, optional_split, stated
 from secure_fgl.data.own._table import Kind, Table
-from secure_fgl.data.own.errors import OwnDataError
+from secure_fgl.data.own.errors import OwnDataError, no_tables
 from secure_fgl.data.own.spec import OwnSpec
 from secure_fgl.data.own.tally import Tally
 from secure_fgl.data.records import Graph
@@ -33,7 +33,9 @@ def read_nodes(folder: Path, spec: OwnSpec, tally: Tally, labelled: bool = True)
         what = "there is no nodes.csv, nodes.parquet or data.pt"
         if edges is not None:
             what = f"{edges.name} is there without a nodes.csv or nodes.parquet"
-        raise OwnDataError(folder, what, fix="see docs/own-data.md for the layout")
+            fix = "put the nodes beside it, as a CSV or Parquet file of that very name"
+            raise OwnDataError(folder, what, fix=fix)
+        raise no_tables(folder, what)
     if edges is None:
         what = f"{nodes.name} is there without an edges.csv or edges.parquet"
         fix = "without edges, write one with nothing but its header: source,target"
@@ -42,7 +44,9 @@ def read_nodes(folder: Path, spec: OwnSpec, tally: Tally, labelled: bool = True)
     wanted |= dict.fromkeys(spec.feature_columns, Kind.REAL)
     table = read_table(nodes, wanted, optional_split(spec))
     if not table.rows:
-        raise table.wrong("there is no node", fix="a site without data takes no part")
+        raise table.wrong(
+            "there is no node", fix="fill the table; a site without data takes no part"
+        )
     # The nodes' own file first: an error there explains errors of the edges.
     ids = _ids(table)
     y = labels_of(table, spec.labels, blank=True)
@@ -67,7 +71,8 @@ def _ends(path: Path, ids: Any) -> npt.NDArray[np.int64]:
     ends = []
     for column in ("source", "target"):
         place = table.places(column, ids)
-        fix = "leave out edges to nodes that this site does not hold"
-        table.refuse(place < 0, column, "no node has this id", fix=fix)
+        why = "ids are compared letter by letter with the site's own nodes: 7 and 007 are two"
+        fix = "correct the id, or leave out edges to nodes that this site does not hold"
+        table.refuse(place < 0, column, "no node has this id", why=why, fix=fix)
         ends.append(place)
     return np.stack(ends)

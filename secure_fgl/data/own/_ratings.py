@@ -17,7 +17,7 @@ import numpy.typing as npt
 from secure_fgl.data.own._files import read_bytes, read_table
 from secure_fgl.data.own._found import SPLIT, Found, find, optional_split, stated
 from secure_fgl.data.own._table import Kind, Table
-from secure_fgl.data.own.errors import OwnDataError
+from secure_fgl.data.own.errors import OwnDataError, no_tables
 from secure_fgl.data.own.spec import OwnSpec
 from secure_fgl.data.own.tally import Tally
 from secure_fgl.data.records import Ratings
@@ -43,12 +43,14 @@ def read_ratings(folder: Path, spec: OwnSpec, tally: Tally, labelled: bool = Tru
     path = find(folder, "ratings")
     if path is None:
         what = "there is no ratings.csv or ratings.parquet"
-        raise OwnDataError(folder, what, fix="see docs/own-data.md for the layout")
+        raise no_tables(folder, what)
     kinds = {column: _kind(key, spec) for column, key in _IDS}
     wanted = {**kinds, "rating": Kind.REAL} | ({SPLIT: Kind.TEXT} if labelled else {})
     table = read_table(path, wanted, optional_split(spec) if labelled else ("rating",))
     if not table.rows:
-        raise table.wrong("there is no rating", fix="a site without data takes no part")
+        raise table.wrong(
+            "there is no rating", fix="fill the table; a site without data takes no part"
+        )
     user, item = (_numbers(table, *names, spec, folder.parent) for names in _IDS)
     first = np.unique(user * spec.items + item, return_index=True)[1]
     again = np.ones(table.rows, dtype=bool)

@@ -15,8 +15,9 @@ from secure_fgl.data.own.errors import OwnDataError
 
 __all__ = ["NUMBERS", "Kind", "Table"]
 
-NUMBERS = "code words as numbers, or leave the column out of spec.yaml"
+NUMBERS = "write 2.5, not 2,5; code words as numbers, or take the column out of spec.yaml"
 _FILL = "fill it in (a mean, a column that says it is unknown) or leave the record out"
+_GIVE = "fill it in, or leave the row out"
 
 
 class Kind(Enum):
@@ -87,7 +88,8 @@ class Table:
             raise self.wrong("the column is neither text nor whole", column=column, fix=fix)
         texts = pc.utf8_trim_whitespace(pc.fill_null(given, "").cast(pa.large_string()))
         if not blank:
-            self.refuse(_numpy(pc.equal(texts, "")), column, "the value is missing")
+            missing = _numpy(pc.equal(texts, ""))
+            self.refuse(missing, column, "the value is missing", fix=_GIVE)
         return texts
 
     def places(self, column: str, words: Any, *, blank: bool = False) -> npt.NDArray[np.int64]:
@@ -162,7 +164,7 @@ class Table:
         given = self.columns[column]
         if not (pa.types.is_integer(given.type) or pa.types.is_null(given.type)):
             raise self.wrong("the column does not hold whole numbers", column=column)
-        self.refuse(_numpy(given.is_null()), column, "the value is missing")
+        self.refuse(_numpy(given.is_null()), column, "the value is missing", fix=_GIVE)
         if given.type == pa.uint64():  # beyond int64 it would wrap
             self.refuse(_numpy(given) > np.uint64(2**63 - 1), column, "the number is too large")
         return _numpy(given).astype(np.int64)

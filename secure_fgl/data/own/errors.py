@@ -6,7 +6,7 @@ from pathlib import Path
 
 from secure_fgl.errors import UsageError
 
-__all__ = ["OwnDataError"]
+__all__ = ["OwnDataError", "no_tables"]
 
 
 class OwnDataError(UsageError):
@@ -37,3 +37,10 @@ class OwnDataError(UsageError):
         self.path, self.row, self.column = path, row, column
         place = [str(path), row, f"column {column!r}" if column else ""]
         super().__init__(f"{', '.join(part for part in place if part)}: {what}.", why=why, fix=fix)
+
+
+def no_tables(folder: Path, what: str) -> OwnDataError:
+    """The error for a folder beside ``spec.yaml`` that is no site's, or not yet."""
+    why = "every folder beside spec.yaml counts as a site's"
+    fix = "put the site's tables there (docs/own-data.md), or take the folder away"
+    return OwnDataError(folder, what, why=why, fix=fix)

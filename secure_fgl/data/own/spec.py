@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -9,7 +10,7 @@ import yaml
 from pydantic import Field, StringConstraints, ValidationError, field_validator, model_validator
 
 from algorithms.tasks import DataSpec, Kind
-from protocols.strict import Strict, problems, read_yaml
+from protocols.strict import Strict, not_yaml, problems, read_yaml
 from secure_fgl.errors import UsageError
 
 __all__ = ["RESERVED", "SPEC_FILE", "OwnSpec", "load_spec"]
@@ -207,12 +208,25 @@ def load_spec(root: str | Path) -> OwnSpec:
     try:
         document = read_yaml(path.read_text("utf-8"))
     except OSError as error:
-        raise UsageError(f"{path} cannot be read ({error.strerror}).", fix=fix) from error
+        raise _unread(path, error, fix) from error
     except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise UsageError(f"{path} is not YAML.", why=str(error)[:300], fix=fix) from error
+        raise UsageError(f"{path} is not YAML.", why=not_yaml(error), fix=fix) from error
     if not isinstance(document, dict):
         raise UsageError(f"{path} must hold keys and values at its top level.", fix=fix)
     try:
         return OwnSpec.model_validate(document)
     except ValidationError as error:
         raise UsageError(f"{path} is not a valid spec.", why=problems(error), fix=fix) from error
+
+
+def _unread(path: Path, error: OSError, fix: str) -> UsageError:
+    """The error for a spec that is not there; it says so if the folder is one too deep or high."""
+    folder, why = path.parent, ""
+    above = Path(os.path.normpath(folder / ".."))
+    if (above / SPEC_FILE).is_file():
+        why = f"{folder} is one site's folder; {SPEC_FILE} lies beside it, for all sites"
+        fix = f"set data.root to {above}"
+    elif below := sorted(folder.glob(f"*/{SPEC_FILE}")):
+        why = f"{SPEC_FILE} lies one folder further in"
+        fix = f"set data.root to {below[0].parent}"
+    return UsageError(f"{path} cannot be read ({error.strerror}).", why=why, fix=fix)

@@ -25,10 +25,9 @@ def parts(graph: Graph, count: int, rng: np.random.Generator) -> Records:
     try:
         import pymetis
     except ImportError as error:
-        raise ImportError(
-            "METIS is not installed, and the metis partitions need it: install the extra "
-            "secure-fgl[data] (package pymetis), or choose louvain_balanced"
-        ) from error
+        missing = ImportError("the metis partitions need pymetis, which is not installed")
+        missing.add_note("What to do: pip install 'secure-fgl[data]', or choose louvain_balanced")
+        raise missing from error
     near = _both_ways(graph.edges, graph.nodes)
     index: npt.DTypeLike = pymetis.zero_copy_dtype()
     found = pymetis.part_graph(

@@ -56,10 +56,10 @@ class _Library(NamedTuple):
 def _library() -> _Library:
     try:
         from rdkit import Chem, rdBase
-    except ImportError as missing:
-        raise ImportError(
-            "molecules are read by RDKit, which is not installed; install secure-fgl[data]"
-        ) from missing
+    except ImportError as error:
+        missing = ImportError("molecules are read by RDKit, which is not installed")
+        missing.add_note("What to do: pip install 'secure-fgl[data]'")
+        raise missing from error
     chirality, hybridisation = Chem.ChiralType.names, Chem.HybridizationType.names
     return _Library(
         Chem.MolFromSmiles,

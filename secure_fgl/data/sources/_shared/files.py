@@ -57,17 +57,20 @@ def locate(name: str, root: Path | None, file: str) -> Path:
     Raises:
         FileNotFoundError: no folder was named, or the file is not in it.
     """
-    remedy = (
-        "point data.root in the configuration, or the environment variable SECURE_FGL_DATA, at "
-        f"the folder that holds {file}"
+    path, told = (root / file if root else None), f"the data set {name!r} needs a data folder"
+    if path is not None and path.is_file():
+        return path
+    if path is not None:
+        missing = (
+            "no such file is there" if root and root.is_dir() else "that folder does not exist"
+        )
+        told = f"looked for {path}: {missing}"
+    error = FileNotFoundError(told)
+    error.add_note(
+        "What to do: set data.root, or the environment variable SECURE_FGL_DATA, to the folder "
+        f"that holds {file}"
     )
-    if root is None:
-        raise FileNotFoundError(f"the data set {name!r} needs a data folder; {remedy}")
-    path = root / file
-    if not path.is_file():
-        missing = "that folder does not exist" if not root.is_dir() else "no such file is there"
-        raise FileNotFoundError(f"looked for {path}: {missing}; {remedy}")
-    return path
+    raise error
 
 
 def read(path: Path, kind: str, reader: Callable[[Arrays], _Read]) -> _Read:
