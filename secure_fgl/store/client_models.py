@@ -164,6 +164,7 @@ class ClientModels:
 
         Raises:
             UsageError: there is none, its key is not here, or it was changed.
+            OtherState: it is of another version.
         """
         if client not in self.clients():
             raise UsageError(
@@ -179,8 +180,8 @@ class ClientModels:
             )
         try:
             content = PlainCodec(()).unpack(self._store(client, key).get(_PIECE))
-        except OtherVersion as error:
-            raise UsageError(error.what, why=error.why, fix=error.fix) from error
+        except OtherVersion:
+            raise
         except LedgerError as error:
             raise UsageError(
                 f"The model of {client} cannot be opened.",
