@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from crypto.homomorphic.he import Scheme
@@ -60,6 +60,7 @@ def make_plan(
     rounds: int,
     scheme: Scheme | None,
     seed: int = 0,
+    plugins: Mapping[str, str] | None = None,
 ) -> Plan:
     """Return the plan of a run. Nothing of any client's data is looked at.
 
@@ -71,6 +72,7 @@ def make_plan(
         rounds: number of rounds.
         scheme: the encryption really used here (its sizes stand in the plan); None without ``he``.
         seed: public; the first model is drawn from it.
+        plugins: digests of the plug-ins that are named, by `plugin_entry`.
 
     Raises:
         NotAdmitted: no form of the algorithm fits the policy.
@@ -118,7 +120,7 @@ def make_plan(
         warnings=tuple(warnings(planned, data, private=training is not None)),
         dims=dims,
         items=tuple(builder.items),
-        code=code(),
+        code={**code(), **(plugins or {})},
         seed=seed,
         training=training,
     )
