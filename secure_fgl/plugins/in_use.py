@@ -45,6 +45,10 @@ class Plugins:
         """Their names, sorted."""
         return tuple(plugin.name for plugin in self._found)
 
+    def __iter__(self) -> Iterator[Plugin]:
+        """Go through them by name."""
+        return iter(self._found)
+
     @property
     def files(self) -> tuple[Path, ...]:
         """Where they were read."""
