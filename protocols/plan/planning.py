@@ -17,7 +17,7 @@ from protocols.keys.groups import fewest_survivors
 from protocols.plan.builder import PlanBuilder
 from protocols.plan.learns import budget, warnings
 from protocols.plan.models import Models
-from protocols.plan.plan import DataPlan, Plan
+from protocols.plan.plan import DataPlan, Plan, plugin_of
 from protocols.plan.planner import plan_exchange, plan_services
 from protocols.policy.policy import PrivacyPolicy
 from protocols.privacy.training import TrainingPlan, plan_training
@@ -49,6 +49,16 @@ def _training(form: Form[Any], policy: PrivacyPolicy, rounds: int) -> TrainingPl
         return None
     held_out = {kind.__name__ for exchange in form.exchanges for kind in exchange.held_out}
     return plan_training(policy.training, rounds, tuple(sorted(held_out)))
+
+
+def _outside(plugins: Mapping[str, str]) -> list[str]:
+    """Say which code is none of this program's."""
+    found = [plugin_of(entry) or ("plug-in", entry) for entry in plugins]
+    return [
+        f"the {kind} {name} is a plug-in: code from outside this program, which is trusted as its "
+        "own is; the plan holds the digest of its file, and says nothing of what is in it"
+        for kind, name in found
+    ]
 
 
 def make_plan(
@@ -117,7 +127,7 @@ def make_plan(
         smallest_cohort=policy.smallest_cohort,
         scheme=scheme.name if scheme else "none",
         budget=budget(builder.items, policy, training),
-        warnings=tuple(warnings(planned, data, private=training is not None)),
+        warnings=(*warnings(planned, data, private=training is not None), *_outside(plugins or {})),
         dims=dims,
         items=tuple(builder.items),
         code={**code(), **(plugins or {})},
