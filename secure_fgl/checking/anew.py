@@ -9,23 +9,16 @@ gone then, and so is what a client's side would hand to the aggregator's behind 
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import replace
-from types import ModuleType
 from typing import Any
 
 from algorithms.tasks.site import Site
 from protocols.forms import Exchange, Form
 from protocols.messages import Message
 from protocols.wire.control import CONTROL
-from secure_fgl import _floors
-from secure_fgl.checking.probe import Probe, several
+from secure_fgl.checking.probe import Probe, run_again, several
 from secure_fgl.federation import Federation
 from secure_fgl.isolation.values import PlainCodec, messages, said
-from secure_fgl.plugins.in_use import Plugins
-from secure_fgl.plugins.loading import module_name, run
 
 __all__ = ["anew"]
 
@@ -35,7 +28,7 @@ def anew(probe: Probe, form: Form[Any], exchange: Exchange) -> Exchange:
     codec = PlainCodec({*CONTROL, *form.messages()})
 
     def answer(site: Site, *given: Message) -> Any:
-        with _run_again(probe.plugins):
+        with run_again(probe.plugins):
             _, algorithm = Federation.from_config(probe.config, tuple(probe.plugins)).build()
             fresh = next(f for f in algorithm.forms if f.name == form.name)
             mine = next(e for e in fresh.exchanges if e.name == exchange.name)
@@ -48,17 +41,3 @@ def anew(probe: Probe, form: Form[Any], exchange: Exchange) -> Exchange:
         return messages(back["said"], exchange.back) if exchange.back else None
 
     return replace(exchange, answer=answer)
-
-
-@contextmanager
-def _run_again(plugins: Plugins) -> Iterator[None]:
-    """Let the plug-ins' modules be new ones until the context ends."""
-    before: list[ModuleType] = [sys.modules[module_name(p)] for p in plugins]
-    try:
-        for plugin in plugins:
-            run(plugin)
-        yield
-    finally:
-        for module in before:
-            sys.modules[module.__name__] = module
-            _floors.approve(module)

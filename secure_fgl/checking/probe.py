@@ -5,9 +5,12 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import io
-from collections.abc import Callable, Mapping, Sequence
+import sys
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -19,13 +22,16 @@ from protocols.messages import Message, partial_of, unmixed_of
 from protocols.plan.plan import Plan
 from protocols.sessions.engine import Delivery
 from protocols.wire.control import CONTROL
+from secure_fgl import _floors
 from secure_fgl.federation import Federation
 from secure_fgl.isolation.values import PlainCodec, said
+from secure_fgl.plugins.in_use import Plugins
+from secure_fgl.plugins.loading import load, run
 from secure_fgl.run.simulation import Preparation
 from secure_fgl.store.finished_run import Run
 from secure_fgl.transports.memory import MemoryTransport
 
-__all__ = ["Played", "Probe", "Wrap", "play", "several"]
+__all__ = ["Played", "Probe", "Wrap", "play", "run_again", "several"]
 
 Wrap = Callable[["Probe", Form[Any], Exchange], Exchange]
 """Returns an exchange of a form with another answer."""
@@ -42,7 +48,7 @@ class Played:
         sent: every envelope that travelled.
         messages: how many deliveries the transport carried.
         largest: per message and field the largest number that one client said in it.
-        printed: what was printed meanwhile.
+        printed: what was printed meanwhile, warnings included.
     """
 
     run: Run
@@ -93,6 +99,20 @@ class Probe(Federation):
 
         prepared.load = changed  # type: ignore[method-assign]
         return prepared
+
+
+@contextlib.contextmanager
+def run_again(plugins: Plugins) -> Iterator[None]:
+    """Let the plug-ins' modules be new ones until the context ends, as in a new process."""
+    before: list[ModuleType] = [load(plugin) for plugin in plugins]
+    try:
+        for plugin in plugins:
+            run(plugin)
+        yield
+    finally:
+        for module in before:
+            sys.modules[module.__name__] = module
+            _floors.approve(module)
 
 
 @dataclass
@@ -155,7 +175,13 @@ def play(probe: Probe, out: Path, *, wraps: Sequence[Wrap] = (), resume: bool = 
     def connect(sessions: Mapping[str, Any]) -> MemoryTransport:
         return Tap(sessions)
 
-    with contextlib.redirect_stdout(printed), contextlib.redirect_stderr(printed):
+    with contextlib.ExitStack() as quiet:
+        quiet.enter_context(contextlib.redirect_stdout(printed))
+        quiet.enter_context(contextlib.redirect_stderr(printed))
+        warned = quiet.enter_context(warnings.catch_warnings(record=True))
+        quiet.enter_context(run_again(probe.plugins))
+        warnings.simplefilter("always")
         plan = probe.plan()
         run = probe.run(out, plan=plan, connect=connect, resume=resume)
+    printed.writelines(f"{warning.message}\n" for warning in warned or ())
     return Played(run, plan, notes.answers, sent, notes.messages, notes.largest, printed.getvalue())

@@ -144,7 +144,8 @@ def _top(tree: ast.Module) -> Iterator[str]:
             yield node.name
         elif isinstance(node, (ast.Assign, ast.AnnAssign)):
             targets = node.targets if isinstance(node, ast.Assign) else [node.target]
-            yield from (target.id for target in targets if isinstance(target, ast.Name))
+            parts = (part for target in targets for part in ast.walk(target))
+            yield from (part.id for part in parts if isinstance(part, ast.Name))
         elif isinstance(node, (ast.Import, ast.ImportFrom)):
             yield from (alias.asname or alias.name for alias in node.names)
 
