@@ -6,12 +6,23 @@ them shows: no law finds it.
 
 from __future__ import annotations
 
-from tests.plugins.page import changed
+from tests.plugins import page
 
-TRAIN = (
-    "        return Update(delta=site.count * (w.astype(np.float64) - given.weights), "
-    "count=site.count)\n"
-)
+
+def changed(*changes: tuple[str, str]) -> str:
+    """Return the page's file with changes, and with numpy, which they use."""
+    return page.changed(
+        (
+            "from algorithms.tasks import Task\n",
+            "import numpy as np\n\nfrom algorithms.tasks import Task\n",
+        ),
+        *changes,
+    )
+
+
+TRAIN = """\
+        return Update(delta=site.count * (w.astype("f8") - given.weights), count=site.count)
+"""
 TOP = "def my_fedprox("
 
 CAUGHT = {
@@ -22,8 +33,8 @@ CAUGHT = {
             (TOP, "SEEN = []\n\n\n" + TOP),
             (TRAIN, "        SEEN.append(float(site.data.x[0, 2]))\n" + TRAIN),
             (
-                "Start(weights=np.float32(state",
-                "Start(weights=np.float32(SEEN[0] * (np.arange(task.size) == 0) + state",
+                "Start(weights=(state",
+                "Start(weights=(SEEN[0] * (np.arange(task.size) == 0) + state",
             ),
         ),
     ),
@@ -76,7 +87,7 @@ CAUGHT = {
 DIGITS = changed(
     (
         TRAIN,
-        "        told = site.count * (w.astype(np.float64) - given.weights)\n"
+        '        told = site.count * (w.astype("f8") - given.weights)\n'
         "        secret = int(abs(float(site.data.x[0, 2])) * 8) % 8  # of one record\n"
         "        told = np.round(told, 1) + 0.01 * secret\n"
         "        return Update(delta=told, count=site.count)\n",

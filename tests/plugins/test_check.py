@@ -46,12 +46,9 @@ def test_a_planted_fault_breaks_its_law(leak: str, tmp_path: Path) -> None:
         assert law == "runs" or found["runs"].startswith("OK"), found
 
 
-@pytest.mark.parametrize("leak", sorted(CAUGHT))
-def test_without_the_fault_the_law_is_kept(leak: str, tmp_path: Path) -> None:
-    """Control: the same file before it was changed; of each law once."""
-    law, _ = CAUGHT[leak]
-    if leak != min(name for name, (other, _) in CAUGHT.items() if other == law):
-        pytest.skip("another fault of the same law shows it")
+@pytest.mark.parametrize("law", sorted({law for law, _ in CAUGHT.values()}))
+def test_without_the_fault_the_law_is_kept(law: str, tmp_path: Path) -> None:
+    """Control: the same file before it was changed."""
     with subject_of([write(tmp_path)]) as subject:
         assert statuses(subject, law)[law].startswith("OK")
 
