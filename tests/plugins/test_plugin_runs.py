@@ -108,7 +108,7 @@ def test_plan_against_an_approved_one(tmp_path: Path) -> None:
     assert invoke("plan", text, "--plugin", file, "--against", plan).exit_code == 0
     write(tmp_path, text=OTHER)
     again = invoke("plan", text, "--plugin", file, "--against", plan)
-    assert again.exit_code == 6 and "another one is here, sha256" in again.stderr
+    assert again.exit_code == 6 and "another one is here" in again.stderr
 
 
 def test_a_file_changed_since_it_was_read_is_not_run(tmp_path: Path) -> None:
@@ -312,3 +312,19 @@ def test_an_audit_of_a_run_without_plug_ins_takes_none(tmp_path: Path) -> None:
 def test_the_plan_s_items_are_the_algorithm_s(finished: tuple[Run, Path]) -> None:
     plan = Federation(config=config(), plugins=[finished[1]]).plan()
     assert plan.find("train", Disclosure.SUM, Step.UP).messages[0].name == "Update"
+
+
+def test_a_model_is_taken_out_with_a_copy_of_the_plan_s_file(
+    finished: tuple[Run, Path], tmp_path: Path, nothing_runs: list[str]
+) -> None:
+    run, file = finished
+    to = tmp_path / "model.npz"
+    refused = invoke("model", "export", run.path, "--to", to)
+    assert refused.exit_code == 2 and "give your own copy: --plugin FILE" in refused.stderr
+    other = invoke("model", "export", run.path, "--to", to, "--plugin", write(tmp_path, text=OTHER))
+    assert other.exit_code == 6 and nothing_runs == [] and not to.exists()
+    with pytest.MonkeyPatch.context() as before:
+        before.setattr(in_use, "load", loading.load)
+        shown = invoke("model", "export", run.path, "--to", to, "--plugin", file)
+    assert shown.exit_code == 0, shown.output
+    assert to.is_file()
