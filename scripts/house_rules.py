@@ -19,9 +19,11 @@ from pathlib import Path
 
 from protocols.disclosures.names import Disclosure
 from protocols.plan.steps import Step
-from scripts import allowed_imports, layout
-from scripts.source import Finding, Remark, Source
+from scripts import layout
 from scripts.words import field_words
+from secure_fgl.plugins import allowed_imports
+from secure_fgl.plugins.allowed_imports import PICKLES, beyond_nouns
+from secure_fgl.plugins.source import Finding, Remark, Source
 
 FLOORS = ("secure_fgl", "audits", "algorithms", "protocols", "crypto")
 """The five top-level packages, from the roof down."""
@@ -46,9 +48,6 @@ LONGER = {
 MAX_FUNCTION_LINES = 60
 """House style asks for 40 (CONTRIBUTING.md); this is the hard stop."""
 
-NOUNS = ("protocols.messages", "protocols.rounds", "protocols.forms")
-"""All that an algorithm may know of `protocols` (docs/adr/0001-one-door.md)."""
-
 DOOR = ("protocols/wire/gateway.py", "protocols/wire/envelope.py")
 """Who may make an Envelope: the gateway, and the decoder in the class's own file."""
 
@@ -62,6 +61,7 @@ REGISTRIES = {
     "protocols/disclosures/registry.py": "finds what a disclosure's folder holds",
     "protocols/wire/roles.py": "finds the roles by file",
     "secure_fgl/data/_folder.py": "finds data sources and partitions by folder",
+    "secure_fgl/plugins/loading.py": "runs the plug-ins that a configuration names, by digest",
 }
 """Files that may import by a computed name. A new entry needs a reason and a reviewer."""
 
@@ -80,8 +80,6 @@ DYNAMIC = {
     "runpy.run_module",
     "runpy.run_path",
 }
-
-PICKLES = {"_pickle", "cloudpickle", "dill", "joblib", "marshal", "pickle", "shelve"}
 
 TEXT_OF_IDS = {
     *("endswith", "startswith", "find", "index", "removeprefix", "removesuffix", "replace"),
@@ -109,19 +107,12 @@ GLOBAL_SEEDS = {
 
 def nouns_only(source: Source) -> Iterator[Remark]:
     """An algorithm uses nothing of `protocols` but its nouns."""
-    if not source.path.startswith("algorithms/"):
-        return
-    for line, name in source.mentions():
-        if name.startswith("protocols.") and not _is_noun(name):
-            yield line, f"an algorithm may use {' and '.join(NOUNS)} of protocols, not {name}"
-
-
-def _is_noun(name: str) -> bool:
-    return any(name == noun or name.startswith(noun + ".") for noun in NOUNS)
+    if source.path.startswith("algorithms/"):
+        yield from beyond_nouns(source)
 
 
 def only_allowed_imports(source: Source) -> Iterator[Remark]:
-    """An algorithm reaches nothing but numbers and the nouns; see `scripts.allowed_imports`."""
+    """An algorithm reaches nothing but numbers and the nouns; see `plugins.allowed_imports`."""
     if source.path.startswith("algorithms/") and source.path not in REGISTRIES:
         yield from allowed_imports.remarks(source)
 

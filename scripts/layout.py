@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
-from scripts.source import Finding
+from secure_fgl.plugins.source import Finding
 
 MOST_FILES = 15
 """Files of one folder besides its `__init__`; more than that answers no question."""

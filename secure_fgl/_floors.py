@@ -11,7 +11,9 @@ audit begins. Each time it looks at
 - every file in our five folders. Installed from a wheel they must be what its ``RECORD`` lists, and
   nothing beside; later checks, and all checks of a checkout, hold them against the first one;
 - every module of ours that is loaded: from its own file, by Python's own loader for source, with no
-  second folder to draw modules from.
+  second folder to draw modules from;
+- every module that stands where plug-ins stand: it is one that `secure_fgl.plugins.loading` made of
+  bytes whose digest the plan names. Their text is not ours, and nothing is said of it here.
 
 What it cannot see: whoever may write into the installation can write a fitting ``RECORD``, and a
 checkout has none at all, so what was changed before the first check passes there. Compiled files
@@ -35,13 +37,17 @@ from importlib.util import find_spec
 from pathlib import Path
 from types import ModuleType
 
-__all__ = ["FLOORS", "NotOurCode", "check"]
+__all__ = ["FLOORS", "PLUGINS", "NotOurCode", "approve", "check", "check_plugin", "disown"]
 
 FLOORS = ("crypto", "protocols", "algorithms", "audits")
 """The floors below `secure_fgl`, from the ground up."""
 
 _ALL = (*FLOORS, "secure_fgl")
+PLUGINS = "secure_fgl_plugins"
+"""Below this name stand the modules of plug-ins, and nothing that an import finds."""
+
 _CACHE = "__pycache__"
+_plugins: dict[str, ModuleType] = {}  # modules that `secure_fgl.plugins.loading` made
 _first: dict[str, str] = {}  # digest of every file at the first check
 
 
@@ -152,6 +158,8 @@ def _check_modules(house: Path) -> None:
     real = cache(os.path.realpath)  # of folders, for this one check
     # Copied as a whole: a list of pairs makes objects, so garbage is collected, which may import.
     for name, module in sys.modules.copy().items():
+        if name.partition(".")[0] == PLUGINS:
+            check_plugin(module, name)
         if name.partition(".")[0] in _ALL and (why := _strange(house, name, module, real)):
             raise NotOurCode(
                 f"Secure-FGL refuses to go on: module {name!r} is not our own.\n"
@@ -163,6 +171,31 @@ def _check_modules(house: Path) -> None:
                 "of what this process has written.",
                 name=name,
             )
+
+
+def approve(module: ModuleType) -> None:
+    """Let a plug-in's module pass; for `secure_fgl.plugins.loading` alone, which made it."""
+    _plugins[module.__name__] = module
+
+
+def disown(module: ModuleType) -> None:
+    """Let a plug-in's module pass no longer."""
+    _plugins.pop(module.__name__, None)
+
+
+def check_plugin(module: ModuleType, name: str = "") -> None:
+    """Raise NotOurCode unless a module that stands where plug-ins stand is one that was named."""
+    name = name or module.__name__
+    if _plugins.get(name) is not module:
+        raise NotOurCode(
+            f"Secure-FGL refuses to go on: module {name!r} is no plug-in that was named.\n"
+            f"  expected: a file that a configuration or --plugin names\n"
+            f"  found:    {getattr(module, '__file__', None) or 'a module that no file made'}\n"
+            "Likely cause: another package, an import hook or a test put it there.\n"
+            "What to do: start again in a virtual environment of Secure-FGL's own; use nothing of "
+            "what this process has written.",
+            name=name,
+        )
 
 
 def _strange(house: Path, name: str, module: ModuleType, real: Callable[[str], str]) -> str:

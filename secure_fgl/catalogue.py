@@ -1,11 +1,14 @@
-"""Algorithms by name; the folder `algorithms/` is the registry."""
+"""Algorithms by name; the folder `algorithms/` is the registry, and plug-ins stand beside it."""
 
 from __future__ import annotations
 
 import inspect
 import pkgutil
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
 from importlib import import_module
+from types import ModuleType
 from typing import Any, get_type_hints
 
 from pydantic import ConfigDict, TypeAdapter, ValidationError
@@ -16,16 +19,33 @@ from protocols.forms import Algorithm
 from protocols.strict import nearest
 from secure_fgl.errors import UsageError
 
+_OFFERED: ContextVar[Mapping[str, ModuleType]] = ContextVar("algorithms from outside the folder")
+
+
+@contextmanager
+def offering(files: Mapping[str, ModuleType]) -> Iterator[None]:
+    """Let algorithms from outside the folder be found by name; none of ours gives way to them."""
+    before = _OFFERED.set(files)
+    try:
+        yield
+    finally:
+        _OFFERED.reset(before)
+
 
 def algorithm_names() -> tuple[str, ...]:
     """Return the names of all algorithms: files of the folder that define ``ALGORITHM``."""
-    found = (
-        module.name for module in pkgutil.iter_modules(algorithms.__path__) if not module.ispkg
-    )
-    return tuple(sorted(name for name in found if hasattr(_module(name), "ALGORITHM")))
+    found = {name for name in _files() if hasattr(_module(name), "ALGORITHM")}
+    return tuple(sorted({*found, *_OFFERED.get({})}))
+
+
+def _files() -> set[str]:
+    found = pkgutil.iter_modules(algorithms.__path__)
+    return {module.name for module in found if not module.ispkg}
 
 
 def _module(name: str) -> Any:
+    if name in (offered := _OFFERED.get({})) and name not in _files():
+        return offered[name]
     return import_module(f"algorithms.{name}")
 
 
@@ -83,6 +103,12 @@ def build_algorithm(
         built: Algorithm[Any] = _module(name).ALGORITHM(task, epochs=epochs, **chosen)
     except (TypeError, ValueError) as error:
         raise UsageError(f"Algorithm {name!r} cannot be run like this: {error}") from error
+    if name in _OFFERED.get({}) and getattr(built, "name", None) != name:
+        raise UsageError(
+            f"The plug-in {name!r} makes an algorithm that is called otherwise.",
+            why="plan, ledgers and report would name something else than what runs",
+            fix=f"return Algorithm(name={name!r}, ...) from its ALGORITHM",
+        )
     return built
 
 
@@ -101,5 +127,5 @@ def _check_types(name: str, block: Mapping[str, Any]) -> None:
             kind = "a finite number" if hints[option] is float else f"of the type {wanted}"
             raise UsageError(
                 f"The option {option!r} of algorithm {name!r} must be {kind}.",
-                fix=f"see the options in algorithms/{name}.py",
+                fix="see the options of ALGORITHM in its file",
             ) from error

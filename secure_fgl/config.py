@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import os
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -12,11 +11,11 @@ import yaml
 from pydantic import Field, ValidationError, field_validator, model_validator
 
 from protocols.strict import Strict, not_yaml, problems, read_yaml
+from secure_fgl.config_values import asks_for_a_variable, expanded, set_key
 from secure_fgl.errors import UsageError
 
 _DROP = r"[1-9]\d*@[1-9]\d*(:(after_upload|before_shares))?"
 _DROPS = re.compile(rf"({_DROP}(,{_DROP})*)?")
-_VARIABLE = re.compile(r"\$\{(\w+)(?::-([^}]*))?\}")
 
 
 OWN = "own"
@@ -131,6 +130,7 @@ class FaultsConfig(Strict):
         return text
 
 
+_PLUGIN = re.compile(r"(.*/)?[a-z][a-z0-9_]{0,39}(\.py)?", re.DOTALL)
 _OWN = ("isolate", "keep_models", "prepare_ahead", "resume")  # settings of a site's own process
 
 
@@ -146,6 +146,8 @@ class Config(Strict):
             (`secure_fgl.isolation`). Sites that run apart always do.
         seed: of learning randomness only (splits, starting weights, dropout, rounding). Keys and
             blinds never come from it.
+        plugins: code from outside that this run uses: paths of files, or names of installed ones
+            (`secure_fgl.plugins`). A run folder has the names alone.
     """
 
     algorithm: AlgorithmConfig = AlgorithmConfig()
@@ -161,6 +163,21 @@ class Config(Strict):
     keep_models: bool = True
     isolate: bool = False
     seed: int = Field(default=1, ge=0, lt=2**31)
+    plugins: tuple[str, ...] = ()
+
+    @field_validator("plugins")
+    @classmethod
+    def _are_plugins(cls, texts: tuple[str, ...]) -> tuple[str, ...]:
+        if not all(
+            _PLUGIN.fullmatch(t) and t.endswith(".py") is ("/" in t or "." in t) for t in texts
+        ):
+            raise ValueError(
+                "write a file's path, my_fedprox.py, or an installed plug-in's name, my_fedprox: "
+                "small letters, digits and _"
+            )
+        if len({_bare(text) for text in texts}) < len(texts):
+            raise ValueError("a plug-in is named twice")
+        return texts
 
     @classmethod
     def load(cls, path: str | Path, settings: Sequence[str] = ()) -> Config:
@@ -185,13 +202,13 @@ class Config(Strict):
         if not isinstance(document, dict):
             raise UsageError(f"{file} must hold keys and values at its top level.")
         for setting in settings:
-            _set(document, setting)
+            set_key(document, setting)
         return cls.parse(document)
 
     @classmethod
     def parse(cls, document: dict[str, Any]) -> Config:
         """Replace variables and validate; raises UsageError that names each wrong key."""
-        return cls.literal(_expand(document))
+        return cls.literal(expanded(document))
 
     @classmethod
     def literal(cls, document: dict[str, Any]) -> Config:
@@ -221,23 +238,40 @@ class Config(Strict):
                 "The configuration of the run is none that a run leaves.",
                 why="it asks for a variable of whoever reads it, or holds no keys",
             )
-        return cls.literal(document)
+        found = cls.literal(document)
+        if found.plugins != found.plugin_names:
+            raise UsageError(
+                "The configuration of the run is none that a run leaves.",
+                why="it names plug-ins by paths, and whoever wrote it could name any file",
+            )
+        return found
+
+    @property
+    def plugin_names(self) -> tuple[str, ...]:
+        """The names of the plug-ins, sorted, wherever their files lie."""
+        return tuple(sorted(map(_bare, self.plugins)))
 
     def shared(self) -> Config:
         """Return what several organisations can agree on: without what is each site's own.
 
-        Where data and budgets lie, whether state is kept, zeros are made ahead and answers
+        Where data, plug-ins and budgets lie, whether state is kept, zeros are made ahead, answers
         isolated, and faults that a simulator plays, are nobody else's business; at a site they
         have their defaults.
         """
         own = {"budget": BudgetConfig(), "faults": FaultsConfig()}
         kept = {name: Config.model_fields[name].default for name in _OWN}
         data = self.data.model_copy(update={"root": None})
-        return self.model_copy(update={**own, **kept, "data": data})
+        named = {"data": data, "plugins": self.plugin_names}
+        return self.model_copy(update={**own, **kept, **named})
 
     def text(self) -> str:
         """Return the configuration as YAML."""
         return yaml.safe_dump(self.model_dump(mode="json"), sort_keys=False)
+
+
+def _bare(text: str) -> str:
+    """Return a plug-in's name from its path or its name."""
+    return text.rpartition("/")[2].removesuffix(".py")
 
 
 def own_root(root: str | None) -> Path:
@@ -247,54 +281,3 @@ def own_root(root: str | None) -> Path:
             "Own data need a folder.", fix="set data.root to the folder that holds spec.yaml"
         )
     return Path(root).expanduser()
-
-
-def asks_for_a_variable(document: Any) -> bool:
-    """Say whether a text of plain data is one that :meth:`Config.parse` would replace.
-
-    It looks at what was read: in a file, YAML may spell ``$`` as an escape.
-    """
-    return bool(_expand(document, lambda _: "") != document)
-
-
-def _set(document: dict[str, Any], setting: str) -> None:
-    key, equals, value = setting.partition("=")
-    if not equals or not key:
-        raise UsageError(f"--set takes KEY=VALUE, not {setting[:60]!r}.", fix="--set seed=2")
-    *path, last = key.split(".")
-    place = document
-    for part in path:
-        inner = place.setdefault(part, {})
-        if not isinstance(inner, dict):
-            raise UsageError(f"--set {key}: {part!r} holds a value, not keys.")
-        place = inner
-    try:
-        place[last] = read_yaml(value)
-    except yaml.YAMLError as error:
-        raise UsageError(f"--set {key}: the value is not YAML.") from error
-
-
-def _expand(value: Any, found: Callable[[re.Match[str]], str] | None = None) -> Any:
-    """Replace ``${SECURE_FGL_X}`` and ``${SECURE_FGL_X:-default}``, in texts only."""
-    if isinstance(value, dict):
-        return {key: _expand(inner, found) for key, inner in value.items()}
-    if isinstance(value, list):
-        return [_expand(inner, found) for inner in value]
-    if isinstance(value, str):
-        return _VARIABLE.sub(found or _variable, value)
-    return value
-
-
-def _variable(match: re.Match[str]) -> str:
-    name, default = match.group(1), match.group(2)
-    if not name.startswith("SECURE_FGL_"):  # values end up in the run folder
-        raise UsageError(
-            f"The configuration uses ${{{name}}}; only variables SECURE_FGL_... are replaced."
-        )
-    found = os.environ.get(name) or default
-    if found is None:
-        raise UsageError(
-            f"The configuration uses ${{{name}}}, which is not set.",
-            fix=f"export {name}=..., or write ${{{name}:-default}}",
-        )
-    return found

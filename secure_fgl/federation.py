@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -33,9 +34,12 @@ from secure_fgl.data import (
 )
 from secure_fgl.data.kinds import build_task
 from secure_fgl.errors import PlanDrift, UsageError, usage
+from secure_fgl.plugins.finding import Given
+from secure_fgl.plugins.in_use import Plugins
 from secure_fgl.run.driver import one_thread_and_deterministic
 from secure_fgl.run.faults import drops
 from secure_fgl.run.parties import client_names, learning_seed
+from secure_fgl.run.resuming import check_same
 from secure_fgl.run.simulation import Connect, Preparation, Progress
 from secure_fgl.store.finished_run import Run
 from secure_fgl.store.run_folder import RunFolder
@@ -53,10 +57,14 @@ class Federation:
         rounds, epochs: how long.
         policy: a policy object; by default the ``pilot`` preset.
         seed: of learning randomness.
+        plugins: files of algorithms, models or data of one's own, or names of installed ones,
+            beside those that `config` names; trusted code (`secure_fgl.plugins`). They are read
+            here, and run when a plan is made.
         config: everything else; the arguments above override it.
 
     Raises:
-        UsageError: unknown names or values, each with the nearest known one.
+        UsageError: unknown names or values, each with the nearest known one, or a plug-in that
+            cannot be used.
     """
 
     def __init__(  # noqa: PLR0913 - the settings people change most, all by name
@@ -70,6 +78,7 @@ class Federation:
         epochs: int | None = None,
         policy: PrivacyPolicy | None = None,
         seed: int | None = None,
+        plugins: Sequence[Given] = (),
         config: Config | None = None,
     ) -> None:
         document = (config or Config()).model_dump(mode="json")
@@ -93,14 +102,16 @@ class Federation:
         )
         if policy is not None:
             document["policy"] = policy.name
-        self.config = Config.parse(document)
+        parsed = Config.parse(document)
+        self.plugins = Plugins(parsed.plugins, plugins)
+        self.config = parsed.model_copy(update={"plugins": self.plugins.names})
         self.policy = policy or PrivacyPolicy.load(self.config.policy)
         self._whole = None if isinstance(data, str) else data
 
     @classmethod
-    def from_config(cls, config: Config) -> Federation:
-        """Return the federation that a configuration describes."""
-        return cls(config=config)
+    def from_config(cls, config: Config, plugins: Sequence[Given] = ()) -> Federation:
+        """Return the federation that a configuration describes, with plug-ins beside its own."""
+        return cls(config=config, plugins=plugins)
 
     def _spec(self) -> DataSpec:
         data, clients = self.config.data, self.config.data.partition.clients
@@ -123,6 +134,10 @@ class Federation:
 
     def build(self) -> tuple[Task, Algorithm[Any]]:
         """Return the task and the algorithm, without evaluation; raises UsageError."""
+        with self.plugins.in_use():
+            return self._build()
+
+    def _build(self) -> tuple[Task, Algorithm[Any]]:
         shared = self.config.data.partition.name
         if shared not in partition_names():
             raise UsageError(
@@ -193,6 +208,7 @@ class Federation:
             rounds=self.config.algorithm.rounds,
             scheme=self.scheme(),
             seed=learning_seed(self.config.seed, "init"),
+            plugins=self.plugins.code,
         )
 
     def prepare(self, plan: Plan | None = None) -> Preparation:
@@ -206,6 +222,7 @@ class Federation:
             algorithm=algorithm,
             scheme=self.scheme(),
             whole=self._whole,
+            plugins=self.plugins,
         )
 
     def run(
@@ -230,10 +247,14 @@ class Federation:
 
         Raises:
             PlanDrift: the run would do something that the approved plan does not hold.
-            UsageError: the folder exists, or the data cannot be used.
+            UsageError: the folder exists, or the data cannot be used, or a plug-in's file was
+                changed since it was read.
             Refused: a client refused; its reason stays in its ledger.
             LedgerError: a ledger could not be written; nothing of that exchange was sent.
         """
+        self.plugins.unchanged()
+        if plan is not None:
+            self.plugins.hold_to(plan)
         wanted = self.plan()
         if plan is not None and (differences := drift(plan, wanted)):
             raise PlanDrift(differences)
@@ -242,11 +263,8 @@ class Federation:
             self.config.faults.drop, wanted.clients, wanted.rounds
         )  # refused before anything is made
         folder = RunFolder(Path(out) if out else self.default_folder(), again=resume)
-        if resume and folder.bytes("config.yaml").decode() != self.config.text():
-            raise UsageError(
-                "The configuration is not the one that the killed run began with.",
-                fix=f"resume with the same --set, or with {folder.path / 'config.yaml'}",
-            )
+        if resume:
+            check_same(folder, self.config, self.plugins)
         with one_thread_and_deterministic():
             prepared.load()
             folder.make()

@@ -23,6 +23,9 @@ from __future__ import annotations
 
 import difflib
 import pkgutil
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
 from importlib import import_module
 from typing import Protocol, cast
 
@@ -32,7 +35,16 @@ from torch import Tensor
 from algorithms.nn._shared.sparse import Features, Propagation, Weighing
 from algorithms.tasks import Kind
 
-__all__ = ["GraphModel", "ModelFile", "alone", "head", "model", "model_names", "on_egos"]
+__all__ = [
+    "GraphModel",
+    "ModelFile",
+    "alone",
+    "head",
+    "model",
+    "model_names",
+    "offering",
+    "on_egos",
+]
 
 
 class GraphModel(torch.nn.Module):
@@ -61,6 +73,19 @@ class ModelFile(Protocol):
         """The same model, filled alike, in layers of PyTorch Geometric."""
 
 
+_OFFERED: ContextVar[Mapping[str, ModelFile]] = ContextVar("models from outside the folder")
+
+
+@contextmanager
+def offering(models: Mapping[str, ModelFile]) -> Iterator[None]:
+    """Let models from outside the folder be found by name; none of ours gives way to them."""
+    before = _OFFERED.set(models)
+    try:
+        yield
+    finally:
+        _OFFERED.reset(before)
+
+
 def on_egos(name: str) -> bool:
     """Tell whether a node model is trained on ego-graphs; False for an unknown name."""
     return name in model_names("node") and bool(getattr(_file(name), "EGOS", False))
@@ -84,11 +109,17 @@ def head(module: torch.nn.Module) -> list[torch.nn.Parameter]:
 
 def model_names(task: Kind | None = None) -> tuple[str, ...]:
     """Names of all models (of one kind of task), sorted."""
-    names = sorted(found.name for found in pkgutil.iter_modules(__path__) if found.name[0] != "_")
-    return tuple(name for name in names if task is None or task == _file(name).TASK)
+    names = {*_ours(), *_OFFERED.get({})}
+    return tuple(name for name in sorted(names) if task is None or task == _file(name).TASK)
+
+
+def _ours() -> set[str]:
+    return {found.name for found in pkgutil.iter_modules(__path__) if found.name[0] != "_"}
 
 
 def _file(name: str) -> ModelFile:
+    if name in (offered := _OFFERED.get({})) and name not in _ours():
+        return offered[name]
     return cast(ModelFile, import_module(f"{__name__}.{name}"))
 
 

@@ -95,7 +95,7 @@ class RatingTask(UserSteps):
     @property
     def alone(self) -> bool:
         """Whether the model is for sites of one user, whose part is the head."""
-        return nn.alone(self._file.NAME)
+        return bool(getattr(self._file, "ALONE", False))
 
     @property
     def scoring(self) -> Errors:

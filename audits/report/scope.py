@@ -11,7 +11,7 @@ from audits.report import words
 from audits.report.models import Egress
 from audits.report.sections import Fact, Flow, RoundBytes, RoundPart, Rows, Scope
 from protocols.plan.learns import schemes
-from protocols.plan.plan import Plan, times_in_round
+from protocols.plan.plan import Plan, plugin_of, times_in_round
 
 UNKNOWN = (
     "the purpose in law, and its basis",
@@ -50,6 +50,7 @@ def scope(plan: Plan, egress: Sequence[Egress], smallest: int | None) -> Scope:
                 value="none was" if smallest is None else words.plural(smallest, "client"),
             ),
             *_under(plan),
+            *_outside(plan),
         ),
         flows=tuple(_flows(egress)),
         unknown=UNKNOWN,
@@ -60,6 +61,13 @@ def _under(plan: Plan) -> Iterator[Fact]:
     """Yield what encrypts the messages that are compared or weighed, if any are."""
     for name, scheme in schemes(plan.items).items():
         yield Fact(name=f"Encryption of {name}", value=scheme)
+
+
+def _outside(plan: Plan) -> Iterator[Fact]:
+    """Yield every plug-in that the run was computed with."""
+    for entry, digest in plan.plugins.items():
+        kind, name = plugin_of(entry) or ("", entry)
+        yield Fact(name=f"Code from outside the program ({kind})", value=f"{name}, {digest}")
 
 
 def smallest_opened(ledger_index: LedgerIndex) -> int | None:

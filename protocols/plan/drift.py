@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from protocols.plan.plan import Item, Plan
+from protocols.plan.plan import Item, Plan, plugin_of
 from protocols.strict import Strict
 
 _SAME = (
@@ -18,7 +18,6 @@ _SAME = (
     "scheme",
     "budget",
     "dims",
-    "code",
     "seed",
     "training",
 )
@@ -43,6 +42,23 @@ _ITEM_SAME = (
 )
 
 
+def code_drift(approved: Mapping[str, str], wanted: Mapping[str, str]) -> list[str]:
+    """List whose code is not the approved one: disclosures' folders, and plug-ins."""
+    found = []
+    for entry in sorted({*approved, *wanted}):
+        if approved.get(entry) == wanted.get(entry):
+            continue
+        kind, name = plugin_of(entry) or ("code", f"protocols/disclosures/{entry}")
+        what = f"plug-in {name} ({kind})" if plugin_of(entry) else f"code: {name}"
+        if entry not in approved:
+            found.append(f"{what}: not in the approved plan")
+        elif entry not in wanted:
+            found.append(f"{what}: in the approved plan, and not here")
+        else:
+            found.append(f"{what}: another one is here than was approved")
+    return found
+
+
 def drift(approved: Plan, wanted: Plan) -> list[str]:
     """List what `wanted` would do beyond `approved`; empty if nothing is new.
 
@@ -53,6 +69,7 @@ def drift(approved: Plan, wanted: Plan) -> list[str]:
         for name in _SAME
         if getattr(approved, name) != getattr(wanted, name)
     ]
+    found += code_drift(approved.code, wanted.code)
     if wanted.smallest_cohort < approved.smallest_cohort:
         found.append("smallest_cohort: smaller groups would be opened")
     if strangers := sorted(set(wanted.clients) - set(approved.clients)):

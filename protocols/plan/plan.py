@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from typing import Any
 
 from pydantic import Field as Setting
@@ -157,7 +158,8 @@ class Plan(Strict):
     """Everything that would leave, for one algorithm, data shape and policy.
 
     Attributes:
-        code: digest of every disclosure's folder, by name; parties with other code refuse the plan.
+        code: digest of every disclosure's folder, by name, and of every plug-in's file, by
+            `plugin_entry`; parties with other code refuse the plan.
         seed: public; the model before the first round is drawn from it, by every party itself.
     """
 
@@ -237,9 +239,28 @@ class Plan(Strict):
             if (part is None or item.part is part) and (step is None or item.step is step)
         ]
 
+    @property
+    def plugins(self) -> dict[str, str]:
+        """The part of `code` that is of plug-ins."""
+        return {entry: digest for entry, digest in self.code.items() if _PLUGIN.match(entry)}
+
     def bytes_up(self) -> int:
         """Upper bound of what one client sends in the whole run, in bytes."""
         return sum(i.bytes * i.times for i in self.items if i.sender == "client" and i.per_round)
+
+
+_PLUGIN = re.compile(r"plugin\.([a-z]+)\.([a-z0-9_]+)\Z")  # no folder's name has a dot
+
+
+def plugin_entry(kind: str, name: str) -> str:
+    """Return under which name a plug-in's digest stands in a plan's `code`."""
+    return f"plugin.{kind}.{name}"
+
+
+def plugin_of(entry: str) -> tuple[str, str] | None:
+    """Return kind and name of a plug-in whose digest stands in `code`; None for other entries."""
+    found = _PLUGIN.match(entry)
+    return (found[1], found[2]) if found else None
 
 
 def not_planned(what: str) -> NotInPlan:

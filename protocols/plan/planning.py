@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from crypto.homomorphic.he import Scheme
@@ -17,7 +17,7 @@ from protocols.keys.groups import fewest_survivors
 from protocols.plan.builder import PlanBuilder
 from protocols.plan.learns import budget, warnings
 from protocols.plan.models import Models
-from protocols.plan.plan import DataPlan, Plan
+from protocols.plan.plan import DataPlan, Plan, plugin_of
 from protocols.plan.planner import plan_exchange, plan_services
 from protocols.policy.policy import PrivacyPolicy
 from protocols.privacy.training import TrainingPlan, plan_training
@@ -51,6 +51,16 @@ def _training(form: Form[Any], policy: PrivacyPolicy, rounds: int) -> TrainingPl
     return plan_training(policy.training, rounds, tuple(sorted(held_out)))
 
 
+def _outside(plugins: Mapping[str, str]) -> list[str]:
+    """Say which code is none of this program's."""
+    found = [plugin_of(entry) or ("plug-in", entry) for entry in plugins]
+    return [
+        f"the {kind} {name} is a plug-in: code from outside this program, which is trusted as its "
+        "own is; the plan holds the digest of its file, and says nothing of what is in it"
+        for kind, name in found
+    ]
+
+
 def make_plan(
     algorithm: Algorithm[Any],
     policy: PrivacyPolicy,
@@ -60,6 +70,7 @@ def make_plan(
     rounds: int,
     scheme: Scheme | None,
     seed: int = 0,
+    plugins: Mapping[str, str] | None = None,
 ) -> Plan:
     """Return the plan of a run. Nothing of any client's data is looked at.
 
@@ -71,6 +82,7 @@ def make_plan(
         rounds: number of rounds.
         scheme: the encryption really used here (its sizes stand in the plan); None without ``he``.
         seed: public; the first model is drawn from it.
+        plugins: digests of the plug-ins that are named, by `plugin_entry`.
 
     Raises:
         NotAdmitted: no form of the algorithm fits the policy.
@@ -115,10 +127,10 @@ def make_plan(
         smallest_cohort=policy.smallest_cohort,
         scheme=scheme.name if scheme else "none",
         budget=budget(builder.items, policy, training),
-        warnings=tuple(warnings(planned, data, private=training is not None)),
+        warnings=(*warnings(planned, data, private=training is not None), *_outside(plugins or {})),
         dims=dims,
         items=tuple(builder.items),
-        code=code(),
+        code={**code(), **(plugins or {})},
         seed=seed,
         training=training,
     )

@@ -20,6 +20,7 @@ from protocols.disclosures.sum.ring import Ring
 from protocols.errors import LocalProtocolError, NotInPlan
 from protocols.keys.pairs import Pairs
 from protocols.messages import Message
+from protocols.plan.drift import code_drift
 from protocols.plan.plan import Item, Plan, not_planned
 from protocols.plan.steps import Part, Service, Step, item_id
 from protocols.policy.budget import Reserve
@@ -62,6 +63,7 @@ class RunContext:
         tag_key: at a client, the key of tags that all clients hold, in ``hmac`` mode.
         held: what a disclosure's parts at this party hold in common, by its name.
         spread: how batches of points are worked through (`crypto.tagging.ristretto.Spread`).
+        plugins: digests of the plug-ins that this party has read, as in a plan's `code`.
     """
 
     me: Identity
@@ -81,6 +83,7 @@ class RunContext:
     tag_key: bytes | None = field(default=None, repr=False)
     held: dict[str, Any] = field(default_factory=dict, repr=False)
     spread: Spread = field(default=map, repr=False)
+    plugins: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         """Cache the digests that stand in every header, and hold plan, policy and roster together.
@@ -139,9 +142,18 @@ class RunContext:
                 )
 
     def _check_code(self) -> None:
-        """Raise NotInPlan unless the plan was made with the very disclosures that are here."""
-        own = code()
+        """Raise NotInPlan unless the plan was made with the very code that is here.
+
+        That is the disclosures' folders, and of plug-ins those that this party has read.
+        """
+        own = {**code(), **self.plugins}
         stated = self.plan.code
+        if differences := code_drift(self.plan.plugins, self.plugins):
+            raise NotInPlan(
+                f"The plan was made with other plug-ins than are here: {differences[0]}.",
+                why="a file was changed, or is not the one that was approved",
+                fix="bring the approved file to every party, or have a new plan approved",
+            )
         if other := sorted(n for n in {*own, *stated} if own.get(n) != stated.get(n)):
             raise NotInPlan(
                 f"The plan was made with another protocols/disclosures/{other[0]} than is here.",

@@ -9,6 +9,7 @@ Mixtures are looked at in `secure_fgl.attack_inputs.mixtures`.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 from audits.attacks import Material, Replica
@@ -18,8 +19,9 @@ from secure_fgl.attack_inputs.model_layout import layers_of
 from secure_fgl.attack_inputs.replayed import WEIGHED, ReplayedRun
 from secure_fgl.attack_inputs.replica import has_replica, replica_of
 from secure_fgl.attack_inputs.updates import says_updates, weighs
-from secure_fgl.attack_inputs.verified_run import verified
+from secure_fgl.attack_inputs.verified_run import NeedsPlugin, verified
 from secure_fgl.errors import UsageError
+from secure_fgl.plugins.finding import Given
 from secure_fgl.run.driver import one_thread_and_deterministic
 from secure_fgl.store.finished_run import Run
 
@@ -28,7 +30,13 @@ __all__ = ["layers_of", "material"]
 _NO_NODES = "Models are crafted for node tasks only so far."
 
 
-def material(run: Run, *, profile: str = "quick", data: Path | None = None) -> Material:
+def material(
+    run: Run,
+    *,
+    profile: str = "quick",
+    data: Path | None = None,
+    plugins: Sequence[Given] = (),
+) -> Material:
     """Return everything that the attacks on a run may use.
 
     The evidence is verified first, and the data come only from `data`, or else from the folder that
@@ -39,14 +47,17 @@ def material(run: Run, *, profile: str = "quick", data: Path | None = None) -> M
         profile: ``quick`` looks at the Asks that hold some client's first captured round,
             ``default`` at all of them.
         data: the data folder.
+        plugins: the auditor's own copies of the run's plug-ins. Without them what takes the run's
+            own code is not tested.
 
     Raises:
         EvidenceError: the evidence is broken, or a capture is not what the ledger says was sent.
+        UsageError: `plugins` are not those of the run's plan.
     """
     case = verified(run)
     simulated = case.roster_file.simulated
     if case.policy.capture is None:
-        replica, unasked = _loaded(run, case, data)
+        replica, unasked = _loaded(run, case, data, plugins)
         return Material(
             case=case,
             replica=replica,
@@ -57,7 +68,7 @@ def material(run: Run, *, profile: str = "quick", data: Path | None = None) -> M
         )
     try:
         with one_thread_and_deterministic():
-            replay = ReplayedRun.of(run, case, data)
+            replay = ReplayedRun.of(run, case, data, plugins)
             found = tuple(replay.exposures(first_only=profile == "quick"))
             mixed = tuple(replay.mixed(first_only=profile == "quick"))
             items = tuple(replay.items())
@@ -69,7 +80,7 @@ def material(run: Run, *, profile: str = "quick", data: Path | None = None) -> M
     except EvidenceError:
         raise
     except SecureFglError as error:  # no keys, no data: what needs no capture is still audited
-        if data is not None:
+        if (data is not None or plugins) and not isinstance(error, NeedsPlugin):
             raise
         why = error.what
         return Material(case=case, unasked=why, missing=why, unread=True, simulated=simulated)
@@ -93,7 +104,9 @@ def material(run: Run, *, profile: str = "quick", data: Path | None = None) -> M
     )
 
 
-def _loaded(run: Run, case: Case, data: Path | None) -> tuple[Replica | None, str]:
+def _loaded(
+    run: Run, case: Case, data: Path | None, plugins: Sequence[Given]
+) -> tuple[Replica | None, str]:
     """Return the clients of a run that captured nothing, or why nobody can be asked again.
 
     Raises:
@@ -103,9 +116,9 @@ def _loaded(run: Run, case: Case, data: Path | None) -> tuple[Replica | None, st
         return None, _NO_NODES
     try:
         with one_thread_and_deterministic():
-            replay = ReplayedRun.of(run, case, data)
+            replay = ReplayedRun.of(run, case, data, plugins)
     except SecureFglError as error:
-        if data is not None:
+        if (data is not None or plugins) and not isinstance(error, NeedsPlugin):
             raise
         return None, error.what
     return _asked(replay)

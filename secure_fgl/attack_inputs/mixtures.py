@@ -31,7 +31,7 @@ from protocols.plan.steps import Step
 from protocols.policy.guard import find
 from protocols.rounds import Reply
 from protocols.sessions.store.recording import Captured
-from secure_fgl.catalogue import build_algorithm
+from secure_fgl.attack_inputs.run_code import RunCode
 from secure_fgl.config import Config
 
 __all__ = ["Replayed", "answered", "mixed_material"]
@@ -61,6 +61,10 @@ class Replayed(Protocol):
     @property
     def sites(self) -> Mapping[str, Site]:
         """Every client's site."""
+
+    @property
+    def code(self) -> RunCode:
+        """What makes its algorithm once more."""
 
 
 def mixed_material(
@@ -168,9 +172,7 @@ def _idle(run: Replayed) -> Form[Any]:
     """Return the run's form over a task that learns nothing: it says what a round began with."""
     task: Any = copy.copy(run.task)
     task.fit = lambda weights, site, **options: weights
-    chosen = run.config.algorithm
-    algorithm = build_algorithm(chosen.name, task, epochs=chosen.epochs, options=chosen.options)
-    return run.case.policy.admit(algorithm)
+    return run.case.policy.admit(run.code.bare(task))
 
 
 def _around(task: Task, site: Site) -> dict[str, Any]:

@@ -35,21 +35,22 @@ from secure_fgl.attack_inputs.captured_sent import check_said, check_sent, summe
 from secure_fgl.attack_inputs.items import item_material
 from secure_fgl.attack_inputs.mixtures import mixed_material
 from secure_fgl.attack_inputs.model_layout import layers_of
+from secure_fgl.attack_inputs.run_code import RunCode
 from secure_fgl.attack_inputs.tags import tag_material
 from secure_fgl.attack_inputs.truths import truth_of
 from secure_fgl.attack_inputs.updates import Arrays, fields, updates
-from secure_fgl.attack_inputs.verified_run import config_of
+from secure_fgl.attack_inputs.verified_run import config_of, plugins_of
 from secure_fgl.config import Config
 from secure_fgl.data.sources._shared.refusing import nothing_fetched
 from secure_fgl.errors import UsageError
 from secure_fgl.federation import Federation
+from secure_fgl.plugins.finding import Given
 from secure_fgl.run.simulation import Preparation
 from secure_fgl.store.captures import Captures
 from secure_fgl.store.finished_run import Run
 
 COMPUTED = (Disclosure.SUM, Disclosure.MIXED, Disclosure.NOISED)
 """Uploads that are captured, and computed again."""
-
 
 WEIGHED = "updates inside messages that are weighed cannot be computed again yet"
 
@@ -78,10 +79,12 @@ class ReplayedRun:
     prepared: Preparation
 
     @classmethod
-    def of(cls, run: Run, case: Case, data: Path | None) -> ReplayedRun:
-        """Build and load what the run was made of."""
-        config = config_of(case, data)
-        federation = Federation(config=config, policy=case.policy)
+    def of(
+        cls, run: Run, case: Case, data: Path | None, plugins: Sequence[Given] = ()
+    ) -> ReplayedRun:
+        """Build and load what the run was made of; raises UsageError, NeedsPlugin among them."""
+        config, named = config_of(case, data), tuple(plugins_of(case, plugins))
+        federation = Federation(config=config, policy=case.policy, plugins=named)
         prepared = federation.prepare()
         if prepared.plan.digest != case.plan_digest:
             raise UsageError(
@@ -281,9 +284,15 @@ class ReplayedRun:
         """Return what reads a party's captures; the run's own keys are gone and not needed."""
         case = self.case
         me = Identity.from_seed(party, role, entropy(32))
-        context = RunContext(me, case.roster, case.plan, case.policy, case.roster_file.run)
+        facts = case.roster, case.plan, case.policy, case.roster_file.run
+        context = RunContext(me, *facts, plugins=self.prepared.plugins.code)
         recorded = recorded_pieces(case.ledger_index).get(party, {})
         return Recorder(self.captures.open(party, recorded), context, self.form, site)
+
+    @property
+    def code(self) -> RunCode:
+        """What makes the run's algorithm once more."""
+        return RunCode(self.config, self.prepared.plugins)
 
     @property
     def layers(self) -> Layers:

@@ -35,7 +35,6 @@ from protocols.rounds import Cohort, Sealed
 from secure_fgl.attack_inputs.captured_sent import summed
 from secure_fgl.attack_inputs.replayed import ReplayedRun
 from secure_fgl.attack_inputs.updates import Arrays, fields, updates
-from secure_fgl.catalogue import build_algorithm, preferred_model
 from secure_fgl.errors import UsageError
 from secure_fgl.run.driver import one_thread_and_deterministic
 
@@ -67,12 +66,9 @@ def replica_of(replay: ReplayedRun) -> Replica:
     column, clip = answering.column, find(replay.case.policy.chain(Disclosure.SUM), "clip")
     if column.grid is None or not isinstance(clip, Clip):
         raise _none("a change stands on no grid")
-    model, options = replay.config.model, replay.config.algorithm
-    bare = build_algorithm(
-        options.name, replay.task, epochs=options.epochs, options=options.options
-    )
+    model, bare = replay.config.model, replay.code.bare(replay.task)
     return Replica(
-        model=model.name or preferred_model(options.name).get("node", "gcn"),
+        model=replay.code.model_name(replay.task.spec.task),
         depth=model.layers,
         optimiser="sgd" if bare.gradients else model.optimiser,
         lr=replay.task.lr,

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from secure_fgl.cli._shared.gate import FailOn
+from secure_fgl.cli._shared.options import PluginOption
 from secure_fgl.cli._shared.verb import Format, FormatOption, verb
 
 if TYPE_CHECKING:
@@ -28,7 +29,7 @@ class Profile(StrEnum):
 
 
 @verb
-def attack(
+def attack(  # noqa: PLR0913, PLR0917 - switches of a command line, all by name
     run: Annotated[Path, typer.Argument(metavar="RUN", help="A run folder.")],
     profile: Annotated[
         Profile, typer.Option(help="quick: the first captured round. default: all of them.")
@@ -43,6 +44,7 @@ def attack(
         Path | None,
         typer.Option(metavar="DIR", help="The data folder; else the one in SECURE_FGL_DATA."),
     ] = None,
+    plugins: PluginOption = [],  # noqa: B006 - typer's way to say "none given"; never changed
     fail_on: Annotated[
         FailOn, typer.Option(help="Exit 3 from this severity on. Hides none of 5, 6 and 7.")
     ] = FailOn.high,
@@ -74,17 +76,16 @@ def attack(
 
     finished, budget = Run(run), _seconds(time_budget)
     ids = [word for word in re.split(r"[,\s]+", attacks) if word]
-    found_material = material(finished, profile=profile.value, data=data)  # verifies first
+    found_material = material(  # verifies first
+        finished, profile=profile.value, data=data, plugins=plugins
+    )
     with advice():
         finished.check_report()  # an edited report is evidence; it is not overwritten
         judge_again(finished)
+    earlier = _earlier(finished)
     try:
         found = run_attacks(
-            found_material,
-            ids,
-            profile=profile.value,
-            earlier=_earlier(finished),
-            time_budget=budget,
+            found_material, ids, profile=profile.value, earlier=earlier, time_budget=budget
         )
     except ValueError as error:
         raise usage(error) from error

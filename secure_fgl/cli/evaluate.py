@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from secure_fgl.cli._shared.models import OfOption, RunArgument, SiteFolder
+from secure_fgl.cli._shared.options import PluginOption
+from secure_fgl.cli._shared.plugins import given_plugins
 from secure_fgl.cli._shared.verb import Format, FormatOption, verb
 
 if TYPE_CHECKING:
@@ -33,6 +35,7 @@ def evaluate(
     out: Annotated[
         Path | None, typer.Option(metavar="FOLDER", help="Where files go; by default in DIR.")
     ] = None,
+    plugins: PluginOption = [],  # noqa: B006 - typer's way to say "none given"; never changed
     format: FormatOption = Format.table,
 ) -> int:
     """Confusion, ROC and calibration of a model on a site's own labels.
@@ -53,7 +56,8 @@ def evaluate(
     from secure_fgl.run.parties import learning_seed
     from secure_fgl.store.files import replace
 
-    trained, name = model_for(run, site, of), site.expanduser().resolve().name
+    with given_plugins(run, plugins):
+        trained, name = model_for(run, site, of), site.expanduser().resolve().name
     rng = site_rng(learning_seed(trained.seed, "split"), name)
     found = evaluated(trained, load_site(site, spec_for(trained, site), rng), part.value)
     folder = out or site.expanduser() / "evaluation"

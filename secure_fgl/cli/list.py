@@ -79,6 +79,13 @@ def _models() -> Rows:
             yield name, f"{task} task: {_first_line(model(name, task).__doc__)}"
 
 
+def _plugins() -> Rows:
+    from secure_fgl.plugins.finding import installed_names
+
+    for name, kind, module in installed_names():
+        yield name, f"{kind}, installed as {module}; runs nowhere until it is named"
+
+
 def _first_line(text: str | None) -> str:
     return (text or "").strip().partition("\n")[0].rstrip(":")
 
@@ -122,6 +129,7 @@ SUBJECTS = {
     "partitions": _partitions,
     "policies": _policies,
     "models": _models,
+    "plugins": _plugins,
 }
 
 

@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from secure_fgl.cli._shared.options import PluginOption
 from secure_fgl.cli._shared.verb import Format, FormatOption, verb
 
 ConfigArgument = Annotated[Path, typer.Argument(metavar="CONFIG", help="A YAML configuration.")]
@@ -22,6 +23,7 @@ SetOption = Annotated[
 def plan(
     config: ConfigArgument,
     settings: SetOption = [],  # noqa: B006 - typer's way to say "none given"; never changed
+    plugins: PluginOption = [],  # noqa: B006
     out: Annotated[Path | None, typer.Option(help="Write the plan here, for approval.")] = None,
     against: Annotated[
         Path | None, typer.Option(help="An approved plan; anything beyond it exits 6.")
@@ -47,7 +49,7 @@ def plan(
     configuration = Config.load(config, settings)
     from secure_fgl.federation import Federation
 
-    wanted = Federation.from_config(configuration).plan()
+    wanted = Federation.from_config(configuration, plugins).plan()
     if out is not None:
         _write(out, wanted.text())
     if format is Format.json:

@@ -8,6 +8,8 @@ from typing import Annotated
 import typer
 
 from secure_fgl.cli._shared.models import OfOption, RunArgument, SiteFolder
+from secure_fgl.cli._shared.options import PluginOption
+from secure_fgl.cli._shared.plugins import given_plugins
 from secure_fgl.cli._shared.verb import verb
 
 
@@ -19,6 +21,7 @@ def predict(
     out: Annotated[
         Path, typer.Option(metavar="FILE", help="The table to write; it must not exist.")
     ] = Path("predictions.csv"),
+    plugins: PluginOption = [],  # noqa: B006 - typer's way to say "none given"; never changed
 ) -> int:
     """Predict every record of a folder of own data, with its ids and class names.
 
@@ -34,7 +37,8 @@ def predict(
     from secure_fgl.predicting.new_records import spec_for
     from secure_fgl.store.files import create
 
-    trained = model_for(run, site, of)
+    with given_plugins(run, plugins):
+        trained = model_for(run, site, of)
     found = predicted(trained, site, spec_for(trained, site))
     try:
         create(out, found.csv())

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from secure_fgl.cli._shared.options import PluginOption
 from secure_fgl.cli._shared.verb import Format, FormatOption, verb
 from secure_fgl.cli.plan import ConfigArgument, SetOption
 
@@ -25,6 +26,7 @@ def run(
         Path | None, typer.Option(metavar="RUN", help="Run folder; must not exist or be empty.")
     ] = None,
     settings: SetOption = [],  # noqa: B006 - typer's way to say "none given"; never changed
+    plugins: PluginOption = [],  # noqa: B006
     plan_file: Annotated[
         Path | None, typer.Option("--plan", help="An approved plan; nothing beyond it is sent.")
     ] = None,
@@ -49,7 +51,9 @@ def run(
         from secure_fgl.federation import Federation
         from secure_fgl.store.run_folder import RunFolder
 
-        federation = Federation.from_config(configuration)
+        federation = Federation.from_config(configuration, plugins)
+        if approved is not None:
+            federation.plugins.hold_to(approved)  # before anything of them is run
         wanted = federation.plan()
         if approved is not None:
             _hold_to(approved, wanted)

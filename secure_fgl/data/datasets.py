@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Mapping
-from functools import cache
 from pathlib import Path
 from typing import Any, cast
 
@@ -19,6 +18,7 @@ from secure_fgl.data.sources._shared.source import Shape, Source
 __all__ = [
     "ROOT_VARIABLE",
     "dataset_names",
+    "is_taken",
     "load_dataset",
     "published_shape",
     "shape_of",
@@ -29,9 +29,8 @@ ROOT_VARIABLE = "SECURE_FGL_DATA"
 """Environment variable that names the data folder when no root is given."""
 
 
-@cache
 def _sources() -> dict[str, Source]:
-    found = (cast(Source, module) for module in members(sources).values())
+    found = (cast(Source, module) for module in members(sources).values())  # ours last: they win
     return {name: source for source in found for name in source.NAMES}
 
 
@@ -43,6 +42,14 @@ def _source(name: str) -> Source:
         if name.startswith(getattr(source, "PREFIX", name + "?")):
             return source
     raise unknown("data set", name, by_name)
+
+
+def is_taken(name: str) -> bool:
+    """Tell whether a data set is called so, or is PyG's by its name."""
+    try:
+        return _source(name) is not None
+    except ValueError:
+        return False
 
 
 def dataset_names() -> tuple[str, ...]:

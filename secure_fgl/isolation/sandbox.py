@@ -86,6 +86,8 @@ class Sandbox:
     Args:
         config, policy, plan: of the run; the worker loads the data that they name.
         clients: whose sites it holds.
+        plugins: files of the plug-ins that are named; the worker reads them itself, and holds them
+            against the plan before it runs them.
         seconds: how long one answer may take.
 
     Raises:
@@ -101,6 +103,7 @@ class Sandbox:
         plan: Plan,
         clients: Sequence[str],
         *,
+        plugins: Sequence[Path] = (),
         seconds: float = ANSWER_SECONDS,
     ) -> None:
         check_kernel()
@@ -121,6 +124,7 @@ class Sandbox:
             "clients": list(clients),
             "config": config.model_dump(mode="json"),
             "plan": plan.text(),
+            "plugins": list(map(str, plugins)),
             "policy": json.dumps(policy.document()),
             "seconds": seconds,
         }

@@ -2,7 +2,7 @@
 
 Run by `secure_fgl.isolation.sandbox` as ``python -m secure_fgl.isolation.worker``, with the
 channel as standard input. It is told a configuration, a policy and a plan, which are no secrets,
-and loads the data itself.
+and loads plug-ins and data itself.
 """
 
 from __future__ import annotations
@@ -54,7 +54,9 @@ class Answers:
         config = Config.model_validate(order["config"])
         policy = PrivacyPolicy.model_validate_json(order["policy"])
         plan = Plan.model_validate_json(order["plan"])
-        prepared = Federation(config=config, policy=policy).prepare(plan)
+        federation = Federation(config=config, policy=policy, plugins=order["plugins"])
+        federation.plugins.hold_to(plan)
+        prepared = federation.prepare(plan)
         prepared.load()
         sites = dict(zip(plan.clients, prepared.sites, strict=True))
         sites = {name: sites[name] for name in order["clients"]}

@@ -114,6 +114,7 @@ class Making:
         transport: its name; every ledger begins with it.
         config: what the run was configured with; a run that is taken up must have the same.
         tag_key: of tags in ``hmac`` mode, which all clients hold; None without.
+        plugins: digests of the plug-ins that this process has read; see `RunContext`.
     """
 
     plan: Plan
@@ -128,6 +129,7 @@ class Making:
     transport: str = "memory"
     config: str = ""
     tag_key: bytes | None = field(default=None, repr=False)
+    plugins: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def roles(self) -> dict[str, Role]:
@@ -163,8 +165,9 @@ class Making:
         facts = (self.plan, self.policy, run, self.scheme)
         config = hashlib.sha256(self.config.encode()).hexdigest() if self.config else NONE
         return RunContext(
-            me, roster, *facts, transport=self.transport, config=config, spread=over_cores
-        )
+            me, roster, *facts, transport=self.transport, config=config, spread=over_cores,
+            plugins=self.plugins,
+        )  # fmt: skip
 
     def session(self, context: RunContext) -> Session:
         """Return one party's session at the beginning of a run."""

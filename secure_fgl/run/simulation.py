@@ -26,6 +26,7 @@ from secure_fgl.config import Config
 from secure_fgl.data import Dataset, Masks
 from secure_fgl.data.loading import load
 from secure_fgl.isolation.sandbox import Sandbox, check_loadable
+from secure_fgl.plugins.in_use import Plugins
 from secure_fgl.run.closing import close_all
 from secure_fgl.run.driver import Driver, Meter, Outcome, deferred_interrupts
 from secure_fgl.run.faults import FaultyTransport, drops
@@ -51,7 +52,7 @@ class Preparation:
     """Everything a run needs before it starts.
 
     Args:
-        config: the configuration.
+        config, plugins: the configuration, and the plug-ins that it names.
         policy: what may leave.
         plan: the approved plan.
         task: what is learnt.
@@ -70,11 +71,12 @@ class Preparation:
         algorithm: Algorithm[Any],
         scheme: Scheme | None,
         whole: Dataset | None,
+        plugins: Plugins | None = None,
     ) -> None:
         self.config, self.policy, self.plan = config, policy, plan
         self.task, self.at = task, config.evaluation.at
         self.algorithm = evaluated(algorithm, task, at=self.at)
-        self.scheme, self._given = scheme, whole
+        self.scheme, self._given, self.plugins = scheme, whole, plugins or Plugins()
         self.sites: list[Site] = []
         self.whole: tuple[Dataset, Masks] | None = None  # None where nobody holds it
 
@@ -82,7 +84,8 @@ class Preparation:
         """Load, split and share out the data; see `secure_fgl.data.loading`. Raises UsageError."""
         if self.config.isolate:
             check_loadable(self._given)
-        loaded = load(self.config, self.task, len(self.plan.clients), self._given)
+        with self.plugins.in_use():
+            loaded = load(self.config, self.task, len(self.plan.clients), self._given)
         self.sites, self.whole = loaded.sites, loaded.whole
 
     def first_state(self) -> Any:
@@ -129,8 +132,8 @@ class Preparation:
         form = self.form()
         meter, left, answers = Meter(), None, form
         if self.config.isolate:  # before any key is there
-            sandbox = Sandbox(self.config, self.policy, self.plan, self.plan.clients)
-            held.enter_context(sandbox)
+            facts = self.config, self.policy, self.plan, self.plan.clients
+            sandbox = held.enter_context(Sandbox(*facts, plugins=self.plugins.files))
             answers = sandbox.form(form, dict(zip(self.plan.clients, self.sites, strict=True)))
 
         def store(name: str) -> Store:
@@ -146,7 +149,7 @@ class Preparation:
             self.plan, self.policy, meter.timed(answers), self.sites,
             scheme=self.scheme, store=store, seed=self.config.seed, zeros=ahead,
             reserve=self.reserve(), transport=self.config.transport.name,
-            config=self.config.text(),
+            config=self.config.text(), plugins=self.plugins.code,
         )  # fmt: skip
         parties, states = self._take_up(making, folder) if resume else self._set_up(making, folder)
         if states is not None:
@@ -289,10 +292,8 @@ class Preparation:
         if not tracked.scores:
             folder.text("metrics.jsonl", "")
         left = {"metrics": hashlib.sha256(folder.bytes("metrics.jsonl")).hexdigest()}
-        for file, name, state in (
-            ("final", "model", tracked.state),
-            ("best", "best", tracked.best_state),
-        ):
+        states = {"final": ("model", tracked.state), "best": ("best", tracked.best_state)}
+        for file, (name, state) in states.items():
             arrays = _arrays(state)
             left[name] = weights_digest(arrays) if arrays else ""
             if arrays:

@@ -24,6 +24,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from algorithms.nn import model_names
 from algorithms.tasks import DataSpec
 from algorithms.tasks.client_model import ClientModel
 from algorithms.tasks.plain_model import plain_model
@@ -31,7 +32,7 @@ from audits.evidence.run_files import RunView
 from audits.evidence.steps import Case, Status
 from audits.evidence.verify import verify
 from protocols.errors import EvidenceError
-from secure_fgl.catalogue import preferred_model
+from secure_fgl.catalogue import algorithm_names, preferred_model
 from secure_fgl.config import Config
 from secure_fgl.data.kinds import build_task, model_name
 from secure_fgl.errors import UsageError
@@ -178,7 +179,14 @@ def _called(names: Mapping[str, Any]) -> dict[str, Any]:
 
 def _task(spec: DataSpec, text: str) -> tuple[Any, Config]:
     config = Config.of_others(text)
-    name = config.algorithm.name
+    name, chosen = config.algorithm.name, config.model.name
+    known = name in algorithm_names() if chosen is None else chosen in model_names(spec.task)
+    if config.plugins and not known:
+        raise UsageError(
+            f"What this model is built as, a plug-in says ({', '.join(config.plugins)}).",
+            why="nothing runs a plug-in because a run names it",
+            fix="give your own copy: --plugin FILE; its digest must be the plan's",
+        )
     return build_task(spec, config.model, preferred=preferred_model(name)), config
 
 

@@ -11,7 +11,6 @@ from unittest.mock import patch
 
 import pytest
 
-from protocols.disclosures.names import Disclosure
 from protocols.evidence.ledger import read_lines
 from protocols.messages import Message
 from protocols.plan.plan import Plan
@@ -21,7 +20,8 @@ from protocols.wire.control import CONTROL
 from protocols.wire.envelope import Envelope
 from protocols.wire.gateway import Gateway
 from protocols.wire.roster import Identity, Roster
-from secure_fgl.catalogue import algorithm_names, preferred_model
+from secure_fgl.catalogue import algorithm_names
+from secure_fgl.checking import small
 from secure_fgl.config import Config
 from secure_fgl.data import Dataset
 from secure_fgl.federation import Federation
@@ -32,55 +32,16 @@ from tests.toys.stage import Tap
 POLICIES = ("he", "masks", "ckks", "unsafe_plaintext")
 """What most laws are held against; ``pilot`` has the same chain as ``he``, and a law says so."""
 PROTECTED = POLICIES[:3]
-ROUNDS, CLIENTS, HIDDEN = 2, 5, 8
-BANKS = {
-    "name": "synthetic_banks",
-    "options": {"customers": 40, "transactions": 60},
-    "partition": {"name": "by_owner", "clients": CLIENTS},
-}
-RATINGS = {
-    "name": "synthetic_ratings",
-    "options": {"users": CLIENTS, "items": 12, "each": 8},
-    "split": [0.6, 0.2, 0.2],
-    "partition": {"name": "user_per_client", "clients": CLIENTS},
-}
 
 
-def rated(name: str) -> bool:
-    """Tell whether an algorithm is a recommender, which takes ratings alone."""
-    return set(preferred_model(name)) == {"rating"}
-
-
-def config(
-    name: str,
-    policy: str = "pilot",
-    *,
-    seed: int = 1,
-    rounds: int = ROUNDS,
-    drop: str = "",
-    store: Path | None = None,
-    **model: Any,
-) -> Config:
+def config(name: str, policy: str = "pilot", **more: Any) -> Config:
     """Return the small configuration that all laws share, on data of a kind the algorithm takes."""
-    data: dict[str, Any] = RATINGS if rated(name) else BANKS
-    return Config.parse(
-        {
-            "algorithm": {"name": name, "rounds": rounds},
-            "faults": {"drop": drop},
-            "budget": {"store": str(store) if store else None},
-            "model": {"hidden": HIDDEN, **model},
-            "data": data,
-            "policy": policy,
-            "seed": seed,
-        }
-    )
+    return Config.parse(small.document(name, policy, **more))
 
 
 def mixes(name: str, policy: str = "pilot") -> bool:
     """Tell whether an algorithm has a form that mixes records."""
-    _, algorithm = Federation.from_config(config(name, policy)).build()
-    kinds = {kind.disclosure for form in algorithm.forms for kind in form.messages()}
-    return Disclosure.MIXED in kinds
+    return small.mixes(Federation.from_config(config(name, policy)).build())
 
 
 def pairs(policies: Sequence[str]) -> list[tuple[str, str]]:
@@ -104,16 +65,8 @@ def spread(names: Sequence[str], policies: Sequence[str]) -> list[Any]:
 
 
 def steady(name: str, policy: str) -> PrivacyPolicy | None:
-    """Return a preset that does not mix, if the algorithm would; None: take the preset itself.
-
-    Who stands in which mixture is drawn from the operating system (O15), so runs that mix do not
-    repeat. Without that rule the same algorithm takes a form that does.
-    """
-    if not mixes(name, policy):
-        return None
-    preset = PrivacyPolicy.preset(policy)
-    rules = {d: chain for d, chain in preset.rules.items() if d is not Disclosure.MIXED}
-    return preset.model_copy(update={"rules": rules})
+    """Return a preset that does not mix, if the algorithm would; None: take the preset itself."""
+    return small.steadied(policy) if mixes(name, policy) else None
 
 
 @dataclass

@@ -19,21 +19,21 @@ from protocols.errors import (
     RemoteProtocolError,
     SecureFglError,
 )
-from protocols.plan.models import RECOMPUTED
 from protocols.plan.plan import Item, Plan
-from protocols.plan.steps import Service
 from protocols.policy.guards import Seal, Sign
 from protocols.policy.policy import PRESETS, PrivacyPolicy
 from secure_fgl import federation as face
 from secure_fgl.catalogue import algorithm_names
+from secure_fgl.checking.fields import undeclared
+from secure_fgl.checking.small import CLIENTS
+from secure_fgl.checking.traffic import unlike_the_plan, used
 from secure_fgl.data import loading
 from secure_fgl.errors import PlanDrift
 from secure_fgl.federation import Federation
 from tests.laws.conftest import Recorded
-from tests.laws.runs import CLIENTS, POLICIES, ROUNDS, config, pairs, record, spread
+from tests.laws.runs import POLICIES, config, pairs, record, spread
 
 NAMES = algorithm_names()
-WIRES = {"f4", "f8", "u8", "bytes"}
 PUBLIC_ONLY = PrivacyPolicy(name="public_only", rules={Disclosure.PUBLIC: (Sign(),)})
 NO_SUM = PrivacyPolicy(
     name="no_sum",
@@ -114,26 +114,7 @@ def test_too_small_a_cohort_is_refused_before_data_folder_or_ledger_exist(
 def test_every_field_has_shape_unit_and_meaning(name: str, policy: str) -> None:
     federation = Federation.from_config(config(name, policy))
     plan, (task, plain) = federation.plan(), federation.build()
-    algorithm = evaluated(plain, task, at=federation.config.evaluation.at)
-    kinds = {kind for form in algorithm.forms for kind in form.messages()}
-    assert kinds
-    for kind in kinds:
-        assert kind.__doc__ and kind.__doc__.strip()
-        for field in kind.fields:
-            assert field.unit.strip() and field.meaning.strip() and field.wire in WIRES
-            field.sizes(plan.dims)  # every named dimension stands in the plan
-    planned = {message.name for item in plan.items for message in item.messages}
-    (form,) = (form for form in algorithm.forms if form.name == plan.form)
-    said = {kind.__name__ for kind in form.messages()}
-    if any(item.model == RECOMPUTED for item in plan.items):  # then the model never travels
-        said.remove(form.exchanges[0].given[0].__name__)
-    assert said <= planned
-    for item in plan.items:
-        for message in item.messages:
-            for facts in message.fields:
-                assert facts.unit.strip() and facts.meaning.strip()
-                assert len(facts.shape) == len([d for d in facts.dims.split(", ") if d])
-                assert bool(facts.bound) == bool(facts.step)
+    assert list(undeclared(plan, task, plain, federation.config.evaluation.at)) == []
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -178,11 +159,6 @@ TAMPERS: dict[str, Callable[[Plan, Item], Plan]] = {
     "smaller": lambda plan, item: changed(plan, item, bytes=item.bytes - 1),
     "smaller_body": lambda plan, item: changed(plan, item, body=item.body - 1),
 }
-
-
-def used(plan: Plan) -> list[Item]:
-    """Return the items that a run without refusals uses up, from which nobody is away."""
-    return [i for i in plan.items if i.part not in (Service.REFUSAL, Service.TOTALS)]
 
 
 @pytest.mark.parametrize(("name", "tamper"), spread(NAMES, sorted(TAMPERS)))
@@ -314,21 +290,7 @@ def test_planned_bytes_are_the_bytes_sent_and_counts_stay_within_times(
     name: str, policy: str, recorded: Recorded
 ) -> None:
     recording = recorded(name, policy)
-    plan, sent = recording.plan, recording.envelopes()
-    per_route: dict[tuple[str, str, str], list[int]] = {}
-    for data, envelope in sent.items():
-        header = envelope.header
-        item = plan.item(header.item)
-        assert len(data) == item.bytes, item.id
-        route = (item.id, header.sender, header.recipient)
-        per_route.setdefault(route, []).append(header.round)
-    for (id, _, _), rounds in per_route.items():
-        item = plan.item(id)
-        assert len(rounds) <= item.times
-        in_rounds = [rounds.count(number) for number in range(1, ROUNDS + 1)]
-        assert max(in_rounds) <= max(item.per_round, item.times - ROUNDS * item.per_round)
-    unused = {i.id for i in used(plan)} - {id for id, _, _ in per_route}
-    assert unused == set(), "the plan announces what never leaves"
+    assert list(unlike_the_plan(recording.plan, recording.envelopes())) == []
 
 
 @pytest.mark.parametrize("name", NAMES)

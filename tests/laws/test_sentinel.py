@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import logging
-import re
 import traceback
 from pathlib import Path
 
@@ -13,60 +12,30 @@ import pytest
 
 from protocols.errors import SecureFglError
 from secure_fgl.catalogue import algorithm_names
-from secure_fgl.data import Dataset, Graph, Ratings, load_dataset
-from tests.laws.runs import CLIENTS, RATINGS, Recording, config, rated, record, spread
+from secure_fgl.checking.planted import LONG, SHORT, banks, ratings
+from secure_fgl.checking.planted import places as found
+from secure_fgl.checking.small import rated
+from secure_fgl.data import Dataset, Graph
+from tests.laws.runs import Recording, config, record, spread
 
 NAMES = algorithm_names()
 FEATURED = [name for name in NAMES if not rated(name)]
-VALUE, LABEL, CLASSES = 1234.56789, 4321, 5000
-TEXT = re.compile(  # however many digits were printed
-    rb"1234[.,][56]|1[.,]234[.,]?[56]|1\.234?[56]\d*e|(?<![0-9A-Za-z.])4321(?![0-9A-Za-z.])"
-)
-SHORT = [np.array([VALUE], kind).tobytes() for kind in ("<f4", ">f4")]
-LONG = [np.array([VALUE], kind).tobytes() for kind in ("<f8", ">f8")] + [
-    np.array([LABEL], kind).tobytes() for kind in ("<i8", ">i8")
-]
 
 
 @pytest.fixture(scope="module")
 def planted() -> Graph:
-    graph = load_dataset("synthetic_banks", None, customers=40, transactions=60)
-    x, y = np.array(graph.x), np.array(graph.y)
-    x[::3, 7] = VALUE
-    y[::3] = LABEL
-    return dataclasses.replace(graph, x=x, y=y, classes=CLASSES)
-
-
-def planted_ratings() -> Ratings:
-    """Every user rated the item of the planted number, with the planted value."""
-    ratings = load_dataset("synthetic_ratings", None, **RATINGS["options"])
-    assert isinstance(ratings, Ratings)
-    first = np.searchsorted(ratings.user, np.arange(CLIENTS))
-    item, rating = ratings.item.copy(), ratings.rating.copy()
-    item[first], rating[first] = LABEL, VALUE
-    return dataclasses.replace(ratings, item=item, rating=rating, items=CLASSES, highest=2000.0)
+    return banks()
 
 
 def planted_in(name: str, graph: Graph) -> Dataset:
     """Return the planted data that an algorithm takes."""
-    return planted_ratings() if rated(name) else graph
+    return ratings() if rated(name) else graph
 
 
 def places(recording: Recording, *texts: str) -> list[str]:
     """Return where the value or the label is seen, as bytes or as text."""
-    seen = []
     everything = {"wire": recording.wire(), **recording.files()}
-    everything.update({f"text {i}": text.encode() for i, text in enumerate(texts)})
-    for place, data in everything.items():
-        # What travels and captured rounds are megabytes of random bytes, in which four given ones
-        # turn up once by chance. A leak would repeat them: the value stands in every third row.
-        least = 2 if place == "wire" or place.startswith("captured/") else 1
-        if place != "wire" and len(TEXT.findall(data)) >= least:
-            seen.append(f"{place}: text")
-        found = any(data.count(needle) >= least for needle in SHORT)
-        if found or any(needle in data for needle in LONG):
-            seen.append(f"{place}: bytes")
-    return seen
+    return found({**everything, **{f"text {i}": text.encode() for i, text in enumerate(texts)}})
 
 
 def outputs(capfd: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture) -> list[str]:

@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 
 from algorithms import nn
-
 from secure_fgl.data.own import OwnDataError, OwnSpec, load_site, load_spec, site_rng
 from tests.secure_fgl.cli_tools import ROOT, invoke
 

@@ -26,6 +26,7 @@ from protocols.plan.steps import Step
 from protocols.policy.policy import PrivacyPolicy
 from protocols.wire.run_context import RunContext
 from secure_fgl.catalogue import algorithm_names
+from secure_fgl.checking.small import CLIENTS
 from secure_fgl.federation import Federation
 from secure_fgl.store.finished_run import Run
 from tests.laws import test_admission as admission
@@ -34,7 +35,7 @@ from tests.laws import test_resume as resume
 from tests.laws import test_wiretap as wiretap
 from tests.laws.conftest import Recorded
 from tests.laws.killing import play
-from tests.laws.runs import CLIENTS, config
+from tests.laws.runs import config
 from tests.protocols.pub import (
     GRID,
     RECEIVE,

@@ -10,6 +10,7 @@ from secure_fgl import __version__
 from secure_fgl.cli._shared.settable import Settable
 from secure_fgl.cli._shared.verb import EXAMPLE, NoColor, example
 from secure_fgl.cli.audit import app as audit
+from secure_fgl.cli.check import check
 from secure_fgl.cli.evaluate import evaluate
 from secure_fgl.cli.init import init
 from secure_fgl.cli.list import catalogue
@@ -56,6 +57,7 @@ def root(
 app.command("init", epilog=EXAMPLE["init"])(init)
 app.command("plan", cls=Settable, epilog=EXAMPLE["plan"])(plan)
 app.command("run", cls=Settable, epilog=EXAMPLE["run"])(run)
+app.command("check", cls=Settable, epilog=EXAMPLE["check"])(check)
 app.add_typer(audit, name="audit")
 app.add_typer(model, name="model")
 app.command("predict", epilog=EXAMPLE["predict"])(predict)

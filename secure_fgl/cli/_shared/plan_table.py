@@ -49,6 +49,7 @@ def _head(plan: Plan) -> list[tuple[str, str]]:
         ),
         *_others(plan),
         *_models(plan),
+        *_plugins(plan),
     ]
 
 
@@ -74,6 +75,15 @@ def _models(plan: Plan) -> Iterator[tuple[str, str]]:
         items = [item.id for item in plan.items if item.model == how]
         if items:
             yield "models", f"{how}: {text} ({', '.join(items)})"
+
+
+def _plugins(plan: Plan) -> Iterator[tuple[str, str]]:
+    """Name every plug-in with its kind and the digest of its file."""
+    from protocols.plan.plan import plugin_of
+
+    for entry, digest in plan.plugins.items():
+        kind, name = plugin_of(entry) or ("", entry)
+        yield "plug-in", f"{name}, {kind} from outside the package: trusted code, sha256 {digest}"
 
 
 def _others(plan: Plan) -> Iterator[tuple[str, str]]:

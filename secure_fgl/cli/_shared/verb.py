@@ -46,6 +46,7 @@ EXAMPLE = {
         "secure-fgl run examples/banks.yaml",
         "secure-fgl run examples/banks.yaml --set algorithm.rounds=5 --out runs/short",
     ),
+    "check": example("secure-fgl check my_fedprox.py", "secure-fgl check my_fedprox.py --strict"),
     "model": example(
         "secure-fgl model export runs/first --to model.npz",
         "secure-fgl model export runs/first --site north --to north.onnx",

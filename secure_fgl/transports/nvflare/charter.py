@@ -28,7 +28,8 @@ from protocols.policy.policy import PrivacyPolicy
 from protocols.strict import read_yaml
 from protocols.wire.roles import Role
 from protocols.wire.roster import AGGREGATOR_NAME, Party, Roster, run_id
-from secure_fgl.config import Config, asks_for_a_variable
+from secure_fgl.config import Config
+from secure_fgl.config_values import asks_for_a_variable
 
 LIMIT = 64 << 20  # bytes; a plan of a thousand clients is far below
 _DOMAIN = "charter"

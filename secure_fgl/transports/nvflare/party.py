@@ -4,6 +4,7 @@
 
     PARTY/  identity.json (0600)   the seed of its keys; never leaves this folder
             charter.json           what all parties agreed on, signed by all
+            plugins/               this party's own copies of the plug-ins that the charter names
             tags.key (0600)        of clients in the mode `hmac` of matching: the key of item tags,
                                    which one of them made and its operators brought to the others
             keys/ (0700)           while the run lasts: the key to its kept state
@@ -112,6 +113,15 @@ class PartyKit(Mute):
         if not _HEX_KEY.fullmatch(found):
             raise UsageError(f"{path} is not a key of ours: 64 hexadecimal digits.")
         return bytes.fromhex(found.strip())
+
+    def plugin_files(self) -> list[Path]:
+        """Return this party's own copies of the plug-ins that the charter names.
+
+        One that is not in the party's folder is looked for among the installed packages.
+        """
+        names = self.charter.config.plugin_names
+        files = [self.folder / "plugins" / f"{name}.py" for name in names]
+        return [file for file in files if file.is_file()]
 
     def config(self) -> Config:
         """Return the agreed configuration with this site's own settings.

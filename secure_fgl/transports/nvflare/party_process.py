@@ -142,14 +142,15 @@ def open_process(kit: PartyKit) -> PartyProcess:
 
 def _prepared(kit: PartyKit) -> Preparation:
     charter, config = kit.charter, kit.config()
-    federation = Federation(config=config, policy=charter.policy)
+    federation = Federation(config=config, policy=charter.policy, plugins=kit.plugin_files())
+    federation.plugins.hold_to(charter.plan)  # before anything of them is run
     if differences := drift(charter.plan, federation.plan()):
         raise PlanDrift(differences)
     task, algorithm = federation.build()
     scheme = federation.scheme()
     return Preparation(
         config, charter.policy, charter.plan,
-        task=task, algorithm=algorithm, scheme=scheme, whole=None,
+        task=task, algorithm=algorithm, scheme=scheme, whole=None, plugins=federation.plugins,
     )  # fmt: skip
 
 
@@ -163,7 +164,9 @@ def _isolated(
     own are dropped at once.
     """
     charter = kit.charter
-    sandbox = Sandbox(prepared.config, charter.policy, charter.plan, [kit.name])
+    sandbox = Sandbox(
+        prepared.config, charter.policy, charter.plan, [kit.name], plugins=prepared.plugins.files
+    )
     files.enter_context(sandbox)
     site = Site(None, seed=0)  # its draws are counted here and made there
     return site, sandbox.form(form, {kit.name: site})
@@ -190,7 +193,7 @@ def _making(
         charter.plan, charter.policy, form, sites,
         scheme=prepared.scheme, store=store, seed=prepared.config.seed,
         reserve=prepared.reserve(), transport=TRANSPORT, tag_key=kit.tag_key() if keyed else None,
-        config=charter.config.text(),
+        config=charter.config.text(), plugins=prepared.plugins.code,
     )  # fmt: skip
 
 

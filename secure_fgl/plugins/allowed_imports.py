@@ -1,4 +1,4 @@
-"""What an algorithm's file may reach: numbers, its own objects and the nouns; nothing else.
+"""What an algorithm's or a model's file may reach: numbers, its own objects and the nouns.
 
 An algorithm computes. It opens nothing, imports nothing from the system, and does not climb from
 the objects that it holds to the interpreter behind them. The rule reads source text, so it binds
@@ -10,6 +10,9 @@ whoever wants to be bound and makes a bypass visible in review; what it reads is
 * what opens files, starts code or loads libraries is refused by name, on whatever object;
 * private and double-underscore attributes but the few that a class needs, frames, and names that
   are computed (``getattr`` with anything but a literal).
+
+The house holds its own folder `algorithms/` to it (scripts/house_rules.py), and a plug-in is held
+to it when it is read: an early warning to its author, no boundary (docs/adr/0033-plug-ins.md).
 
 The kernel holds answers besides, where they run in a process of their own
 (docs/adr/0023-isolated-answers.md). What runs when the file is imported, and its aggregator's side,
@@ -37,9 +40,15 @@ from functools import cache
 from pathlib import Path
 from types import ModuleType
 
-from scripts.source import Remark, Source
+from secure_fgl.plugins.source import Remark, Source
 
-__all__ = ["remarks"]
+__all__ = ["NOUNS", "PICKLES", "beyond_nouns", "remarks"]
+
+NOUNS = ("protocols.messages", "protocols.rounds", "protocols.forms")
+"""All that an algorithm may know of `protocols` (docs/adr/0001-one-door.md)."""
+
+PICKLES = {"_pickle", "cloudpickle", "dill", "joblib", "marshal", "pickle", "shelve"}
+"""Modules that write or read pickles, which run code when they are loaded."""
 
 STANDARD: dict[str, ModuleType] = {
     module.__name__: module
@@ -89,7 +98,7 @@ MODULES = {
 
 LIBRARIES = {name.partition(".")[0] for name in MODULES}
 
-HOUSE = {"__future__", "algorithms", "protocols"}  # of `protocols` see `nouns_only`
+HOUSE = {"__future__", "algorithms", "protocols"}  # of `protocols` see `beyond_nouns`
 
 BUILTINS = {
     *("breakpoint", "compile", "delattr", "eval", "exec", "exit", "globals", "help", "input"),
@@ -134,6 +143,17 @@ NATIVE = {"torch.classes", "torch.ops"}  # whatever library is loaded answers un
 
 _DUNDER = re.compile(r"__\w+__")
 _OF_TEXT = re.compile(r"\{[^{}]*__\w+__|^__\w+__$")  # "{0.__globals__}".format, or a name to get
+
+
+def beyond_nouns(source: Source) -> Iterator[Remark]:
+    """Yield what an algorithm's file uses of `protocols` but its nouns."""
+    for line, name in source.mentions():
+        if name.startswith("protocols.") and not _is_noun(name):
+            yield line, f"an algorithm may use {' and '.join(NOUNS)} of protocols, not {name}"
+
+
+def _is_noun(name: str) -> bool:
+    return any(name == noun or name.startswith(noun + ".") for noun in NOUNS)
 
 
 def remarks(source: Source) -> Iterator[Remark]:

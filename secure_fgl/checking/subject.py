@@ -1,0 +1,146 @@
+"""What is checked: a plug-in, the small configuration around it, and its runs, each made once."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from types import ModuleType
+from typing import Any
+
+from algorithms.tasks import Kind as TaskKind
+from protocols.policy.policy import PrivacyPolicy
+from secure_fgl.checking.probe import Played, Probe, play
+from secure_fgl.checking.small import BANKS, CLIENTS, RATINGS, document, mixes, steadied
+from secure_fgl.config import Config
+from secure_fgl.config_values import set_key
+from secure_fgl.data import Dataset
+from secure_fgl.errors import UsageError
+from secure_fgl.plugins.finding import Given
+from secure_fgl.plugins.in_use import Plugins
+from secure_fgl.plugins.plugin import Kind
+
+__all__ = ["CLEAR", "Subject", "subject_of"]
+
+CLEAR = "unsafe_plaintext"
+"""The policy of most runs: nothing of the operating system's chance is in it."""
+
+_SPREAD: dict[TaskKind, str] = {
+    "node": "iid_nodes",
+    "graph": "dirichlet_label",
+    "rating": "item_category",
+}
+"""Partitions for data of a plug-in, whose clients nobody named."""
+
+
+class Subject:
+    """A plug-in and what is around it.
+
+    Args:
+        given: the plug-in, and others that it needs, behind it.
+        settings: ``key.sub=value``, over the small configuration.
+        folder: a new one, for runs.
+
+    Raises:
+        UsageError: a plug-in cannot be used, or there is no generated data of its kind.
+    """
+
+    def __init__(self, given: Sequence[Given], settings: Sequence[str], folder: Path) -> None:
+        self.plugins = Plugins((), given)
+        first = Plugins((), given[:1])
+        (self.main,) = first
+        self.folder, self._settings = folder, settings
+        self._made: dict[str, Played] = {}
+        with self.plugins.in_use():
+            self._document = self._small()
+
+    @property
+    def module(self) -> ModuleType:
+        """The plug-in's module."""
+        return self.plugins.modules(self.main.kind)[self.main.name]
+
+    def _small(self) -> dict[str, Any]:
+        name, kind = self.main.name, self.main.kind
+        if kind is Kind.ALGORITHM:
+            return document(name)
+        if kind is Kind.DATA:
+            data = sorted(self.module.NAMES)[0]
+            task = self.module.describe(data, {}).task
+            shared = {"name": _SPREAD[task], "clients": CLIENTS}
+            return {**document("fed_avg"), "data": {"name": data, "partition": shared}}
+        tasks = (self.module.TASK,) if kind is Kind.MODEL else self.module.KINDS
+        around = next((d for t, d in _DATA.items() if t in tasks), None)
+        if around is None and not any(s.startswith("data.name=") for s in self._settings):
+            raise UsageError(
+                f"There is no generated data for {' or '.join(tasks)} tasks.",
+                fix="name a data set of that kind, for example --set data.name=tu/MUTAG --set "
+                "data.partition.name=iid_nodes",
+            )
+        made = {**document("fed_avg"), "data": around or {}}
+        if kind is Kind.MODEL:
+            return {**made, "model": {**made["model"], "name": name}}
+        shared = {"name": name, "clients": CLIENTS}
+        return {**made, "data": {**made["data"], "partition": shared}}
+
+    def config(self, policy: str, **more: Any) -> Config:
+        """Return the small configuration under a preset."""
+        chosen = Config.parse({**self._document, "policy": policy}).model_dump(mode="json")
+        for setting in self._settings:
+            set_key(chosen, setting)
+        return Config.parse({**chosen, "policy": policy, **more})
+
+    def probe(self, policy: str, *, data: Dataset | None = None, **more: Any) -> Probe:
+        """Return a federation that may be looked at; under a preset that repeats."""
+        config = self.config(policy, **more)
+        steady = None
+        plain = Probe(data, config=config, plugins=tuple(self.plugins))
+        if mixes(plain.build()):
+            steady = steadied(policy)
+        return Probe(data, config=config, policy=steady, plugins=tuple(self.plugins))
+
+    def preset(self, policy: str) -> Probe:
+        """Return a federation under a preset as it is."""
+        chosen = PrivacyPolicy.preset(policy)
+        return Probe(config=self.config(policy), policy=chosen, plugins=tuple(self.plugins))
+
+    def played(self, policy: str = CLEAR) -> Played:
+        """Return the small run under a policy, made once."""
+        if policy not in self._made:
+            self._made[policy] = play(self.probe(policy), self.place(policy))
+        return self._made[policy]
+
+    def place(self, name: str) -> Path:
+        """Return a new place for a run."""
+        return self.folder / f"{len(list(self.folder.iterdir()))}-{name}"
+
+    @property
+    def generated(self) -> bool:
+        """Whether it runs on the generated data of the laws, in which a value can be planted."""
+        return self.config(CLEAR).data.name in (BANKS["name"], RATINGS["name"])
+
+
+_DATA: dict[str, dict[str, Any]] = {"node": BANKS, "rating": RATINGS}
+
+
+@contextmanager
+def subject_of(given: Sequence[Given], settings: Sequence[str] = ()) -> Iterator[Subject]:
+    """Give a subject; its runs, their kept state and their captures go when the context ends."""
+    names = ("SECURE_FGL_STATE", "SECURE_FGL_BUDGETS")
+    before = {name: os.environ.get(name) for name in names}
+    with TemporaryDirectory(prefix="secure-fgl-check-") as place:
+        try:
+            for name in names:
+                folder = Path(place) / name.lower()
+                folder.mkdir(mode=0o700)
+                os.environ[name] = str(folder)
+            runs = Path(place) / "runs"
+            runs.mkdir()
+            yield Subject(given, settings, runs)
+        finally:
+            for name, value in before.items():
+                if value is None:
+                    os.environ.pop(name, None)
+                else:
+                    os.environ[name] = value

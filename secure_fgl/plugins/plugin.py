@@ -1,0 +1,185 @@
+"""One plug-in: a file's bytes as they were read, before anything of them is run."""
+
+from __future__ import annotations
+
+import ast
+import hashlib
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from enum import StrEnum
+from pathlib import Path
+
+from secure_fgl.errors import UsageError
+from secure_fgl.plugins import allowed_imports
+from secure_fgl.plugins.source import Remark, Source
+from secure_fgl.store.files import content
+
+__all__ = ["LARGEST", "NAME", "Kind", "Plugin", "read"]
+
+NAME = re.compile(r"[a-z][a-z0-9_]{0,39}")
+"""Names of plug-ins: a file's without its ending, and an entry point's."""
+
+LARGEST = 1 << 20
+"""Bytes of a plug-in; ours have some thousand."""
+
+_SHOWN = 5  # broken rules in one error
+
+
+class Kind(StrEnum):
+    """What a plug-in offers, and in which registry it stands beside ours."""
+
+    ALGORITHM = "algorithm"
+    MODEL = "model"
+    DATA = "data"
+    PARTITION = "partition"
+
+
+_OFFERS: dict[Kind, tuple[set[str], ...]] = {
+    Kind.ALGORITHM: ({"ALGORITHM"},),
+    Kind.MODEL: ({"NAME", "TASK", "build"},),
+    Kind.DATA: ({"NAMES", "describe", "load"},),
+    Kind.PARTITION: ({"KINDS", "assign"}, {"KINDS", "cut"}),
+}
+"""By which names at its top a file is of a kind: one of the sets, whole."""
+
+_OF_OURS = {
+    Kind.DATA: ("algorithms.tasks", "secure_fgl.data"),
+    Kind.PARTITION: ("secure_fgl.data",),
+}
+"""What of ours a file may import that is no algorithm and no model."""
+
+_FLOORS = {"algorithms", "audits", "crypto", "protocols", "secure_fgl"}
+_OUTSIDE = {"asyncio", "ctypes", "http", "multiprocessing", "socket", "subprocess", "urllib"}
+
+
+@dataclass(frozen=True)
+class Plugin:
+    """A plug-in that was read and not run.
+
+    Attributes:
+        name: the file's, without its ending; also the entry point's.
+        kind: what it offers.
+        file: where it was read.
+        source: its bytes; these are run, whatever becomes of the file.
+    """
+
+    name: str
+    kind: Kind
+    file: Path = field(compare=False)
+    source: bytes = field(repr=False)
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 (hex) of its bytes; it stands in the plan."""
+        return hashlib.sha256(self.source).hexdigest()
+
+
+def read(file: Path) -> Plugin:
+    """Read a plug-in and look at its text; nothing of it is run.
+
+    Raises:
+        UsageError: it cannot be read, is no Python, offers nothing or several things, or reaches
+            what a plug-in has no use for.
+    """
+    name = file.name.removesuffix(".py")
+    if file.suffix != ".py" or not NAME.fullmatch(name):
+        raise UsageError(
+            f"{file} cannot be a plug-in by its name.",
+            why="a plug-in's name is its file's: small letters, digits and _, then .py",
+            fix="rename the file, for example my_fedprox.py",
+        )
+    try:
+        source = content(file, LARGEST)
+    except OSError as error:
+        raise UsageError(
+            f"The plug-in {file} cannot be read ({error.strerror}).",
+            why="it is not there, or is no plain file; paths begin at the folder you stand in",
+            fix="give the path of one Python file, for example --plugin my_fedprox.py",
+        ) from error
+    if source is None:
+        raise UsageError(f"The plug-in {file} is larger than a plug-in can be (1 MB).")
+    parsed = _parsed(file, source)
+    kind = _kind(file, parsed)
+    _warned(file, kind, parsed)
+    return Plugin(name, kind, file.resolve(), source)
+
+
+def _parsed(file: Path, source: bytes) -> Source:
+    try:
+        return Source(file.name, source.decode("utf-8"))
+    except (SyntaxError, ValueError) as error:
+        line = f", line {error.lineno}: {error.msg}" if isinstance(error, SyntaxError) else ""
+        raise UsageError(
+            f"The plug-in {file} is no Python text{line}.",
+            why="it cannot be parsed, or is not in UTF-8",
+            fix=f"correct it; python -m py_compile {file.name} says the same",
+        ) from error
+
+
+def _kind(file: Path, source: Source) -> Kind:
+    names = set(_top(source.tree))
+    found = [k for k, sets in _OFFERS.items() if any(one <= names for one in sets)]
+    if len(found) == 1:
+        return found[0]
+    offers = "; ".join(f"{kind}: {', '.join(sorted(sets[0]))}" for kind, sets in _OFFERS.items())
+    if not found:
+        raise UsageError(
+            f"The plug-in {file} offers nothing: it has no ALGORITHM, and no model or data.",
+            why=f"a kind is told by the names at the file's top ({offers})",
+            fix="end an algorithm's file with ALGORITHM = your_function; docs/own-algorithm.md "
+            "writes one",
+        )
+    raise UsageError(
+        f"The plug-in {file} offers several things: {', '.join(found)}.",
+        why="a plan names each plug-in with one kind and one digest",
+        fix="put each of them into a file of its own",
+    )
+
+
+def _top(tree: ast.Module) -> Iterator[str]:
+    """Yield the names that a file binds at its top."""
+    for node in tree.body:
+        if isinstance(node, (ast.FunctionDef, ast.ClassDef)):
+            yield node.name
+        elif isinstance(node, (ast.Assign, ast.AnnAssign)):
+            targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+            parts = (part for target in targets for part in ast.walk(target))
+            yield from (part.id for part in parts if isinstance(part, ast.Name))
+        elif isinstance(node, (ast.Import, ast.ImportFrom)):
+            yield from (alias.asname or alias.name for alias in node.names)
+
+
+def _warned(file: Path, kind: Kind, source: Source) -> None:
+    """Raise UsageError for what a plug-in's text reaches and has no use for."""
+    told = {Kind.ALGORITHM, Kind.MODEL}
+    rules = (allowed_imports.beyond_nouns, allowed_imports.remarks) if kind in told else ()
+    found = {remark for rule in rules for remark in rule(source)} | set(_reached(kind, source))
+    if not found:
+        return
+    shown = [f"line {line}: {remark}" for line, remark in sorted(found)]
+    more = f"; and {len(shown) - _SHOWN} more" if len(shown) > _SHOWN else ""
+    raise UsageError(
+        f"The plug-in {file} reaches what {_of(kind)} file has no use for.",
+        why="; ".join(shown[:_SHOWN]) + more,
+        fix="take it out; the rule is the one that our own files are held to. It reads text, so it "
+        "is a warning to whoever wrote the file, and no protection from them",
+    )
+
+
+def _of(kind: Kind) -> str:
+    return "an algorithm's" if kind is Kind.ALGORITHM else f"a {kind}'s"
+
+
+def _reached(kind: Kind, source: Source) -> Iterator[Remark]:
+    """Yield what a file of data or a partition imports of ours, or of the system, needlessly."""
+    if (ours := _OF_OURS.get(kind)) is None:
+        return
+    for line, _, origin in source.imports:
+        root = origin.partition(".")[0]
+        if root in allowed_imports.PICKLES:
+            yield line, f"{origin}: nothing here is pickled; use npz without objects, or JSON"
+        elif root in _OUTSIDE:
+            yield line, f"{origin}: data come from files, not from the network or other programs"
+        elif root in _FLOORS and not any(f"{origin}.".startswith(f"{own}.") for own in ours):
+            yield line, f"{origin}: of ours it may import {' and '.join(ours)}"
