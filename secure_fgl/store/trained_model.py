@@ -24,6 +24,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from algorithms.nn import model as model_file
 from algorithms.nn import model_names
 from algorithms.tasks import DataSpec
 from algorithms.tasks.client_model import ClientModel
@@ -187,7 +188,15 @@ def _task(spec: DataSpec, text: str) -> tuple[Any, Config]:
             why="nothing runs a plug-in because a run names it",
             fix="give your own copy: --plugin FILE; its digest must be the plan's",
         )
-    return build_task(spec, config.model, preferred=preferred_model(name)), config
+    task = build_task(spec, config.model, preferred=preferred_model(name))
+    if chosen is not None and not hasattr(model_file(chosen, spec.task), "plain"):
+        raise UsageError(
+            f"The model {chosen!r} has no plain form.",
+            why="its file has no function plain(module), which gives it in PyTorch's own layers",
+            fix="add one, as the files of algorithms/nn/ have it, and run again: a plan holds the "
+            "digest of the file as it was",
+        )
+    return task, config
 
 
 def _made(

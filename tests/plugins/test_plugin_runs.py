@@ -328,3 +328,11 @@ def test_a_model_is_taken_out_with_a_copy_of_the_plan_s_file(
         shown = invoke("model", "export", run.path, "--to", to, "--plugin", file)
     assert shown.exit_code == 0, shown.output
     assert to.is_file()
+
+
+def test_a_model_without_a_plain_form_stays_where_it_is(tmp_path: Path) -> None:
+    chosen = config(algorithm={"name": "fed_avg", "rounds": 1}, model={"name": "my_sum"})
+    file = write(tmp_path, "my_sum", MODEL)
+    run = Federation(config=chosen, plugins=[file]).run(tmp_path / "run")
+    shown = invoke("model", "export", run.path, "--to", tmp_path / "m.npz", "--plugin", file)
+    assert shown.exit_code == 2 and "has no plain form" in shown.stderr
