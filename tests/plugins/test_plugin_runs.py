@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from protocols.disclosures.names import Disclosure
-from protocols.errors import NotInPlan
+from protocols.errors import EvidenceError, NotInPlan
 from protocols.plan.steps import Step
 from secure_fgl.checking.killed import kill
 from secure_fgl.config import Config
@@ -21,6 +22,7 @@ from secure_fgl.plugins import in_use, loading
 from secure_fgl.run.simulation import Preparation
 from secure_fgl.store.finished_run import Run
 from secure_fgl.transports.nvflare import party_process
+from secure_fgl.transports.nvflare.party import sign
 from tests.kept import kept
 from tests.nvflare.stage import Parties, assemble
 from tests.plugins.page import DATA, FEDPROX, MODEL, PARTITION, changed, config, write
@@ -242,6 +244,13 @@ def test_each_site_runs_its_own_copy_or_none(parties: Parties, nothing_runs: lis
     write(theirs)
     with pytest.raises(AssertionError, match="was run"):  # control: now it is
         party_process._prepared(kit)
+
+
+def test_no_charter_names_a_file_of_its_signer_s_machine(parties: Parties) -> None:
+    agreed = parties.charter.config.model_copy(update={"plugins": ("/tmp/my_fedprox.py",)})
+    drawn_up = replace(parties.charter, config=agreed, signatures={})
+    with pytest.raises(EvidenceError, match=r"each site's own \(plugins\)"):
+        sign(parties.folders["site-1"], drawn_up)
 
 
 def test_a_site_with_the_plan_s_copy_takes_part(parties: Parties) -> None:
