@@ -75,11 +75,11 @@ def export(
 def forget(run: RunArgument) -> int:
     """Destroy the keys of the clients' own models that are here, and the models.
 
-    What a backup still holds of the models is then locked for good. The shared
-    model and the evidence stay.
+    What a backup still holds of these models is then locked for good, unless it
+    holds the keys too. The shared model and the evidence stay.
     """
     from secure_fgl.store.finished_run import Run
 
-    Run(run).client_models.forget()
-    typer.echo("The clients' own models of this run are gone.")
+    count = Run(run).client_models.forget()
+    typer.echo(f"Destroyed the keys of {count} clients' models, and the models.")
     return 0

@@ -25,9 +25,9 @@ def predict(
 ) -> int:
     """Predict every record of a folder of own data, with its ids and class names.
 
-    The folder holds the tables of the training data; labels need not be there
-    and are not read. Other columns than the model's are refused. Features are
-    scaled as the model's own site scaled its own.
+    The folder is laid out as for training; labels need not be there and are not
+    read. A table without one of the model's columns is refused, and so is a
+    spec.yaml with others. Features are scaled as the model's site scaled its own.
 
     Nothing leaves this machine.
     """
@@ -41,7 +41,7 @@ def predict(
         trained = model_for(run, site, of)
     found = predicted(trained, site, spec_for(trained, site))
     try:
-        create(out, found.csv())
+        create(out, found.csv(), mode=0o600)
     except OSError as error:
         raise UsageError(
             f"{out} cannot be written.", why=str(error), fix="choose another --out"

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from algorithms.tasks import Task
-from algorithms.tasks.evaluation import Tracked, begun, closing, evaluated, released
+from algorithms.tasks.evaluation import Tracked, after_loss, begun, closing, evaluated, released
 from algorithms.tasks.site import Site
 from audits.evidence.run_files import policy_text
 from crypto.homomorphic.he import Scheme
@@ -247,8 +247,8 @@ class Preparation:
                 self._note(outcome, driver.play(steps, number), scored_after, folder)
             except RoundLost as lost:
                 outcome.lost.append(number)
-                if isinstance(lost.state, Tracked):
-                    self._note(outcome, lost.state, scored_after, folder)
+                left = after_loss(outcome.tracked, lost.state)
+                self._note(outcome, left, scored_after, folder)
             if progress is not None:
                 progress(number, rounds, self.metrics(outcome.tracked, -1))
         try:
