@@ -1,7 +1,7 @@
 """What belongs to a model that is taken away from a site: plain values, told by the site itself.
 
     site          the name of its folder, where it has one
-    spec          what all sites agreed on about their tables, as JSON, where they are own data
+    spec          what all sites agreed on about their tables, as bytes of JSON, if own data
     user          the number of the site's user, where it has ratings of one alone
     mean, scale   of its columns, where features are `standard` (`secure_fgl.data.features`)
     data_sha256   of the site's records and their roles

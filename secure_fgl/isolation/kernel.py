@@ -31,6 +31,7 @@ from secure_fgl.errors import UsageError
 __all__ = ["CannotIsolate", "check_kernel", "close_sandbox", "set_traceable"]
 
 _PR_GET_SECCOMP, _PR_SET_SECCOMP, _PR_SET_NO_NEW_PRIVS = 21, 22, 38
+_PR_SET_PDEATHSIG = 1
 _PR_GET_DUMPABLE, _PR_SET_DUMPABLE = 3, 4
 _MODE_FILTER = 2
 
@@ -144,6 +145,18 @@ def set_traceable(allowed: bool) -> bool:
     return before
 
 
+def threads() -> int:
+    """Return how many threads this process has, those of native libraries included."""
+    return len(os.listdir("/proc/self/task"))
+
+
+def die_with(parent: int) -> None:
+    """Let the kernel end this process when its parent ends; end it now if that is over already."""
+    _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != parent:
+        os._exit(1)
+
+
 def close_sandbox(keep: int, readable: Iterable[Path]) -> None:
     """Give up everything but one descriptor and reading below some folders.
 
@@ -155,8 +168,8 @@ def close_sandbox(keep: int, readable: Iterable[Path]) -> None:
         CannotIsolate: the kernel refuses, other threads run, or a forbidden thing still works.
     """
     version = check_kernel()
-    if (threads := len(os.listdir("/proc/self/task"))) != 1:  # they would stay outside
-        raise _cannot(f"{threads} threads run in a process that must have one")
+    if (running := threads()) != 1:  # they would stay outside
+        raise _cannot(f"{running} threads run in a process that must have one")
     try:
         _close_all_but(keep)
         set_traceable(False)

@@ -24,8 +24,7 @@ from protocols.privacy.private_steps import PrivateSteps
 from protocols.wire.control import CONTROL
 from secure_fgl.config import Config
 from secure_fgl.federation import Federation
-from secure_fgl.isolation import frames
-from secure_fgl.isolation.kernel import close_sandbox
+from secure_fgl.isolation import frames, kernel
 from secure_fgl.isolation.values import FAILURES, PlainCodec, said, steps_of
 from secure_fgl.run.driver import one_thread_and_deterministic
 
@@ -96,6 +95,23 @@ def readable() -> list[Path]:
     return [place for place in dict.fromkeys(places) if place.is_dir()]
 
 
+def _alone(channel: int) -> None:
+    """Go on in a child of one thread, where libraries started others while data were loaded.
+
+    A reader of tables starts threads that never end, and no sandbox would hold them. This process
+    then only waits; the child dies with it.
+    """
+    if kernel.threads() == 1:
+        return
+    parent, child = os.getpid(), os.fork()
+    if child:
+        os.close(channel)
+        os.close(0)  # the channel too; whoever listens must hear that the child ended
+        _, status = os.waitpid(child, 0)
+        os._exit(abs(os.waitstatus_to_exitcode(status)))
+    kernel.die_with(parent)
+
+
 def serve(channel: int) -> None:
     """Load, close the sandbox, and answer until the session's end of the channel is closed."""
     signal.signal(signal.SIGALRM, signal.SIG_DFL)
@@ -106,7 +122,8 @@ def serve(channel: int) -> None:
     with one_thread_and_deterministic():
         try:
             answers = Answers.ordered(json.loads(order))
-            close_sandbox(channel, readable())
+            _alone(channel)
+            kernel.close_sandbox(channel, readable())
         except SecureFglError as error:  # ours, before any answer ran
             told = {"what": error.what, "why": error.why, "fix": error.fix}
             frames.write(channel, frames.ERROR, json.dumps(told).encode())

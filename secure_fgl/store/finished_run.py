@@ -142,8 +142,11 @@ class Run:
         others = [name for name in files if not name.endswith(ending) and not is_temporary(name)]
         return bool(others or self.folder.folders(folder))
 
-    def trained(self, site: str | None = None) -> TrainedModel:
-        """Return a model with what its users must know; see :meth:`model`."""
+    def trained(self, site: str | None = None, *, folder: bool = False) -> TrainedModel:
+        """Return a model with what its users must know; see :meth:`model`.
+
+        With `folder` the name can only be that of a site's folder, not of a client in the plan.
+        """
         from secure_fgl.store import site_models, trained_model  # torch: most commands need none
 
         name, checkpoint = self._checkpoint()
@@ -153,17 +156,17 @@ class Run:
                 self.view(), name, checkpoint, lambda: site_models.agreed(models, checkpoint)
             )
         else:
-            found = trained_model.of_client(self._opened(site))
+            found = trained_model.of_client(self._opened(site, folder=folder))
         return with_(found, facts={**found.facts, "run": self._run})
 
     def about(self, site: str) -> Mapping[str, Any]:
-        """Return what a client's site told of itself beside its model; see :meth:`model`."""
-        return self._opened(site).about
+        """Return what the site of a folder's name told of itself beside its client's model."""
+        return self._opened(site, folder=True).about
 
-    def _opened(self, site: str) -> Opened:
+    def _opened(self, site: str, *, folder: bool) -> Opened:
         from secure_fgl.store import site_models
 
-        return site_models.of_site(self.client_models, site, self._checkpoint()[1])
+        return site_models.of_site(self.client_models, site, self._checkpoint()[1], folder=folder)
 
     def _checkpoint(self) -> tuple[str, bytes]:
         """Return name and bytes of the shared model's file, empty if there is none."""
@@ -183,7 +186,7 @@ class Run:
         from secure_fgl.store.client_models import ClientModels
 
         beside = self.path.resolve().parent
-        own = beside / "keys" if (beside / "charter.json").is_file() else None
+        own = beside / "keys" if (beside / "identity.json").is_file() else None
         return ClientModels(self._run, self.path, own)
 
     def model(self, site: str | None = None) -> torch.nn.Module:

@@ -9,7 +9,7 @@ from protocols.errors import EvidenceError, OtherVersion
 from secure_fgl.errors import UsageError
 from secure_fgl.store.client_models import ClientModels, NoSuchModel, Opened
 
-__all__ = ["agreed", "of_site"]
+__all__ = ["agreed", "of_site", "spec_of"]
 
 _SHOWN = 9
 
@@ -20,17 +20,24 @@ def agreed(models: ClientModels, checkpoint: bytes) -> str | None:
     None for published data, and where none opens.
     """
     for opened in _openable(models, checkpoint):
-        return opened.about.get("spec")
+        return spec_of(opened)
     return None
 
 
-def of_site(models: ClientModels, site: str, checkpoint: bytes) -> Opened:
+def spec_of(opened: Opened) -> str | None:
+    """Return what a model's sites agreed on about their tables, as JSON; None of published data."""
+    found = opened.about.get("spec")
+    return None if found is None else bytes(found).decode()
+
+
+def of_site(models: ClientModels, site: str, checkpoint: bytes, *, folder: bool = False) -> Opened:
     """Return a site's model, by the name of its folder, or by that of its client in the plan.
 
     Args:
         models: of a run.
         site: the name.
         checkpoint: bytes of the shared model's file.
+        folder: whether it can only be a folder's.
 
     Raises:
         NoSuchModel: no site is called so, or its model does not open here.
@@ -38,11 +45,11 @@ def of_site(models: ClientModels, site: str, checkpoint: bytes) -> Opened:
     """
     named, names = list[Opened](), list[str]()
     for opened in _openable(models, checkpoint):
-        called = str(opened.about.get("site", opened.client))
+        called = str(opened.about.get("site", opened.client))  # published data has no folders
         names.append(called)
         if called == site:
             named.append(opened)
-    other = site in models.clients()
+    other = not folder and site in models.clients()
     if len(named) == 1 and not (other and named[0].client != site):
         return named[0]
     if named:

@@ -42,6 +42,7 @@ from secure_fgl.errors import UsageError
 from secure_fgl.run.model_digest import npz_bytes, npz_digest, weights_digest
 from secure_fgl.store.client_models import Opened, Origin
 from secure_fgl.store.files import create
+from secure_fgl.store.site_models import spec_of
 
 __all__ = ["TAKES", "TrainedModel", "of_client", "shared"]
 
@@ -184,7 +185,8 @@ def of_client(opened: Opened) -> TrainedModel:
         "best_after_rounds": _rounds(opened.best, config),
     }
     more |= {name: about[name].tolist() for name in ("mean", "scale") if name in about}
-    return _made(task, opened.model, opened.origin, config, more, names=about)
+    names = {**about, "spec": spec_of(opened)}
+    return _made(task, opened.model, opened.origin, config, more, names=names)
 
 
 def _rounds(number: int, config: Config) -> int | None:

@@ -35,7 +35,7 @@ def model_for(run: Path, folder: Path, of: str | None) -> TrainedModel:
     finished, wanted = Run(run), of or folder.expanduser().resolve().name
     with advice():
         try:
-            trained = finished.trained(wanted)
+            trained = finished.trained(wanted, folder=of is None)
         except NoSuchModel:
             if of is not None:
                 raise
