@@ -6,6 +6,7 @@
           ledger/<party>.jsonl  heads/<party>.checkpoint  checkpoints/{final,best}.npz
           private/<party>/   (while it runs: locked states, see secure_fgl.store.state_store)
           captured/<party>/  (if the policy captures rounds: locked, see secure_fgl.store.captures)
+          models/<party>/    (locked: each client's own, see secure_fgl.store.client_models)
           report/{report.html,report.json,report.md,inventory.csv,findings.csv,attacks.csv}
           attacks.json  (of audit attack)  {baseline,waivers}.json  (as audit report took them over)
           bundle.zip    (of audit bundle, unless it was written elsewhere)

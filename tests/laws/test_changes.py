@@ -114,6 +114,7 @@ def test_what_the_page_calls_unbound_is_so(run: Path, file: str) -> None:
         "report/*": "report/report.md",
         "budgets/*": "budgets/client-1.checkpoint",
         "private/*": "private/client-1/session",
+        "models/*": "models/client-1/model",
         OTHERS: "notes/of-mine.txt",
     }.get(file, file)
     how = UNBOUND[file]

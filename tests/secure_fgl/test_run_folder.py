@@ -36,7 +36,7 @@ def named() -> set[str]:
 def kind(path: Path) -> str:
     """Return a file's place with its party left open."""
     place = path.as_posix()
-    if path.parts[0] in ("captured", "private"):
+    if path.parts[0] in ("captured", "models", "private"):
         return f"{path.parts[0]}/<party>/"
     if path.parts[0] in ("ledger", "heads"):
         return f"{path.parts[0]}/<party>{path.suffix}"
