@@ -39,6 +39,8 @@ BEFORE: Choice = ("adamw", False, 0.01, 0.5)
 FINALISTS: tuple[Choice, ...] = (
     BEFORE,
     ("adamw", True, 0.01, 0.5),
+    ("adamw", True, 0.02, 0.0),
+    ("adamw", True, 0.03, 0.0),
     ("adamw", True, 0.03, 0.2),
     ("adamw", True, 0.03, 0.5),
 )
@@ -102,6 +104,10 @@ def _finalists() -> Iterator[tuple[str, Settings]]:
     for data in (*FOUR, "cora_ml", "dblp"):
         for choice in FINALISTS:
             yield _row(_place(data, "louvain_balanced", 10, 50, 1), choice)
+    for data in ("amazon_computers", "cora"):
+        place = _place(data, "louvain_balanced", 10, 50, 1)
+        for choice in (BEFORE, ("adamw", True, 0.03, 0.2)):
+            yield _row(place, choice, data__features="standard")
 
 
 def _steps() -> Iterator[tuple[str, Settings]]:
@@ -186,7 +192,8 @@ def measure(facts: Settings, settings: Settings, data: str) -> dict[str, Any]:
             scores = _trained(federation, json.dumps(shared))
         except FloatingPointError as diverged:
             return {**facts, "metrics": {}, "references": {}, "diverged": str(diverged)}
-    name = next(name for name in task.scoring.names if name.startswith("val_"))
+    names = federation.build()[0].scoring.names
+    name = next(name for name in names if name.startswith("val_"))
     told, merits = [score[name] for score, _ in scores], [merit for _, merit in scores]
     best = int(np.argmax(merits))
     metrics = {name: told[best], "best_round": best}

@@ -33,9 +33,7 @@ class AlgorithmConfig(Strict):
 
 
 class ModelConfig(Strict):
-    """The model and its optimiser; what is None is settled by task and model.
-
-    `secure_fgl.defaults` has the table. The configuration that a run leaves has it written out.
+    """The model and its optimiser; `secure_fgl.defaults` settles what is None by task and model.
 
     Attributes:
         name: a model for the task's kind; None: gcn for nodes, gin for graphs, dot for ratings.
