@@ -30,7 +30,7 @@ class Training(NamedTuple):
 PLAIN = Training("adamw", False, 0.01, 0.5)
 """For every model without a row, and for algorithms that take plain gradient steps themselves."""
 
-_KEPT = Training("adamw", True, 0.03, 0.2)
+_KEPT = PLAIN._replace(keep_moments=True)
 
 _TABLE: dict[tuple[Kind, str], Training] = {
     ("node", "gcn"): _KEPT,
