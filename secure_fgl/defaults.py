@@ -34,6 +34,8 @@ _KEPT = PLAIN._replace(keep_moments=True)
 
 _TABLE: dict[tuple[Kind, str], Training] = {
     ("node", "gcn"): _KEPT,
+    ("node", "gcn_linear"): _KEPT,
+    ("node", "graph_sage"): _KEPT,
 }
 
 
