@@ -59,8 +59,11 @@ NODES: Settings = {
     "algorithm.rounds": 100,
     "model.name": "gcn_linear",
     "model.hidden": 128,
+    "model.dropout": 0.5,
     "model.lr": 0.01,
     "model.weight_decay": 1e-6,
+    "model.optimiser": "adamw",
+    "model.keep_moments": False,
     "data.options": {"largest_component": True},
     "data.features": "row",
     "evaluation.at": "trained",
@@ -168,14 +171,7 @@ def measure(facts: Settings, settings: Settings, data: str) -> dict[str, Any]:
     from secure_fgl.config import Config
     from secure_fgl.federation import Federation
 
-    document: dict[str, Any] = {}
-    run = {"data.root": data, "seed": facts["seed"], "resume": False}
-    for key, value in {"policy": facts["policy"], **settings, **run}.items():
-        *path, last = key.split(".")
-        place = document
-        for part in path:
-            place = place.setdefault(part, {})
-        place[last] = value
+    document = nested(facts, settings, data)
     with tempfile.TemporaryDirectory() as folder:
         out = Path(folder) / "run"
         try:
@@ -187,6 +183,19 @@ def measure(facts: Settings, settings: Settings, data: str) -> dict[str, Any]:
     kept = ("policy", "metrics", "references", "wall_s", "protect_s", "bytes_up", "model_sha256")
     found = {name: result[name] for name in kept}
     return {**facts, **found, "flattened": flattened, "highest": highest}
+
+
+def nested(facts: Settings, settings: Settings, data: str) -> dict[str, Any]:
+    """Return a row's settings as the document of a configuration."""
+    document: dict[str, Any] = {}
+    run = {"data.root": data, "seed": facts["seed"], "resume": False}
+    for key, value in {"policy": facts["policy"], **settings, **run}.items():
+        *path, last = key.split(".")
+        place = document
+        for part in path:
+            place = place.setdefault(part, {})
+        place[last] = value
+    return document
 
 
 def _flattened(ledger: Path) -> float | None:
@@ -210,7 +219,11 @@ def _highest(metrics: Path) -> dict[str, float]:
     return found
 
 
-def run(options: argparse.Namespace, rows: Callable[[str], dict[str, Settings]]) -> None:
+def run(
+    options: argparse.Namespace,
+    rows: Callable[[str], dict[str, Settings]],
+    measure: Callable[[Settings, Settings, str], dict[str, Any]] = measure,
+) -> None:
     """Run what FILE does not hold yet."""
     out, done = Path(options.out), set()
     if out.exists():
@@ -271,13 +284,19 @@ def _cell(values: list[Any], digits: int = 4) -> str:
     return f"{np.mean(numbers):.{digits}f} ± {spread:.{digits}f}{missing}"
 
 
-def main(document: str, rows: Callable[[str], dict[str, Settings]], policy: str) -> None:
+def main(
+    document: str,
+    rows: Callable[[str], dict[str, Settings]],
+    policy: str,
+    measure: Callable[[Settings, Settings, str], dict[str, Any]] = measure,
+) -> None:
     """Read the command line of a script with tables like these.
 
     Args:
         document: the script's docstring.
         rows: from a table's name to its rows, label and settings.
         policy: what is run under if nothing else is said.
+        measure: what runs one row, see the function of that name.
     """
     parser = argparse.ArgumentParser(description=document.splitlines()[0])
     verbs = parser.add_subparsers(required=True)
@@ -290,7 +309,7 @@ def main(document: str, rows: Callable[[str], dict[str, Settings]], policy: str)
     runs.add_argument("--jobs", type=int, default=2)
     runs.add_argument("--policy", default=policy)
     runs.add_argument("--only", nargs="*", default=[])
-    runs.set_defaults(do=lambda options: run(options, rows))
+    runs.set_defaults(do=lambda options: run(options, rows, measure))
     shows = verbs.add_parser("show")
     shows.add_argument("file")
     shows.set_defaults(do=show)

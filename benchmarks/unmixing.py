@@ -78,6 +78,7 @@ def measure(chosen: Settings, data: str, seed: int) -> Iterator[Row]:
             "name": "ego_sage",
             "hidden": chosen["width"],
             "layers": 2,
+            "dropout": 0.5,
             "lr": 3e-4,
             "weight_decay": 0.0,
             "optimiser": "adam",

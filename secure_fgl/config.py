@@ -32,10 +32,12 @@ class AlgorithmConfig(Strict):
 
 
 class ModelConfig(Strict):
-    """The model and its optimiser.
+    """The model and its optimiser; `secure_fgl.defaults` settles what is None by task and model.
 
     Attributes:
         name: a model for the task's kind; None: gcn for nodes, gin for graphs, dot for ratings.
+        dropout: rate on hidden layers.
+        lr: step size.
         optimiser: ``adam`` has its weight decay in the gradient, ``adamw`` beside it.
         keep_moments: whether what ``adam`` and ``adamw`` remember stays at the client from round
             to round; otherwise they start anew in every round.
@@ -46,11 +48,11 @@ class ModelConfig(Strict):
     name: str | None = None
     hidden: int = Field(default=128, ge=1, le=65_536)
     layers: int = Field(default=2, ge=1, le=64)
-    dropout: float = Field(default=0.5, ge=0.0, lt=1.0)
-    lr: float = Field(default=0.01, gt=0.0, le=1e3)
+    dropout: float | None = Field(default=None, ge=0.0, lt=1.0)
+    lr: float | None = Field(default=None, gt=0.0, le=1e3)
     weight_decay: float = Field(default=5e-4, ge=0.0, le=1e3)
-    optimiser: Literal["adamw", "adam", "sgd"] = "adamw"
-    keep_moments: bool = False
+    optimiser: Literal["adamw", "adam", "sgd"] | None = None
+    keep_moments: bool | None = None
     batch: int | None = Field(default=None, ge=1, le=1 << 20)
     options: dict[str, Any] = Field(default_factory=dict)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +33,8 @@ from secure_fgl.data import (
     shape_of,
     spec_of,
 )
-from secure_fgl.data.kinds import build_task
+from secure_fgl.data.kinds import build_task, model_name
+from secure_fgl.defaults import check_optimiser, settled
 from secure_fgl.errors import PlanDrift, UsageError, usage
 from secure_fgl.plugins.finding import Given
 from secure_fgl.plugins.in_use import Plugins
@@ -104,8 +106,8 @@ class Federation:
             document["policy"] = policy.name
         parsed = Config.parse(document)
         self.plugins = Plugins(parsed.plugins, plugins)
-        self.config = parsed.model_copy(update={"plugins": self.plugins.names})
-        self.policy = policy or PrivacyPolicy.load(self.config.policy)
+        self._given = parsed.model_copy(update={"plugins": self.plugins.names})
+        self.policy = policy or PrivacyPolicy.load(self._given.policy)
         self._whole = None if isinstance(data, str) else data
 
     @classmethod
@@ -113,8 +115,14 @@ class Federation:
         """Return the federation that a configuration describes, with plug-ins beside its own."""
         return cls(config=config, plugins=plugins)
 
+    @cached_property
+    def config(self) -> Config:
+        """The configuration, with the defaults of task and model written out; raises UsageError."""
+        with self.plugins.in_use():
+            return self._given.model_copy(update={"model": self._built()[2]})
+
     def _spec(self) -> DataSpec:
-        data, clients = self.config.data, self.config.data.partition.clients
+        data, clients = self._given.data, self._given.data.partition.clients
         try:
             if data.name == OWN and self._whole is None:
                 from secure_fgl.data.own import load_spec
@@ -135,25 +143,37 @@ class Federation:
     def build(self) -> tuple[Task, Algorithm[Any]]:
         """Return the task and the algorithm, without evaluation; raises UsageError."""
         with self.plugins.in_use():
-            return self._build()
+            task, algorithm, _ = self._built()
+        return task, algorithm
 
-    def _build(self) -> tuple[Task, Algorithm[Any]]:
-        shared = self.config.data.partition.name
-        if shared not in partition_names():
+    def _built(self) -> tuple[Task, Algorithm[Any], ModelConfig]:
+        """Return them and the model's settings with all defaults."""
+        shared, chosen, model = self._given.data.partition, self._given.algorithm, self._given.model
+        if shared.name not in partition_names():
             raise UsageError(
-                f"There is no partition {shared!r}.", fix=nearest(shared, list(partition_names()))
+                f"There is no partition {shared.name!r}.",
+                fix=nearest(shared.name, list(partition_names())),
             )
-        name = self.config.algorithm.name
-        task = build_task(self._spec(), self.config.model, preferred=preferred_model(name))
-        if self.config.data.name != OWN or self._whole is not None:
+        spec, preferred = self._spec(), preferred_model(chosen.name)
+        name = model_name(spec.task, model, preferred)
+        whole = settled(model, spec.task, name)
+        task = build_task(spec, whole, preferred=preferred)
+        if self._given.data.name != OWN or self._whole is not None:
             try:
-                check_partition(shared, task.spec.task, self.config.data.partition.options)
+                check_partition(shared.name, task.spec.task, shared.options)
             except ValueError as error:
                 raise usage(error) from error
-        chosen = self.config.algorithm
-        algorithm = build_algorithm(chosen.name, task, epochs=chosen.epochs, options=chosen.options)
-        _check_optimiser(algorithm, self.config.model)
-        return task, algorithm
+
+        def built() -> Algorithm[Any]:
+            return build_algorithm(chosen.name, task, epochs=chosen.epochs, options=chosen.options)
+
+        algorithm = built()
+        check_optimiser(algorithm, model)
+        if algorithm.gradients:  # a table's row is for an optimiser's steps
+            whole = settled(model, spec.task, name, gradients=True)
+            task = build_task(spec, whole, preferred=preferred)
+            algorithm = built()
+        return task, algorithm, whole
 
     def headline(self) -> str:
         """Return the metric that comes first; the RMSE where every client is one user."""
@@ -275,18 +295,3 @@ class Federation:
         now = datetime.now(UTC).strftime("%Y%m%dT%H%M%SZ")
         data = self.config.data.name.replace("/", "-")  # pyg/Planetoid/PubMed
         return Path("runs") / f"{self.config.algorithm.name}-{data}-{now}"
-
-
-def _check_optimiser(algorithm: Algorithm[Any], model: ModelConfig) -> None:
-    """Refuse an optimiser that somebody chose and nothing would use; raises UsageError.
-
-    ``adamw`` is what stands where nobody chose.
-    """
-    asked = ["optimiser: adam"] if model.optimiser == "adam" else []
-    asked += ["keep_moments: true"] if model.keep_moments else []
-    if algorithm.gradients and asked:
-        raise UsageError(
-            f"{algorithm.name} would not use model.{' and model.'.join(asked)}.",
-            why="it takes plain gradient steps, which is what its analysis is about",
-            fix="leave model.optimiser and model.keep_moments out, or set optimiser: sgd",
-        )

@@ -228,9 +228,9 @@ class ReplayedRun:
             seen=seen,
             cohort=cohort if seen is not None else 0,
             truth=one.truth,
-            lr=model.lr,
+            lr=self.task.lr,
             steps=options.epochs * int(steps),
-            optimiser=model.optimiser,
+            optimiser=model.optimiser or "",
         )
 
     def _captured(self, exchange: str, round: int) -> bool:

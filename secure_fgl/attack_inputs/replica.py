@@ -70,7 +70,7 @@ def replica_of(replay: ReplayedRun) -> Replica:
     return Replica(
         model=replay.code.model_name(replay.task.spec.task),
         depth=model.layers,
-        optimiser="sgd" if bare.gradients else model.optimiser,
+        optimiser="sgd" if bare.gradients else model.optimiser or "adamw",
         lr=replay.task.lr,
         layers=replay.layers,
         start=np.array(given, dtype=np.float32),
@@ -195,7 +195,7 @@ class _Answering:
             truth=Truth(),
             lr=self.replay.task.lr,
             steps=self.replay.config.algorithm.epochs,
-            optimiser=self.replay.config.model.optimiser,
+            optimiser=self.replay.config.model.optimiser or "",
         )
 
     def _handed(self, model: Any) -> tuple[Message, ...]:

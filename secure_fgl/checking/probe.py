@@ -77,9 +77,10 @@ class Probe(Federation):
     wraps: Sequence[Wrap] = ()
     changes: Sequence[Callable[[Probe, Sequence[Site]], None]] = ()
 
-    def _build(self) -> tuple[Task, Algorithm[Any]]:
-        task, algorithm = super()._build()
-        return task, replace(algorithm, forms=tuple(map(self._wrapped, algorithm.forms)))
+    def _built(self) -> tuple[Task, Algorithm[Any], ModelConfig]:
+        task, algorithm, model = super()._built()
+        wrapped = replace(algorithm, forms=tuple(map(self._wrapped, algorithm.forms)))
+        return task, wrapped, model
 
     def _wrapped(self, form: Form[Any]) -> Form[Any]:
         exchanges = form.exchanges

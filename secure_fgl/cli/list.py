@@ -73,10 +73,15 @@ def _policies() -> Rows:
 def _models() -> Rows:
     from algorithms.nn import model, model_names
     from algorithms.tasks import Kind
+    from secure_fgl.defaults import defaults, said
 
     for task in get_args(Kind):
         for name in model_names(task):
-            yield name, f"{task} task: {_first_line(model(name, task).__doc__)}"
+            does = _first_line(model(name, task).__doc__)
+            yield (
+                name,
+                f"{task} task: {does.rstrip('.')}; trained with {said(defaults(task, name))}",
+            )
 
 
 def _plugins() -> Rows:

@@ -47,15 +47,18 @@ def plan(
         )
     approved = load_plan(against) if against is not None else None
     configuration = Config.load(config, settings)
+    from secure_fgl.defaults import said
     from secure_fgl.federation import Federation
 
-    wanted = Federation.from_config(configuration, plugins).plan()
+    federation = Federation.from_config(configuration, plugins)
+    wanted = federation.plan()
     if out is not None:
         _write(out, wanted.text())
     if format is Format.json:
         print_json(wanted.text())
     else:
         print_plan(wanted, stderr=False)
+        say(f"Model settings: {said(federation.config.model)}.")
     if out is not None:
         say(f"Plan written to {out}, digest {wanted.digest}")
     if approved is None:

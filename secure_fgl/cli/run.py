@@ -83,6 +83,7 @@ def _hold_to(approved: Plan, wanted: Plan) -> None:
 def _announce(plan: Plan, federation: Federation, *, table: bool) -> None:
     from secure_fgl.cli._shared.output import say
     from secure_fgl.cli._shared.plan_table import print_plan
+    from secure_fgl.defaults import said
 
     if federation.config.transport.name == "memory":
         say("SIMULATION: roles are not separated", style="bold yellow")
@@ -90,6 +91,7 @@ def _announce(plan: Plan, federation: Federation, *, table: bool) -> None:
         say("SYNTHETIC DATA", style="bold yellow")
     if table:
         print_plan(plan, stderr=True)
+        say(f"Model settings: {said(federation.config.model)}.")
 
 
 def _train(

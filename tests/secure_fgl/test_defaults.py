@@ -1,0 +1,87 @@
+"""Defaults of models: one table, written out in a run's configuration, and never half of a row."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, get_args
+
+import pytest
+
+from algorithms.nn import model_names
+from algorithms.tasks import Kind
+from secure_fgl.config import Config, ModelConfig
+from secure_fgl.defaults import _TABLE, PLAIN, Training, defaults, said, settled
+from secure_fgl.federation import Federation
+
+ROOT = Path(__file__).resolve().parents[2]
+GCN = defaults("node", "gcn")
+
+
+def row(model: ModelConfig) -> Training:
+    return Training(*(getattr(model, field) for field in Training._fields))
+
+
+def federation(**model: Any) -> Federation:
+    document = {"model": model, "data": {"name": "synthetic_banks"}}
+    return Federation.from_config(Config.parse(document))
+
+
+def test_every_row_is_of_a_model_that_there_is_and_differs_from_the_plain_one() -> None:
+    for kind, name in _TABLE:
+        assert name in model_names(kind)
+        assert defaults(kind, name) != PLAIN
+    assert {kind for kind, _ in _TABLE} <= set(get_args(Kind))
+
+
+def test_what_nobody_chose_is_written_out_and_what_somebody_chose_stays() -> None:
+    assert row(settled(ModelConfig(), "node", "gcn")) == GCN
+    chosen = ModelConfig(lr=0.2, dropout=0.0)
+    assert row(settled(chosen, "node", "gcn")) == GCN._replace(lr=0.2, dropout=0.0)
+    assert row(settled(ModelConfig(), "node", "ego_sage")) == PLAIN
+
+
+@pytest.mark.parametrize("other", [{"optimiser": "sgd"}, {"keep_moments": False}])
+def test_a_step_size_never_stands_beside_another_optimiser_than_its_own(
+    other: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    steeper = GCN._replace(lr=0.3, dropout=0.1)
+    monkeypatch.setitem(_TABLE, ("node", "gcn"), steeper)
+    assert row(settled(ModelConfig(), "node", "gcn")) == steeper
+    assert row(settled(ModelConfig(**other), "node", "gcn")) == PLAIN._replace(**other)
+
+
+def test_an_algorithm_with_plain_gradient_steps_has_the_plain_row() -> None:
+    assert row(settled(ModelConfig(), "node", "gcn", gradients=True)) == PLAIN
+    document = {"algorithm": {"name": "apfl"}, "data": {"name": "synthetic_banks"}}
+    made = Federation.from_config(Config.parse(document))
+    assert row(made.config.model) == PLAIN
+    assert made.build()[0].lr == PLAIN.lr
+
+
+def test_the_configuration_of_a_run_says_what_it_was_trained_with_and_makes_it_again() -> None:
+    for name in ("fed_avg", "apfl"):
+        document = {"algorithm": {"name": name}, "data": {"name": "synthetic_banks"}}
+        first = Federation.from_config(Config.parse(document)).config
+        again = Federation.from_config(Config.of_others(first.text())).config
+        assert again == first
+        assert None not in row(again.model)
+
+
+def test_the_task_is_built_with_what_the_configuration_says() -> None:
+    assert federation().build()[0].lr == federation().config.model.lr == GCN.lr
+    assert federation(lr=0.5).build()[0].lr == federation(lr=0.5).config.model.lr == 0.5
+
+
+def test_every_example_of_a_published_figure_names_all_that_a_table_could_change() -> None:
+    for file in sorted((ROOT / "examples").glob("*.yaml")):
+        if file.stem.endswith("_policy"):
+            continue
+        model = Config.load(file).model
+        assert model.name is not None, file.name
+        kept = (model.optimiser, model.lr)
+        assert None not in kept or model.name not in {name for _, name in _TABLE}, file.name
+
+
+def test_words_name_every_setting_and_leave_out_what_is_not_settled() -> None:
+    assert said(PLAIN) == "adamw, moments anew in every round, lr 0.01, dropout 0.5"
+    assert said(ModelConfig(lr=0.2)) == "lr 0.2"
