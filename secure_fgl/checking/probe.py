@@ -23,6 +23,7 @@ from protocols.plan.plan import Plan
 from protocols.sessions.engine import Delivery
 from protocols.wire.control import CONTROL
 from secure_fgl import _floors
+from secure_fgl.config import ModelConfig
 from secure_fgl.federation import Federation
 from secure_fgl.isolation.values import PlainCodec, said
 from secure_fgl.plugins.in_use import Plugins
