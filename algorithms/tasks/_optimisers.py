@@ -2,33 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, Literal
+from collections.abc import Callable, Mapping
+from typing import Any
 
-import numpy as np
-import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from algorithms.tasks import Weights
 from algorithms.tasks.site import Site
 
 __all__ = [
-    "OPTIMISERS",
-    "Moments",
-    "Optimiser",
     "moments",
     "optimiser",
     "recall",
     "remember",
     "restore",
+    "unguided",
 ]
 
-Optimiser = Literal["adamw", "adam", "sgd"]
-
-Moments = dict[str, npt.NDArray[np.float32]]
-"""What an optimiser remembers, by place and name."""
-
-OPTIMISERS: dict[str, Any] = {
+_OPTIMISERS: dict[str, Any] = {
     "adamw": torch.optim.AdamW,
     "adam": torch.optim.Adam,
     "sgd": torch.optim.SGD,
@@ -48,7 +40,7 @@ def optimiser(
     Decay is decoupled by default: with L2 inside the gradient, Adam's steps move every weight that
     the loss does not touch (the rare words) by a full lr, however small the decay.
     """
-    kind = OPTIMISERS[name]
+    kind = _OPTIMISERS[name]
     how = {"fused": True} if fused else {"foreach": False}
     found: torch.optim.Optimizer = kind(parameters, lr=lr, weight_decay=weight_decay, **how)
     return found
@@ -82,3 +74,20 @@ def remember(steps: torch.optim.Optimizer, site: Site) -> None:
 def recall(steps: torch.optim.Optimizer, site: Site) -> None:
     """Let an optimiser of the same parameters remember what was kept at a site, if anything was."""
     restore(steps, site.memory.get("moments", {}))
+
+
+def unguided(
+    make: Callable[[list[torch.nn.Parameter]], torch.optim.Optimizer],
+    start: Weights,
+    steps: int,
+    pull: float,
+) -> Weights:
+    """Return weights after an optimiser's steps where the loss has no gradient, (k,)."""
+    before = torch.tensor(start)
+    parameter = torch.nn.Parameter(before.clone())
+    stepper = make([parameter])
+    for _ in range(steps):
+        parameter.grad = (parameter.detach() - before).mul_(pull)
+        stepper.step()
+    found: Weights = parameter.detach().numpy()
+    return found

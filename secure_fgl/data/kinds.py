@@ -83,7 +83,7 @@ def site_data(part: Part, spec: DataSpec) -> Records:
         from algorithms.tasks.inputs.graphs import GraphsData
 
         return GraphsData.from_graphs(cast(Any, part))
-    from algorithms.tasks.rating import RatingsData
+    from algorithms.tasks.inputs.ratings import RatingsData
 
     return RatingsData.from_ratings(cast(Any, part), spec.users, spec.items)
 
