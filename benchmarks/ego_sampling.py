@@ -1,8 +1,9 @@
 """Sampling ego-graphs for all nodes at once beside a loop over nodes.
 
-all: `algorithms.tasks.inputs.egos.sample`; loop: the same levels, node after node, with numpy inside
-a level; both from neighbour lists that are there already. A random graph of Cora's size, 2,708
-nodes and 5,278 edges, whose degrees are as uneven as Cora's; 2 hops and fan-out 6 make 43 positions.
+all: `algorithms.tasks.inputs.egos.sample`; loop: the same levels, node after node, with numpy
+inside a level; both from neighbour lists that are there already. A random graph of Cora's size,
+2,708 nodes and 5,278 edges, whose degrees are as uneven as Cora's; 2 hops and fan-out 6 make 43
+positions.
 """
 
 from __future__ import annotations

@@ -25,7 +25,6 @@ from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.stats import hypergeom
 
 from crypto.errors import OutOfRange
 from crypto.samplers import Stream, derive
@@ -215,6 +214,8 @@ def _below(population: int, marked: int, drawn: int, threshold: int) -> float:
 
 
 def _mass(population: int, marked: int, drawn: int) -> NDArray[np.float64]:
+    from scipy.stats import hypergeom  # takes most of a second, and small cohorts need none
+
     # By logarithms: scipy's own pmf agrees to ten digits and takes a hundred times as long.
     return np.exp(hypergeom.logpmf(np.arange(drawn + 1), population, marked, drawn))
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from algorithms.tasks import DataSpec, Task
 from algorithms.tasks.evaluation import evaluated
@@ -36,14 +36,11 @@ from secure_fgl.data.kinds import build_task
 from secure_fgl.errors import PlanDrift, UsageError, usage
 from secure_fgl.plugins.finding import Given
 from secure_fgl.plugins.in_use import Plugins
-from secure_fgl.run.driver import one_thread_and_deterministic
-from secure_fgl.run.faults import drops
-from secure_fgl.run.parties import client_names, learning_seed
-from secure_fgl.run.resuming import check_same
-from secure_fgl.run.simulation import Connect, Preparation, Progress
-from secure_fgl.store.finished_run import Run
-from secure_fgl.store.run_folder import RunFolder
-from secure_fgl.transports.memory import MemoryTransport
+from secure_fgl.run.naming import client_names, learning_seed
+
+if TYPE_CHECKING:
+    from secure_fgl.run.simulation import Connect, Preparation, Progress
+    from secure_fgl.store.finished_run import Run
 
 
 class Federation:
@@ -213,6 +210,8 @@ class Federation:
 
     def prepare(self, plan: Plan | None = None) -> Preparation:
         """Return everything that a run needs before it starts; the data is not loaded yet."""
+        from secure_fgl.run.simulation import Preparation
+
         task, algorithm = self.build()
         return Preparation(
             self.config,
@@ -231,7 +230,7 @@ class Federation:
         *,
         plan: Plan | None = None,
         progress: Progress | None = None,
-        connect: Connect = MemoryTransport,
+        connect: Connect | None = None,
         resume: bool = False,
     ) -> Run:
         """Train, and leave a run folder with ledgers and report.
@@ -241,7 +240,7 @@ class Federation:
                 ``runs/<algorithm>-<data>-<UTC time>``.
             plan: an approved plan; the run refuses to start or to send what it does not hold.
             progress: called after each round.
-            connect: makes the transport.
+            connect: makes the transport; by default one in memory.
             resume: `out` holds a run with this configuration that was killed; it goes on and ends
                 with the very same result.
 
@@ -252,6 +251,12 @@ class Federation:
             Refused: a client refused; its reason stays in its ledger.
             LedgerError: a ledger could not be written; nothing of that exchange was sent.
         """
+        from secure_fgl.run.driver import one_thread_and_deterministic
+        from secure_fgl.run.faults import drops
+        from secure_fgl.run.resuming import check_same
+        from secure_fgl.store.run_folder import RunFolder
+        from secure_fgl.transports.memory import MemoryTransport
+
         self.plugins.unchanged()
         if plan is not None:
             self.plugins.hold_to(plan)
@@ -268,7 +273,7 @@ class Federation:
         with one_thread_and_deterministic():
             prepared.load()
             folder.make()
-            return prepared.train(folder, progress, connect, resume=resume)
+            return prepared.train(folder, progress, connect or MemoryTransport, resume=resume)
 
     def default_folder(self) -> Path:
         """Return ``runs/<algorithm>-<data>-<UTC time>``."""

@@ -10,8 +10,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
-import torch
-
 from algorithms.tasks.evaluation import Tracked
 from protocols.errors import LocalProtocolError, Refused, RoundLost
 from protocols.forms import Exchange, Form
@@ -268,6 +266,8 @@ def deferred_interrupts() -> Iterator[Callable[[], bool]]:
 @contextlib.contextmanager
 def one_thread_and_deterministic() -> Iterator[None]:
     """Train with one torch thread and deterministic algorithms, and restore both afterwards."""
+    import torch
+
     threads, mode = torch.get_num_threads(), torch.are_deterministic_algorithms_enabled()
     torch.set_num_threads(1)
     torch.use_deterministic_algorithms(True)
