@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from algorithms.tasks import _private
+    from algorithms.tasks._optimisers import Stepper
 
 __all__ = ["FlatTask", "Numbers"]
 
@@ -120,9 +121,7 @@ class FlatTask(Sized):
                 steps.step()
         return self._left(steps, parameters, site)
 
-    def _left(
-        self, steps: torch.optim.Optimizer, parameters: list[torch.nn.Parameter], site: Site
-    ) -> Weights:
+    def _left(self, steps: Stepper, parameters: list[torch.nn.Parameter], site: Site) -> Weights:
         from algorithms.tasks._optimisers import remember
 
         if self._keeps:
@@ -141,10 +140,10 @@ class FlatTask(Sized):
             )
         return fitted
 
-    def _stepper(self, parameters: list[torch.nn.Parameter]) -> torch.optim.Optimizer:
-        from algorithms.tasks._optimisers import optimiser
+    def _stepper(self, parameters: list[torch.nn.Parameter]) -> Stepper:
+        from algorithms.tasks._optimisers import Stepper
 
-        return optimiser(self._optimiser, parameters, self._lr, self._weight_decay)
+        return Stepper(self._optimiser, parameters, self._lr, self._weight_decay)
 
     def _pass(self, data: Any, rng: np.random.Generator) -> Iterator[Numbers]:
         """One pass over the training records, in a new order if they are cut into batches."""

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from algorithms.nn._shared.egos import EgoNet
+    from algorithms.tasks._optimisers import Stepper
     from algorithms.tasks.inputs.nodes import NodeData
 
 __all__ = ["EgoTask", "Egos"]
@@ -150,11 +151,11 @@ class EgoTask(NodeTask):
     def _ready(self, site: Site) -> None:
         self.egos(site)
 
-    def _stepper(self, parameters: list[torch.nn.Parameter]) -> torch.optim.Optimizer:
+    def _stepper(self, parameters: list[torch.nn.Parameter]) -> Stepper:
         from algorithms.tasks import _optimisers
 
         rates = self._lr, self._weight_decay
-        return _optimisers.optimiser(self._optimiser, parameters, *rates, fused=True)
+        return _optimisers.Stepper(self._optimiser, parameters, *rates, fused=True)
 
     def _build(self) -> EgoNet:
         return cast("EgoNet", self._file.build(*self._shape))

@@ -142,7 +142,7 @@ class NodeTask(FlatTask):
         draws = torch.Generator().manual_seed(int(rng.integers(2**63)))
         weighing, masking = list(model.inner.parameters()), list(model.masks)
         steps = self._stepper(weighing)
-        steps.add_param_group({"params": masking, "weight_decay": 0.0})
+        steps.also(masking, 0.0)
         if self._keeps:
             _optimisers.recall(steps, site)
         for _ in range(epochs if site.count else 0):

@@ -268,11 +268,12 @@ def one_thread_and_deterministic() -> Iterator[None]:
     """Train with one torch thread and deterministic algorithms, and restore both afterwards."""
     import torch
 
-    threads, mode = torch.get_num_threads(), torch.are_deterministic_algorithms_enabled()
+    threads, mode = torch.get_num_threads(), torch.get_deterministic_debug_mode()
     torch.set_num_threads(1)
-    torch.use_deterministic_algorithms(True)
+    # `use_deterministic_algorithms` is the same, and loads torch's compiler besides: a second.
+    torch.set_deterministic_debug_mode("error")
     try:
         yield
     finally:
         torch.set_num_threads(threads)
-        torch.use_deterministic_algorithms(mode)
+        torch.set_deterministic_debug_mode(mode)
