@@ -21,7 +21,7 @@ import math
 from collections.abc import Collection
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -224,7 +224,9 @@ def _mass(population: int, marked: int, drawn: int) -> NDArray[np.float64]:
     rest = population - marked
     mass = np.zeros(drawn + 1)
     m = np.arange(max(0, drawn - rest), min(marked, drawn) + 1)
-    ways = betaln(marked + 1, 1) + betaln(rest + 1, 1) + betaln(population - drawn + 1, drawn + 1)
+    ways: Any = (
+        betaln(marked + 1, 1) + betaln(rest + 1, 1) + betaln(population - drawn + 1, drawn + 1)
+    )
     ways = ways - betaln(m + 1, marked - m + 1) - betaln(drawn - m + 1, rest - drawn + m + 1)
     mass[m] = np.exp(ways - betaln(population + 1, 1))
     return mass
