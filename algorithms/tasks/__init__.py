@@ -63,6 +63,8 @@ class DataSpec:
         users, items: how many a rating task knows at most; else 0.
         lowest, highest: the scale of ratings; else 0.
         common: whether every site was also given one and the same test graph.
+        columns: digest of what columns are called and classes mean, in order; empty where they
+            have no names.
 
     Raises:
         ValueError: a size is out of range, or `records` is not a power of two.
@@ -81,6 +83,7 @@ class DataSpec:
     lowest: float = 0.0
     highest: float = 0.0
     common: bool = False
+    columns: str = ""
 
     def __post_init__(self) -> None:
         if self.task not in get_args(Kind):

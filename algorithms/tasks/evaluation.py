@@ -3,7 +3,9 @@
 `evaluated` wraps any algorithm so that the first kind of Ask of each round also brings back a
 score (`algorithms.scores`), in the same protected vector as the round's SUM where there is one. No
 number of a single client ever leaves. The aggregator picks the best round from cohort totals and
-says *keep* with the next Ask; each client keeps its own snapshot.
+names its score with every Ask; each client that took part in it keeps its own snapshot. Scores are
+numbered as they are asked for, those of lost rounds too: which of its snapshots is meant must not
+depend on whether a client was away.
 
 ``at="downloaded"`` scores the model as it was just received (so the state after round t is scored
 in round t + 1, and one closing Ask scores the last state); ``at="trained"`` scores it after the
@@ -33,15 +35,17 @@ At = Literal["downloaded", "trained"]
 
 
 class Keep(ReleasedMessage):
-    """With every Ask: was the model scored last the best so far?"""
+    """With every Ask: which score was the best so far, and which one is asked for."""
 
-    keep: int = count(unit="0 or 1", meaning="1: keep the snapshot scored last")
+    best: int = count(unit="score", meaning="number of the score that was best; 0: none yet")
+    number: int = count(unit="score", meaning="number of the score asked for; 0: none")
 
 
 class Last(ReleasedMessage):
     """Once, after the last round: only score the model, train no more."""
 
-    keep: int = count(unit="0 or 1", meaning="1: keep the snapshot scored last")
+    best: int = count(unit="score", meaning="number of the score that was best; 0: none yet")
+    number: int = count(unit="score", meaning="number of the score asked for")
 
 
 @dataclass(frozen=True)
@@ -55,6 +59,8 @@ class Tracked(Generic[S]):
         best: index of the best validation score, the earliest among equals.
         best_merit: that score's merit (larger is better).
         best_state: the public state that scored best.
+        best_number: that score's number; 0 before the first.
+        asked: how many scores were asked for, those of lost rounds too.
     """
 
     state: S
@@ -62,18 +68,25 @@ class Tracked(Generic[S]):
     best: int = -1
     best_merit: float = -math.inf
     best_state: S | None = None
+    best_number: int = 0
+    asked: int = 0
 
     def record(self, score: SumMessage, merit: float, state: S) -> Tracked[S]:
         """Return a new record with one more score, which belongs to `state`."""
-        kept = replace(self, scores=(*self.scores, score))
+        kept = replace(self.missed(), scores=(*self.scores, score))
         if self.best >= 0 and not merit > self.best_merit:
             return kept
-        return replace(kept, best=len(self.scores), best_merit=merit, best_state=state)
+        kept = replace(kept, best=len(self.scores), best_number=kept.asked)
+        return replace(kept, best_merit=merit, best_state=state)
+
+    def missed(self) -> Tracked[S]:
+        """Return a new record without the score that was asked for next: its round was lost."""
+        return replace(self, asked=self.asked + 1)
 
     @property
     def keep(self) -> Keep:
-        """Tell whether the score taken last is the best so far."""
-        return Keep(keep=int(0 <= self.best == len(self.scores) - 1))
+        """Name the best score so far, and the one that is asked for next."""
+        return Keep(best=self.best_number, number=self.asked + 1)
 
 
 def evaluated(
@@ -90,9 +103,10 @@ def evaluated(
     def init(rng: Any) -> Tracked[S]:
         return Tracked(algorithm.init(rng))
 
-    def score(site: Site, given: Message | None) -> SumMessage:
+    def score(site: Site, given: Message | None, number: int) -> SumMessage:
         model = algorithm.model(site, given)
-        site.memory["scored"] = model.kept()
+        site.memory["scored"] = (number, model.kept())
+        _tell(site)
         return task.score(predictions(task, model, site), site)
 
     scoring = task.scoring
@@ -118,26 +132,43 @@ def released(state: object) -> Message | None:
     return found if isinstance(found, Message) else None
 
 
+def after_loss(tracked: Tracked[S], left: object) -> Tracked[S]:
+    """Return the record after a lost round: `RoundLost.state` if there is one, else without it."""
+    return left if isinstance(left, Tracked) else tracked.missed()
+
+
 def heed(site: Site, keep: Keep | Last) -> None:
-    """At the client: keep the model scored last if it is the best so far; see `kept_model`."""
-    if keep.keep and "scored" in site.memory:
+    """At the client: keep the model of the best score, if it is the one scored last."""
+    if not keep.best:
+        return
+    site.memory["best"] = keep.best
+    if site.memory.get("scored", (0,))[0] == keep.best:
         site.memory["kept"] = site.memory["scored"]
 
 
-def kept_model(site: Site) -> ClientModel | None:
-    """Return the client's model at the best round, None where nothing was scored."""
-    kept = site.memory.get("kept")
-    return None if kept is None else ClientModel(*kept)
+def kept_model(site: Site) -> tuple[ClientModel, int, int] | None:
+    """Return what a client keeps in the end.
+
+    Returns:
+        The model; its score's number, 0 where nothing is scored; and the best score's number, as
+        the aggregator named it last. The numbers differ where the client was away when the best
+        one was taken. None for a client that has no model.
+    """
+    memory = site.memory
+    if (kept := memory.get("kept", memory.get("scored"))) is None:
+        return None
+    number, model = kept
+    return ClientModel(*model), number, memory.get("best", 0)
 
 
 def about_site(site: Site) -> Mapping[str, Any]:
-    """Return what belongs to a model of this site, as its last answer left it; see `Site`."""
+    """Return what belongs to a model of this site, as its answers left it; see `Site`."""
     found: Mapping[str, Any] = site.memory.get("about", {})
     return found
 
 
 def _tell(site: Site) -> None:
-    if site.about is not None:
+    if site.about is not None and "about" not in site.memory:
         site.memory["about"] = dict(site.about())
 
 
@@ -148,22 +179,23 @@ def _wrap(form: Form[S], score: Any, scoring: Scoring, at: At) -> Form[Tracked[S
         def answer(site: Site, *given: Message) -> tuple[Message, ...]:
             *own, keep = given
             heed(site, keep)  # type: ignore[arg-type]
-            before = score(site, own[0]) if at == "downloaded" else None
+            number = keep.number  # type: ignore[attr-defined]
+            before = score(site, own[0], number) if at == "downloaded" else None
             said = exchange.answer(site, *own)
             messages = () if said is None else said if isinstance(said, tuple) else (said,)
-            return (*messages, before if before is not None else score(site, None))
+            return (*messages, before if before is not None else score(site, None, number))
 
         given, back = (*exchange.given, Keep), (*exchange.back, kind)
         return replace(exchange, given=given, back=back, answer=answer, held_out=(kind,))
 
     def only_score(site: Site, *given: Message) -> SumMessage:
-        heed(site, given[-1])  # type: ignore[arg-type]
-        found: SumMessage = score(site, given[0])
+        last: Any = given[-1]
+        heed(site, last)
+        found: SumMessage = score(site, given[0], last.number)
         return found
 
     def last_word(site: Site, keep: Keep) -> None:
         heed(site, keep)
-        _tell(site)
 
     kind = scoring.kind
     exchanges = [with_score(e) if _scored(e.given, e.back, first) else e for e in form.exchanges]
@@ -184,7 +216,7 @@ def _unscored(form: Form[S], model: Any) -> Form[Tracked[S]]:
 
     def answer(site: Site, *given: Message) -> Any:
         said = first.answer(site, *given)
-        site.memory["kept"] = model(site, None).kept()
+        site.memory["kept"] = (0, model(site, None).kept())
         _tell(site)
         return said
 
@@ -258,9 +290,9 @@ def closing(tracked: Tracked[S], cohort: Cohort, scoring: Scoring, *, at: At) ->
     if not tracked.scores:
         return tracked
     if at == "downloaded" and (model := released(tracked.state)) is not None:
-        last = Last(keep=tracked.keep.keep)
+        last = Last(best=tracked.best_number, number=tracked.asked + 1)
         reply = yield Ask(cohort, given=(model, last), back=scoring.kind)
         found = reply.total(scoring.kind)
         tracked = tracked.record(found, scoring.merit(found), tracked.state)
-    yield Ask(cohort, given=tracked.keep)
+    yield Ask(cohort, given=Keep(best=tracked.best_number, number=0))
     return tracked

@@ -107,11 +107,11 @@ def _table(header: Sequence[str], rows: Iterable[Sequence[object]]) -> bytes:
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\r\n")  # RFC 4180
     writer.writerow(header)
-    writer.writerows([_cell(value) for value in row] for row in rows)
+    writer.writerows([cell(value) for value in row] for row in rows)
     return out.getvalue().encode("utf-8")
 
 
-def _cell(value: object) -> str:
+def cell(value: object) -> str:
     """Return a cell that no spreadsheet takes for a formula: names come from strangers."""
     text = str(value).lower() if isinstance(value, bool) else str(value)
     plain = _NUMBER.fullmatch(text)

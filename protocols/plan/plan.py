@@ -140,6 +140,8 @@ class DataPlan(Strict):
         multilabel: whether each of `classes` is a yes-or-no question of its own.
         users, items: how many a rating task knows at most; else 0.
         scale: lowest and highest rating, in decimal; else empty.
+        columns: digest of what columns are called and classes mean, in order; empty where they
+            have no names.
     """
 
     name: str
@@ -152,6 +154,7 @@ class DataPlan(Strict):
     users: int = 0
     items: int = 0
     scale: tuple[str, ...] = ()
+    columns: str = ""
 
 
 class Plan(Strict):

@@ -8,6 +8,7 @@ from typing import Any
 from algorithms.tasks import Task
 from algorithms.tasks.evaluation import evaluated
 from protocols.forms import Algorithm
+from protocols.messages import Field
 from protocols.plan.models import RECOMPUTED
 from protocols.plan.plan import FieldPlan, Plan
 
@@ -26,6 +27,8 @@ def undeclared(plan: Plan, task: Task, algorithm: Algorithm[Any], at: Any) -> It
         at: which model is scored.
     """
     whole = evaluated(algorithm, task, at=at)
+    (form,) = (form for form in whole.forms if form.name == plan.form)
+    planned_kinds = form.messages()  # others have dimensions that this policy does not size
     for kind in dict.fromkeys(kind for form in whole.forms for kind in form.messages()):
         if not (kind.__doc__ or "").strip():
             yield f"{kind.__name__} has no docstring that says what it is"
@@ -33,12 +36,9 @@ def undeclared(plan: Plan, task: Task, algorithm: Algorithm[Any], at: Any) -> It
             name = f"{kind.__name__}.{field.name}"
             if not field.unit.strip() or not field.meaning.strip() or field.wire not in WIRES:
                 yield f"{name} does not say its unit and meaning"
-            try:
-                field.sizes(plan.dims)
-            except Exception as error:
-                yield f"{name} has a size that the plan does not know ({type(error).__name__})"
-    (form,) = (form for form in whole.forms if form.name == plan.form)
-    said = {kind.__name__ for kind in form.messages()}
+            if kind in planned_kinds and (unknown := _unsized(field, plan)):
+                yield f"{name} has a size that the plan does not know ({unknown})"
+    said = {kind.__name__ for kind in planned_kinds}
     if any(item.model == RECOMPUTED for item in plan.items):  # then the model never travels
         said.discard(form.exchanges[0].given[0].__name__)
     planned = {message.name for item in plan.items for message in item.messages}
@@ -47,6 +47,15 @@ def undeclared(plan: Plan, task: Task, algorithm: Algorithm[Any], at: Any) -> It
         for message in item.messages:
             for facts in message.fields:
                 yield from (f"{message.name}.{facts.name} {what}" for what in _lacks(facts))
+
+
+def _unsized(field: Field, plan: Plan) -> str:
+    """Return the dimension of a field that the plan does not size; empty if it sizes all."""
+    try:
+        field.sizes(plan.dims)
+    except (KeyError, ValueError) as error:
+        return str(error)
+    return ""
 
 
 def _lacks(facts: FieldPlan) -> Iterator[str]:

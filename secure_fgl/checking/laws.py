@@ -160,10 +160,10 @@ def _clipping(subject: Subject) -> Findings:
 
 
 def _resumes(subject: Subject) -> Findings:
-    whole = subject.played("masks")
+    whole = subject.played()
     out = subject.place("killed")
-    probe = subject.probe("masks")
-    if probe.policy.document() != subject.preset("masks").policy.document():
+    probe = subject.probe(CLEAR)
+    if probe.policy.document() != subject.preset(CLEAR).policy.document():
         raise Unasked("it mixes records, and mixtures are drawn from the operating system")
     if not kill(probe.config, subject.plugins, out, at=max(1, 2 * whole.messages // 3)):
         yield "a process that was to be killed in the middle of a run ended before"

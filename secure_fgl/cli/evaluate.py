@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from secure_fgl.cli._shared.models import OfOption, RunArgument, SiteFolder
+from secure_fgl.cli._shared.options import PluginOption
+from secure_fgl.cli._shared.plugins import given_plugins
 from secure_fgl.cli._shared.verb import Format, FormatOption, verb
 
 if TYPE_CHECKING:
@@ -33,33 +35,48 @@ def evaluate(
     out: Annotated[
         Path | None, typer.Option(metavar="FOLDER", help="Where files go; by default in DIR.")
     ] = None,
+    plugins: PluginOption = [],  # noqa: B006 - typer's way to say "none given"; never changed
     format: FormatOption = Format.table,
 ) -> int:
     """Confusion, ROC and calibration of a model on a site's own labels.
 
-    Records have the roles that they had in the run: by the column split, or
-    drawn from the run's seed and the folder's name.
+    Records of the folder that the run was trained on have the roles that they
+    had there. Of any other folder, or one that was changed since, nobody knows
+    which records were trained on: take --part all.
 
     Written to DIR/evaluation: evaluation.json, confusion.csv, roc.csv and
     calibration.csv. One site's numbers say more of its records than a run's
     totals: they stay where they are, unless you pass them on.
     """
-    from secure_fgl.cli._shared.models import model_for
+    from secure_fgl.cli._shared.models import data_digest, model_for
     from secure_fgl.cli._shared.output import print_json, say
+    from secure_fgl.data.about import digest_of
     from secure_fgl.data.own import load_site, site_rng
     from secure_fgl.errors import UsageError
     from secure_fgl.predicting.evaluation import evaluate as evaluated
     from secure_fgl.predicting.new_records import spec_for
     from secure_fgl.run.naming import learning_seed
-    from secure_fgl.store.files import replace
+    from secure_fgl.store.files import Folder, replace
 
-    trained, name = model_for(run, site, of), site.expanduser().resolve().name
+    with given_plugins(run, plugins):
+        trained, name = model_for(run, site, of), site.expanduser().resolve().name
     rng = site_rng(learning_seed(trained.seed, "split"), name)
-    found = evaluated(trained, load_site(site, spec_for(trained, site), rng), part.value)
+    records = load_site(site, spec_for(trained, site), rng)
+    if part is not Part.all and digest_of(records) != data_digest(run, name):
+        raise UsageError(
+            f"Which records of {site} were trained on is not known.",
+            why="these are not the records of a site of that name whose model opens here",
+            fix="take --part all, or the folder as it was in the run",
+        )
+    found = evaluated(trained, records, part.value)
     folder = out or site.expanduser() / "evaluation"
+    inside = Folder(site.expanduser())  # no link in it is followed
     try:
         for file, content in found.files().items():
-            replace(folder / file, content)
+            if out is None:
+                inside.write(f"evaluation/{file}", content)
+            else:
+                replace(out / file, content)
     except OSError as error:
         raise UsageError(
             f"The evaluation cannot be written to {folder} ({error.strerror}).",

@@ -8,6 +8,8 @@ from typing import Annotated
 import typer
 
 from secure_fgl.cli._shared.models import RunArgument
+from secure_fgl.cli._shared.options import PluginOption
+from secure_fgl.cli._shared.plugins import given_plugins
 from secure_fgl.cli._shared.verb import EXAMPLE, verb
 
 app = typer.Typer(
@@ -29,6 +31,7 @@ def export(
         str | None,
         typer.Option("--site", metavar="SITE", help="Whose own model; by default the shared one."),
     ] = None,
+    plugins: PluginOption = [],  # noqa: B006 - typer's way to say "none given"; never changed
 ) -> int:
     """Write a model of the best round as weights of PyTorch Geometric's layers.
 
@@ -54,7 +57,7 @@ def export(
             why="a .pt file is a pickle, which runs code when it is opened",
             fix="name a file like model.npz",
         )
-    with advice():
+    with advice(), given_plugins(run, plugins):
         trained = Run(run).trained(site)
     if to.suffix == ".onnx":
         from secure_fgl.store.onnx_file import onnx_bytes
@@ -72,11 +75,11 @@ def export(
 def forget(run: RunArgument) -> int:
     """Destroy the keys of the clients' own models that are here, and the models.
 
-    What a backup still holds of the models is then locked for good. The shared
-    model and the evidence stay.
+    What a backup still holds of these models is then locked for good, unless it
+    holds the keys too. The shared model and the evidence stay.
     """
     from secure_fgl.store.finished_run import Run
 
-    Run(run).client_models.forget()
-    typer.echo("The clients' own models of this run are gone.")
+    count = Run(run).client_models.forget()
+    typer.echo(f"Destroyed the keys of {count} clients' models, and the models.")
     return 0

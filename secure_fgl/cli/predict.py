@@ -8,6 +8,8 @@ from typing import Annotated
 import typer
 
 from secure_fgl.cli._shared.models import OfOption, RunArgument, SiteFolder
+from secure_fgl.cli._shared.options import PluginOption
+from secure_fgl.cli._shared.plugins import given_plugins
 from secure_fgl.cli._shared.verb import verb
 
 
@@ -19,12 +21,13 @@ def predict(
     out: Annotated[
         Path, typer.Option(metavar="FILE", help="The table to write; it must not exist.")
     ] = Path("predictions.csv"),
+    plugins: PluginOption = [],  # noqa: B006 - typer's way to say "none given"; never changed
 ) -> int:
     """Predict every record of a folder of own data, with its ids and class names.
 
-    The folder holds the tables of the training data; labels need not be there
-    and are not read. Other columns than the model's are refused. Features are
-    scaled as the model's own site scaled its own.
+    The folder is laid out as for training; labels need not be there and are not
+    read. A table without one of the model's columns is refused, and so is a
+    spec.yaml with others. Features are scaled as the model's site scaled its own.
 
     Nothing leaves this machine.
     """
@@ -34,10 +37,11 @@ def predict(
     from secure_fgl.predicting.new_records import spec_for
     from secure_fgl.store.files import create
 
-    trained = model_for(run, site, of)
+    with given_plugins(run, plugins):
+        trained = model_for(run, site, of)
     found = predicted(trained, site, spec_for(trained, site))
     try:
-        create(out, found.csv())
+        create(out, found.csv(), mode=0o600)
     except OSError as error:
         raise UsageError(
             f"{out} cannot be written.", why=str(error), fix="choose another --out"

@@ -1,7 +1,8 @@
 """What belongs to a model that is taken away from a site: plain values, told by the site itself.
 
     site          the name of its folder, where it has one
-    features, classes     names, in order, where the data have some
+    spec          what all sites agreed on about their tables, as JSON, where they are own data
+    user          the number of the site's user, where it has ratings of one alone
     mean, scale   of its columns, where features are `standard` (`secure_fgl.data.features`)
     data_sha256   of the site's records and their roles
 
@@ -35,7 +36,10 @@ def about(part: Part, how: Scaling, names: Mapping[str, Any]) -> dict[str, Any]:
         names: what the data's owner calls things.
     """
     found = {**names, "data_sha256": digest_of(part)}
-    if how == "standard" and not isinstance(part, ClientRatings):
+    if isinstance(part, ClientRatings):
+        users = np.unique(part.user)
+        return found | ({"user": int(users[0])} if len(users) == 1 else {})
+    if how == "standard":
         found["mean"], found["scale"] = statistics(part.x)
     return found
 

@@ -99,7 +99,7 @@ def _own(config: Config, clients: int) -> tuple[list[Part], list[Names]]:
             why="in a rehearsal every folder beside spec.yaml is one client",
             fix=f"--set data.partition.clients={len(parts)}, or add or take away folders",
         )
-    return list(parts.values()), [{"site": name, **spec.names()} for name in parts]
+    return list(parts.values()), [{"site": name, "spec": spec.model_dump_json()} for name in parts]
 
 
 def _sites(parts: Sequence[Part], names: Sequence[Names], task: Task, config: Config) -> list[Site]:

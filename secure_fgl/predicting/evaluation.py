@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from audits.formats.csv import cell
 from secure_fgl.data.records import ClientRatings, Part
 from secure_fgl.errors import UsageError
 from secure_fgl.predicting.inputs import answers
@@ -75,8 +76,7 @@ class Evaluation:
 def _table(head: list[str], rows: list[list[Any]]) -> bytes:
     made = io.StringIO()
     table = csv.writer(made, lineterminator="\n")
-    table.writerow(head)
-    table.writerows(rows)
+    table.writerows([[cell(value) for value in row] for row in (head, *rows)])
     return made.getvalue().encode()
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from algorithms.nn import alone
+from audits.formats.csv import cell
 from secure_fgl.data.own import OwnSpec, load_spec, read_site
 from secure_fgl.data.own.spec import SPEC_FILE
 from secure_fgl.errors import UsageError
@@ -42,11 +45,12 @@ class Predicted:
         table = csv.writer(made, lineterminator="\n")
         named = ["predicted"] if self.exclusive else []
         probabilities = [c if c == "rating" else f"p_{c}" for c in self.columns]
-        table.writerow([*self.ids, *named, *probabilities])
+        table.writerow([cell(c) for c in (*self.ids, *named, *probabilities)])
         best = self.values.argmax(axis=1)
         for row, which in enumerate(zip(*self.ids.values(), strict=True)):
             said = [self.columns[best[row]]] if self.exclusive else []
-            table.writerow([*which, *said, *(f"{v:.6f}" for v in self.values[row])])
+            values = [f"{v:.6f}" for v in self.values[row]]
+            table.writerow([*map(cell, (*which, *said)), *values])
         return made.getvalue().encode()
 
 
@@ -73,30 +77,41 @@ def spec_for(trained: TrainedModel, folder: Path) -> OwnSpec:
                 f"in {beside}",
                 fix="write one, as for training; see docs/own-data.md",
             )
-        shape = own.data_spec(1)
-        for what in ("task", "features", "classes"):
-            if getattr(shape, what) != getattr(trained.spec, what):
-                raise UsageError(
-                    f"The model has another {what} than spec.yaml: "
-                    f"{getattr(trained.spec, what)}, not {getattr(shape, what)}.",
-                    fix="give records of the kind that it was trained on",
-                )
+        known = [f for f in _PUBLIC if f != "columns" or trained.spec.columns]
+        _check_same(trained.spec, own.data_spec(1), beside / SPEC_FILE, known)
         return own
     agreed = OwnSpec.model_validate_json(trained.agreed)
     if own is not None:
-        _check_same(agreed, own, beside / SPEC_FILE)
+        _check_same(agreed, own, beside / SPEC_FILE, _AGREED)
     return agreed
 
 
-def _check_same(agreed: OwnSpec, own: OwnSpec, path: Path) -> None:
-    for what in ("task", "features", "classes", "multilabel", "users", "items", "vocabulary",
-                 "lowest", "highest"):  # fmt: skip
-        if getattr(agreed, what) != getattr(own, what):
+_SIZES = ("task", "features", "classes", "multilabel", "users", "items", "lowest", "highest")
+_PUBLIC, _AGREED = (*_SIZES, "columns"), (*_SIZES, "vocabulary")
+_OTHER = {"columns": "other columns or classes, or another order of them,"}
+
+
+def _check_same(ours: object, theirs: object, path: Path, fields: Sequence[str]) -> None:
+    for what in fields:
+        if getattr(ours, what) != getattr(theirs, what):
+            other = _OTHER.get(what, f"another {what}")
             raise UsageError(
-                f"{path} has another {what} than the model was trained with.",
+                f"{path} has {other} than the model was trained with.",
                 why="its columns would be taken for others",
                 fix="give records with the columns of the training data, or train on the new ones",
             )
+
+
+def _check_user(trained: TrainedModel, records: Any) -> None:
+    user = trained.facts.get("user")
+    if user is None or not alone(str(trained.facts["model"]["name"])):
+        return
+    if (np.asarray(records.user) != user).any():
+        raise UsageError(
+            f"This model is that of user {user} alone, and the table has ratings of others.",
+            why="it holds one user's vector, which says nothing of anybody else",
+            fix=f"leave the rows of user {user}, or name another site with --of",
+        )
 
 
 def predict(trained: TrainedModel, folder: Path, spec: OwnSpec) -> Predicted:
@@ -106,9 +121,18 @@ def predict(trained: TrainedModel, folder: Path, spec: OwnSpec) -> Predicted:
 
     Raises:
         OwnDataError: the files cannot be used; the message names file, row and column.
+        UsageError: the model cannot know how to scale them, or is another user's.
     """
+    if trained.facts["scaling"] == "standard" and not trained.scaling:
+        raise UsageError(
+            "The shared model cannot scale new records: its features are `standard`, by each "
+            "site's own means and deviations.",
+            why="by the new records alone, an answer would depend on which others stand beside it",
+            fix="name a site whose model opens here with --of, or train with data.features: raw",
+        )
     found = read_site(folder, spec, labelled=False)
     records: Any = found.whole
+    _check_user(trained, records)
     known = np.ones(records.records, dtype=bool)
     if spec.task == "rating":
         known = ~np.isnan(records.rating)

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from algorithms.tasks import Task
-from algorithms.tasks.evaluation import Tracked, begun, closing, evaluated, released
+from algorithms.tasks.evaluation import Tracked, after_loss, begun, closing, evaluated, released
 from algorithms.tasks.site import Site
 from audits.evidence.run_files import policy_text
 from crypto.homomorphic.he import Scheme
@@ -52,14 +52,13 @@ class Preparation:
     """Everything a run needs before it starts.
 
     Args:
-        config: the configuration.
+        config, plugins: the configuration, and the plug-ins that it names.
         policy: what may leave.
         plan: the approved plan.
         task: what is learnt.
         algorithm: without evaluation, which is added here.
         scheme: encryption of sums, None without it.
         whole: the data, or None to load what the configuration names.
-        plugins: those that the configuration names.
     """
 
     def __init__(
@@ -133,9 +132,8 @@ class Preparation:
         form = self.form()
         meter, left, answers = Meter(), None, form
         if self.config.isolate:  # before any key is there
-            named = self.plugins.files
-            sandbox = Sandbox(self.config, self.policy, self.plan, self.plan.clients, plugins=named)
-            held.enter_context(sandbox)
+            facts = self.config, self.policy, self.plan, self.plan.clients
+            sandbox = held.enter_context(Sandbox(*facts, plugins=self.plugins.files))
             answers = sandbox.form(form, dict(zip(self.plan.clients, self.sites, strict=True)))
 
         def store(name: str) -> Store:
@@ -249,8 +247,8 @@ class Preparation:
                 self._note(outcome, driver.play(steps, number), scored_after, folder)
             except RoundLost as lost:
                 outcome.lost.append(number)
-                if isinstance(lost.state, Tracked):
-                    self._note(outcome, lost.state, scored_after, folder)
+                left = after_loss(outcome.tracked, lost.state)
+                self._note(outcome, left, scored_after, folder)
             if progress is not None:
                 progress(number, rounds, self.metrics(outcome.tracked, -1))
         try:
@@ -294,10 +292,8 @@ class Preparation:
         if not tracked.scores:
             folder.text("metrics.jsonl", "")
         left = {"metrics": hashlib.sha256(folder.bytes("metrics.jsonl")).hexdigest()}
-        for file, name, state in (
-            ("final", "model", tracked.state),
-            ("best", "best", tracked.best_state),
-        ):
+        states = {"final": ("model", tracked.state), "best": ("best", tracked.best_state)}
+        for file, (name, state) in states.items():
             arrays = _arrays(state)
             left[name] = weights_digest(arrays) if arrays else ""
             if arrays:

@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import hmac
 import io
+import os
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -41,7 +42,7 @@ from secure_fgl.run.model_digest import npz_digest
 from secure_fgl.store.files import Folder, run_name
 from secure_fgl.store.state_store import VARIABLE, FileStateStore, default_folder
 
-__all__ = ["ClientModels", "Opened", "Origin"]
+__all__ = ["ClientModels", "NoSuchModel", "Opened", "Origin"]
 
 _PIECE = "model"
 
@@ -78,12 +79,20 @@ class Opened:
         model: what it predicts with.
         origin: what it was trained as.
         about: of the site, see `algorithms.tasks.site.Site`.
+        number: of its score; 0 where nothing was scored.
+        best: number of the best score; another one where the client was away when that was taken.
     """
 
     client: str
     model: ClientModel
     origin: Origin
     about: Mapping[str, Any]
+    number: int
+    best: int
+
+
+class NoSuchModel(UsageError):
+    """There is no model of that site here, or its key is elsewhere; nothing is spoilt."""
 
 
 class ClientModels:
@@ -120,9 +129,10 @@ class ClientModels:
         Raises:
             UsageError: it cannot be written.
         """
-        model = kept_model(site)
-        if model is None:
+        kept = kept_model(site)
+        if kept is None:
             return
+        model, number, best = kept
         shared = _arrays(checkpoint)
         weights, personal, alpha, beside = model.kept()
         content = {
@@ -135,9 +145,12 @@ class ClientModels:
             "config": origin.config,
             "plan": origin.plan,
             "about": dict(about_site(site)),
+            "number": number,
+            "best": best,
         }
         key = new_key()
         try:
+            self._keys.write(f"{self._run}/folder", self._place())
             self._keys.write(self._key_of(client), key)
             self._store(client, key).put(_PIECE, PlainCodec(()).pack(content))
         except (OSError, LedgerError) as error:
@@ -163,24 +176,26 @@ class ClientModels:
             checkpoint: bytes of the shared model's file, see `CHECKPOINTS`.
 
         Raises:
-            UsageError: there is none, its key is not here, or it was changed.
+            NoSuchModel: there is none, or its key is not here.
+            UsageError: it was changed.
+            OtherState: it is of another version.
         """
         if client not in self.clients():
-            raise UsageError(
+            raise NoSuchModel(
                 f"This run kept no model of {client}.",
                 why="it never trained, the run did not finish, or it had keep_models: false",
             )
         key = self._keys.read(self._key_of(client))
         if not key:
-            raise UsageError(
+            raise NoSuchModel(
                 f"The model of {client} is locked, and its key is not here.",
                 why=f"a client's model opens at its own site only; keys lie in {self._keys.path}",
                 fix=f"run this at the site of {client}, with {VARIABLE} set as it was",
             )
         try:
             content = PlainCodec(()).unpack(self._store(client, key).get(_PIECE))
-        except OtherVersion as error:
-            raise UsageError(error.what, why=error.why, fix=error.fix) from error
+        except OtherVersion:
+            raise
         except LedgerError as error:
             raise UsageError(
                 f"The model of {client} cannot be opened.",
@@ -189,10 +204,41 @@ class ClientModels:
             ) from error
         return _opened(client, content, checkpoint)
 
-    def forget(self) -> None:
-        """Destroy all keys of the run's models that are here, then the pieces."""
+    def forget(self) -> int:
+        """Destroy all keys of the run's models that are here, then the pieces; return how many.
+
+        A roster names whichever run its writer likes: a folder from elsewhere removes no keys.
+
+        Raises:
+            UsageError: there is nothing to forget, the keys are not here or another folder's, or
+                something is still there afterwards.
+        """
+        here = self.openable()
+        if not here:
+            raise UsageError(
+                "No key to a client's model of this run is here; nothing was removed.",
+                why="the models were forgotten before, never kept, or their keys are at other "
+                f"sites; keys lie in {self._keys.path}",
+                fix=f"run this at the site, with {VARIABLE} set as it was",
+            )
+        if self._keys.read(f"{self._run}/folder") != self._place():
+            raise UsageError(
+                "The keys that are here belong to another folder of this run; nothing was removed.",
+                why="this folder was moved or copied, or names a run of yours",
+                fix="name the folder that the run was written to",
+            )
         self._keys.remove_tree(self._run)
         self._folder.remove_tree("models")
+        if self._keys.there(self._run) or self._folder.there("models"):
+            raise UsageError(
+                "The clients' models, or their keys, could not be removed.",
+                why="a folder is a link, or is not writable",
+                fix=f"remove {self._keys.path / self._run} and {self._folder.path / 'models'}",
+            )
+        return len(here)
+
+    def _place(self) -> bytes:
+        return os.fsencode(self._folder.path.resolve())
 
     def _key_of(self, client: str) -> str:
         return f"{self._run}/{client}.key"
@@ -233,4 +279,5 @@ def _opened(client: str, content: Mapping[str, Any], checkpoint: bytes) -> Opene
 
     model = ClientModel(whole("weights"), whole("personal"), content["alpha"], content["beside"])
     origin = Origin(DataSpec(**content["spec"]), content["config"], content["plan"])
-    return Opened(client, model, origin, content["about"])
+    told = content["about"], content["number"], content["best"]
+    return Opened(client, model, origin, *told)

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace as with_
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -33,7 +32,6 @@ FORMATS = ("html", "json", "md", "csv")
 ENDINGS = {"ledger": ".jsonl", "heads": ".checkpoint", "checkpoints": ".npz"}
 """Folders of the evidence that hold files of one kind, and nothing else."""
 
-_SHOWN = 9
 VIEW_LIMIT = 2 * FILE_LIMIT  # bytes of a run folder that an audit keeps in memory
 
 
@@ -144,56 +142,47 @@ class Run:
 
     def trained(self, site: str | None = None) -> TrainedModel:
         """Return a model with what its users must know; see :meth:`model`."""
-        from secure_fgl.store import trained_model  # torch: most commands need none
+        from secure_fgl.store import site_models, trained_model  # torch: most commands need none
 
-        name = "best" if self.folder.holds("checkpoints/best.npz") else "final"
-        checkpoint = self.folder.read(f"checkpoints/{name}.npz")
+        name, checkpoint = self._checkpoint()
         if site is None:
-            found = trained_model.shared(self.view(), name, checkpoint, self._names(checkpoint))
+            models = self.client_models
+            found = trained_model.shared(
+                self.view(), name, checkpoint, lambda: site_models.agreed(models, checkpoint)
+            )
         else:
-            found = trained_model.of_client(self._opened(site, checkpoint))
+            found = trained_model.of_client(self._opened(site))
         return with_(found, facts={**found.facts, "run": self._run})
+
+    def about(self, site: str) -> Mapping[str, Any]:
+        """Return what a client's site told of itself beside its model; see :meth:`model`."""
+        return self._opened(site).about
+
+    def _opened(self, site: str) -> Opened:
+        from secure_fgl.store import site_models
+
+        return site_models.of_site(self.client_models, site, self._checkpoint()[1])
+
+    def _checkpoint(self) -> tuple[str, bytes]:
+        """Return name and bytes of the shared model's file, empty if there is none."""
+        name = "best" if self.folder.holds("checkpoints/best.npz") else "final"
+        return name, self.folder.read(f"checkpoints/{name}.npz")
 
     @property
     def _run(self) -> str:
         return _run_of(self.folder.read("roster.json"))
 
-    def _names(self, checkpoint: bytes) -> Mapping[str, Any]:
-        """Return what all sites call things, as one whose model opens here tells it."""
-        for _, opened in self._openable(checkpoint):
-            about = opened.about
-            return {name: about[name] for name in ("features", "classes", "spec") if name in about}
-        return {}
-
-    def _openable(self, checkpoint: bytes) -> Iterator[tuple[str, Opened]]:
-        models = self.client_models
-        for client in models.openable():
-            with contextlib.suppress(UsageError):  # a spoilt one is told of by its own name
-                yield client, models.open(client, checkpoint)
-
-    def _opened(self, site: str, checkpoint: bytes) -> Opened:
-        """Return the model of a client, by its name in the plan or that of its site's folder."""
-        models = self.client_models
-        if site in models.clients():
-            return models.open(site, checkpoint)
-        names = []
-        for client, opened in self._openable(checkpoint):
-            if opened.about.get("site") == site:
-                return opened
-            names.append(str(opened.about.get("site", client)))
-        there = ", ".join(names[:_SHOWN]) + (", ..." if len(names) > _SHOWN else "")
-        raise UsageError(
-            f"This run kept no model of {site!r} that opens here.",
-            why="there is no such site, or its key is at its own site only",
-            fix=f"name one of: {there}" if there else "ask at the site, where its key is",
-        )
-
     @property
     def client_models(self) -> ClientModels:
-        """Clients' own models; they open where their keys are."""
+        """Clients' own models; they open where their keys are.
+
+        In the folder of one party of a run over NVFlare the keys lie beside its side of the run.
+        """
         from secure_fgl.store.client_models import ClientModels
 
-        return ClientModels(self._run, self.path)
+        beside = self.path.resolve().parent
+        own = beside / "keys" if (beside / "charter.json").is_file() else None
+        return ClientModels(self._run, self.path, own)
 
     def model(self, site: str | None = None) -> torch.nn.Module:
         """Return a model as a module to use outside: of PyTorch Geometric's layers, or of ratings.

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import io
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -24,6 +24,8 @@ from typing import Any
 import numpy as np
 import torch
 
+from algorithms.nn import model as model_file
+from algorithms.nn import model_names
 from algorithms.tasks import DataSpec
 from algorithms.tasks.client_model import ClientModel
 from algorithms.tasks.plain_model import plain_model
@@ -31,9 +33,11 @@ from audits.evidence.run_files import RunView
 from audits.evidence.steps import Case, Status
 from audits.evidence.verify import verify
 from protocols.errors import EvidenceError
-from secure_fgl.catalogue import preferred_model
+from protocols.plan.plan import Plan
+from secure_fgl.catalogue import algorithm_names, preferred_model
 from secure_fgl.config import Config
 from secure_fgl.data.kinds import build_task, model_name
+from secure_fgl.data.own.spec import OwnSpec
 from secure_fgl.errors import UsageError
 from secure_fgl.run.model_digest import npz_bytes, npz_digest, weights_digest
 from secure_fgl.store.client_models import Opened, Origin
@@ -86,28 +90,36 @@ class TrainedModel:
         return self.write_with(to, npz_bytes(arrays))
 
     def write_with(self, to: Path, content: bytes) -> tuple[Path, Path]:
-        """Write a file of the model, and beside it the facts as JSON; see `write`."""
-        facts = to.with_suffix(".json")
+        """Write a file of the model, and beside it the facts as JSON; see `write`.
+
+        Facts that are there already may stay if they are the same: of another form of the model.
+        """
+        facts, mode = to.with_suffix(".json"), 0o600 if "client" in self.facts else 0o666
+        said = (json.dumps(self.facts, indent=2, sort_keys=True) + "\n").encode()
         try:
-            create(to, content)
+            create(to, content, mode=mode)
         except OSError as error:
             raise _unwritten(to, error) from error
         try:
-            create(facts, (json.dumps(self.facts, indent=2, sort_keys=True) + "\n").encode())
+            if not (facts.is_file() and facts.read_bytes() == said):
+                create(facts, said, mode=mode)
         except OSError as error:
             to.unlink()  # weights alone are no use: nobody knows what they belong to
             raise _unwritten(facts, error) from error
         return to, facts
 
 
-def shared(view: RunView, name: str, checkpoint: bytes, names: Mapping[str, Any]) -> TrainedModel:
+def shared(
+    view: RunView, name: str, checkpoint: bytes, agreed: Callable[[], str | None]
+) -> TrainedModel:
     """Return the model that all clients share.
 
     Args:
         view: of the run folder.
         name: of the checkpoint: ``best`` on validation, or ``final``.
         checkpoint: its bytes; empty if there is none.
-        names: what all sites call features and classes, as one of them tells it; may be empty.
+        agreed: returns what all sites agreed on about their tables, as JSON, or None; it is asked
+            once the evidence is verified.
 
     Raises:
         EvidenceError: at the first step of ``audit verify`` that failed, but the report's own.
@@ -125,25 +137,29 @@ def shared(view: RunView, name: str, checkpoint: bytes, names: Mapping[str, Any]
     with np.load(io.BytesIO(checkpoint), allow_pickle=False) as file:
         weights = {name: file[name] for name in file.files}.get("weights")
     plan = Case(view).plan
-    data = plan.data.model_dump(exclude={"scale"})
-    lowest, highest = map(float, plan.data.scale or ("0", "0"))
-    spec = DataSpec(**data, clients=len(plan.clients), lowest=lowest, highest=highest)
-    config = (view.config_text or b"").decode("utf-8", "replace")
-    task, parsed = _task(spec, config)
-    if weights is None or weights.shape != (task.size,):
+    spec, config = _spec(plan), (view.config_text or b"").decode("utf-8", "replace")
+    with torch.device("meta"):  # sizes alone: whoever wrote the configuration chose them
+        size = _task(spec, config)[0].size
+    if weights is None or weights.shape != (size,):
         raise UsageError(
             f"What {plan.algorithm} shares is not a whole model.",
             why="clients keep the rest (their heads, their own layers) for themselves",
             fix="name a client whose key is here: --site, or run.model('client-1')",
         )
+    task, parsed = _task(spec, config)
     model = ClientModel((np.asarray(weights, dtype=np.float32),))
     origin = Origin(spec, config, plan.digest)
-    more = {
-        "algorithm": plan.algorithm,
-        "weights_sha256": npz_digest(checkpoint),
-        **_called(names),
-    }
-    return _made(task, model, origin, parsed, more, names={"spec": names.get("spec")})
+    more = {"algorithm": plan.algorithm, "weights_sha256": npz_digest(checkpoint)}
+    return _made(task, model, origin, parsed, more, names={"spec": agreed()})
+
+
+def _spec(plan: Plan) -> DataSpec:
+    try:
+        lowest, highest = map(float, plan.data.scale or ("0", "0"))
+        data = plan.data.model_dump(exclude={"scale"})
+        return DataSpec(**data, clients=len(plan.clients), lowest=lowest, highest=highest)
+    except (TypeError, ValueError) as error:
+        raise UsageError("The run's plan describes no data.", why=str(error)[:300]) from error
 
 
 def of_client(opened: Opened) -> TrainedModel:
@@ -163,23 +179,50 @@ def of_client(opened: Opened) -> TrainedModel:
         "site": about.get("site", opened.client),
         "weights_sha256": weights_digest(pieces),
         "data_sha256": about.get("data_sha256", ""),
-        **_called(about),
+        "user": about.get("user"),
+        "after_rounds": _rounds(opened.number, config),
+        "best_after_rounds": _rounds(opened.best, config),
     }
     more |= {name: about[name].tolist() for name in ("mean", "scale") if name in about}
     return _made(task, opened.model, opened.origin, config, more, names=about)
 
 
-def _called(names: Mapping[str, Any]) -> dict[str, Any]:
-    return {
-        "feature_names": list(names.get("features", ())),
-        "class_names": list(names.get("classes", ())),
-    }
+def _rounds(number: int, config: Config) -> int | None:
+    """Return after how many rounds a score was taken, by its number; None for none."""
+    before = config.evaluation.at == "downloaded"
+    return number - before if number else None
+
+
+def _called(spec: str | None) -> dict[str, Any]:
+    """Return the names of features and classes, in order."""
+    if spec is None:
+        return {"feature_names": [], "class_names": []}
+    agreed = OwnSpec.model_validate_json(spec)
+    classes = agreed.label_columns if agreed.multilabel else agreed.labels
+    return {"feature_names": list(agreed.feature_columns), "class_names": list(classes)}
 
 
 def _task(spec: DataSpec, text: str) -> tuple[Any, Config]:
     config = Config.of_others(text)
-    name = config.algorithm.name
-    return build_task(spec, config.model, preferred=preferred_model(name)), config
+    name, chosen = config.algorithm.name, config.model.name
+    known = name in algorithm_names() if chosen is None else chosen in model_names(spec.task)
+    if config.plugins and not known:
+        raise UsageError(
+            f"What this model is built as, a plug-in says ({', '.join(config.plugins)}).",
+            why="nothing runs a plug-in because a run names it",
+            fix="give your own copy: --plugin FILE; its digest must be the plan's",
+        )
+    task = build_task(spec, config.model, preferred=preferred_model(name))
+    if chosen is None or spec.task == "rating":
+        return task, config
+    if not hasattr(model_file(chosen, spec.task), "plain"):
+        raise UsageError(
+            f"The model {chosen!r} has no plain form.",
+            why="its file has no function plain(module), which gives it in PyTorch's own layers",
+            fix="add one, as the files of algorithms/nn/ have it, and run again: a plan holds the "
+            "digest of the file as it was",
+        )
+    return task, config
 
 
 def _made(
@@ -210,6 +253,7 @@ def _made(
         "inductive": spec.task != "rating",
         "plan": origin.plan,
         "tells": TELLS,
+        **_called(names.get("spec")),
         **more,
     }
     scaling = {name: names[name] for name in ("mean", "scale") if name in names}

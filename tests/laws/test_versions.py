@@ -37,6 +37,7 @@ from protocols.versions import (
     BASELINE,
     BUNDLE,
     CAPTURE,
+    CLIENT_MODEL,
     ENVELOPE,
     FORMATS,
     LEDGER,
@@ -200,7 +201,7 @@ def test_what_is_no_number_is_spoilt_and_of_no_version(number: object) -> None:
         assert not isinstance(caught.value, OtherVersion) and exit_code(caught.value) == 5
 
 
-@pytest.mark.parametrize("format", [ENVELOPE, STATE, CAPTURE])
+@pytest.mark.parametrize("format", [ENVELOPE, STATE, CAPTURE, CLIENT_MODEL])
 def test_a_byte_that_is_no_number_and_another_mark_are_spoilt(format: Format) -> None:
     rest = bytes(100)
     for data in (format.mark + b"\0" + rest, b"SFGX\2" + rest, format.mark, format.mark[:3], b""):
@@ -282,7 +283,7 @@ def test_a_bundle_s_version_is_signed(monkeypatch: pytest.MonkeyPatch) -> None:
     assert text.startswith("attestations") and "signed over other files" in text
 
 
-@pytest.mark.parametrize("format", [STATE, CAPTURE])
+@pytest.mark.parametrize("format", [STATE, CAPTURE, CLIENT_MODEL])
 def test_what_is_locked_is_locked_as_its_version(format: Format) -> None:
     state_store, data = piece(format)
     later = replace(format, version=format.version + 1)

@@ -34,6 +34,7 @@ from protocols.versions import (
     BUDGET,
     BUNDLE,
     CAPTURE,
+    CLIENT_MODEL,
     ENVELOPE,
     LEDGER,
     PLAN,
@@ -261,6 +262,13 @@ def capture_spoilt(number: int, stage: Stage) -> Path:
     return run
 
 
+def model_spoilt(number: int, stage: Stage) -> Path:
+    run = stage.copy(stage.done)
+    file = run / "models" / CLIENT / "model"
+    file.write_bytes(marked(file.read_bytes(), number))
+    return run
+
+
 WAYS: dict[Format, dict[str, Way]] = {
     ENVELOPE: {"decoded": decoded, "a session": by_a_session},
     PLAN: {
@@ -303,6 +311,10 @@ WAYS: dict[Format, dict[str, Way]] = {
         "verify": lambda n, s, w: failed(Run(capture_spoilt(n, s)).verify()),
         "material": lambda n, s, w: changed(lambda: material(Run(capture_spoilt(n, s)))),
         "attack": lambda n, s, w: told("audit", "attack", capture_spoilt(n, s)),
+    },
+    CLIENT_MODEL: {
+        "a piece": piece_opened(CLIENT_MODEL),
+        "export": lambda n, s, w: said(lambda: Run(model_spoilt(n, s)).model(CLIENT), 2),
     },
     REPORT: {
         "baseline": lambda n, s, w: said(

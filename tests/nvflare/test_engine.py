@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 pytest.importorskip("nvflare", reason="the extra nvflare is not installed")
@@ -31,6 +32,7 @@ from protocols.wire.roster import AGGREGATOR_NAME
 from secure_fgl.errors import PlanDrift, UsageError
 from secure_fgl.federation import Federation
 from secure_fgl.isolation import kernel
+from secure_fgl.store.client_models import ClientModels
 from secure_fgl.store.finished_run import Run
 from secure_fgl.transports.nvflare import executor, wire
 from secure_fgl.transports.nvflare.controller import JobAborted, TaskTransport
@@ -114,6 +116,14 @@ def test_a_run_over_tasks_is_the_run_in_memory(
     assert any(first for first, _ in heard) and all(first == again for first, again in heard)
     for site, folder in parties.folders.items():
         assert (folder / "run" / "heads" / f"{folder.name}.checkpoint").is_file(), site
+    checkpoint = uninterrupted.folder.read("checkpoints/best.npz")
+    for name in parties.charter.plan.clients:  # each site holds its own model and no other
+        folder = next(f for f in parties.folders.values() if f.name == name)
+        models = ClientModels(parties.charter.run, folder / "run", folder / "keys")
+        assert models.clients() == models.openable() == [name]
+        ours, theirs = models.open(name), uninterrupted.client_models.open(name, checkpoint)
+        assert np.array_equal(ours.model.shared, theirs.model.shared)
+        assert ours.about["data_sha256"] == theirs.about["data_sha256"]
     for site in ("site-1", SERVER_SITE):  # nobody begins the same run twice
         with pytest.raises(UsageError, match=r"cannot be resumed|was not killed"):
             open_process(parties.kit(site))

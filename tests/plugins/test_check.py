@@ -14,7 +14,7 @@ from secure_fgl.checking.told import UNSEEN, told
 from secure_fgl.data.loading import load
 from tests.plugins.leaks import CAUGHT, DIGITS
 from tests.plugins.leaks import UNSEEN as LEAKS
-from tests.plugins.page import DATA, FEDPROX, MODEL, PARTITION, changed, write
+from tests.plugins.page import DATA, FEDPROX, MODEL, PARTITION, ROOT, changed, write
 from tests.secure_fgl.cli_tools import invoke
 
 BY_NAME = {law.name: law for law in LAWS}
@@ -139,3 +139,21 @@ def test_an_error_of_the_plug_in_is_a_broken_law_with_its_text(tmp_path: Path) -
     )
     with subject_of([write(tmp_path, text=text)]) as subject:
         assert "ValueError: so" in statuses(subject, "runs")["runs"]
+
+
+OURS = {
+    "fed_ego": ("fields", "runs", "repeats", "memory"),
+    "fed_pub": ("memory", "held-out"),
+    "fed_per_gnn": ("runs", "memory", "planted"),
+    "local": ("memory", "clipping"),
+}
+"""What single ones of ours show: mixtures, weighted sums, ratings, clients that say nothing."""
+
+
+@pytest.mark.parametrize("name", sorted(OURS))
+def test_our_own_algorithms_keep_the_laws_as_plug_ins(name: str, tmp_path: Path) -> None:
+    ours = (ROOT / "algorithms" / f"{name}.py").read_text("utf-8")
+    text = changed((f'name="{name}"', f'name="my_{name}"'), text=ours)
+    with subject_of([write(tmp_path, f"my_{name}", text)]) as subject:
+        found = statuses(subject, *OURS[name])
+        assert all(text.startswith("OK") for text in found.values()), found

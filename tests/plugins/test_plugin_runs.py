@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from protocols.disclosures.names import Disclosure
-from protocols.errors import NotInPlan
+from protocols.errors import EvidenceError, NotInPlan
 from protocols.plan.steps import Step
 from secure_fgl.checking.killed import kill
 from secure_fgl.config import Config
@@ -21,6 +22,7 @@ from secure_fgl.plugins import in_use, loading
 from secure_fgl.run.simulation import Preparation
 from secure_fgl.store.finished_run import Run
 from secure_fgl.transports.nvflare import party_process
+from secure_fgl.transports.nvflare.party import sign
 from tests.kept import kept
 from tests.nvflare.stage import Parties, assemble
 from tests.plugins.page import DATA, FEDPROX, MODEL, PARTITION, changed, config, write
@@ -108,7 +110,7 @@ def test_plan_against_an_approved_one(tmp_path: Path) -> None:
     assert invoke("plan", text, "--plugin", file, "--against", plan).exit_code == 0
     write(tmp_path, text=OTHER)
     again = invoke("plan", text, "--plugin", file, "--against", plan)
-    assert again.exit_code == 6 and "another one is here, sha256" in again.stderr
+    assert again.exit_code == 6 and "another one is here" in again.stderr
 
 
 def test_a_file_changed_since_it_was_read_is_not_run(tmp_path: Path) -> None:
@@ -244,6 +246,13 @@ def test_each_site_runs_its_own_copy_or_none(parties: Parties, nothing_runs: lis
         party_process._prepared(kit)
 
 
+def test_no_charter_names_a_file_of_its_signer_s_machine(parties: Parties) -> None:
+    agreed = parties.charter.config.model_copy(update={"plugins": ("/tmp/my_fedprox.py",)})
+    drawn_up = replace(parties.charter, config=agreed, signatures={})
+    with pytest.raises(EvidenceError, match=r"each site's own \(plugins\)"):
+        sign(parties.folders["site-1"], drawn_up)
+
+
 def test_a_site_with_the_plan_s_copy_takes_part(parties: Parties) -> None:
     for folder in parties.folders.values():
         write(folder / "plugins")
@@ -312,3 +321,27 @@ def test_an_audit_of_a_run_without_plug_ins_takes_none(tmp_path: Path) -> None:
 def test_the_plan_s_items_are_the_algorithm_s(finished: tuple[Run, Path]) -> None:
     plan = Federation(config=config(), plugins=[finished[1]]).plan()
     assert plan.find("train", Disclosure.SUM, Step.UP).messages[0].name == "Update"
+
+
+def test_a_model_is_taken_out_with_a_copy_of_the_plan_s_file(
+    finished: tuple[Run, Path], tmp_path: Path, nothing_runs: list[str]
+) -> None:
+    run, file = finished
+    to = tmp_path / "model.npz"
+    refused = invoke("model", "export", run.path, "--to", to)
+    assert refused.exit_code == 2 and "give your own copy: --plugin FILE" in refused.stderr
+    other = invoke("model", "export", run.path, "--to", to, "--plugin", write(tmp_path, text=OTHER))
+    assert other.exit_code == 6 and nothing_runs == [] and not to.exists()
+    with pytest.MonkeyPatch.context() as before:
+        before.setattr(in_use, "load", loading.load)
+        shown = invoke("model", "export", run.path, "--to", to, "--plugin", file)
+    assert shown.exit_code == 0, shown.output
+    assert to.is_file()
+
+
+def test_a_model_without_a_plain_form_stays_where_it_is(tmp_path: Path) -> None:
+    chosen = config(algorithm={"name": "fed_avg", "rounds": 1}, model={"name": "my_sum"})
+    file = write(tmp_path, "my_sum", MODEL)
+    run = Federation(config=chosen, plugins=[file]).run(tmp_path / "run")
+    shown = invoke("model", "export", run.path, "--to", tmp_path / "m.npz", "--plugin", file)
+    assert shown.exit_code == 2 and "has no plain form" in shown.stderr

@@ -130,7 +130,10 @@ def test_it_opens_only_where_the_key_is(tmp_path: Path, keys: Path) -> None:
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
     assert stat.S_IMODE(file.parent.stat().st_mode) == 0o700
     place = keys / "models" / name
-    assert sorted(f.name for f in place.iterdir()) == [f"client-{n}.key" for n in range(1, 6)]
+    assert sorted(f.name for f in place.iterdir()) == [
+        *(f"client-{n}.key" for n in range(1, 6)),
+        "folder",
+    ]
     assert stat.S_IMODE((place / "client-2.key").stat().st_mode) == 0o600
     weights = opened(run, "client-2").model.weights
     assert all(piece.tobytes() not in file.read_bytes() for piece in weights)

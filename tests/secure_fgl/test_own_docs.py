@@ -1,4 +1,4 @@
-"""docs/own-data.md is walked through: its files are written, its commands run."""
+"""docs/own-data.md and trained-models.md are walked through: files are written, commands run."""
 
 from __future__ import annotations
 
@@ -9,10 +9,12 @@ from pathlib import Path
 
 import pytest
 
+from algorithms import nn
 from secure_fgl.data.own import OwnDataError, OwnSpec, load_site, load_spec, site_rng
 from tests.secure_fgl.cli_tools import ROOT, invoke
 
 TEXT = (ROOT / "docs" / "own-data.md").read_text("utf-8")
+MODELS = (ROOT / "docs" / "trained-models.md").read_text("utf-8")  # goes on where it ends
 BLOCK = re.compile(r"```(\w+)(?: ([\w./-]+))?\n(.*?)```", flags=re.S)
 
 
@@ -40,7 +42,7 @@ def walked(
 ) -> str:
     """What the page's Python prints, after all of it was done in an empty folder."""
     monkeypatch.chdir(tmp_path)
-    for language, path, body in BLOCK.findall(TEXT):
+    for language, path, body in BLOCK.findall(TEXT + MODELS):
         walk(language, path, body)
     return capsys.readouterr().out
 
@@ -52,6 +54,10 @@ def test_the_page_does_what_it_says(walked: str) -> None:
     for words in printed:
         assert words in walked
     spec = OwnSpec(name="x", task="node", features=2, classes=2, records=4, split=(1, 0, 0))
+    for name in ("predictions.csv", "north.npz", "north.json", "shared.npz"):
+        assert Path(name).is_file()
+    assert Path("predictions.csv").read_text().startswith("id,predicted,p_fine,p_risky\nc-17,")
+    assert set(nn.model_names()) <= set(re.findall(r"`(\w+)`", MODELS)), "the list of ONNX"
     Path("saved").mkdir()
     Path("data.pt").rename("saved/data.pt")
     assert load_site("saved", spec, site_rng(1, "saved")).y.tolist() == [0, 1, -1]

@@ -101,7 +101,7 @@ RATINGS = {
         ("fed_per", {}, "not a whole model"),
         ("local", {}, "left no shared model"),
         ("fed_pub", {"model": {"name": "gcn_linear"}}, "left no shared model"),
-        ("fed_mf", {"data": RATINGS}, "no plain form yet"),
+        ("fed_mf", {"data": RATINGS}, "not a whole model"),
     ],
 )
 def test_what_is_no_whole_model_is_refused(

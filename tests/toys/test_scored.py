@@ -89,6 +89,9 @@ def test_the_best_is_the_earliest_of_the_largest_merits() -> None:
     kept = []
     for state, merit in (("a", 0.5), ("b", 0.4), ("c", 0.7), ("d", 0.7), ("e", 0.6)):
         tracked = tracked.record(score, merit, state)
-        kept.append(tracked.keep.keep)
+        kept.append(tracked.keep.best)
     assert (tracked.best, tracked.best_merit, tracked.best_state) == (2, 0.7, "c")
-    assert kept == [1, 0, 1, 0, 0] and len(tracked.scores) == 5
+    assert kept == [1, 1, 3, 3, 3] and len(tracked.scores) == 5
+    lost = tracked.missed()  # a number is given once, also to a score that was lost
+    assert (tracked.keep.number, lost.keep.number, lost.keep.best) == (6, 7, 3)
+    assert lost.record(score, 0.9, "f").keep.best == 7

@@ -77,6 +77,7 @@ def read_site(
         OwnDataError, ImportError: as `load_site`.
     """
     place = Path(folder).expanduser()
+    place = place if place.name else place.resolve()  # a vocabulary lies beside it
     if not place.is_dir():
         raise OwnDataError(place, "there is no such folder", fix="see docs/own-data.md")
     stem, read = _TABLES[spec.task]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import os
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -123,14 +125,12 @@ class OwnSpec(Strict):
         """The words that may stand in the column ``label``, in the order of the classes."""
         return _named(self.classes, "")
 
-    def names(self) -> dict[str, Any]:
-        """What the sites call features and classes, and how texts became numbers; plain values."""
-        found = {
-            "features": list(self.feature_columns),
-            "classes": list(self.label_columns if self.multilabel else self.labels),
-            "spec": self.model_dump_json(),
-        }
-        return {name: value for name, value in found.items() if value}
+    @property
+    def columns(self) -> str:
+        """SHA-256 (hex) of what columns are called and classes mean, in order; public."""
+        labels = self.label_columns if self.multilabel else self.labels
+        named = [self.feature_columns, labels, dict(sorted(self.vocabulary.items()))]
+        return hashlib.sha256(json.dumps(named, ensure_ascii=True).encode()).hexdigest()
 
     def data_spec(self, clients: int) -> DataSpec:
         """What a plan may know, for so many sites; no file of theirs is opened.
@@ -145,6 +145,7 @@ class OwnSpec(Strict):
 
         return DataSpec(
             task=self.task,
+            columns=self.columns,
             features=features,
             classes=1 if rating else _size(self.classes),
             records=self.records,

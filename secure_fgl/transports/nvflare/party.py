@@ -7,8 +7,10 @@
             plugins/               this party's own copies of the plug-ins that the charter names
             tags.key (0600)        of clients in the mode `hmac` of matching: the key of item tags,
                                    which one of them made and its operators brought to the others
-            keys/ (0700)           while the run lasts: the key to its kept state
+            keys/ (0700)           while the run lasts: the key to its kept state; and after it, at
+                                   a client, the key to its own model
             run/                   its side of the run folder: documents, ledger, head, locked state
+                                   and model
 
 NVFlare lets an administrator list and read files below a site's workspace unless the site forbids
 it, and sends a site's resource file to the server. So nothing of ours lies there: the site's

@@ -100,12 +100,18 @@ class PartyProcess:
             self.session.close(result)
             note = self.session.ledger.checkpoint(self.kit.me.signing)
             self.folder.text(f"heads/{self.kit.name}.checkpoint", note)
-            if self.site is not None and self.prepared.config.keep_models:
-                models = ClientModels(self.kit.charter.run, self.kit.run_folder, self.kit.keys)
-                models.keep(self.kit.name, self.site, Origin.of(self.prepared))
-            if document is not None:
-                self.folder.document("result.json", document)
-            self.state_stores.destroy()
+            try:
+                self._keep_model()
+                if document is not None:
+                    self.folder.document("result.json", document)
+            finally:
+                self.state_stores.destroy()
+
+    def _keep_model(self) -> None:
+        """Lock this client's own model beside its state's key; it stays after the run."""
+        if self.site is not None and self.prepared.config.keep_models:
+            models = ClientModels(self.kit.charter.run, self.kit.run_folder, self.kit.keys)
+            models.keep(self.kit.name, self.site, Origin.of(self.prepared))
 
 
 def open_process(kit: PartyKit) -> PartyProcess:
