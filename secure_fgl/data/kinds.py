@@ -102,7 +102,7 @@ def masks_of(whole: Dataset, parts: Sequence[Part], kind: Kind) -> Masks:
 
 
 def _class(kind: Kind, model: str) -> Any:
-    # Imported here: each of them loads torch, and most runs need one.
+    # Imported here: most runs need one of them.
     if kind == "node":
         from algorithms.nn import on_egos
 
