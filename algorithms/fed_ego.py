@@ -48,8 +48,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from algorithms._shared.ego import Labels, Mashed, Personal, Reduction, Slope, Start, Step
-from algorithms.tasks import Kind, Task, Weights
-from algorithms.tasks.ego import EgoTask, Moments
+from algorithms.tasks import Kind, Moments, Task, Weights
+from algorithms.tasks.ego import EgoTask
 from protocols.forms import Algorithm, Exchange, Form
 from protocols.messages import Array, Message, SumMessage
 from protocols.rounds import Ask, Cohort, Reply, Round, RoundLost

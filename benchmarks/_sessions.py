@@ -102,7 +102,8 @@ def one_round(clients: int, parameters: int) -> dict[str, Any]:
     from protocols.plan.planning import make_plan
     from protocols.policy.policy import PrivacyPolicy
     from secure_fgl.run.driver import Driver, Meter
-    from secure_fgl.run.parties import Making, client_names, set_up
+    from secure_fgl.run.naming import client_names
+    from secure_fgl.run.parties import Making, set_up
     from secure_fgl.transports.memory import MemoryTransport
 
     vectors: Any = Drawn(parameters, clients)

@@ -40,7 +40,8 @@ from protocols.plan.planning import make_plan
 from protocols.policy.policy import PrivacyPolicy
 from protocols.rounds import Ask, Cohort, Round
 from secure_fgl.run.driver import Driver, Meter
-from secure_fgl.run.parties import Making, client_names, set_up
+from secure_fgl.run.naming import client_names
+from secure_fgl.run.parties import Making, set_up
 from secure_fgl.store.files import Folder
 from secure_fgl.store.run_folder import FileStore
 from secure_fgl.transports.memory import MemoryTransport

@@ -31,7 +31,8 @@ from protocols.plan.plan import DataPlan
 from protocols.plan.planning import make_plan
 from protocols.policy.policy import PrivacyPolicy
 from secure_fgl.run.driver import Driver, Meter
-from secure_fgl.run.parties import Making, client_names, set_up
+from secure_fgl.run.naming import client_names
+from secure_fgl.run.parties import Making, set_up
 from secure_fgl.transports.memory import MemoryTransport
 
 KEPT = sum_check._rows.__wrapped__

@@ -39,7 +39,8 @@ from protocols.policy.policy import PrivacyPolicy
 from protocols.wire.roles import Role
 from secure_fgl.run.closing import close_all
 from secure_fgl.run.driver import Driver, Meter
-from secure_fgl.run.parties import Making, client_names, set_up
+from secure_fgl.run.naming import client_names
+from secure_fgl.run.parties import Making, set_up
 from secure_fgl.store.bundles import environment
 from secure_fgl.transports.memory import MemoryTransport
 

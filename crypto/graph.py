@@ -21,11 +21,10 @@ import math
 from collections.abc import Collection
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.stats import hypergeom
 
 from crypto.errors import OutOfRange
 from crypto.samplers import Stream, derive
@@ -215,8 +214,22 @@ def _below(population: int, marked: int, drawn: int, threshold: int) -> float:
 
 
 def _mass(population: int, marked: int, drawn: int) -> NDArray[np.float64]:
-    # By logarithms: scipy's own pmf agrees to ten digits and takes a hundred times as long.
-    return np.exp(hypergeom.logpmf(np.arange(drawn + 1), population, marked, drawn))
+    """Return P[X = m] for m from 0 to `drawn`, by logarithms.
+
+    The formula and its order are those of `scipy.stats.hypergeom.logpmf`, so the digits are too;
+    all of `scipy.stats` takes most of a second to load.
+    """
+    from scipy.special import betaln
+
+    rest = population - marked
+    mass = np.zeros(drawn + 1)
+    m = np.arange(max(0, drawn - rest), min(marked, drawn) + 1)
+    ways: Any = (
+        betaln(marked + 1, 1) + betaln(rest + 1, 1) + betaln(population - drawn + 1, drawn + 1)
+    )
+    ways = ways - betaln(m + 1, marked - m + 1) - betaln(drawn - m + 1, rest - drawn + m + 1)
+    mass[m] = np.exp(ways - betaln(population + 1, 1))
+    return mass
 
 
 def _log2_cut(count: int, degree: int, removed: int) -> float:

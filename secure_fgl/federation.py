@@ -7,7 +7,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from algorithms.tasks import DataSpec, Task
 from algorithms.tasks.evaluation import evaluated
@@ -38,14 +38,11 @@ from secure_fgl.defaults import check_optimiser, settled
 from secure_fgl.errors import PlanDrift, UsageError, usage
 from secure_fgl.plugins.finding import Given
 from secure_fgl.plugins.in_use import Plugins
-from secure_fgl.run.driver import one_thread_and_deterministic
-from secure_fgl.run.faults import drops
-from secure_fgl.run.parties import client_names, learning_seed
-from secure_fgl.run.resuming import check_same
-from secure_fgl.run.simulation import Connect, Preparation, Progress
-from secure_fgl.store.finished_run import Run
-from secure_fgl.store.run_folder import RunFolder
-from secure_fgl.transports.memory import MemoryTransport
+from secure_fgl.run.naming import client_names, learning_seed
+
+if TYPE_CHECKING:
+    from secure_fgl.run.simulation import Connect, Preparation, Progress
+    from secure_fgl.store.finished_run import Run
 
 
 class Federation:
@@ -233,6 +230,8 @@ class Federation:
 
     def prepare(self, plan: Plan | None = None) -> Preparation:
         """Return everything that a run needs before it starts; the data is not loaded yet."""
+        from secure_fgl.run.simulation import Preparation
+
         task, algorithm = self.build()
         return Preparation(
             self.config,
@@ -251,7 +250,7 @@ class Federation:
         *,
         plan: Plan | None = None,
         progress: Progress | None = None,
-        connect: Connect = MemoryTransport,
+        connect: Connect | None = None,
         resume: bool = False,
     ) -> Run:
         """Train, and leave a run folder with ledgers and report.
@@ -261,7 +260,7 @@ class Federation:
                 ``runs/<algorithm>-<data>-<UTC time>``.
             plan: an approved plan; the run refuses to start or to send what it does not hold.
             progress: called after each round.
-            connect: makes the transport.
+            connect: makes the transport; by default one in memory.
             resume: `out` holds a run with this configuration that was killed; it goes on and ends
                 with the very same result.
 
@@ -272,6 +271,12 @@ class Federation:
             Refused: a client refused; its reason stays in its ledger.
             LedgerError: a ledger could not be written; nothing of that exchange was sent.
         """
+        from secure_fgl.run.driver import one_thread_and_deterministic
+        from secure_fgl.run.faults import drops
+        from secure_fgl.run.resuming import check_same
+        from secure_fgl.store.run_folder import RunFolder
+        from secure_fgl.transports.memory import MemoryTransport
+
         self.plugins.unchanged()
         if plan is not None:
             self.plugins.hold_to(plan)
@@ -279,19 +284,17 @@ class Federation:
         if plan is not None and (differences := drift(plan, wanted)):
             raise PlanDrift(differences)
         prepared = self.prepare(plan or wanted)
-        drops(
-            self.config.faults.drop, wanted.clients, wanted.rounds
-        )  # refused before anything is made
+        drops(self.config.faults.drop, wanted.clients, wanted.rounds)  # before anything is made
         folder = RunFolder(Path(out) if out else self.default_folder(), again=resume)
         if resume:
             check_same(folder, self.config, self.plugins)
         with one_thread_and_deterministic():
             prepared.load()
             folder.make()
-            return prepared.train(folder, progress, connect, resume=resume)
+            return prepared.train(folder, progress, connect or MemoryTransport, resume=resume)
 
     def default_folder(self) -> Path:
         """Return ``runs/<algorithm>-<data>-<UTC time>``."""
-        now = datetime.now(UTC).strftime("%Y%m%dT%H%M%SZ")
-        data = self.config.data.name.replace("/", "-")  # pyg/Planetoid/PubMed
-        return Path("runs") / f"{self.config.algorithm.name}-{data}-{now}"
+        now, given = datetime.now(UTC).strftime("%Y%m%dT%H%M%SZ"), self._given
+        data = given.data.name.replace("/", "-")  # pyg/Planetoid/PubMed
+        return Path("runs") / f"{given.algorithm.name}-{data}-{now}"

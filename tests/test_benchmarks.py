@@ -263,6 +263,7 @@ SMALL = {
     "bench_models.py": "--parameters 70 --clients 5 --repeats 1 --format json",
     "bench_pub.py": "--parameters 70 --clients 5 --repeats 1 --many 5 --format json",
     "bench_resume.py": "--rounds 1 --repeats 1 --policies masks",
+    "bench_start.py": "--repeats 1 --format json",
     "bench_verify.py": "--entries 100 --clients 5 --repeats 1 --format json",
 }
 

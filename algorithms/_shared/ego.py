@@ -7,9 +7,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from algorithms.tasks import Weights
-from algorithms.tasks._egos import mashed
 from algorithms.tasks.client_model import ClientModel
 from algorithms.tasks.ego import EgoTask
+from algorithms.tasks.inputs.egos import mashed
 from algorithms.tasks.site import Site
 from protocols.messages import (
     Array,

@@ -26,7 +26,6 @@ from algorithms._shared.item_messages import (
 )
 from algorithms._shared.item_users import User
 from algorithms._shared.items import Aggregator, Server
-from algorithms.nn._shared.ratings import neighbours
 from algorithms.tasks import Weights
 from algorithms.tasks.client_model import ClientModel
 from algorithms.tasks.site import Site
@@ -110,6 +109,8 @@ class ExpandedUser(User):
 
     def look(self, site: Site) -> None:
         """Give the site's graph the neighbours that are remembered."""
+        from algorithms.nn._shared.ratings import neighbours
+
         near, data = site.memory.get("near"), site.data
         if near is None:
             data.graph.neighbours = None

@@ -24,7 +24,7 @@ import numpy as np
 
 from algorithms._shared.item_messages import Holders, ItemGradient, ItemRows, Next, Start
 from algorithms._shared.item_users import ROW_SCALE, SHARED_SCALE, User
-from algorithms.tasks._optimisers import Moments
+from algorithms.tasks import Moments
 from protocols.forms import Answer, Form
 from protocols.messages import Array, Message
 from protocols.rounds import Ask, Cohort, RemoteProtocolError, Reply, RoundLost, Sealed

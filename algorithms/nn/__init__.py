@@ -12,8 +12,13 @@ A model's file is called like the model and offers
 * for nodes and graphs, `plain(module) -> torch.nn.Module`: the same model, filled alike, in layers
   of PyTorch Geometric (`algorithms.nn._shared.plain`); for ratings `plain(module, scale)` where
   there are such layers (`algorithms.nn._shared.plain_ratings`);
+* `layout`, which takes what `build` takes and says the parameters' names and shapes without torch
+  (`algorithms.nn._shared.layouts`); where a file has none, a model is built to see them;
 * for nodes, `EGOS = True` if `build` gives an `algorithms.nn._shared.egos.EgoNet`, trained on
   ego-graphs.
+
+A model of ours computes in its file of `modules`, which `build` and `plain` import: a plan knows of
+a model what its file says, and loads no torch.
 
 Parameters are ordered as the module registers them, layer by layer, weights (in, out) before the
 bias. This order is the meaning of the flat vectors that travel.
@@ -27,34 +32,27 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from importlib import import_module
-from typing import Protocol, cast
+from typing import TYPE_CHECKING, Any, Protocol, cast
 
-import torch
-from torch import Tensor
-
-from algorithms.nn._shared.sparse import Features, Propagation, Weighing
+from algorithms.nn._shared.layouts import Layout, Weighing
 from algorithms.tasks import Kind
+
+if TYPE_CHECKING:
+    import torch
+
+    from algorithms.nn._shared.graph_model import GraphModel
 
 __all__ = [
     "GraphModel",
     "ModelFile",
     "alone",
     "head",
+    "layout",
     "model",
     "model_names",
     "offering",
     "on_egos",
 ]
-
-
-class GraphModel(torch.nn.Module):
-    """A module from features and propagation to logits, with injected randomness."""
-
-    def forward(
-        self, x: Features, propagation: Propagation, generator: torch.Generator, training: bool
-    ) -> Tensor:
-        """Logits, shape (N, C). `generator` feeds dropout and is untouched unless `training`."""
-        raise NotImplementedError
 
 
 class ModelFile(Protocol):
@@ -96,6 +94,25 @@ def alone(name: str) -> bool:
     return name in model_names("rating") and bool(getattr(_file(name), "ALONE", False))
 
 
+def __getattr__(name: str) -> Any:
+    """Let files of one's own take `GraphModel` from here; it loads torch."""
+    if name == "GraphModel":
+        from algorithms.nn._shared.graph_model import GraphModel
+
+        return GraphModel
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def layout(file: Any, *sizes: Any, **options: Any) -> Layout:
+    """Return the parameters of a file's model, as the file says or as a built model has them."""
+    if (declared := getattr(file, "layout", None)) is not None:
+        return cast(Layout, declared(*sizes, **options))
+    from algorithms.nn._shared.stack import Stack
+
+    module = file.build(*sizes, **options)
+    return Layout.of(module, head(module), stack=isinstance(module, Stack))
+
+
 def head(module: torch.nn.Module) -> list[torch.nn.Parameter]:
     """Parameters of the last layer, which FedPer keeps at the client (all, of a single layer).
 
@@ -114,7 +131,7 @@ def model_names(task: Kind | None = None) -> tuple[str, ...]:
 
 
 def _ours() -> set[str]:
-    return {found.name for found in pkgutil.iter_modules(__path__) if found.name[0] != "_"}
+    return {found.name for found in pkgutil.iter_modules(__path__) if not found.ispkg}
 
 
 def _file(name: str) -> ModelFile:

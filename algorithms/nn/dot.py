@@ -1,89 +1,36 @@
-"""Matrix factorisation with biases: every user and every item has a vector of its own.
-
-Koren, Bell and Volinsky, Matrix Factorization Techniques for Recommender Systems, IEEE Computer
-2009, eq. 4, on the scale from 0 to 1:
-
-    r_ui = μ + b_i + b_u + <q_i, p_u>.
-
-Parameters: Q (items, h), b (items), m with μ = 1/2 + 2 m, then P (users, h) and b (users). The
-users' part is the head, so an algorithm that shares the base only keeps every user's vector at the
-client.
-
-A sum of updates has a row for every item, and a site without a training rating of an item adds
-zero to its row (but for weight decay). So the total shows which items nobody rated, and **a row
-may have a single contributor** (O12): after one step of plain gradient descent an item's row is
-then a multiple of its only rater's vector, and the bias's entry is the error of that rating.
-Encryption and masks hide the summands, not such a total; noise does, and so does a model without
-rows (`gcn_dot`). Users' rows have a single contributor nearly always.
-"""
+"""Matrix factorisation with biases; see `algorithms.nn.modules.dot`."""
 
 from __future__ import annotations
 
-import numpy as np
-import torch
-from torch import Tensor
-from torch.nn.functional import embedding
+from typing import TYPE_CHECKING
 
-from algorithms.nn._shared.ratings import (
-    Bipartite,
-    Inputs,
-    Mean,
-    RatingModel,
-    Rows,
-    Side,
-    Start,
-    side_rows,
-)
-from algorithms.tasks import Kind, Weights
+import numpy as np
+
+from algorithms.nn._shared.layouts import Layout
+from algorithms.nn._shared.rating_layouts import MEAN, Inputs, Rows, side, side_rows
+from algorithms.tasks import Kind
+
+if TYPE_CHECKING:
+    from algorithms.nn._shared.ratings import RatingModel
 
 NAME = "dot"
 TASK: Kind = "rating"
 
-_ITEM_NORM = 0.1  # see `Dot.initial`
 
-
-class Dot(RatingModel):
-    """Embeddings, their dot product and biases. Parameters as in the file's head."""
-
-    def __init__(self, users: int, items: int, hidden: int) -> None:
-        super().__init__()
-        self.items = Side(items, hidden)
-        self.mean = Mean()
-        self.head = Side(users, hidden)
-
-    def forward(
-        self,
-        graph: Bipartite,
-        user: Tensor,
-        item: Tensor,
-        generator: torch.Generator,
-        training: bool,
-    ) -> Tensor:
-        """Ratings, shape (M, 1); `graph` is not read and nothing is drawn from `generator`."""
-        product = embedding(item, self.items.table) * embedding(user, self.head.table)
-        biases = self.items.bias.index_select(0, item) + self.head.bias.index_select(0, user)
-        rating: Tensor = self.mean() + biases + product.sum(dim=1)
-        return rating[:, None]
-
-    def initial(self, rng: np.random.Generator, glorot: Start) -> Weights:
-        """Items' vectors normal with expected squared norm 0.01; all others 0, so μ is 1/2.
-
-        Glorot's bound for a table would shrink with the length of the catalogue, as if a rating
-        summed over all items; it reads one row. With P = 0 a user whom nobody trained keeps
-        exactly r = μ + b_i, and Q ≠ 0 gives P a gradient at once. Q is small, so that an item that
-        nobody trained adds only about a tenth of the user's norm over √h, in random direction.
-        """
-        items, hidden = self.items.table.shape
-        start = np.zeros(sum(parameter.numel() for parameter in self.parameters()), np.float32)
-        start[: items * hidden] = rng.normal(0.0, _ITEM_NORM / np.sqrt(hidden), items * hidden)
-        return start
+def layout(
+    users: int, items: int, hidden: int, layers: int, dropout: float, inputs: Inputs
+) -> Layout:
+    """Q (items, h), b, m; then P (users, h), b, the head."""
+    return Layout((*side("items.", items, hidden), *MEAN), side("head.", users, hidden))
 
 
 def build(
     users: int, items: int, hidden: int, layers: int, dropout: float, inputs: Inputs
 ) -> RatingModel:
     """Dot product of width `hidden`, uninitialised; `layers`, `dropout`, `inputs` are unused."""
-    return Dot(users, items, hidden)
+    from algorithms.nn.modules import dot as made
+
+    return made.build(users, items, hidden, layers, dropout, inputs)
 
 
 def rows(own: tuple[Rows, Rows], sizes: tuple[int, int], hidden: int) -> Rows | None:

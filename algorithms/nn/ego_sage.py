@@ -11,26 +11,39 @@ neighbours here, and over sampled ones in `judge`; an isolated node is its own n
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import TYPE_CHECKING
 
-import torch
-
-from algorithms.nn._shared.egos import Dense, EgoNet, Sage
-from algorithms.nn._shared.plain_egos import plain_egos
+from algorithms.nn._shared.ego_layouts import ego_net
+from algorithms.nn._shared.layouts import Layout, Weighing, affine, sage
 from algorithms.tasks import Kind
+
+if TYPE_CHECKING:
+    import torch
+
+    from algorithms.nn._shared.egos import EgoNet
 
 NAME = "ego_sage"
 TASK: Kind = "node"
-PROPAGATION: Literal["mean_or_self"] = "mean_or_self"
+PROPAGATION: Weighing = "mean_or_self"
 EGOS = True
+
+
+def layout(features: int, classes: int, hidden: int, layers: int, dropout: float) -> Layout:
+    """W, b; per hop W_own, W_near, b; the classifier's W."""
+    above = [sage(f"personal.{place}.", hidden, hidden) for place in range(layers)]
+    return ego_net([affine("reduction.0.", features, hidden), *above], hidden, classes)
 
 
 def build(features: int, classes: int, hidden: int, layers: int, dropout: float) -> EgoNet:
     """W, b; per hop W_own, W_near, b; the classifier's W. All hidden layers are `hidden` wide."""
+    from algorithms.nn._shared.egos import Dense, EgoNet, Sage
+
     personal = [Sage(hidden, hidden) for _ in range(layers)]
     return EgoNet([Dense(features, hidden)], personal, classes, dropout)
 
 
 def plain(module: EgoNet) -> torch.nn.Module:
     """The same model in layers of PyG, see `_shared.plain`."""
+    from algorithms.nn._shared.plain_egos import plain_egos
+
     return plain_egos(module)

@@ -7,27 +7,38 @@ authors' program keeps the last ReLU in this variant; so does this one.
 
 from __future__ import annotations
 
-from typing import Literal
-
-import torch
+from typing import TYPE_CHECKING
 
 from algorithms.nn import ego_sage
-from algorithms.nn._shared.egos import Dense, EgoNet, Sage
-from algorithms.nn._shared.plain_egos import plain_egos
+from algorithms.nn._shared.layouts import Layout, Weighing
 from algorithms.tasks import Kind
+
+if TYPE_CHECKING:
+    import torch
+
+    from algorithms.nn._shared.egos import EgoNet
 
 NAME = "ego_sage_linear"
 TASK: Kind = "node"
-PROPAGATION: Literal["mean_or_self"] = ego_sage.PROPAGATION
+PROPAGATION: Weighing = ego_sage.PROPAGATION
 EGOS = True
+
+
+def layout(features: int, classes: int, hidden: int, layers: int, dropout: float) -> Layout:
+    """Return the same as `ego_sage`'s."""
+    return ego_sage.layout(features, classes, hidden, layers, dropout)
 
 
 def build(features: int, classes: int, hidden: int, layers: int, dropout: float) -> EgoNet:
     """Return the same parameters as `ego_sage`."""
+    from algorithms.nn._shared.egos import Dense, EgoNet, Sage
+
     personal = [Sage(hidden, hidden) for _ in range(layers)]
     return EgoNet([Dense(features, hidden)], personal, classes, dropout, linear=True)
 
 
 def plain(module: EgoNet) -> torch.nn.Module:
     """The same model in layers of PyG, see `_shared.plain`."""
+    from algorithms.nn._shared.plain_egos import plain_egos
+
     return plain_egos(module)

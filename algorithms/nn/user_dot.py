@@ -6,22 +6,36 @@ own, as in FCF and FedMF, so that nothing grows with the number of users.
 
 from __future__ import annotations
 
-from algorithms.nn._shared.ratings import Inputs, RatingModel, Rows
-from algorithms.nn._shared.stars import Star, star_rows
+from typing import TYPE_CHECKING
+
+from algorithms.nn._shared.layouts import Layout
+from algorithms.nn._shared.rating_layouts import Inputs, Rows, star, star_rows
 from algorithms.tasks import Kind
+
+if TYPE_CHECKING:
+    from algorithms.nn._shared.ratings import RatingModel
 
 NAME = "user_dot"
 TASK: Kind = "rating"
 ALONE = True
 
 
+def layout(
+    users: int, items: int, hidden: int, layers: int, dropout: float, inputs: Inputs
+) -> Layout:
+    """A star's, without a layer; see `algorithms.nn._shared.stars`."""
+    return star(items, hidden, ())
+
+
 def build(
     users: int, items: int, hidden: int, layers: int, dropout: float, inputs: Inputs
 ) -> RatingModel:
     """A star without a layer, uninitialised; all but `items` and `hidden` are unused."""
+    from algorithms.nn._shared.stars import Star
+
     return Star(items, hidden, None, 0.0)
 
 
 def rows(own: tuple[Rows, Rows], sizes: tuple[int, int], hidden: int) -> Rows | None:
     """See `star_rows`."""
-    return star_rows(own, sizes, hidden, None)
+    return star_rows(own, sizes, hidden, ())

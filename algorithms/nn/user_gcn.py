@@ -1,53 +1,42 @@
-"""The mean over what one user rated: FedPerGNN's GCN, see `algorithms.nn._shared.stars`.
-
-layer = mean_k s_k (<V q_k, q_j> + g),   k rated by u and k ≠ j.
-"""
+"""The mean over what one user rated: FedPerGNN's GCN; see `algorithms.nn.modules.user_gcn`."""
 
 from __future__ import annotations
 
-import numpy as np
-import torch
-from torch import Tensor
+from typing import TYPE_CHECKING
 
-from algorithms.nn._shared.ratings import Inputs, RatingModel, Rows
-from algorithms.nn._shared.stars import Layer, Star, masked_mean, star_rows
-from algorithms.tasks import Kind, Weights
+from algorithms.nn._shared.layouts import Layout, Shapes
+from algorithms.nn._shared.rating_layouts import Inputs, Rows, star, star_rows
+from algorithms.tasks import Kind
+
+if TYPE_CHECKING:
+    from algorithms.nn._shared.ratings import RatingModel
 
 NAME = "user_gcn"
 TASK: Kind = "rating"
 ALONE = True
 
 
-class Average(Layer):
-    """Parameters W, V (h, h) and g."""
+def _layer(hidden: int) -> Shapes:
+    square = tuple((name, (hidden, hidden)) for name in ("around", "value"))
+    return (*square, ("plain", (1,)))
 
-    def __init__(self, hidden: int) -> None:
-        super().__init__(hidden)
-        self.value = torch.nn.Parameter(torch.empty(hidden, hidden))
-        self.plain = torch.nn.Parameter(torch.empty(1))
 
-    def forward(
-        self, query: Tensor, user: Tensor, item: Tensor, residual: Tensor, seen: Tensor
-    ) -> Tensor:
-        """Return the mean residuals, (m,); `user` is not read."""
-        said = torch.cat([item @ self.value, torch.ones_like(residual)[:, None]], dim=1)
-        mean = masked_mean(residual[:, None] * said, seen)
-        return (mean[:, :-1] * query).sum(dim=1) + self.plain * mean[:, -1]
-
-    def start(self, name: str, shape: tuple[int, ...], rng: np.random.Generator) -> Weights:
-        """g zero, the rest as every layer's."""
-        if name == "plain":
-            return np.zeros(shape, dtype=np.float32)
-        return super().start(name, shape, rng)
+def layout(
+    users: int, items: int, hidden: int, layers: int, dropout: float, inputs: Inputs
+) -> Layout:
+    """A star's, see `algorithms.nn._shared.stars`; its layer has W, V and g."""
+    return star(items, hidden, _layer(hidden))
 
 
 def build(
     users: int, items: int, hidden: int, layers: int, dropout: float, inputs: Inputs
 ) -> RatingModel:
     """A star of width `hidden`, uninitialised; `users`, `layers` and `inputs` are unused."""
-    return Star(items, hidden, Average(hidden), dropout)
+    from algorithms.nn.modules import user_gcn as made
+
+    return made.build(users, items, hidden, layers, dropout, inputs)
 
 
 def rows(own: tuple[Rows, Rows], sizes: tuple[int, int], hidden: int) -> Rows | None:
     """See `star_rows`."""
-    return star_rows(own, sizes, hidden, Average)
+    return star_rows(own, sizes, hidden, _layer(hidden))

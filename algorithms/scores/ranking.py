@@ -26,7 +26,6 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from scipy.special import logit
 
 from protocols.messages import Matrix, SumMessage, count
 
@@ -184,6 +183,8 @@ class Ranking:
 
 
 def _bins(predictions: npt.NDArray[np.float32], bins: int) -> Counts:
+    from scipy.special import logit
+
     x = np.clip(logit(predictions.astype(np.float64)), -1e9, 1e9)  # finite at 0 and 1 too
     place = 0.5 + x / (2.0 * (2.0 + np.abs(x)))
     return np.minimum((place * bins).astype(np.int64), bins - 1)

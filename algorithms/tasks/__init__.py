@@ -26,6 +26,7 @@ __all__ = [
     "Kind",
     "MaskedTask",
     "Mixed",
+    "Moments",
     "Predictions",
     "Split",
     "Task",
@@ -37,6 +38,9 @@ Weights = npt.NDArray[np.float32]
 
 Predictions = npt.NDArray[np.float32]
 """One row a record, shape (N, C): class probabilities, or (N, 1) ratings."""
+
+Moments = dict[str, npt.NDArray[np.float32]]
+"""What an optimiser remembers, by place and name."""
 
 Kind = Literal["node", "graph", "rating"]
 """Kinds of tasks: classes of nodes, labels of graphs, ratings of items by users."""

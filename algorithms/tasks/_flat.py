@@ -2,92 +2,38 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
-import torch
-from torch import Tensor
-from torch.nn.utils import parameters_to_vector, vector_to_parameters
 
-from algorithms.tasks import Batch, DataSpec, Mixed, Predictions, Weights, _optimisers, _private
-from algorithms.tasks._optimisers import OPTIMISERS, Optimiser, recall, remember
-from algorithms.tasks.private import COUPLED, UnsupportedTraining
+from algorithms.tasks import Batch, Mixed, Predictions, Weights
+from algorithms.tasks._sized import Sized
+from algorithms.tasks.private import UnsupportedTraining
 from algorithms.tasks.site import Site
 from protocols.messages import SumMessage
 
-__all__ = ["FlatTask", "Optimiser"]
+if TYPE_CHECKING:
+    import torch
+    from torch import Tensor
+
+    from algorithms.tasks import _private
+    from algorithms.tasks._optimisers import Stepper
+
+__all__ = ["FlatTask", "Numbers"]
 
 Numbers = npt.NDArray[np.int64]
 
 
-class FlatTask(ABC):
+class FlatTask(Sized):
     """A torch model and its training, behind flat float32 vectors.
 
     Nothing of the optimiser ever travels. The same weights, site and draws give the same bits for
-    one number of torch threads, which is the caller's to set.
-
-    Args:
-        spec: what is known of the data in public.
-        lr: step size, above 0.
-        weight_decay: L2 coefficient on all parameters: decoupled under ``adamw`` (Loshchilov and
-            Hutter, ICLR 2019), in the gradient under ``sgd`` and ``adam``; at least 0.
-        optimiser: what `fit` steps with. `gradient` and `mixed` are for plain gradient descent.
-        batch: records in a batch; None takes all training records at once.
-        keep_moments: whether what ``adam`` and ``adamw`` remember stays in the site's memory, as
-            "moments", from one fit to the next; otherwise it starts anew in every fit. In rounds of
-            a single step one that starts anew moves every weight by a full lr.
-
-    Raises:
-        ValueError: an option is out of range.
+    one number of torch threads, which is the caller's to set. Torch is imported where something is
+    computed, and not before: a plan is printed without it.
     """
-
-    def __init__(
-        self,
-        spec: DataSpec,
-        *,
-        lr: float,
-        weight_decay: float,
-        optimiser: Optimiser = "adamw",
-        batch: int | None = None,
-        keep_moments: bool = False,
-    ) -> None:
-        if lr <= 0.0 or weight_decay < 0.0 or (batch is not None and batch < 1):
-            raise ValueError("out of range; needed are lr > 0, weight_decay >= 0, batch >= 1")
-        if optimiser not in OPTIMISERS:
-            known = ", ".join(OPTIMISERS)
-            raise ValueError(f"no optimiser is called {optimiser!r}; known are {known}")
-        self._spec, self._lr, self._weight_decay = spec, lr, weight_decay
-        self._optimiser, self._batch, self._keeps = optimiser, batch, keep_moments
-        module = self._build()
-        self._size = sum(p.numel() for p in module.parameters())
-        self._base = self._size - sum(p.numel() for p in self._head(module))
-
-    @property
-    def spec(self) -> DataSpec:
-        """What is known of the data in public."""
-        return self._spec
-
-    @property
-    def size(self) -> int:
-        """Number of parameters, d."""
-        return self._size
-
-    @property
-    def base(self) -> int:
-        """Number of base parameters, which come first; the head's follow."""
-        return self._base
-
-    def layout(self) -> tuple[tuple[str, tuple[int, ...]], ...]:
-        """Name and shape of every parameter, in the order of the flat vector; public."""
-        return tuple((n, tuple(p.shape)) for n, p in self._build().named_parameters())
-
-    @property
-    def lr(self) -> float:
-        """The step size."""
-        return self._lr
 
     # What a task must say about its model and data.
 
@@ -96,14 +42,10 @@ class FlatTask(ABC):
         """Return a new, uninitialised module: one per call, as clients may train in parallel."""
 
     @abstractmethod
-    def _head(self, module: torch.nn.Module) -> list[torch.nn.Parameter]:
-        """Return the module's last parameters, which FedPer keeps at the client."""
-
-    @abstractmethod
     def _check(self, data: Any) -> None:
         """Raise ValueError unless a site's data fits the model."""
 
-    def _ready(self, site: Site) -> None:  # noqa: B027 - most tasks need nothing more
+    def _ready(self, site: Site) -> None:
         """Make ready at the site what outputs are computed from beside its data."""
 
     @abstractmethod
@@ -139,27 +81,6 @@ class FlatTask(ABC):
 
     # What algorithms call.
 
-    def check_training(self, unit: str) -> None:
-        """Raise UnsupportedTraining unless clipped gradients of single records hide this unit."""
-        kind = self._spec.task
-        if unit != kind or COUPLED[kind]:
-            raise UnsupportedTraining(
-                f"a {kind} task cannot be trained with the records of one {unit} hidden: "
-                + (COUPLED[kind] or "its records are of another kind")
-            )
-
-    def initial(self, rng: np.random.Generator) -> Weights:
-        """Glorot-uniform matrices (Glorot and Bengio, AISTATS 2010, eq. 16) and zero biases, (d,).
-
-        Drawn with numpy, so that torch's global stream is neither read nor moved.
-        """
-        parts = []
-        for parameter in self._build().parameters():
-            shape = tuple(parameter.shape)
-            bound = np.sqrt(6.0 / sum(shape)) if len(shape) > 1 else 0.0
-            parts.append(rng.uniform(-bound, bound, size=shape).astype(np.float32).ravel())
-        return np.concatenate(parts)
-
     def fit(self, weights: Weights, site: Site, *, epochs: int, pull: float = 0.0) -> Weights:
         """Weights after `epochs` passes, float32 (d,); `weights` is not changed.
 
@@ -170,6 +91,10 @@ class FlatTask(ABC):
             ValueError: `epochs` or `pull` is negative, or weights or data do not fit the model.
             FloatingPointError: training diverged to NaN or infinity.
         """
+        import torch
+
+        from algorithms.tasks import _optimisers, _private
+
         if epochs < 0 or pull < 0.0:
             raise ValueError("epochs and pull must be 0 or more")
         module = self._load(weights, site)
@@ -178,7 +103,7 @@ class FlatTask(ABC):
         parameters = list(module.parameters())
         steps = self._stepper(parameters)
         if self._keeps:
-            recall(steps, site)
+            _optimisers.recall(steps, site)
         if (noised := self._noised(module, site)) is not None:
             _private.descend(noised, parameters, steps, pull)
             return self._left(steps, parameters, site)
@@ -196,14 +121,16 @@ class FlatTask(ABC):
                 steps.step()
         return self._left(steps, parameters, site)
 
-    def _left(
-        self, steps: torch.optim.Optimizer, parameters: list[torch.nn.Parameter], site: Site
-    ) -> Weights:
+    def _left(self, steps: Stepper, parameters: list[torch.nn.Parameter], site: Site) -> Weights:
+        from algorithms.tasks._optimisers import remember
+
         if self._keeps:
             remember(steps, site)
         return self._finite(parameters)
 
     def _finite(self, parameters: list[torch.nn.Parameter]) -> Weights:
+        from torch.nn.utils import parameters_to_vector
+
         fitted: Weights = parameters_to_vector(parameters).detach().numpy()
         if not np.isfinite(fitted).all():
             raise FloatingPointError(
@@ -213,8 +140,10 @@ class FlatTask(ABC):
             )
         return fitted
 
-    def _stepper(self, parameters: list[torch.nn.Parameter]) -> torch.optim.Optimizer:
-        return _optimisers.optimiser(self._optimiser, parameters, self._lr, self._weight_decay)
+    def _stepper(self, parameters: list[torch.nn.Parameter]) -> Stepper:
+        from algorithms.tasks._optimisers import Stepper
+
+        return Stepper(self._optimiser, parameters, self._lr, self._weight_decay)
 
     def _pass(self, data: Any, rng: np.random.Generator) -> Iterator[Numbers]:
         """One pass over the training records, in a new order if they are cut into batches."""
@@ -227,6 +156,8 @@ class FlatTask(ABC):
 
     def batches(self, site: Site) -> Iterator[Batch]:
         """Batches without end, in the order that `fit` takes them; none without records."""
+        from algorithms.tasks import _private
+
         if site.training is not None:
             yield from _private.batches(site)
         rng = site.generator("fit")
@@ -256,6 +187,10 @@ class FlatTask(ABC):
         Raises:
             ValueError: weights or data do not fit the model.
         """
+        import torch
+
+        from algorithms.tasks import _private
+
         modules = [self._load(weights, site) for weights in (personal, shared)]
         first, second = (self._noised(module, site) for module in modules)
         if first is not None and second is not None:
@@ -276,6 +211,8 @@ class FlatTask(ABC):
 
     def _noised(self, module: torch.nn.Module, site: Site) -> _private.Noised | None:
         """Return what takes noised gradients of this model; None where training is not private."""
+        from algorithms.tasks import _private
+
         if site.training is None:
             return None
         self.check_training(site.training.unit)
@@ -291,14 +228,20 @@ class FlatTask(ABC):
 
     def _whole(self, module: torch.nn.Module, data: Any, records: Numbers | None) -> Tensor:
         """Return outputs without dropout and without gradients."""
+        import torch
+
         with torch.no_grad():
             return self._outputs(module, data, records, torch.Generator(), False)
 
     def _drawn(self, module: torch.nn.Module, site: Site, batch: Batch) -> Tensor:
+        import torch
+
         draws = torch.Generator().manual_seed(batch.seed)
         return self._outputs(module, site.data, batch.records, draws, True)
 
     def _decayed(self, parts: Sequence[Tensor], weights: Weights) -> Weights:
+        import torch
+
         found: Weights = torch.cat([part.reshape(-1) for part in parts]).numpy()
         return found + np.float32(self._weight_decay) * weights
 
@@ -308,6 +251,8 @@ class FlatTask(ABC):
         Raises:
             ValueError: weights or data do not fit the model.
         """
+        import torch
+
         with torch.no_grad():
             return self._numbers(self._activate(self._all(weights, site)))
 
@@ -319,6 +264,8 @@ class FlatTask(ABC):
         Raises:
             ValueError: weights or data do not fit the model.
         """
+        import torch
+
         with torch.no_grad():
             own, common = self._all(personal, site), self._all(shared, site)
             return self._numbers(self._activate(alpha * own + (1.0 - alpha) * common))
@@ -331,6 +278,9 @@ class FlatTask(ABC):
         return found
 
     def _load(self, weights: Weights, site: Site | None) -> torch.nn.Module:
+        import torch
+        from torch.nn.utils import vector_to_parameters
+
         if weights.shape != (self.size,) or weights.dtype != np.float32:
             raise ValueError(
                 f"the model has {self.size} float32 parameters and was given "
@@ -347,4 +297,6 @@ class FlatTask(ABC):
 
 def _slopes(loss: Tensor, of: list[Tensor]) -> tuple[Tensor, ...]:
     """Return the loss's gradients; zeros for what it does not depend on."""
+    import torch
+
     return torch.autograd.grad(loss, of, allow_unused=True, materialize_grads=True)

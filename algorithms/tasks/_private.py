@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 
 from algorithms.tasks import Batch, Mixed, Weights
+from algorithms.tasks._optimisers import Stepper
 from algorithms.tasks.private import PrivateSteps
 from algorithms.tasks.site import Site
 
@@ -76,7 +77,7 @@ def batches(site: Site) -> Iterator[Batch]:
 def descend(
     noised: Noised,
     parameters: Sequence[torch.nn.Parameter],
-    stepper: torch.optim.Optimizer,
+    stepper: Stepper,
     pull: float,
 ) -> None:
     """Take a round's noised steps; the parameters hold the result.

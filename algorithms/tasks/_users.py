@@ -6,10 +6,9 @@ from abc import abstractmethod
 from typing import Any, NamedTuple
 
 import numpy as np
-import torch
 
 from algorithms import nn
-from algorithms.tasks import Weights
+from algorithms.tasks import Moments, Weights
 from algorithms.tasks._flat import FlatTask
 from algorithms.tasks.site import Site
 
@@ -56,6 +55,8 @@ class UserSteps(FlatTask):
             ValueError: weights or data do not fit the model.
             FloatingPointError: training diverged to NaN or infinity.
         """
+        import torch
+
         near = self._near(site, weights)
         if not site.count:
             return Descended(np.zeros(self.base, np.float32), weights[self.base :].copy())
@@ -79,8 +80,31 @@ class UserSteps(FlatTask):
         shared = slopes[: len(parameters) - len(head)]
         return Descended(_flat(shared), _flat([part.detach() for part in head]))
 
+    def stepped(
+        self, weights: Weights, slope: Weights, moments: Moments
+    ) -> tuple[Weights, Moments]:
+        """Some weights after one step of the optimiser along a slope, and what it remembers.
+
+        For an aggregator that steps along a sum of clients' gradients; shapes (k,), any k.
+
+        Raises:
+            FloatingPointError: training diverged to NaN or infinity.
+        """
+        import torch
+
+        from algorithms.tasks import _optimisers
+
+        parameter = torch.nn.Parameter(torch.tensor(weights, dtype=torch.float32))
+        steps = self._stepper([parameter])
+        _optimisers.restore(steps, moments)
+        parameter.grad = torch.tensor(slope, dtype=torch.float32)
+        steps.step()
+        return self._finite([parameter]), _optimisers.moments(steps)
+
 
 def _flat(parts: Any) -> Weights:
+    import torch
+
     found: Weights = torch.cat([part.reshape(-1) for part in parts]).numpy()
     if not np.isfinite(found).all():
         raise FloatingPointError(

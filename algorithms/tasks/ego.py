@@ -6,26 +6,29 @@ A training node is seen through one ego-graph, sampled once in a run, as Algorit
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple, cast
+import math
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import numpy as np
 import numpy.typing as npt
-import torch
-from torch import Tensor
-from torch.nn.utils import parameters_to_vector, vector_to_parameters
 
 from algorithms import nn
-from algorithms.nn._shared.egos import EgoNet, levels
-from algorithms.nn._shared.sparse import dropout, rows
-from algorithms.tasks import DataSpec, Predictions, Weights, _optimisers
-from algorithms.tasks._egos import Neighbours, sample
+from algorithms.nn._shared.ego_layouts import levels
+from algorithms.nn._shared.layouts import entries
+from algorithms.tasks import DataSpec, Moments, Predictions, Weights
 from algorithms.tasks._flat import Numbers
-from algorithms.tasks._optimisers import Moments
-from algorithms.tasks.inputs.nodes import NodeData
 from algorithms.tasks.node import NodeTask
 from algorithms.tasks.site import Site
 
-__all__ = ["EgoTask", "Egos", "Moments"]
+if TYPE_CHECKING:
+    import torch
+    from torch import Tensor
+
+    from algorithms.nn._shared.egos import EgoNet
+    from algorithms.tasks._optimisers import Stepper
+    from algorithms.tasks.inputs.nodes import NodeData
+
+__all__ = ["EgoTask", "Egos"]
 
 Floats = npt.NDArray[np.floating[Any]]
 
@@ -70,10 +73,12 @@ class EgoTask(NodeTask):
             raise ValueError("fan_out counts an ego-graph's children; choose 1 or more")
         self._fan_out = fan_out
         super().__init__(spec, model=model, **options)
-        net = self._build()
-        self._hops = net.hops
-        self._theta = sum(p.numel() for p in net.reduction.parameters())
-        self._parts = tuple(p.numel() for p in (*net.personal.parameters(), *net.head.parameters()))
+        shapes = self._layout.whole
+        below = tuple(part for part in shapes if part[0].startswith("reduction."))
+        self._theta = entries(below)
+        self._parts = tuple(math.prod(shape) for _, shape in shapes[len(below) :])
+        personal = (name for name, _ in shapes if name.startswith("personal."))
+        self._hops = sum(name.endswith(".near") for name in personal)  # one for each `Sage`
 
     @property
     def reduction(self) -> int:
@@ -110,14 +115,15 @@ class EgoTask(NodeTask):
     def initial(self, rng: np.random.Generator) -> Weights:
         """He-normal matrices and zero biases, (d,), drawn with numpy."""
         parts = []
-        for parameter in self._build().parameters():
-            shape = tuple(parameter.shape)
+        for _, shape in self._layout.whole:
             spread = np.sqrt(2.0 / shape[0]) if len(shape) > 1 else 0.0
             parts.append((spread * rng.standard_normal(shape)).astype(np.float32).ravel())
         return np.concatenate(parts)
 
     def egos(self, site: Site) -> Egos:
         """Return the site's ego-graphs: the same ones in all of a run, a resumed one included."""
+        from algorithms.tasks.inputs.egos import Neighbours, sample
+
         data: NodeData = site.data
         if "ego_seed" not in site.memory:
             site.memory["ego_seed"] = int(site.generator("egos").integers(2**63))
@@ -136,19 +142,23 @@ class EgoTask(NodeTask):
         Raises:
             ValueError: weights or data do not fit the model.
         """
-        net, data = cast(EgoNet, self._load(weights, site)), site.data
+        import torch
+
+        net, data = cast("EgoNet", self._load(weights, site)), site.data
         with torch.no_grad():
             return self._numbers(self._reduced(net, data, torch.Generator(), False))
 
     def _ready(self, site: Site) -> None:
         self.egos(site)
 
-    def _stepper(self, parameters: list[torch.nn.Parameter]) -> torch.optim.Optimizer:
+    def _stepper(self, parameters: list[torch.nn.Parameter]) -> Stepper:
+        from algorithms.tasks import _optimisers
+
         rates = self._lr, self._weight_decay
-        return _optimisers.optimiser(self._optimiser, parameters, *rates, fused=True)
+        return _optimisers.Stepper(self._optimiser, parameters, *rates, fused=True)
 
     def _build(self) -> EgoNet:
-        return cast(EgoNet, self._file.build(*self._shape))
+        return cast("EgoNet", self._file.build(*self._shape))
 
     def _reduced(
         self, net: EgoNet, data: NodeData, draws: torch.Generator, training: bool
@@ -163,6 +173,11 @@ class EgoTask(NodeTask):
         draws: torch.Generator,
         training: bool,
     ) -> Tensor:
+        import torch
+
+        from algorithms.nn._shared.egos import EgoNet
+        from algorithms.nn._shared.sparse import dropout, rows
+
         if records is None or not isinstance(module, EgoNet):
             return self._on_graph(module, data, records, draws, training)
         egos: Egos = data.kept["egos"]
@@ -192,6 +207,10 @@ class EgoTask(NodeTask):
         Raises:
             ValueError: they do not fit the model.
         """
+        import torch
+
+        from algorithms.nn._shared.sparse import dropout
+
         wanted = (self.positions, self.embedding), (self.spec.classes,)
         if (features.shape[1:], label.shape[1:]) != wanted or len(features) != len(label):
             raise ValueError(
@@ -215,6 +234,11 @@ class EgoTask(NodeTask):
         Raises:
             FloatingPointError: training diverged to NaN or infinity.
         """
+        import torch
+        from torch.nn.utils import parameters_to_vector
+
+        from algorithms.tasks import _optimisers
+
         _, parameters = self._personal(phi)
         steps = self._stepper(parameters)
         _optimisers.restore(steps, moments)
@@ -228,6 +252,9 @@ class EgoTask(NodeTask):
         return moved, _optimisers.moments(steps)
 
     def _personal(self, phi: Weights) -> tuple[EgoNet, list[torch.nn.Parameter]]:
+        import torch
+        from torch.nn.utils import vector_to_parameters
+
         net = self._build()
         parameters = [*net.personal.parameters(), *net.head.parameters()]
         if phi.shape != (self.size - self._theta,):

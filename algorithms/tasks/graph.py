@@ -8,24 +8,27 @@ among them, have C scores and are counted right or wrong.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import torch
-from torch import Tensor
-from torch.nn.functional import binary_cross_entropy_with_logits, cross_entropy
 
 from algorithms import nn
-from algorithms.nn._shared.per_example import PerGraph
+from algorithms.nn._shared.layouts import Layout
 from algorithms.scores import Scoring
 from algorithms.scores.accuracy import SCORING
 from algorithms.scores.ranking import Ranking
 from algorithms.tasks import DataSpec, Predictions, Weights
-from algorithms.tasks._flat import FlatTask, Numbers, Optimiser
-from algorithms.tasks._private import PullBack
-from algorithms.tasks.inputs.graphs import GraphsData
+from algorithms.tasks._flat import FlatTask, Numbers
+from algorithms.tasks._sized import Optimiser
 from algorithms.tasks.site import Site
 from protocols.messages import SumMessage
+
+if TYPE_CHECKING:
+    import torch
+    from torch import Tensor
+
+    from algorithms.tasks._private import PullBack
+    from algorithms.tasks.inputs.graphs import GraphsData
 
 __all__ = [
     "GraphTask",
@@ -48,7 +51,7 @@ class GraphTask(FlatTask):
         hidden: width of the hidden layers.
         layers: number of rounds of message passing.
         dropout: rate on hidden layers, in [0, 1).
-        lr, weight_decay, optimiser, batch, keep_moments: see `FlatTask`.
+        lr, weight_decay, optimiser, batch, keep_moments: see `Sized`.
 
     Raises:
         ValueError: the data is not a graph task, the model is unknown or an option is out of range.
@@ -120,8 +123,8 @@ class GraphTask(FlatTask):
     def _build(self) -> torch.nn.Module:
         return self._file.build(*self._shape)
 
-    def _head(self, module: torch.nn.Module) -> list[torch.nn.Parameter]:
-        return nn.head(module)
+    def _declared(self) -> Layout:
+        return nn.layout(self._file, *self._shape)
 
     def _check(self, data: GraphsData) -> None:
         if data.features != self.spec.features:
@@ -155,6 +158,8 @@ class GraphTask(FlatTask):
         draws: torch.Generator,
         training: bool,
     ) -> Tensor:
+        import torch
+
         if records is not None:
             found: Tensor = module(data.cut(records, self._file.PROPAGATION), draws, training)
             return found
@@ -163,6 +168,9 @@ class GraphTask(FlatTask):
         return torch.cat([self._outputs(module, data, part, draws, training) for part in parts])
 
     def _loss(self, outputs: Tensor, data: GraphsData, records: Numbers) -> Tensor:
+        import torch
+        from torch.nn.functional import binary_cross_entropy_with_logits, cross_entropy
+
         y = data.y[torch.from_numpy(records)]
         if not self.spec.multilabel:
             return cross_entropy(outputs, y)
@@ -171,8 +179,12 @@ class GraphTask(FlatTask):
         return terms / known.sum().clamp(min=1.0)
 
     def _activate(self, outputs: Tensor) -> Tensor:
+        import torch
+
         return torch.sigmoid(outputs) if self.spec.multilabel else torch.softmax(outputs, dim=1)
 
     def _per_record(self, module: torch.nn.Module, data: GraphsData) -> PullBack:
+        from algorithms.nn._shared.per_example import PerGraph
+
         each, kind = PerGraph(module, data.features), self._file.PROPAGATION
         return lambda records, slopes: each.rows(lambda g: data.cut(g, kind), records, slopes)

@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import torch
-from torch import Tensor
 
 from algorithms import nn
+from algorithms.nn._shared.layouts import Layout
 from algorithms.scores.accuracy import SCORING, Accuracy, Score
 from algorithms.scores.common import COMMON, CommonAccuracy
-from algorithms.tasks import DataSpec, Fitted, Predictions, Weights, _masked, _optimisers
-from algorithms.tasks._flat import FlatTask, Numbers, Optimiser
-from algorithms.tasks.inputs.nodes import GraphLike, NodeData
+from algorithms.tasks import DataSpec, Fitted, Predictions, Weights
+from algorithms.tasks._flat import FlatTask, Numbers
+from algorithms.tasks._sized import Optimiser
 from algorithms.tasks.site import Site
+
+if TYPE_CHECKING:
+    import torch
+    from torch import Tensor
+
+    from algorithms.tasks.inputs.nodes import GraphLike, NodeData
 
 __all__ = ["NodeTask"]
 
@@ -32,7 +37,7 @@ class NodeTask(FlatTask):
         hidden: width of the hidden layers.
         layers: number of layers (hops, for SGC).
         dropout: rate on hidden layers, in [0, 1).
-        lr, weight_decay, optimiser, batch, keep_moments: see `FlatTask`; 5e-4 as in Kipf and
+        lr, weight_decay, optimiser, batch, keep_moments: see `Sized`; 5e-4 as in Kipf and
             Welling (2017), who apply it to the first layer.
 
     Raises:
@@ -102,8 +107,7 @@ class NodeTask(FlatTask):
     def width(self) -> int:
         """Entries of an embedding: the hidden width, or the classes if there is no hidden layer."""
         _, classes, hidden, _, _ = self._shape
-        module = self._build()
-        return classes if _masked.below(module) is module else hidden
+        return hidden if self._layout.stack and self._layout.base else classes
 
     def fit_masked(
         self,
@@ -123,6 +127,10 @@ class NodeTask(FlatTask):
             ValueError: `epochs` or a penalty is negative, or weights, masks or data do not fit.
             FloatingPointError: training diverged to NaN or infinity.
         """
+        import torch
+
+        from algorithms.tasks import _masked, _optimisers
+
         if epochs < 0 or l1 < 0.0 or l2 < 0.0 or masks.shape != weights.shape:
             raise ValueError(
                 "epochs, l1 and l2 must be 0 or more, and there is one mask for each weight"
@@ -134,7 +142,7 @@ class NodeTask(FlatTask):
         draws = torch.Generator().manual_seed(int(rng.integers(2**63)))
         weighing, masking = list(model.inner.parameters()), list(model.masks)
         steps = self._stepper(weighing)
-        steps.add_param_group({"params": masking, "weight_decay": 0.0})
+        steps.also(masking, 0.0)
         if self._keeps:
             _optimisers.recall(steps, site)
         for _ in range(epochs if site.count else 0):
@@ -155,6 +163,11 @@ class NodeTask(FlatTask):
         Raises:
             ValueError: weights or graph do not fit the model.
         """
+        import torch
+
+        from algorithms.tasks import _masked
+        from algorithms.tasks.inputs.nodes import NodeData
+
         data = NodeData.from_graph(graph)
         module = _masked.below(self._load(weights, Site(data, seed=0)))
         with torch.no_grad():
@@ -163,8 +176,8 @@ class NodeTask(FlatTask):
     def _build(self) -> nn.GraphModel:
         return self._file.build(*self._shape)
 
-    def _head(self, module: torch.nn.Module) -> list[torch.nn.Parameter]:
-        return nn.head(module)
+    def _declared(self) -> Layout:
+        return nn.layout(self._file, *self._shape)
 
     def _check(self, data: NodeData) -> None:
         if data.features != self.spec.features:
@@ -200,12 +213,18 @@ class NodeTask(FlatTask):
         training: bool,
     ) -> Tensor:
         """Return logits of records whose model sees the whole graph."""
+        import torch
+
         matrix = data.propagation(self._file.PROPAGATION)
         logits: Tensor = module(data.x, matrix, draws, training)
         return logits if records is None else logits[torch.from_numpy(records)]
 
     def _loss(self, outputs: Tensor, data: NodeData, records: Numbers) -> Tensor:
+        import torch
+
         return torch.nn.functional.cross_entropy(outputs, data.y[torch.from_numpy(records)])
 
     def _activate(self, outputs: Tensor) -> Tensor:
+        import torch
+
         return torch.softmax(outputs, dim=1)

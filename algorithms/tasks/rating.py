@@ -4,24 +4,29 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import numpy as np
-import torch
-from torch import Tensor
 
 from algorithms import nn
-from algorithms.nn._shared.plain_ratings import Clipped, PlainRatings, Scale
-from algorithms.nn._shared.ratings import Inputs, RatingModel, neighbours, rating_model, width
+from algorithms.nn._shared.layouts import Layout
+from algorithms.nn._shared.rating_files import rating_model
+from algorithms.nn._shared.rating_layouts import Inputs, Scale, width
 from algorithms.scores.errors import Errors, ErrorScore
-from algorithms.tasks import Batch, DataSpec, Mixed, Predictions, Weights, _optimisers
-from algorithms.tasks._flat import Numbers, Optimiser
-from algorithms.tasks._optimisers import Moments
+from algorithms.tasks import Batch, DataSpec, Mixed, Predictions, Weights
+from algorithms.tasks._flat import Numbers
+from algorithms.tasks._sized import Optimiser
 from algorithms.tasks._users import UserSteps
-from algorithms.tasks.inputs.ratings import RatingsData, RatingsLike
 from algorithms.tasks.site import Site
 
-__all__ = ["RatingTask", "RatingsData", "RatingsLike"]
+if TYPE_CHECKING:
+    import torch
+    from torch import Tensor
+
+    from algorithms.nn._shared.ratings import RatingModel
+    from algorithms.tasks.inputs.ratings import RatingsData
+
+__all__ = ["RatingTask"]
 
 
 class RatingTask(UserSteps):
@@ -42,7 +47,7 @@ class RatingTask(UserSteps):
         layers: number of graph layers, where the model has them.
         dropout: rate on hidden layers, in [0, 1), where the model has them.
         inputs: what a graph model is told of a node, see `algorithms.nn._shared.ratings.Inputs`.
-        lr, weight_decay, optimiser, batch, keep_moments: see `FlatTask`.
+        lr, weight_decay, optimiser, batch, keep_moments: see `Sized`.
 
     Raises:
         ValueError: the data has no ratings, the model is unknown or an option is out of range.
@@ -198,38 +203,27 @@ class RatingTask(UserSteps):
             return super().predict_mixed(personal, shared, alpha, site)
         return near.task.predict_mixed(personal[near.rows], shared[near.rows], alpha, site)
 
-    def stepped(
-        self, weights: Weights, slope: Weights, moments: Moments
-    ) -> tuple[Weights, Moments]:
-        """Some weights after one step of the optimiser along a slope, and what it remembers.
-
-        For an aggregator that steps along a sum of clients' gradients; shapes (k,), any k.
-
-        Raises:
-            FloatingPointError: training diverged to NaN or infinity.
-        """
-        parameter = torch.nn.Parameter(torch.tensor(weights, dtype=torch.float32))
-        steps = self._stepper([parameter])
-        _optimisers.restore(steps, moments)
-        parameter.grad = torch.tensor(slope, dtype=torch.float32)
-        steps.step()
-        return self._finite([parameter]), _optimisers.moments(steps)
-
     def plain(self, weights: Weights, beside: Mapping[str, Any]) -> torch.nn.Module:
         """Return one model, from 0 to 1, see `algorithms.tasks.plain_model`; raises ValueError."""
-        model = cast(RatingModel, self._load(weights, None))
+        from algorithms.nn._shared.plain_ratings import PlainRatings
+        from algorithms.nn._shared.ratings import neighbours
+
+        model = cast("RatingModel", self._load(weights, None))
         if (made := getattr(self._file, "plain", None)) is not None:
-            return cast(torch.nn.Module, made(model, self._scale))
+            return cast("torch.nn.Module", made(model, self._scale))
         told = (beside["items"], beside["vectors"], self.spec.items) if beside else None
         near = None if told is None else neighbours(*told)
         return PlainRatings(model, self._scale, near)
 
     def finished(self, module: torch.nn.Module) -> torch.nn.Module:
         """Return what brings a module's outputs to the scale."""
+        from algorithms.nn._shared.plain_ratings import Clipped
+
         return Clipped(module, self._scale)
 
     @property
     def _scale(self) -> Scale:
+
         spec = self.spec
         return Scale(1 if self.alone else spec.users, spec.items, spec.lowest, spec.highest)
 
@@ -270,23 +264,19 @@ class RatingTask(UserSteps):
         return whole
 
     def _steps_alone(self, start: Weights, steps: int, pull: float) -> Weights:
-        """The optimiser's steps where the loss has no gradient."""
-        before = torch.tensor(start)
-        parameter = torch.nn.Parameter(before.clone())
-        stepper = self._stepper([parameter])
-        for _ in range(steps):
-            parameter.grad = (parameter.detach() - before).mul_(pull)
-            stepper.step()
-        found: Weights = parameter.detach().numpy()
-        return found
+        from algorithms.tasks._optimisers import unguided
+
+        return unguided(self._stepper, start, steps, pull)
 
     def _build(self) -> RatingModel:
         return self._file.build(self.spec.users, self.spec.items, **self._model)
 
-    def _head(self, module: torch.nn.Module) -> list[torch.nn.Parameter]:
-        return nn.head(module)
+    def _declared(self) -> Layout:
+        return nn.layout(self._file, self.spec.users, self.spec.items, **self._model)
 
     def _check(self, data: RatingsData) -> None:
+        import torch
+
         if self._sizes(data) != (self.spec.users, self.spec.items):
             raise ValueError(
                 "the site counts users or items differently than the model; all clients need the "
@@ -313,6 +303,8 @@ class RatingTask(UserSteps):
         draws: torch.Generator,
         training: bool,
     ) -> Tensor:
+        import torch
+
         user, item = data.user, data.item
         if records is not None:
             chosen = torch.from_numpy(records)
@@ -322,6 +314,8 @@ class RatingTask(UserSteps):
         return outputs
 
     def _loss(self, outputs: Tensor, data: RatingsData, records: Numbers) -> Tensor:
+        import torch
+
         scaled = (data.rating[torch.from_numpy(records)] - self.spec.lowest) / self._range
         return torch.nn.functional.mse_loss(outputs[:, 0], scaled)
 

@@ -31,7 +31,7 @@ class Site:
     """A client's private side: its records, its memory between rounds, its learning randomness.
 
     Args:
-        data: the task's record, for example `algorithms.tasks.node.NodeData`.
+        data: the task's record, for example `algorithms.tasks.inputs.nodes.NodeData`.
         seed: root of this client's *learning* randomness (dropout, shuffles), at least 0. Secrets
             never come from here; they come from the operating system.
         training: draws batches and noise where the policy asks for private training, else None.

@@ -58,7 +58,6 @@ from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.sparse import csr_array
 
 from crypto.errors import InvalidCiphertext, InvalidKey, OutOfRange, SelfTestFailed
 from crypto.homomorphic.bfv_parts import PublicKey
@@ -186,7 +185,11 @@ def _check(uploads: Sequence[bytes], weights: Weights, seeds: Sequence[bytes]) -
 def _factors(table: NDArray[np.int64]) -> Any:
     """Return the table for a product with words: by entries where most of it is zero."""
     exact = table.astype(np.float64)
-    return csr_array(exact) if np.count_nonzero(exact) * _SPARSE < exact.size else exact
+    if np.count_nonzero(exact) * _SPARSE >= exact.size:
+        return exact
+    from scipy.sparse import csr_array
+
+    return csr_array(exact)
 
 
 def _combined(factors: Any, words: NDArray[np.uint64]) -> NDArray[np.uint64]:

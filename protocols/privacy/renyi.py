@@ -18,7 +18,6 @@ from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import optimize, special
 
 from protocols.errors import PolicyError
 
@@ -244,6 +243,8 @@ def gaussian_epsilon(mu: float, delta: float) -> float:
     Raises:
         PolicyError: μ or delta outside its range.
     """
+    from scipy import optimize, special
+
     _positive(mu, "A mu")
     if not 0 < delta < 1:
         raise PolicyError("Delta lies strictly between 0 and 1.", fix="choose another delta")

@@ -31,7 +31,6 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field, model_validator
-from scipy import special
 
 from crypto.noise import MAX_SCALE, TAIL_BITS
 from protocols.errors import PolicyError
@@ -159,6 +158,8 @@ def rdp_sampled_gaussian(
 
 def _log_moment(order: int, rate: float, noise: float) -> float:
     """Return ln E[(mixture/base)^a] of the sampled Gaussian for a whole order a; 0 for a = 1."""
+    from scipy import special
+
     k = np.arange(order + 1, dtype=np.float64)
     ways = special.gammaln(order + 1.0) - special.gammaln(k + 1.0) - special.gammaln(order - k + 1)
     terms = ways + (order - k) * math.log1p(-rate) + k * math.log(rate)

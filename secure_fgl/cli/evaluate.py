@@ -55,7 +55,7 @@ def evaluate(
     from secure_fgl.errors import UsageError
     from secure_fgl.predicting.evaluation import evaluate as evaluated
     from secure_fgl.predicting.new_records import spec_for
-    from secure_fgl.run.parties import learning_seed
+    from secure_fgl.run.naming import learning_seed
     from secure_fgl.store.files import Folder, replace
 
     with given_plugins(run, plugins):

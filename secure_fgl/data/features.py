@@ -18,7 +18,6 @@ from typing import Any, Literal, TypeVar, cast
 
 import numpy as np
 import numpy.typing as npt
-import scipy.sparse as sp
 
 from secure_fgl.data.records import ClientGraph, ClientGraphs, Dataset, Features, Part, Ratings
 
@@ -107,6 +106,8 @@ def _standard(x: Features, mean: npt.NDArray[Any], scale: npt.NDArray[Any]) -> F
 
 
 def _dense(x: Features) -> npt.NDArray[np.float32]:
+    import scipy.sparse as sp
+
     return x.toarray() if sp.issparse(x) else np.asarray(x)
 
 

@@ -83,7 +83,7 @@ def site_data(part: Part, spec: DataSpec) -> Records:
         from algorithms.tasks.inputs.graphs import GraphsData
 
         return GraphsData.from_graphs(cast(Any, part))
-    from algorithms.tasks.rating import RatingsData
+    from algorithms.tasks.inputs.ratings import RatingsData
 
     return RatingsData.from_ratings(cast(Any, part), spec.users, spec.items)
 
@@ -102,7 +102,7 @@ def masks_of(whole: Dataset, parts: Sequence[Part], kind: Kind) -> Masks:
 
 
 def _class(kind: Kind, model: str) -> Any:
-    # Imported here: each of them loads torch, and most runs need one.
+    # Imported here: most runs need one of them.
     if kind == "node":
         from algorithms.nn import on_egos
 

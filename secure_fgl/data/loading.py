@@ -18,7 +18,7 @@ from secure_fgl.data.features import scaled, scaled_part
 from secure_fgl.data.kinds import masks_of, site_data
 from secure_fgl.data.sources._shared.refusing import nothing_unpickled
 from secure_fgl.errors import UsageError, next_step, usage
-from secure_fgl.run.parties import client_names, learning_seed
+from secure_fgl.run.naming import client_names, learning_seed
 
 __all__ = ["Loaded", "load"]
 

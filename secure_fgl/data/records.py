@@ -8,11 +8,13 @@ it is private, so every representation is mute.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
-import scipy.sparse as sp
+
+if TYPE_CHECKING:
+    import scipy.sparse as sp
 
 __all__ = [
     "ClientGraph",
@@ -27,7 +29,7 @@ __all__ = [
     "Ratings",
 ]
 
-Features = npt.NDArray[np.float32] | sp.csr_array
+Features: TypeAlias = "npt.NDArray[np.float32] | sp.csr_array"
 """One row a node, shape (N, F), float32."""
 
 

@@ -10,8 +10,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
-import torch
-
 from algorithms.tasks.evaluation import Tracked
 from protocols.errors import LocalProtocolError, Refused, RoundLost
 from protocols.forms import Exchange, Form
@@ -268,11 +266,14 @@ def deferred_interrupts() -> Iterator[Callable[[], bool]]:
 @contextlib.contextmanager
 def one_thread_and_deterministic() -> Iterator[None]:
     """Train with one torch thread and deterministic algorithms, and restore both afterwards."""
-    threads, mode = torch.get_num_threads(), torch.are_deterministic_algorithms_enabled()
+    import torch
+
+    threads, mode = torch.get_num_threads(), torch.get_deterministic_debug_mode()
     torch.set_num_threads(1)
-    torch.use_deterministic_algorithms(True)
+    # `use_deterministic_algorithms` is the same, and loads torch's compiler besides: a second.
+    torch.set_deterministic_debug_mode("error")
     try:
         yield
     finally:
         torch.set_num_threads(threads)
-        torch.use_deterministic_algorithms(mode)
+        torch.set_deterministic_debug_mode(mode)

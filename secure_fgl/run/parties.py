@@ -36,23 +36,11 @@ from secure_fgl.run.cores import over_cores
 from secure_fgl.store.state_store import FileStateStore, StateStores
 
 
-def client_names(count: int) -> tuple[str, ...]:
-    """Return names of equal length: ``client-1`` … or ``client-01`` …"""
-    width = len(str(count))
-    return tuple(f"client-{i:0{width}d}" for i in range(1, count + 1))
-
-
 def bare_backend(policy: PrivacyPolicy) -> str:
     """Return what protects sums where nothing is encrypted."""
     if policy.unsafe:
         return "unsafe-clear"
     return "masks" if find(policy.rules.get(Disclosure.SUM, ()), "mask") else "none"
-
-
-def learning_seed(seed: int, *labels: str) -> int:
-    """Derive a seed of learning randomness; never used for a secret."""
-    content = "/".join(("secure-fgl", str(seed), *labels)).encode()
-    return int.from_bytes(hashlib.sha256(content).digest()[:6], "big")
 
 
 SessionT = TypeVar("SessionT", bound=Session)

@@ -20,7 +20,7 @@ from protocols.messages import Message
 from secure_fgl.config import Config
 from secure_fgl.data import Dataset, Masks, Ratings, induce
 from secure_fgl.data.kinds import site_data
-from secure_fgl.run.parties import learning_seed
+from secure_fgl.run.naming import learning_seed
 from secure_fgl.run.standing import commonest, stood
 
 Metrics = dict[str, float | None]

@@ -9,9 +9,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from audits.evidence.run_files import RunView, json_object, read_result
-from audits.evidence.verify import Verification, verify
-from audits.formats import render
-from audits.report.build import build_report
 from protocols.errors import EvidenceError
 from secure_fgl import _floors
 from secure_fgl.errors import UsageError
@@ -22,6 +19,7 @@ from secure_fgl.store.files import FILE_LIMIT, Folder, is_temporary, replace
 if TYPE_CHECKING:
     import torch
 
+    from audits.evidence.steps import Verification
     from secure_fgl.store.client_models import ClientModels, Opened
     from secure_fgl.store.trained_model import TrainedModel
 
@@ -217,6 +215,9 @@ class Run:
             EvidenceError: the run's documents cannot be read.
             UsageError: the files cannot be written.
         """
+        from audits.formats import render
+        from audits.report.build import build_report
+
         files = render(build_report(self.view()), formats)
         return self.write_report(files, Path(out) if out is not None else None)
 
@@ -279,4 +280,6 @@ class Run:
         self, *, heads: Mapping[str, str] | None = None, expect_plan: str | None = None
     ) -> Verification:
         """Check the evidence; see :meth:`view` for the arguments."""
+        from audits.evidence.verify import verify
+
         return verify(self.view(heads=heads, expect_plan=expect_plan))

@@ -8,7 +8,8 @@ import numpy as np
 
 from algorithms import nn
 from algorithms.tasks import DataSpec
-from algorithms.tasks.rating import RatingsData, RatingTask
+from algorithms.tasks.inputs.ratings import RatingsData
+from algorithms.tasks.rating import RatingTask
 from algorithms.tasks.site import Site
 
 USERS, ITEMS = 30, 25

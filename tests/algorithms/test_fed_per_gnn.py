@@ -18,7 +18,8 @@ from algorithms.nn import user_gat, user_gcn
 from algorithms.nn._shared import stars
 from algorithms.nn._shared.ratings import Neighbours
 from algorithms.tasks import DataSpec
-from algorithms.tasks.rating import RatingsData, RatingTask
+from algorithms.tasks.inputs.ratings import RatingsData
+from algorithms.tasks.rating import RatingTask
 from algorithms.tasks.site import Site
 from protocols.policy.policy import PrivacyPolicy
 from tests.predicting import predicted

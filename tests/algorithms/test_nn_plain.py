@@ -17,9 +17,10 @@ from algorithms.tasks.ego import EgoTask
 from algorithms.tasks.graph import GraphTask
 from algorithms.tasks.inputs.graphs import GraphsData
 from algorithms.tasks.inputs.nodes import NodeData
+from algorithms.tasks.inputs.ratings import RatingsData
 from algorithms.tasks.node import NodeTask
 from algorithms.tasks.plain_model import activated, plain_model
-from algorithms.tasks.rating import RatingsData, RatingTask
+from algorithms.tasks.rating import RatingTask
 from algorithms.tasks.site import Site
 from secure_fgl.data.records import ClientGraph, ClientGraphs, ClientRatings
 

@@ -9,7 +9,9 @@ from torch.nn.utils import vector_to_parameters
 
 from algorithms import nn
 from algorithms.nn import dot, gcn_dot
-from algorithms.nn._shared.ratings import BUCKETS, Bipartite, Mean, rating_model, width
+from algorithms.nn._shared.rating_files import rating_model
+from algorithms.nn._shared.rating_layouts import BUCKETS, width
+from algorithms.nn._shared.ratings import Bipartite, Mean
 
 MODELS = tuple(name for name in nn.model_names("rating") if not nn.alone(name))
 PAIRS = torch.tensor([[0, 0, 1, 3], [1, 2, 1, 4]])  # user 2, items 0 and 3 have no rating

@@ -234,7 +234,7 @@ def test_o21_tasks_whose_records_touch_each_other_refuse_with_the_reason() -> No
     node = NodeTask(spec, hidden=4)
     with pytest.raises(UnsupportedTraining, match="neighbours"):
         node.check_training("graph")
-    from algorithms.tasks.node import NodeData
+    from algorithms.tasks.inputs.nodes import NodeData
 
     part = SimpleNamespace(
         edges=np.array([[0], [1]]), x=np.ones((2, 3), np.float32), y=np.array([0, 1]),

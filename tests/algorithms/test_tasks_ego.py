@@ -11,8 +11,8 @@ import scipy.sparse as sp
 import torch
 
 from algorithms.tasks import Batch
-from algorithms.tasks._egos import mashed
 from algorithms.tasks.ego import EgoTask
+from algorithms.tasks.inputs.egos import mashed
 from algorithms.tasks.inputs.nodes import NodeData
 from algorithms.tasks.site import Site
 from tests.toys.kinds import sites_of, task_of

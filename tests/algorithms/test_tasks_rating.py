@@ -12,7 +12,8 @@ import torch
 
 from algorithms.scores.errors import mean_reference
 from algorithms.tasks import Batch
-from algorithms.tasks.rating import RatingsData, RatingTask
+from algorithms.tasks.inputs.ratings import RatingsData
+from algorithms.tasks.rating import RatingTask
 from tests.algorithms.rating_tools import (
     ITEMS,
     MODELS,

@@ -17,6 +17,7 @@ from crypto.errors import InvalidKey, OutOfRange
 from crypto.graph import (
     COMPLETE_BELOW,
     Degree,
+    _mass,
     choose_degree,
     honest_majority,
     neighbourhoods,
@@ -293,3 +294,13 @@ def test_windows_are_counted_around_the_whole_circle():
     assert thinnest_window(count, degree, SEED, []) == 0
     with pytest.raises(OutOfRange):
         thinnest_window(count, degree, SEED, [12])
+
+
+@pytest.mark.parametrize(
+    ("population", "marked", "drawn"),
+    [(99, 10, 20), (942, 300, 60), (50, 49, 30), (30, 2, 25), (9999, 3000, 200), (100, 0, 5)],
+)
+def test_chances_are_scipy_s_digit_by_digit(population: int, marked: int, drawn: int) -> None:
+    every = np.arange(drawn + 1)
+    known = np.exp(stats.hypergeom.logpmf(every, population, marked, drawn))
+    assert np.array_equal(_mass(population, marked, drawn), known)

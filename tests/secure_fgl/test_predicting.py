@@ -177,7 +177,7 @@ def test_predicting_the_training_tables_gives_the_run_s_own_scores(
 
 def test_rows(root: Path, name: str, told: list[dict[str, str]]) -> list[dict[str, str]]:
     from secure_fgl.data.own import load_site, site_rng
-    from secure_fgl.run.parties import learning_seed
+    from secure_fgl.run.naming import learning_seed
 
     part = load_site(root / name, load_spec(root), site_rng(learning_seed(1, "split"), name))
     return [row for row, test in zip(told, part.test, strict=True) if test]

@@ -11,8 +11,9 @@ from algorithms.tasks import DataSpec
 from algorithms.tasks.graph import GraphTask
 from algorithms.tasks.inputs.graphs import GraphsData
 from algorithms.tasks.inputs.nodes import NodeData
+from algorithms.tasks.inputs.ratings import RatingsData
 from algorithms.tasks.node import NodeTask
-from algorithms.tasks.rating import RatingsData, RatingTask
+from algorithms.tasks.rating import RatingTask
 from algorithms.tasks.site import Site
 
 KINDS = ("node", "graph", "rating")

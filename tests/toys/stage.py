@@ -21,7 +21,8 @@ from protocols.policy.policy import PrivacyPolicy
 from protocols.sessions.engine import Delivery
 from protocols.wire.envelope import Envelope
 from secure_fgl.run.driver import Driver, Meter
-from secure_fgl.run.parties import Making, Parties, client_names, set_up
+from secure_fgl.run.naming import client_names
+from secure_fgl.run.parties import Making, Parties, set_up
 from secure_fgl.transports import Transport
 from secure_fgl.transports.memory import MemoryTransport
 

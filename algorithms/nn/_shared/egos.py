@@ -14,15 +14,11 @@ from itertools import pairwise
 import torch
 from torch import Tensor
 
-from algorithms.nn import GraphModel
+from algorithms.nn._shared.ego_layouts import levels
+from algorithms.nn._shared.graph_model import GraphModel
 from algorithms.nn._shared.sparse import Features, Propagation, dropout, product
 
-__all__ = ["Dense", "EgoNet", "Sage", "levels"]
-
-
-def levels(hops: int, fan_out: int) -> tuple[int, ...]:
-    """Return how many positions each level of an ego-graph has: 1, n, n^2, ..., n^k."""
-    return tuple(fan_out**level for level in range(hops + 1))
+__all__ = ["Dense", "EgoNet", "Sage"]
 
 
 class Dense(torch.nn.Module):

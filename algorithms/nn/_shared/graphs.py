@@ -15,7 +15,8 @@ import scipy.sparse as sp
 import torch
 from torch import Tensor
 
-from algorithms.nn._shared.sparse import Features, Propagation, Sparse, Weighing, product
+from algorithms.nn._shared.layouts import Weighing
+from algorithms.nn._shared.sparse import Features, Propagation, Sparse, product
 
 __all__ = ["Blocks", "GraphBatch", "GraphsModel", "Linear", "pooled"]
 

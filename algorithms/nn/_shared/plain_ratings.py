@@ -7,23 +7,15 @@ the ratings that are known. Models of one user read item, edge_index[1] and rati
 
 from __future__ import annotations
 
-from typing import NamedTuple, cast
+from typing import cast
 
 import torch
 from torch import Tensor
 
+from algorithms.nn._shared.rating_layouts import Scale
 from algorithms.nn._shared.ratings import Bipartite, Neighbours, RatingModel
 
-__all__ = ["PlainRatings", "Scale"]
-
-
-class Scale(NamedTuple):
-    """Attributes: users, items: how many there are; lowest, highest: of the public scale."""
-
-    users: int
-    items: int
-    lowest: float
-    highest: float
+__all__ = ["Clipped", "PlainRatings"]
 
 
 class PlainRatings(torch.nn.Module):

@@ -7,46 +7,29 @@ so that its cost follows the site's ratings and not the size of the catalogue.
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import lru_cache
-from typing import Literal, NamedTuple, Protocol, cast, get_args
+from typing import NamedTuple, cast
 
 import numpy as np
 import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from algorithms import nn
+from algorithms.nn._shared.rating_layouts import BUCKETS, Inputs
 from algorithms.nn._shared.sparse import Propagation, propagation
-from algorithms.tasks import Kind, Weights
+from algorithms.tasks import Weights
 
 __all__ = [
-    "BUCKETS",
     "Bipartite",
-    "Inputs",
     "Mean",
     "Neighbours",
-    "RatingFile",
     "RatingModel",
-    "Rows",
     "Side",
     "Start",
     "neighbours",
-    "rating_model",
-    "side_rows",
-    "width",
 ]
-
-Inputs = Literal["constant", "degree"]
-"""What a graph model is told of a user or an item: nothing, or how many ratings it trains on."""
 
 Start = Callable[[np.random.Generator], Weights]
 """Draws starting values of all parameters."""
-
-Rows = npt.NDArray[np.int64]
-"""Places in a flat vector, shape (k,)."""
-
-BUCKETS = 16
-"""Degrees 0, 1, 2 to 3, 4 to 7, … and from 2^14 on in one bucket."""
 
 
 class Neighbours(NamedTuple):
@@ -157,19 +140,6 @@ class Bipartite:
         return "<Bipartite>"
 
 
-def width(kind: Inputs) -> int:
-    """Number of columns of `Bipartite.inputs`.
-
-    Raises:
-        ValueError: no such kind.
-    """
-    if kind not in get_args(Inputs):
-        raise ValueError(
-            f"no inputs are called {kind!r}; known are {' and '.join(get_args(Inputs))}"
-        )
-    return 1 if kind == "constant" else BUCKETS + 1
-
-
 class RatingModel(torch.nn.Module):
     """A module from users and items to ratings on the scale from 0 to 1."""
 
@@ -214,40 +184,3 @@ class Side(torch.nn.Module):
         super().__init__()
         self.table = torch.nn.Parameter(torch.empty(count, hidden))
         self.bias = torch.nn.Parameter(torch.empty(count))
-
-
-def side_rows(own: Rows, size: int, hidden: int) -> Rows:
-    """Places of some users' (or items') vectors and biases in a flat `Side` of `size`."""
-    table = own[:, None] * hidden + np.arange(hidden)
-    return np.concatenate([table.ravel(), size * hidden + own])
-
-
-class RatingFile(Protocol):
-    """What a rating model's file offers beside `NAME` and `TASK`."""
-
-    NAME: str
-    TASK: Kind
-
-    def build(
-        self, users: int, items: int, hidden: int, layers: int, dropout: float, inputs: Inputs
-    ) -> RatingModel:
-        """An uninitialised model."""
-
-    def rows(self, own: tuple[Rows, Rows], sizes: tuple[int, int], hidden: int) -> Rows | None:
-        """Places of a site's parameters in the flat vector; None if every site needs them all.
-
-        Args:
-            own: numbers of the users and of the items that the site knows, ascending.
-            sizes: how many users and items there are.
-            hidden: as in `build`.
-        """
-
-
-@lru_cache
-def rating_model(name: str) -> RatingFile:
-    """The file of a rating model by its name.
-
-    Raises:
-        ValueError: no such model; the message names the nearest one.
-    """
-    return cast(RatingFile, nn.model(name, "rating"))

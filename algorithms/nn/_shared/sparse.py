@@ -8,7 +8,7 @@ linear, P (X W) = (P X) W exactly; nothing of size nodes x features is ever made
 from __future__ import annotations
 
 import warnings
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -16,11 +16,12 @@ import scipy.sparse as sp
 import torch
 from torch import Tensor
 
+from algorithms.nn._shared.layouts import Weighing
+
 __all__ = [
     "Features",
     "Propagation",
     "Sparse",
-    "Weighing",
     "dropout",
     "product",
     "propagation",
@@ -51,9 +52,6 @@ Features = Tensor | Sparse
 
 Propagation = Sparse
 """Message-passing matrix P, shape (N, N): row i weighs what node i receives."""
-
-Weighing = Literal["symmetric", "mean", "mean_or_self", "sum"]
-"""How neighbours are weighed, see `propagation`."""
 
 
 def _csr(array: sp.csr_array) -> Tensor:
@@ -129,20 +127,19 @@ def propagation(edges: Tensor, nodes: int, kind: Weighing) -> Propagation:
             diagonal for isolated nodes, which so hear themselves; "sum" is A (Xu et al., ICLR 2019,
             GIN).
     """
-    # Imported here: torch_geometric costs more than a second and a plan does not need it.
-    from torch_geometric.nn.conv.gcn_conv import gcn_norm
-    from torch_geometric.utils import degree, to_undirected
-
-    both = to_undirected(edges, num_nodes=nodes)
+    pairs = np.hstack([edges.numpy(), edges.numpy()[::-1]])
     if kind == "symmetric":
-        both, weight = gcn_norm(both, num_nodes=nodes, dtype=torch.float32)
-    elif kind in ("mean", "mean_or_self"):
-        degrees = degree(both[0], nodes, dtype=torch.float32)
-        if kind == "mean_or_self":
-            alone = torch.nonzero(degrees == 0).T
-            both, degrees = torch.cat([both, alone.repeat(2, 1)], dim=1), degrees.clamp(min=1.0)
-        weight = 1.0 / degrees[both[0]]
-    else:
-        weight = torch.ones(both.shape[1])
-    rows, columns = both.numpy()
-    return Sparse.of(sp.csr_array((weight.numpy(), (rows, columns)), shape=(nodes, nodes)))
+        pairs = np.hstack([pairs, np.tile(np.arange(nodes), (2, 1))])
+    elif kind == "mean_or_self":
+        alone = np.flatnonzero(np.bincount(pairs[0], minlength=nodes) == 0)
+        pairs = np.hstack([pairs, np.tile(alone, (2, 1))])
+    links = sp.csr_array((np.ones(pairs.shape[1], bool), tuple(pairs)), shape=(nodes, nodes))
+    links.sort_indices()
+    degree = np.diff(links.indptr)
+    weight = np.ones(links.nnz, dtype=np.float32)
+    if kind == "symmetric":
+        root = torch.from_numpy(degree).to(torch.float32).pow(-0.5).numpy()
+        weight = np.repeat(root, degree) * root[links.indices]
+    elif kind != "sum":
+        weight /= np.repeat(degree, degree).astype(np.float32)
+    return Sparse.of(sp.csr_array((weight, links.indices, links.indptr), shape=links.shape))

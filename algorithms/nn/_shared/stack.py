@@ -7,7 +7,7 @@ from collections.abc import Iterable
 import torch
 from torch import Tensor
 
-from algorithms.nn import GraphModel
+from algorithms.nn._shared.graph_model import GraphModel
 from algorithms.nn._shared.sparse import Features, Propagation, dropout
 
 

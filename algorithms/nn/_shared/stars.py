@@ -26,9 +26,6 @@ is predicted is left out, and neighbours do not change the vector of the item th
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import lru_cache
-
 import numpy as np
 import torch
 from torch import Tensor
@@ -38,15 +35,13 @@ from algorithms.nn._shared.ratings import (
     Bipartite,
     Mean,
     RatingModel,
-    Rows,
     Side,
     Start,
-    side_rows,
 )
 from algorithms.nn._shared.sparse import dropout
 from algorithms.tasks import Weights
 
-__all__ = ["Layer", "Make", "Star", "masked_mean", "masked_softmax", "star_rows"]
+__all__ = ["Layer", "Star", "masked_mean", "masked_softmax"]
 
 _SD = 0.1
 
@@ -81,10 +76,6 @@ class Layer(torch.nn.Module):
         if name == "around":
             return np.zeros(shape, dtype=np.float32)
         return rng.normal(0.0, _SD, shape).astype(np.float32)
-
-
-Make = Callable[[int], Layer]
-"""Makes a layer of a width, uninitialised."""
 
 
 class Star(RatingModel):
@@ -186,20 +177,3 @@ def masked_mean(values: Tensor, seen: Tensor) -> Tensor:
     """
     share = seen.to(values.dtype)
     return (share @ values) / share.sum(dim=1, keepdim=True).clamp(min=1.0)
-
-
-def star_rows(
-    own: tuple[Rows, Rows], sizes: tuple[int, int], hidden: int, make: Make | None
-) -> Rows:
-    """Places of Q and b of the site's own items, and of everything behind them.
-
-    See `RatingFile.rows`; the user's part is the same place at every site.
-    """
-    after = sizes[1] * (hidden + 1)
-    rest = np.arange(after, after + 1 + _entries(make, hidden) + hidden + 1)
-    return np.concatenate([side_rows(own[1], sizes[1], hidden), rest])
-
-
-@lru_cache(maxsize=16)
-def _entries(make: Make | None, hidden: int) -> int:
-    return sum(p.numel() for p in make(hidden).parameters()) if make is not None else 0

@@ -12,7 +12,8 @@ import torch
 from torch import Tensor
 
 from algorithms.nn._shared.graphs import Blocks, GraphBatch
-from algorithms.nn._shared.sparse import Weighing, propagation
+from algorithms.nn._shared.layouts import Weighing
+from algorithms.nn._shared.sparse import propagation
 from algorithms.tasks import Split
 from algorithms.tasks._flat import Numbers
 

@@ -11,7 +11,8 @@ import scipy.sparse as sp
 import torch
 from torch import Tensor
 
-from algorithms.nn._shared.sparse import Features, Propagation, Sparse, Weighing, propagation
+from algorithms.nn._shared.layouts import Weighing
+from algorithms.nn._shared.sparse import Features, Propagation, Sparse, propagation
 from algorithms.tasks import Split
 
 

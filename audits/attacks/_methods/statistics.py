@@ -10,7 +10,6 @@ from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
-from scipy import stats
 
 __all__ = ["RESAMPLES", "Bootstrap", "Interval", "auc", "best_known", "shares_above"]
 
@@ -46,6 +45,8 @@ def auc(positive: npt.ArrayLike, negative: npt.ArrayLike) -> float:
     scores = np.concatenate([above, below])
     if np.isnan(scores).any():
         raise ValueError("a score is no number; an attack must give every record one")
+    from scipy import stats
+
     ranks = stats.rankdata(scores)[: above.size]
     pairs = above.size * below.size
     return float((ranks.sum() - above.size * (above.size + 1) / 2) / pairs)
@@ -123,6 +124,8 @@ class Bootstrap:
         resampled = means[self._draws].mean(axis=1)
         tail = (1.0 - _LEVEL) / 2
         low, high = np.quantile(resampled, [tail, 1.0 - tail])
+        from scipy import stats
+
         wide = stats.t.ppf(1.0 - tail, n - 1) / stats.norm.ppf(1.0 - tail) * np.sqrt(n / (n - 1))
         low, high = centre - wide * (centre - low), centre + wide * (high - centre)
         return Interval(centre, max(bounds[0], float(low)), min(bounds[1], float(high)), n)

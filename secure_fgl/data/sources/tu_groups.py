@@ -18,7 +18,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import scipy.sparse as sp
 
 from secure_fgl.data.records import GraphSet
 from secure_fgl.data.sources import tu_npz
@@ -63,6 +62,8 @@ def load(name: str, root: Path | None, options: Mapping[str, Any]) -> GraphSet:
         FileNotFoundError: no folder was named, or a member's file is not in it.
         ValueError: an option was given, or a file is not what its table says.
     """
+    import scipy.sparse as sp
+
     shape = describe(name, options)
     members = [tu_npz.load(member, root, {}) for member in NAMES[name]]
     starts = [0, *accumulate(int(member.sizes.sum()) for member in members)][:-1]

@@ -15,11 +15,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-import scipy.sparse as sp
 
 from secure_fgl.data.records import GraphSet
 from secure_fgl.data.sources._shared.files import (
@@ -33,6 +32,9 @@ from secure_fgl.data.sources._shared.files import (
 from secure_fgl.data.sources._shared.graphs import degree_one_hot, one_hot, proper_edges
 from secure_fgl.data.sources._shared.options import check_known, flag
 from secure_fgl.data.sources._shared.source import Shape
+
+if TYPE_CHECKING:
+    import scipy.sparse as sp
 
 __all__ = ["ATTRIBUTES", "NAMES", "describe", "load"]
 
@@ -118,6 +120,8 @@ def _parts(arrays: Arrays, name: str, attributes: bool) -> _Parts:
 
 
 def _features(name: str, parts: _Parts) -> sp.csr_array:
+    import scipy.sparse as sp
+
     width = NAMES[name].features
     if parts.label is None:
         return degree_one_hot(parts.edges, len(parts.graph), width)

@@ -11,11 +11,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from itertools import accumulate
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
-import scipy.sparse as sp
 
 from secure_fgl.data.records import Graph
 from secure_fgl.data.sources._shared.files import (
@@ -29,6 +28,9 @@ from secure_fgl.data.sources._shared.files import (
 from secure_fgl.data.sources._shared.graphs import proper_edges
 from secure_fgl.data.sources._shared.options import check_known
 from secure_fgl.data.sources._shared.source import Shape
+
+if TYPE_CHECKING:
+    import scipy.sparse as sp
 
 __all__ = ["COUNTRIES", "NAMES", "describe", "load"]
 
@@ -49,7 +51,7 @@ NAMES: Mapping[str, Shape] = {
 }
 """Public sizes, from the literature; loading checks that the file agrees."""
 
-_Country = tuple[npt.NDArray[np.int64], sp.csr_array, npt.NDArray[np.int64]]
+_Country: TypeAlias = "tuple[npt.NDArray[np.int64], sp.csr_array, npt.NDArray[np.int64]]"
 
 
 def describe(name: str, options: Mapping[str, Any]) -> Shape:
@@ -69,6 +71,8 @@ def load(name: str, root: Path | None, options: Mapping[str, Any]) -> Graph:
         FileNotFoundError: no folder was named, or the file is not in it.
         ValueError: an option was given, or the file is not what the table says.
     """
+    import scipy.sparse as sp
+
     shape = describe(name, options)
     path = locate(name, root, f"{name}/{name}.npz")
     parts = read(path, "node-classification", _parts)

@@ -11,14 +11,17 @@ import hmac
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.sparse import csr_array
 
 from protocols.disclosures.match.guards import Match
 from protocols.disclosures.match.protocol.tagging import DIGEST_BYTES, TAG_BYTES, Bytes, Tags
 from protocols.errors import BadEnvelope, CohortTooSmall, UnfitMessage
+
+if TYPE_CHECKING:
+    from scipy.sparse import csr_array
 
 __all__ = [
     "Matched",
@@ -91,6 +94,8 @@ def incidence(tags: Mapping[str, Bytes], cap: int) -> csr_array:
         UnfitMessage: tags of another size.
         BadEnvelope: they are not sorted, or one stands twice.
     """
+    from scipy.sparse import csr_array
+
     for sent in tags.values():
         if sent.shape != (cap, TAG_BYTES) or sent.dtype != np.uint8:
             raise UnfitMessage("A client's tags do not have the planned size.")
@@ -118,6 +123,8 @@ def partition(held: csr_array, cell: int) -> Numbers:
     Raises:
         CohortTooSmall: fewer clients than one cell needs.
     """
+    from scipy.sparse import csr_array
+
     clients = held.shape[0]
     if clients < cell:
         raise CohortTooSmall(f"A cell takes {cell} clients, and there are {clients}.")
@@ -168,6 +175,8 @@ def matched(
         BadEnvelope: canaries differ, tags are not sorted, or somebody is in no cell of the run.
         CohortTooSmall: fewer clients than a cell needs.
     """
+    from scipy.sparse import csr_array
+
     names = sorted(tags)
     if set(names) != set(digests) or not set(names) <= set(cells or names):
         raise BadEnvelope("Others take part than in an earlier step of this run.")

@@ -11,10 +11,13 @@ from __future__ import annotations
 
 from collections import deque
 from itertools import pairwise
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
-import scipy.sparse as sp
+
+if TYPE_CHECKING:
+    import scipy.sparse as sp
 
 __all__ = ["communities"]
 
@@ -32,6 +35,8 @@ def communities(
         nodes: N.
         rng: the order in which nodes are visited.
     """
+    import scipy.sparse as sp
+
     ends = (np.concatenate([edges[0], edges[1]]), np.concatenate([edges[1], edges[0]]))
     weights = sp.csr_array((np.ones(ends[0].size), ends), shape=(nodes, nodes))
     found = np.arange(nodes)

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import numpy as np
 import numpy.typing as npt
-import scipy.sparse as sp
 
 from secure_fgl.data.partitions._shared.rule import Records
 from secure_fgl.data.records import Graph
+
+if TYPE_CHECKING:
+    import scipy.sparse as sp
 
 __all__ = ["parts"]
 
@@ -45,5 +49,7 @@ def parts(graph: Graph, count: int, rng: np.random.Generator) -> Records:
 
 
 def _both_ways(edges: Records, nodes: int) -> sp.csr_array:
+    import scipy.sparse as sp
+
     ends = (np.concatenate([edges[0], edges[1]]), np.concatenate([edges[1], edges[0]]))
     return sp.csr_array((np.ones(ends[0].size, dtype=np.int8), ends), shape=(nodes, nodes))

@@ -10,12 +10,14 @@ import tokenize
 import zlib
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 from zipfile import BadZipFile
 
 import numpy as np
 import numpy.typing as npt
-import scipy.sparse as sp
+
+if TYPE_CHECKING:
+    import scipy.sparse as sp
 
 __all__ = [
     "BROKEN",
@@ -132,6 +134,8 @@ def sparse_features(arrays: Arrays, prefix: str = "") -> sp.csr_array:
         KeyError: one of the four is missing.
         ValueError: they do not fit together, or an entry is not finite.
     """
+    import scipy.sparse as sp
+
     rows, columns = integers(arrays, f"{prefix}x_shape").tolist()
     data = arrays[f"{prefix}x_data"].astype(np.float32)
     indices, indptr = arrays[f"{prefix}x_indices"], arrays[f"{prefix}x_indptr"]

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
-import scipy.sparse as sp
-from scipy.sparse.csgraph import connected_components
 
 from secure_fgl.data.records import Graph, Masks
+
+if TYPE_CHECKING:
+    import scipy.sparse as sp
 
 __all__ = [
     "degree_buckets",
@@ -53,6 +54,9 @@ def proper_masks(masks: Masks, y: npt.NDArray[Any]) -> bool:
 
 def largest_component(graph: Graph) -> Graph:
     """The subgraph of the largest connected component; of equally large ones, the first."""
+    import scipy.sparse as sp
+    from scipy.sparse.csgraph import connected_components
+
     joined = sp.coo_array(
         (np.ones(graph.edges.shape[1], np.int8), (graph.edges[0], graph.edges[1])),
         shape=(graph.nodes, graph.nodes),
@@ -73,6 +77,8 @@ def largest_component(graph: Graph) -> Graph:
 
 def one_hot(columns: Ints, width: int) -> sp.csr_array:
     """CSR float32 with ones where `columns` says: (N,) one a row, or (N, K) ascending K a row."""
+    import scipy.sparse as sp
+
     rows = len(columns)
     each = 1 if columns.ndim == 1 else columns.shape[1]
     starts = np.arange(rows + 1, dtype=np.int64) * each

@@ -14,13 +14,15 @@ import pickletools
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
-import scipy.sparse as sp
 
 from secure_fgl.data.sources._shared.refusing import RawRefused
+
+if TYPE_CHECKING:
+    import scipy.sparse as sp
 
 __all__ = ["LIMIT", "read_objects"]
 
@@ -202,6 +204,8 @@ def _array(_: _Made, state: Any) -> npt.NDArray[Any]:
 
 
 def _sparse(_: _Made, state: Any) -> sp.csr_array:
+    import scipy.sparse as sp
+
     if type(state) is not dict or not _SPARSE <= set(state) <= _SPARSE | _FLAGS:
         raise _Wrong("a sparse matrix is not written as they are")
     rows, columns = state["_shape"]

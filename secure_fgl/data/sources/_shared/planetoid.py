@@ -12,7 +12,6 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import scipy.sparse as sp
 
 from secure_fgl.data.sources._shared.opcodes import read_objects
 from secure_fgl.data.sources._shared.refusing import RawRefused
@@ -96,6 +95,8 @@ def _together(
 
 
 def _table(found: Any, width: int, most: int) -> Table:
+    import scipy.sparse as sp
+
     if found.ndim != 2 or found.shape[1] != width or found.shape[0] > most:
         raise ValueError("sizes")  # before it is made dense
     return np.asarray(

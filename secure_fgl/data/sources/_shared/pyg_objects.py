@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import accumulate
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
-import scipy.sparse as sp
 
 from secure_fgl.data.records import Features, Graph, GraphSet, Masks
 from secure_fgl.data.sources._shared.graphs import degree_one_hot, one_hot, proper_masks, undirected
 from secure_fgl.data.sources._shared.source import Shape
+
+if TYPE_CHECKING:
+    import scipy.sparse as sp
 
 __all__ = ["ATOM_WIDTHS", "graph", "graph_set"]
 
@@ -38,6 +40,8 @@ def graph(
     Raises:
         ValueError: the data have other sizes than `shape` says, or no such split.
     """
+    import scipy.sparse as sp
+
     y = _labels(data, shape)
     nodes = len(y)
     table = np.asarray(_array(data.x), np.float32)
@@ -128,6 +132,8 @@ def graph_set(name: str, items: Sequence[Any], shape: Shape) -> GraphSet:
 
 
 def _node_features(items: Sequence[Any], edges: Ints, nodes: int, width: int) -> sp.csr_array:
+    import scipy.sparse as sp
+
     if any(getattr(item, "x", None) is None for item in items):
         return degree_one_hot(edges, nodes, width)
     tables = [np.asarray(_array(item.x)) for item in items]

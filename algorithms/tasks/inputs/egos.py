@@ -6,9 +6,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-import scipy.sparse as sp
 
-from algorithms.nn._shared.egos import levels
+from algorithms.nn._shared.ego_layouts import levels
 
 __all__ = ["Neighbours", "distinct", "mashed", "sample"]
 
@@ -30,6 +29,8 @@ class Neighbours(NamedTuple):
     @classmethod
     def of(cls, edges: Numbers, nodes: int) -> Neighbours:
         """From undirected edges, int64 (2, M), each pair once and no self-loops."""
+        import scipy.sparse as sp
+
         rows, columns = np.hstack([edges, edges[::-1]])
         links = sp.csr_array((np.ones(len(rows), bool), (rows, columns)), shape=(nodes, nodes))
         links.sort_indices()
