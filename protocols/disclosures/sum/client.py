@@ -228,8 +228,10 @@ class ShareHolding(SessionPart):
         """Hold all lists of a round, and all of a slot, to one set of survivors (O5)."""
         for asked, left in self._lists.get(place, []):
             common = asked & members
+            # Equal or disjoint: the difference of nested totals is one client's vector.
+            apart = survivors == left or not survivors & left
             _refuse_unless(
-                survivors & common == left & common,
+                survivors & common == left & common and apart,
                 "Two survivor lists of one round contradict each other (O5).",
             )
         self._lists.setdefault(place, []).append((members, survivors))
