@@ -150,7 +150,9 @@ OURS = {
 """What single ones of ours show: mixtures, weighted sums, ratings, clients that say nothing."""
 
 
-@pytest.mark.parametrize("name", sorted(OURS))
+@pytest.mark.parametrize(
+    "name", [n if n == "fed_pub" else pytest.param(n, marks=pytest.mark.long) for n in sorted(OURS)]
+)
 def test_our_own_algorithms_keep_the_laws_as_plug_ins(name: str, tmp_path: Path) -> None:
     ours = (ROOT / "algorithms" / f"{name}.py").read_text("utf-8")
     text = changed((f'name="{name}"', f'name="my_{name}"'), text=ours)

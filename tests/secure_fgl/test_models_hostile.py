@@ -361,6 +361,7 @@ def test_nothing_private_stands_in_clear(tmp_path: Path, monkeypatch: pytest.Mon
         assert not [needle for needle in needles if needle in data], file
 
 
+@pytest.mark.long  # half a minute, for a process of its own
 def test_a_stranger_s_configuration_takes_no_memory(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
