@@ -48,6 +48,8 @@ class Asked:
         opens: (party, entry) of every opening.
         listed, voted, shown, gave: holder -> the survivor list that went to it, its vote, the votes
             that went to it, and its shares; empty for sums without masks.
+        whole, served: holder -> what told it that nobody is missing, and its vote with its shares
+            of self-masks; such a sum has no list, votes and shares beside (ADR 0035).
         summed: a SUM was asked back.
         masked, protected: the SUM carried masks; it could not be read without an opening.
         awaited: disclosure of every result that had to be opened of its answers, beside sums.
@@ -72,6 +74,8 @@ class Asked:
     voted: Mapping[str, Sent]
     shown: Mapping[str, Sent]
     gave: Mapping[str, Sent]
+    whole: Mapping[str, Sent]
+    served: Mapping[str, Sent]
     summed: bool
     masked: bool
     protected: bool
@@ -94,6 +98,11 @@ class Asked:
         """Return its releases of one step."""
         wanted = (self.name, part, step)
         return [sent for sent in self.sents if (sent.ask, sent.part, sent.step) == wanted]
+
+    @property
+    def told(self) -> Mapping[str, Sent]:
+        """Holder -> the survivor list that went to it, be it that nobody is missing."""
+        return {**self.whole, **self.listed}
 
     @property
     def vanished(self) -> frozenset[str]:
@@ -174,6 +183,8 @@ class Exchanges:
             voted={s.party: s for s in sents if s.step is Step.VOTE},
             shown={s.recipient: s for s in sents if s.step is Step.VOTES},
             gave={s.party: s for s in sents if s.step is Step.SHARES},
+            whole={s.recipient: s for s in sents if s.step is Step.ALL_HERE},
+            served={s.party: s for s in sents if s.step is Step.SELF_SHARES},
             summed=summed,
             masked=masked,
             protected=summed and (masked or (Disclosure.SUM, Step.OPEN) in planned),
@@ -280,7 +291,7 @@ class Exchanges:
         group, found = self.group(ask.round), dict.fromkeys(ask.members, 0)
         if group is None:
             return found
-        for holder in self.arrivals(ask.gave.values(), until):
+        for holder in self.arrivals((*ask.gave.values(), *ask.served.values()), until):
             for owner in _held(group, holder):
                 if owner in found:
                     found[owner] += 1
