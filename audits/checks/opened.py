@@ -12,7 +12,8 @@ from audits.checks.matching import matching
 from audits.checks.relays import relays
 from audits.checks.results import results
 from audits.checks.sharing import sharing
-from audits.evidence.exchanges import Asked, facts_of
+from audits.evidence.asked import Asked
+from audits.evidence.exchanges import facts_of
 from audits.evidence.ledger_index import Sent
 from audits.evidence.run_files import fail
 from audits.evidence.steps import Case, Check

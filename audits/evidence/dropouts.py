@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from audits.evidence.exchanges import ANSWERS, Asked, Exchanges
+from audits.evidence.asked import Asked
+from audits.evidence.exchanges import ANSWERS, Exchanges
 from audits.evidence.ledger_index import LedgerIndex, Sent
 from audits.evidence.steps import Case
 from audits.report.models import Dropouts, LostRound, Moment, Vanished

@@ -12,9 +12,9 @@ from typing import ClassVar
 from crypto.errors import CryptoError
 from protocols.disclosures.names import Disclosure
 from protocols.disclosures.sum.consistency_votes import check_vote, vote_text_of
+from protocols.disclosures.sum.masked.telling import who_is_here, who_voted
 from protocols.disclosures.sum.masked.unmasking import Keys, Unmasking
 from protocols.disclosures.sum.messages import Opened, OpenRequest, SelfShares, Shares, Vote
-from protocols.disclosures.sum.telling import who_is_here, who_voted
 from protocols.disclosures.sum.view import Summands
 from protocols.errors import (
     BadEnvelope,
