@@ -10,7 +10,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from protocols.disclosures.sum.client import ShareHolding
@@ -433,6 +433,7 @@ def group_of(clients, policy):
 
 @settings(max_examples=40)
 @given(st.integers(4, 99), st.integers(0, 12))
+@example(20, 8)
 def test_o7_counts_that_one_answer_rests_on(clients, colluders):
     policy = changed_policy("masks", colluders=colluders)
     if clients < max(policy.smallest_cohort, policy.minimum_cohort + 1 + colluders):
