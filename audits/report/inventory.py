@@ -190,7 +190,7 @@ def plan_diff(
     )
 
 
-def _went_otherwise(item: Item, taken: set[tuple[str, Step | None]]) -> bool:
+def _went_otherwise(item: Item, taken: set[tuple[str, Step]]) -> bool:
     """Tell whether the masks of an item's sums came off on the other of the two ways."""
     if item.part is not Disclosure.SUM:
         return False

@@ -144,17 +144,24 @@ def test_o7_fewer_shares_than_the_threshold_rebuild_nothing(missing):
         unveil(world, found, world.names)
 
 
-def test_o7_a_wrong_share_loses_the_round_and_opens_nothing():
-    world = World(policy="masks").start()
-    one_away(world)
-    outgoing = world.pump(world.ask(1), until=".votes")
+@pytest.mark.parametrize("asked", ["votes", "all_here"])
+def test_o7_a_wrong_share_loses_the_round_and_opens_nothing(asked):
+    world = World(policy="masks", clients=6).start()
+    if asked == "votes":
+        one_away(world)
+    outgoing = world.pump(world.ask(1), until=f".{asked}")
     for delivery in outgoing:
         (answer,) = world.deliver(delivery)
         data = answer.data
         if delivery.to == world.names[0]:
             where = world.aggregator.asked.answers.where
-            body = np.full(world.plan.item("train.shares").body, 7, np.uint8).tobytes()
-            data = world.forge(delivery.to, "train.shares", "aggregator", body, where)
+            item = {"votes": "train.shares", "all_here": "train.self_shares"}[asked]
+            body = np.full(world.plan.item(item).body, 7, np.uint8).tobytes()
+            if asked == "all_here":  # its vote is true
+                text = world.aggregator.sums._unmasking.vote_text
+                vote = world.identities[delivery.to].signing.sign("survivors", text)
+                body = vote + body[len(vote) :]
+            data = world.forge(delivery.to, item, "aggregator", body, where)
             liar = world.clients[delivery.to]  # which knows what it really said
             liar.receipts.sent(Envelope.decode(data))
         world.aggregator.receive(data)
