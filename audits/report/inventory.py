@@ -20,10 +20,16 @@ from audits.report.models import (
 )
 from crypto.signing.signatures import key_id
 from protocols.disclosures.names import Disclosure
-from protocols.plan.steps import Service
+from protocols.plan.plan import Item
+from protocols.plan.steps import Service, Step
 from protocols.wire.roles import Role
 from protocols.wire.roster import EVERYONE
 
+_WAYS = (
+    frozenset((Step.SURVIVORS, Step.VOTE, Step.VOTES, Step.SHARES)),
+    frozenset((Step.ALL_HERE, Step.SELF_SHARES)),
+)
+"""How the masks of a sum come off: in two steps, or in one answer (ADR 0035); a plan has both."""
 UNKNOWN = "unknown"  # the role of a recipient that is not on the roster
 
 
@@ -154,6 +160,7 @@ def plan_diff(
                 seen_bytes=tally.bytes,
             )
         )
+    taken = {(i.exchange, i.step) for i in yardstick.plan.items if i.id in seen}
     return PlanDiff(
         planned=sum(count.planned for count in counts),
         seen=len(releases),
@@ -168,6 +175,7 @@ def plan_diff(
             if count.planned
             and not count.seen
             and item.part is not Service.REFUSAL  # planned as possible; nobody misses it
+            and not _went_otherwise(item, taken)
         ),
         denied=tuple(
             Denied(
@@ -180,6 +188,15 @@ def plan_diff(
             for party, entry in ledger_index.of_kind("refusal")
         ),
     )
+
+
+def _went_otherwise(item: Item, taken: set[tuple[str, Step]]) -> bool:
+    """Tell whether the masks of an item's sums came off on the other of the two ways."""
+    if item.part is not Disclosure.SUM:
+        return False
+    others = [way for way in _WAYS if item.step not in way]
+    others = others if len(others) < len(_WAYS) else []
+    return any((item.exchange, step) in taken for way in others for step in way)
 
 
 def parties(ledger_index: LedgerIndex, yardstick: Yardstick) -> tuple[PartyFacts, ...]:

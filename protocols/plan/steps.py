@@ -67,6 +67,8 @@ class Step(StrEnum):
     VOTE = "vote"
     VOTES = "votes"
     SHARES = "shares"
+    ALL_HERE = "all_here"
+    SELF_SHARES = "self_shares"
     OPEN = "open"
     OPENED = "opened"
     WITNESS = "witness"

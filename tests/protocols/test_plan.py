@@ -228,7 +228,7 @@ def test_the_plan_says_who_learns_what():
     assert plan.bytes_up() == sum(
         i.bytes * i.times
         for i in plan.items
-        if i.id in ("train.up.SUM", "train.vote", "train.shares")
+        if i.id in ("train.up.SUM", "train.vote", "train.shares", "train.self_shares")
     )
 
 

@@ -13,10 +13,20 @@ from protocols.disclosures._checked.checks import width_of
 from protocols.disclosures.names import Disclosure
 from protocols.disclosures.sum.guards import encryption
 from protocols.disclosures.sum.layout import SumLayout, sum_layout, sum_ring
-from protocols.disclosures.sum.messages import Opened, OpenRequest, Shares, Survivors, Vote, Votes
+from protocols.disclosures.sum.messages import (
+    AllHere,
+    Opened,
+    OpenRequest,
+    SelfShares,
+    Shares,
+    Survivors,
+    Vote,
+    Votes,
+)
 from protocols.disclosures.sum.ring import Ring
 from protocols.errors import PolicyError
 from protocols.keys.groups import planned_degree, planned_voters
+from protocols.keys.one_answer import planned_one_answer
 from protocols.keys.pairs import pair_box_bytes
 from protocols.keys.seeds import row_bytes
 from protocols.keys.slots import epochs, slots
@@ -66,6 +76,23 @@ def _plan_sharing(planner: PlanBuilder, name: str, times: tuple[int, int]) -> No
         often,
         dims=holders,
         said={"aggregator": "shares of the masks of this one sum"},
+    )
+
+
+def _plan_one_answer(planner: PlanBuilder, name: str, times: Times) -> None:
+    """Plan what takes the masks off a sum in one answer, where nobody is missing (ADR 0035)."""
+    count = len(planner.clients)
+    if not planned_one_answer(count, planner.policy):
+        return
+    often, part = planner.often(times), Disclosure.SUM
+    holders = {"holders": planned_degree(count, planner.policy) + 1}
+    up, down, told = (_CLIENT, _AGGREGATOR), (_AGGREGATOR, _CLIENT), Disclosure.RELEASED
+    said = {"client": "that all uploads are there", "network": "sender, recipient, time"}
+    planner.add(name, part, Step.ALL_HERE, down, (AllHere,), told, often, dims=holders, said=said)
+    said = {"aggregator": "that this client saw the list, and shares of self-masks of this sum"}
+    sealed = Disclosure.SEALED
+    planner.add(
+        name, part, Step.SELF_SHARES, up, (SelfShares,), sealed, often, dims=holders, said=said
     )
 
 
@@ -138,6 +165,7 @@ class SumPlanning(Planning):
         plan.add(*place, body=size, layout=layout, noise=noise, checked=checked, said=said)
         if find(chain, "mask"):
             _plan_sharing(plan, name, times)
+            _plan_one_answer(plan, name, times)
         if encryption(chain):
             _plan_opening(plan, name, ring, size, times)
 
