@@ -119,7 +119,8 @@ def message_of(mistake: Mistake, stderr: str) -> str:
         settings = [w for at, w in enumerate(words) if w == "--set" or words[at - 1] == "--set"]
         plan = invoke(["plan", words[1], *settings])
         label = "SYNTHETIC DATA\n" if "SYNTHETIC DATA" in plan.stdout else ""
-        assert before == SIMULATION + label + plan.stdout
+        shown, _, settings_line = before.rpartition("Model settings: ")
+        assert shown == SIMULATION + label + plan.stdout and settings_line.count("\n") == 1
     return "".join(f"{line.rstrip()}\n" for line in (error + after).splitlines())
 
 

@@ -106,8 +106,9 @@ def test_o5_a_missing_ledger_is_refused_in_words(tmp_path: Path) -> None:
 
 
 def state_keys(keys: Path) -> list[Path]:
-    """Return the keys of kept state; those of captured rounds outlive their run."""
-    return [key for key in keys.rglob("*.key") if "captures" not in key.parts]
+    """Return the keys of kept state; those of captured rounds and of models outlive their run."""
+    outlive = {"captures", "models"}
+    return [key for key in keys.rglob("*.key") if not outlive & set(key.parts)]
 
 
 def test_o9_a_run_that_could_not_begin_leaves_no_key(tmp_path: Path, keys: Path) -> None:

@@ -59,7 +59,7 @@ def test_rows_of_words_stand_and_words_as_they_are_learn(data_root: Path, tmp_pa
     assert stands["stood"]["last"] - stands["stood"]["first"] >= LONG
     assert stands["stood"]["share"] == pytest.approx(0.3, abs=0.02)
     learns = Federation.from_config(cora(data_root, "raw")).run(tmp_path / "raw").result
-    assert learns["stood"] is None and learns["metrics"]["test_accuracy"] > 0.4
+    assert learns["stood"] is None and learns["metrics"]["test_accuracy"] > 0.35
 
 
 def test_ratings_have_no_commonest_class() -> None:
