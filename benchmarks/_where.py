@@ -30,8 +30,9 @@ KINDS = {
     ),
     "votes and evidence": (
         *("ShareHolding._vote", "ShareHolding._check_votes", "Summing._take_vote"),
-        *("Summing._list_survivors", "Summing._list_survivors.<locals>.told"),
-        *("Summing._show_votes", "Summing._show_votes.<locals>.shown"),
+        *("ShareHolding._serve_all", "Summing._take_self_shares"),
+        *("Summing._list_survivors", "who_is_here.<locals>.told"),
+        *("Summing._show_votes", "who_voted.<locals>.shown"),
         *("Unmasking.vote", "Unmasking.votes"),
     ),
     "shares": ("ShareHolding._give_shares", "Summing._take_shares", "Unmasking.keys"),

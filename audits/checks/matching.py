@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import NoReturn
 
-from audits.evidence.exchanges import Asked
+from audits.evidence.asked import Asked
 from audits.evidence.run_files import fail
 from audits.evidence.steps import Case
 from audits.report.words import plural

@@ -12,7 +12,8 @@ from audits.checks.matching import matching
 from audits.checks.relays import relays
 from audits.checks.results import results
 from audits.checks.sharing import sharing
-from audits.evidence.exchanges import Asked, facts_of
+from audits.evidence.asked import Asked
+from audits.evidence.exchanges import facts_of
 from audits.evidence.ledger_index import Sent
 from audits.evidence.run_files import fail
 from audits.evidence.steps import Case, Check
@@ -26,7 +27,10 @@ from protocols.wire.header import NONE
 from protocols.wire.roles import Role
 from protocols.wire.roster import cohort_digest
 
-_HOLDING = (Step.SURVIVORS, Step.VOTE, Step.VOTES, Step.SHARES)
+_HOLDING = (
+    *(Step.SURVIVORS, Step.VOTE, Step.VOTES, Step.SHARES),
+    *(Step.ALL_HERE, Step.SELF_SHARES),
+)
 """Also of clients outside the cohort, that hold its shares."""
 
 
@@ -147,7 +151,7 @@ def _changes(case: Case, exchanges: list[Asked]) -> None:
     if rule == "any":
         return
     for ask in (ask for ask in exchanges if ask.summed):
-        counted = [ask.arrived] if ask.listed or ask.opens else []
+        counted = [ask.arrived] if ask.told or ask.opens else []
         for clients in (ask.members, *counted):
             mask = case.roster.mask(sorted(clients))
             try:

@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from typing import NoReturn
 
-from audits.evidence.exchanges import Asked, facts_of
+from audits.evidence.asked import Asked
+from audits.evidence.exchanges import facts_of
 from audits.evidence.run_files import fail
 from audits.evidence.steps import Case
 from audits.report.words import plural

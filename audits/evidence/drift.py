@@ -39,6 +39,10 @@ class Yardstick:
         """Party name -> role."""
         return {p["name"]: p["role"] for p in self.roster.document()}
 
+    @cached_property
+    def _instead_of(self) -> dict[str, tuple[str, ...]]:
+        return {i.id: tuple(o.id for o in self.plan.instead_of(i)) for i in self.plan.items}
+
     def routes(self, item: Item) -> int:
         """Return on how many sender-recipient pairs an item may travel."""
         senders = sum(role == item.sender for role in self.roles.values())
@@ -52,10 +56,15 @@ class Yardstick:
         in_round: Counter[tuple[str, str, str, int]] = Counter()
         for sent in releases:
             often[sent.party, sent.item, sent.recipient] += 1
+            in_round[sent.party, sent.item, sent.recipient, sent.facts["round"]] += 1
+            ids = self._instead_of.get(sent.item, ())
+            # Of one sum one way is taken, so what leaves in an item's place counts as the item.
             count = often[sent.party, sent.item, sent.recipient]
-            place = (sent.party, sent.item, sent.recipient, sent.facts["round"])
-            in_round[place] += 1
-            what = self._objection(sent, count, in_round[place])
+            count += max((often[sent.party, id, sent.recipient] for id in ids), default=0)
+            places = [(sent.party, id, sent.recipient, sent.facts["round"]) for id in ids]
+            inside = in_round[sent.party, sent.item, sent.recipient, sent.facts["round"]]
+            inside += max((in_round[place] for place in places), default=0)
+            what = self._objection(sent, count, inside)
             if what is not None:
                 yield Violation(sent, what)
 

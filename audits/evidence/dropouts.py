@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from audits.evidence.exchanges import ANSWERS, Asked, Exchanges
+from audits.evidence.asked import Asked
+from audits.evidence.exchanges import ANSWERS, Exchanges
 from audits.evidence.ledger_index import LedgerIndex, Sent
 from audits.evidence.steps import Case
 from audits.report.models import Dropouts, LostRound, Moment, Vanished
@@ -133,10 +134,12 @@ class Losses:
         if sent.step in _MATCHING:  # did it come any further than this?
             with_it = [s for s in ask.sents if client in (s.party, s.recipient)]
             return not any(s.step in _later(sent) for s in with_it)
-        if sent.step is Step.SHARES:
+        if sent.step in (Step.SHARES, Step.SELF_SHARES):
             return True  # the step "opened" counts the shares that arrived
         if sent.step is Step.SURVIVORS:
             return client not in {*ask.voted, *dict(self._stated[1].get(ask.number, []))}
+        if sent.step is Step.ALL_HERE:
+            return client not in {*ask.served, *dict(self._stated[1].get(ask.number, []))}
         if sent.step is Step.VOTE:
             return client not in ask.shown
         if sent.step is Step.VOTES:
@@ -151,7 +154,7 @@ class Losses:
         right = all(entry["survivors"] == len(ask.arrived) for entry in said)
         again = (a for a in self._exchanges.all.values() if a.round == ask.round)
         asked = any(a.number > ask.number and client in a.members for a in again)
-        return right and not asked and client not in ask.listed
+        return right and not asked and client not in ask.told
 
 
 def _later(sent: Sent) -> tuple[Step, ...]:
@@ -176,13 +179,21 @@ def dropouts(case: Case) -> Dropouts:
                 exchange=ask.number,
                 ask=ask.name,
                 arrived=len(ask.arrived),
-                votes=len(exchanges.arrivals(ask.voted.values())) if ask.listed else None,
-                shares=min(exchanges.shares(ask).values(), default=0) if ask.shown else None,
+                votes=_votes(ask, exchanges) if ask.told else None,
+                shares=_shares(ask, exchanges) if ask.shown or ask.whole else None,
             )
             for ask in exchanges.all.values()
             if ask.lost(smallest)
         ),
     )
+
+
+def _votes(ask: Asked, exchanges: Exchanges) -> int:
+    return len(exchanges.arrivals((*ask.voted.values(), *ask.served.values())))
+
+
+def _shares(ask: Asked, exchanges: Exchanges) -> int:
+    return min(exchanges.shares(ask).values(), default=0)
 
 
 def _from(ask: Asked, ledger_index: LedgerIndex, exchanges: Exchanges) -> Iterator[Vanished]:
@@ -200,7 +211,7 @@ def _from(ask: Asked, ledger_index: LedgerIndex, exchanges: Exchanges) -> Iterat
         if not any(ledger_index.receipt(s, client) is not None for s in asked):
             moment = "before the request reached it"
         yield Vanished(client=client, round=ask.round, exchange=ask.number, moment=moment)
-    for client in sorted(ask.listed):
+    for client in sorted(ask.told):
         if (late := _while_opening(ask, ledger_index, exchanges, client)) is not None:
             yield Vanished(client=client, round=ask.round, exchange=ask.number, moment=late)
 
@@ -209,8 +220,14 @@ def _while_opening(
     ask: Asked, ledger_index: LedgerIndex, exchanges: Exchanges, client: str
 ) -> Moment | None:
     """Return how far a holder came with a survivor list, or None if it came through."""
-    if ledger_index.receipt(ask.listed[client], client) is None:
+    if ledger_index.receipt(ask.told[client], client) is None:
         return "before the survivor list reached it"
+    if client in ask.whole:
+        return (
+            None
+            if client in exchanges.arrivals(ask.served.values())
+            else "before its shares arrived"
+        )
     if client not in exchanges.arrivals(ask.voted.values()):
         return "before its vote arrived"
     if not ask.shown:

@@ -20,6 +20,7 @@ from audits.report.models import (
 )
 from crypto.signing.signatures import key_id
 from protocols.disclosures.names import Disclosure
+from protocols.plan.plan import at_most
 from protocols.plan.steps import Service
 from protocols.wire.roles import Role
 from protocols.wire.roster import EVERYONE
@@ -155,7 +156,7 @@ def plan_diff(
             )
         )
     return PlanDiff(
-        planned=sum(count.planned for count in counts),
+        planned=at_most(yardstick.plan.items, lambda item: yardstick.routes(item) * item.times),
         seen=len(releases),
         items=tuple(counts),
         unplanned=tuple(
@@ -168,6 +169,7 @@ def plan_diff(
             if count.planned
             and not count.seen
             and item.part is not Service.REFUSAL  # planned as possible; nobody misses it
+            and not any(other.id in seen for other in yardstick.plan.instead_of(item))
         ),
         denied=tuple(
             Denied(

@@ -126,7 +126,7 @@ class Denied(Strict):
 
 
 class PlanDiff(Strict):
-    """Plan against actual. `seen` counts every release, planned or not."""
+    """Plan against actual: `planned` counts the larger of two ways, `seen` every release."""
 
     planned: int
     seen: int

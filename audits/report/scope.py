@@ -11,7 +11,7 @@ from audits.report import words
 from audits.report.models import Egress
 from audits.report.sections import Fact, Flow, RoundBytes, RoundPart, Rows, Scope
 from protocols.plan.learns import schemes
-from protocols.plan.plan import Plan, plugin_of, times_in_round
+from protocols.plan.plan import Item, Plan, at_most, plugin_of, times_in_round
 
 UNKNOWN = (
     "the purpose in law, and its basis",
@@ -147,9 +147,9 @@ def rounds(plan: Plan, releases: Sequence[Sent], yardstick: Yardstick) -> tuple[
 
 def _planned(plan: Plan, yardstick: Yardstick) -> tuple[int, int]:
     """Return the bytes that may leave outside the rounds, and in each of them."""
-    inside = outside = 0
-    for item in plan.items:
-        size = yardstick.routes(item) * item.bytes
-        outside += size * times_in_round(item, 0, plan.rounds)
-        inside += size * item.per_round
-    return outside, inside
+
+    def size(item: Item) -> int:
+        return yardstick.routes(item) * item.bytes
+
+    outside = at_most(plan.items, lambda i: size(i) * times_in_round(i, 0, plan.rounds))
+    return outside, at_most(plan.items, lambda i: size(i) * i.per_round)

@@ -43,6 +43,11 @@ def planned_degree(count: int, policy: PrivacyPolicy) -> int:
     return _degree(count, policy).neighbours
 
 
+def planned_corrupt(count: int, policy: PrivacyPolicy) -> int:
+    """Return how many neighbours of a client may be corrupt among `count` clients."""
+    return _degree(count, policy).corrupt
+
+
 def _degree(count: int, policy: PrivacyPolicy) -> Degree:
     mask = find(policy.rules.get(Disclosure.SUM, ()), "mask")
     if count < COMPLETE_BELOW or not isinstance(mask, Mask):
@@ -198,8 +203,7 @@ class Group:
 
     @cached_property
     def _seed(self) -> bytes:
-        # Not a secret: every party computes it. Who could choose the run's name could choose the
-        # graph.
+        # Not a secret: all compute it. Who could choose the run's name could choose the graph.
         return derive(self.run.encode(), "graph", f"{self.epoch}")
 
     @cached_property

@@ -255,6 +255,10 @@ class Pairs(Mute):
         plus += [pair_key(secrets[peer], label) for peer in reached if self._name < peer]
         return plus, [pair_key(secrets[peer], label) for peer in reached if self._name >= peer]
 
+    def gave(self, slot: Slot, members: Sequence[str]) -> bool:
+        """Tell whether a share of any of these clients was given in this slot."""
+        return not as_set(tuple(members)).isdisjoint(self._given.get(slot, set()))
+
     def give(self, slot: Slot, members: Sequence[str], survivors: Sequence[str]) -> Vector:
         """Return this holder's shares for one sum, shape (width + 1, 32); each share once.
 

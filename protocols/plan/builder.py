@@ -13,7 +13,7 @@ from protocols.plan.learns import learns
 from protocols.plan.models import Models
 from protocols.plan.plan import Item, NoisePlan
 from protocols.plan.schema import Layout, message_plan
-from protocols.plan.steps import Part, Step, item_id
+from protocols.plan.steps import Part, Step, Way, item_id
 from protocols.policy.guard import describe, find
 from protocols.policy.guards import UnsafeClear
 from protocols.policy.policy import PrivacyPolicy
@@ -89,6 +89,7 @@ class PlanBuilder:
         boxed: bool = False,
         model: str = "",
         checked: int = 0,
+        way: Way | None = None,
     ) -> None:
         """Add one item; its size follows from its messages unless `body` says it.
 
@@ -108,6 +109,7 @@ class PlanBuilder:
             boxed: its body is sealed inside, row by row, and not again as a whole.
             model: see `Item`.
             checked: see `Item`.
+            way: see `Item`.
         """
         id = item_id(exchange, part, step, route[0])
         chain = self.policy.chain(disclosure)
@@ -124,6 +126,7 @@ class PlanBuilder:
                 exchange=exchange,
                 part=part,
                 step=step,
+                way=way,
                 label=id,
                 sender=route[0],
                 recipient=route[1],

@@ -27,6 +27,7 @@ _ITEM_SAME = (
     "exchange",
     "part",
     "step",
+    "way",
     "label",
     "sender",
     "recipient",

@@ -9,6 +9,8 @@ from __future__ import annotations
 import hashlib
 import json
 import re
+from collections import Counter
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from pydantic import Field as Setting
@@ -17,7 +19,7 @@ from pydantic import model_validator
 from crypto.signing.canonical import canonical
 from protocols.disclosures.names import Disclosure
 from protocols.errors import NotInPlan
-from protocols.plan.steps import Part, Service, Step, item_id
+from protocols.plan.steps import Part, Service, Step, Way, item_id
 from protocols.privacy.training import TrainingPlan
 from protocols.strict import Strict
 from protocols.versions import PLAN
@@ -78,6 +80,9 @@ class Item(Strict):
         id: for people, for example ``train.up.SUM``; see `protocols.plan.steps.item_id`.
         exchange: name of the Ask that it belongs to; empty for what belongs to none.
         part, step: what it is for; sessions look up by them what to do.
+        way: of what is done in one of several ways, which; None for what has one way only. Items of
+            one Ask and part with different ways leave in place of each other: `times` counts both
+            together, and `at_most` adds up only the larger.
         label: stands in every derivation (rounding, mixing, masks) in the place of a name that
             people read: whatever is renamed, a label stays, and with it every repeatable result.
         sender, recipient: roles; recipient ``roster`` is everyone.
@@ -97,6 +102,7 @@ class Item(Strict):
     exchange: str
     part: Part
     step: Step
+    way: Way | None = None
     label: str
     sender: str
     recipient: str
@@ -119,6 +125,15 @@ class Item(Strict):
         """SHA-256 (hex) over the item's messages and fields."""
         content = [message.model_dump(mode="json") for message in self.messages]
         return hashlib.sha256(b"secure-fgl/schema\0" + canonical(content)).hexdigest()
+
+
+def at_most(items: Iterable[Item], amount: Callable[[Item], int]) -> int:
+    """Return the most that items of one plan amount to; of several ways, the largest counts."""
+    ways: dict[tuple[str, Part, bool], Counter[Way | None]] = {}
+    for item in items:
+        place = (item.exchange, item.part, item.way is None)
+        ways.setdefault(place, Counter())[item.way] += amount(item)
+    return sum(max(found.values()) for found in ways.values())
 
 
 def times_in_round(item: Item, round: int, rounds: int) -> int:
@@ -242,6 +257,13 @@ class Plan(Strict):
             if (part is None or item.part is part) and (step is None or item.step is step)
         ]
 
+    def instead_of(self, item: Item) -> list[Item]:
+        """Return the items of another way, which leave in this one's place."""
+        if item.way is None:
+            return []
+        beside = (i for i in self.all_of(item.part) if i.exchange == item.exchange)
+        return [i for i in beside if i.way is not None and i.way is not item.way]
+
     @property
     def plugins(self) -> dict[str, str]:
         """The part of `code` that is of plug-ins."""
@@ -249,7 +271,8 @@ class Plan(Strict):
 
     def bytes_up(self) -> int:
         """Upper bound of what one client sends in the whole run, in bytes."""
-        return sum(i.bytes * i.times for i in self.items if i.sender == "client" and i.per_round)
+        up = (i for i in self.items if i.sender == "client" and i.per_round)
+        return at_most(up, lambda i: i.bytes * i.times)
 
 
 _PLUGIN = re.compile(r"plugin\.([a-z]+)\.([a-z0-9_]+)\Z")  # no folder's name has a dot

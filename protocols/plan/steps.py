@@ -13,7 +13,7 @@ from enum import StrEnum
 from protocols.disclosures.names import Disclosure
 from protocols.wire.roles import Role
 
-__all__ = ["Part", "Service", "Step", "item_id"]
+__all__ = ["Part", "Service", "Step", "Way", "item_id"]
 
 
 class Service(StrEnum):
@@ -67,6 +67,8 @@ class Step(StrEnum):
     VOTE = "vote"
     VOTES = "votes"
     SHARES = "shares"
+    ALL_HERE = "all_here"
+    SELF_SHARES = "self_shares"
     OPEN = "open"
     OPENED = "opened"
     WITNESS = "witness"
@@ -88,6 +90,13 @@ class Step(StrEnum):
     SPLIT = "split"
     MATES = "mates"
     PART = "part"
+
+
+class Way(StrEnum):
+    """How the masks of one sum come off; of each sum, items of one way alone leave (ADR 0035)."""
+
+    ONE_ANSWER = "one answer"  # where nobody is missing and all pairs hold shares
+    TWO_STEPS = "two steps"
 
 
 _OUTSIDE: dict[Part, str] = {

@@ -158,11 +158,17 @@ class Gateway:
 
     def _check_times(self, item: Item, recipient: str, where: Where) -> None:
         """Hold the plan's counts, per run and per round: a round is answered once (O5)."""
-        if self._sent.get((item.id, recipient, -1), 0) >= item.times:
+        if self._used(item, recipient, -1) >= item.times:
             raise NotInPlan(f"{item.id} was already sent as often as planned ({item.times}).")
         allowed = times_in_round(item, where.round, self._context.plan.rounds)
-        if self._sent.get((item.id, recipient, where.round), 0) >= allowed:
+        if self._used(item, recipient, where.round) >= allowed:
             raise NotInPlan(f"{item.id} was already sent in this round as often as planned.")
+
+    def _used(self, item: Item, recipient: str, span: int) -> int:
+        """Return how often an item was sent, or what leaves in its place."""
+        beside = self._context.plan.instead_of(item)
+        others = (self._sent.get((i.id, recipient, span), 0) for i in beside)
+        return self._sent.get((item.id, recipient, span), 0) + max(others, default=0)
 
     def _header(self, item: Item, recipient: str, where: Where) -> Header:
         context, key = self._context, "0" * 16

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from protocols.plan.plan import Item, Plan
-from protocols.plan.steps import Service
+from protocols.plan.steps import Service, Way
 from protocols.wire.envelope import Envelope
 
 __all__ = ["unlike_the_plan", "used"]
@@ -13,7 +13,8 @@ __all__ = ["unlike_the_plan", "used"]
 
 def used(plan: Plan) -> list[Item]:
     """Return the items that a run without refusals uses up, from which nobody is away."""
-    return [i for i in plan.items if i.part not in (Service.REFUSAL, Service.TOTALS)]
+    found = [i for i in plan.items if i.part not in (Service.REFUSAL, Service.TOTALS)]
+    return [i for i in found if i.way is not Way.TWO_STEPS or not plan.instead_of(i)]
 
 
 def unlike_the_plan(plan: Plan, sent: Iterable[bytes]) -> Iterator[str]:

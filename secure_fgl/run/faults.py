@@ -28,8 +28,9 @@ class Drop:
         client: its name.
         round: when; it is back in the next one.
         moment: ``""`` before it gets the first Ask, ``after_upload`` once its first upload of the
-            round is through, ``before_shares`` once it voted for a survivor list. From then on
-            nothing of the round reaches it or comes from it: no later Ask, no acknowledgement.
+            round is through, ``before_shares`` once it voted for a survivor list, or was asked to
+            vote and give shares in one answer. From then on nothing of the round reaches it or
+            comes from it: no later Ask, no acknowledgement.
     """
 
     client: str
@@ -54,13 +55,14 @@ class Drop:
             return True
         if self.moment == AFTER_UPLOAD:
             return step not in (Step.DOWN, Step.ACK, Step.UP)
-        return step is Step.SHARES
+        return step in (Step.SHARES, Step.SELF_SHARES)
 
-    def ends(self, sender: str, round: int, item: Item | None) -> bool:
-        """Tell whether the client vanishes in the exchange in which this got through."""
-        if item is None or (sender, round) != (self.client, self.round):
+    def ends(self, client: str, round: int, item: Item | None) -> bool:
+        """Tell whether the client vanishes in the exchange in which this came from or to it."""
+        if item is None or (client, round) != (self.client, self.round):
             return False
-        return item.step is (Step.UP if self.moment == AFTER_UPLOAD else Step.VOTE)
+        last = (Step.UP,) if self.moment == AFTER_UPLOAD else (Step.VOTE, Step.ALL_HERE)
+        return item.step in last
 
 
 def drops(text: str, clients: Sequence[str], rounds: int) -> tuple[Drop, ...]:
@@ -101,9 +103,9 @@ class FaultyTransport:
         self._last: dict[Drop, int] = {}  # the exchange in which each vanished
         self.batch = getattr(transport, "batch", None)
         for entry, _ in read_lines(past):
-            if entry["kind"] == "receipt":
-                told = entry["sender"], entry["round"], entry["item"], entry["exchange"]
-                self._through(*told)
+            if entry["kind"] in ("receipt", "release"):
+                client = entry["sender" if entry["kind"] == "receipt" else "recipient"]
+                self._through(client, entry["round"], entry["item"], entry["exchange"])
 
     def exchange(self, deliveries: Sequence[Delivery]) -> list[Delivery]:
         """Deliver what is not lost; return the answers that are not lost."""
@@ -117,10 +119,11 @@ class FaultyTransport:
         item = self._items.get(header.item)
         lost = any(d.loses(header, item, delivery.to, self._last.get(d)) for d in self._planned)
         if not lost:
-            self._through(header.sender, header.round, header.item, header.exchange)
+            for name in (header.sender, delivery.to):
+                self._through(name, header.round, header.item, header.exchange)
         return lost
 
-    def _through(self, sender: str, round: int, item: str, exchange: int) -> None:
+    def _through(self, client: str, round: int, item: str, exchange: int) -> None:
         for drop in self._planned:
-            if drop.ends(sender, round, self._items.get(item)):
+            if drop.ends(client, round, self._items.get(item)):
                 self._last.setdefault(drop, exchange)

@@ -15,6 +15,8 @@ from protocols.policy.policy import PrivacyPolicy
 from tests.audits.lies import finds
 from tests.audits.toy_run import FIVE, Bus, Lose, Toy, lose, maskless, run_toy, two_sums
 
+pytestmark = pytest.mark.usefixtures("in_two_steps")
+
 LOST, OTHER = FIVE[1], FIVE[2]
 KEYS = ("pair.call", "pair.boxes", "pair.down", "pair.rows")
 AT = "while keys were agreed on"

@@ -43,6 +43,8 @@ from tests.audits.toy_run import (
     two_sums,
 )
 
+pytestmark = pytest.mark.usefixtures("in_two_steps")
+
 LOST, OTHER = FIVE[1], FIVE[2]
 LISTS, SAID = ("survivors", "votes"), ("up.SUM", "vote", "shares")
 

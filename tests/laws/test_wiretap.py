@@ -151,8 +151,8 @@ def test_o27_sizes_and_headers_tell_nothing_of_the_data(
 
 
 STAGES = {
-    "he": {"opening", "waiting", "voting", "sharing"},
-    "masks": {"waiting", "voting", "sharing"},
+    "he": {"opening", "waiting", "serving"},
+    "masks": {"waiting", "serving"},
 }
 
 

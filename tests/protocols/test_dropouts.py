@@ -22,7 +22,9 @@ from tests.thinned import thinned
 STEPS = ("before the ask", "before the upload", "before the list", "before the vote",
          "before the votes", "before the shares")  # fmt: skip
 ITEMS = {"train.down": 0, "train.up.SUM": 1, "train.survivors": 2, "train.vote": 3,
-         "train.votes": 4, "train.shares": 5}  # fmt: skip
+         "train.votes": 4, "train.shares": 5,
+         # Where nobody is missing at the list, vote and shares leave together.
+         "train.all_here": 2, "train.self_shares": 5}  # fmt: skip
 UPLOADED = 2  # from this step on, the upload of who vanishes is in the total
 
 
@@ -42,7 +44,7 @@ def left(world: World, when: dict[str, int]) -> list[str] | None:
     there = [n for n, step in zip(world.names, steps, strict=True) if step >= UPLOADED]
     enough = [
         len(there) >= world.policy.smallest_cohort,
-        sum(step > 3 for step in steps) >= group.quorum,
+        sum(step > (3 if len(there) < len(steps) else 5) for step in steps) >= group.quorum,
         sum(step > 5 for step in steps) >= group.threshold,
     ]
     return there if all(enough) else None

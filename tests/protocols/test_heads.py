@@ -152,7 +152,7 @@ def test_o7_lost_shares_before_the_next_epochs_keys_end_no_run():
     policy = changed_policy("masks", rekey_rounds=1)
     world = World(policy=policy, rounds=3, clients=6).start()
     victim = world.names[1]
-    outgoing = world.pump(world.ask(1), until=".votes")
+    outgoing = world.pump(world.ask(1), until=".all_here")
     for delivery in outgoing:
         (answer,) = world.deliver(delivery)
         if delivery.to != victim:

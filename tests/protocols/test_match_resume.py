@@ -17,7 +17,7 @@ def test_parties_killed_after_every_delivery_go_on(mode):
     for number in (1, 2):
         matched_round(world, number)
         same(world)
-    assert world.kills > 80
+    assert world.kills > 70  # every delivery to every party, of two rounds
     servers = [name for name in world.serving if name != "matcher"]
     for name in servers:
         told = [e for e in world.entries(name) if e["kind"] == "tags"]

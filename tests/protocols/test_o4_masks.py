@@ -121,7 +121,7 @@ def test_the_plan_says_what_masks_change(world):
     assert not {ACTIVE_AGGREGATOR, KEY_THEFT} & set(world.plan.warnings)
     items = {item.id for item in world.plan.items}
     assert {"pair.call", "pair.boxes", "pair.down", "pair.rows"} <= items
-    assert {"train.survivors", "train.shares"} <= items
+    assert {"train.survivors", "train.shares", "train.all_here", "train.self_shares"} <= items
     assert any(guard.startswith("mask") for guard in world.plan.item("train.up.SUM").guards)
     assert not items & {
         item.id for item in World(policy=maskless()).plan.items if "pair" in item.id

@@ -79,13 +79,19 @@ def test_o7_votes_open_the_door_once():
         certify(world, found, world.names[0], votes, None, frozenset(world.names))
 
 
+def one_away(world):
+    """Lose everything of one client's first round, so that there is a list, votes and shares."""
+    world.lost = lambda _, sender, to: world.names[-1] in (sender, to)
+
+
 def test_o7_the_aggregator_takes_no_vote_for_another_list():
     world = World(policy="masks").start()
+    one_away(world)
     outgoing = world.pump(world.ask(1), until=".survivors")
     (vote,) = world.deliver(outgoing[0])
     where = world.aggregator.asked.answers.where
     pairs = world.aggregator.keys.agreed.agreement(world.aggregator.sums._unmasking.slot)
-    wrong = vote_text_of(world.context("aggregator"), "train", where, world.names[:4], pairs)
+    wrong = vote_text_of(world.context("aggregator"), "train", where, world.names, pairs)
     body = world.identities[outgoing[1].to].signing.sign("survivors", wrong)
     forged = world.forge(outgoing[1].to, "train.vote", "aggregator", body, where)
     with pytest.raises(BadEnvelope, match="another survivor list"):
@@ -138,27 +144,37 @@ def test_o7_fewer_shares_than_the_threshold_rebuild_nothing(missing):
         unveil(world, found, world.names)
 
 
-def test_o7_a_wrong_share_loses_the_round_and_opens_nothing():
-    world = World(policy="masks").start()
-    outgoing = world.pump(world.ask(1), until=".votes")
+@pytest.mark.parametrize("asked", ["votes", "all_here"])
+def test_o7_a_wrong_share_loses_the_round_and_opens_nothing(asked):
+    world = World(policy="masks", clients=6).start()
+    if asked == "votes":
+        one_away(world)
+    outgoing = world.pump(world.ask(1), until=f".{asked}")
     for delivery in outgoing:
         (answer,) = world.deliver(delivery)
         data = answer.data
         if delivery.to == world.names[0]:
             where = world.aggregator.asked.answers.where
-            body = np.full(world.plan.item("train.shares").body, 7, np.uint8).tobytes()
-            data = world.forge(delivery.to, "train.shares", "aggregator", body, where)
+            item = {"votes": "train.shares", "all_here": "train.self_shares"}[asked]
+            body = np.full(world.plan.item(item).body, 7, np.uint8).tobytes()
+            if asked == "all_here":  # its vote is true
+                text = world.aggregator.sums._unmasking.vote_text
+                vote = world.identities[delivery.to].signing.sign("survivors", text)
+                body = vote + body[len(vote) :]
+            data = world.forge(delivery.to, item, "aggregator", body, where)
             liar = world.clients[delivery.to]  # which knows what it really said
             liar.receipts.sent(Envelope.decode(data))
         world.aggregator.receive(data)
     with pytest.raises(RoundLost, match="belong together"):
         world.aggregator.advance()
     assert "open" not in world.kinds("aggregator")
+    world.lost = lambda *_: False
     assert world.round(2).total(Update).count == world.count()
 
 
 def test_o7_shares_come_once_and_from_holders_that_voted():
     world = World(policy="masks").start()
+    one_away(world)
     outgoing = world.pump(world.ask(1), until=".votes")
     (answer,) = world.deliver(outgoing[0])
     world.aggregator.receive(answer.data)
@@ -171,7 +187,7 @@ def test_o7_shares_come_once_and_from_holders_that_voted():
     for delivery in outgoing[1:]:
         world.aggregator.receive(world.deliver(delivery)[0].data)
     assert world.aggregator.advance() == []
-    assert world.aggregator.reply().total(Update).count == world.count()
+    assert world.aggregator.reply().total(Update).count == world.count(world.names[:-1])
 
 
 # --- thresholds -----------------------------------------------------------------------------------

@@ -140,7 +140,7 @@ def _holding(world: World) -> list[tuple[SessionPart, str]]:
 @pytest.mark.parametrize("how", ["die", "close"])
 def test_o9_an_aggregator_that_is_over_holds_no_upload_and_no_share(how: str) -> None:
     world = pub("masks", form=COUNTED)
-    world.pump(world.ask(1, Go(step=1), COUNTED.exchanges[0].back), until=".votes")
+    world.pump(world.ask(1, Go(step=1), COUNTED.exchanges[0].back), until=".all_here")
     aggregator = world.aggregator
     assert all(getattr(part, name) is not None for part, name in _holding(world))
     if how == "die":

@@ -8,8 +8,8 @@ from pydantic import ValidationError
 from protocols.disclosures.names import Disclosure
 from protocols.errors import CohortTooSmall, NotInPlan, SecureFglError
 from protocols.plan.drift import drift
-from protocols.plan.plan import DataPlan, Item, NoisePlan, Plan
-from protocols.plan.steps import Service, Step
+from protocols.plan.plan import DataPlan, Item, NoisePlan, Plan, at_most
+from protocols.plan.steps import Service, Step, Way
 from protocols.policy.guard import describe
 from protocols.privacy.training import TrainingPlan
 from protocols.wire.run_context import RunContext
@@ -63,6 +63,7 @@ WORSE_ITEM = {
     "exchange": "other",
     "part": Service.PAIRS,
     "step": Step.SHARES,
+    "way": Way.ONE_ANSWER,
     "label": "other.up.SUM",
     "sender": "aggregator",
     "recipient": "client",
@@ -225,11 +226,25 @@ def test_the_plan_says_who_learns_what():
     assert up.learns["key_authority"].startswith("uniform noise")
     assert "total" in up.learns["aggregator"]
     assert any("SYNTHETIC" in w for w in plan.warnings)
-    assert plan.bytes_up() == sum(
-        i.bytes * i.times
-        for i in plan.items
-        if i.id in ("train.up.SUM", "train.vote", "train.shares")
-    )
+    sizes = {i.id.removeprefix("train."): i.bytes * i.times for i in plan.items}
+    assert sizes["vote"] + sizes["shares"] > sizes["self_shares"] > 0  # of two ways, the larger
+    assert plan.bytes_up() == sizes["up.SUM"] + sizes["vote"] + sizes["shares"]
+
+
+def test_of_two_ways_of_a_sum_the_larger_counts():
+    plan = toy_plan()
+    ids = {way: {i.step for i in plan.items if i.way is way} for way in Way}
+    assert ids[Way.ONE_ANSWER] == {Step.ALL_HERE, Step.SELF_SHARES}
+    assert ids[Way.TWO_STEPS] == {Step.SURVIVORS, Step.VOTE, Step.VOTES, Step.SHARES}
+    assert at_most(plan.items, lambda _: 1) == len(plan.items) - 2
+    heavy = {Way.ONE_ANSWER: 5, Way.TWO_STEPS: 2, None: 0}
+    assert at_most(plan.items, lambda i: heavy[i.way]) == 10
+    for item in plan.items:
+        beside = plan.instead_of(item)
+        assert {i.step for i in beside} == set.union(
+            set(), *(ids[way] for way in Way if item.way not in (None, way))
+        )
+        assert all(item in plan.instead_of(other) for other in beside)
 
 
 # --- what a party believes of a plan it is given --------------------------------------------------

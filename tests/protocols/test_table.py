@@ -52,9 +52,10 @@ WORK = {
     ("matching", IDLE): {"matching"},
     ("results", IDLE): {"witnessing", "revealing"},
     ("results", "witnessing"): {"revealing"},
-    ("sums", IDLE): {"voting", "opening"},
+    ("sums", IDLE): {"voting", "serving", "opening"},
     ("sums", "voting"): {"sharing"},
     ("sums", "sharing"): {"opening"},
+    ("sums", "serving"): {"opening"},
 }
 """By part of the aggregator and stage, the stages that may follow."""
 

@@ -20,7 +20,7 @@ from crypto.masks import MaskSum, container
 from crypto.sharing import combine
 from protocols.disclosures.names import Disclosure
 from protocols.disclosures.sum.consistency_votes import EVIDENCE_BYTES, evidence_of
-from protocols.disclosures.sum.messages import Shares, Survivors, Vote, Votes
+from protocols.disclosures.sum.messages import AllHere, SelfShares, Shares, Survivors, Vote, Votes
 from protocols.disclosures.sum.view import Summands
 from protocols.keys.seeds import SEED_BYTES, pair_key, row_info, row_key, self_key
 from protocols.keys.slots import Slot, slot_of
@@ -56,6 +56,7 @@ class Haul:
         given: by holder, one share per client that it holds shares for.
         refused: holders that refused.
         paired: by client, the only neighbours it knows of, where it was lied to.
+        beside: what else holders gave, as `told` and `given`: in one answer, or both ways.
     """
 
     slot: Slot
@@ -68,6 +69,7 @@ class Haul:
     given: dict[str, Any] = field(default_factory=dict)
     refused: set[str] = field(default_factory=set)
     paired: dict[str, Sequence[str]] = field(default_factory=dict)
+    beside: list[tuple[dict[str, frozenset[str]], dict[str, Any]]] = field(default_factory=list)
 
 
 def haul(
@@ -129,6 +131,25 @@ def show(world: World, found: Haul, lists: Lists, where: Where | None = None) ->
             certify(world, found, holder, signed, where, listed)
 
 
+def all_here(world: World, found: Haul, holders: Iterable[str]) -> None:
+    """Tell holders that nobody is missing; keep the shares of self-masks that they give at once."""
+    told: dict[str, frozenset[str]] = {}
+    given: dict[str, Any] = {}
+    for holder in holders:
+        place = place_of(found, holder)
+        message = AllHere(
+            members=world.roster.mask(place.members),
+            slot=place.slot,
+            evidence=evidence_for(world, found, holder),
+        )
+        served = tell(world, "all_here", holder, message, place, SelfShares)
+        if served is None:
+            found.refused.add(holder)
+        else:
+            told[holder], given[holder] = frozenset(place.members), served.shares
+    found.beside.append((told, given))
+
+
 def evidence(upload: bytes) -> bytes:
     """Return what a client signed over an upload."""
     envelope = Envelope.decode(upload)
@@ -187,9 +208,10 @@ def place_of(found: Haul, holder: str) -> Where:
 def seed(world: World, found: Haul, owner: str, kind: str) -> bytes:
     """Rebuild the seed `b` or `e` of a client from whatever shares of it were given."""
     group, held = world.aggregator.keys.agreed.group, {}
-    for holder, rows in found.given.items():
+    answers = ((found.told, found.given), *found.beside)
+    for told, holder, rows in ((t, h, r) for t, given in answers for h, r in given.items()):
         owners = group.holders(holder)
-        if owner in owners and ("b" if owner in found.told[holder] else "e") == kind:
+        if owner in owners and ("b" if owner in told[holder] else "e") == kind:
             share = rows[owners.index(owner)].tobytes()
             held[group.holders(owner).index(holder)] = [share]
     if len(held) < group.threshold:

@@ -47,7 +47,10 @@ def test_what_is_no_list_of_drops_is_refused(text: str) -> None:
         Config.parse({"faults": {"drop": text}})
 
 
-OPENING = (Step.SURVIVORS, Step.VOTE, Step.VOTES, Step.SHARES)
+OPENING = (
+    *(Step.SURVIVORS, Step.VOTE, Step.VOTES, Step.SHARES),
+    *(Step.ALL_HERE, Step.SELF_SHARES),
+)
 ROUND = (  # of two Asks, as item, exchange, whether the client sends it
     ("a.down", 5, False),
     ("a.up.SUM", 5, True),
@@ -117,12 +120,35 @@ def test_who_vanished_after_its_upload_answers_nothing_more(
 def test_after_a_kill_who_had_vanished_stays_away(monkeypatch: pytest.MonkeyPatch) -> None:
     """The aggregator's ledger says what had got through."""
     receipt = {"kind": "receipt", "sender": "client-2", "round": 3, "item": "a.up.SUM"}
-    lines = [({**receipt, "exchange": 5}, b""), ({**receipt, "kind": "release"}, b"")]
+    told = {**receipt, "kind": "release", "recipient": "relay", "exchange": 4}
+    lines = [({**receipt, "exchange": 5}, b""), (told, b"")]
     monkeypatch.setattr("secure_fgl.run.faults.read_lines", lambda past: lines if past else [])
     assert through(monkeypatch, ":after_upload", b"past", start=7) == []
     # Control: who does not know of it lets it answer the next Ask.
     whole = [item for item, *_ in ROUND]
     assert through(monkeypatch, ":after_upload", start=7) == whole[7:]
+
+
+AT_ONCE = (  # the same round where nobody was missing
+    *ROUND[:3],
+    ("a.all_here", 5, False),
+    ("a.self_shares", 5, True),
+    *ROUND[7:],
+)
+
+
+def test_who_vanishes_before_its_shares_sends_none_in_one_answer(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("tests.secure_fgl.test_faults.ROUND", AT_ONCE)
+    whole = [item for item, *_ in AT_ONCE]
+    assert through(monkeypatch, ":before_shares") == whole[:4]
+    assert through(monkeypatch, ":after_upload") == whole[:3]
+    told = {"kind": "release", "recipient": "client-2", "round": 3, "item": "a.all_here"}
+    lines = [({**told, "exchange": 5}, b"")]
+    monkeypatch.setattr("secure_fgl.run.faults.read_lines", lambda past: lines if past else [])
+    assert through(monkeypatch, ":before_shares", b"past", start=5) == []
+    assert through(monkeypatch, ":before_shares", start=5) == whole[5:]
 
 
 def test_a_client_that_does_not_exist_cannot_vanish(tmp_path: Path) -> None:

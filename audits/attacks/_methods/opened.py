@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from audits.attacks._shared.payloads import payload_of
-from audits.evidence.exchanges import Asked
+from audits.evidence.asked import Asked
 from audits.evidence.run_files import fail
 from audits.evidence.steps import Case
 from audits.report.words import in_clear

@@ -1,23 +1,20 @@
 """The aggregator's part while one sum is opened: survivors, votes, shares, the authority.
 
 What it may open is one sum over one list of survivors, which more than half of every client's
-holders signed.
+holders signed: in two steps, votes and then shares, or in one answer where nobody is missing.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import ClassVar
 
-import numpy as np
-
 from crypto.errors import CryptoError
-from crypto.signing.signatures import SIGNATURE_BYTES
 from protocols.disclosures.names import Disclosure
-from protocols.disclosures.sum.consistency_votes import EVIDENCE_BYTES, vote_text_of
+from protocols.disclosures.sum.consistency_votes import check_vote, vote_text_of
+from protocols.disclosures.sum.masked.telling import who_is_here, who_voted
 from protocols.disclosures.sum.masked.unmasking import Keys, Unmasking
-from protocols.disclosures.sum.messages import Opened, OpenRequest, Shares, Vote, Votes
-from protocols.disclosures.sum.messages import Survivors as SurvivorList
+from protocols.disclosures.sum.messages import Opened, OpenRequest, SelfShares, Shares, Vote
 from protocols.disclosures.sum.view import Summands
 from protocols.errors import (
     BadEnvelope,
@@ -28,8 +25,8 @@ from protocols.errors import (
     WrongStage,
 )
 from protocols.forms import Exchange
+from protocols.keys.one_answer import one_answer
 from protocols.keys.slots import slot_of
-from protocols.messages import Vector
 from protocols.plan.steps import Step
 from protocols.sessions.collection import Collection
 from protocols.sessions.part import (
@@ -49,7 +46,7 @@ from protocols.sessions.services.survivors import Survivors
 from protocols.wire.inbox import Incoming
 from protocols.wire.roles import Role
 
-_VOTING, _SHARING, _OPENING = "voting", "sharing", "opening"
+_VOTING, _SHARING, _SERVING, _OPENING = "voting", "sharing", "serving", "opening"
 
 
 class Summing(SessionPart):
@@ -66,9 +63,10 @@ class Summing(SessionPart):
     called: ClassVar[str] = "sums"
     phase: ClassVar[int | None] = Phase.SUM
     stages: ClassVar[Stages] = {
-        IDLE: {_VOTING, _OPENING},
+        IDLE: {_VOTING, _SERVING, _OPENING},
         _VOTING: {_SHARING},
         _SHARING: {_OPENING},
+        _SERVING: {_OPENING},
     }
 
     def __init__(
@@ -127,7 +125,7 @@ class Summing(SessionPart):
             return None
         if self.stage == _VOTING:
             return self._show_votes()
-        if self.stage == _SHARING:
+        if self.stage in (_SHARING, _SERVING):
             return self._unmask()
         return [] if self.stage == _OPENING else None  # nothing came back of the key authority
 
@@ -146,25 +144,28 @@ class Summing(SessionPart):
         """Take a vote for the survivor list; another would make every other holder refuse."""
         unmasking, holder = self._awaited(incoming, _VOTING), incoming.header.sender
         vote = self._engine.read_one(incoming, Vote)
-        try:
-            key = self._context.roster.party(holder).verify
-            key.verify("survivors", vote.signature, unmasking.vote_text)
-        except CryptoError as error:
-            raise BadEnvelope(f"{holder} signed another survivor list than it was sent.") from error
+        check_vote(self._context, unmasking.vote_text, holder, vote.signature)
         unmasking.vote(holder, vote.signature)
 
     def _take_shares(self, incoming: Incoming) -> None:
         unmasking = self._awaited(incoming, _SHARING)
         unmasking.add(incoming.header.sender, self._engine.read_one(incoming, Shares).shares)
 
+    def _take_self_shares(self, incoming: Incoming) -> None:
+        """Take a vote for the whole cohort with the shares that came with it."""
+        unmasking, holder = self._awaited(incoming, _SERVING), incoming.header.sender
+        served = self._engine.read_one(incoming, SelfShares)
+        check_vote(self._context, unmasking.vote_text, holder, served.signature)
+        unmasking.vote(holder, served.signature)
+        unmasking.add(holder, served.shares)
+
     def _list_survivors(self) -> Iterable[Delivery]:
         """Say whose uploads are here, and ask every holder for its shares."""
-        asked, setup, roster = self._sum, self._keys.agreed, self._context.roster
+        asked, setup = self._sum, self._keys.agreed
         if len(asked.survivors) < setup.group.least:
             raise RoundLost("Too few clients are left beside those who may be corrupt; see O10.")
         if setup.group.thinnest(asked.survivors) < setup.group.window:
             raise RoundLost("What is left of the clients' graph could fall apart; see O7.")
-        self.go(_VOTING)
         where, name = asked.where, asked.exchange.name
         upload = self._context.find(name, Disclosure.SUM, Step.UP)
         slot = slot_of(upload, where.round, where.slot)
@@ -177,19 +178,16 @@ class Summing(SessionPart):
             asked.label(pairs),
             vote_text_of(self._context, name, where, asked.survivors, pairs),
         )
-        members, survivors = roster.mask(where.members), roster.mask(asked.survivors)
-        signed = asked.evidence()
-
-        def told(holder: str) -> SurvivorList:
-            evidence = _table(signed, setup.group.holders(holder), EVIDENCE_BYTES, setup.width + 1)
-            return SurvivorList(
-                members=members, survivors=survivors, slot=where.slot, evidence=evidence
-            )
-
+        whole = len(asked.survivors) == len(where.members)
+        whole = whole and one_answer(setup.group, self._context.policy)
+        self.go(_SERVING if whole else _VOTING)
+        facts = setup.group, where, asked.survivors, asked.evidence(), setup.width
+        told = who_is_here(self._context.roster, *facts, at_once=whole)
         holders = [
             h for h in setup.holders(where.members) if h not in self._survivors.gone(where.round)
         ]
-        item = self._context.find(name, Disclosure.SUM, Step.SURVIVORS)
+        step = Step.ALL_HERE if whole else Step.SURVIVORS
+        item = self._context.find(name, Disclosure.SUM, step)
         return (self._engine.send(item, [told(h)], h, where) for h in holders)
 
     def _show_votes(self) -> Iterable[Delivery]:
@@ -200,11 +198,7 @@ class Summing(SessionPart):
         votes = self._unmasking.votes()
         self.go(_SHARING)
         item = self._context.find(asked.exchange.name, Disclosure.SUM, Step.VOTES)
-        group, width = self._keys.agreed.group, item.dims["voters"]
-
-        def shown(holder: str) -> Votes:
-            return Votes(signatures=_table(votes, group.voters(holder), SIGNATURE_BYTES, width))
-
+        shown = who_voted(self._keys.agreed.group, votes, item.dims["voters"])
         return (
             self._engine.send(item, [shown(holder)], holder, asked.where)
             for holder in sorted(votes)
@@ -214,6 +208,7 @@ class Summing(SessionPart):
         setup, unmasking = self._keys.agreed, self._unmasking
         if unmasking is None:
             raise LocalProtocolError("No shares were asked for.")
+        unmasking.votes()  # whatever is opened was signed by a quorum
         rows = setup.rows_of(unmasking.slot, self._asked.answers.where.members)
         return self._finish(unmasking.keys(rows, setup.width))
 
@@ -286,15 +281,9 @@ class Summing(SessionPart):
     takes: ClassVar[Takes] = {
         (Disclosure.SUM, Step.VOTE): _take_vote,
         (Disclosure.SUM, Step.SHARES): _take_shares,
+        (Disclosure.SUM, Step.SELF_SHARES): _take_self_shares,
         (Disclosure.SUM, Step.OPENED): _take_opened,
     }
-
-
-def _table(said: Mapping[str, bytes], names: Sequence[str], size: int, rows: int) -> Vector:
-    """Return what each of `names` said, shape (rows, size); zeros for who said nothing."""
-    nothing = bytes(size)
-    found = b"".join([said.get(name, nothing) for name in names])
-    return np.frombuffer(found.ljust(rows * size, b"\0"), dtype=np.uint8).reshape(-1, size)
 
 
 AGGREGATOR = Summing

@@ -5,12 +5,13 @@ for one survivor list per sum and never for two that contradict each other in a 
 run it serves no totals from which the policy's `cohort_changes` keeps few clients' to be told; and
 it gives shares only after more than half of everybody's holders have signed the very same list: an
 aggregator that tells each holder another story gets shares from none (Bonawitz et al. 2017,
-consistency check; O7; on sparse graphs see `protocols.keys.groups.Group.voters`).
+consistency check; O7; on sparse graphs see `protocols.keys.groups.Group.voters`). Where nobody is
+missing it votes and gives its shares of self-masks in one answer, and serves no other list of that
+slot (`protocols.keys.one_answer`).
 """
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Sequence
 from typing import ClassVar
 
@@ -20,10 +21,21 @@ from protocols.disclosures._base.client import OneCohort
 from protocols.disclosures.names import Disclosure
 from protocols.disclosures.sum.consistency_votes import check_evidence, check_votes, vote_text_of
 from protocols.disclosures.sum.guards import encryption
-from protocols.disclosures.sum.messages import Shares, Survivors, Vote, Votes
+from protocols.disclosures.sum.lists import check_left, list_facts, listed_sum, refuse_unless
+from protocols.disclosures.sum.messages import (
+    AllHere,
+    SelfShares,
+    Shares,
+    Survivors,
+    Vote,
+    Votes,
+)
 from protocols.errors import BadEnvelope, LocalProtocolError
 from protocols.forms import Exchange
+from protocols.keys.one_answer import one_answer
+from protocols.keys.pairs import Pairs
 from protocols.keys.slots import Slot, slot_of
+from protocols.messages import Vector
 from protocols.plan.steps import Step
 from protocols.policy.guard import find
 from protocols.sessions.cohort_history import CohortHistory
@@ -32,7 +44,7 @@ from protocols.sessions.services.pair_secrets import PairSecrets
 from protocols.sessions.services.progress import Progress
 from protocols.sessions.services.public_keys import PublicKeys
 from protocols.sessions.table import Event
-from protocols.wire.cohorts import as_set, within
+from protocols.wire.cohorts import as_set
 from protocols.wire.inbox import Incoming
 from protocols.wire.where import Where
 
@@ -100,38 +112,68 @@ class ShareHolding(SessionPart):
     def _vote(self, incoming: Incoming) -> list[Delivery]:
         """Check a survivor list, record it, and vote for it: this client will serve no other."""
         self._engine.move(Event.STEP)
-        context, header, name = self._context, incoming.header, incoming.item.exchange
+        context, name = self._context, incoming.item.exchange
         found = self._engine.read_one(incoming, Survivors)
-        if context.pairs is None:
-            raise BadEnvelope("A survivor list arrived, and this client holds no shares.")
-        members = context.roster.unmask(found.members)
-        survivors = context.roster.unmask(found.survivors)
-        where = Where(
-            header.round, header.exchange, members, header.given, header.attempt, found.slot
+        where, survivors, slot = listed_sum(context, incoming, found, found.survivors)
+        refuse_unless(
+            not self._pairs_held().gave(slot, where.members),
+            "A survivor list came for a slot of which shares were given (O7).",
         )
-        _refuse_unless(
-            header.cohort == context.cohort(where) and within(survivors, as_set(members)),
-            "A survivor list names clients outside its cohort.",
-        )
-        upload = context.find(name, Disclosure.SUM, Step.UP)
-        slot = slot_of(upload, where.round, where.slot)
-        self._check_list(name, where, survivors, slot)
-        pairs = context.pairs.agreement(slot)
-        self._check_evidence(name, where, survivors, found, pairs)
-        vote_text = vote_text_of(context, name, where, survivors, pairs)
-        facts = {
-            "cohort": header.cohort,
-            "exchange": header.exchange,
-            "list": hashlib.sha256(vote_text).hexdigest(),
-            "members": len(members),
-            "round": header.round,
-            "survivors": len(survivors),
-        }
-        self._engine.record("survivors", facts)
+        vote_text = self._confirm(incoming, where, survivors, found.evidence, slot)
         self._vote_texts[name, where.exchange] = (where, survivors, vote_text)
         vote = Vote(signature=context.me.signing.sign("survivors", vote_text))
         item = context.find(name, Disclosure.SUM, Step.VOTE)
-        return [self._engine.send(item, [vote], header.sender, where)]
+        return [self._engine.send(item, [vote], incoming.header.sender, where)]
+
+    def _serve_all(self, incoming: Incoming) -> list[Delivery]:
+        """Vote for a list that lacks nobody and serve it at once: self-masks only (ADR 0035).
+
+        From here on this client serves no other list of the slot, nor one that contradicts this in
+        the round. The shares of rows are gone with the state that is kept before the answer leaves.
+        """
+        self._engine.move(Event.STEP)
+        context, name, pairs = self._context, incoming.item.exchange, self._pairs_held()
+        found = self._engine.read_one(incoming, AllHere)
+        where, everybody, slot = listed_sum(context, incoming, found, found.members)
+        refuse_unless(
+            one_answer(pairs.group, context.policy),
+            "Shares are asked for in one answer where only votes keep two lists apart (O7).",
+        )
+        asked = self._set(where.members)
+        refuse_unless(
+            not any(earlier & asked for earlier, _ in self._lists.get(slot.label, [])),
+            "All are said to be here, after another list of this slot (O7).",
+        )
+        vote_text = self._confirm(incoming, where, everybody, found.evidence, slot)
+        served = SelfShares(
+            signature=context.me.signing.sign("survivors", vote_text),
+            shares=pairs.give(slot, where.members, everybody),
+        )
+        item = context.find(name, Disclosure.SUM, Step.SELF_SHARES)
+        return [self._engine.send(item, [served], incoming.header.sender, where)]
+
+    def _pairs_held(self) -> Pairs:
+        if self._context.pairs is None:
+            raise BadEnvelope("A survivor list arrived, and this client holds no shares.")
+        return self._context.pairs
+
+    def _confirm(
+        self,
+        incoming: Incoming,
+        where: Where,
+        survivors: tuple[str, ...],
+        evidence: Vector,
+        slot: Slot,
+    ) -> bytes:
+        """Check a list and its evidence, and record it; return what a vote for it signs."""
+        name = incoming.item.exchange
+        self._check_list(name, where, survivors, slot)
+        pairs = self._pairs_held().agreement(slot)
+        self._check_evidence(name, where, survivors, evidence, pairs)
+        vote_text = vote_text_of(self._context, name, where, survivors, pairs)
+        facts = list_facts(incoming.header.cohort, where, survivors, vote_text)
+        self._engine.record("survivors", facts)
+        return vote_text
 
     def _give_shares(self, incoming: Incoming) -> list[Delivery]:
         """Give one share per client once enough others voted for the very same list (O7)."""
@@ -144,7 +186,7 @@ class ShareHolding(SessionPart):
         where, survivors, vote_text = known
         current = self._pairs.agreed(where.round) is not None
         same = header.cohort == context.cohort(where) and header.round == where.round
-        _refuse_unless(
+        refuse_unless(
             same and current and where.round >= self._progress.round,
             "Votes belong to another sum than the survivor list, or to one that is over.",
         )
@@ -162,20 +204,20 @@ class ShareHolding(SessionPart):
             raise LocalProtocolError("This client holds no shares.")
         group = context.pairs.group
         voted = check_votes(context, vote_text, group.voters(self._engine.name), found.signatures)
-        _refuse_unless(
+        refuse_unless(
             group.fewest(voted, self._engine.name) >= group.quorum,
             "Too few clients confirmed the survivor list.",
         )
 
     def _check_evidence(
-        self, name: str, where: Where, survivors: tuple[str, ...], found: Survivors, pairs: str
+        self, name: str, where: Where, survivors: tuple[str, ...], evidence: Vector, pairs: str
     ) -> None:
         """See what the survivors whose shares this client holds signed over their uploads."""
         if self._context.pairs is None:
             raise LocalProtocolError("This client holds no shares.")
         holders = self._context.pairs.group.holders(self._engine.name)
         there, owners = as_set(survivors), list(holders)
-        rows = np.asarray(found.evidence)[: len(holders)]
+        rows = np.asarray(evidence)[: len(holders)]
         if not there.issuperset(holders):
             places = [place for place, owner in enumerate(holders) if owner in there]
             owners, rows = [holders[place] for place in places], rows[places]
@@ -184,22 +226,18 @@ class ShareHolding(SessionPart):
     def _check_list(self, name: str, where: Where, survivors: tuple[str, ...], slot: Slot) -> None:
         context = self._context
         context.policy.check_cohort(len(survivors))
-        group = context.pairs.group if context.pairs is not None else None
-        enough = group is not None and len(survivors) >= group.least
-        _refuse_unless(enough, "A survivor list holds too few beside the corrupt (O10).")
-        whole = group is not None and group.thinnest(survivors) >= group.window
-        _refuse_unless(whole, "A survivor list could cut the clients' graph in two.")
-        _refuse_unless(
+        check_left(self._pairs_held().group, survivors)
+        refuse_unless(
             where.attempt == 1 and self._pairs.agreed(where.round) is not None,
             "A survivor list is for another epoch or attempt.",
         )
-        _refuse_unless(
+        refuse_unless(
             where.round >= self._progress.round, "A survivor list is for a round that is over."
         )
         mine = self._uploads.get((name, where.exchange))
         counted = self._engine.name in as_set(survivors)
         if mine is None:
-            _refuse_unless(
+            refuse_unless(
                 not counted
                 and (
                     self._engine.name not in as_set(where.members)
@@ -208,11 +246,11 @@ class ShareHolding(SessionPart):
                 "A survivor list counts a sum that this client did not send.",
             )
         else:
-            _refuse_unless(
+            refuse_unless(
                 mine == where and counted,
                 "A survivor list does not fit what this client sent.",
             )
-        for place in (_round(where), slot.label):
+        for place in (f"round {where.round}", slot.label):
             self._one_list(place, self._set(where.members), self._set(survivors))
         for clients in (where.members, survivors):
             self._history.serve(clients)
@@ -230,7 +268,7 @@ class ShareHolding(SessionPart):
             common = asked & members
             # Equal or disjoint: the difference of nested totals is one client's vector.
             apart = survivors == left or not survivors & left
-            _refuse_unless(
+            refuse_unless(
                 survivors & common == left & common and apart,
                 "Two survivor lists of one round contradict each other (O5).",
             )
@@ -239,16 +277,8 @@ class ShareHolding(SessionPart):
     takes: ClassVar[Takes] = {
         (Disclosure.SUM, Step.SURVIVORS): _vote,
         (Disclosure.SUM, Step.VOTES): _give_shares,
+        (Disclosure.SUM, Step.ALL_HERE): _serve_all,
     }
-
-
-def _round(where: Where) -> str:
-    return f"round {where.round}"
-
-
-def _refuse_unless(holds: bool, what: str) -> None:
-    if not holds:
-        raise BadEnvelope(what, why="the aggregator lies about who is there, or is out of step")
 
 
 CLIENT = ShareHolding

@@ -8,9 +8,11 @@ signature (O5, O7). The vote signs the list; `client` beside this file counts th
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from operator import itemgetter
+
+import numpy as np
 
 from crypto.errors import CryptoError
 from crypto.signing.canonical import canonical
@@ -103,6 +105,18 @@ def check_evidence(
         known.add((owner, raw))
 
 
+def check_vote(context: RunContext, vote_text: bytes, holder: str, signature: bytes) -> None:
+    """See, at the aggregator, that a holder signed the list that it was sent.
+
+    Raises:
+        BadEnvelope: it signed another one, which would make every other holder refuse.
+    """
+    try:
+        context.roster.party(holder).verify.verify("survivors", signature, vote_text)
+    except CryptoError as error:
+        raise BadEnvelope(f"{holder} signed another survivor list than it was sent.") from error
+
+
 def check_votes(
     context: RunContext, vote_text: bytes, voters: Sequence[str], signatures: Vector
 ) -> set[str]:
@@ -129,6 +143,13 @@ def check_votes(
             raise BadEnvelope("A client did not vote for this survivor list (O7).") from error
         known.add((voter, signature))
     return voted
+
+
+def table_of(said: Mapping[str, bytes], names: Sequence[str], size: int, rows: int) -> Vector:
+    """Return what each of `names` said, shape (rows, size); zeros for who said nothing."""
+    nothing = bytes(size)
+    found = b"".join([said.get(name, nothing) for name in names])
+    return np.frombuffer(found.ljust(rows * size, b"\0"), dtype=np.uint8).reshape(-1, size)
 
 
 def _cut(rows: Vector, size: int) -> list[bytes]:

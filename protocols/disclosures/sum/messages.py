@@ -54,4 +54,29 @@ class Shares(SealedMessage):
     shares: Vector = blob("holders", 32, unit="byte", meaning="one share per client, sorted")
 
 
-MESSAGES = (OpenRequest, Opened, Survivors, Vote, Votes, Shares)
+class AllHere(ReleasedMessage):
+    """Aggregator to the holders of shares: every client of this cohort uploaded (ADR 0035).
+
+    It has no field for a list: whoever is asked is a survivor.
+    """
+
+    members: bytes = blob("roster_mask", unit="bit", meaning="bit i: roster client i was asked")
+    slot: int = count(unit="sum", meaning="how many sums of this kind came before in this round")
+    evidence: Vector = blob(
+        "holders", 144, unit="byte", meaning="what each client signed over its upload"
+    )
+
+
+class SelfShares(SealedMessage):
+    """Client to aggregator: its vote for the whole cohort, and its shares of self-masks.
+
+    Who answers so serves no other list of this slot, and gives no share of a row in it.
+    """
+
+    signature: bytes = blob(64, unit="byte", meaning="Ed25519 over the list and where it belongs")
+    shares: Vector = blob(
+        "holders", 32, unit="byte", meaning="one share of a self-mask per client, sorted"
+    )
+
+
+MESSAGES = (OpenRequest, Opened, Survivors, Vote, Votes, Shares, AllHere, SelfShares)

@@ -13,18 +13,28 @@ from protocols.disclosures._checked.checks import width_of
 from protocols.disclosures.names import Disclosure
 from protocols.disclosures.sum.guards import encryption
 from protocols.disclosures.sum.layout import SumLayout, sum_layout, sum_ring
-from protocols.disclosures.sum.messages import Opened, OpenRequest, Shares, Survivors, Vote, Votes
+from protocols.disclosures.sum.messages import (
+    AllHere,
+    Opened,
+    OpenRequest,
+    SelfShares,
+    Shares,
+    Survivors,
+    Vote,
+    Votes,
+)
 from protocols.disclosures.sum.ring import Ring
 from protocols.errors import PolicyError
 from protocols.keys.groups import planned_degree, planned_voters
+from protocols.keys.one_answer import planned_one_answer
 from protocols.keys.pairs import pair_box_bytes
 from protocols.keys.seeds import row_bytes
 from protocols.keys.slots import epochs, slots
 from protocols.messages import Message
-from protocols.plan.builder import UP, PlanBuilder, Times
+from protocols.plan.builder import DOWN, UP, PlanBuilder, Times
 from protocols.plan.learns import learns
 from protocols.plan.plan import Item, NoisePlan
-from protocols.plan.steps import Service, Step, item_id
+from protocols.plan.steps import Service, Step, Way, item_id
 from protocols.policy.guard import Guard, find
 from protocols.privacy.noising import noise_for
 from protocols.wire.control import PairBoxes, PairCall, PairDown, PairRows
@@ -34,38 +44,53 @@ from protocols.wire.roles import Role
 _CLIENT, _AGGREGATOR, _AUTHORITY = str(Role.CLIENT), str(Role.AGGREGATOR), str(Role.KEY_AUTHORITY)
 
 
-def _plan_sharing(planner: PlanBuilder, name: str, times: tuple[int, int]) -> None:
-    """Plan the survivor list and the shares that take the masks off one sum."""
+def _plan_sharing(planner: PlanBuilder, name: str, times: Times) -> None:
+    """Plan what takes the masks off one sum in two steps: the survivor list, and the shares."""
     often = planner.often(times)  # with disjoint clusters, a holder is asked for each of them
-    holders = {"holders": planned_degree(len(planner.clients), planner.policy) + 1}
-    part = Disclosure.SUM
+    count, part, way = len(planner.clients), Disclosure.SUM, Way.TWO_STEPS
+    holders = {"holders": planned_degree(count, planner.policy) + 1}
+    kinds, told, sealed = (Survivors,), Disclosure.RELEASED, Disclosure.SEALED
+    said = {"client": "whose uploads are there", "network": "sender, recipient, time"}
     planner.add(
-        name,
-        part,
-        Step.SURVIVORS,
-        (_AGGREGATOR, _CLIENT),
-        (Survivors,),
-        Disclosure.RELEASED,
-        often,
-        dims=holders,
-        said={"client": "whose uploads are there", "network": "sender, recipient, time"},
+        name, part, Step.SURVIVORS, DOWN, kinds, told, often, dims=holders, said=said, way=way
     )
-    up, down, sealed = (_CLIENT, _AGGREGATOR), (_AGGREGATOR, _CLIENT), Disclosure.SEALED
     said = {"aggregator": "that this client saw the list"}
-    planner.add(name, part, Step.VOTE, up, (Vote,), sealed, often, said=said)
+    planner.add(name, part, Step.VOTE, UP, (Vote,), sealed, often, said=said, way=way)
     said = {"client": "who saw the same list"}
-    shown = {"voters": planned_voters(len(planner.clients), planner.policy)}
-    planner.add(name, part, Step.VOTES, down, (Votes,), sealed, often, dims=shown, said=said)
+    shown = {"voters": planned_voters(count, planner.policy)}
+    planner.add(
+        name, part, Step.VOTES, DOWN, (Votes,), sealed, often, dims=shown, said=said, way=way
+    )
+    said = {"aggregator": "shares of the masks of this one sum"}
+    planner.add(
+        name, part, Step.SHARES, UP, (Shares,), sealed, often, dims=holders, said=said, way=way
+    )
+
+
+def _plan_one_answer(planner: PlanBuilder, name: str, times: Times) -> None:
+    """Plan what takes them off in one answer, where nobody is missing (ADR 0035)."""
+    count = len(planner.clients)
+    if not planned_one_answer(count, planner.policy):
+        return
+    often, part, way = planner.often(times), Disclosure.SUM, Way.ONE_ANSWER
+    holders = {"holders": planned_degree(count, planner.policy) + 1}
+    kinds, told, sealed = (AllHere,), Disclosure.RELEASED, Disclosure.SEALED
+    said = {"client": "that all uploads are there", "network": "sender, recipient, time"}
+    planner.add(
+        name, part, Step.ALL_HERE, DOWN, kinds, told, often, dims=holders, said=said, way=way
+    )
+    said = {"aggregator": "that this client saw the list, and shares of self-masks of this sum"}
     planner.add(
         name,
         part,
-        Step.SHARES,
-        (_CLIENT, _AGGREGATOR),
-        (Shares,),
-        Disclosure.SEALED,
+        Step.SELF_SHARES,
+        UP,
+        (SelfShares,),
+        sealed,
         often,
         dims=holders,
-        said={"aggregator": "shares of the masks of this one sum"},
+        said=said,
+        way=way,
     )
 
 
@@ -138,6 +163,7 @@ class SumPlanning(Planning):
         plan.add(*place, body=size, layout=layout, noise=noise, checked=checked, said=said)
         if find(chain, "mask"):
             _plan_sharing(plan, name, times)
+            _plan_one_answer(plan, name, times)
         if encryption(chain):
             _plan_opening(plan, name, ring, size, times)
 

@@ -89,11 +89,15 @@ def _plugins(plan: Plan) -> Iterator[tuple[str, str]]:
 def _others(plan: Plan) -> Iterator[tuple[str, str]]:
     """Say what key authority, witness and relay take and give, where it is not little."""
     from protocols.plan.learns import schemes
+    from protocols.plan.plan import at_most
+
+    def whole(item: Item) -> int:
+        return item.bytes * item.times
 
     computing = ("key_authority", "witness") if schemes(plan.items) else ()
     for role in (*computing, "relay", "tag_server", "matcher"):
-        taken = sum(item.bytes * item.times for item in plan.items if item.recipient == role)
-        given = sum(item.bytes * item.times for item in plan.items if item.sender == role)
+        taken = at_most((i for i in plan.items if i.recipient == role), whole)
+        given = at_most((i for i in plan.items if i.sender == role), whole)
         if taken:
             text = f"takes at most {size(taken)} in the whole run, gives at most {size(given)}"
             yield role.replace("_", " "), text
@@ -118,7 +122,7 @@ def _items(plan: Plan) -> Table:
         names = ", ".join(message.name for message in item.messages)
         flag = "UNSAFE " if item.unsafe else ""
         table.add_row(
-            cell(f"{item.id}\n{_route(item)}"),
+            cell(f"{item.id}\n{_route(item)}" + (f"\n  {item.way}" if item.way else "")),
             cell(
                 f"{item.disclosure}: {names}\n{flag}{' > '.join(item.guards)}",
                 "bold red" if item.unsafe else "",
@@ -129,7 +133,8 @@ def _items(plan: Plan) -> Table:
         )
     table.caption = (
         "Bytes: the largest envelope, header and signature included. Round, Run: how often at most "
-        "between one sender and one recipient."
+        "between one sender and one recipient. Of one Ask's items that say 'one answer' and 'two "
+        "steps', either these or those leave for one sum."
     )
     table.caption_justify = "left"
     return table
