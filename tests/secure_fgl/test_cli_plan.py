@@ -10,6 +10,7 @@ import pytest
 from jsonschema import Draft202012Validator
 
 from protocols.plan.plan import Plan
+from protocols.plan.steps import Way
 from secure_fgl.catalogue import algorithm_names
 from tests.secure_fgl.cli_tools import config, invoke
 
@@ -52,6 +53,8 @@ def test_the_table_holds_every_fact_at_any_width(
         for role, what in item.learns.items():
             assert role in shown
             assert set(re.findall(r"[\w.()=]+", what)) <= words
+    for way in Way:  # beside each item that leaves in place of others
+        assert shown.count(f"  {way}") >= len([i for i in plan.items if i.way is way]) > 0
     for warning in (*plan.warnings, plan.budget):
         assert set(re.findall(r"[\w.()=]+", warning)) <= words
 
