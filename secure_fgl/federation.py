@@ -260,7 +260,8 @@ class Federation:
                 ``runs/<algorithm>-<data>-<UTC time>``.
             plan: an approved plan; the run refuses to start or to send what it does not hold.
             progress: called after each round.
-            connect: makes the transport; by default one in memory.
+            connect: makes the transport, to sessions that then are all in this process; by
+                default one in memory, with clients in as many processes as the configuration says.
             resume: `out` holds a run with this configuration that was killed; it goes on and ends
                 with the very same result.
 
@@ -275,7 +276,6 @@ class Federation:
         from secure_fgl.run.faults import drops
         from secure_fgl.run.resuming import check_same
         from secure_fgl.store.run_folder import RunFolder
-        from secure_fgl.transports.memory import MemoryTransport
 
         self.plugins.unchanged()
         if plan is not None:
@@ -291,7 +291,7 @@ class Federation:
         with one_thread_and_deterministic():
             prepared.load()
             folder.make()
-            return prepared.train(folder, progress, connect or MemoryTransport, resume=resume)
+            return prepared.train(folder, progress, connect, resume=resume)
 
     def default_folder(self) -> Path:
         """Return ``runs/<algorithm>-<data>-<UTC time>``."""

@@ -89,6 +89,7 @@ class Outcome:
         after: per score, after how many rounds the scored state was.
         lost: rounds that were skipped because too many clients vanished.
         wall: seconds of all rounds.
+        peak: KiB of memory that the largest of other processes took.
     """
 
     tracked: Tracked[Any]
@@ -96,6 +97,7 @@ class Outcome:
     after: list[int] = field(default_factory=list)
     lost: list[int] = field(default_factory=list)
     wall: float = 0.0
+    peak: int = 0
 
 
 class Driver:
@@ -230,9 +232,8 @@ class Driver:
         try:
             self._session.receive(delivery.data)
         except Refused as refused:
-            # In one process the refusing party's reason is at hand; it never travelled.
-            party = self._parties.others.get(refused.sender)
-            raise refused from (party.last_error if party else None)
+            # On one machine the refusing party's reason is at hand; it never travelled.
+            raise refused from self._parties.reason(refused.sender)
 
 
 PATIENCE = 3  # Ctrl-C that often stops at once, whatever is being written
