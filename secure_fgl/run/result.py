@@ -72,6 +72,8 @@ def finish(prepared: Prepared, folder: RunFolder, outcome: Outcome) -> Run:
         "peak_mb": round(peak / 1024, 1),
         "model_sha256": weights_digest(final) if final else None,
     }
+    if outcome.profile is not None:
+        result["profile"] = outcome.profile
     folder.document("result.json", {**result, "verdict": NOT_JUDGED})
     run = Run(folder.path)
     result["verdict"] = run.verify().verdict

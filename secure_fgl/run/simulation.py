@@ -31,6 +31,8 @@ from secure_fgl.run.driver import Driver, Meter, Outcome, deferred_interrupts
 from secure_fgl.run.faults import FaultyTransport, drops
 from secure_fgl.run.model_digest import weights_digest
 from secure_fgl.run.parties import Making, Parties, set_up, take_up
+from secure_fgl.run.profile.tables import write
+from secure_fgl.run.profile.watch import Watch, watched
 from secure_fgl.run.result import arrays_of, finish
 from secure_fgl.run.workers.count import how_many
 from secure_fgl.run.workers.pool import Workers
@@ -80,6 +82,7 @@ class Preparation:
         self.algorithm = evaluated(algorithm, task, at=self.at)
         self.scheme, self._given, self.plugins = scheme, whole, plugins or Plugins()
         self.sites: list[Site] = []
+        self.watch: Watch | None = None
         self.whole: tuple[Dataset, Masks] | None = None  # None where nobody holds it
 
     def load(self) -> None:
@@ -105,18 +108,25 @@ class Preparation:
         connect: Connect | None = None,
         *,
         resume: bool = False,
+        profile: bool = False,
     ) -> Run:
         """Run all rounds and write the folder, evidence first.
 
         Without `connect` clients are played by as many processes as the configuration says. With
-        `resume` the folder holds a run that was killed, which goes on where it was.
+        `resume` the folder holds a run that was killed, which goes on where it was. With `profile`
+        the folder says where time and bytes went.
         """
+        self.watch = Watch() if profile else None
         with contextlib.ExitStack() as held:  # ledgers' files, and other processes
+            if self.watch is not None:
+                held.enter_context(self.watch.listening())
             outcome, parties, states = self._play(folder, progress, connect, held, resume=resume)
         self._witness(parties, folder)
         if self.config.keep_models:
             sites = dict(zip(self.plan.clients, self.sites, strict=True))
             ClientModels(parties.run, folder.path).keep_all(sites, Origin.of(self))
+        if self.watch is not None:
+            outcome.profile = write(folder, self.watch, outcome.workers)
         run = finish(self, folder, outcome)
         if states is not None:
             states.destroy()
@@ -148,8 +158,9 @@ class Preparation:
         making = Making(
             self.plan, self.policy, meter.timed(answers), self.sites,
             scheme=self.scheme, store=_stores(folder, held, again=resume),
-            seed=self.config.seed, zeros=ahead, reserve=self.reserve(), transport=self.config.transport.name,
-            config=self.config.text(), plugins=self.plugins.code,
+            seed=self.config.seed, zeros=ahead, reserve=self.reserve(),
+            transport=self.config.transport.name, config=self.config.text(),
+            plugins=self.plugins.code,
         )  # fmt: skip
         parties, states = self._take_up(making, folder) if resume else self._set_up(making, folder)
         if states is not None:
@@ -157,9 +168,10 @@ class Preparation:
         workers: Workers | None = None
         if count > 1:
             sites = dict(zip(self.plan.clients, self.sites, strict=True))
-            workers = Workers(parties, count, sites, form, meter)
+            workers = Workers(parties, count, sites, form, meter, self.watch)
             held.callback(workers.kill)
-        transport: Transport = workers or (connect or MemoryTransport)(parties.others)
+        receivers = watched(parties.others, self.watch)
+        transport: Transport = workers or (connect or MemoryTransport)(receivers)
         transport = self._lossy(transport, folder if resume else None)
         with deferred_interrupts() as stopped:
             try:
@@ -169,10 +181,11 @@ class Preparation:
             finally:
                 unclosed = []
                 if workers is None or not workers.lost:  # else it can go on, as after a kill
-                    unclosed = close_all(parties, folder, left, workers)
+                    unclosed = close_all(parties, folder, left, workers, self.watch)
                     if left is None and states is not None:  # stopped in order: it will not go on
                         states.destroy()
-        outcome.peak = workers.peak if workers is not None else 0
+        if workers is not None:
+            outcome.peak, outcome.workers = workers.peak, count
         if unclosed:  # without its last entries the evidence would not hold: no result is written
             raise unclosed[0]
         return outcome, parties, states

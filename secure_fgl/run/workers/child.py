@@ -5,17 +5,19 @@ from __future__ import annotations
 import resource
 import signal
 from collections.abc import Iterable, Mapping
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass
 from typing import Any
 
 from algorithms.tasks.site import Site
+from crypto import spans
 from protocols.sessions.engine import Session
 from secure_fgl import _floors
 from secure_fgl.isolation import frames
 from secure_fgl.isolation.values import PlainCodec
 from secure_fgl.run import cores
 from secure_fgl.run.driver import Meter
+from secure_fgl.run.profile.watch import Watch
 from secure_fgl.run.workers.failures import told
 
 __all__ = ["CARRY", "CLIENT", "DONE", "END", "Played", "serve"]
@@ -35,12 +37,14 @@ class Played:
         sites: theirs.
         codec: of what goes over the channel.
         meter: takes the time of answers.
+        watch: where the time goes, in a run that is profiled.
     """
 
     sessions: Mapping[str, Session]
     sites: Mapping[str, Site]
     codec: PlainCodec
     meter: Meter
+    watch: Watch | None = None
 
 
 def serve(played: Played, channel: int) -> None:
@@ -50,9 +54,14 @@ def serve(played: Played, channel: int) -> None:
     with suppress(BrokenPipeError):
         while (data := frames.read(channel)) is not None:
             kind, asked = data[:1], played.codec.unpack(data[1:])
-            replies = _carried(played, asked) if kind == CARRY else _ended(played, **asked)
-            for said, content in replies:
-                frames.write(channel, said, played.codec.pack(content))
+            with played.watch.listening() if played.watch is not None else nullcontext():
+                for said, content in _replies(played, kind, asked):
+                    frames.write(channel, said, played.codec.pack(content))
+
+
+def _replies(played: Played, kind: bytes, asked: dict[str, Any]) -> Said:
+    spans.reached(asked["round"])
+    return _carried(played, asked["deliveries"]) if kind == CARRY else _ended(played, asked)
 
 
 Said = Iterable[tuple[bytes, Any]]
@@ -65,7 +74,10 @@ def _carried(played: Played, deliveries: list[tuple[str, bytes]]) -> Said:
     for name, data in deliveries:
         session = played.sessions[name]
         try:
-            answers.append([(reply.to, reply.data) for reply in session.receive(data)])
+            spans.count("bytes received", len(data))
+            replies = session.receive(data)
+            spans.count("bytes sent", sum(len(reply.data) for reply in replies))
+            answers.append([(reply.to, reply.data) for reply in replies])
         except Exception as error:
             failed = told(error)
             break
@@ -77,12 +89,12 @@ def _carried(played: Played, deliveries: list[tuple[str, bytes]]) -> Said:
     return [(DONE, content)]
 
 
-def _ended(played: Played, *, memories: bool) -> Said:
+def _ended(played: Played, asked: dict[str, Any]) -> Said:
     """End every session; with `memories` tell what its site remembers, for what follows a run."""
     try:
         _floors.check()
     except ImportError as error:  # what ran here was not ours: the ledgers stay without their ends
-        yield DONE, {"failed": told(error), "peak": 0}
+        yield DONE, {"failed": told(error), "peak": 0, "profile": None}
         return
     for name, session in played.sessions.items():
         failed = None
@@ -92,9 +104,10 @@ def _ended(played: Played, *, memories: bool) -> Said:
             session.last_error, failed = error, told(error)
         note = session.ledger.checkpoint(session.context.me.signing)
         content: dict[str, Any] = {"failed": failed, "name": name, "note": note}
-        if memories:
+        if asked["memories"]:
             site = played.sites[name]
             content |= {"draws": site.draws, "memory": site.memory}
         yield CLIENT, content
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    yield DONE, {"failed": None, "peak": peak}
+    profile = played.watch.told() if played.watch is not None else None
+    yield DONE, {"failed": None, "peak": peak, "profile": profile}
