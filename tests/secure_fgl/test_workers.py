@@ -2,18 +2,27 @@
 
 from __future__ import annotations
 
+import functools
+import hashlib
 import os
 import signal
 import subprocess
 import sys
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from crypto.errors import InvalidKey
+from crypto.homomorphic.he import NAMES, Scheme, scheme
+from crypto.hpke import OpeningKey
+from crypto.samplers import entropy
+from crypto.signing.signatures import SigningKey
+from crypto.tagging import ristretto
 from protocols.errors import BudgetExceeded, EvidenceError, OtherState, Refused, UnfitMessage
 from secure_fgl.checking import small
 from secure_fgl.cli._shared.verb import exit_code, explain
@@ -178,3 +187,50 @@ def test_ctrl_c_ends_all_in_order_and_a_kill_ends_all_at_once(
     assert b"ended before the run did" in said
     assert b"--resume" in said
     assert _gone(workers)
+
+
+def _in_two_forks(draw: Callable[[], bytes]) -> list[bytes]:
+    """Return what two forks of this very process draw."""
+    found = []
+    for _ in range(2):
+        reader, writer = os.pipe()
+        if os.fork() == 0:
+            try:
+                with os.fdopen(writer, "wb") as pipe:
+                    pipe.write(hashlib.sha256(draw()).digest())
+            finally:
+                os._exit(0)
+        os.close(writer)
+        with os.fdopen(reader, "rb") as pipe:
+            found.append(pipe.read())
+        os.wait()
+    assert all(len(one) == hashlib.sha256().digest_size for one in found)
+    return found
+
+
+def test_no_two_workers_draw_the_same_secrets() -> None:
+    """What a fork continues must not be a generator of secrets (O6, O15)."""
+    opening, common = OpeningKey.generate(), np.random.default_rng(1)
+    draws: dict[str, Callable[[], bytes]] = {
+        "entropy": lambda: entropy(32),
+        "a signing key": lambda: SigningKey.generate().public.raw,
+        "HPKE": lambda: opening.public.seal(b"", b"the same"),
+        "a scalar": lambda: ristretto.random_scalars(1)[0],
+        "HPKE key": lambda: OpeningKey.generate().public.raw,
+    }
+    for name in NAMES:
+        he = scheme(name)
+        public, _ = he.keygen()
+        he.zeros(public, 1)  # whatever it keeps is kept before the fork
+        draws[name] = functools.partial(he.zeros, public, 1)
+        draws[f"{name}, a key"] = functools.partial(_public, he)
+    for what, draw in draws.items():
+        draw()
+        first, second = _in_two_forks(draw)
+        assert first != second, what
+    first, second = _in_two_forks(lambda: common.bytes(32))
+    assert first == second  # the control: a generator in this process is continued alike
+
+
+def _public(he: Scheme) -> bytes:
+    return he.keygen()[0].raw
