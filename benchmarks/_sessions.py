@@ -45,6 +45,7 @@ def whole_runs(data: str, rounds: int, repeats: int) -> dict[str, Any]:
                     f"policy={policy}",
                     f"data.root={data}",
                     f"algorithm.rounds={rounds}",
+                    "transport.workers=1",  # times of one core, as in the tables
                 ]
                 config = Config.load(here / "examples" / "cora.yaml", settings)
                 run = Federation.from_config(config).run(Path(folder) / f"{policy}-{turn}")

@@ -193,6 +193,7 @@ def whole_runs(data: str, rounds: int, repeats: int) -> dict[str, Any]:
                     f"data.root={data}",
                     f"algorithm.rounds={rounds}",
                     "data.partition.clients=10",
+                    "transport.workers=1",  # times of one core, as in the tables
                 ]
                 config = Config.load(example, settings)
                 run = Federation.from_config(config).run(Path(folder) / f"{policy}-{turn}")

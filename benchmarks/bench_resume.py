@@ -25,7 +25,12 @@ def main() -> None:
     from secure_fgl.config import Config
     from secure_fgl.federation import Federation
 
-    common = [f"algorithm.rounds={options.rounds}", "evaluation.references=[]", *options.settings]
+    common = [
+        f"algorithm.rounds={options.rounds}",
+        "evaluation.references=[]",
+        "transport.workers=1",  # times of one core, as in the tables
+        *options.settings,
+    ]
     found = {}
     for policy in options.policies:
         seconds: dict[bool, list[float]] = {True: [], False: []}

@@ -171,7 +171,10 @@ def measure(facts: Settings, settings: Settings, data: str) -> dict[str, Any]:
     from secure_fgl.config import Config
     from secure_fgl.federation import Federation
 
-    document = nested(facts, settings, data)
+    document = {
+        **nested(facts, settings, data),
+        "transport": {"workers": 1},
+    }  # rows run beside rows
     with tempfile.TemporaryDirectory() as folder:
         out = Path(folder) / "run"
         try:

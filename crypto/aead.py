@@ -12,6 +12,7 @@ from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 from crypto.errors import InvalidKey, InvalidSeal
 from crypto.samplers import KEY_BYTES
+from crypto.spans import spent
 
 __all__ = ["OVERHEAD", "lock", "unlock"]
 
@@ -20,6 +21,7 @@ OVERHEAD = 16
 _NONCE = bytes(12)
 
 
+@spent("cryptography")
 def lock(key: bytes, info: bytes, plaintext: bytes) -> bytes:
     """Return `plaintext` locked under a 32-byte `key` that serves no other message.
 
@@ -29,6 +31,7 @@ def lock(key: bytes, info: bytes, plaintext: bytes) -> bytes:
     return _cipher(key).encrypt(_NONCE, plaintext, info)
 
 
+@spent("cryptography")
 def unlock(key: bytes, info: bytes, locked: bytes) -> bytes:
     """Return what was locked under `key` and `info`; raises InvalidSeal, or InvalidKey."""
     cipher = _cipher(key)

@@ -99,9 +99,15 @@ class EvaluationConfig(Strict):
 
 
 class TransportConfig(Strict):
-    """How envelopes travel."""
+    """How envelopes travel.
+
+    Attributes:
+        workers: how many processes play the clients of a simulation; 1: this one alone; None: see
+            `secure_fgl.run.workers.count`. Nothing that leaves depends on it.
+    """
 
     name: Literal["memory"] = "memory"
+    workers: int | None = Field(default=None, ge=1, le=1024)
 
 
 class BudgetConfig(Strict):
@@ -260,15 +266,19 @@ class Config(Strict):
         isolated, and faults that a simulator plays, are nobody else's business; at a site they
         have their defaults.
         """
-        own = {"budget": BudgetConfig(), "faults": FaultsConfig()}
+        own = {"budget": BudgetConfig(), "faults": FaultsConfig(), "transport": TransportConfig()}
         kept = {name: Config.model_fields[name].default for name in _OWN}
         data = self.data.model_copy(update={"root": None})
         named = {"data": data, "plugins": self.plugin_names}
         return self.model_copy(update={**own, **kept, **named})
 
     def text(self) -> str:
-        """Return the configuration as YAML."""
-        return yaml.safe_dump(self.model_dump(mode="json"), sort_keys=False)
+        """Return the configuration as YAML.
+
+        Without the number of workers: a run is the same with any, and can go on with another.
+        """
+        document = self.model_dump(mode="json", exclude={"transport": {"workers"}})
+        return yaml.safe_dump(document, sort_keys=False)
 
 
 def _bare(text: str) -> str:

@@ -252,6 +252,7 @@ class Federation:
         progress: Progress | None = None,
         connect: Connect | None = None,
         resume: bool = False,
+        profile: bool = False,
     ) -> Run:
         """Train, and leave a run folder with ledgers and report.
 
@@ -260,9 +261,9 @@ class Federation:
                 ``runs/<algorithm>-<data>-<UTC time>``.
             plan: an approved plan; the run refuses to start or to send what it does not hold.
             progress: called after each round.
-            connect: makes the transport; by default one in memory.
-            resume: `out` holds a run with this configuration that was killed; it goes on and ends
-                with the very same result.
+            connect: makes the transport to all sessions, which are then in this process.
+            resume: `out` holds a killed run of this configuration; it goes on to the same result.
+            profile: write into the folder where time and bytes went.
 
         Raises:
             PlanDrift: the run would do something that the approved plan does not hold.
@@ -275,7 +276,6 @@ class Federation:
         from secure_fgl.run.faults import drops
         from secure_fgl.run.resuming import check_same
         from secure_fgl.store.run_folder import RunFolder
-        from secure_fgl.transports.memory import MemoryTransport
 
         self.plugins.unchanged()
         if plan is not None:
@@ -291,7 +291,7 @@ class Federation:
         with one_thread_and_deterministic():
             prepared.load()
             folder.make()
-            return prepared.train(folder, progress, connect or MemoryTransport, resume=resume)
+            return prepared.train(folder, progress, connect, resume=resume, profile=profile)
 
     def default_folder(self) -> Path:
         """Return ``runs/<algorithm>-<data>-<UTC time>``."""

@@ -23,7 +23,7 @@ from crypto.signing.signatures import SigningKey
 
 __all__ = ["accounting_text", "make", "portable"]
 
-_OURS = ("run_dir", "peak_mb", "protect_s", "wall_s")
+_OURS = ("run_dir", "peak_mb", "profile", "protect_s", "wall_s")
 _BY_HAND = Path(__file__).with_name("VERIFY.md")
 
 

@@ -14,6 +14,7 @@ from audits.attacks._shared.payloads import PAYLOADS
 from audits.plots import budget_timeline as timeline
 from audits.plots import dots, flows, stacks, svg
 from audits.report import attack_words, words
+from audits.report.method import said_of
 from audits.report.models import Egress, Report
 from audits.report.sections import Labelled, RoundBytes
 
@@ -35,6 +36,7 @@ CONTENTS = (
     ("changes", "Changes"),
     ("obligations", "Obligations"),
     ("method", "Method and limits"),
+    ("cost", "What protection cost"),
     ("evidence", "Evidence"),
 )
 
@@ -66,6 +68,7 @@ def _environment() -> Environment:
     made.globals.update(
         plural=words.plural,
         span=words.span,
+        said_of=said_of,
         meter=svg.meter,
         payloads=PAYLOADS,
         contents=CONTENTS,

@@ -22,12 +22,12 @@ from audits.report.budget import accounts
 from audits.report.budget_timeline import spending
 from audits.report.inventory import inventory, parties, plan_diff, roll_up
 from audits.report.limits import limits
-from audits.report.method import method
-from audits.report.models import Finding, Head, Integrity, Report, StepFacts, Subject
+from audits.report.method import cost, method
+from audits.report.models import Finding, Head, Integrity, Report, Subject
 from audits.report.obligations import obligations
 from audits.report.roles import role_views
 from audits.report.scope import rounds, scope, smallest_opened, weighed
-from audits.report.sections import Fact
+from audits.report.sections import Fact, StepFacts
 from audits.report.summary import notes, strip, summary
 from crypto.signing.merkle import root
 from protocols.errors import EvidenceError
@@ -109,6 +109,7 @@ def report_of(case: Case) -> Report:
         obligations=obligations(diff, egress, spent, tried, found, evidence, cautions),
         results=_results(case.result),
         method=method(case.result, tried),
+        cost=cost(case.result),
         limits=cautions,
         integrity=_integrity(case.view, evidence),
     )

@@ -12,6 +12,7 @@ from pydantic import Field as Setting
 from audits.attacks._shared.models import AttackRow, Claim, NotTested
 from audits.report.sections import (
     Changes,
+    Cost,
     Fact,
     Method,
     Obligation,
@@ -19,13 +20,14 @@ from audits.report.sections import (
     Rows,
     Scope,
     Spending,
+    StepFacts,
     Tried,
     Waived,
 )
 from protocols.plan.plan import FieldPlan
 from protocols.strict import Strict
 
-REPORT_VERSION: Literal[3] = 3
+REPORT_VERSION: Literal[4] = 4
 Severity = Literal["critical", "high", "medium", "low", "info"]
 State = Literal["OK", "ATTENTION", "FAIL", "NOT TESTED"]
 
@@ -294,14 +296,6 @@ class Finding(Strict):
     waiver: Waived | None = None
 
 
-class StepFacts(Strict):
-    """One verification step."""
-
-    name: str
-    status: Literal["OK", "FAIL", "NOT CHECKED"]
-    detail: str
-
-
 class Integrity(Strict):
     """Is the evidence intact? The steps are those of ``audit verify``, less the report's own.
 
@@ -319,7 +313,7 @@ class Integrity(Strict):
 class Report(Strict):
     """What left each client, whether it was planned, what it reveals, and if the record holds."""
 
-    schema_version: Literal[3] = REPORT_VERSION
+    schema_version: Literal[4] = REPORT_VERSION
     tool: Tool = Setting(default_factory=Tool)
     subject: Subject
     transport: str
@@ -346,5 +340,6 @@ class Report(Strict):
     obligations: tuple[Obligation, ...]
     results: tuple[Fact, ...]
     method: Method
+    cost: Cost | None = None
     limits: tuple[str, ...]
     integrity: Integrity

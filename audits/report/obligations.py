@@ -87,7 +87,7 @@ def obligations(
         spent: section 4.
         tried: sections 5 and 6.
         found: section 7.
-        evidence: section 11.
+        evidence: section 12.
         limits: of section 10.
     """
     there = _there(diff, egress, spent, tried, found, evidence, limits)
@@ -122,5 +122,5 @@ def _there(
         "claims": f"6 Claims: {words.plural(len(tried.claims), 'claim')} held against evidence",
         "findings": f"7 Findings: {len(found)}, of which {waived} accepted by somebody",
         "limits": f"10 Method: {words.plural(len(limits), 'stated limit')}",
-        "integrity": f"11 Integrity: {evidence.verdict}",
+        "integrity": f"12 Integrity: {evidence.verdict}",
     }

@@ -21,6 +21,52 @@ class Fact(Strict):
     value: str
 
 
+class Spent(Strict):
+    """What one role spent on one kind of work, in milliseconds."""
+
+    role: str
+    kind: str
+    ms: int
+
+
+class Written(Strict):
+    """What one role wrote before anything left it: syncs of the disk, and bytes."""
+
+    role: str
+    syncs: int
+    ledger_bytes: int
+    state_bytes: int
+
+
+class Cost(Strict):
+    """What protection cost, as a run that was profiled measured it itself.
+
+    Attributes:
+        wall_ms: from the first session to the last.
+        workers: processes beside the first; their time is counted too.
+        learning_ms, protection_ms, disk_ms: of all processes; protection is all but learning and
+            waiting for other processes, and the disk is part of it.
+        syncs_a_round: the mean.
+    """
+
+    wall_ms: int
+    workers: int
+    learning_ms: int
+    protection_ms: int
+    disk_ms: int
+    syncs_a_round: int
+    spent: tuple[Spent, ...]
+    written: tuple[Written, ...]
+
+
+class StepFacts(Strict):
+    """One verification step."""
+
+    name: str
+    status: Literal["OK", "FAIL", "NOT CHECKED"]
+    detail: str
+
+
 class Flow(Strict):
     """What went from one role to another, over all parties in these roles.
 

@@ -64,6 +64,7 @@ from crypto.homomorphic.seeded_keys import SeededRing, binomial
 from crypto.homomorphic.vectors import polynomials, unit
 from crypto.homomorphic.words60 import PAIR_BYTES, pack60, unpack60
 from crypto.samplers import Stream, derive, entropy
+from crypto.spans import spent
 
 __all__ = ["COSINE", "GRID_BITS", "PRODUCT_BYTES", "Operand", "Similarity", "similarity"]
 
@@ -73,10 +74,8 @@ GRID_BITS: Final = 14  # opened cosines are multiples of 2^-14
 PRODUCT_BYTES: Final = 3 * DEGREE // 2 * PAIR_BYTES
 """Wire length of one masked product, whatever the length of the vectors."""
 
-_SCALE_BITS: Final = 28
+_SCALE_BITS, _SLOTS, _PARTS = 28, DEGREE // 2, 3
 _PRODUCT_BITS: Final = 2 * _SCALE_BITS + 1
-_SLOTS: Final = DEGREE // 2
-_PARTS: Final = 3
 
 
 class Operand:
@@ -143,6 +142,7 @@ class Similarity(SeededRing):
         with Scratch() as scratch:
             return Operand([self._transformed(row, scratch) for row in rows])
 
+    @spent("cryptography")
     def product(self, key: PublicKey, left: Operand, right: Operand, seed: bytes) -> bytes:
         """Return the masked product of two uploads, `PRODUCT_BYTES` long (O3); at the aggregator.
 

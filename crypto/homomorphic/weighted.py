@@ -66,6 +66,7 @@ from crypto.homomorphic.seal_sums import reduce_once
 from crypto.homomorphic.weights import Weights
 from crypto.homomorphic.words60 import WORD_BITS
 from crypto.samplers import Stream, derive, entropy
+from crypto.spans import spent
 
 __all__ = ["MAX_SQUARES", "WEIGHTED", "WeightedBfv", "weighted"]
 
@@ -97,6 +98,7 @@ class WeightedBfv(SealBfv):
         """Return round(q m / t) for each m: with q = 1 mod t, q div t times m, or one more."""
         return rows * np.uint64(_STEP) + (rows >> np.uint64(43))
 
+    @spent("cryptography")
     def combine(
         self, key: PublicKey, uploads: Sequence[bytes], weights: Weights, seeds: Sequence[bytes]
     ) -> list[bytes]:

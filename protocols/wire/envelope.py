@@ -14,6 +14,7 @@ import struct
 from dataclasses import dataclass
 from functools import cached_property
 
+from crypto.spans import spent
 from protocols.errors import BadEnvelope, OtherEnvelope
 from protocols.versions import ENVELOPE
 from protocols.wire.header import COUNTERS, HEADER_LIMIT, WIDTH, Header
@@ -32,6 +33,7 @@ class Envelope:
     signature: bytes
     body: bytes | memoryview
 
+    @spent("encoding")
     def encode(self) -> bytes:
         """Return the bytes that travel."""
         header = self.header.encode()
@@ -47,6 +49,7 @@ class Envelope:
         )
 
     @classmethod
+    @spent("encoding")
     def decode(cls, data: bytes) -> Envelope:
         """Parse strictly; sizes first, then the header, then the body's digest.
 

@@ -33,6 +33,9 @@ def run(
     resume: Annotated[
         bool, typer.Option("--resume", help="Go on with the run in --out, which was killed.")
     ] = False,
+    profile: Annotated[
+        bool, typer.Option("--profile", help="Write where time and bytes went into the run folder.")
+    ] = False,
     format: FormatOption = Format.table,
 ) -> int:
     """Train, write the run folder with every party's ledger, and report what left.
@@ -63,7 +66,7 @@ def run(
         folder = RunFolder(out or federation.default_folder(), again=resume)
         _announce(approved or wanted, federation, table=format is Format.table)
         headline = federation.headline()
-        finished = _train(federation, approved, folder.path, resume, headline)
+        finished = _train(federation, approved, folder.path, headline, resume, profile)
     if format is Format.json:
         print_json(finished.folder.read("result.json").decode())
     else:
@@ -95,13 +98,20 @@ def _announce(plan: Plan, federation: Federation, *, table: bool) -> None:
 
 
 def _train(
-    federation: Federation, approved: Plan | None, folder: Path, resume: bool, headline: str
+    federation: Federation,
+    approved: Plan | None,
+    folder: Path,
+    headline: str,
+    resume: bool,
+    profile: bool,
 ) -> Run:
     from secure_fgl.cli._shared.progress import RunProgress
 
     try:
         with RunProgress(headline) as progress:
-            return federation.run(folder, plan=approved, progress=progress, resume=resume)
+            return federation.run(
+                folder, plan=approved, progress=progress, resume=resume, profile=profile
+            )
     except KeyboardInterrupt:
         raise KeyboardInterrupt(_what_is_left(folder)) from None
 
@@ -149,6 +159,8 @@ def _summary(finished: Run, headline: str) -> None:
         ("report", str(finished.path / "report" / "report.html")),
     ]
     print_pairs(pairs, wrap=False)
+    if "profile" in result:
+        print(finished.folder.read("profile/profile.txt").decode().partition("\nround ")[0])
 
 
 _STOOD = (

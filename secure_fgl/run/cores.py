@@ -7,7 +7,9 @@ from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 
-__all__ = ["over_cores"]
+__all__ = ["only_one", "over_cores", "usable"]
+
+_one: list[bool] = []  # whether this process shares the cores with others like it
 
 
 def over_cores(
@@ -24,10 +26,19 @@ def over_cores(
     return _pool(os.getpid(), cores).map(work, parts)
 
 
-def _cores() -> int:
+def usable() -> int:
     """Return how many cores this process may use."""
     allowed = getattr(os, "sched_getaffinity", None)
     return len(allowed(0)) if allowed is not None else os.cpu_count() or 1
+
+
+def only_one() -> None:
+    """Work on one core from now on: this process is one of several at work on one run."""
+    _one[:] = [True]
+
+
+def _cores() -> int:
+    return 1 if _one else usable()
 
 
 @cache

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
 from algorithms.tasks.evaluation import Tracked
+from crypto import spans
 from protocols.errors import LocalProtocolError, Refused, RoundLost
 from protocols.forms import Exchange, Form
 from protocols.roles.client import ClientSession
@@ -67,10 +68,12 @@ class Meter:
         """Return the form with answers that add their time to `learning`."""
 
         def wrap(exchange: Exchange) -> Exchange:
+            learn = spans.spent("learning")(exchange.answer)
+
             def answer(*arguments: Any) -> Any:
                 start = time.perf_counter()
                 try:
-                    return exchange.answer(*arguments)
+                    return learn(*arguments)
                 finally:
                     self.learning += time.perf_counter() - start
 
@@ -89,6 +92,9 @@ class Outcome:
         after: per score, after how many rounds the scored state was.
         lost: rounds that were skipped because too many clients vanished.
         wall: seconds of all rounds.
+        peak: KiB of memory that the largest of other processes took.
+        workers: how many there were.
+        profile: what the report is told of a profile; None without one.
     """
 
     tracked: Tracked[Any]
@@ -96,6 +102,9 @@ class Outcome:
     after: list[int] = field(default_factory=list)
     lost: list[int] = field(default_factory=list)
     wall: float = 0.0
+    peak: int = 0
+    workers: int = 0
+    profile: dict[str, Any] | None = None
 
 
 class Driver:
@@ -150,6 +159,7 @@ class Driver:
 
         Replies from before a kill are played back: nothing is asked for them again.
         """
+        spans.reached(round)
         for name, past in self._past:
             self._same(name, ask)
             if past is None:
@@ -220,7 +230,9 @@ class Driver:
 
     def _carry(self, deliveries: Sequence[Delivery]) -> None:
         self._meter.down += sum(len(p.data) for p in deliveries if p.to in self._meter.clients)
+        spans.count("bytes sent", sum(len(p.data) for p in deliveries))
         answers = self._transport.exchange(deliveries)
+        spans.count("bytes received", sum(len(p.data) for p in answers))
         if {p.to for p in deliveries} <= self._meter.clients:
             self._meter.up += sum(len(p.data) for p in answers)
         for delivery in answers:
@@ -230,9 +242,8 @@ class Driver:
         try:
             self._session.receive(delivery.data)
         except Refused as refused:
-            # In one process the refusing party's reason is at hand; it never travelled.
-            party = self._parties.others.get(refused.sender)
-            raise refused from (party.last_error if party else None)
+            # On one machine the refusing party's reason is at hand; it never travelled.
+            raise refused from self._parties.reason(refused.sender)
 
 
 PATIENCE = 3  # Ctrl-C that often stops at once, whatever is being written

@@ -52,13 +52,14 @@ CONFIG = "config"  # the piece that binds a run to its configuration
 
 @dataclass
 class Parties:
-    """All sessions of one run in one process.
+    """All sessions of one run that are in this process.
 
     Attributes:
         run: the run's name; nonce and roster are what it was made from.
         aggregator: drives the run.
-        others: every other session, by name.
+        others: every other session, by name; without the clients' where workers play them.
         outcomes: of a run that was taken up, how every Ask before the kill ended.
+        reasons: why clients refused whose sessions are in other processes; it never travelled.
     """
 
     run: str
@@ -68,6 +69,12 @@ class Parties:
     aggregator: AggregatorSession
     others: Mapping[str, Session]
     outcomes: Sequence[Outcome] = ()
+    reasons: dict[str, BaseException] = field(default_factory=dict)
+
+    def reason(self, name: str) -> BaseException | None:
+        """Return why a party of this machine refused, None if that is not known."""
+        session = self.others.get(name)
+        return session.last_error if session is not None else self.reasons.get(name)
 
     def sessions(self) -> list[Session]:
         """Return all sessions."""

@@ -4,24 +4,23 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import resource
 from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
 
 from algorithms.tasks import Task
-from algorithms.tasks.evaluation import Tracked, after_loss, begun, closing, evaluated, released
+from algorithms.tasks.evaluation import Tracked, after_loss, begun, closing, evaluated
 from algorithms.tasks.site import Site
 from audits.evidence.run_files import policy_text
 from crypto.homomorphic.he import Scheme
 from protocols.errors import RemoteProtocolError, RoundLost
 from protocols.evidence.ledger import Store
 from protocols.forms import Algorithm, Form
-from protocols.messages import Array
 from protocols.plan.plan import Plan
 from protocols.policy.budget import Reserve, budget_key
 from protocols.policy.policy import PrivacyPolicy
+from protocols.wire.roster import AGGREGATOR_NAME
 from secure_fgl.config import Config
 from secure_fgl.data import Dataset, Masks
 from secure_fgl.data.loading import load
@@ -31,16 +30,21 @@ from secure_fgl.run.closing import close_all
 from secure_fgl.run.driver import Driver, Meter, Outcome, deferred_interrupts
 from secure_fgl.run.faults import FaultyTransport, drops
 from secure_fgl.run.model_digest import weights_digest
-from secure_fgl.run.parties import Making, Parties, bare_backend, set_up, take_up
-from secure_fgl.run.reference import Bystander
+from secure_fgl.run.parties import Making, Parties, set_up, take_up
+from secure_fgl.run.profile.tables import write
+from secure_fgl.run.profile.watch import Watch, watched
+from secure_fgl.run.result import arrays_of, finish
+from secure_fgl.run.workers.count import how_many
+from secure_fgl.run.workers.pool import Workers
 from secure_fgl.run.zeros import Ahead, worth_it
 from secure_fgl.store.budgets import BudgetStore
 from secure_fgl.store.captures import record
 from secure_fgl.store.client_models import ClientModels, Origin
-from secure_fgl.store.finished_run import FORMATS, NOT_JUDGED, Run
+from secure_fgl.store.finished_run import Run
 from secure_fgl.store.run_folder import RunFolder
 from secure_fgl.store.state_store import StateStores
 from secure_fgl.transports import Transport
+from secure_fgl.transports.memory import MemoryTransport
 
 Progress = Callable[[int, int, Mapping[str, Any]], None]
 """Called after each round with (round, rounds, latest cohort metrics)."""
@@ -78,6 +82,7 @@ class Preparation:
         self.algorithm = evaluated(algorithm, task, at=self.at)
         self.scheme, self._given, self.plugins = scheme, whole, plugins or Plugins()
         self.sites: list[Site] = []
+        self.watch: Watch | None = None
         self.whole: tuple[Dataset, Masks] | None = None  # None where nobody holds it
 
     def load(self) -> None:
@@ -100,21 +105,29 @@ class Preparation:
         self,
         folder: RunFolder,
         progress: Progress | None,
-        connect: Connect,
+        connect: Connect | None = None,
         *,
         resume: bool = False,
+        profile: bool = False,
     ) -> Run:
         """Run all rounds and write the folder, evidence first.
 
-        With `resume` the folder holds a run that was killed, which goes on where it was.
+        Without `connect` clients are played by as many processes as the configuration says. With
+        `resume` the folder holds a run that was killed, which goes on where it was. With `profile`
+        the folder says where time and bytes went.
         """
-        with contextlib.ExitStack() as held:  # ledgers' files and the zeros' worker
+        self.watch = Watch() if profile else None
+        with contextlib.ExitStack() as held:  # ledgers' files, and other processes
+            if self.watch is not None:
+                held.enter_context(self.watch.listening())
             outcome, parties, states = self._play(folder, progress, connect, held, resume=resume)
         self._witness(parties, folder)
         if self.config.keep_models:
             sites = dict(zip(self.plan.clients, self.sites, strict=True))
             ClientModels(parties.run, folder.path).keep_all(sites, Origin.of(self))
-        run = self._finish(folder, outcome)
+        if self.watch is not None:
+            outcome.profile = write(folder, self.watch, outcome.workers)
+        run = finish(self, folder, outcome)
         if states is not None:
             states.destroy()
         return run
@@ -123,7 +136,7 @@ class Preparation:
         self,
         folder: RunFolder,
         progress: Progress | None,
-        connect: Connect,
+        connect: Connect | None,
         held: contextlib.ExitStack,
         *,
         resume: bool,
@@ -131,45 +144,59 @@ class Preparation:
         """Set up or take up all parties, play all rounds, and end every session."""
         form = self.form()
         meter, left, answers = Meter(), None, form
+        count = how_many(self.config, len(self.sites), connect)
         if self.config.isolate:  # before any key is there
             facts = self.config, self.policy, self.plan, self.plan.clients
             sandbox = held.enter_context(Sandbox(*facts, plugins=self.plugins.files))
             answers = sandbox.form(form, dict(zip(self.plan.clients, self.sites, strict=True)))
 
-        def store(name: str) -> Store:
-            made = folder.ledger(name, again=resume)
-            held.callback(made.close)
-            return made
-
-        early = self.config.prepare_ahead and worth_it(self.plan, self.scheme)
+        # Several workers keep the cores busy: each encrypts its clients' zeros itself.
+        early = self.config.prepare_ahead and count == 1 and worth_it(self.plan, self.scheme)
         ahead = Ahead(self.scheme, len(self.sites)) if early else None
         if ahead is not None:
             held.callback(ahead.close)
         making = Making(
             self.plan, self.policy, meter.timed(answers), self.sites,
-            scheme=self.scheme, store=store, seed=self.config.seed, zeros=ahead,
-            reserve=self.reserve(), transport=self.config.transport.name,
-            config=self.config.text(), plugins=self.plugins.code,
+            scheme=self.scheme, store=_stores(folder, held, again=resume),
+            seed=self.config.seed, zeros=ahead, reserve=self.reserve(),
+            transport=self.config.transport.name, config=self.config.text(),
+            plugins=self.plugins.code,
         )  # fmt: skip
         parties, states = self._take_up(making, folder) if resume else self._set_up(making, folder)
         if states is not None:
             held.callback(states.release)
-        transport: Transport = connect(parties.others)
-        if planned := drops(self.config.faults.drop, self.plan.clients, self.plan.rounds):
-            past = folder.bytes(f"ledger/{parties.aggregator.name}.jsonl") if resume else b""
-            transport = FaultyTransport(transport, self.plan, planned, past)
+        workers: Workers | None = None
+        if count > 1:
+            sites = dict(zip(self.plan.clients, self.sites, strict=True))
+            workers = Workers(parties, count, sites, form, meter, self.watch)
+            held.callback(workers.kill)
+        receivers = watched(parties.others, self.watch)
+        transport: Transport = workers or (connect or MemoryTransport)(receivers)
+        transport = self._lossy(transport, folder if resume else None)
         with deferred_interrupts() as stopped:
             try:
                 driver = Driver(parties, transport, meter, stopped)
                 outcome = self.rounds(driver, form, meter, folder, progress)
                 left = self.leave(folder, outcome.tracked)
             finally:
-                unclosed = close_all(parties, folder, left)
-                if left is None and states is not None:  # stopped in order: it will not go on
-                    states.destroy()
+                unclosed = []
+                if workers is None or not workers.lost:  # else it can go on, as after a kill
+                    unclosed = close_all(parties, folder, left, workers, self.watch)
+                    if left is None and states is not None:  # stopped in order: it will not go on
+                        states.destroy()
+        if workers is not None:
+            outcome.peak, outcome.workers = workers.peak, count
         if unclosed:  # without its last entries the evidence would not hold: no result is written
             raise unclosed[0]
         return outcome, parties, states
+
+    def _lossy(self, transport: Transport, past: RunFolder | None) -> Transport:
+        """Return a transport that loses what the configuration says; `past`: of a killed run."""
+        planned = drops(self.config.faults.drop, self.plan.clients, self.plan.rounds)
+        if not planned:
+            return transport
+        seen = past.bytes(f"ledger/{AGGREGATOR_NAME}.jsonl") if past is not None else b""
+        return FaultyTransport(transport, self.plan, planned, seen)
 
     def _set_up(self, making: Making, folder: RunFolder) -> tuple[Parties, StateStores | None]:
         """Begin a run."""
@@ -294,57 +321,21 @@ class Preparation:
         left = {"metrics": hashlib.sha256(folder.bytes("metrics.jsonl")).hexdigest()}
         states = {"final": ("model", tracked.state), "best": ("best", tracked.best_state)}
         for file, (name, state) in states.items():
-            arrays = _arrays(state)
+            arrays = arrays_of(state)
             left[name] = weights_digest(arrays) if arrays else ""
             if arrays:
                 folder.arrays(f"checkpoints/{file}.npz", arrays)
         return left
 
-    def _finish(self, folder: RunFolder, outcome: Outcome) -> Run:
-        """Write the result and the report; references come last, as they may fail."""
-        tracked, meter = outcome.tracked, outcome.meter
-        final = _arrays(tracked.state)
-        result = {
-            "run_dir": str(folder.path),
-            "algorithm": self.plan.algorithm,
-            "form": self.plan.form,
-            "policy": self.policy.name,
-            "backend": self.scheme.name if self.scheme else bare_backend(self.policy),
-            "rounds": self.config.algorithm.rounds,
-            "clients": len(self.sites),
-            "answers": "isolated" if self.config.isolate else "in the clients' own process",
-            "data": {"name": self.plan.data.name, "synthetic": self.plan.data.synthetic},
-            "metrics": {
-                **self.metrics(tracked, tracked.best),
-                "best_round": outcome.after[tracked.best] if outcome.after else None,
-            },
-            "references": {},
-            "bytes_up": meter.up,
-            "bytes_down": meter.down,
-            "exchanges": meter.exchanges,
-            "lost_rounds": outcome.lost,
-            "wall_s": round(outcome.wall, 3),
-            "protect_s": round(outcome.wall - meter.learning, 3),
-            "peak_mb": round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024, 1),
-            "model_sha256": weights_digest(final) if final else None,
-        }
-        folder.document("result.json", {**result, "verdict": NOT_JUDGED})
-        run = Run(folder.path)
-        result["verdict"] = run.verify().verdict
-        bystander = Bystander(self.task, self.sites, self.whole, self.config)
-        seen = bystander.references()
-        if not tracked.scores and (model := released(tracked.state)) is not None:
-            seen["released_model"] = bystander.look(self.algorithm, model)
-        result["references"] = seen
-        result["stood"] = bystander.stood(outcome.after, lambda place: self.metrics(tracked, place))
-        folder.document("result.json", result)
-        run.report(FORMATS)
-        return run
 
+def _stores(
+    folder: RunFolder, held: contextlib.ExitStack, *, again: bool
+) -> Callable[[str], Store]:
+    """Return what opens a party's ledger, which `held` closes."""
 
-def _arrays(state: Any) -> dict[str, Array]:
-    model = released(state)
-    if model is None:
-        return {}
-    real = [f.name for f in model.fields if f.wire in ("f4", "f8")]
-    return {name: np.asarray(getattr(model, name)) for name in real}
+    def store(name: str) -> Store:
+        made = folder.ledger(name, again=again)
+        held.callback(made.close)
+        return made
+
+    return store

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+from crypto.spans import count, spent
 from protocols.errors import EvidenceError
 
 FILE_LIMIT = 1 << 28  # bytes; a budget of ours takes 4 kB a run
@@ -44,7 +45,7 @@ def append(path: str, data: bytes) -> None:
             view = memoryview(data)
             while view:
                 view = view[os.write(file, view) :]
-            os.fsync(file)
+            synced(file)
             if new:
                 sync_folder(Path(path).parent)
         except BaseException:
@@ -54,10 +55,17 @@ def append(path: str, data: bytes) -> None:
         os.close(file)
 
 
+@spent("waiting (disk)")
+def synced(file: int) -> None:
+    """Return once what was written to an open file, or folder, is on the device; raises OSError."""
+    count("syncs")
+    os.fsync(file)
+
+
 def sync_folder(folder: Path) -> None:
     """Make new names in a folder durable."""
     opened = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
-        os.fsync(opened)
+        synced(opened)
     finally:
         os.close(opened)

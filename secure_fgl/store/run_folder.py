@@ -9,6 +9,7 @@
           models/<party>/    (locked: each client's own, see secure_fgl.store.client_models)
           report/{report.html,report.json,report.md,inventory.csv,findings.csv,attacks.csv}
           attacks.json  (of audit attack)  {baseline,waivers}.json  (as audit report took them over)
+          profile/{profile.json,profile.txt,flames.svg}    (of run --profile)
           bundle.zip    (of audit bundle, unless it was written elsewhere)
 
 No role's secret lies here (O26). Ledgers are written durably before anything is sent. The folder is
@@ -24,10 +25,12 @@ from pathlib import Path
 from typing import Any
 
 from audits.evidence.run_files import read_result
+from crypto.spans import count
 from protocols.errors import EvidenceError
 from protocols.messages import Array
 from secure_fgl.errors import UsageError
 from secure_fgl.run.model_digest import npz_bytes
+from secure_fgl.store.append_only import synced
 from secure_fgl.store.files import Folder, run_name
 from secure_fgl.store.finished_run import NOT_JUDGED
 from secure_fgl.store.state_store import StateStores
@@ -53,7 +56,8 @@ class FileStore:
             view = memoryview(lines)
             while view:
                 view = view[os.write(self._file, view) :]
-            os.fsync(self._file)
+            synced(self._file)
+            count("bytes of ledgers", len(lines))
         except BaseException:  # an interrupt too: only complete writes stay
             os.ftruncate(self._file, self._size)
             raise

@@ -23,6 +23,7 @@ import os
 from pathlib import Path
 
 from crypto.rest import new_key
+from crypto.spans import count
 from protocols.errors import LedgerError
 from secure_fgl.errors import UsageError
 from secure_fgl.store.files import Folder, run_name
@@ -56,6 +57,7 @@ class FileStateStore:
     def put(self, name: str, data: bytes) -> None:
         """Write or replace a piece as a whole; raises OSError."""
         self._folder.write(f"{self._name}/{name}", data)
+        count("bytes of state", len(data))
 
     def get(self, name: str) -> bytes | None:
         """Return a piece, None if there is none."""

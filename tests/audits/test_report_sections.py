@@ -1,4 +1,4 @@
-"""Sections 0 to 11 of the report: all there, in their order, and each with what this run gives."""
+"""Sections 0 to 12 of the report: all there, in their order, and each with what this run gives."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ TITLES = (
     "Who computed what", "Did anything leave that was not in the plan", "What left, to whom",
     "How much privacy budget", "Can a person be singled out", "Do the claims stand up",
     "Findings", "What changed since", "evidence for which obligation", "How was it measured",
-    "Is the evidence intact",
+    "What did protection cost", "Is the evidence intact",
 )  # fmt: skip
 
 
@@ -44,17 +44,17 @@ def noised():
 def test_all_sections_stand_in_the_page_in_their_order(page):
     heads = re.findall(r"<h2 [^>]*>(.*?)</h2>", page)
     found = [re.sub(r"<[^>]*>", "", head) for head in heads if 'class="no"' in head]
-    assert len(found) == len(TITLES) == len(CONTENTS) == 11
+    assert len(found) == len(TITLES) == len(CONTENTS) == 12
     for number, (head, title) in enumerate(zip(found, TITLES, strict=True), 1):
         assert head.startswith(str(number)) and title in head
     targets = [v for v in Page(page).values("href") if v != "#main"]
-    assert targets[:11] == [f"#{name}" for name, _ in CONTENTS]
+    assert targets[:12] == [f"#{name}" for name, _ in CONTENTS]
 
 
 def test_all_sections_stand_in_the_markdown(report):
     said = render(report, ["md"])["report.md"].decode()
     numbers = [int(n) for n in re.findall(r"^## (\d+)\. ", said, re.MULTILINE)]
-    assert numbers == list(range(1, 12))
+    assert numbers == list(range(1, 13))
 
 
 def test_o26_the_strip_begins_with_the_simulation_in_every_format(report, page):
@@ -157,7 +157,7 @@ def test_the_method_says_seeds_and_versions_only_where_they_are_recorded(toy):
     plain = build_report(toy.view())
     names = {fact.name for fact in plain.method.facts}
     assert names == {"Report version"}
-    assert plain.method.facts[0].value == str(REPORT_VERSION) == "3"
+    assert plain.method.facts[0].value == str(REPORT_VERSION) == "4"
     result = {**RESULT, "version": "0.3.1", "seed": 7, "code_digest": "x\ny"}
     view = replace(toy.view(), result_text=text(result))
     facts = {f.name: f.value for f in build_report(attacked(view, row())).method.facts}

@@ -19,6 +19,7 @@ from typing import Any
 from protocols.policy.policy import PrivacyPolicy
 from secure_fgl.config import Config
 from secure_fgl.federation import Federation
+from secure_fgl.run.simulation import Connect
 from secure_fgl.transports.memory import MemoryTransport
 from tests import forked
 from tests.kept import kept
@@ -76,8 +77,12 @@ def play(
     resume: bool = False,
     policy: PrivacyPolicy | None = None,
     sabotage: Sabotage | None = None,
+    connect: Connect | None = KillingTransport,
 ) -> Ended:
-    """Run in a forked child, to its end or its kill; only a run that is disturbed keeps state."""
+    """Run in a forked child, to its end or its kill; only a run that is disturbed keeps state.
+
+    Without `connect` clients are played by as many workers as the configuration says.
+    """
     forked.warm()
     receiver, sender = os.pipe()
     child = os.fork()
@@ -92,7 +97,7 @@ def play(
             federation = Federation(policy=policy, config=chosen)
             disturbed = at or resume or sabotage is not None
             with kept() if disturbed else nullcontext():
-                run = federation.run(out, connect=KillingTransport, resume=resume)
+                run = federation.run(out, connect=connect, resume=resume)
             said = (run.result, "", KillingTransport.carried)
         except BaseException as error:
             text = "".join(traceback.format_exception(error))

@@ -13,6 +13,7 @@ import pytest
 from protocols.disclosures.names import Disclosure
 from protocols.errors import EvidenceError, NotInPlan
 from protocols.plan.steps import Step
+from scripts.compare_ledgers import differences
 from secure_fgl.checking.killed import kill
 from secure_fgl.config import Config
 from secure_fgl.errors import PlanDrift, UsageError
@@ -59,6 +60,13 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> tuple[Run, Path]:
     folder = tmp_path_factory.mktemp("finished")
     file = write(folder)
     return Federation(config=config(), plugins=[file]).run(folder / "run"), file
+
+
+def test_a_plug_in_s_answers_are_the_same_in_workers(finished: tuple[Run, Path]) -> None:
+    run, file = finished
+    document = {**config().model_dump(mode="json"), "transport": {"workers": 2}}
+    spread = Federation(config=Config.parse(document), plugins=[file]).run(run.path.parent / "two")
+    assert list(differences(run.path, spread.path)) == []
 
 
 def learnt(run: Run) -> tuple[Any, Any]:

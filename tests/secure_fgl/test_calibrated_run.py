@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import pytest
+
 from tests.secure_fgl.cli_tools import config, invoke
 
 
@@ -30,11 +32,14 @@ def test_a_calibrated_run_keeps_its_target_and_lets_no_score_leave(tmp_path: Pat
     assert "epsilon <= 8.0" in plan["budget"] and "not covered: refusals" in plan["budget"]
 
 
+@pytest.mark.parametrize("workers", [1, 2])
 def test_o20_a_second_run_beyond_the_budget_exits_7_before_anything_is_sent(
-    tmp_path: Path,
+    workers: int, tmp_path: Path
 ) -> None:
-    assert run(tmp_path, "first")[0] == 0
-    code, told = run(tmp_path, "second")
+    assert run(tmp_path, "first", f"transport.workers={workers}")[0] == 0
+    notes = {path.stem for path in (tmp_path / "first" / "budgets").glob("*.checkpoint")}
+    assert notes == {f"client-{i}" for i in range(1, 6)}
+    code, told = run(tmp_path, "second", f"transport.workers={workers}")
     assert code == 7
     assert "privacy budget" in told and "budget.store" in told
     entries = [

@@ -33,6 +33,7 @@ from typing import Any, Protocol, TypeVar
 
 from crypto.errors import CryptoError
 from crypto.rest import lock_at_rest, unlock_at_rest
+from crypto.spans import spent
 from protocols.disclosures.names import Disclosure
 from protocols.errors import LedgerError, OtherState
 from protocols.evidence.ledger import Ledger
@@ -185,6 +186,7 @@ class StateKeeper:
     def _codec(self, ledger: Ledger | None) -> StateCodec:
         return state_codec(self._context, self._form, self._site, ledger, self._state_store.key)
 
+    @spent("state")
     def save(self, session: Session) -> None:
         """Keep the state as it is now; raises LedgerError if that is not possible."""
         codec, context = self._codec(session.ledger), self._context
@@ -210,6 +212,7 @@ class StateKeeper:
         self._pieces.sweep()
         self._learnt, self._answered = learnt, answered
 
+    @spent("state")
     def restore(
         self, kind: type[SessionT], reopen: Callable[[Mapping[str, Any]], Ledger]
     ) -> SessionT:

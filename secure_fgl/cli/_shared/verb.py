@@ -7,7 +7,6 @@ import inspect
 import traceback
 from collections.abc import Callable
 from enum import StrEnum
-from types import TracebackType
 from typing import Annotated, Any
 
 import typer
@@ -200,7 +199,7 @@ def explain(error: Exception) -> list[str]:
         return f"Error: {error}".splitlines()  # paths and names of modules only
     if _diverged(error):
         return [f"Error: {error}."]  # raised by our own line, in words that hold no value
-    place = _place(error.__traceback__)
+    place = _place(error)
     return [f"Internal error: {type(error).__name__}{place}; {_again()[0]}"]
 
 
@@ -208,22 +207,23 @@ def _diverged(error: Exception) -> bool:
     """Tell whether training said that its numbers are no longer finite: a matter of settings."""
     if not isinstance(error, FloatingPointError):
         return False
-    deepest = [
-        str(f.f_globals.get("__name__", "")) for f, _ in traceback.walk_tb(error.__traceback__)
-    ]
-    return bool(deepest) and f"{deepest[-1]}.".startswith("algorithms.tasks.")
+    from secure_fgl.run.workers.failures import raised_in
+
+    places = raised_in(error)
+    return bool(places) and f"{places[-1][0]}.".startswith("algorithms.tasks.")
 
 
 def _again() -> list[str]:
     return ["run again with --verbose for the traceback."]
 
 
-def _place(trace: TracebackType | None) -> str:
-    """Name the deepest line of our own code in a traceback."""
+def _place(error: Exception) -> str:
+    """Name the deepest line of our own code that an error passed."""
+    from secure_fgl.run.workers.failures import raised_in
+
     floors = ("secure_fgl", "audits", "algorithms", "protocols", "crypto")
     found = ""
-    for frame, line in traceback.walk_tb(trace):
-        module = str(frame.f_globals.get("__name__", ""))
+    for module, line in raised_in(error):
         if module.partition(".")[0] in floors:
             found = f" in {module}, line {line}"
     return found

@@ -1,0 +1,97 @@
+"""What a finished run ends with: its result, references beside it, and the report."""
+
+from __future__ import annotations
+
+import resource
+from typing import Any, Protocol
+
+import numpy as np
+
+from algorithms.tasks import Task
+from algorithms.tasks.evaluation import Tracked, released
+from algorithms.tasks.site import Site
+from crypto.homomorphic.he import Scheme
+from protocols.forms import Algorithm
+from protocols.messages import Array
+from protocols.plan.plan import Plan
+from protocols.policy.policy import PrivacyPolicy
+from secure_fgl.config import Config
+from secure_fgl.data import Dataset, Masks
+from secure_fgl.run.driver import Outcome
+from secure_fgl.run.model_digest import weights_digest
+from secure_fgl.run.parties import bare_backend
+from secure_fgl.run.reference import Bystander
+from secure_fgl.store.finished_run import FORMATS, NOT_JUDGED, Run
+from secure_fgl.store.run_folder import RunFolder
+
+__all__ = ["Prepared", "arrays_of", "finish"]
+
+
+class Prepared(Protocol):
+    """What the result says of a `secure_fgl.run.simulation.Preparation`."""
+
+    config: Config
+    policy: PrivacyPolicy
+    plan: Plan
+    task: Task
+    algorithm: Algorithm[Any]
+    scheme: Scheme | None
+    sites: list[Site]
+    whole: tuple[Dataset, Masks] | None
+
+    def metrics(self, tracked: Tracked[Any], index: int) -> dict[str, Any]:
+        """Return the cohort's metrics of one score."""
+
+
+def finish(prepared: Prepared, folder: RunFolder, outcome: Outcome) -> Run:
+    """Write the result and the report; references come last, as they may fail."""
+    tracked, meter = outcome.tracked, outcome.meter
+    final = arrays_of(tracked.state)
+    peak = max(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, outcome.peak)
+    result = {
+        "run_dir": str(folder.path),
+        "algorithm": prepared.plan.algorithm,
+        "form": prepared.plan.form,
+        "policy": prepared.policy.name,
+        "backend": prepared.scheme.name if prepared.scheme else bare_backend(prepared.policy),
+        "rounds": prepared.config.algorithm.rounds,
+        "clients": len(prepared.sites),
+        "answers": "isolated" if prepared.config.isolate else "in the clients' own process",
+        "data": {"name": prepared.plan.data.name, "synthetic": prepared.plan.data.synthetic},
+        "metrics": {
+            **prepared.metrics(tracked, tracked.best),
+            "best_round": outcome.after[tracked.best] if outcome.after else None,
+        },
+        "references": {},
+        "bytes_up": meter.up,
+        "bytes_down": meter.down,
+        "exchanges": meter.exchanges,
+        "lost_rounds": outcome.lost,
+        "wall_s": round(outcome.wall, 3),
+        "protect_s": round(outcome.wall - meter.learning, 3),
+        "peak_mb": round(peak / 1024, 1),
+        "model_sha256": weights_digest(final) if final else None,
+    }
+    if outcome.profile is not None:
+        result["profile"] = outcome.profile
+    folder.document("result.json", {**result, "verdict": NOT_JUDGED})
+    run = Run(folder.path)
+    result["verdict"] = run.verify().verdict
+    bystander = Bystander(prepared.task, prepared.sites, prepared.whole, prepared.config)
+    seen = bystander.references()
+    if not tracked.scores and (model := released(tracked.state)) is not None:
+        seen["released_model"] = bystander.look(prepared.algorithm, model)
+    result["references"] = seen
+    result["stood"] = bystander.stood(outcome.after, lambda place: prepared.metrics(tracked, place))
+    folder.document("result.json", result)
+    run.report(FORMATS)
+    return run
+
+
+def arrays_of(state: Any) -> dict[str, Array]:
+    """Return the weights of a state's released model by name; none where there is none."""
+    model = released(state)
+    if model is None:
+        return {}
+    real = [f.name for f in model.fields if f.wire in ("f4", "f8")]
+    return {name: np.asarray(getattr(model, name)) for name in real}
