@@ -104,7 +104,7 @@ class Format:
 
 _AUDIT = "audit with the program that made the run, or run again with this one"
 
-ENVELOPE = Format("envelope", 2, "let all parties of a run use one version", mark=b"SFGL")
+ENVELOPE = Format("envelope", 3, "let all parties of a run use one version", mark=b"SFGL")
 PLAN = Format(
     "plan", 5, "make a plan with this program before a run; audit with the program that made a run"
 )
