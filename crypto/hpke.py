@@ -38,8 +38,7 @@ SEAL_OVERHEAD = _MLKEM_CIPHERTEXT + _X25519_BYTES + _TAG_BYTES
 """How many bytes a sealed message is longer than its plaintext, exactly."""
 
 
-def _suite() -> Suite:
-    return Suite(KEM.MLKEM768_X25519, KDF.HKDF_SHA256, AEAD.AES_256_GCM)
+_SUITE = Suite(KEM.MLKEM768_X25519, KDF.HKDF_SHA256, AEAD.AES_256_GCM)
 
 
 class SealingKey:
@@ -83,7 +82,7 @@ class SealingKey:
         Raises InvalidKey if the key is of low order, so that nothing is sealed to everyone.
         """
         try:
-            return _suite().encrypt(plaintext, self._key, info=info)
+            return _SUITE.encrypt(plaintext, self._key, info=info)
         except ValueError:
             raise InvalidKey from None
 
@@ -135,6 +134,6 @@ class OpeningKey(Mute):
         if len(sealed) < SEAL_OVERHEAD:
             raise InvalidSeal
         try:
-            return _suite().decrypt(sealed, self._key, info=info)
+            return _SUITE.decrypt(sealed, self._key, info=info)
         except (InvalidTag, ValueError):
             raise InvalidSeal from None

@@ -258,6 +258,7 @@ def test_bare_does_the_work_it_is_the_measure_of() -> None:
 
 
 SMALL = {
+    "bench_envelope.py": "--parameters 70 --clients 5 --entries 20 --repeats 1 --format json",
     "bench_he.py": "--parameters 70 --repeats 1 --ledgers memory --format json",
     "bench_ledger.py": "--entries 20 --repeats 1 --format json",
     "bench_models.py": "--parameters 70 --clients 5 --repeats 1 --format json",

@@ -100,9 +100,14 @@ class WeightedBfv(SealBfv):
 
     @spent("cryptography")
     def combine(
-        self, key: PublicKey, uploads: Sequence[bytes], weights: Weights, seeds: Sequence[bytes]
+        self,
+        key: PublicKey,
+        uploads: Sequence[bytes],
+        weights: Weights,
+        seeds: Sequence[bytes],
+        rows: Sequence[int] | None = None,
     ) -> list[bytes]:
-        """Return the blinded combination of every receiver, in wire form.
+        """Return the blinded combinations of these rows of the table, in wire form.
 
         The bytes are determined by the arguments: a witness recomputes them.
 
@@ -110,20 +115,22 @@ class WeightedBfv(SealBfv):
             key: the key under which all uploads were encrypted.
             uploads: one per client, of equal length, in the order of the table.
             weights: the checked table, K by K.
-            seeds: one per receiver, 32 secret bytes, each used once and no two alike.
+            seeds: one per row that is combined, 32 secret bytes, each used once and no two alike.
+            rows: which of the table are combined; None: all.
 
         Raises:
-            OutOfRange: another number of uploads or seeds, a seed that comes twice, or a row that
-                would not open exactly.
+            OutOfRange: another number of uploads or seeds, a seed or row that comes twice, a row
+                that is not there, or one that would not open exactly.
             InvalidCiphertext: an upload that is none, or of another length.
             InvalidKey: a key of another scheme, or another length of seed.
         """
         key.use(self.name)
-        _check(uploads, weights, seeds)
+        chosen = range(weights.clients) if rows is None else rows
+        _check(uploads, weights, seeds, chosen)
         length = self._ciphertexts(uploads[0])
         if any(len(upload) != len(uploads[0]) for upload in uploads):
             raise InvalidCiphertext
-        factors = _factors(weights.table)
+        factors = _factors(weights.table[list(chosen)])
         blinds = [self.blind(seed, length * DEGREE).reshape(length, 1, DEGREE) for seed in seeds]
         floods = [_flood(seed, length).reshape(length, DEGREE) for seed in seeds]
         out: list[list[bytes]] = [[] for _ in seeds]
@@ -172,10 +179,14 @@ def _flood(seed: bytes, ciphertexts: int) -> NDArray[np.uint64]:
     return words
 
 
-def _check(uploads: Sequence[bytes], weights: Weights, seeds: Sequence[bytes]) -> None:
+def _check(
+    uploads: Sequence[bytes], weights: Weights, seeds: Sequence[bytes], rows: Sequence[int]
+) -> None:
     """Refuse what does not belong to the table; raises OutOfRange or InvalidKey."""
-    if not len(uploads) == len(seeds) == weights.clients:
-        raise OutOfRange("One upload and one seed per row of weights are expected.")
+    if len(uploads) != weights.clients or len(seeds) != len(rows):
+        raise OutOfRange("One upload per client and one seed per row of weights are expected.")
+    if not rows or len(set(rows)) != len(rows) or not set(rows) <= set(range(weights.clients)):
+        raise OutOfRange("A row of weights is combined twice, or is not there.")
     if any(len(seed) != 32 for seed in seeds):
         raise InvalidKey("A blind needs a seed of exactly 32 bytes.")
     if len(set(seeds)) != len(seeds):

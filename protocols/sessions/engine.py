@@ -57,7 +57,9 @@ class Session:
     takes: ClassVar[Takes] = {}
     """What this role is sent, and the method that takes it: its own, and those of its parts."""
 
-    apart: ClassVar[frozenset[str]] = frozenset({"keeper", "last_error", "recorder"})
+    apart: ClassVar[frozenset[str]] = frozenset(
+        {"keeper", "last_error", "recorder", "_parts", "_by_kind", "_noting"}
+    )
     """Attributes that are no state, or are kept as pieces of their own."""
 
     _wiring: ClassVar[Mapping[type[SessionPart], Sequence[type[SessionPart]]]] = {}
@@ -109,11 +111,14 @@ class Session:
         for kind, needed in self._wiring.items():
             made[kind] = kind(self, *(made[other] for other in needed))
             setattr(self, part_name(kind), made[kind])
+        self._parts = {part_name(kind): part for kind, part in made.items()}
+        self._by_kind: dict[type[Any], Any] = {type(self): self, **made}
+        self._noting = [part for part in made.values() if type(part).sent is not SessionPart.sent]
 
     @property
-    def parts(self) -> dict[str, SessionPart]:
+    def parts(self) -> Mapping[str, SessionPart]:
         """All parts, by name, in the order in which they were made."""
-        return {name: one for name, one in vars(self).items() if isinstance(one, SessionPart)}
+        return self._parts
 
     def kept(self) -> dict[str, Any]:
         """Return everything that must survive this process, of the session and of each part."""
@@ -154,9 +159,7 @@ class Session:
         found, kind = self.takes.get(step), self._takers.get(step)
         if found is None or kind is None:
             raise BadEnvelope(f"An envelope of this kind is not for a {self.role}.")
-        takers = (self, *self.parts.values())
-        (taker,) = (one for one in takers if type(one) is kind)
-        return cast(Callable[..., Any], getattr(taker, found.__name__))
+        return cast(Callable[..., Any], getattr(self._by_kind[kind], found.__name__))
 
     def open(self, data: bytes, *, again: bool = False, exchange: int | None = None) -> Incoming:
         """Check and open an envelope, and record its receipt; see `Inbox.open`."""
@@ -206,7 +209,7 @@ class Session:
     ) -> Delivery:
         """Release through the gateway; the delivery may leave only after `commit`."""
         envelope = self._gateway.release(item.id, messages, recipient, where, known)
-        for part in self.parts.values():
+        for part in self._noting:
             part.sent(envelope)
         return Delivery(recipient, envelope.encode())
 

@@ -101,7 +101,7 @@ class RowSeeds(SealedMessage):
     """Aggregator to witness: the integer weights, and the blind of every receiver's row (O1)."""
 
     weights: Matrix = count("cohort", "cohort", unit="share", meaning="row i: receiver i's weights")
-    seeds: Matrix = blob("cohort", 32, unit="byte", meaning="row i: seed of the i-th blind")
+    seeds: Matrix = blob("cohort", 32, unit="byte", meaning="row i: seed of receiver i's blind")
 
 
 class Witnessed(SealedMessage):
@@ -117,6 +117,7 @@ class Reveal(SealedMessage):
     cohort: bytes = blob("roster_mask", unit="bit", meaning="bit i: it takes part in this Ask")
     headers: bytes = blob("upload_headers", unit="byte", meaning="the uploads' signed headers")
     results: bytes = blob("results", unit="byte", meaning="masked ciphertexts, one after the other")
+    rows: Vector = count("cohort", unit="row", meaning="number of the i-th receiver's row")
     signatures: Vector = blob("witnesses", 64, unit="byte", meaning="row i: the i-th witness's")
 
 

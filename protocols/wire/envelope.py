@@ -1,8 +1,8 @@
 """Envelopes: a small signed public header and opaque bytes. What transports carry.
 
 Layout: ``SFGL`` | version (1 byte) | header length (u16) | header | signature (64) | body length
-(u32) | body, all big-endian. The header is canonical JSON (RFC 8785) of strings of fixed width, so
-an envelope's size depends on the plan item and the names of the parties, never on the data (O8).
+(u32) | body, all big-endian. The header (`protocols.wire.header`) is of fixed layout, so an
+envelope's size depends on the plan item and the names of the parties, never on the data (O8).
 The signature is over header and version, so that none is read as one of another version.
 """
 
@@ -12,12 +12,11 @@ import hashlib
 import hmac
 import struct
 from dataclasses import dataclass
-from functools import cached_property
 
 from crypto.spans import spent
 from protocols.errors import BadEnvelope, OtherEnvelope
 from protocols.versions import ENVELOPE
-from protocols.wire.header import COUNTERS, HEADER_LIMIT, WIDTH, Header
+from protocols.wire.header import HEADER_LIMIT, WIDTH, Header
 
 MAGIC = ENVELOPE.head
 SIGNED = f"envelope/{ENVELOPE.version}"  # domain of every header's signature
@@ -75,10 +74,14 @@ class Envelope:
             raise BadEnvelope("An envelope's body does not match its signed digest.")
         return cls(header, bytes(view[end:rest]), body)
 
-    @cached_property
+    @property
     def committed(self) -> str:
         """See `commitment`: the ledger and the client's receipt both name it."""
-        return hashlib.sha256(b"secure-fgl/envelope\0" + signed_header(self)).hexdigest()
+        found: str | None = self.__dict__.get("_committed")  # `cached_property` takes a lock
+        if found is None:
+            found = hashlib.sha256(b"secure-fgl/envelope\0" + signed_header(self)).hexdigest()
+            object.__setattr__(self, "_committed", found)
+        return found
 
     @property
     def size(self) -> int:
@@ -140,14 +143,9 @@ def read_signed_header(data: bytes) -> tuple[Header, bytes, int]:
 
 def header_bytes(item: str, sender: str, recipient: str) -> int:
     """Return the encoded size of a header on this route."""
-    texts = {name: "0" * width for name, width in WIDTH.items() if name not in COUNTERS}
-    header = Header(
-        **{**texts, "item": item, "sender": sender, "recipient": recipient},
-        round=0,
-        exchange=0,
-        attempt=0,
-    )
-    return len(header.encode())
+    digests = {name: "0" * width for name, width in WIDTH.items()}
+    names = {"item": item, "sender": sender, "recipient": recipient}
+    return len(Header(**digests, **names, round=0, exchange=0, attempt=0).encode())
 
 
 def route(header: Header) -> dict[str, object]:

@@ -22,7 +22,7 @@ from protocols.plan.plan import Item, times_in_round
 from protocols.plan.schema import check_schema
 from protocols.wire.control import CONTROL
 from protocols.wire.envelope import SIGNED, Envelope, commitment, route
-from protocols.wire.header import NONE, Header
+from protocols.wire.header import NO_KEY, NONE, Header
 from protocols.wire.roles import Role
 from protocols.wire.roster import EVERYONE
 from protocols.wire.run_context import RunContext
@@ -91,7 +91,7 @@ class Gateway:
             body, clipped = self._body(release, header, prepared)
         except KeyError as error:
             raise NotInPlan("A message uses a dimension that the plan does not name.") from error
-        header = header.of_body(hashlib.sha256(body).hexdigest())
+        header = header.of_body(hashlib.sha256(body).digest())
         signature = self._context.me.signing.sign(SIGNED, header.encode())
         envelope = Envelope(header, signature, body)
         if envelope.size > item.bytes:
@@ -171,7 +171,7 @@ class Gateway:
         return self._sent.get((item.id, recipient, span), 0) + max(others, default=0)
 
     def _header(self, item: Item, recipient: str, where: Where) -> Header:
-        context, key = self._context, "0" * 16
+        context, key = self._context, NO_KEY
         if recipient != EVERYONE:
             key = context.body_key(item, recipient)
         return Header(

@@ -1,39 +1,59 @@
-"""The header of an envelope: what its sender signs, and what stands in clear."""
+"""The header of an envelope: what its sender signs, and what stands in clear.
+
+Layout, big-endian and without gaps::
+
+    body 32 | head 32 | nonce 16                       what differs between the uploads of one sum
+    run 16 | plan 32 | policy 32 | cohort 32 | schema 32 | given 32 | pairs 32 | key 8
+    round u32 | exchange u32 | attempt u32
+    length u8, item | length u8, recipient | length u8, sender       printable ASCII, 1 to 120 bytes
+
+Digests stand as bytes and are lower-case hex in :class:`Header`. Every place holds one fact, every
+value of it is another fact, and nothing follows the sender: no two encodings are of one header.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import struct
+from collections.abc import Callable
 from dataclasses import dataclass, fields
+from itertools import accumulate, pairwise
+from operator import attrgetter
 
-from crypto.errors import CryptoError
-from crypto.signing.canonical import canonical, parse
 from protocols.errors import BadEnvelope
 
-HEADER_LIMIT = 4096  # bytes; a header of ours is below 1,400
-
-
 NONE = "0" * 64  # stands where a digest does not apply
-
-
+NO_KEY = "0" * 16  # stands where nothing protects the body
 WIDTH = {
-    "run": 32,
-    "plan": 64,
-    "policy": 64,
-    "round": 8,
-    "exchange": 8,
-    "attempt": 8,
-    "cohort": 64,
-    "schema": 64,
-    "key": 16,
-    "given": 64,
     "body": 64,
     "head": 64,
     "nonce": 32,
+    "run": 32,
+    "plan": 64,
+    "policy": 64,
+    "cohort": 64,
+    "schema": 64,
+    "given": 64,
     "pairs": 64,
+    "key": 16,
 }
-
-
+"""Hex digits of every digest, in the order in which they are written."""
 COUNTERS = ("round", "exchange", "attempt")
+NAMES = ("item", "recipient", "sender")
+LONGEST_NAME = 120  # bytes
+OWN_BYTES = 80
+"""Of body, head and nonce: what differs between the headers of one sum, beside the sender."""
+
+_COUNTED = struct.Struct(">III")
+_BODY = WIDTH["body"] // 2
+_FROM = sum(WIDTH.values()) // 2  # where the counters begin
+_NAMED = _FROM + _COUNTED.size
+_WIDTHS = tuple(WIDTH.values())
+_CUTS = [slice(*ends) for ends in pairwise(accumulate(_WIDTHS, initial=0))]
+_DIGESTS, _COUNTS, _TEXTS = (attrgetter(*names) for names in (WIDTH, COUNTERS, NAMES))
+_PRINTABLE = bytes(range(0x21, 0x7F))
+
+HEADER_LIMIT = _NAMED + len(NAMES) * (1 + LONGEST_NAME)  # bytes
+_SHORTEST = _NAMED + 2 * len(NAMES)
 
 
 @dataclass(frozen=True)
@@ -74,133 +94,79 @@ class Header:
     pairs: str = NONE
 
     def encode(self, *, without_body: bool = False) -> bytes:
-        """Return canonical bytes; `without_body` gives the HPKE ``info`` of a sealed body."""
+        """Return the only encoding; `without_body` gives the HPKE ``info`` of a sealed body.
+
+        Raises:
+            BadEnvelope: a fact has no place in a header: not lower-case hex of its width, a number
+                that is none or beyond 32 bits, a name that is too long or not printable ASCII.
+        """
         whole: bytes | None = self.__dict__.get("_encoded")
         if whole is None:
-            whole = self._encode({})
+            whole = self._encode()
             object.__setattr__(self, "_encoded", whole)  # a header never changes
-        if not without_body:
-            return whole
-        if whole[_BODY_FROM : _BODY_TO + 1] != self.body.encode() + b'"':  # it holds an escape
-            return self._encode({"body": ""})
-        return whole[:_BODY_FROM] + whole[_BODY_TO:]
+        return whole[_BODY:] if without_body else whole
 
-    def of_body(self, digest: str) -> Header:
-        """Return this header with another body's digest (hex)."""
-        made, bare = object.__new__(Header), self.encode(without_body=True)
-        whole = digest.encode().join((bare[:_BODY_FROM], bare[_BODY_FROM:]))
-        made.__dict__.update(self.__dict__, body=digest, _encoded=whole)
+    def of_body(self, digest: bytes) -> Header:
+        """Return this header with another body's digest (32 bytes)."""
+        if len(digest) != _BODY:
+            raise BadEnvelope("A body's digest has exactly 32 bytes.")
+        made = object.__new__(Header)
+        whole = digest + self.encode(without_body=True)
+        made.__dict__.update(self.__dict__, body=digest.hex(), _encoded=whole)
         return made
 
-    def _encode(self, instead: Mapping[str, str]) -> bytes:
-        facts = self.__dict__
-        record = {name: facts[name] for name in _FIELDS}
-        for name in COUNTERS:
-            record[name] = f"{facts[name]:08d}"
-        record.update(instead)
-        return canonical(record)
+    def _encode(self) -> bytes:
+        digests, texts = _DIGESTS(self), _TEXTS(self)
+        try:
+            joined = "".join(digests)
+            raw, names = bytes.fromhex(joined), [text.encode("ascii") for text in texts]
+            counted = _COUNTED.pack(*_COUNTS(self))
+        except (AttributeError, TypeError, ValueError, struct.error):
+            raise BadEnvelope("A header cannot hold one of its facts.") from None
+        # Capitals and spaces pass `fromhex`: written again they would be other facts.
+        if tuple(map(len, digests)) != _WIDTHS or raw.hex() != joined:
+            raise BadEnvelope("A digest in a header is not lower-case hex of its width.")
+        if not all(map(_is_name, names)):
+            raise BadEnvelope("A name in a header is empty, too long or not printable ASCII.")
+        return b"".join((raw, counted, *[bytes((len(name),)) + name for name in names]))
 
     @classmethod
     def decode(cls, data: bytes) -> Header:
-        """Parse strictly: exactly these keys, fixed widths; raises BadEnvelope."""
-        if (found := _usual(data)) is not None:
-            return cls._of_texts(data, found)
-        try:
-            record = parse(data, limit=HEADER_LIMIT)
-        except CryptoError as error:
-            raise BadEnvelope("A header is not canonical.") from error
-        if not isinstance(record, dict) or set(record) != set(_FIELDS):
-            raise BadEnvelope("A header does not hold exactly the known fields.")
-        for name, value in record.items():
-            if not isinstance(value, str) or len(value) > _LONGEST:
-                raise BadEnvelope("A header field is not a short text.")
-            if name in WIDTH and (len(value) != WIDTH[name] or not value.isascii()):
-                raise BadEnvelope("A header field has the wrong width.")
-        counters = {}
-        for name in COUNTERS:
-            if not record[name].isdecimal():
-                raise BadEnvelope("A header counter is not a number.")
-            counters[name] = int(record[name])
-        return cls(**{**record, **counters})
-
-    @classmethod
-    def _of_texts(cls, data: bytes, texts: Sequence[str]) -> Header:
-        """Return the header of these fields, which hold nothing that JSON escapes."""
-        made = object.__new__(cls)
+        """Parse strictly; raises BadEnvelope for whatever `encode` does not write."""
+        if not _SHORTEST <= len(data) <= HEADER_LIMIT:
+            raise BadEnvelope("A header is too short or too long.")
+        made, text = object.__new__(cls), data[:_FROM].hex()
         facts = made.__dict__
-        facts.update(zip(_SORTED, texts, strict=True))
-        for name in COUNTERS:
-            facts[name] = int(facts[name])
+        facts.update(zip(WIDTH, [text[cut] for cut in _CUTS], strict=True))
+        facts["round"], facts["exchange"], facts["attempt"] = _COUNTED.unpack_from(data, _FROM)
+        start = _NAMED
+        for name in NAMES:
+            end = start + 1 + data[start] if start < len(data) else start
+            found = data[start + 1 : end]
+            if end > len(data) or not _is_name(found):
+                raise BadEnvelope("A name in a header is cut short, too long or no printable text.")
+            facts[name], start = found.decode("ascii"), end
+        if start != len(data):
+            raise BadEnvelope("There are bytes behind a header's last field.")
         facts["_encoded"] = data
         return made
 
-    def siblings(self) -> Callable[[str, str, str, str], bytes]:
+    def siblings(self) -> Callable[[str, bytes], bytes]:
         """Return what encodes headers that differ in sender, body, head and nonce only.
 
-        The same bytes as `encode`, forty times as fast, for who looks at many headers of one sum.
-        Sender, digests and nonce are taken to hold nothing that JSON escapes.
-
-        Raises:
-            BadEnvelope: another field holds a mark that stands for one of these here.
+        It takes the sender, and the `OWN_BYTES` bytes of its body's digest, head and nonce.
         """
-        marks = {name: f"@{name}@" for name in _VARIED}
-        text = self._encode(marks).decode().replace("%", "%%")
-        for mark in marks.values():
-            if text.count(mark) != 1:
-                raise BadEnvelope("A header field holds what only its own place may hold.")
-            text = text.replace(mark, "%s")
+        common = self.encode()[OWN_BYTES : -1 - len(self.sender)]
 
-        def encoded(sender: str, body: str, head: str, nonce: str) -> bytes:
-            return (text % (body, head, nonce, sender)).encode()
+        def encoded(sender: str, own: bytes) -> bytes:
+            return b"".join((own, common, bytes((len(sender),)), sender.encode("ascii")))
 
         return encoded
 
 
-_FIELDS = tuple(field.name for field in fields(Header))
+def _is_name(text: bytes) -> bool:
+    return 0 < len(text) <= LONGEST_NAME and not text.translate(None, _PRINTABLE)
 
 
-_SORTED = tuple(sorted(_FIELDS))  # as canonical JSON writes them
-
-
-_VARIED = ("body", "head", "nonce", "sender")  # in canonical order
-
-
-_BODY_FROM = len('{"attempt":"00000000","body":"')
-
-
-_BODY_TO = _BODY_FROM + WIDTH["body"]
-
-
-_NAMES = list(_SORTED)
-
-
-_MARKS = ["{", *[":", ","] * (len(_SORTED) - 1), ":", "}"]  # of a header, cut at its quotes
-
-
-_PLAIN = bytes(set(range(0x20, 0x7F)) - set(b"\\"))  # ASCII that stands for itself
-
-
-_LENGTHS = [WIDTH.get(name) for name in _SORTED]
-
-
-_LONGEST = 120  # characters of a field without a width
-
-
-_NUMBERS = [_SORTED.index(name) for name in COUNTERS]
-
-
-def _usual(data: bytes) -> list[str] | None:
-    """Return the fields, sorted, of a header without escapes: what every party of ours sends.
-
-    None for any other, which may be a header all the same.
-    """
-    if data.translate(None, _PLAIN):
-        return None
-    parts = data.decode().split('"')
-    if parts[::2] != _MARKS or parts[1::4] != _NAMES:
-        return None
-    found = parts[3::4]
-    for text, length in zip(found, _LENGTHS, strict=True):
-        if len(text) != length and (length is not None or len(text) > _LONGEST):
-            return None
-    return found if all(found[place].isdecimal() for place in _NUMBERS) else None
+if {field.name for field in fields(Header)} != {*WIDTH, *COUNTERS, *NAMES}:
+    raise TypeError("A fact of a header has no place in its encoding.")

@@ -238,6 +238,20 @@ def test_values_are_packed_with_head_room_for_the_total():
     assert np.array_equal(found, weights.table[0] @ np.array(values))
 
 
+def test_some_rows_of_a_table_are_those_of_the_whole():
+    rows, weights = [uniform(DEGREE + 1) for _ in range(CLIENTS)], some_weights()
+    uploads, seeds, sent = made(rows, weights)
+    for chosen in ([2], [3, 0], list(range(CLIENTS))):
+        picked = [seeds[row] for row in chosen]
+        found = RING.combine(PUBLIC, uploads, weights, picked, chosen)
+        assert found == [sent[row] for row in chosen]
+    for wrong in ([], [0, 0], [CLIENTS], [-1]):
+        with pytest.raises(OutOfRange, match="twice, or is not there"):
+            RING.combine(PUBLIC, uploads, weights, seeds[: len(wrong)], wrong)
+    with pytest.raises(OutOfRange, match="one seed per row"):
+        RING.combine(PUBLIC, uploads, weights, seeds, [0])
+
+
 def test_what_does_not_belong_to_the_table_is_refused():
     weights = some_weights()
     uploads, seeds, _ = made([uniform() for _ in range(CLIENTS)], weights)

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import struct
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+
+from protocols.wire.envelope import MAGIC, Envelope
+from protocols.wire.header import WIDTH
 
 WINDOW = 8  # bytes: two float32 or four 16-bit integers in a row
 DISTINCT = 3  # a window of fewer distinct bytes (zeros, a repeated level) says nothing
@@ -53,3 +58,25 @@ def spellings(value: Any) -> list[bytes]:
     array = np.ravel(np.asarray(value))
     kinds = "<f4 <f8 >f4 >f8" if array.dtype.kind == "f" else "<u2 <u4 <u8 >u2 >u4 >u8"
     return [array.astype(kind).tobytes() for kind in kinds.split()]
+
+
+def travelled(envelopes: Iterable[bytes]) -> bytes:
+    """Return every byte of these, but what of headers is no fact: counters, and no digest.
+
+    Everybody may know them, and as bytes they are what numbers of messages are as well: round 1 of
+    exchange 2 is the list [1, 2], and where a digest does not apply there stand zeros.
+    """
+    start, kept = len(MAGIC) + 2, list[bytes]()
+    for data in envelopes:
+        header, raw, place = Envelope.decode(data).header, bytearray(data), start
+        for name, width in WIDTH.items():
+            digest = bytes.fromhex(getattr(header, name))
+            assert raw[place : place + width // 2] == digest
+            if not any(digest):
+                raw[place : place + width // 2] = b"\xff" * (width // 2)
+            place += width // 2
+        counters = struct.pack(">III", header.round, header.exchange, header.attempt)
+        assert raw[place : place + len(counters)] == counters
+        raw[place : place + len(counters)] = b"\xff" * len(counters)
+        kept.append(bytes(raw))
+    return b"".join(kept)

@@ -22,7 +22,7 @@ from protocols.wire.roster import AGGREGATOR_NAME, Identity, Roster
 from secure_fgl.catalogue import algorithm_names
 from tests.laws.conftest import Recorded
 from tests.laws.runs import PROTECTED, Parties, Recording, config, pairs, record, spread
-from tests.laws.search import found, spellings, telling
+from tests.laws.search import found, spellings, telling, travelled
 from tests.laws.walk import secrets
 
 NAMES = algorithm_names()
@@ -98,12 +98,14 @@ def opened_bodies(recording: Recording, *, mixed: bool = False) -> bytes:
 def test_a_wiretap_sees_no_clear_payload(name: str, policy: str, recorded: Recorded) -> None:
     protected, twin = recorded(name, policy), recorded(name, "unsafe_plaintext")
     payloads = [*clear_spellings(protected), *clear_spellings(twin), *quantised(twin)]
-    wire = protected.wire()
+    wire = travelled(data for _, data in protected.tap.sent)
     assert len(wire) > 100_000
     assert found(payloads, wire) == 0
     assert found(payloads, opened_bodies(protected)) == 0
     assert found(records(protected), opened_bodies(protected, mixed=True)) == 0
-    assert found(quantised(twin), twin.wire()) > 0  # control: the same search finds it in clear
+    assert (
+        found(quantised(twin), travelled(data for _, data in twin.tap.sent)) > 0
+    )  # control: the same search finds it in clear
 
 
 @pytest.mark.parametrize("kind", [Disclosure.WEIGHTED_SUM, Disclosure.SIMILARITY])
@@ -123,7 +125,7 @@ def test_the_search_finds_what_is_weighed_and_compared_in_the_twin_s_uploads(
 @pytest.mark.parametrize("name", NAMES)
 def test_the_search_finds_each_spelling_that_is_planted(name: str, recorded: Recorded) -> None:
     protected = recorded(name, "he")
-    wire = protected.wire()[:5000]
+    wire = travelled(data for _, data in protected.tap.sent)[:5000]
     payloads = [s for s in clear_spellings(protected) if telling(s[:64]).size]
     assert payloads
     for spelling in payloads[:: max(1, len(payloads) // 20)]:

@@ -17,7 +17,6 @@ from protocols.wire.envelope import (
     read_signed_header,
     signed_header,
 )
-from protocols.wire.header import HEADER_LIMIT, Header
 from tests.protocols.wire import World
 
 CASES = 3000
@@ -120,108 +119,13 @@ def test_an_envelope_is_mute(real):
         found.body = b""
 
 
-def rebuilt(data, **changes):
-    """Return the envelope with a header changed as text, otherwise well-formed."""
-    import json
-    import struct
-
-    from crypto.signing.canonical import canonical
-
-    found = Envelope.decode(data)
-    record = {**json.loads(found.header.encode()), **changes}
-    header = canonical({k: v for k, v in record.items() if v is not ...})
-    size = struct.pack(">I", len(found.body))
-    head = module.MAGIC + struct.pack(">H", len(header))
-    return head + header + found.signature + size + found.body
+def rest(envelope):
+    return envelope.signature, envelope.body
 
 
-BROKEN = {
-    "field missing": {"nonce": ...},
-    "field too many": {"extra": "1"},
-    "number": {"round": 1},
-    "null": {"round": None},
-    "list": {"sender": ["a"]},
-    "short counter": {"round": "1"},
-    "signed counter": {"round": "-0000001"},
-    "spaced counter": {"round": " 0000001"},
-    "float counter": {"round": "0000001."},
-    "digits of another script": {"round": "٠٠٠٠٠٠٠١"},
-    "superscript": {"round": "0000000²"},
-    "short digest": {"plan": "ab"},
-    "wide digest": {"plan": "é" * 64},
-    "long name": {"sender": "x" * 121},
-    "huge name": {"sender": "x" * HEADER_LIMIT},
-    "body of another envelope": {"body": "ab" * 32},
-    "body in capitals": {"body": "AB" * 32},
-}
-
-
-@pytest.mark.parametrize("case", BROKEN)
-def test_headers_that_are_not_exactly_ours_are_refused(real, case):
-    assert rebuilt(real[0]) == real[0]
-    with pytest.raises(BadEnvelope):
-        Envelope.decode(rebuilt(real[0], **BROKEN[case]))
-
-
-def test_a_header_in_another_spelling_is_refused(real):
+def test_a_body_of_another_envelope_is_refused(real):
     found = Envelope.decode(real[0])
-    text = found.header.encode()
-    for other in (text.replace(b":", b": ", 1), text[:-1] + b" }", b" " + text, text + b"\n",
-                  text.replace(b"key.call", b"key\\u002ecall", 1)):  # fmt: skip
-        assert other != text
-        with pytest.raises(BadEnvelope):
-            Header.decode(other)
-
-
-def test_the_header_without_its_body_still_names_everything_else(real):
-    header = Envelope.decode(real[0]).header
-    assert header.body.encode() not in header.encode(without_body=True)
-    for field in dataclasses.fields(header):
-        if field.name not in ("body",):
-            text = str(getattr(header, field.name))
-            changed = dataclasses.replace(
-                header,
-                **{field.name: 9 if text.isdigit() and len(text) < 8 else text[:-1] + "~"},
-            )
-            assert changed.encode(without_body=True) != header.encode(without_body=True)
-
-
-@pytest.mark.parametrize("body", ["ab" * 32, "", "\\" * 64, "a" * 63 + "\\", "a" * 63 + '"', "é"])
-def test_a_header_without_its_body_is_the_header_of_an_empty_one(real, body):
-    header = dataclasses.replace(Envelope.decode(real[0]).header, body=body)
-    empty = dataclasses.replace(header, body="").encode()
-    assert header.encode(without_body=True) == empty
-    other = dataclasses.replace(header, body="cd" * 32)
-    found = header.of_body("cd" * 32)
-    assert (found, found.encode()) == (other, other.encode())
-
-
-def decoded(raw):
-    """Return a header and its encoding, or None."""
-    with contextlib.suppress(BadEnvelope):
-        found = Header.decode(raw)
-        return found, found.encode(), found.encode(without_body=True)
-
-
-def test_usual_headers_are_read_as_all_others_are(real, monkeypatch):
-    stream = Stream(b"\x0b" * 32)
-    headers = {Envelope.decode(data).header.encode() for data in real[-20:]}
-    raws = [raw for header in headers for raw in (header, *mutants(header, 150, stream))]
-    raws += [header.replace(b"a", other) for header in headers for other in (b"\x7f", b"\\u0061")]
-    quick = [decoded(raw) for raw in raws]
-    monkeypatch.setattr("protocols.wire.header._usual", lambda data: None)
-    assert quick == [decoded(raw) for raw in raws]
-    assert None in quick
-    assert len({found[1] for found in quick if found}) > len(headers)
-
-
-def test_headers_of_one_sum_are_encoded_as_each_of_them(real):
-    header = Envelope.decode(real[-1]).header
-    said = ("client-2", "12" * 32, "34" * 32, "56" * 16)
-    names = ("sender", "body", "head", "nonce")
-    each = dataclasses.replace(header, **dict(zip(names, said, strict=True)))
-    assert header.siblings()(*said) == each.encode()
-    percent = dataclasses.replace(each, given="%s%" * 21 + "%")
-    assert dataclasses.replace(header, given=percent.given).siblings()(*said) == percent.encode()
-    with pytest.raises(BadEnvelope):
-        dataclasses.replace(header, given="@head@").siblings()
+    for digest in ("ab" * 32, "0" * 64):
+        raw = Envelope(dataclasses.replace(found.header, body=digest), *rest(found)).encode()
+        with pytest.raises(BadEnvelope, match="digest"):
+            Envelope.decode(raw)

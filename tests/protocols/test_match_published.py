@@ -19,7 +19,7 @@ from protocols.policy.guards import Clip, Quantise, Seal, UnsafeClear
 from protocols.policy.policy import PrivacyPolicy
 from protocols.sessions.table import State
 from protocols.wire.envelope import Envelope
-from tests.laws.search import found, spellings
+from tests.laws.search import found, spellings, travelled
 from tests.protocols.matched import (
     BOUND,
     CAP,
@@ -109,7 +109,7 @@ def test_o24_who_reads_which_vectors():
         matched_round(world)
     finally:
         type(side).match = match
-    wire = b"".join(world.wire)
+    wire = travelled(world.wire)
     vectors = [s for site in world.sites.values() for s in spellings(site.vector)]
     read = {v.tobytes(): v for site in world.sites.values() for _, v in site.lists}
     steps = [np.rint(v / SCALE).astype("<i4").tobytes() for v in read.values()]

@@ -8,7 +8,7 @@ import pytest
 from crypto.tagging.oprf import Blinded, KeyShare
 from protocols.disclosures.match.protocol.tagging import Tags
 from protocols.disclosures.match.run import MatchSide, held
-from tests.laws.search import found, spellings
+from tests.laws.search import found, spellings, travelled
 from tests.laws.walk import reachable
 from tests.protocols.matched import Change, cells_of, matched_round, matching, same
 
@@ -52,7 +52,7 @@ def test_o24_who_holds_which_secrets_of_matching(who):
 def test_o25_nothing_of_a_vector_or_a_tag_is_on_the_wire(mode):
     world = matching(mode=mode).start()
     matched_round(world)
-    wire = b"".join(world.wire)
+    wire = travelled(world.wire)
     vectors = [s for site in world.sites.values() for s in spellings(site.vector)]
     assert found(vectors, wire) == 0
     for name in world.names:

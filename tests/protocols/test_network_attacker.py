@@ -165,7 +165,7 @@ def test_a_resealed_body_does_not_fit_its_signature(world):
 def test_a_body_under_another_header_does_not_open(world):
     ask = world.ask(1)
     first, second = (Envelope.decode(world.deliver(p)[0].data) for p in ask[:2])
-    header = second.header.of_body(first.header.body)
+    header = second.header.of_body(bytes.fromhex(first.header.body))
     signature = world.identities["client-2"].signing.sign(SIGNED, header.encode())
     with pytest.raises(BadEnvelope, match="open"):  # client-2 steals client-1's upload
         world.aggregator.receive(Envelope(header, signature, first.body).encode())

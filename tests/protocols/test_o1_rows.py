@@ -136,8 +136,8 @@ def test_another_receiver_s_row_or_seed_is_refused():
     with (
         swapped(weighing.Weighing, "_rows", other_seed),
         pytest.raises(Refused, match="client-1 refused"),
-    ):
-        hand_out(world, trained(world).weighted(Model, even(6)))
+    ):  # of weights that differ: receivers of one row have one seed
+        hand_out(world, trained(world).weighted(Model, even(6) + np.eye(6) * 0.3 - 0.05))
     assert isinstance(world.clients["client-1"].last_error, BadEnvelope)
 
 

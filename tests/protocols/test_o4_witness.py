@@ -50,7 +50,7 @@ def only_the_victim(key, uploads, table, seeds, policy):
     """Return the victim's upload alone as everybody's row, under the blinds of an honest run."""
     ring = weigh_ring()
     rows = []
-    for seed in seeds:
+    for seed in dict.fromkeys(seeds):  # one for each row
         words = ring.parse(uploads[VICTIM])
         blind = ring.blind(seed, len(words) * ring.degree).reshape(len(words), 1, -1)
         parts = zip(words, blind, strict=True)

@@ -49,6 +49,20 @@ def test_masked_uploads_pass_at_every_size(clients: int, bits: int, margin: int,
         assert strange_masked(words, ring) == ""
 
 
+@pytest.mark.parametrize("modulus", [1 << 16, 1 << 32, PLAIN_MODULUS])
+@pytest.mark.parametrize("size", [1, 9, 10, 71, 72, 73, 100, 3000])
+def test_so_many_are_refused_whose_chance_is_below_the_bound(modulus: int, size: int) -> None:
+    """The counts from which on is refused are those that the bound itself gives, one by one."""
+    width = container(modulus).itemsize
+    limits = uniform._limits(size, width, modulus)
+    for bits, of in zip((8, 1), limits, strict=True):
+        assert len(of) == 8 * width // bits
+        for place in {0, len(of) // 2, len(of) - 1}:
+            share = uniform._share(place * bits, bits, modulus)
+            refused = [uniform._surprise(k, size, share) > uniform._LIMIT for k in range(size + 1)]
+            assert [hits >= of[place] for hits in range(size + 1)] == refused
+
+
 def test_the_bound_on_false_alarms_holds() -> None:
     """Against the exact tail of the binomial, where that can be computed."""
     looked = 0

@@ -36,7 +36,7 @@ from protocols.wire.codec import encode
 from protocols.wire.control import Call, Place
 from protocols.wire.envelope import SIGNED, Envelope, commitment, signed_header
 from protocols.wire.gateway import Gateway
-from protocols.wire.header import NONE, Header
+from protocols.wire.header import NO_KEY, NONE, Header
 from protocols.wire.inputs_digest import SHARED, given_digest
 from protocols.wire.roles import Role, session_of
 from protocols.wire.roster import (
@@ -225,7 +225,7 @@ class World:
     ) -> bytes:
         """Return an envelope over any body, signed by `by`; `changes` overwrite the header."""
         context, planned = self.context(by), self.plan.item(item)
-        key = "0" * 16 if recipient == EVERYONE else context.body_key(planned, recipient)
+        key = NO_KEY if recipient == EVERYONE else context.body_key(planned, recipient)
         if planned.disclosure.value == "SUM" and context.he_key is not None:
             key = context.he_key.key_id[:16]
         pairs = NONE
@@ -259,7 +259,7 @@ class World:
         if sealed and not item.endswith(".up.SEALED") and recipient != EVERYONE:
             seal = self.roster.party(recipient).seal
             body = seal.seal(header.encode(without_body=True), body)
-        header = header.of_body(hashlib.sha256(body).hexdigest())
+        header = header.of_body(hashlib.sha256(body).digest())
         signature = self.identities[by].signing.sign(SIGNED, header.encode())
         return Envelope(header, signature, body).encode()
 

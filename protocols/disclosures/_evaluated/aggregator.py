@@ -66,6 +66,7 @@ class Results(SessionPart):
         where: Where,
         results: Sequence[bytes],
         secrets: Sequence[Message],
+        numbers: tuple[int, ...] = (),
     ) -> list[Delivery]:
         """Have a result witnessed; where the policy asks for no witness, have it opened."""
         uploads = kept.uploads
@@ -80,6 +81,7 @@ class Results(SessionPart):
             source=kept.where.exchange,
             headers=headers.ljust(dims["upload_headers"], b"\0"),
             results=b"".join(results).ljust(dims["results"], b"\0"),
+            numbers=numbers,
         )
         if not self._witnesses(disclosure):
             return [self._request_reveal()]
@@ -126,7 +128,7 @@ class Results(SessionPart):
         name, where = evaluation.name, evaluation.where
         facts = (name, evaluation.disclosure, where, evaluation.source)
         place = place_of_result(self._context, *facts)
-        return statement(place, evaluation.headers, evaluation.results)
+        return statement(place, evaluation.headers, evaluation.results, evaluation.numbers)
 
     def _evaluating(self, incoming: Incoming, stage: str) -> Evaluation:
         """Return what an envelope is about; raises WrongStage if it is about nothing now."""
@@ -155,11 +157,14 @@ class Results(SessionPart):
             )
         self.go(_REVEALING)
         signatures = b"".join(evaluation.signatures[name] for name in witnesses)
+        rows = np.zeros(len(context.plan.clients), dtype=np.int64)
+        rows[: len(evaluation.numbers)] = evaluation.numbers
         request = Reveal(
             members=context.roster.mask(evaluation.members),
             cohort=context.roster.mask(evaluation.where.members),
             headers=evaluation.headers,
             results=evaluation.results,
+            rows=rows,
             signatures=np.frombuffer(signatures, dtype=np.uint8).reshape(-1, SIGNATURE_BYTES),
         )
         evaluation.results = b""

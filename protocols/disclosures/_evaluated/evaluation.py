@@ -36,6 +36,7 @@ class Evaluation:
         source: number of the exchange that brought them.
         headers: their signed headers, padded.
         results: masked, padded; dropped when they were sent to be opened.
+        numbers: of the row that each of `names` is handed; none for cosines.
         signatures: witness -> what it signed.
         opened: what the key authority returned.
     """
@@ -48,5 +49,6 @@ class Evaluation:
     source: int
     headers: bytes = field(repr=False)
     results: bytes = field(repr=False)
+    numbers: tuple[int, ...] = ()
     signatures: dict[str, bytes] = field(default_factory=dict)
     opened: Message | None = None

@@ -82,7 +82,8 @@ class Revealing(SessionPart):
     ) -> str:
         """Check that enough witnesses signed these very bytes; return the statement's digest."""
         roster, context = self._context.roster, self._context
-        said = statement(requested.place, request.headers, request.results)
+        numbers = _numbers(request, requested, disclosure)
+        said = statement(requested.place, request.headers, request.results, numbers)
         names = witnesses_of(context.policy, disclosure, roster.names(Role.WITNESS))
         for name, row in zip(names, np.asarray(request.signatures), strict=True):
             try:
@@ -94,15 +95,16 @@ class Revealing(SessionPart):
     def _results(
         self, request: Reveal, requested: RequestedUploads, disclosure: Disclosure, name: str
     ) -> Message:
-        size = requested.shape.result_bytes
-        count = requested.shape.results(len(requested.names))
+        size, numbers = requested.shape.result_bytes, _numbers(request, requested, disclosure)
+        cosines = disclosure is Disclosure.SIMILARITY
+        count = requested.shape.results(len(requested.names)) if cosines else max(numbers) + 1
         data = memoryview(request.results)
         if any(data[count * size :]):
             raise BadEnvelope("There are bytes behind the results.")
         results = [bytes(data[i * size : (i + 1) * size]) for i in range(count)]
-        if disclosure is Disclosure.SIMILARITY:
+        if cosines:
             return self._cosines(results, requested, request)
-        return self._rows(results, requested, name)
+        return self._rows(results, numbers, requested, name)
 
     def _cosines(
         self, results: list[bytes], requested: RequestedUploads, request: Reveal
@@ -124,18 +126,46 @@ class Revealing(SessionPart):
             found[place] = COSINE_LEVELS + levels
         return Cosines(cosines=found)
 
-    def _rows(self, results: list[bytes], requested: RequestedUploads, name: str) -> Message:
-        """Open each receiver's row, which is still blinded, and seal it to that receiver (O1)."""
+    def _rows(
+        self,
+        results: list[bytes],
+        numbers: tuple[int, ...],
+        requested: RequestedUploads,
+        name: str,
+    ) -> Message:
+        """Open each row, which is still blinded, and seal it to its receivers one by one (O1)."""
         context, ring, boxes = self._context, weigh_ring(), []
         secret = self._keys.of(Disclosure.WEIGHTED_SUM)
-        for receiver, result in zip(requested.names, results, strict=True):
+        opened: dict[int, bytes] = {}
+        for receiver, number in zip(requested.names, numbers, strict=True):
             if receiver not in requested.where.members:
                 boxes.append(bytes(requested.shape.row_bytes))  # it vanished, and gets nothing
                 continue
-            row = ring.decrypt(secret, result).astype("<u8").tobytes()
+            if number not in opened:
+                found = ring.decrypt(secret, results[number])
+                opened[number] = found.astype("<u8").tobytes()
             info = row_info(context.run, requested.where.exchange, name, receiver)
-            boxes.append(close_box(row, context.me, context.roster.party(receiver), info))
+            boxes.append(
+                close_box(opened[number], context.me, context.roster.party(receiver), info)
+            )
         item = context.find(name, Disclosure.WEIGHTED_SUM, Step.OPENED)
         return RowBoxes(boxes=b"".join(boxes).ljust(item.dims["row_boxes"], b"\0"))
 
     takes: ClassVar[Takes] = dict.fromkeys([(d, Step.OPEN) for d in EVALUATED], _reveal)
+
+
+def _numbers(
+    request: Reveal, requested: RequestedUploads, disclosure: Disclosure
+) -> tuple[int, ...]:
+    """Return the number of each receiver's row; none for cosines.
+
+    Raises:
+        BadEnvelope: rows are not numbered in the order in which they first come, without a gap.
+    """
+    stated = [int(number) for number in np.asarray(request.rows)]
+    count = 0 if disclosure is Disclosure.SIMILARITY else len(requested.names)
+    numbers, behind = tuple(stated[:count]), stated[count:]
+    first_come = list(dict.fromkeys(numbers)) == list(range(len(set(numbers))))
+    if any(behind) or not first_come:
+        raise BadEnvelope("Rows are not numbered as the receivers' weights are.")
+    return numbers

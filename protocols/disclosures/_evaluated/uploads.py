@@ -159,7 +159,14 @@ def rows(
     seeds: Sequence[bytes],
     policy: PrivacyPolicy,
 ) -> list[bytes]:
-    """Return every receiver's blinded row (O1); at the aggregator, and again at every witness.
+    """Return every row, blinded (O1); at the aggregator, and again at every witness.
+
+    Args:
+        key: the epoch's public key.
+        uploads: ciphertexts, sorted by client.
+        table: integer weights, (K, K).
+        seeds: of every receiver's blind; receivers of one row have one.
+        policy: says how many others a row rests on.
 
     Raises:
         OutOfRange: a row of weights rests on too few others (O10), or cannot be opened exactly.
@@ -168,7 +175,21 @@ def rows(
 
     guard = evaluated(policy.chain(Disclosure.WEIGHTED_SUM))
     total = guard.total if isinstance(guard, Weigh) else 0
-    return weigh_ring().combine(key, uploads, Weights(table, total, policy.others), seeds)
+    numbers = row_numbers(table)
+    chosen = [numbers.index(number) for number in range(max(numbers) + 1)]
+    weights = Weights(table, total, policy.others)
+    return weigh_ring().combine(key, uploads, weights, [seeds[i] for i in chosen], chosen)
+
+
+def row_numbers(table: Vector) -> tuple[int, ...]:
+    """Return which row each receiver is handed: receivers of equal weights share one.
+
+    Numbered in the order in which they first come. Whoever shares a row would learn the very same
+    from one of its own, so one is combined, blinded and opened for all of them.
+    """
+    seen: dict[bytes, int] = {}
+    rows = np.ascontiguousarray(table, dtype=np.int64)
+    return tuple([seen.setdefault(row.tobytes(), len(seen)) for row in rows])
 
 
 _SOLVED = 1 - 1e-6  # of a combination's squared weights in one other: all of them, but for rounding
@@ -228,16 +249,19 @@ def _solved(combined: Vector) -> tuple[int, int]:
     return len(directions), int(((directions**2).sum(axis=0) > _SOLVED).sum())
 
 
-def statement(place: Sequence[str], headers: bytes, results: bytes) -> bytes:
-    """Return what a witness signs: where a result belongs, and digests of origin and result.
+def statement(
+    place: Sequence[str], headers: bytes, results: bytes, numbers: Sequence[int]
+) -> bytes:
+    """Return what a witness signs: where a result belongs, digests of origin and result, for whom.
 
     Args:
         place: run, plan, Ask, its round, exchange, attempt and cohort, and the uploads' exchange.
         headers: the uploads' signed headers, padded.
         results: the masked results, padded.
+        numbers: of each receiver's row; none for cosines.
     """
     digests = [hashlib.sha256(part).hexdigest() for part in (headers, results)]
-    return canonical([*place, *digests])
+    return canonical([*place, *digests, [*numbers]])
 
 
 def row_info(run: str, exchange: int, name: str, receiver: str) -> bytes:

@@ -14,6 +14,7 @@ from protocols.disclosures._evaluated.uploads import (
     check_upload,
     facts_of_rows,
     products,
+    row_numbers,
     rows,
     statement,
     whole_table,
@@ -60,14 +61,15 @@ class ResultWitness(SessionPart):
             raise Replay("These uploads were witnessed before; a second result would be compared.")
         uploads = self._uploads(request, requested)
         try:
-            results, told = self._computed(uploads, secret, requested)
+            results, told, numbers = self._computed(uploads, secret, requested)
         except CryptoError as error:
             raise BadEnvelope(
                 "What was shown cannot be computed.",
                 why="weights rest on too few others (O10), or an upload is no ciphertext",
             ) from error
         size = self._context.find(name, disclosure, Step.OPEN).dims["results"]
-        found = statement(requested.place, request.headers, b"".join(results).ljust(size, b"\0"))
+        padded = b"".join(results).ljust(size, b"\0")
+        found = statement(requested.place, request.headers, padded, numbers)
         return [self._sign(incoming, requested, found, told)]
 
     def _sign(
@@ -110,12 +112,12 @@ class ResultWitness(SessionPart):
 
     def _computed(
         self, uploads: dict[str, bytes], secret: Message, requested: RequestedUploads
-    ) -> tuple[list[bytes], dict[str, object]]:
-        """Return the results, and what the ledger says of the weights, nothing for cosines."""
+    ) -> tuple[list[bytes], dict[str, object], tuple[int, ...]]:
+        """Return results, and of weights what the ledger says and who is handed which row."""
         context = self._context
         if isinstance(secret, CosineSeed):
             key = context.key_of(Disclosure.SIMILARITY)
-            return products(key, uploads, secret.seed, requested.place), {}
+            return products(key, uploads, secret.seed, requested.place), {}, ()
         if not isinstance(secret, RowSeeds):
             raise LocalProtocolError("Nothing was said of how to compute this.")
         count, key = len(uploads), context.key_of(Disclosure.WEIGHTED_SUM)
@@ -126,6 +128,6 @@ class ResultWitness(SessionPart):
         table = table[:count, :count]
         found = rows(key, list(uploads.values()), table, seeds, context.policy)
         self._tables.append(whole_table(table, list(uploads), context.roster.clients))
-        return found, facts_of_rows(self._tables, seeds)
+        return found, facts_of_rows(self._tables, seeds), row_numbers(table)
 
     takes: ClassVar[Takes] = dict.fromkeys([(d, Step.WITNESS) for d in EVALUATED], _examine)

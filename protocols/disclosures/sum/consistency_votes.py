@@ -22,19 +22,19 @@ from protocols.errors import BadEnvelope
 from protocols.messages import Vector
 from protocols.plan.steps import Step
 from protocols.wire.envelope import SIGNED
-from protocols.wire.header import Header
+from protocols.wire.header import NONE, OWN_BYTES, Header
 from protocols.wire.roles import Role
 from protocols.wire.run_context import RunContext
 from protocols.wire.where import Where
 
-EVIDENCE_BYTES = 144
+EVIDENCE_BYTES = OWN_BYTES + SIGNATURE_BYTES
 """Of a signed header what differs between clients: body 32, head 32, nonce 16, signature 64."""
 _NO_VOTE = bytes(SIGNATURE_BYTES)
 
 
 def evidence_of(header: Header, signature: bytes) -> bytes:
     """Return what differs between the signed upload headers of one sum."""
-    return bytes.fromhex(header.body + header.head + header.nonce) + signature
+    return header.encode()[:OWN_BYTES] + signature
 
 
 def vote_text_of(
@@ -65,7 +65,7 @@ def check_evidence(
         where: as the survivor list says.
         pairs: digest of what the masks rest on, as this holder knows it.
         owners: survivors whose shares it holds.
-        rows: shape (len(owners), 144).
+        rows: shape (len(owners), `EVIDENCE_BYTES`).
 
     Raises:
         BadEnvelope: one of them did not.
@@ -83,20 +83,20 @@ def check_evidence(
         cohort=cohort,
         item=item,
         schema=context.schemas[item],
-        sender="",
+        sender=aggregator,  # `siblings` leaves out this and what is NONE here
         recipient=aggregator,
         key=key,
         given=where.given,
-        body="",
-        head="",
-        nonce="",
+        body=NONE,
+        head=NONE,
+        nonce=NONE[:32],
         pairs=pairs,
     )
     encoded, known = _siblings(common, context.roster.digest)
     for owner, raw in set(zip(owners, _cut(rows, EVIDENCE_BYTES), strict=True)) - known:
-        said = encoded(owner, raw[:32].hex(), raw[32:64].hex(), raw[64:80].hex())
+        own, signature = raw[:OWN_BYTES], raw[OWN_BYTES:]
         try:
-            context.roster.party(owner).verify.verify(SIGNED, raw[80:], said)
+            context.roster.party(owner).verify.verify(SIGNED, signature, encoded(owner, own))
         except CryptoError as error:
             raise BadEnvelope(
                 "A survivor list counts a client that did not upload in this sum (O7).",
@@ -170,6 +170,6 @@ def _true(said: bytes, roster: str) -> set[tuple[str, bytes]]:
 @lru_cache(maxsize=8)
 def _siblings(
     common: Header, roster: str
-) -> tuple[Callable[[str, str, str, str], bytes], set[tuple[str, bytes]]]:
+) -> tuple[Callable[[str, bytes], bytes], set[tuple[str, bytes]]]:
     """Return what encodes headers that share `common`, and whose of them were found true."""
     return common.siblings(), set()

@@ -12,7 +12,12 @@ import numpy as np
 from crypto.samplers import entropy
 from protocols.disclosures._evaluated.aggregator import Results
 from protocols.disclosures._evaluated.evaluation import Evaluation, Uploads
-from protocols.disclosures._evaluated.uploads import facts_of_rows, rows, whole_table
+from protocols.disclosures._evaluated.uploads import (
+    facts_of_rows,
+    row_numbers,
+    rows,
+    whole_table,
+)
 from protocols.disclosures.names import Disclosure
 from protocols.disclosures.weighted_sum.view import Mixture, Weighable
 from protocols.errors import BadEnvelope, LocalProtocolError
@@ -87,7 +92,9 @@ class Weighing(SessionPart):
         if kept.where.round != held.round or not set(held.members) <= set(kept.uploads):
             raise LocalProtocolError("Rows go to clients that gave something in the same round.")
         self._uploads = None
-        seeds, names = [entropy(32) for _ in kept.uploads], list(kept.uploads)
+        numbers, names = row_numbers(mixture._table), list(kept.uploads)
+        blinds = [entropy(32) for _ in range(max(numbers) + 1)]
+        seeds = [blinds[number] for number in numbers]
         bodies = [upload.body for upload in kept.uploads.values()]
         where = held.where
         key, policy = self._context.key_of(disclosure), self._context.policy
@@ -109,7 +116,7 @@ class Weighing(SessionPart):
         secret = RowSeeds(weights=table, seeds=padded.reshape(-1, 32))
         name = held.exchange.name
         self._seeds = seeds
-        return self._results.examine(kept, disclosure, name, where, results, [secret])
+        return self._results.examine(kept, disclosure, name, where, results, [secret], numbers)
 
     def _rows(self, evaluation: Evaluation, opened: Message) -> dict[str, Row]:
         """Return what every receiver is handed: a box that it alone opens, and its blind's seed."""

@@ -20,6 +20,7 @@ uniform. So do masks that are used twice.
 from __future__ import annotations
 
 import math
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -32,7 +33,7 @@ __all__ = ["check_mask", "check_masked", "strange_mask", "strange_masked"]
 
 _LIMIT = 72.0  # bits; 60, and 12 for the number of counts
 _SAMPLE = 8192  # residues, evenly spaced, whose bytes and bits are counted
-_ONES = (np.arange(256)[:, None] >> np.arange(8)) & 1  # bits of every byte, (256, 8)
+_ONES = ((np.arange(256)[:, None] >> np.arange(8)) & 1) * 1.0  # bits of every byte, (256, 8)
 
 
 def check_mask(bare: Words, masked: Words, modulus: int) -> None:
@@ -64,13 +65,14 @@ def check_masked(words: Words, ring: Ring) -> None:
 
 def strange_mask(bare: Words, masked: Words, modulus: int) -> str:
     """Say what is wrong with the difference of two vectors; nothing if it may be uniform."""
-    before, after = bare.astype(masked.dtype, copy=False), masked
+    same = int(np.count_nonzero(bare == masked))
+    if _surprise(same, masked.size, 1 / modulus) > _LIMIT:
+        return f"{same} of {masked.size} coordinates are as they were"
+    after = _some(masked)  # the other coordinates of the difference are not looked at
+    before = _some(bare).astype(after.dtype, copy=False)
     mask = after - before  # wraps
     if modulus < 1 << (8 * mask.itemsize):
         mask[after < before] += mask.dtype.type(modulus)
-    same = int(mask.size - np.count_nonzero(mask))
-    if _surprise(same, mask.size, 1 / modulus) > _LIMIT:
-        return f"{same} of {mask.size} coordinates are as they were"
     return _uneven(mask, modulus)
 
 
@@ -87,21 +89,46 @@ def strange_masked(words: Words, ring: Ring) -> str:
     return _uneven(words, ring.modulus)
 
 
+def _some(words: Words) -> Words:
+    """Return at most `_SAMPLE` of these, evenly spaced."""
+    return words[:: -(-words.size // _SAMPLE) or 1]
+
+
 def _uneven(words: Words, modulus: int) -> str:
     """Say if some byte, or bit, of uniform residues would not be so frequent."""
-    step = -(-words.size // _SAMPLE) or 1
-    some = np.ascontiguousarray(words[::step])
+    some = np.ascontiguousarray(_some(words))
+    if not some.size:
+        return ""
+    width = some.itemsize
     rows: NDArray[Any] = some.astype(some.dtype.newbyteorder("<"), copy=False).view(np.uint8)
-    for place, column in enumerate(rows.reshape(some.size, -1).T if some.size else ()):
-        counts = np.bincount(column, minlength=256)
-        ones = counts @ _ONES
-        found = [(int(counts.max()), 8 * place, 8, "byte", place)]
-        for bit, most in enumerate(np.maximum(ones, some.size - ones).tolist(), 8 * place):
-            found.append((most, bit, 1, "bit", bit))
-        for most, low, width, what, which in found:
-            if _surprise(most, some.size, _share(low, width, modulus)) > _LIMIT:
-                return f"{most} of {some.size} coordinates have the same {what} {which}"
+    columns = rows.reshape(-1, width).T
+    counts = np.stack([np.bincount(column, minlength=256) for column in columns])
+    ones = (counts @ _ONES).astype(np.int64)  # of every bit
+    bytes_, bits = counts.max(axis=1), np.maximum(ones, some.size - ones).ravel()
+    for most, limits, what in zip(
+        (bytes_, bits), _limits(some.size, width, modulus), ("byte", "bit"), strict=True
+    ):
+        for which in np.flatnonzero(most >= limits):
+            return f"{most[which]} of {some.size} coordinates have the same {what} {which}"
     return ""
+
+
+@lru_cache(maxsize=64)  # the vectors of a run are of few lengths and moduli
+def _limits(size: int, width: int, modulus: int) -> tuple[NDArray[Any], NDArray[Any]]:
+    """Return from how many on of `size` residues too many agree in a byte, and in a bit."""
+    return tuple(
+        np.array([_too_many(size, _share(low, bits, modulus)) for low in range(0, 8 * width, bits)])
+        for bits in (8, 1)
+    )  # type: ignore[return-value]
+
+
+def _too_many(size: int, share: float) -> int:
+    """Return the fewest of `size` hits that are refused; more than all of them: none is."""
+    few, many = math.floor(size * share), size + 1  # more hits are never less surprising
+    while many - few > 1:
+        middle = (few + many) // 2
+        few, many = (few, middle) if _surprise(middle, size, share) > _LIMIT else (middle, many)
+    return many
 
 
 def _share(low: int, width: int, modulus: int) -> float:
