@@ -11,14 +11,23 @@ from __future__ import annotations
 
 import contextlib
 import io
+import os
 import re
 import sys
+import tempfile
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 CHECKOUT, PARTS, ROUNDS, SEED = sys.argv[1:]
-sys.path[:0] = [str(Path(__file__).resolve().parents[3]), CHECKOUT]
+# Both must be compiled. One is used by loaders of data, the other by another encryption: neither by
+# this row. They are empty files, so that Ray's processes find them as well.
+ABSENT = Path(tempfile.mkdtemp())
+for name in ("openfhe", "torch_sparse"):
+    (ABSENT / f"{name}.py").touch()
+ROOT = Path(__file__).resolve().parents[3]
+sys.path[:0] = [str(ROOT), CHECKOUT, str(ABSENT)]
+os.environ["PYTHONPATH"] = os.pathsep.join([CHECKOUT, str(ABSENT)])
 
 import attridict
 import numpy as np
