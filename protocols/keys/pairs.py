@@ -74,6 +74,7 @@ class Pairs(Mute):
     ) -> None:
         self.group, self.slots, self._width = group, tuple(slots), width
         self._places = {slot: place for place, slot in enumerate(self.slots)}
+        self._labels = "\n".join(slot.label for slot in self.slots)
         self._me, self._roster, self._name = me, roster, me.party.name
         self._neighbours, self.common = group.neighbours(self._name), common
         self._halves = {peer: entropy(_HALF_BYTES) for peer in self._neighbours}
@@ -101,7 +102,7 @@ class Pairs(Mute):
                 places[slot]: b"".join([secrets.get(peer, NOTHING) for peer in peers])
                 for slot, secrets in self._pair.items()
             },
-            "slots": self.slots,
+            "slots": self._labels,
             "there": self.there,
             "width": self._width,
         }
@@ -111,7 +112,8 @@ class Pairs(Mute):
         """Return what `kept` was taken from."""
         made = cls.__new__(cls)
         made.group, made._width, made.there = kept["group"], kept["width"], kept["there"]
-        made.slots = slots = kept["slots"]
+        made._labels, labels = kept["slots"], kept["slots"].splitlines()
+        made.slots = slots = tuple(map(Slot.of_label, labels))
         made._places = {slot: place for place, slot in enumerate(slots)}
         made._me, made._roster, made._name = me, roster, me.party.name
         made.common = CommonKey(kept["common_drawn"], kept["common_key"])
@@ -281,13 +283,11 @@ class Pairs(Mute):
         asked, there = as_set(tuple(members)), as_set(tuple(survivors))
         owners = [owner for owner in self.group.holders(self._name) if owner in asked]
         given = self._given.get(slot, frozenset())
-        if slot not in self._places or not given.isdisjoint(owners):
+        if slot not in self._held or not given.isdisjoint(owners):
             raise LocalProtocolError("Shares of this slot were given before (O7).")
         self._given[slot] = given.union(owners)
-        holders = self.group.holders(self._name)
-        held = bytearray(self._held.get(slot, bytes(len(holders) * _SHARES_BYTES)))
-        rows = list[bytes | bytearray]()
-        for place, owner in enumerate(holders):
+        held, rows = bytearray(self._held[slot]), list[bytes | bytearray]()
+        for place, owner in enumerate(self.group.holders(self._name)):
             if owner not in asked:
                 rows.append(NOTHING)
                 continue

@@ -341,7 +341,7 @@ def test_o5_what_was_put_back_from_a_backup_is_refused(
     import shutil
 
     chosen, out, backup = config("fed_avg", "masks"), tmp_path / "run", tmp_path / "backup"
-    assert play(chosen, out, at=40, after=True, sabotage=_copied(out, backup, 60)).killed
+    assert play(chosen, out, at=40, after=True, sabotage=_copied(out, backup, 30)).killed
     if resumed:
         assert play(chosen, out, at=8, after=True, resume=True).killed
     for folder in folders:

@@ -88,6 +88,9 @@ class Changes:
                 continue
             for place, mark, leaf in _leaves(path, value, codec):
                 here.add(place)
+                known = None if mark else self._leaves.get(place)
+                if known is not None and known.base.fixed and known.base.value is leaf:
+                    continue
                 if self._mark(place, mark) if mark else self._leaf(place, leaf, writing):
                     changed.add(place)
         if len(here) < len(self._leaves):
@@ -201,7 +204,9 @@ def _added(held: Any, value: Any) -> Any:
         held |= more
         fits = len(held) == len(value)
         return more if fits and is_flat(more) else None
-    more = {k: v for k, v in value.items() if held.get(k) is not v and held.get(k) != v}
+    more = dict(value.items() - held.items())
+    if len(more) > 1:  # in the order in which they were put in
+        more = {k: v for k, v in value.items() if k in more}
     held |= more
     fits = len(held) == len(value) and (not more or list(held) == list(value))
     flat = fits and is_flat(more) and all(type(item) is int for item in more.values())
