@@ -9,7 +9,7 @@ anything else; it lies under the signature, chain or lock of what it numbers, wh
     plan           ``version``; in the plan's digest, and so in every signed header
     ledger         ``version`` of the first entry; in every head after it
     bundle         ``version`` of ``manifest.json``, and of ``keys/trust.json``, which is signed
-    kept state     the byte after ``SFGS`` before every piece; in what the lock is bound to
+    kept state     the byte after ``SFGS`` before every journal; in what the lock is bound to
     capture        the byte after ``SFGC``, likewise
     client model   the byte after ``SFGM``, likewise
     report, attacks, waivers, baseline     ``schema_version`` or ``version`` of the JSON object

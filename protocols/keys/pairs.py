@@ -11,8 +11,7 @@ slot a client also draws two seeds and shares them, t of n, among its neighbours
 A holder gives one of the two shares, never both and never again. What becomes known of one slot
 says nothing about another.
 
-Where everybody is everybody's neighbour, a box also brings what the key of checks is made of
-(`protocols.keys.common`), which all clients hold and nobody else.
+Where all are neighbours, a box also brings what the key of checks is made of (`keys.common`).
 """
 
 from __future__ import annotations
@@ -40,6 +39,7 @@ from protocols.wire.roster import Identity, Roster
 _HALF_BYTES = 32
 _SHARES_BYTES = 2 * SEED_BYTES  # per slot: of b, of e
 _FORGOTTEN = bytes(_SHARES_BYTES)
+_BY_SLOT = ("_b", "_e", "_given", "_held")
 
 
 def pair_box_bytes(slots: int) -> int:
@@ -74,30 +74,35 @@ class Pairs(Mute):
     ) -> None:
         self.group, self.slots, self._width = group, tuple(slots), width
         self._places = {slot: place for place, slot in enumerate(self.slots)}
+        self._labels = "\n".join(slot.label for slot in self.slots)
         self._me, self._roster, self._name = me, roster, me.party.name
         self._neighbours, self.common = group.neighbours(self._name), common
         self._halves = {peer: entropy(_HALF_BYTES) for peer in self._neighbours}
         self._b: dict[Slot, bytes] = {slot: new_seed() for slot in self.slots}
         self._e: dict[Slot, bytes] = {slot: new_seed() for slot in self.slots}
         self._pair: dict[Slot, dict[str, bytes]] = {}
-        self._held: dict[str, bytearray] = {}  # by owner: its shares of all slots, b then e
+        # By slot: shares of b and e of each holder in turn, zeros of who is away; never in place.
+        self._held: dict[Slot, bytes] = {}
+        self._owners: frozenset[str] = frozenset()  # whose shares are, or were, here
         self.there: tuple[str, ...] = ()
-        self._given: dict[Slot, set[str]] = {}  # owners whose shares are gone
+        self._given: dict[Slot, frozenset[str]] = {}  # owners whose shares are gone
 
     def kept(self) -> dict[str, Any]:
-        """Return everything that is not derived from `group`, compactly, for a locked state."""
+        """Return everything that is not derived from `group`, slot by slot."""
         peers, places = self._neighbours, self._places
-        secrets = [b"".join(self._pair[s].get(p, NOTHING) for p in peers) for s in self._pair]
+        drawn, key = self.common.kept()
         return {
-            "b": ([places[s] for s in self._b], b"".join(self._b.values())),
-            "common": self.common.kept(),
-            "e": ([places[s] for s in self._e], b"".join(self._e.values())),
-            "given": [(places[s], o) for s, given in self._given.items() for o in sorted(given)],
+            **{n: {places[s]: v for s, v in getattr(self, n).items()} for n in _BY_SLOT},
+            "common_drawn": drawn,
+            "common_key": key,
             "group": self.group,
             "halves": self._halves,
-            "held": self._held,
-            "pair": ([places[s] for s in self._pair], b"".join(secrets)),
-            "places": "\n".join(slot.label for slot in self.slots),
+            "owners": self._owners,
+            "pair": {
+                places[slot]: b"".join([secrets.get(peer, NOTHING) for peer in peers])
+                for slot, secrets in self._pair.items()
+            },
+            "slots": self._labels,
             "there": self.there,
             "width": self._width,
         }
@@ -107,22 +112,18 @@ class Pairs(Mute):
         """Return what `kept` was taken from."""
         made = cls.__new__(cls)
         made.group, made._width, made.there = kept["group"], kept["width"], kept["there"]
-        made.slots = slots = tuple(map(Slot.of_label, kept["places"].splitlines()))
+        made._labels, labels = kept["slots"], kept["slots"].splitlines()
+        made.slots = slots = tuple(map(Slot.of_label, labels))
         made._places = {slot: place for place, slot in enumerate(slots)}
         made._me, made._roster, made._name = me, roster, me.party.name
-        made.common = CommonKey(*kept["common"])
+        made.common = CommonKey(kept["common_drawn"], kept["common_key"])
         made._neighbours = peers = made.group.neighbours(made._name)
-        made._halves, made._held = kept["halves"], kept["held"]
-        made._given = {}
-        for place, owner in kept["given"]:
-            made._given.setdefault(slots[place], set()).add(owner)
-        made._b = dict(zip((slots[i] for i in kept["b"][0]), _cuts(kept["b"][1]), strict=True))
-        made._e = dict(zip((slots[i] for i in kept["e"][0]), _cuts(kept["e"][1]), strict=True))
-        row = len(peers) * SEED_BYTES
+        made._halves, made._owners = kept["halves"], kept["owners"]
+        for name in _BY_SLOT:
+            setattr(made, name, {slots[place]: value for place, value in kept[name].items()})
         made._pair = {}
-        for number, place in enumerate(kept["pair"][0]):
-            cuts = _cuts(kept["pair"][1][number * row : (number + 1) * row])
-            found = zip(peers, cuts, strict=True)
+        for place, row in kept["pair"].items():
+            found = zip(peers, _cuts(row), strict=True)
             made._pair[slots[place]] = {peer: cut for peer, cut in found if cut != NOTHING}
         return made
 
@@ -137,7 +138,7 @@ class Pairs(Mute):
             split(secrets, self.group.threshold, len(holders)) if secrets else [[]] * len(holders)
         )
         mine = {holder: b"".join(row) for holder, row in zip(holders, rows, strict=True)}
-        self._held = {self._name: bytearray(mine[self._name])}
+        self._hold({self._name: mine[self._name]})
         sealed = b"".join(
             close_box(
                 self._halves[peer] + self.common.part + mine[peer],
@@ -149,6 +150,17 @@ class Pairs(Mute):
         )
         return sealed.ljust(self._width * pair_box_bytes(len(self.slots)), b"\0")
 
+    def _hold(self, shares: Mapping[str, bytes]) -> None:
+        """Hold these owners' shares of all slots."""
+        nobody = bytes(len(self.slots) * _SHARES_BYTES)
+        joined = b"".join([shares.get(o, nobody) for o in self.group.holders(self._name)])
+        shape = len(joined) // max(1, len(nobody)), len(self.slots), _SHARES_BYTES
+        table = np.frombuffer(joined, np.uint8).reshape(shape).transpose(1, 0, 2)
+        for slot, row in zip(self.slots, table, strict=True):
+            before = np.frombuffer(self._held.get(slot, bytes(row.size)), np.uint8)
+            self._held[slot] = (before | row.ravel()).tobytes()
+        self._owners = self._owners.union(shares)
+
     def take(self, boxes: bytes, senders: Sequence[str]) -> None:
         """Open the neighbours' boxes, and join each half with our own.
 
@@ -159,7 +171,7 @@ class Pairs(Mute):
         Raises:
             BadEnvelope: a box is not from the neighbour it should be from.
         """
-        if self._pair or not self._held:
+        if self._pair or not self._owners:
             raise LocalProtocolError("The secrets of this epoch are here already.")
         size = pair_box_bytes(len(self.slots))
         self.there = shared(sorted(set(senders)))
@@ -169,6 +181,7 @@ class Pairs(Mute):
             raise BadEnvelope("Too few clients, or strangers, are said to have sent their boxes.")
         secrets: dict[str, bytes] = {}
         parts: dict[str, bytes] = {}
+        shares: dict[str, bytes] = {}
         for place, peer in enumerate(self._neighbours):
             if peer not in there:
                 continue
@@ -176,12 +189,13 @@ class Pairs(Mute):
             info = self._info(peer, self._name)
             content = open_box(box, self._me, self._roster.party(peer), info)
             theirs, rest = content[:_HALF_BYTES], content[_HALF_BYTES:]
-            parts[peer], self._held[peer] = rest[:PART_BYTES], bytearray(rest[PART_BYTES:])
-            if len(self._held[peer]) != len(self.slots) * _SHARES_BYTES:
+            parts[peer], shares[peer] = rest[:PART_BYTES], rest[PART_BYTES:]
+            if len(shares[peer]) != len(self.slots) * _SHARES_BYTES:
                 raise BadEnvelope("A neighbour's box does not hold one pair of shares per slot.")
             mine = self._halves[peer]
             joined = mine + theirs if self._name < peer else theirs + mine
             secrets[peer] = derive(joined, "pair", self.group.run, f"{self.group.epoch}")
+        self._hold(shares)
         self._pair = {
             slot: {peer: derive(secret, "slot", slot.label) for peer, secret in secrets.items()}
             for slot in self.slots
@@ -232,7 +246,7 @@ class Pairs(Mute):
         return agreement(self.group, self.there, slot)
 
     def _reached(self, members: Sequence[str]) -> Sequence[str]:
-        there, asked = self._held, as_set(tuple(members))
+        there, asked = self._owners, as_set(tuple(members))
         if len(there) > len(self._neighbours) and asked.issuperset(self._neighbours):
             return self._neighbours  # all of them: whose shares are here are these and itself
         return [peer for peer in self._neighbours if peer in asked and peer in there]
@@ -247,7 +261,7 @@ class Pairs(Mute):
         Raises:
             LocalProtocolError: the slot was used before, or is not of this epoch.
         """
-        given = self._given.get(slot, set())
+        given = self._given.get(slot, frozenset())
         if slot not in self._b or slot not in self._pair or self._name in given:
             raise LocalProtocolError("The secrets of this slot were used, or are not here (O6).")
         secrets, plus = self._pair.pop(slot), [self_key(self._b.pop(slot), label)]
@@ -272,18 +286,19 @@ class Pairs(Mute):
         """
         asked, there = as_set(tuple(members)), as_set(tuple(survivors))
         owners = [owner for owner in self.group.holders(self._name) if owner in asked]
-        given = self._given.get(slot, set())
-        if slot not in self._places or not given.isdisjoint(owners):
+        given = self._given.get(slot, frozenset())
+        if slot not in self._held or not given.isdisjoint(owners):
             raise LocalProtocolError("Shares of this slot were given before (O7).")
         self._given[slot] = given.union(owners)
-        place, rows = self._places[slot] * _SHARES_BYTES, list[bytes | bytearray]()
-        for owner in self.group.holders(self._name):
-            held = self._held.get(owner)
-            if held is None or owner not in asked:
+        held, rows = bytearray(self._held[slot]), list[bytes | bytearray]()
+        for place, owner in enumerate(self.group.holders(self._name)):
+            if owner not in asked:
                 rows.append(NOTHING)
                 continue
-            start = place if owner in there else place + SEED_BYTES
-            rows.append(held[start : start + SEED_BYTES])
-            held[place : place + _SHARES_BYTES] = _FORGOTTEN  # the other one is forgotten
+            start = place * _SHARES_BYTES
+            shares = held[start : start + _SHARES_BYTES]
+            rows.append(shares[:SEED_BYTES] if owner in there else shares[SEED_BYTES:])
+            held[start : start + _SHARES_BYTES] = _FORGOTTEN  # the other one is forgotten
+        self._held[slot] = bytes(held)
         rows += [NOTHING] * (self._width + 1 - len(rows))
         return np.frombuffer(b"".join(rows), dtype=np.uint8).reshape(-1, SEED_BYTES)

@@ -38,6 +38,9 @@ class Keeper(Protocol):
     def save(self, session: Session) -> None:
         """Keep the state as it is now; raises LedgerError if that is not possible."""
 
+    def renew(self) -> None:
+        """Let the next state stand alone, under a new key: an epoch is over."""
+
 
 class Session:
     """One role in one run.
@@ -126,6 +129,10 @@ class Session:
         own = {k: v for k, v in vars(self).items() if k not in parts and k not in self.apart}
         return {"parts": {name: _kept(part) for name, part in parts.items()}, "session": own}
 
+    def lasting(self) -> frozenset[str]:
+        """Return the paths of what says that something was opened or used up; see `kept`."""
+        return frozenset(f"parts/{n}/{f}" for n, part in self.parts.items() for f in part.lasting)
+
     @classmethod
     def taken_up(cls, kept: Mapping[str, Any], keeper: Keeper) -> Self:
         """Return a session as it was kept.
@@ -198,6 +205,8 @@ class Session:
                 part.forget(ended)
                 if ended is Scope.ASK:
                     part.rest()
+            if ended is Scope.EPOCH and self.keeper is not None:
+                self.keeper.renew()
 
     def send(
         self,

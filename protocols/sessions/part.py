@@ -179,6 +179,9 @@ class SessionPart:
     apart: ClassVar[frozenset[str]] = frozenset()
     """Fields that are kept in a place of their own, or not at all."""
 
+    lasting: ClassVar[frozenset[str]] = frozenset()
+    """Fields that say what was opened or used up: a change of them must outlive a loss of power."""
+
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
         self.stage = IDLE

@@ -24,8 +24,9 @@ from protocols.privacy.private_steps import PrivateSteps
 from protocols.roles.aggregator import AggregatorSession
 from protocols.roles.client import ClientSession
 from protocols.sessions.engine import Session
+from protocols.sessions.store.locked import LockedStateStore
 from protocols.sessions.store.recording import Recorder
-from protocols.sessions.store.state_keeper import LockedStateStore, Outcome, StateKeeper
+from protocols.sessions.store.state_keeper import Outcome, StateKeeper
 from protocols.wire.header import NONE
 from protocols.wire.roles import Role, session_of
 from protocols.wire.roster import AGGREGATOR_NAME, Identity, Roster, run_id
@@ -33,7 +34,7 @@ from protocols.wire.run_context import RunContext, Zeros
 from secure_fgl.errors import UsageError
 from secure_fgl.run.clock import clock
 from secure_fgl.run.cores import over_cores
-from secure_fgl.store.state_store import FileStateStore, StateStores
+from secure_fgl.store.state_store import FileStateStore, KeptStateStore, StateStores
 
 
 def bare_backend(policy: PrivacyPolicy) -> str:
@@ -176,7 +177,7 @@ class Making:
         made: Session = session_of(context.me.party.role)(context, ledger, self.rounding)
         return made
 
-    def keeper(self, context: RunContext, state_store: FileStateStore) -> StateKeeper:
+    def keeper(self, context: RunContext, state_store: KeptStateStore) -> StateKeeper:
         """Return what keeps a party's state."""
         form = self.form if context.me.party.role in _LEARNING else None
         return StateKeeper(state_store, context, form, self.site(context.me.party.name))

@@ -34,7 +34,7 @@ from algorithms.tasks.evaluation import about_site, kept_model
 from algorithms.tasks.site import Site
 from crypto.rest import new_key
 from protocols.errors import LedgerError, OtherVersion
-from protocols.sessions.store.state_keeper import LockedStateStore
+from protocols.sessions.store.locked import LockedStateStore
 from protocols.versions import CLIENT_MODEL
 from secure_fgl.errors import UsageError
 from secure_fgl.isolation.values import PlainCodec

@@ -3,7 +3,8 @@
 ::
 
     RUN/private/<party>/<piece>                  locked; never part of a bundle
-    $SECURE_FGL_STATE/<run>/<party>.key          the key to them, 0600, outside the run folder
+    $SECURE_FGL_STATE/<run>/<party>.key          the keys to them, 0600, outside the run folder,
+                                                 and the number of the party's last commit
     $SECURE_FGL_STATE/<run>/folder               where that run folder lies
 
 Without the variable the keys lie in ``secure-fgl/keys`` of the user's state folder. In a
@@ -11,26 +12,37 @@ simulation all parties' keys lie in one place, as all parties run in one process
 its keys and pieces are removed: what a backup still holds of the pieces is locked under keys that
 are gone.
 
-Pieces are written whole (a new file, then a rename) but not flushed to the device: a kill leaves
-either piece. After a loss of power the state may be older than the ledger, which is flushed; then
-`secure_fgl run --resume` refuses.
+Nothing in the run folder is flushed to the device but the ledgers: a kill leaves all that was
+written. After a loss of power the state may be older than its ledger; then `secure_fgl run
+--resume` refuses. The file with the keys is written in place. It is flushed when a party opened or
+used up what may be used once, and when an epoch's key is destroyed; where one process plays several
+parties, at most once a second, as all of them are on one machine of one operator.
 """
 
 from __future__ import annotations
 
 import fcntl
 import os
+import struct
+import time
+from collections.abc import Callable, Iterable
 from pathlib import Path
+from typing import Final
 
 from crypto.rest import new_key
 from crypto.spans import count
 from protocols.errors import LedgerError
+from protocols.sessions.store.journal import Standing
 from secure_fgl.errors import UsageError
 from secure_fgl.store.files import Folder, run_name
 
-__all__ = ["FileStateStore", "StateStores"]
+__all__ = ["FileStateStore", "KeptStateStore", "StateStores"]
 
 VARIABLE = "SECURE_FGL_STATE"
+_OUTSIDE: Final = struct.Struct(">32sQ32sQ")
+"""A party's file outside the run folder: store key, and what `Standing` holds."""
+_NUMBER: Final = struct.Struct(">Q")
+_SECONDS = 1.0  # between two flushes, where one process plays several parties
 
 
 def default_folder() -> Path:
@@ -72,6 +84,80 @@ class FileStateStore:
         return [name for name in self._folder.names(self._name) if name[0] != "."]
 
 
+class KeptStateStore(FileStateStore):
+    """One party's kept state: pieces, and its journal; see `protocols.sessions.store.journal`.
+
+    Args:
+        folder, name, key: see :class:`FileStateStore`.
+        outside: the folder of keys.
+        file: of the party in it.
+        wanted: tells whether to flush now, where a flush is asked for.
+    """
+
+    def __init__(
+        self,
+        folder: Folder,
+        name: str,
+        key: bytes,
+        outside: Folder,
+        file: str,
+        wanted: Callable[[], bool],
+    ) -> None:
+        super().__init__(folder, name, key)
+        self._outside, self._file, self._wanted = outside, file, wanted
+
+    def patch(self, name: str, writes: Iterable[tuple[int, bytes | memoryview]]) -> None:
+        """Write bytes at places of a file, in order; raises OSError."""
+        file = self._folder.open(f"{self._name}/{name}", os.O_WRONLY | os.O_CREAT)
+        try:
+            for at, data in writes:
+                _write(file, at, data)
+        finally:
+            os.close(file)
+
+    def standing(self) -> Standing:
+        """Return what lies outside the run folder; raises LedgerError if it is damaged."""
+        data = self._outside.read(self._file)
+        if len(data) != _OUTSIDE.size:
+            raise _damaged()
+        _, generation, key, number = _OUTSIDE.unpack(data)
+        return Standing(generation, key, number)
+
+    def turn(self, standing: Standing, *, flush: bool) -> None:
+        """Overwrite what lies outside, and the old key with it; raises OSError."""
+        data = _OUTSIDE.pack(self.key, standing.generation, standing.key, standing.number)
+        self._overwrite(0, data, flush=flush)
+
+    def advance(self, number: int, *, flush: bool) -> None:
+        """Overwrite the number of the last commit; raises OSError."""
+        self._overwrite(_OUTSIDE.size - _NUMBER.size, _NUMBER.pack(number), flush=flush)
+
+    def _overwrite(self, at: int, data: bytes, *, flush: bool) -> None:
+        # Never made here: without its file a party's run is over.
+        file = self._outside.open(self._file, os.O_WRONLY)
+        try:
+            _write(file, at, data)
+            if flush and self._wanted():
+                os.fdatasync(file)
+        finally:
+            os.close(file)
+
+
+def _write(file: int, at: int, data: bytes | memoryview) -> None:
+    view = memoryview(data)
+    while view:
+        done = os.pwrite(file, view, at)
+        view, at = view[done:], at + done
+
+
+def _damaged() -> LedgerError:
+    return LedgerError(
+        "The keys of a party's kept state are damaged.",
+        why="the file was cut or changed, or is another version's",
+        fix="start the run again",
+    )
+
+
 class StateStores:
     """The state stores of one run.
 
@@ -88,6 +174,15 @@ class StateStores:
         self._folder, self._keys = Folder(folder), Folder(keys or default_folder())
         self._run = run_name(run)
         self._locked: int | None = None
+        self._parties, self._flushed, self._noted = 0, 0.0, False
+
+    def _flush_now(self) -> bool:
+        """Tell whether to flush: a party alone always, several in one process once a second."""
+        now = time.monotonic()
+        if self._parties > 1 and now - self._flushed < _SECONDS:
+            return False
+        self._flushed = now
+        return True
 
     def _lock(self) -> None:
         """Hold the run against a second process: two would answer one exchange twice (O6).
@@ -114,7 +209,7 @@ class StateStores:
             os.close(self._locked)
             self._locked = None
 
-    def new(self, party: str) -> FileStateStore:
+    def new(self, party: str) -> KeptStateStore:
         """Return a store under a new key.
 
         Raises:
@@ -123,8 +218,10 @@ class StateStores:
         key = new_key()
         try:
             self._lock()
-            self._keys.write(f"{self._run}/folder", self._place())
-            self._keys.create(self._key_of(party), key)
+            if not self._noted:
+                self._keys.write(f"{self._run}/folder", self._place())
+                self._noted = True
+            self._keys.create(self._key_of(party), _OUTSIDE.pack(key, 0, bytes(32), 0))
         except OSError as error:
             raise UsageError(
                 f"The keys of a run's kept state cannot be written ({error.strerror}).",
@@ -133,14 +230,14 @@ class StateStores:
             ) from error
         return self._state_store(party, key)
 
-    def open(self, party: str) -> FileStateStore:
+    def open(self, party: str) -> KeptStateStore:
         """Return a store that a killed run left.
 
         Raises:
             UsageError: its key is not here.
         """
         try:
-            if not (key := self._keys.read(self._key_of(party))):
+            if not (data := self._keys.read(self._key_of(party))):
                 raise FileNotFoundError
             self._lock()
         except OSError as error:
@@ -150,7 +247,9 @@ class StateStores:
                 "or ran under another user",
                 fix=f"look whether {VARIABLE} is set as it was; else start the run again",
             ) from error
-        return self._state_store(party, key)
+        if len(data) != _OUTSIDE.size:
+            raise _damaged()
+        return self._state_store(party, _OUTSIDE.unpack(data)[0])
 
     def tidy(self) -> None:
         """Remove what a kill left of a run that ended, if it ran in this very folder.
@@ -188,5 +287,7 @@ class StateStores:
     def _key_of(self, party: str) -> str:
         return f"{self._run}/{party}.key"
 
-    def _state_store(self, party: str, key: bytes) -> FileStateStore:
-        return FileStateStore(self._folder, f"private/{party}", key)
+    def _state_store(self, party: str, key: bytes) -> KeptStateStore:
+        self._parties += 1
+        place, file = f"private/{party}", self._key_of(party)
+        return KeptStateStore(self._folder, place, key, self._keys, file, self._flush_now)

@@ -17,7 +17,7 @@ from protocols.sessions.services.openings import Openings
 from secure_fgl.config import Config
 from secure_fgl.store.finished_run import Run
 from secure_fgl.store.run_folder import FileStore
-from secure_fgl.store.state_store import FileStateStore
+from secure_fgl.store.state_store import KeptStateStore
 from tests.laws.killing import Ended, die, play
 from tests.laws.runs import POLICIES, config, pairs
 from tests.thinned import thinned
@@ -171,9 +171,17 @@ def _dies_on_call(target: Any, name: str, number: int, *, before: bool = True) -
     thinned(
         [
             (target, name, number, before)
-            for target, name in ((FileStateStore, "put"), (FileStore, "append"), (Ledger, "commit"))
+            for target, name in (
+                (KeptStateStore, "patch"),  # a long value, or a line of the journal
+                (KeptStateStore, "advance"),  # the number of the last commit
+                (KeptStateStore, "turn"),  # a new journal's key
+                (FileStore, "append"),
+                (Ledger, "commit"),
+            )
             for number, before in ((3, True), (29, False), (29, True), (3, False))
+            if name != "turn" or number == 3
         ]
+        + [(KeptStateStore, "turn", 9, before) for before in (True, False)]
     ),
 )
 def test_o5_a_kill_between_state_and_ledger(
@@ -231,9 +239,7 @@ def test_o5_an_authority_killed_in_the_middle_of_an_opening_finishes_the_same_on
             opened[0] += 1
 
         def deadly(self: SecretKey, scheme: str) -> Any:
-            if opened[0] == number:  # also used to lock the key with the state, one call before
-                opened[0] += 100
-            elif opened[0] == 100 + number:
+            if opened[0] == number:
                 die()
             return use(self, scheme)
 
@@ -261,28 +267,18 @@ def test_o20_a_resumed_run_takes_no_budget_again_and_gets_none_back(tmp_path: Pa
     assert "BudgetSpent" in refused.error or "budget" in refused.error
 
 
-def test_o5_a_state_put_back_from_a_backup_is_refused(tmp_path: Path) -> None:
-    import shutil
-
-    chosen, out = config("fed_avg", "masks"), tmp_path / "run"
-    assert play(chosen, out, at=20, after=True).killed
-    shutil.copytree(out / "private", tmp_path / "backup")
-    assert play(chosen, out, at=15, after=True, resume=True).killed
-    shutil.rmtree(out / "private")
-    shutil.copytree(tmp_path / "backup", out / "private")
-    ended = play(chosen, out, resume=True)
-    assert "do not belong together" in ended.error
-
-
 def test_o6_nothing_kept_in_the_run_folder_is_readable(tmp_path: Path) -> None:
     """The pieces hold pair secrets, seeds and models; none of it stands there in clear."""
     import math
+    import re
 
     import numpy as np
 
     chosen, out = config("fed_avg", "masks"), tmp_path / "run"
     assert play(chosen, out, at=30, after=True).killed
-    pieces = [f.read_bytes() for f in (out / "private").rglob("*") if f.is_file()]
+    files = [f for f in (out / "private").rglob("*") if f.is_file()]
+    # What was used up is overwritten with zeros.
+    pieces = [re.sub(rb"\0{16,}", b"", f.read_bytes()) for f in files]
     assert len(pieces) > 10
     for piece in pieces:
         assert b"session" not in piece
@@ -293,14 +289,84 @@ def test_o6_nothing_kept_in_the_run_folder_is_readable(tmp_path: Path) -> None:
     assert not list(out.rglob("*.key"))
 
 
-def test_a_changed_piece_is_refused(tmp_path: Path) -> None:
+@pytest.mark.parametrize("place", [40, -40], ids=["head", "cell"])
+def test_a_changed_journal_is_refused(place: int, tmp_path: Path) -> None:
     chosen, out = config("fed_avg", "masks"), tmp_path / "run"
     assert play(chosen, out, at=30, after=True).killed
-    piece = out / "private" / "client-2" / "session"
-    data = bytearray(piece.read_bytes())
-    data[len(data) // 2] ^= 1
-    piece.write_bytes(data)
+    (journal,) = (out / "private" / "client-2").glob("journal-*")
+    data = bytearray(journal.read_bytes())
+    data[place] ^= 1
+    journal.write_bytes(data)
     assert "does not open" in play(chosen, out, resume=True).error
+
+
+def test_a_changed_long_value_is_refused(tmp_path: Path) -> None:
+    chosen, out = config("fed_avg", "masks", hidden=600), tmp_path / "run"
+    assert play(chosen, out, at=30, after=True).killed
+    for part in (out / "private" / "client-2").glob("part-*"):
+        part.write_bytes(bytes(part.stat().st_size))
+    assert "does not open" in play(chosen, out, resume=True).error
+
+
+def _copied(out: Path, backup: Path, number: int) -> Any:
+    """Return a sabotage that makes a backup in the middle of a run, which goes on."""
+    import shutil
+
+    commit, calls = Ledger.commit, [0]
+
+    def copied(self: Ledger) -> None:
+        commit(self)
+        calls[0] += 1
+        if calls[0] == number:
+            shutil.copytree(out, backup)
+
+    return lambda: patch.object(Ledger, "commit", copied).start()
+
+
+@pytest.mark.parametrize("resumed", [False, True], ids=["same", "resumed"])
+@pytest.mark.parametrize(
+    ("folders", "why"),
+    [
+        (("private",), "older than the last commit|missing"),
+        (("ledger",), "do not belong together"),
+        (("private", "ledger"), "older than the last commit|missing"),
+    ],
+    ids=["state", "ledger", "both"],
+)
+def test_o5_what_was_put_back_from_a_backup_is_refused(
+    folders: tuple[str, ...], why: str, resumed: bool, tmp_path: Path
+) -> None:
+    """By the same process's keys and by those of one that went on."""
+    import re
+    import shutil
+
+    chosen, out, backup = config("fed_avg", "masks"), tmp_path / "run", tmp_path / "backup"
+    assert play(chosen, out, at=40, after=True, sabotage=_copied(out, backup, 30)).killed
+    if resumed:
+        assert play(chosen, out, at=8, after=True, resume=True).killed
+    for folder in folders:
+        shutil.rmtree(out / folder)
+        shutil.copytree(backup / folder, out / folder)
+    ended = play(chosen, out, resume=True)
+    assert ended.error.startswith("LedgerError") and re.search(why, ended.error), ended.error[-300:]
+
+
+def test_o5_with_what_lies_outside_put_back_as_well_nothing_shows(
+    reference: Reference, tmp_path: Path
+) -> None:
+    """The control: it is what lies outside the run folder that the refusal rests on."""
+    import shutil
+
+    chosen, out = config("fed_avg", "masks"), tmp_path / "run"
+    assert play(chosen, out, at=20, after=True).killed
+    shutil.copytree(out, tmp_path / "backup")
+    shutil.copytree(tmp_path / "keys", tmp_path / "keys-before")
+    assert play(chosen, out, at=15, after=True, resume=True).killed
+    shutil.rmtree(out)
+    shutil.copytree(tmp_path / "backup", out)
+    shutil.rmtree(tmp_path / "keys")
+    shutil.copytree(tmp_path / "keys-before", tmp_path / "keys")
+    _same(play(chosen, out, resume=True), reference("fed_avg", "masks"), out)
 
 
 def test_resuming_with_another_configuration_is_refused(tmp_path: Path) -> None:

@@ -21,7 +21,7 @@ from protocols.roles.key_authority import KeyAuthoritySession
 from protocols.sessions.store.codec import StateCodec
 from secure_fgl.errors import UsageError
 from secure_fgl.store.finished_run import Run
-from secure_fgl.store.state_store import FileStateStore, StateStores
+from secure_fgl.store.state_store import KeptStateStore, StateStores
 from secure_fgl.transports.memory import MemoryTransport
 from tests.laws.killing import die, play
 from tests.laws.runs import config
@@ -210,14 +210,14 @@ def test_o5_whatever_keeps_a_state_from_being_kept_nothing_leaves(
     chosen, out, said = config("fed_avg", "masks"), tmp_path / "run", tmp_path / "said"
 
     def arrange() -> None:
-        put, calls = FileStateStore.put, [0]
+        patched, calls = KeptStateStore.patch, [0]
 
-        def fails(self: FileStateStore, name: str, data: bytes) -> None:
-            if "client" in self._folder.name and name == "session":
+        def fails(self: KeptStateStore, name: str, writes: Any) -> None:
+            if "client" in self._name and name.startswith("journal-"):
                 calls[0] += 1
                 if calls[0] == 17:
                     raise fault
-            put(self, name, data)
+            patched(self, name, writes)
 
         def exchange(self: MemoryTransport, deliveries: Any) -> Any:
             answers: list[Any] = []
@@ -231,7 +231,7 @@ def test_o5_whatever_keeps_a_state_from_being_kept_nothing_leaves(
                     raise
             return answers
 
-        patch.object(FileStateStore, "put", fails).start()
+        patch.object(KeptStateStore, "patch", fails).start()
         patch.object(MemoryTransport, "exchange", exchange).start()
 
     assert play(chosen, out, sabotage=arrange).result is None
@@ -273,33 +273,37 @@ def test_o5_an_authority_that_was_interrupted_opens_nothing_that_it_did_not_chec
 
 
 def test_old_private_layers_do_not_stay_behind(tmp_path: Path) -> None:
-    chosen, out = config("fed_avg", "masks", rounds=3), tmp_path / "run"
-    drop = FileStateStore.drop
+    """Killed between a new journal's key and the removal of the old journal, and of long values."""
+    chosen, out = config("fed_avg", "masks", rounds=3, hidden=600), tmp_path / "run"
+    drop, calls = KeptStateStore.drop, [0]
 
-    def deadly(self: FileStateStore, name: str) -> None:
-        if name.startswith("site-1"):
+    def deadly(self: KeptStateStore, name: str) -> None:
+        calls[0] += self._name == "private/client-2" and name == "journal-1"
+        if calls[0] == 2:  # the first made room for it
             die()
         drop(self, name)
 
-    assert play(chosen, out, sabotage=_patched(FileStateStore, "drop", deadly)).killed
+    assert play(chosen, out, sabotage=_patched(KeptStateStore, "drop", deadly)).killed
     assert play(chosen, out, at=30, after=True, resume=True).killed
     for folder in (out / "private").iterdir():
-        assert len([f for f in folder.iterdir() if f.name.startswith("site-")]) <= 1, folder.name
+        names = [f.name for f in folder.iterdir()]
+        assert len([name for name in names if name.startswith("journal-")]) == 1, folder.name
+        assert len([name for name in names if name.startswith("part-")]) <= 12, folder.name
 
 
 def test_a_full_disk_says_only_what_can_be_done(tmp_path: Path) -> None:
     chosen, out = config("fed_avg", "masks"), tmp_path / "run"
 
     def arrange() -> None:
-        put, calls = FileStateStore.put, [0]
+        patched, calls = KeptStateStore.patch, [0]
 
-        def full(self: FileStateStore, name: str, data: bytes) -> None:
+        def full(self: KeptStateStore, name: str, writes: Any) -> None:
             calls[0] += 1
             if calls[0] == 40:
                 raise OSError(28, "No space left on device")
-            put(self, name, data)
+            patched(self, name, writes)
 
-        patch.object(FileStateStore, "put", full).start()
+        patch.object(KeptStateStore, "patch", full).start()
 
     error = play(chosen, out, sabotage=arrange).error
     assert error.startswith("LedgerError")

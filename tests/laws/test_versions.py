@@ -31,7 +31,7 @@ from crypto.signing.canonical import canonical
 from protocols.errors import LedgerError, OtherVersion, SecureFglError
 from protocols.evidence.ledger import read_lines
 from protocols.plan.plan import Plan
-from protocols.sessions.store.state_keeper import LockedStateStore
+from protocols.sessions.store.locked import LockedStateStore
 from protocols.versions import (
     ATTACKS,
     BASELINE,

@@ -27,7 +27,7 @@ from crypto.rest import new_key
 from crypto.signing.canonical import canonical
 from protocols.errors import EvidenceError, OtherVersion, SecureFglError
 from protocols.evidence.ledger import read_lines
-from protocols.sessions.store.state_keeper import LockedStateStore
+from protocols.sessions.store.locked import LockedStateStore
 from protocols.versions import (
     ATTACKS,
     BASELINE,

@@ -3,30 +3,49 @@
 from __future__ import annotations
 
 from copy import copy
+from dataclasses import replace
 
 from crypto.samplers import entropy
 from protocols.evidence.ledger import Ledger
+from protocols.sessions.store.journal import Standing
 from protocols.sessions.store.state_keeper import StateKeeper
 from tests.protocols.wire import World
 
 
 class Drawer:
-    """A store in memory."""
+    """A store in memory, and what lies outside it."""
 
     def __init__(self) -> None:
-        self.key, self.pieces = entropy(32), {}
+        self.key, self.pieces, self.outside = entropy(32), {}, Standing()
 
     def put(self, name: str, data: bytes) -> None:
         self.pieces[name] = data
 
     def get(self, name: str) -> bytes | None:
-        return self.pieces.get(name)
+        found = self.pieces.get(name)
+        return None if found is None else bytes(found)
 
     def drop(self, name: str) -> None:
         self.pieces.pop(name, None)
 
     def names(self):
         return list(self.pieces)
+
+    def patch(self, name: str, writes) -> None:
+        held = bytearray(self.pieces.get(name, b""))
+        for at, data in writes:
+            held.extend(bytes(max(0, at + len(data) - len(held))))
+            held[at : at + len(data)] = data
+        self.pieces[name] = held
+
+    def standing(self) -> Standing:
+        return self.outside
+
+    def turn(self, standing: Standing, *, flush: bool) -> None:
+        self.outside = standing
+
+    def advance(self, number: int, *, flush: bool) -> None:
+        self.outside = replace(self.outside, number=number)
 
 
 class Killed(World):

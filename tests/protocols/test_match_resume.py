@@ -74,6 +74,9 @@ def test_what_cannot_be_kept_does_not_leave(who):
         def save(self, session):
             raise LedgerError("A party's state cannot be kept.")
 
+        def renew(self):
+            """An epoch is over."""
+
     world = matching(world=Killed, clients=6)
     world.keep()
     world.start()

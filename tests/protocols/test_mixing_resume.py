@@ -78,6 +78,9 @@ def test_groups_are_kept_before_a_mixture_leaves(killed):
         def save(self, session):
             raise LedgerError("A party's state cannot be kept.")
 
+        def renew(self):
+            """An epoch is over."""
+
     killed.prepare(1)
     (delivery, *_) = killed.ask(given=Go(step=1), back=(Mashed,))
     killed.clients[delivery.to].keeper = Full()

@@ -105,9 +105,7 @@ def test_o6_what_was_used_is_forgotten(world):
     assert slot in pairs._b and slot in pairs._pair
     world.round(1)
     assert slot not in pairs._b and slot not in pairs._pair
-    size, place = 64, pairs.slots.index(slot)
-    held = [bytes(row[place * size : (place + 1) * size]) for row in pairs._held.values()]
-    assert len(held) == 5 and not any(any(row) for row in held)
+    assert len(pairs._held[slot]) == 5 * 64 and not any(pairs._held[slot])
 
 
 def test_o6_no_secret_travels_or_is_recorded_in_clear():

@@ -112,8 +112,8 @@ def test_o7_a_holder_gives_one_share_of_each_client_once(data):
     world = World(policy="masks", rounds=2).start()
     held = pairs_of(world, world.names[0])
     slot = slot_of(world.plan.item(ITEM), 1, 0)
-    place = held.slots.index(slot) * 64
-    both = {owner: bytes(row[place : place + 64]) for owner, row in held._held.items()}
+    row, owners = held._held[slot], held.group.holders(world.names[0])
+    both = {owner: row[64 * at : 64 * at + 64] for at, owner in enumerate(owners)}
     seen = {owner: set() for owner in world.names}
     for _ in range(4):
         members = data.draw(st.sets(st.sampled_from(world.names), min_size=1))

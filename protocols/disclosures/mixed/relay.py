@@ -39,6 +39,7 @@ class MixtureRelay(SessionPart):
     """
 
     called: ClassVar[str] = "mixtures"
+    lasting: ClassVar[frozenset[str]] = frozenset({"_relayed"})
 
     def __init__(self, engine: Engine, answering: Answering) -> None:
         super().__init__(engine)

@@ -61,6 +61,7 @@ class Summing(SessionPart):
     """
 
     called: ClassVar[str] = "sums"
+    lasting: ClassVar[frozenset[str]] = frozenset({"_taking"})
     phase: ClassVar[int | None] = Phase.SUM
     stages: ClassVar[Stages] = {
         IDLE: {_VOTING, _SERVING, _OPENING},
@@ -231,9 +232,8 @@ class Summing(SessionPart):
         The masks are kept with the record: killed in between, this session finishes the very same
         opening instead of beginning another.
         """
-        asked = self._sum
         self._taking, self._exchanges.outstanding = masks, []
-        self._engine.record("open", asked.opening())
+        self._engine.record("open", self._sum.opening())
         self._engine.commit()
         self._take_off()
 

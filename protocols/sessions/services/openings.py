@@ -20,6 +20,8 @@ _Opening = tuple[str, int, int, frozenset[str], frozenset[str]]
 class Openings(SessionPart):
     """Remembers and records every opening, before it."""
 
+    lasting = frozenset({"opened"})
+
     def __init__(self, engine: Engine) -> None:
         super().__init__(engine)
         # By round: disclosure, exchange, exchange of the uploads, who was asked, whose uploads.

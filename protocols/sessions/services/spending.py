@@ -17,6 +17,8 @@ from protocols.wire.where import Where
 class Spending(SessionPart):
     """Takes a run's spending from the site's budget, and opens its gradients round by round."""
 
+    lasting = frozenset({"_trained"})
+
     def __init__(self, engine: Engine) -> None:
         super().__init__(engine)
         self._trained = (0, 0)  # rounds whose training was private, and the last of them

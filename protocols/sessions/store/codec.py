@@ -33,6 +33,8 @@ from protocols.wire.roster import Identity, Roster
 _LONG = 1 << 16
 """Bytes from which on a value is put apart."""
 
+_JSON = json.JSONEncoder(separators=(",", ":"))
+
 Buffer = bytes | memoryview
 Apart = Callable[[Buffer], str]
 
@@ -98,8 +100,8 @@ class StateCodec:
             LocalProtocolError: something in it is of a class that this codec does not list.
         """
         blobs = _Blobs(apart)
-        tree = json.dumps(self._write(value, blobs), separators=(",", ":")).encode()
-        sizes = json.dumps(blobs.sizes).encode()
+        tree = _JSON.encode(self._write(value, blobs)).encode()
+        sizes = _JSON.encode(blobs.sizes).encode() if blobs.sizes else b"[]"
         heads = (LENGTH.pack(len(tree)), tree, LENGTH.pack(len(sizes)), sizes)
         return b"".join((*heads, *blobs.here))
 
@@ -131,6 +133,24 @@ class StateCodec:
         if only:
             found = {"dict": [pair for pair in found["dict"] if pair[0] in only]}
         return self._read(found, blobs)
+
+    def names(self, value: object) -> bool:
+        """Tell whether something is named instead of copied."""
+        return id(value) in self._names
+
+    def pairs(self, kept: Mapping[str, Any]) -> Pairs:
+        """Return a client's pair secrets, of what `Pairs.kept` said."""
+        me, roster = self._shared.get("me"), self._shared.get("roster")
+        if not isinstance(me, Identity) or not isinstance(roster, Roster):
+            raise LocalProtocolError("Pair secrets were kept without whose they are.")
+        return Pairs.of_kept(me, roster, kept)
+
+    @staticmethod
+    def named(data: bytes) -> frozenset[str]:
+        """Return the names under which `apart` kept long bytes of these."""
+        _, place = next_part(data, 0)
+        sizes, _ = next_part(data, place)
+        return frozenset(size for size in json.loads(sizes) if isinstance(size, str))
 
     def _write(self, value: Any, blobs: _Blobs) -> Any:
         if type(value) in _PLAIN:
@@ -226,12 +246,6 @@ class StateCodec:
         flat = np.frombuffer(blobs[place], dtype=np.dtype(kind))
         return flat.reshape(shape, order=order).copy(order)
 
-    def _read_pairs(self, content: Any, blobs: list[bytes]) -> Pairs:
-        me, roster = self._shared.get("me"), self._shared.get("roster")
-        if not isinstance(me, Identity) or not isinstance(roster, Roster):
-            raise LocalProtocolError("Pair secrets were kept without whose they are.")
-        return Pairs.of_kept(me, roster, self._read(content, blobs))
-
     def _read_secret(self, content: Any, blobs: list[bytes]) -> SecretKey:
         name, place = content
         for public in self._shared.values():
@@ -258,7 +272,6 @@ _WRITERS: dict[type[Any], _Writer] = {
     dict: StateCodec._dict,
     Message: StateCodec._message,
     type: lambda c, v, b: {"type": c._kind(v)},
-    Pairs: lambda c, v, b: {"pairs": c._write(v.kept(), b)},
     PublicKey: lambda c, v, b: {"public": [v.scheme, b.add(v.raw)]},
     SecretKey: StateCodec._secret,
 }
@@ -275,7 +288,6 @@ _READERS: dict[str, _Reader] = {
     "list": lambda c, v, b: [c._read(item, b) for item in v],
     "message": StateCodec._read_message,
     "object": StateCodec._read_object,
-    "pairs": StateCodec._read_pairs,
     "public": lambda c, v, b: c._needed(v[0]).load_public(b[v[1]]),
     "scalar": lambda c, v, b: c._read(v, b)[()],
     "secret": StateCodec._read_secret,

@@ -1,113 +1,169 @@
-"""Long values of a party's kept state, each written once however many states hold it.
+"""Long values of a party's kept state, each written once however many commits name it.
 
-A state is kept before every message, and most of it is what the last one held already: a model,
-its optimiser's moments, an upload that waits. Values from some size on lie in pieces of their own,
-`part-NAME`, where NAME is a keyed digest of the content: equal content is one part, and a part
-never changes. So a state names its parts, and only what is new is written. A part that no piece
-names any more is removed after the piece that dropped it was replaced; what a kill leaves over is
-removed on resuming.
+Most of what a party holds is what it held before: a model, its optimiser's moments, an upload that
+waits. Values from some size on lie in files of their own beside the journal, `part-N`, each locked
+under a key of its own, which stands in the journal with the file's number. A cell names a value by
+a keyed digest of its content: equal content is one value, and a value never changes.
 
-Who sees what: whoever lists the store sees which states hold a value in common and how long it is,
-and no value: digests are under the party's store key, and parts are locked as all pieces are.
+The file of a value that no cell names any more, once the commit that dropped it is written, is
+overwritten by the next value, or removed: that is several times as fast as new files, and nothing
+of what was dropped stays. What a kill leaves over is removed on resuming. Once the journal is
+written anew, nobody has the key of a value that was dropped.
+
+Who sees what: whoever lists the store sees about how long these values are, and no value.
 """
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Iterable, Sequence
-from typing import Any, Protocol
+from collections.abc import Iterable, Mapping, Set
+from dataclasses import dataclass, field
+from typing import Protocol
 
-from crypto.samplers import derive
-from protocols.sessions.store.codec import Buffer, StateCodec
+from crypto.aead import OVERHEAD, fingerprint, lock_into, unlock
+from crypto.errors import CryptoError
+from crypto.samplers import derive, entropy
+from protocols.errors import LedgerError
+from protocols.sessions.store.codec import Buffer
+from protocols.sessions.store.journal import unopened, unwritten
+
+__all__ = ["Piece", "PieceStore", "Pieces"]
 
 _PREFIX = "part-"
+_BUFFER = bytearray()  # one for all parties of a process, as fresh memory costs more than locking
 
 
-class Store(Protocol):
-    """A store that locks what it gets."""
+class PieceStore(Protocol):
+    """Where long values lie. All methods raise OSError."""
 
-    @property
-    def key(self) -> bytes:
-        """The party's store key, 32 bytes."""
+    def patch(self, name: str, writes: Iterable[tuple[int, Buffer]]) -> None:
+        """Write bytes at places of a file, in order; a file that is not there is made."""
 
-    def put(self, name: str, data: bytes) -> object:
-        """Write or replace a piece."""
-
-    def get(self, name: str) -> bytes:
-        """Return a piece."""
+    def get(self, name: str) -> bytes | None:
+        """Return a file's bytes, None if there is none."""
 
     def drop(self, name: str) -> None:
-        """Remove a piece, if it is there."""
+        """Remove a file, if it is there."""
 
     def names(self) -> Iterable[str]:
-        """Return the names of all pieces."""
+        """Return the names of all files."""
+
+
+@dataclass(frozen=True)
+class Piece:
+    """One long value.
+
+    Attributes:
+        key: under which it is locked, and nothing else.
+        file: number of its file.
+        size: of its bytes there; what follows them is of another value before it.
+    """
+
+    key: bytes = field(repr=False)
+    file: int
+    size: int
+
+    @property
+    def name(self) -> str:
+        """Name of its file."""
+        return f"{_PREFIX}{self.file}"
 
 
 class Pieces:
-    """The pieces of one party's state and the parts that they share.
+    """The long values of one party's state.
 
     Args:
-        store: where both lie; raises LedgerError where that fails.
+        store: where they lie.
+        place: what they are bound to: run and party.
     """
 
-    def __init__(self, store: Store) -> None:
-        self._store = store
-        self._key = derive(store.key, "parts")
-        self._parts: set[str] = set()
-        self._of: dict[str, set[str]] = {}
-        self._names: dict[int, tuple[bytes, str]] = {}
+    def __init__(self, store: PieceStore, place: str) -> None:
+        self._store, self._place = store, place
+        self._naming = entropy(32)  # its own in each process: names say nothing to others
+        self._pieces: dict[str, Piece] = {}
+        self._kept: set[str] = set()  # those that the journal knows of
+        self._stale: list[str] = []
+        self._free: list[tuple[int, int]] = []  # files that may be overwritten: length and number
+        self._files = 0
 
-    def put(self, piece: str, codec: StateCodec, value: object) -> None:
-        """Keep a value as a piece; its new parts are written first."""
-        used: set[str] = set()
-
-        def apart(data: Buffer) -> str:
-            name = self._name(data)
-            if name not in self._parts:
-                self._store.put(name, bytes(data))
-                self._parts.add(name)
-            used.add(name)
-            return name
-
-        self._store.put(piece, codec.pack(value, apart))
-        self._of[piece] = used
-
-    def _name(self, data: Buffer) -> str:
-        if (known := self._names.get(id(data))) is not None:
-            return known[1]
-        name = _PREFIX + derive(self._key, hashlib.sha256(data).digest()).hex()
-        if isinstance(data, bytes):  # never changes, and is held here: its id stays its own
-            self._names[id(data)] = (data, name)
+    def apart(self, data: Buffer) -> str:
+        """Return the name of a value, which is written if it is new; raises LedgerError."""
+        # Derived: a fingerprint itself is not for others to see.
+        name = derive(self._naming, fingerprint(self._naming, data), length=16).hex()
+        if name not in self._pieces:
+            size = len(data) + OVERHEAD
+            piece = Piece(entropy(32), self._place_for(size), size)
+            try:
+                locked = lock_into(piece.key, self._info(name), data, _BUFFER)
+                self._store.patch(piece.name, [(0, locked)])
+            except OSError as error:
+                raise unwritten(error) from error
+            self._pieces[name] = piece
         return name
 
-    def get(self, piece: str, codec: StateCodec, only: Sequence[str] = ()) -> Any:
-        """Return a kept value, or of a mapping just these keys."""
-        used: set[str] = set()
+    def _place_for(self, size: int) -> int:
+        """Return the number of the smallest free file that is no shorter, or of a new one."""
+        fitting = [found for found in self._free if size <= found[0] <= 2 * size]
+        if fitting:
+            self._free.remove(min(fitting))
+            return min(fitting)[1]
+        self._files += 1
+        return self._files
 
-        def fetch(name: str) -> bytes:
-            used.add(name)
-            return self._store.get(name)
+    def settle(self, named: Set[str], *, anew: bool) -> tuple[dict[str, Piece], list[str]]:
+        """Return the values that the next line must tell, and the names that it must drop.
 
-        found = codec.unpack(self._store.get(piece), fetch, only)
-        self._of[piece] = used
-        self._parts |= used
-        return found
-
-    def drop(self, piece: str) -> None:
-        """Remove a piece, if it is there; its parts stay until `sweep`."""
-        self._store.drop(piece)
-        self._of.pop(piece, None)
+        Args:
+            named: all that the state names from now on.
+            anew: the line begins a journal.
+        """
+        self._stale = [name for name in self._pieces if name not in named]
+        fresh = named if anew else named - self._kept
+        made = {name: self._pieces[name] for name in fresh}
+        return made, [] if anew else [name for name in self._stale if name in self._kept]
 
     def sweep(self) -> None:
-        """Remove the parts that no piece names any more."""
-        for name in self._parts - set().union(*self._of.values()):
-            self._store.drop(name)
-            self._parts.discard(name)
-        held = self._names.items()
-        self._names = {place: known for place, known in held if known[1] in self._parts}
+        """Let go of what the last line dropped, once that is written; raises LedgerError."""
+        for name in self._stale:
+            piece = self._pieces.pop(name)
+            self._free.append((piece.size, piece.file))
+        self._kept, self._stale = set(self._pieces), []
+        # No more than what is held: the longest go first.
+        self._free.sort()
+        while len(self._free) > len(self._kept):
+            self._remove(f"{_PREFIX}{self._free.pop()[1]}")
 
-    def found(self) -> list[str]:
-        """Return the names of all pieces in the store, and take note of all parts there."""
-        names = list(self._store.names())
-        self._parts = {name for name in names if name.startswith(_PREFIX)}
-        return [name for name in names if name not in self._parts]
+    def take_up(self, pieces: Mapping[str, Piece]) -> None:
+        """Take over the values that a journal names."""
+        self._pieces, self._kept = dict(pieces), set(pieces)
+        self._files = max((piece.file for piece in pieces.values()), default=0)
+
+    def get(self, name: str) -> bytes:
+        """Return a value; raises LedgerError if it is missing, or is another one."""
+        piece = self._pieces.get(name)
+        locked = self._store.get(piece.name) if piece is not None else None
+        if piece is None or locked is None:
+            raise LedgerError(
+                "A part of a kept state is missing.",
+                why="it was removed from the run folder",
+                fix="start the run again",
+            )
+        try:
+            return unlock(piece.key, self._info(name), locked[: piece.size])
+        except CryptoError as error:
+            raise unopened("a part of it was changed, or is another run's") from error
+
+    def tidy(self) -> None:
+        """Remove the files of what no line names; raises LedgerError."""
+        held, self._free = {piece.name for piece in self._pieces.values()}, []
+        for name in list(self._store.names()):
+            if name.startswith(_PREFIX) and name not in held:
+                self._remove(name)
+
+    def _remove(self, name: str) -> None:
+        try:
+            self._store.drop(name)
+        except OSError as error:
+            raise unwritten(error) from error
+
+    def _info(self, name: str) -> bytes:
+        return f"{self._place}/part/{name}".encode()

@@ -15,7 +15,8 @@ from protocols.forms import Exchange, Form
 from protocols.messages import Message
 from protocols.rounds import Reply
 from protocols.sessions.store.codec import StateCodec
-from protocols.sessions.store.state_keeper import LockedStateStore, StateStore, state_codec
+from protocols.sessions.store.locked import LockedStateStore, StateStore
+from protocols.sessions.store.state_keeper import state_codec
 from protocols.versions import CAPTURE
 from protocols.wire.run_context import RunContext
 from protocols.wire.where import Where

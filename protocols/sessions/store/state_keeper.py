@@ -5,37 +5,28 @@ bytes last. So after a kill at any point every party stands either before or aft
 it; it sends its last bytes again, and who answered them gives the same answer again. Nothing is
 computed twice with other secrets, nothing is opened twice, no budget is taken twice (O5, O6, O20).
 
-Three kinds of pieces lie in a party's store, each locked under the party's own store key and bound
-to run, party and name:
+In a party's store lie
 
-    session      everything but the two below; written last, it is what counts
-    site-N       at a client: memory and draws of its site after N answers
-    reply-N      at the aggregator: what the N-th Ask brought back (a lost round: nothing)
+    journal-N   a line for every commit with what changed, see `store.journal` and `store.changes`
+    part-N      one long value of the state, see `store.pieces`
 
-Each begins, in clear, with the version of its format, to which the lock is bound as well.
-Long values of the first two lie beside them and are written once (`store.pieces`).
+Journals begin, in clear, with the version of their format.
 
-Who sees what: the store's holder sees sizes and times of writing. Whoever also has the store key
-sees the secrets of the current epoch, as if it had read the party's memory, and can open what was
-sealed to the party in this run; masks' seeds that were used and earlier encryption keys are no
-longer there. At the aggregator it also sees all totals of the run so far, and all mixtures, which
-are read there anyhow but would tell more together (O9). A state put back from a
-backup is refused, because its ledger goes on beyond it; putting back both is seen by the others,
-who answered already.
+Who sees what: the store's holder sees sizes and times of writing. Whoever also has what lies
+outside the run folder sees the secrets of the current epoch, as if it had read the party's memory,
+and can open what was sealed to the party in this run; masks' seeds that were used and earlier
+encryption keys are no longer there. At the aggregator it also sees all totals of the run so far,
+and all mixtures, which are read there anyhow but would tell more together (O9). A state put back
+from a backup is refused, with its ledger or without: the number of the last commit lies outside.
 """
 
 from __future__ import annotations
 
-import hashlib
-import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Protocol, TypeVar
 
-from crypto.errors import CryptoError
-from crypto.rest import lock_at_rest, unlock_at_rest
 from crypto.spans import spent
 from protocols.disclosures.names import Disclosure
-from protocols.errors import LedgerError, OtherState
 from protocols.evidence.ledger import Ledger
 from protocols.forms import Form
 from protocols.messages import Message
@@ -43,9 +34,12 @@ from protocols.policy.guard import Guard
 from protocols.policy.policy import PrivacyPolicy
 from protocols.rounds import Reply
 from protocols.sessions.engine import Session
+from protocols.sessions.store.cells import state_of
+from protocols.sessions.store.changes import Changes
 from protocols.sessions.store.codec import StateCodec
-from protocols.sessions.store.pieces import Pieces
-from protocols.versions import STATE, Format
+from protocols.sessions.store.journal import Journal, JournalStore, unopened
+from protocols.sessions.store.locked import LockedStateStore, StateStore
+from protocols.sessions.store.pieces import Piece, Pieces, PieceStore
 from protocols.wire.control import CONTROL
 from protocols.wire.run_context import RunContext
 
@@ -54,85 +48,8 @@ Outcome = tuple[str, Reply | None]
 """Which exchange was asked, and how it ended; None: its round was lost."""
 
 
-class StateStore(Protocol):
-    """One party's pieces of state in one run."""
-
-    @property
-    def key(self) -> bytes:
-        """The party's store key, 32 bytes; it does not lie beside the pieces."""
-
-    def put(self, name: str, data: bytes) -> None:
-        """Write or replace a piece as a whole; raises OSError."""
-
-    def get(self, name: str) -> bytes | None:
-        """Return a piece, None if there is none."""
-
-    def drop(self, name: str) -> None:
-        """Remove a piece, if it is there."""
-
-    def names(self) -> Iterable[str]:
-        """Return the names of all pieces."""
-
-
-class LockedStateStore:
-    """Locks pieces before a store gets them.
-
-    Args:
-        state_store: where they lie.
-        run: the run's name, to which they are bound.
-        party: whose they are.
-        format: what they are, and of which version; they are bound to both.
-    """
-
-    def __init__(
-        self, state_store: StateStore, run: str, party: str, format: Format = STATE
-    ) -> None:
-        self._state_store, self._format = state_store, format
-        self._place = f"secure-fgl/{format.name}/{format.version}/{run}/{party}/"
-        self.key, self.names = state_store.key, state_store.names
-
-    def put(self, name: str, data: bytes) -> str:
-        """Lock and write a piece, and return the SHA-256 (hex) of what was written.
-
-        Raises:
-            LedgerError: it cannot be written.
-        """
-        locked = lock_at_rest(self._state_store.key, (self._place + name).encode(), data)
-        written = self._format.head + locked
-        try:
-            self._state_store.put(name, written)
-        except OSError as error:
-            raise _unwritten(error) from error
-        return hashlib.sha256(written).hexdigest()
-
-    def drop(self, name: str) -> None:
-        """Remove a piece; raises LedgerError if it cannot be removed."""
-        try:
-            self._state_store.drop(name)
-        except OSError as error:
-            raise _unwritten(error) from error
-
-    def get(self, name: str) -> bytes:
-        """Return a piece.
-
-        Raises:
-            OtherState: it is of another version.
-            LedgerError: it is missing, or not what was put.
-        """
-        found = self._state_store.get(name)
-        if found is not None:
-            if not self._format.begins(found, OtherState):
-                raise _unopened("it is no piece of ours, or was cut or changed")
-            locked = found[len(self._format.head) :]
-            try:
-                return unlock_at_rest(self._state_store.key, (self._place + name).encode(), locked)
-            except CryptoError as error:
-                raise _unopened("it was changed, or its key is another run's") from error
-        raise LedgerError(
-            "A kept state is missing.",
-            why="the run ended, was never kept, or the state was removed",
-            fix="start the run again",
-        )
+class KeptStore(StateStore, JournalStore, PieceStore, Protocol):
+    """Where one party's state lies."""
 
 
 def _guards(policy: PrivacyPolicy) -> dict[str, Guard]:
@@ -176,41 +93,87 @@ class StateKeeper:
     """
 
     def __init__(
-        self, state_store: StateStore, context: RunContext, form: Form[Any] | None, site: Any = None
+        self, state_store: KeptStore, context: RunContext, form: Form[Any] | None, site: Any = None
     ) -> None:
-        self._state_store = LockedStateStore(state_store, context.run, context.me.party.name)
-        self._pieces = Pieces(self._state_store)
+        self._locked = LockedStateStore(state_store, context.run, context.me.party.name)
+        self._journal = Journal(state_store, self._locked.place)
+        self._pieces = Pieces(state_store, self._locked.place)
         self._context, self._form, self._site = context, form, site
         self._learnt = self._answered = 0
+        self._session, self._memory = Changes(), Changes()
+        # At the aggregator: what each Ask brought back, and the long values that this names.
+        self._replies: dict[str, tuple[bytes, frozenset[str]]] = {}
+        self._anew, self._flush = True, False
+        self._known: tuple[StateCodec, tuple[object, ...]] | None = None
+
+    def renew(self) -> None:
+        """Let the next state stand alone, under a new key: an epoch is over."""
+        self._anew = self._flush = True
 
     def _codec(self, ledger: Ledger | None) -> StateCodec:
-        return state_codec(self._context, self._form, self._site, ledger, self._state_store.key)
+        """Return the codec; where what it names was replaced, all is written anew."""
+        context = self._context
+        named = ledger, context.he_key, context.keys
+        if self._known is None or any(
+            a is not b for a, b in zip(self._known[1], named, strict=True)
+        ):
+            made = state_codec(context, self._form, self._site, ledger, self._locked.key)
+            self._known, self._anew = (made, named), True
+        return self._known[0]
 
     @spent("state")
     def save(self, session: Session) -> None:
         """Keep the state as it is now; raises LedgerError if that is not possible."""
-        codec, context = self._codec(session.ledger), self._context
+        codec = self._codec(session.ledger)
         learnt, answered = getattr(session, "learnt", 0), getattr(session, "answered", 0)
-        if self._site is not None and learnt > self._learnt:
-            inner = {"draws": self._site.draws, "memory": self._site.memory}
-            self._pieces.put(f"site-{learnt}", codec, inner)
+        anew, self._anew = self._anew or self._journal.grown, True  # if this one fails, the next
+        if anew:
+            self._session, self._memory = Changes(), Changes()
+        apart, parted = self._pieces.apart, [self._session]
+        changed = self._session.since(self._state(session), codec, apart)
+        if self._site is not None and (learnt > self._learnt or anew):
+            memory = {"site/draws": self._site.draws, "site/memory": self._site.memory}
+            self._memory.since(memory, codec, apart)
+            parted.append(self._memory)
+        cells = {name: data for one in parted for name, data in one.cells.items()}
+        if anew:
+            cells |= {name: data for name, (data, _) in self._replies.items()}
         if answered > self._answered:
             ended = (getattr(session, "asking", ""), getattr(session, "outcome", None))
-            self._state_store.put(_reply(answered), codec.pack(ended))
-        root = {
-            "he_key": context.he_key.raw if context.he_key is not None else None,
-            "keys": {str(disclosure): key.raw for disclosure, key in context.keys.items()},
-            "ledger": session.ledger.facts(),
-            "held": dict(context.held),
-            "pairs": context.pairs,
-            "training": context.training.standing if context.training is not None else None,
-            "state": session.kept(),
-        }
-        self._pieces.put("session", codec, root)
-        if learnt > self._learnt:
-            self._pieces.drop(f"site-{self._learnt}")
+            cells[_reply(answered)] = data = codec.pack(ended, apart)
+            self._replies[_reply(answered)] = data, codec.named(data)
+        made, unmade = self._pieces.settle(self._named(), anew=anew)
+        self._journal.write(
+            session.ledger.facts(),
+            cells,
+            [name for one in parted for name in one.gone],
+            ({name: (one.key, one.file, one.size) for name, one in made.items()}, unmade),
+            anew=anew,
+            flush=self._flush or not changed.isdisjoint(_USED_UP | session.lasting()),
+        )
         self._pieces.sweep()
         self._learnt, self._answered = learnt, answered
+        self._anew = self._flush = False
+
+    def _named(self) -> set[str]:
+        """Return the names of all long values of the state."""
+        replies = [named for _, named in self._replies.values() if named]
+        return self._session.named().union(self._memory.named(), *replies)
+
+    def _state(self, session: Session) -> dict[str, Any]:
+        """Return everything that must survive this process, by path."""
+        context, kept = self._context, session.kept()
+        state = {
+            "context/he_key": context.he_key.raw if context.he_key is not None else None,
+            "context/keys": {str(name): key.raw for name, key in context.keys.items()},
+            "context/pairs": context.pairs,
+            "context/training": context.training.standing if context.training else None,
+        }
+        state |= {f"held/{name}": value for name, value in context.held.items()}
+        state |= {f"session/{name}": value for name, value in kept["session"].items()}
+        for part, fields in kept["parts"].items():
+            state |= {f"parts/{part}/{name}": value for name, value in fields.items()}
+        return state
 
     @spent("state")
     def restore(
@@ -223,56 +186,55 @@ class StateKeeper:
             reopen: returns the ledger, given what `Ledger.facts` said.
 
         Raises:
-            LedgerError: there is no state, or it does not fit the ledger.
+            LedgerError: there is no state, it is older than the last commit, or it does not fit
+                the ledger.
         """
-        context, names = self._context, self._pieces.found()
-        # Two readings: the ledger and the public key must be known before the rest is read.
-        root = self._pieces.get("session", self._codec(None), only=("ledger", "he_key", "keys"))
-        if root["he_key"] is not None and context.scheme is not None:
-            context.he_key = context.scheme.load_public(root["he_key"])
-        for disclosure, raw in root["keys"].items():
+        context = self._context
+        line, cells = self._journal.read()
+        self._pieces.take_up({name: Piece(*facts) for name, facts in line.pieces.items()})
+        replies = {name: data for name, data in cells.items() if name.startswith(_REPLIES)}
+        self._replies = {n: (cells.pop(n), StateCodec.named(data)) for n, data in replies.items()}
+        # Two readings: the ledger and the public keys must be known before the rest is read.
+        first = {n: d for n, d in cells.items() if n.startswith(("context/he_key", "context/keys"))}
+        facts = state_of(first, self._codec(None), self._pieces.get)["context"]
+        if facts["he_key"] is not None and context.scheme is not None:
+            context.he_key = context.scheme.load_public(facts["he_key"])
+        for disclosure, raw in facts["keys"].items():
             context.take_key(Disclosure(disclosure), raw)
-        ledger = reopen(root["ledger"])
-        root = self._pieces.get("session", self._codec(ledger))
-        context.pairs, context.held = root["pairs"], root["held"]
+        ledger = reopen(line.ledger)
+        state = state_of(cells, self._codec(ledger), self._pieces.get)
+        context.pairs, context.held = state["context"]["pairs"], state.get("held", {})
         if context.training is not None:
-            context.training.take_up(root["training"])
-        session = kind.taken_up(root["state"], self)
+            context.training.take_up(state["context"]["training"])
+        session = kind.taken_up(state, self)
         self._learnt = getattr(session, "learnt", 0)
         self._answered = getattr(session, "answered", 0)
-        self._restore_site(names)
-        self._pieces.sweep()
+        if self._site is not None and self._learnt:
+            self._site.memory, self._site.draws = state["site"]["memory"], state["site"]["draws"]
+        self._anew = True  # under a new key: what was begun twice shares none with the first time
+        self.save(session)
+        self._tidy()
         ledger.commit()
         return session
 
-    def _restore_site(self, names: Iterable[str]) -> None:
-        if self._site is None or not self._learnt:
-            return
-        own = f"site-{self._learnt}"
-        inner = self._pieces.get(own, self._codec(None))
-        self._site.memory, self._site.draws = inner["memory"], inner["draws"]
-        for name in names:  # of before a kill in the middle of `save`
-            if re.fullmatch(r"site-\d+", name) and name != own:
-                self._state_store.drop(name)
+    def _tidy(self) -> None:
+        """Remove what a kill left over."""
+        self._pieces.tidy()
+        for name in self._journal.strays():
+            self._locked.drop(name)
 
     def outcomes(self) -> Iterator[Outcome]:
         """Yield how every Ask so far ended, in order; raises LedgerError if one is missing."""
-        codec = self._codec(None)
+        codec = self._known[0] if self._known is not None else self._codec(None)
         for number in range(1, self._answered + 1):
-            yield codec.unpack(self._state_store.get(_reply(number)))
+            if (data := self._replies.get(_reply(number))) is None:
+                raise unopened("an answer to the aggregator is missing")
+            yield codec.unpack(data[0], self._pieces.get)
+
+
+_REPLIES = "replies/"
+_USED_UP = frozenset({"context/pairs/_b", "context/pairs/_given"})  # slots of masks, and shares
 
 
 def _reply(number: int) -> str:
-    return f"reply-{number}"
-
-
-def _unopened(why: str) -> LedgerError:
-    return LedgerError("A kept state does not open.", why=why, fix="start the run again")
-
-
-def _unwritten(error: OSError) -> LedgerError:
-    return LedgerError(
-        f"The state of a party cannot be kept ({error.strerror or type(error).__name__}).",
-        why="the disk is full, or the folder is not writable",
-        fix="free some space and start the run again; nothing of this exchange was sent",
-    )
+    return f"{_REPLIES}{number}#0"

@@ -1,0 +1,250 @@
+"""What changed of a state since it was kept last, as cells.
+
+A state is a tree: its inner nodes are objects that change in place, its leaves are their
+attributes. A leaf is one cell or more, each named by the leaf's path and a number:
+
+    PATH#0      how the leaf is to be read, and its value where that is one
+    PATH#N      of a dictionary: one entry; of a set, or of a dictionary of whole numbers: what was
+                added since, as these only grow
+
+What can never change (numbers, texts, bytes, messages, tuples of them) is known by being the very
+object that was kept, and is not written down again. Everything else is written down and compared.
+`protocols.sessions.store.cells` reads a state out of its cells.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
+
+from protocols.keys.pairs import Pairs
+from protocols.sessions.store.cells import ENTRIES, GROWING, NAMED, OBJECT, PAIRS, WHOLE
+from protocols.sessions.store.codec import Apart, StateCodec
+from protocols.sessions.store.fields import attributes, is_flat
+from protocols.sessions.store.kept_kinds import OBJECTS
+from protocols.sessions.store.writing import Cell, Writing, is_frozen, is_same
+
+__all__ = ["Changes"]
+
+_APART: Final = frozenset("/#")  # what stands between the names and numbers of cells
+
+
+class _Leaf:
+    """One leaf as it was written last.
+
+    Attributes:
+        kind: how it is read.
+        base: the cell with number 0.
+        cells: of a dictionary, the cells of its entries by key; else by number.
+        held: of what grows, all that was kept; of a dictionary whose values never change, a copy.
+        next: number of the next cell.
+    """
+
+    __slots__ = ("base", "cells", "held", "kind", "next")
+
+    def __init__(self, kind: bytes, base: Cell, held: Any = None) -> None:
+        self.kind, self.base, self.held, self.next = kind, base, held, 1
+        self.cells: dict[Any, Cell] = {}
+
+    def all(self) -> list[Cell]:
+        """Return all cells."""
+        return [self.base, *self.cells.values()]
+
+
+class Changes:
+    """What was kept last of one state, and what is new since.
+
+    Attributes:
+        cells: what is new or changed, by name.
+        gone: names of cells that are there no more.
+    """
+
+    def __init__(self) -> None:
+        self._leaves: dict[str, _Leaf] = {}
+        self.cells: dict[str, bytes] = {}
+        self.gone: list[str] = []
+
+    def since(self, state: Mapping[str, Any], codec: StateCodec, apart: Apart) -> set[str]:
+        """Put what is new since the last call into `cells` and `gone`.
+
+        Args:
+            state: by path, which holds "/" between its names.
+            codec: of the party.
+            apart: keeps long bytes elsewhere and returns their name.
+
+        Returns:
+            The paths of all leaves that changed.
+
+        Raises:
+            LocalProtocolError: the state holds something that cannot be kept.
+        """
+        self.cells, self.gone = {}, []
+        writing, changed, here = Writing(codec, apart), set[str](), set[str]()
+        for path, value in state.items():
+            known = self._leaves.get(path)
+            if known is not None and known.base.fixed and known.base.value is value:
+                here.add(path)  # most are
+                continue
+            for place, mark, leaf in _leaves(path, value, codec):
+                here.add(place)
+                known = None if mark else self._leaves.get(place)
+                if known is not None and known.base.fixed and known.base.value is leaf:
+                    continue
+                if self._mark(place, mark) if mark else self._leaf(place, leaf, writing):
+                    changed.add(place)
+        if len(here) < len(self._leaves):
+            for place in self._leaves.keys() - here:
+                self._drop(place)
+                changed.add(place)
+        return changed
+
+    def named(self) -> set[str]:
+        """Return the names of all long values that the state names."""
+        leaves = self._leaves.values()
+        return {name for leaf in leaves for cell in leaf.all() for name in cell.parts}
+
+    def _drop(self, place: str) -> None:
+        leaf = self._leaves.pop(place, None)
+        if leaf is not None:
+            self.gone += [f"{place}#{cell.number}" for cell in leaf.all()]
+
+    def _put(self, place: str, cell: Cell) -> Cell:
+        self.cells[f"{place}#{cell.number}"] = cell.data
+        return cell
+
+    def _mark(self, place: str, mark: bytes) -> bool:
+        leaf = self._leaves.get(place)
+        if leaf is not None and leaf.kind == mark:
+            return False
+        self._drop(place)
+        self._leaves[place] = _Leaf(mark, self._put(place, Cell(0, mark)))
+        return True
+
+    def _leaf(self, place: str, value: Any, writing: Writing) -> bool:
+        leaf = self._leaves.get(place)
+        kind = _kind(value, leaf)
+        if leaf is not None and leaf.kind == kind:
+            before = len(self.gone)
+            if kind == WHOLE:
+                if (cell := writing.cell(leaf.base, WHOLE, value, value)) is not None:
+                    leaf.base = self._put(place, cell)
+                return cell is not None
+            done = self._more(place, leaf, value, writing)
+            if done is not None:
+                return done
+            del self.gone[before:]
+            for cell in leaf.all():
+                self.cells.pop(f"{place}#{cell.number}", None)
+            kind = _kind(value, None)
+        self._drop(place)
+        self._new(place, kind, value, writing)
+        return True
+
+    def _new(self, place: str, kind: bytes, value: Any, writing: Writing) -> None:
+        if kind == ENTRIES:
+            base, held = Cell(0, kind), None
+        else:
+            base = writing.cell(None, kind, value, value) or Cell(0, kind)
+            held = type(value)(value) if kind == GROWING else None
+        leaf = self._leaves[place] = _Leaf(kind, self._put(place, base), held)
+        if kind == ENTRIES:
+            self._more(place, leaf, value, writing)
+
+    def _more(self, place: str, leaf: _Leaf, value: Any, writing: Writing) -> bool | None:
+        """Write down what changed; None where that cannot be said by adding and dropping."""
+        if leaf.kind == ENTRIES:
+            return self._entries(place, leaf, value, writing)
+        more = _added(leaf.held, value)
+        if not more:
+            return None if more is None else False
+        cell = writing.cell(None, b"", more, more)
+        if cell is not None:
+            cell.number, leaf.next = leaf.next, leaf.next + 1
+            leaf.cells[cell.number] = self._put(place, cell)
+        return True
+
+    def _entries(
+        self, place: str, leaf: _Leaf, value: dict[Any, Any], writing: Writing
+    ) -> bool | None:
+        cells = leaf.cells
+        if leaf.held is not None and is_same(leaf.held, value):
+            return False
+        gone = [key for key in cells if key not in value] if cells else []
+        for key in gone:
+            self.gone.append(f"{place}#{cells[key].number}")
+        changed = bool(gone)
+        for key, item in value.items():
+            known = cells.get(key)
+            if known is not None and known.fixed:
+                before = known.value
+                if before is item or (type(item) is bytes and before == item):
+                    continue
+            cell = writing.cell(known, b"", item, (key, item))
+            if cell is None:
+                continue
+            if known is None:
+                cell.number, leaf.next = leaf.next, leaf.next + 1
+            cells[key] = self._put(place, cell)
+            changed = True
+        # What was taken out and put in again between two commits stands elsewhere now.
+        if [key for key in cells if key in value] != list(value):
+            return None
+        for key in gone:
+            del cells[key]
+        same = all([cells[key].value is item for key, item in value.items()])
+        leaf.held = dict(value) if same else None
+        return changed
+
+
+def _added(held: Any, value: Any) -> Any:
+    """Return what was added to what grows, and note it; None where it did something else."""
+    if type(value) is set:
+        more: Any = value - held
+        held |= more
+        fits = len(held) == len(value)
+        return more if fits and is_flat(more) else None
+    more = dict(value.items() - held.items())
+    if len(more) > 1:  # in the order in which they were put in
+        more = {k: v for k, v in value.items() if k in more}
+    held |= more
+    fits = len(held) == len(value) and (not more or list(held) == list(value))
+    flat = fits and is_flat(more) and all(type(item) is int for item in more.values())
+    return more if flat else None
+
+
+def _kind(value: Any, leaf: _Leaf | None) -> bytes:
+    kind = type(value)
+    if kind is not dict and kind is not set:
+        return WHOLE
+    if leaf is not None and leaf.kind == GROWING and type(leaf.held) is kind:
+        return GROWING
+    flat = bool(value) and is_flat(value)
+    if kind is dict:
+        flat = flat and all(type(item) is int for item in value.values())
+        return GROWING if flat else ENTRIES
+    return GROWING if flat else WHOLE
+
+
+def _leaves(path: str, value: Any, codec: StateCodec) -> Iterator[tuple[str, bytes, Any]]:
+    """Yield path, mark and value: what changes in place is opened, attribute by attribute."""
+    kind: Any = type(value)
+    if kind is Pairs:
+        mark, inner = PAIRS, value.kept()
+    elif _is_open("", value) and not codec.names(value):
+        mark, inner = OBJECT + kind.__name__.encode(), attributes(value)
+    elif kind is dict and value and all(map(_is_open, value.keys(), value.values())):
+        mark, inner = NAMED + json.dumps(list(value)).encode(), value
+    else:
+        yield path, b"", value
+        return
+    yield path, mark, None
+    for name, item in inner.items():
+        yield from _leaves(f"{path}/{name}", item, codec)
+
+
+def _is_open(name: object, value: Any) -> bool:
+    """Tell whether a value changes in place and is ours, under a name that can be in a path."""
+    kind: Any = type(value)
+    fits = type(name) is str and not _APART.intersection(name)
+    return fits and OBJECTS.get(kind.__name__) is kind and not is_frozen(kind)
