@@ -122,7 +122,6 @@ def bare(file: Path, document: dict[str, Any]) -> None:
     config = Federation.from_config(Config.parse(document)).config
     said: Any = config.model
     torch.set_num_threads(1)
-    torch.manual_seed(config.seed)
     parts, marks, best = load(file), Rounds(), Best()
     classes = max(int(part["y"].max()) for part in parts) + 1
 

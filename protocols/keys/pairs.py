@@ -30,7 +30,7 @@ from protocols.errors import BadEnvelope, CohortTooSmall, LocalProtocolError
 from protocols.keys.boxes import BOX_OVERHEAD, close_box, open_box
 from protocols.keys.common import PART_BYTES, CommonKey
 from protocols.keys.groups import Group, agreement
-from protocols.keys.seeds import NOTHING, SEED_BYTES, pair_key, row_info, row_key, self_key
+from protocols.keys.seeds import NOTHING, SEED_BYTES, cuts, pair_key, row_info, row_key, self_key
 from protocols.keys.slots import Slot
 from protocols.messages import Vector
 from protocols.wire.cohorts import as_set, shared, within
@@ -45,10 +45,6 @@ _BY_SLOT = ("_b", "_e", "_given", "_held")
 def pair_box_bytes(slots: int) -> int:
     """Return the size of the box that one client seals for a neighbour."""
     return _HALF_BYTES + PART_BYTES + slots * _SHARES_BYTES + BOX_OVERHEAD
-
-
-def _cuts(joined: bytes) -> list[bytes]:
-    return [joined[at : at + SEED_BYTES] for at in range(0, len(joined), SEED_BYTES)]
 
 
 class Pairs(Mute):
@@ -123,7 +119,7 @@ class Pairs(Mute):
             setattr(made, name, {slots[place]: value for place, value in kept[name].items()})
         made._pair = {}
         for place, row in kept["pair"].items():
-            found = zip(peers, _cuts(row), strict=True)
+            found = zip(peers, cuts(row), strict=True)
             made._pair[slots[place]] = {peer: cut for peer, cut in found if cut != NOTHING}
         return made
 

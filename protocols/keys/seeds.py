@@ -13,6 +13,11 @@ SEED_BYTES = 32
 NOTHING = bytes(SEED_BYTES)
 
 
+def cuts(joined: bytes) -> list[bytes]:
+    """Return the seeds or secrets that were joined, 32 bytes each."""
+    return [joined[at : at + SEED_BYTES] for at in range(0, len(joined), SEED_BYTES)]
+
+
 def row_bytes(degree: int) -> int:
     """Return the size of one locked row."""
     return degree * SEED_BYTES + ROW_OVERHEAD
