@@ -50,10 +50,8 @@ def uploaded(world, **places):
 
 def rows_of(world, found, holder):
     """Return both kinds of shares that a holder has of everybody, as one who works with others."""
-    pairs = world.clients[holder].context.pairs
-    place = pairs._places[found.slot] * 64
-    held = [bytes(pairs._held[n][place : place + 64]) for n in pairs.group.holders(holder)]
-    table = np.frombuffer(b"".join(held), np.uint8).reshape(-1, 64)
+    held = world.clients[holder].context.pairs._held[found.slot]
+    table = np.frombuffer(held, np.uint8).reshape(-1, 64)
     return table[:, :32].copy(), table[:, 32:].copy()
 
 
@@ -197,7 +195,7 @@ def forgetful(monkeypatch):
     real = Pairs.give
 
     def give(self, *facts):
-        held = {owner: bytearray(row) for owner, row in self._held.items()}
+        held = dict(self._held)
         rows = real(self, *facts)
         self._held, self._given = held, {}
         return rows
