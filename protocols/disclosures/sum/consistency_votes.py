@@ -33,8 +33,15 @@ _NO_VOTE = bytes(SIGNATURE_BYTES)
 
 
 def evidence_of(header: Header, signature: bytes) -> bytes:
-    """Return what differs between the signed upload headers of one sum."""
-    return bytes.fromhex(header.body + header.head + header.nonce) + signature
+    """Return what differs between the signed upload headers of one sum.
+
+    Raises:
+        BadEnvelope: digests that are not written as ours are: no holder would make them out again.
+    """
+    said = header.body + header.head + header.nonce
+    if strange := set(said) - set("0123456789abcdef"):
+        raise BadEnvelope(f"An upload's header holds {len(strange)} marks that no digest has.")
+    return bytes.fromhex(said) + signature
 
 
 def vote_text_of(
