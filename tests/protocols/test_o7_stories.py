@@ -1,4 +1,4 @@
-"""O5, O7: whatever stories holders are told of two sums of one round, on both ways and in any order.
+"""O5, O7: whatever stories holders are told of two sums of one round, both ways and in any order.
 
 Stories are drawn at random: cohorts that are the same, nested, apart or overlap, in one slot or in
 two; whole and shorter lists; holders that are told two things, and are killed in between. Colluders
