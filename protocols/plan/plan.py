@@ -218,6 +218,8 @@ class Plan(Strict):
                 raise ValueError(f"items: {item.id!r} is not the id of its part and step")
             if item.part is Service.REFUSAL and (item.exchange or item.step is not Step.REFUSE):
                 raise ValueError(f"items: {item.id!r} is no refusal")  # ids say neither
+            if len({(i.times, i.per_round) for i in (item, *self.instead_of(item))}) > 1:
+                raise ValueError(f"items: ways of {item.exchange!r} may leave unequally often")
         if list(self.clients) != sorted(self.clients):
             raise ValueError("clients: not in sorted order")
         return self

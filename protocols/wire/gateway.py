@@ -140,9 +140,11 @@ class Gateway:
             if allowed is not None and type(message) not in CONTROL and name not in allowed:
                 raise NotInPlan(f"{name} is not an allowed message of this policy.")
         self._check_times(item, recipient, where)
-        label = (item.id, recipient, where.exchange, where.attempt)
-        if label in self._labels:
+        place = (recipient, where.exchange, where.attempt)
+        if (item.id, *place) in self._labels:
             raise LocalProtocolError(f"{item.id} was already released in this exchange.")
+        if any((i.id, *place) in self._labels for i in context.plan.instead_of(item)):
+            raise LocalProtocolError(f"{item.id} has a way that was not taken in this exchange.")
         return [by_name[name] for name in planned]
 
     def _check_schemas(self, item: Item, kinds: list[type[Message]]) -> None:

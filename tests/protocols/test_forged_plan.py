@@ -72,3 +72,22 @@ def test_o13_nor_beside_a_message_that_is(label: str) -> None:
 
 def test_the_honest_plan_is_begun() -> None:
     assert World(policy=POLICY, plan=toy_plan(policy=POLICY, bfv=None)).start()
+
+
+def as_drawn(**items: dict[str, Any]) -> Plan:
+    """Return a plan of which these items, by their step's name, say something else."""
+    document = toy_plan(policy=POLICY, bfv=None).document()
+    for item in document["items"]:
+        item.update(items.get(item["step"], {}))
+    return Plan.model_validate(document)
+
+
+def test_ways_that_may_leave_unequally_often_do_not_hide_what_leaves() -> None:
+    """Totals count the larger way alone, which is right if both may leave equally often.
+
+    Of 3 answers and 100 votes, a gateway lets 3 and then 97 leave.
+    """
+    as_drawn()
+    for facts in ({"times": 100}, {"per_round": 7}):
+        with pytest.raises(ValueError, match="ways"):
+            as_drawn(vote=facts)

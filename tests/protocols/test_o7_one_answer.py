@@ -21,6 +21,7 @@ from protocols.keys import groups
 from protocols.keys.groups import Group
 from protocols.keys.one_answer import one_answer, planned_one_answer
 from protocols.keys.pairs import Pairs
+from protocols.plan.plan import Plan
 from protocols.sessions.table import State
 from protocols.wire.envelope import Envelope
 from tests.protocols.killed import Killed
@@ -204,8 +205,14 @@ def forgetful(monkeypatch):
     monkeypatch.setattr(ShareHolding, "_one_list", lambda *_: None)
 
 
+def test_o7_the_gateway_remembers_the_path_if_a_holder_does_not(monkeypatch):
+    forgetful(monkeypatch)
+    assert split_view(started(), 8, again=True)[1:] == (True, False)
+
+
 def test_o7_control_holders_that_forget_the_path_they_took_open_both(monkeypatch):
     forgetful(monkeypatch)
+    monkeypatch.setattr(Plan, "instead_of", lambda *_: [])  # and so does the gateway
     assert split_view(started(), 8, again=True)[1:] == (True, True)
 
 

@@ -78,17 +78,17 @@ class Summands(Answers):
         Raises:
             BadEnvelope: made under another key or with other masks, or not masked.
         """
-        header, key = incoming.header, self._context.he_key
-        if key and header.key != key.key_id[:16]:
-            raise BadEnvelope("An upload was made under another key.")
+        header = incoming.header
+        self._check_key(incoming)
         if self.pairs not in (None, header.pairs):
             # Handed on as evidence, it would make every holder refuse.
             raise BadEnvelope("A client's masks rest on other keys than were agreed on.")
         if self.masked and not self.encrypted:
             check_masked(self._words(self._ring(), incoming.body), self._ring())
+        evidence = evidence_of(header, incoming.envelope.signature)
         body = b"" if self._add_up(incoming) else incoming.body
         self._keep(incoming, body)
-        self._evidence[header.sender] = evidence_of(header, incoming.envelope.signature)
+        self._evidence[header.sender] = evidence
 
     def _add_up(self, incoming: Incoming) -> bool:
         """Add a body to the running sum, if its client counts whatever else comes; else do nothing.
