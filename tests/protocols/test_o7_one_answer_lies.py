@@ -19,14 +19,8 @@ from tests.protocols.wire import World
 
 # --- evidence that no holder makes out again ------------------------------------------------------
 
-HEADERS: dict[str, dict[str, str]] = {
-    "another key": {"key": "f" * 16},
-    "a nonce in capitals": {"nonce": "AB" * 16},
-    "a head in capitals": {"head": "AB" * 32},
-    "a nonce with spaces": {"nonce": "ab " * 10 + "ab"},
-    "a nonce that is no number": {"nonce": "z" * 32},
-    "a head that is no number": {"head": "z" * 64},
-}
+ANOTHER_KEY = {"key": "f" * 16}
+"""A header's other facts are bound to the run, or digests that have one way to be written."""
 
 
 def with_header(world: World, upload: bytes, **facts: str) -> bytes:
@@ -37,7 +31,7 @@ def with_header(world: World, upload: bytes, **facts: str) -> bytes:
     body = opening.open(before.encode(without_body=True), envelope.body)
     seal = world.roster.party(AGGREGATOR_NAME).seal
     sealed = seal.seal(header.encode(without_body=True), bytes(body))
-    header = header.of_body(hashlib.sha256(sealed).hexdigest())
+    header = header.of_body(hashlib.sha256(sealed).digest())
     signing = world.identities[header.sender].signing
     return Envelope(header, signing.sign(SIGNED, header.encode()), sealed).encode()
 
@@ -64,11 +58,10 @@ def poisoned(world: World, facts: dict[str, str]) -> list[Exception]:
 
 
 @pytest.mark.parametrize("policy", ["masks", "he"])
-@pytest.mark.parametrize("name", HEADERS)
-def test_o7_one_clients_header_does_not_make_every_holder_refuse(name: str, policy: str) -> None:
-    """Holders make headers out again from digests' bytes: what these do not give, blames others."""
+def test_o7_one_clients_header_does_not_make_every_holder_refuse(policy: str) -> None:
+    """Holders make headers out again from what may differ: anything else would blame others."""
     world = started(clients=6, policy=policy)
-    (met,) = poisoned(world, HEADERS[name])
+    (met,) = poisoned(world, ANOTHER_KEY)
     assert isinstance(met, BadEnvelope) and "upload" in met.what.lower()
     assert {world.clients[holder].state for holder in world.names} == {State.READY}
 
