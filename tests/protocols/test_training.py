@@ -178,7 +178,7 @@ def test_o17_a_clipped_gradient_keeps_its_direction_and_its_norm() -> None:
 
 def test_o17_the_integer_norm_holds_even_if_floating_point_does_not(monkeypatch) -> None:
     norm = np.linalg.norm
-    monkeypatch.setattr(np.linalg, "norm", lambda values: 0.3 * norm(values))  # far too small
+    monkeypatch.setattr(np.linalg, "norm", lambda *given: 0.3 * norm(*given))  # far too small
     found = on_grid(np.random.default_rng(0).normal(size=100) * 50, 1.0)
     assert 0.99 * LEVELS**2 < int(found @ found) <= LEVELS**2
 
