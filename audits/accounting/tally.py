@@ -55,7 +55,12 @@ class Tally:
     def local(self) -> bool:
         """Tell whether only a client's own noise is counted on."""
         gaussian = all(noise.mechanism == GAUSSIAN for noise in self.noises.values())
-        return not gaussian or any(item.unsafe for item in self.items)
+        return self.own or not gaussian or any(item.unsafe for item in self.items)
+
+    @property
+    def own(self) -> bool:
+        """Tell whether a client's own noise hides which of any two data sets it has."""
+        return bool(self.noises) and all(noise.local for noise in self.noises.values())
 
     @cached_property
     def groups(self) -> dict[NoisePlan, list[Item]]:
