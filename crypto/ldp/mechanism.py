@@ -73,7 +73,9 @@ class Randomiser(ABC):
 
     def pack(self, message: Integers) -> bytes:
         """Return one message as `size` bytes: each number less `low`, lowest bit first."""
-        lifted = (message - self.low).astype(np.uint64)
+        lifted = (message - self.low).astype("<u8")
+        if self.width % 8 == 0:
+            return lifted.view(np.uint8).reshape(-1, 8)[:, : self.width // 8].tobytes()
         shifts = np.arange(self.width, dtype=np.uint64)
         bits = ((lifted[:, None] >> shifts) & np.uint64(1)).astype(np.uint8)
         return np.packbits(bits.ravel(), bitorder="little").tobytes()
@@ -82,15 +84,22 @@ class Randomiser(ABC):
         """Return the message that `pack` wrote; raises NotCanonical for any other bytes."""
         if len(data) != self.size:
             raise NotCanonical("A randomised message does not have its planned size.")
+        if self.width % 8 == 0:
+            wide = np.zeros((self.length, 8), dtype=np.uint8)
+            wide[:, : self.width // 8] = np.frombuffer(data, np.uint8).reshape(self.length, -1)
+            return self._lowered(wide.view("<u8").ravel())
         bits = np.unpackbits(np.frombuffer(data, dtype=np.uint8), bitorder="little")
         used = self.length * self.width
         if bits[used:].any():
             raise NotCanonical("A randomised message holds bits behind its end.")
         rows = bits[:used].reshape(self.length, self.width).astype(np.int64)
-        found = rows @ (np.int64(1) << np.arange(self.width, dtype=np.int64)) + self.low
-        if found.size and int(found.max()) > self.high:
+        return self._lowered(rows @ (np.int64(1) << np.arange(self.width, dtype=np.int64)))
+
+    def _lowered(self, lifted: NDArray[Any]) -> Integers:
+        """Return numbers from what was packed; raises NotCanonical for one that none can be."""
+        if lifted.size and int(lifted.max()) > self.high - self.low:
             raise NotCanonical("A randomised message holds a number that none can have.")
-        return np.asarray(found, dtype=np.int64)
+        return np.asarray(lifted.astype(np.int64) + self.low)
 
 
 class FiniteRandomiser(Randomiser):

@@ -49,6 +49,11 @@ class NoisedVector(Randomiser):
         self.low = -self.high
 
     @property
+    def width(self) -> int:
+        """Bits of one number on the wire: whole bytes, which long vectors are packed into fast."""
+        return -(-super().width // 8) * 8
+
+    @property
     def sensitivity(self) -> int:
         """The norm by which two values differ at most, in grid steps (replace-one)."""
         return 2 * self.levels
