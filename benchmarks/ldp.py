@@ -280,6 +280,7 @@ def train(data: Path, out: Path, seeds: int) -> None:
             more["data"]["partition"] = {"name": "metis_disjoint", "clients": 50}
             document = {**config.model_dump(mode="json"), **more, "resume": False}
             document["algorithm"]["rounds"] = 10
+            document["data"]["features"] = "raw"
             chosen = Config.parse({**document, "policy": policy.name})
             federation = Federation(config=chosen, policy=policy)
             run = federation.run(folder / "run")
