@@ -9,7 +9,11 @@ from typing import Any
 import pytest
 import yaml
 
+from protocols.errors import NotAdmitted
 from protocols.policy.policy import PRESETS
+from secure_fgl.catalogue import algorithm_names
+from secure_fgl.federation import Federation
+from tests.laws.runs import config as law
 from tests.secure_fgl.cli_tools import config, invoke
 
 
@@ -83,3 +87,16 @@ def test_calibrate_shows_every_epsilon_without_data(tmp_path: Path) -> None:
 def test_calibrate_needs_own_noise(tmp_path: Path) -> None:
     shown = invoke("plan", config(tmp_path), "--calibrate")
     assert shown.exit_code == 2 and "own_noise" in shown.stderr
+
+
+@pytest.mark.parametrize("name", algorithm_names())
+def test_own_noise_admits_what_calibrated_noise_admits(name: str) -> None:
+    """Forms for equal weights and without counts: nothing else has noise that covers it."""
+    admitted = {}
+    for policy in ("calibrated", "ldp"):
+        _, algorithm = Federation.from_config(law(name, policy)).build()
+        try:
+            admitted[policy] = PRESETS[policy].admit(algorithm).name
+        except NotAdmitted:
+            admitted[policy] = None
+    assert admitted["ldp"] == admitted["calibrated"]
