@@ -1,7 +1,7 @@
 """FedProx (Li et al., MLSys 2020, Algorithm 2):  min_w F_k(w) + mu/2 |w - w^t|^2  at client k.
 
 FedAvg whose local training is pulled towards the model that it started from. Everything else is
-FedAvg's: the messages, both forms, the averages (weighted by records, as in FedAvg; the paper draws
+FedAvg's: the messages, the forms, the averages (weighted by records, as in FedAvg; the paper draws
 clients with these probabilities and averages plainly). With mu = 0 it is FedAvg bit for bit; so it
 is with a single local step, since the pull is zero where it starts.
 """
@@ -12,7 +12,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from algorithms.fed_avg import Change, Start, Update, fed_avg
+from algorithms.fed_avg import Change, NoisedChange, Start, Update, fed_avg
 from algorithms.tasks import Task
 from algorithms.tasks.site import Site
 from protocols.forms import Algorithm, exchange_of
@@ -36,7 +36,7 @@ def fed_prox(task: Task, *, epochs: int = 1, mu: float = 0.01) -> Algorithm[Star
             "or above"
         )
     plain = fed_avg(task, epochs=epochs)
-    by_records, alike = plain.forms
+    by_records, alike, each = plain.forms
 
     def change(site: Site, given: Start) -> Array:
         fitted = task.fit(given.weights, site, epochs=epochs, pull=mu)
@@ -49,6 +49,9 @@ def fed_prox(task: Task, *, epochs: int = 1, mu: float = 0.01) -> Algorithm[Star
     def train_alike(site: Site, given: Start) -> Change:
         return Change(delta=change(site, given))
 
+    def train_noised(site: Site, given: Start) -> NoisedChange:
+        return NoisedChange(delta=change(site, given))
+
     return replace(
         plain,
         name="fed_prox",
@@ -56,6 +59,7 @@ def fed_prox(task: Task, *, epochs: int = 1, mu: float = 0.01) -> Algorithm[Star
         forms=(
             replace(by_records, exchanges=(exchange_of(Start, train),)),
             replace(alike, exchanges=(exchange_of(Start, train_alike),)),
+            replace(each, exchanges=(exchange_of(Start, train_noised),)),
         ),
     )
 

@@ -16,6 +16,7 @@ Every check raises; nothing returns a boolean that could be ignored.
     merkle        append-only logs and their proofs (RFC 9162)
     checkpoint    a log's signed head (C2SP tlog-checkpoint)
     dsse          signed statements (Dead Simple Signing Envelope)
+    ldp           what one client sends, private by its own draws: one file a mechanism
     quantiser     real numbers to exact integers, several per coefficient
     he            exact sums under encryption: one face, several schemes
                   (bfv_sealapi and ckks_sealapi on seal_files; bfv_parts is what they share)

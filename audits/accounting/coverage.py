@@ -14,7 +14,7 @@ from protocols.wire.control import CONTROL, REFUSALS
 from protocols.wire.roles import Role
 
 _OWN = frozenset(kind.__name__ for kind in CONTROL)
-_NOISE = "noise("
+_NOISES = ("noise(", "own_noise(")
 
 
 def is_own(item: Item) -> bool:
@@ -46,7 +46,7 @@ def objection(item: Item) -> str | None:
 
 def noised(guards: tuple[str, ...] | list[str]) -> bool:
     """Tell whether a chain of guards, as plans and ledgers print it, adds noise."""
-    return any(guard.startswith(_NOISE) for guard in guards)
+    return any(guard.startswith(_NOISES) for guard in guards)
 
 
 def coverage(

@@ -20,7 +20,13 @@ from protocols.privacy.accounting import (
     rounded_l1,
     rounded_sensitivity,
 )
-from protocols.privacy.noising import ROUNDING_BETA, SAMPLERS, TAIL_BITS, divergence
+from protocols.privacy.noising import (
+    RANDOMISERS,
+    ROUNDING_BETA,
+    SAMPLERS,
+    TAIL_BITS,
+    divergence,
+)
 
 GAUSSIAN = "discrete_gaussian"
 TENTH = 0.1
@@ -42,12 +48,15 @@ def check_noise(name: str, noise: NoisePlan, clients: int) -> None:
         clients: on the plan.
     """
     try:
-        reals = [float(text) for text in (noise.sigma, noise.l2, noise.l1, noise.epsilon)]
+        texts = (noise.pure,) if noise.pure else (noise.sigma, noise.l2, noise.l1)
+        reals = [float(text) for text in (*texts, noise.epsilon)]
         good = all(0 < value < _LARGEST for value in reals) and 0 < float(noise.delta) < 1
     except ValueError:
         good = False
     whole = ((noise.honest, clients), (noise.coordinates, _MOST), (noise.releases, _MOST))
-    if not good or noise.mechanism not in SAMPLERS or any(not 0 < v <= m for v, m in whole):
+    known = noise.mechanism in SAMPLERS or (noise.local and noise.mechanism in RANDOMISERS)
+    known = known and (not noise.local or noise.honest == 1)
+    if not good or not known or any(not 0 < v <= m for v, m in whole):
         raise EvidenceError("plan", f"the noise of {name[:60]} cannot be counted with")
 
 
@@ -55,8 +64,11 @@ def sound(noise: NoisePlan, quantise: Quantise) -> NoisePlan:
     """Return the noise with no smaller sensitivities than the policy's clip and grid give.
 
     The clip norm is the largest level of the grid, so these follow from the number of bits and of
-    coordinates. A plan that states less would count with less than the guards allow.
+    coordinates. A plan that states less would count with less than the guards allow. What a local
+    randomiser gives follows from its own parameters.
     """
+    if noise.mechanism in RANDOMISERS:
+        return noise
     levels, entries = float((1 << (quantise.bits - 1)) - 1), noise.coordinates
     l2 = max(float(noise.l2), rounded_sensitivity(levels, entries, ROUNDING_BETA))
     l1 = max(float(noise.l1), rounded_l1(l2, entries))
@@ -112,7 +124,8 @@ class Meter:
             noise = self.noises[item]
             if noise.mechanism != GAUSSIAN:
                 return None
-            history[float(noise.sigma) * math.sqrt(honest) / float(noise.l2)] += count
+            whole = noise.apart * float(noise.l2)
+            history[float(noise.sigma) * math.sqrt(honest) / whole] += count
         return [(z, 1.0, count) for z, count in sorted(history.items()) if count]
 
 

@@ -81,10 +81,12 @@ class NoiseFacts(Strict):
         l2, l1: sensitivities as planned, grid steps.
         honest: noise shares that are counted on.
         releases: of one client in the run, all these items together, as planned.
+        pure: epsilon of one message at delta 0, of a mechanism that has one; else empty.
     """
 
     items: tuple[str, ...]
     mechanism: str
+    pure: str = ""
     sigma: str
     l2: str
     l1: str

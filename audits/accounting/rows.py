@@ -28,13 +28,14 @@ class Labels:
     model: m.TrustModel
     delta: str
     assumptions: tuple[str, ...]
+    adjacency: m.Adjacency = "zero-out"
 
     def epsilon(self, value: float, scope: m.Scope, *more: str) -> m.Epsilon:
         """Return a number with its labels, and what it assumes besides."""
         return m.Epsilon(
             value=m.rounded_up(value),
             unit="client",
-            adjacency="zero-out",
+            adjacency=self.adjacency,
             model=self.model,
             scope=scope,
             delta=self.delta,
@@ -68,13 +69,14 @@ def labels(tally: Tally) -> Labels:
         "no credit for sampling: the aggregator chooses the cohorts (O21)",
     ]
     model: m.TrustModel = "local" if tally.local else "distributed-sum"
-    return Labels(model, repr(tally.delta), tuple(assumed))
+    adjacency: m.Adjacency = "replace-one" if tally.own else "zero-out"
+    return Labels(model, repr(tally.delta), tuple(assumed), adjacency)
 
 
 def noise(tally: Tally) -> Iterator[m.NoiseFacts]:
     """Yield the noises of a plan, with the sensitivities that are counted with."""
     for found, items in tally.groups.items():
-        facts = found.model_dump(exclude={"margin", "epsilon", "delta"})
+        facts = found.model_dump(exclude={"margin", "epsilon", "delta", "adjacency"})
         yield m.NoiseFacts(items=tuple(item.id for item in items), **facts)
 
 

@@ -104,10 +104,11 @@ def _of_one_ask(
     sums = dict.fromkeys(_sum_of(sent) for sent in sents)
     opened = [key for key in sums for _ in range(openings.times.get(key, 0))]
     planned = item.noise.honest if item.noise is not None else 1
+    own = item.noise is not None and item.noise.local
     vectors: list[tuple[int, int]] = []
     for key in opened:
         survivors = openings.survivors(key)
-        vectors.append((survivors, max(1, survivors - colluders)))
+        vectors.append((survivors, 1 if own else max(1, survivors - colluders)))
     while len(vectors) < max(attempts.values()):
         vectors.append((0, planned))
     for survivors, honest in vectors:

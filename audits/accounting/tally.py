@@ -45,17 +45,37 @@ class Tally:
                 exact = sound(item.noise, grid if isinstance(grid, Quantise) else _WIDEST)
                 self.noises[item.id] = exact
         self.items: list[Item] = planned
-        self.target = min((float(n.epsilon) for n in self.noises.values()), default=math.inf)
         self.delta = min((float(n.delta) for n in self.noises.values()), default=0.0)
         self.meter = Meter(self.noises, self.delta, len(case.plan.clients))
+        self.target = self._target()
         self.spends = spends(case.ledger_index, yardstick, planned, self.policy.colluders)
         self.openings = Openings(case.ledger_index)
+
+    def _target(self) -> float:
+        """Return the epsilon that the plan promises for all noised messages together.
+
+        Own noise of two disclosures has a target for each; where each keeps to its own, both
+        together promise what they compose to, which the plan states.
+        """
+        least = min((float(n.epsilon) for n in self.noises.values()), default=math.inf)
+        if not self.own or len(self.groups) < 2:
+            return least
+        kept = all(
+            self.meter.own({self._vector(items[0]): noise.releases}) <= float(noise.epsilon)
+            for noise, items in self.groups.items()
+        )
+        return self.meter.own(self.planned()) if kept else least
 
     @property
     def local(self) -> bool:
         """Tell whether only a client's own noise is counted on."""
         gaussian = all(noise.mechanism == GAUSSIAN for noise in self.noises.values())
-        return not gaussian or any(item.unsafe for item in self.items)
+        return self.own or not gaussian or any(item.unsafe for item in self.items)
+
+    @property
+    def own(self) -> bool:
+        """Tell whether a client's own noise hides which of any two data sets it has."""
+        return bool(self.noises) and all(noise.local for noise in self.noises.values())
 
     @cached_property
     def groups(self) -> dict[NoisePlan, list[Item]]:

@@ -41,15 +41,17 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from audits.attacks._methods import noise_code
 from audits.attacks._methods.lower_bound import Bound, Reading, claim, lower_bound, untested
-from audits.attacks._methods.releases import PLANTED, Release, releases
+from audits.attacks._noise import noise_code
+from audits.attacks._noise.release import PLANTED, Release
+from audits.attacks._noise.releases import releases
 from audits.attacks._shared.material import Material
 from audits.attacks._shared.models import Claim
 from audits.attacks._shared.rules import Rule
 from audits.attacks._shared.samples import Findings, NotApplicable, Samples
 from audits.evidence.steps import Case
 from crypto.samplers import KEY_BYTES, Stream
+from protocols.privacy.noising import noises
 
 __all__ = ["ATTACK", "TRIALS"]
 
@@ -174,8 +176,7 @@ def _claim(release: Release, found: Sequence[_Outcome], gate: float) -> Claim:
 
 def _composed(case: Case) -> Iterator[Claim]:
     """Yield what is claimed of whole runs, which no attack on one release can test."""
-    noise = next((item.noise for item in case.plan.items if item.noise is not None), None)
-    if noise is not None:
+    for noise in noises(case.plan.items).values():
         text = f"the run, {noise.releases} releases of one client: composition is arithmetic"
         yield untested(text, float(noise.epsilon), "client")
     if (plan := case.plan.training) is not None:

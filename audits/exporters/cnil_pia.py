@@ -25,6 +25,10 @@ MEASURES = {
     "clip": ("Bounded contributions", "Every value is cut at a bound before it leaves."),
     "quantise": ("Fixed grid", "Values are rounded at random to a grid, so that sums are exact."),
     "noise": ("Noise in the sum", "Each client adds its share of noise before its part leaves."),
+    "own_noise": (
+        "Noise of each client's own",
+        "Each client adds noise that hides its data whoever else works together.",
+    ),
     "mask": ("Masked sums", "Each part is hidden by masks that cancel only in the total."),
     "he": ("Encrypted sums", "Parts are added up encrypted; only totals are opened."),
     "normalise": ("Directions only", "Vectors are brought to length 1 before they are compared."),

@@ -77,7 +77,14 @@ def _of_totals(plan: Plan) -> list[str]:
         "Noise bounds what totals tell about one client, under the assumptions that "
         "'secure-fgl audit account' lists; that each client drew it as planned is its own word."
     )
-    return [text for text, there in ((bare, len(noised) < len(sums)), (bounded, noised)) if there]
+    own = (
+        "Messages are read one by one, under their clients' own noise: what they tell about a "
+        "client is bounded whoever works together, as 'secure-fgl audit account' says; that each "
+        "client drew it as planned is its own word."
+    )
+    alone = [i for i in plan.all_of(Disclosure.NOISED, Step.UP) if i.noise is not None]
+    told = ((bare, len(noised) < len(sums)), (bounded, noised), (own, alone))
+    return [text for text, there in told if there]
 
 
 def _of_changes(plan: Plan, policy: PrivacyPolicy) -> list[str]:

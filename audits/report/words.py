@@ -3,7 +3,14 @@
 from __future__ import annotations
 
 _STEP = 1000
-_SUMS = (("noise", "noised"), ("mask", "masked"), ("he", "encrypted"), ("ckks", "encrypted"))
+_SUMS = (
+    ("noise", "noised"),
+    ("own_noise", "noised by each client alone"),
+    ("mask", "masked"),
+    ("he", "encrypted"),
+    ("ckks", "encrypted"),
+)
+_OWN = "under its client's own noise, "
 _UNITS = ("kB", "MB", "GB")
 
 
@@ -79,7 +86,8 @@ def protection(guards: tuple[str, ...]) -> str:
     names = {guard(text) for text in guards}
     if in_clear(guards):
         return "UNSAFE: in clear"
-    kinds = [word for name, word in _SUMS if name in names]
+    alone = "own_noise" in names and "quantise" not in names
+    kinds = [word for name, word in _SUMS if name in names and not alone]
     if kinds:
         first, last = ", ".join(kinds[:-1]), kinds[-1]
         return f"{first} and {last} sum, sealed" if first else f"{last} sum, sealed"
@@ -94,7 +102,7 @@ def protection(guards: tuple[str, ...]) -> str:
         to = "the aggregator, and to a relay" if "relay" in names else "the recipient"
         return f"records mixed{noised}, sealed to {to}"
     if "seal" in names:
-        return "sealed to the recipient"
+        return f"{_OWN if alone else ''}sealed to the recipient"
     return "signed, public" if "sign" in names else "unknown"
 
 

@@ -13,6 +13,7 @@ from protocols.plan.plan import DataPlan, Item
 from protocols.plan.steps import Step
 from protocols.policy.guard import Guard, find
 from protocols.policy.policy import PrivacyPolicy
+from protocols.privacy.own_words import own_spending
 from protocols.privacy.training import TrainingPlan
 
 _CLEAR = "EVERYTHING: the message in clear"
@@ -88,6 +89,8 @@ def _spent(items: Sequence[Item]) -> str:
             if text := words_of(disclosure).unaccounted(own):
                 return text
         return BUDGET_WITHOUT_NOISE
+    if any(item.noise is not None and item.noise.local for item in noised):
+        return own_spending(items)
     noise, listed = noised[0].noise, ", ".join(item.id for item in noised)
     open_items = [item.id for item in items if item.noise is None and _from_data(item)]
     target = (

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from protocols.disclosures._base.rules import rules_of
 from protocols.disclosures.names import Disclosure
-from protocols.policy.guard import Guard, ValueStage
+from protocols.policy.guard import Guard, ValueStage, find, guard_of
+from protocols.policy.guards import Clip
 
 __all__ = ["check_chain"]
 
@@ -22,6 +23,9 @@ def check_chain(disclosure: Disclosure, chain: tuple[Guard, ...]) -> None:
         rules.check(chain)
     except ValueError as error:
         raise ValueError(f"{disclosure}: {error}") from None
+    clip = guard_of(chain, Clip)
+    if clip and clip.norm == "l1" and not find(chain, "own_noise"):
+        raise ValueError(f"{disclosure}: 'clip' with norm l1 serves 'own_noise' alone")
     stage = ValueStage.VALUE
     for guard in chain:
         if stage not in guard.takes:

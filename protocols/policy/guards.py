@@ -3,8 +3,12 @@
 Each guard takes a value of one stage and gives a value of a later one, so a chain in a wrong order
 does not construct::
 
-    VALUE --clip--> BOUNDED --quantise--> INTEGER (--noise--> NOISED) (--mask--> MASKED)
-    (--he or ckks--> CIPHERTEXT) --seal--> ENVELOPE
+    VALUE --clip--> BOUNDED --quantise--> INTEGER (--noise or own_noise--> NOISED)
+    (--mask--> MASKED) (--he or ckks--> CIPHERTEXT) --seal--> ENVELOPE
+
+for messages that one client's own noise hides, each read by itself::
+
+    VALUE --clip--> BOUNDED --own_noise--> NOISED --seal--> ENVELOPE
 
 and for what is computed on ciphertexts, witnessed and opened::
 
@@ -34,9 +38,9 @@ A guard is data (what the policy asks for); applying it is the gateway's busines
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, ClassVar, Literal, Union
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Union
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from protocols.disclosures.registry import guards
 from protocols.policy.guard import Guard, ValueStage
@@ -46,7 +50,7 @@ class Clip(Guard):
     """Bound the real fields before they are quantised.
 
     Attributes:
-        norm: ``linf`` bounds every coordinate, ``l2`` the joint Euclidean norm of the real fields;
+        norm: ``linf`` bounds every coordinate, ``l2`` and ``l1`` the joint norm of the real fields;
             of a MIXED message, that of each record's features.
         bound: in the field's unit per unit of its scale (for n_k-weighted updates: the largest
             change of one weight in one round).
@@ -55,7 +59,7 @@ class Clip(Guard):
     takes: ClassVar[tuple[ValueStage, ...]] = (ValueStage.VALUE,)
     gives: ClassVar[ValueStage] = ValueStage.BOUNDED
     guard: Literal["clip"] = "clip"
-    norm: Literal["linf", "l2"] = "linf"
+    norm: Literal["linf", "l2", "l1"] = "linf"
     bound: float = Field(default=0.5, gt=0, le=1e6)
 
 
@@ -68,11 +72,55 @@ class Quantise(Guard):
     bits: int = Field(default=16, ge=4, le=32)
 
 
+class OwnNoise(Guard):
+    """Add noise of one's own, enough for (epsilon, delta) over the whole run, whoever colludes.
+
+    The unit is one client, the model local: for any two data sets of the client, all that it sends
+    under this guard in the run is within (epsilon, delta), by its own draws alone. The plan states
+    each message's share.
+
+    Attributes:
+        mechanism: ``discrete_gaussian`` and ``discrete_laplace`` on every entry; ``sqkr`` (of
+            NOISED only) tells a few bits of a rotated vector, for many entries.
+        unit: whose data it hides.
+        epsilon, delta: for the run; delta below 1/clients.
+        accept_noise: plan even where the mean of the smallest cohort is expected to err by more
+            than the clip, so that nothing can be learnt of one message.
+    """
+
+    takes: ClassVar[tuple[ValueStage, ...]] = (ValueStage.BOUNDED, ValueStage.INTEGER)
+    gives: ClassVar[ValueStage] = ValueStage.NOISED
+    guard: Literal["own_noise"] = "own_noise"
+    mechanism: Literal["discrete_gaussian", "discrete_laplace", "sqkr"] = "discrete_gaussian"
+    unit: Literal["client"] = "client"
+    epsilon: float = Field(gt=0, le=1e6)
+    delta: float = Field(gt=0, lt=0.1)
+    accept_noise: bool = False
+
+    @model_validator(mode="before")
+    @classmethod
+    def _nearest(cls, given: Any) -> Any:
+        """Say what would be lawful in the place of what is not."""
+        if not isinstance(given, dict):
+            return given
+        if given.get("unit", "client") != "client":
+            raise ValueError(
+                "own_noise hides a client; single records are hidden by the policy's 'training'"
+            )
+        epsilon, delta = given.get("epsilon"), given.get("delta")
+        if isinstance(epsilon, int | float) and not 0 < epsilon <= 1e6:
+            raise ValueError(f"epsilon {epsilon:g} hides nothing or all; take 0.1 to 16")
+        if isinstance(delta, int | float) and not 0 < delta < 0.1:
+            raise ValueError(f"delta {delta:g} is no small probability; take 1e-5")
+        return given
+
+
 class Seal(Guard):
     """HPKE to the one recipient (after 'relay': to the relay), inside a signed envelope."""
 
     takes: ClassVar[tuple[ValueStage, ...]] = (
         ValueStage.VALUE,
+        ValueStage.NOISED,
         ValueStage.MASKED,
         ValueStage.CIPHERTEXT,
         ValueStage.MIXED,
@@ -109,7 +157,7 @@ class UnsafeClear(Guard):
     guard: Literal["unsafe_clear"] = "unsafe_clear"
 
 
-COMMON: tuple[type[Guard], ...] = (Clip, Quantise, Seal, Sign, UnsafeClear)
+COMMON: tuple[type[Guard], ...] = (Clip, Quantise, OwnNoise, Seal, Sign, UnsafeClear)
 """Guards that several disclosures use; the others lie in a disclosure's folder."""
 
 if TYPE_CHECKING:

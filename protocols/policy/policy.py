@@ -73,7 +73,8 @@ class PrivacyPolicy(Strict):
     def _chains_are_complete(self) -> PrivacyPolicy:
         for disclosure, chain in self.rules.items():
             check_chain(disclosure, chain)
-        if self.budget is None and find(self.rules.get(Disclosure.SUM, ()), "noise"):
+        chains = self.rules.values()
+        if self.budget is None and any(find(c, "noise") or find(c, "own_noise") for c in chains):
             raise ValueError("noise needs a budget: what all runs together may spend (O20)")
         if self.cohort_changes != "any" and not find(self.rules.get(Disclosure.SUM, ()), "mask"):
             # Without masks clients are shown no survivor list, and one upload can be opened.

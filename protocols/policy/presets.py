@@ -12,7 +12,7 @@ from protocols.disclosures.weighted_sum.guards import Weigh
 from protocols.evidence.capture import Capture
 from protocols.policy.budget import Budget
 from protocols.policy.guard import Guard, find
-from protocols.policy.guards import Clip, Quantise, Seal, Sign, UnsafeClear
+from protocols.policy.guards import Clip, OwnNoise, Quantise, Seal, Sign, UnsafeClear
 
 __all__ = ["FACTS"]
 
@@ -28,6 +28,18 @@ _NOISED: tuple[Guard, ...] = (
     Quantise(),
     Noise(epsilon=8.0, delta=1e-5),
     Mask(),
+    Seal(),
+)
+_OWN: tuple[Guard, ...] = (
+    Clip(norm="l2", bound=1.0),
+    Quantise(),
+    OwnNoise(epsilon=8.0, delta=1e-5),
+    Mask(),
+    Seal(),
+)
+_OWN_ALONE: tuple[Guard, ...] = (
+    Clip(norm="l2", bound=1.0),
+    OwnNoise(mechanism="sqkr", epsilon=8.0, delta=1e-5),
     Seal(),
 )
 _CLEAR: tuple[Guard, ...] = (UnsafeClear(),)
@@ -63,6 +75,11 @@ FACTS: dict[str, dict[str, Any]] = {
     "strict": _facts((*_INTEGERS, Mask(), Seal()), mixed=(), capture=None, holders=4),
     "ckks": _facts((*_INTEGERS, Mask(), Ckks(), Seal())),
     "calibrated": _facts(_NOISED, mixed=(), budget=Budget(epsilon=10.0, delta=1e-5)),
+    # What one client sends alone is private; masks stand on top, and nothing rests on others.
+    "ldp": {
+        "rules": {Disclosure.SUM: _OWN, Disclosure.NOISED: _OWN_ALONE, **_CONTROL},
+        "budget": Budget(epsilon=10.0, delta=1e-5),
+    },
     "unsafe_plaintext": {
         "capture": Capture(),
         "rules": {

@@ -9,14 +9,19 @@ from crypto.noise import TAIL_BITS, DiscreteGaussian, DiscreteLaplace
 from protocols.disclosures.names import Disclosure
 from protocols.disclosures.sum.guards import Noise
 from protocols.disclosures.sum.layout import SumLayout
-from protocols.errors import NotInPlan
+from protocols.errors import NotAdmitted, NotInPlan
 from protocols.plan.plan import Item, NoisePlan, Plan
 from protocols.plan.steps import Step
-from protocols.policy.guard import find
+from protocols.policy.guard import Guard, guard_of
+from protocols.policy.guards import OwnNoise
+from protocols.policy.own_noise import check_own_noise
 from protocols.policy.policy import PrivacyPolicy
 from protocols.privacy import accounting
+from protocols.privacy.own_noise import check_useful
+from protocols.privacy.pure import Pure
 
 __all__ = [
+    "RANDOMISERS",
     "ROUNDING_BETA",
     "SAMPLERS",
     "TAIL_BITS",
@@ -24,7 +29,9 @@ __all__ = [
     "divergence",
     "mechanism",
     "noise_for",
+    "noise_in",
     "noise_of",
+    "noises",
     "plan_noise",
     "run_divergence",
 ]
@@ -37,20 +44,29 @@ SAMPLERS: dict[str, type[DiscreteGaussian | DiscreteLaplace]] = {
 }
 
 
-def noise_of(policy: PrivacyPolicy) -> Noise | None:
+RANDOMISERS = frozenset({"gaussian_vector", "laplace_vector", "sqkr"})
+"""Local randomisers of NOISED messages, by the names that plans state."""
+
+
+def noise_in(chain: Sequence[Guard]) -> Noise | OwnNoise | None:
+    """Return the guard of a chain that adds noise to sums, or None."""
+    return guard_of(chain, Noise) or guard_of(chain, OwnNoise)
+
+
+def noise_of(policy: PrivacyPolicy) -> Noise | OwnNoise | None:
     """Return the policy's noise for sums, or None."""
-    found = find(policy.rules.get(Disclosure.SUM, ()), "noise")
-    return found if isinstance(found, Noise) else None
+    return noise_in(policy.rules.get(Disclosure.SUM, ()))
 
 
 @lru_cache(maxsize=16)
 def plan_noise(
-    guard: Noise, levels: int, coordinates: int, releases: int, honest: int, clients: int
+    guard: Noise | OwnNoise, levels: int, coordinates: int, releases: int, honest: int, clients: int
 ) -> NoisePlan:
     """Return the noise that keeps a whole run within the policy's target.
 
     Args:
-        guard: mechanism and target (epsilon, delta) for the run.
+        guard: mechanism and target (epsilon, delta) for the run; under `OwnNoise` two vectors may
+            lie two norms apart (replace-one), and `honest` is 1.
         levels: the clip norm in grid steps.
         coordinates: of the largest noised vector of the run.
         releases: noised vectors of one client in the run, all items together.
@@ -62,19 +78,20 @@ def plan_noise(
     """
     l2 = accounting.rounded_sensitivity(float(levels), coordinates, ROUNDING_BETA)
     l1 = accounting.rounded_l1(l2, coordinates)
+    own = isinstance(guard, OwnNoise)
     sigma = accounting.calibrate(
-        mechanism=guard.mechanism,
+        mechanism=_summed(guard),
         epsilon=guard.epsilon,
         delta=guard.delta,
         releases=releases,
-        l2=l2,
-        l1=l1,
+        l2=2.0 * l2 if own else l2,
+        l1=2.0 * l1 if own else l1,
         dimension=coordinates,
         honest=honest,
         tails=accounting.tails(honest=clients, dimension=coordinates, releases=releases),
     )
     margin = accounting.margin(
-        guard.mechanism, sigma, clients=clients, dimension=coordinates, releases=releases
+        _summed(guard), sigma, clients=clients, dimension=coordinates, releases=releases
     )
     return NoisePlan(
         mechanism=guard.mechanism,
@@ -87,7 +104,18 @@ def plan_noise(
         releases=releases,
         epsilon=repr(guard.epsilon),
         delta=repr(guard.delta),
+        adjacency="replace-one" if own else "zero-out",
     )
+
+
+def _summed(guard: Noise | OwnNoise) -> accounting.Mechanism:
+    """Return the mechanism of sums."""
+    return "discrete_laplace" if guard.mechanism == "discrete_laplace" else "discrete_gaussian"
+
+
+def _honest(guard: Noise | OwnNoise, policy: PrivacyPolicy) -> int:
+    """Return how many clients' noise is counted on."""
+    return 1 if isinstance(guard, OwnNoise) else policy.smallest_cohort - policy.colluders
 
 
 def noise_for(
@@ -108,8 +136,27 @@ def noise_for(
     )
     coordinates = max(layout.length for layout, _ in layouts)
     releases = sum(times for _, times in layouts)
-    honest = policy.smallest_cohort - policy.colluders
-    return plan_noise(guard, levels, coordinates, releases, honest, clients)
+    found = plan_noise(guard, levels, coordinates, releases, _honest(guard, policy), clients)
+    if isinstance(guard, OwnNoise):
+        _check_own(guard, found, levels, policy, clients)
+    return found
+
+
+def _check_own(
+    guard: OwnNoise, noise: NoisePlan, levels: int, policy: PrivacyPolicy, clients: int
+) -> None:
+    """Refuse a delta or an error that this plan's clients make too large."""
+    try:
+        check_own_noise(guard, clients)
+    except ValueError as error:
+        raise NotAdmitted(
+            f"Policy {policy.name!r} cannot be played by {clients} clients.",
+            why=str(error),
+            fix=f"set delta of own_noise to {0.1 / clients:.1g} or less",
+        ) from error
+    spread = float(noise.sigma) * (2.0**0.5 if noise.mechanism == "discrete_laplace" else 1.0)
+    error_of_mean = spread * (noise.coordinates / policy.smallest_cohort) ** 0.5
+    check_useful(error_of_mean, levels, policy.smallest_cohort, accepted=guard.accept_noise)
 
 
 def check_noise(item: Item, layout: SumLayout, plan: Plan, policy: PrivacyPolicy) -> None:
@@ -122,7 +169,7 @@ def check_noise(item: Item, layout: SumLayout, plan: Plan, policy: PrivacyPolicy
         if item.noise is not None:
             raise NotInPlan(f"{item.id}: the plan names noise that the policy does not.")
         return
-    noised = [i for i in plan.items if i.noise is not None]
+    noised = [i for i in plan.items if i.noise is not None and i.disclosure is item.disclosure]
     summed = plan.all_of(Disclosure.SUM, Step.UP)
     if item.noise is None or len(noised) != len(summed):
         raise NotInPlan("The plan leaves a sum without the noise that the policy asks for.")
@@ -134,7 +181,7 @@ def check_noise(item: Item, layout: SumLayout, plan: Plan, policy: PrivacyPolicy
         levels,
         item.noise.coordinates,
         sum(i.times for i in summed),
-        policy.smallest_cohort - policy.colluders,
+        _honest(guard, policy),
         len(plan.clients),
     )
     if any(i.noise != wanted for i in noised):
@@ -146,11 +193,16 @@ def run_divergence(plan: Plan) -> tuple[float, ...]:
 
     Zero everywhere for a plan without noise.
     """
-    noise = next((item.noise for item in plan.items if item.noise is not None), None)
-    if noise is None:
-        return (0.0,) * len(accounting.ORDERS)
-    one = divergence(noise, noise.honest)
-    return tuple(noise.releases * value for value in one)
+    total = [0.0] * len(accounting.ORDERS)
+    for noise in noises(plan.items).values():
+        one = divergence(noise, noise.honest)
+        total = [sum_ + noise.releases * value for sum_, value in zip(total, one, strict=True)]
+    return tuple(total)
+
+
+def noises(items: Sequence[Item]) -> dict[Disclosure, NoisePlan]:
+    """Return the one noise of each disclosure; its releases are all of the run."""
+    return {item.disclosure: item.noise for item in items if item.noise is not None}
 
 
 def divergence(noise: NoisePlan, honest: int) -> tuple[float, ...]:
@@ -158,12 +210,14 @@ def divergence(noise: NoisePlan, honest: int) -> tuple[float, ...]:
     return tuple(float(value) for value in mechanism(noise).rdp(honest))
 
 
-def mechanism(noise: NoisePlan) -> accounting.Noise:
+def mechanism(noise: NoisePlan) -> accounting.Noise | Pure:
     """Return a plan's noise as the accountant takes it."""
+    if noise.pure:
+        return Pure(float(noise.pure))
     return accounting.Noise(
         "discrete_laplace" if noise.mechanism == "discrete_laplace" else "discrete_gaussian",
         float(noise.sigma),
-        float(noise.l2),
-        float(noise.l1),
+        noise.apart * float(noise.l2),
+        noise.apart * float(noise.l1),
         noise.coordinates,
     )

@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from crypto.handles import Mute
+from crypto.ldp import grid
 from crypto.noise import DiscreteGaussian
 from crypto.samplers import KEY_BYTES, Stream, derive, entropy
 from protocols.errors import LocalProtocolError, NotInPlan
@@ -36,18 +37,7 @@ def on_grid(gradient: NDArray[np.floating], clip: float) -> Numbers:
     Its integer norm is at most `LEVELS`, checked in integers, so the sensitivity holds whatever
     floating point did. One that is not finite counts as zero: an error would tell of its record.
     """
-    real = np.asarray(gradient, dtype=np.float64)
-    if not np.isfinite(real).all():
-        return np.zeros(real.shape, dtype=np.int64)
-    largest = float(np.abs(real).max(initial=0.0))
-    if largest == 0.0:
-        return np.zeros(real.shape, dtype=np.int64)
-    norm = largest * float(np.linalg.norm(real / largest))  # squares of huge numbers overflow
-    kept = real / norm * (min(norm / clip, 1.0) * LEVELS)
-    found: Numbers = np.trunc(kept).astype(np.int64)
-    while (length := int(found @ found)) > LEVELS * LEVELS:
-        found = np.trunc(found * (LEVELS / np.sqrt(length) * (1.0 - 1e-12))).astype(np.int64)
-    return found
+    return grid.on_grid(gradient, clip, LEVELS)
 
 
 class PrivateSteps(Mute):

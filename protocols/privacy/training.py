@@ -51,6 +51,8 @@ __all__ = [
 LEVELS = 1 << 16
 """The clip norm in grid steps. Truncation moves an entry by less than one step, at most 2e-4 of the
 smallest noise that is planned."""
+MAX_DELTA = 1e-4
+"""Largest delta of a record: it lies below 1/records, and a site's number of them is private."""
 MAX_MULTIPLIER = MAX_SCALE / LEVELS
 """Largest noise multiplier z that the sampler draws at this grid."""
 MIN_MULTIPLIER = 0.1
@@ -72,7 +74,7 @@ class Training(Strict):
             client's own expectation, q times its graphs, is private; only the length of its steps
             depends on how far the two are apart.
         steps: noised gradients of one client in one round.
-        epsilon, delta: target for one graph and the whole run.
+        epsilon, delta: target for one graph and the whole run; delta is at most `MAX_DELTA`.
         noise: z, the noise in units of C; give it in place of `epsilon`, and the plan says which
             epsilon it comes to.
         budget: what all runs together may spend of one site's graphs (O20).
@@ -92,6 +94,11 @@ class Training(Strict):
     def _one_of_two(self) -> Training:
         if (self.epsilon is None) == (self.noise is None):
             raise ValueError("training: give either epsilon, the target, or noise, the multiplier")
+        if self.delta > MAX_DELTA:
+            raise ValueError(
+                f"training: delta {self.delta:g} could let single records out, as how many there "
+                f"are is not public; set it to {MAX_DELTA:g} or less"
+            )
         return self
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, ClassVar
 
 from protocols.disclosures._base.client import OneCohort
@@ -13,6 +13,7 @@ from protocols.evidence.ledger import Ledger
 from protocols.forms import Exchange, Form
 from protocols.messages import Message
 from protocols.plan.steps import Service, Step
+from protocols.privacy.own_noise import silent
 from protocols.sessions.engine import Delivery, Session
 from protocols.sessions.part import Takes
 from protocols.sessions.services.answering import Answering
@@ -108,14 +109,7 @@ class ClientSession(Session):
             recorder = None
         before = recorder.before(arguments) if recorder is not None else b""
         self.spending.open_training(exchange, where)
-        try:
-            said = exchange.answer(self._site, *arguments)
-        except ArithmeticError as error:
-            raise UnfitMessage(
-                f"Training failed in {exchange.name!r}: its numbers are no longer finite.",
-                why="the step size is too large for these features",
-                fix="lower model.lr, or scale the features; nothing was sent",
-            ) from error
+        said = self._said(exchange, arguments)
         self.spending.check_trained(exchange)
         messages = () if said is None else said if isinstance(said, tuple) else (said,)
         if {type(m) for m in messages} != set(exchange.back) or len(messages) != len(exchange.back):
@@ -130,6 +124,23 @@ class ClientSession(Session):
             envelopes = [delivery.data for delivery in deliveries]
             recorder.sent(exchange.name, where, before, envelopes, self._gateway.groups, inside)
         return deliveries
+
+    def _said(self, exchange: Exchange, arguments: Sequence[Message]) -> Any:
+        """Return what the algorithm answers; raises UnfitMessage if its numbers ran away.
+
+        Under noise of the client's own that refusal would tell of its data: it answers zeros.
+        """
+        try:
+            return exchange.answer(self._site, *arguments)
+        except ArithmeticError as error:
+            items = [self.context.find(exchange.name, k.disclosure, Step.UP) for k in exchange.back]
+            if items and all(item.noise is not None and item.noise.local for item in items):
+                return silent(exchange.back, self.context.dims(items[0]))
+            raise UnfitMessage(
+                f"Training failed in {exchange.name!r}: its numbers are no longer finite.",
+                why="the step size is too large for these features",
+                fix="lower model.lr, or scale the features; nothing was sent",
+            ) from error
 
     def _send_each(
         self, name: str, messages: tuple[Message, ...], to: str, where: Where

@@ -76,7 +76,7 @@ def replica_of(replay: ReplayedRun) -> Replica:
         start=np.array(given, dtype=np.float32),
         ask=exchange.name,
         bags={name: _bags(site.data) for name, site in replay.sites.items()},
-        norm=clip.norm,
+        norm="l2" if clip.norm == "l2" else "linf",
         bound=clip.bound,
         weighted=bool(column.field.scale),
         largest=column.grid.bound,

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from secure_fgl.cli._shared.options import PluginOption
 from secure_fgl.cli._shared.verb import Format, FormatOption, verb
+
+if TYPE_CHECKING:
+    from secure_fgl.federation import Federation
 
 ConfigArgument = Annotated[Path, typer.Argument(metavar="CONFIG", help="A YAML configuration.")]
 SetOption = Annotated[
@@ -28,6 +31,12 @@ def plan(
     against: Annotated[
         Path | None, typer.Option(help="An approved plan; anything beyond it exits 6.")
     ] = None,
+    calibrate: Annotated[
+        bool,
+        typer.Option(
+            "--calibrate", help="Show which epsilon can say anything, under a client's own noise."
+        ),
+    ] = False,
     format: FormatOption = Format.table,
 ) -> int:
     """Show what would leave each party, who would learn what, and the budget.
@@ -51,6 +60,8 @@ def plan(
     from secure_fgl.federation import Federation
 
     federation = Federation.from_config(configuration, plugins)
+    if calibrate:
+        return _calibrate(federation, format)
     wanted = federation.plan()
     if out is not None:
         _write(out, wanted.text())
@@ -66,6 +77,15 @@ def plan(
     from protocols.plan.drift import drift
 
     return _compare(drift(approved, wanted), against)
+
+
+def _calibrate(federation: Federation, format: Format) -> int:
+    """Print what the mean of all clients is worth for each epsilon."""
+    from secure_fgl.calibration import calibration
+    from secure_fgl.cli._shared.calibration_table import print_calibration
+
+    print_calibration(list(calibration(federation)), as_json=format is Format.json)
+    return 0
 
 
 def _write(path: Path, text: str) -> None:

@@ -61,7 +61,7 @@ def test_the_pull_leads_to_the_minimum_of_the_paper_s_subproblem() -> None:
     (site,) = bowls(1)
     algorithm = fed_prox(task, epochs=300, mu=mu)
     start = algorithm.init(np.random.default_rng(0))
-    moved = start.weights + said_by(algorithm, site, start).delta  # type: ignore[attr-defined]
+    moved = start.weights + said_by(algorithm, site, start, form=1).delta  # type: ignore[attr-defined]
     curvature, centre = site.data.curvature, site.data.centre
     expected = (curvature * centre + mu * start.weights) / (curvature + mu)
     np.testing.assert_allclose(moved, expected, atol=1e-5)

@@ -133,7 +133,7 @@ class NoisedRun:
     def plan(self) -> Plan:
         """Return the plan."""
         unsafe = any(isinstance(guard, UnsafeClear) for guard in self.policy.rules[SUM])
-        noised = "noise" in {guard.guard for guard in self.policy.rules[SUM]}
+        noised = {"noise", "own_noise"} & {guard.guard for guard in self.policy.rules[SUM]}
         wanted = self.releases if self.releases is not None else self.rounds
         noise = noise_plan(self.policy, wanted, **self.noise) if noised else None
         items = (

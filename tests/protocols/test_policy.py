@@ -91,7 +91,7 @@ def test_guards_are_found_and_described():
         lambda: Clip(bound=-1),
         lambda: Clip(bound=float("nan")),
         lambda: Clip(bound=float("inf")),
-        lambda: Clip(norm="l1"),
+        lambda: Clip(norm="l0"),
         lambda: Quantise(bits=3),
         lambda: Quantise(bits=33),
         lambda: He(scheme="ckks"),

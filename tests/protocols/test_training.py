@@ -178,7 +178,7 @@ def test_o17_a_clipped_gradient_keeps_its_direction_and_its_norm() -> None:
 
 def test_o17_the_integer_norm_holds_even_if_floating_point_does_not(monkeypatch) -> None:
     norm = np.linalg.norm
-    monkeypatch.setattr(np.linalg, "norm", lambda values: 0.3 * norm(values))  # far too small
+    monkeypatch.setattr(np.linalg, "norm", lambda *given: 0.3 * norm(*given))  # far too small
     found = on_grid(np.random.default_rng(0).normal(size=100) * 50, 1.0)
     assert 0.99 * LEVELS**2 < int(found @ found) <= LEVELS**2
 
@@ -376,3 +376,10 @@ def test_the_policy_of_the_example_is_valid() -> None:
     found = PrivacyPolicy.load(root / "examples/molecules_dp_policy.yaml")
     assert found.training is not None
     assert isinstance(plan_training(found.training, 20), TrainingPlan)
+
+
+def test_a_record_s_delta_lies_below_one_over_any_number_of_records() -> None:
+    facts = {"rate": 0.1, "batch": 8.0, "steps": 4, "epsilon": 4.0, "budget": CAP}
+    assert Training(**facts, delta=1e-4).delta == 1e-4
+    with pytest.raises(ValidationError, match=r"delta 0.0002 .* set it to 0.0001 or less"):
+        Training(**facts, delta=2e-4)

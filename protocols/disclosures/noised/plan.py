@@ -1,4 +1,4 @@
-"""The plan's sizes of rows that one client shows."""
+"""The plan's sizes of rows that one client shows, and of what its own noise hides."""
 
 from __future__ import annotations
 
@@ -8,18 +8,49 @@ from typing import Any
 from protocols.disclosures._base.plan import Planning
 from protocols.disclosures.names import Disclosure
 from protocols.disclosures.noised.decoys import planned_rows
+from protocols.disclosures.noised.randomised import entries, plan_own, randomiser_of
 from protocols.forms import Form
-from protocols.policy.guard import Guard
+from protocols.messages import Message
+from protocols.plan.builder import UP, PlanBuilder, Times
+from protocols.plan.plan import NoisePlan
+from protocols.plan.steps import Step, item_id
+from protocols.policy.guard import Guard, guard_of
+from protocols.policy.guards import Clip
 
 
 class NoisedPlanning(Planning):
-    """Rows of one size, whatever the client holds."""
+    """Rows of one size, whatever the client holds; or one randomised message."""
 
     def dims(
         self, form: Form[Any], chain: Sequence[Guard], dims: Mapping[str, int], records: int
     ) -> dict[str, int]:
         """Return how many rows a client sends."""
         return planned_rows(chain, dims)
+
+    def up(
+        self, plan: PlanBuilder, name: str, kinds: tuple[type[Message], ...], times: Times
+    ) -> None:
+        """Add the message; under noise of the client's own with the noise and its size."""
+        chain = plan.policy.chain(self.disclosure)
+        noise, clip = _own(plan), guard_of(chain, Clip)
+        if noise is None or clip is None:
+            super().up(plan, name, kinds, times)
+            return
+        label = item_id(name, self.disclosure, Step.UP, UP[0])
+        size = randomiser_of(noise, entries(kinds, plan.dims), clip.bound, label).size
+        place = (name, self.disclosure, Step.UP, UP, kinds, self.disclosure, times)
+        plan.add(*place, body=size, noise=noise)
+
+
+def _own(plan: PlanBuilder) -> NoisePlan | None:
+    """Return the noise of every NOISED message of the run: they share one target."""
+    found = []
+    for exchange in plan.exchanges:
+        kinds = [kind for kind in exchange.back if kind.disclosure is Disclosure.NOISED]
+        if kinds:
+            found.append((entries(kinds, plan.dims), exchange.times(plan.rounds)))
+    chain = plan.policy.chain(Disclosure.NOISED)
+    return plan_own(chain, found, len(plan.clients), plan.policy.smallest_cohort)
 
 
 PLAN = NoisedPlanning(Disclosure.NOISED)

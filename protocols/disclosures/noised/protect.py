@@ -1,13 +1,22 @@
-"""From a client's rows to rows among decoys, clipped and noised."""
+"""From a client's message to rows among decoys, clipped and noised, or to a randomised one."""
 
 from __future__ import annotations
 
 from typing import Any
 
+from crypto.samplers import Stream, entropy
 from protocols.disclosures._base.protect import Protection, Release
 from protocols.disclosures.noised.decoys import Decoyer
+from protocols.disclosures.noised.randomised import check_randomised, randomiser_of, vector_of
+from protocols.errors import LocalProtocolError
+from protocols.messages import Message
+from protocols.plan.plan import Item
+from protocols.plan.schema import Layout
+from protocols.policy.guard import find, guard_of
+from protocols.policy.guards import Clip
 from protocols.wire.codec import encode
 from protocols.wire.header import Header
+from protocols.wire.run_context import RunContext
 
 
 class NoisedProtection(Protection):
@@ -17,11 +26,33 @@ class NoisedProtection(Protection):
         """Return which decoys were drawn."""
         return Decoyer()
 
+    def layout(
+        self, context: RunContext, item: Item, kinds: tuple[type[Message], ...]
+    ) -> Layout | None:
+        """Return no grid; raises NotInPlan if the planned noise is not the policy's."""
+        chain = context.policy.chain(item.disclosure)
+        if item.noise is not None or find(chain, "own_noise"):
+            check_randomised(item, context.plan, chain, context.policy.smallest_cohort)
+        return None
+
     def body(self, release: Release, header: Header, prepared: Any) -> tuple[bytes, bool]:
-        """Add decoys and noise."""
+        """Randomise, or add decoys and noise."""
+        if find(release.chain, "own_noise"):
+            # Whether a value was clipped is not kept: here it would be nobody's but the value's.
+            return _randomised(release), False
         ready = [release.own.ready(m, release.chain, release.dims) for m in release.messages]
         body = encode([message for message, _ in ready], release.dims, release.known)
         return body, any(clipped for _, clipped in ready)
+
+
+def _randomised(release: Release) -> bytes:
+    """Return the bytes that a client's own draws made of its messages (O15)."""
+    clip, noise = guard_of(release.chain, Clip), release.item.noise
+    if clip is None or noise is None:
+        raise LocalProtocolError("A message would leave without the noise of its policy.")
+    vector = vector_of(release.messages, release.dims)
+    randomiser = randomiser_of(noise, vector.size, clip.bound, release.item.label)
+    return randomiser.pack(randomiser.encode(vector, Stream(entropy(32))))
 
 
 PROTECT = NoisedProtection()

@@ -5,8 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
-from protocols.disclosures._base.view import Answers, by_content
+from protocols.disclosures._base.view import Answers, ClearView, by_content
+from protocols.disclosures.noised.randomised import entries, messages_of, randomiser_of
 from protocols.messages import Message
+from protocols.policy.guard import guard_of
+from protocols.policy.guards import Clip
+from protocols.rounds import View
+from protocols.wire.inbox import Incoming
 
 
 class Noised(Answers):
@@ -20,6 +25,34 @@ class Noised(Answers):
     ) -> tuple[Message, ...]:
         """Return each client's message."""
         return by_content(sent, dims)
+
+    def take(self, incoming: Incoming) -> None:
+        """Keep one message; raises BadEnvelope if it is none of its randomiser's."""
+        if self._own:
+            self._read(incoming.body)
+        super().take(incoming)
+
+    @property
+    def _own(self) -> bool:
+        return bool(self.kinds) and self.item.noise is not None
+
+    def _read(self, body: bytes) -> tuple[Message, ...]:
+        """Return what one randomised body estimates."""
+        item, dims = self.item, self.dims
+        clip = guard_of(self._context.policy.chain(item.disclosure), Clip)
+        if clip is None or item.noise is None:
+            raise TypeError("a randomised message has a clip and a noise plan")
+        size = entries(self.kinds, dims)
+        randomiser = randomiser_of(item.noise, size, clip.bound, item.label)
+        return messages_of(self.kinds, body, dims, randomiser)
+
+    def views(self) -> dict[type[Message], View]:
+        """Return one view per message type."""
+        if not self._own:
+            return super().views()
+        read = {member: self._read(body) for member, body in self.bodies().items()}
+        found = {k: {m: one[n] for m, one in read.items()} for n, k in enumerate(self.kinds)}
+        return {kind: ClearView(kind, messages, self.dims) for kind, messages in found.items()}
 
 
 VIEW = Noised

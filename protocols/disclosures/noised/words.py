@@ -22,7 +22,14 @@ LOCAL = (
 
 
 class NoisedWords(Words):
-    """Rows of one client, among decoys."""
+    """One client's message under its own noise; or its rows, among decoys."""
+
+    def learns(self, chain: Chain, network: str) -> dict[str, str]:
+        """Return, per role, what a message tells it."""
+        known = super().learns(chain, network)
+        if find(chain, "own_noise"):
+            known["aggregator"] = "each message under its client's own noise, and whose it is"
+        return known
 
     def warnings(self, plan: Planned) -> list[str]:
         """Warn of what rows among decoys tell, which one client shows by itself."""

@@ -36,7 +36,7 @@ from protocols.plan.learns import learns
 from protocols.plan.plan import Item, NoisePlan
 from protocols.plan.steps import Service, Step, Way, item_id
 from protocols.policy.guard import Guard, find
-from protocols.privacy.noising import noise_for
+from protocols.privacy.noising import noise_for, noise_in
 from protocols.wire.control import PairBoxes, PairCall, PairDown, PairRows
 from protocols.wire.envelope import header_bytes
 from protocols.wire.roles import Role
@@ -205,7 +205,7 @@ def _scheme(plan: PlanBuilder) -> Scheme:
 def _noise(plan: PlanBuilder) -> NoisePlan | None:
     """Return the noise of every sum of the run: each spends its share of one target."""
     chain = plan.policy.rules.get(Disclosure.SUM, ())
-    if not find(chain, "noise"):
+    if not noise_in(chain):
         return None
     found = []
     for exchange in plan.exchanges:

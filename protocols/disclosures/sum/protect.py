@@ -23,6 +23,7 @@ from protocols.plan.plan import Item
 from protocols.plan.schema import Layout
 from protocols.policy.guard import find
 from protocols.privacy.noising import SAMPLERS, check_noise
+from protocols.privacy.own_noise import finite
 from protocols.wire.header import NONE, Header
 from protocols.wire.run_context import RunContext
 from protocols.wire.where import Where
@@ -52,10 +53,15 @@ class SumProtection(Protection):
         # Under noise a privacy claim rests on every draw, so none is seeded (O15).
         key = entropy(32) if noise else release.seeded("rounding")
         limit = float(noise.l2) if noise else None
-        integers, clipped = layout.encode(release.messages, Stream(key), limit=limit)
+        own_noise = noise is not None and noise.local
+        # Under noise of one's own a refusal would tell of the value; nothing is told but the noise.
+        messages = [finite(m) for m in release.messages] if own_noise else release.messages
+        integers, clipped = layout.encode(messages, Stream(key), limit=limit)
         if noise:
             law = sampler(SAMPLERS[noise.mechanism], float(noise.sigma))
             integers += law.sample(Stream(entropy(32)), integers.size)
+        if own_noise and noise is not None:  # likewise: beyond its head-room noise is cut off
+            np.clip(integers, -noise.margin, (1 << layout.bits) - 1 + noise.margin, out=integers)
         check = _check(release, integers, ring) if release.item.checked else None
         try:
             residues = ring.residues(integers, check)

@@ -9,15 +9,16 @@ from protocols.forms import Form
 from protocols.messages import Message
 from protocols.policy.admission import asked_holders, has_weights
 from protocols.policy.guard import find, guard_of
-from protocols.policy.guards import Clip
+from protocols.policy.guards import Clip, OwnNoise
+from protocols.policy.own_noise import check_own_noise, own_objection
 
 
 class SumRules(Rules):
     """Integers, masked or encrypted or both; noise is shared by the sum."""
 
     protecting = frozenset({"he", "ckks", "mask", "unsafe_clear"})
-    applied = protecting | {"clip", "quantise", "noise", "seal"}
-    order = "clip, quantise, noise, mask, he or ckks, seal"
+    applied = protecting | {"clip", "quantise", "noise", "own_noise", "seal"}
+    order = "clip, quantise, noise or own_noise, mask, he or ckks, seal"
 
     def check(self, chain: Chain) -> None:
         """Refuse noise without masks, without a bound, and sums that are not of integers."""
@@ -29,10 +30,22 @@ class SumRules(Rules):
         clip = guard_of(chain, Clip)
         if find(chain, "noise") and not (clip and clip.norm == "l2"):
             raise ValueError("'noise' needs 'clip' with norm l2 before it (O14)")
+        if own := guard_of(chain, OwnNoise):
+            if not (clip and clip.norm == "l2"):
+                raise ValueError("'own_noise' needs 'clip' with norm l2 before it (O14)")
+            if own.mechanism == "sqkr":
+                raise ValueError("'sqkr' gives no sum; take discrete_gaussian or discrete_laplace")
+            if find(chain, "unsafe_clear"):
+                raise ValueError("'own_noise' needs 'mask' after it: messages in clear are NOISED")
+
+    def check_policy(self, chain: Chain, policy: Limits) -> None:
+        """Refuse a delta that lets whole clients out."""
+        check_own_noise(guard_of(chain, OwnNoise), policy.smallest_cohort)
 
     def objection(self, kind: type[Message], form: Form[Any], policy: Limits) -> str | None:
         """Refuse rows of too few clients (O12), and exact counts under noise."""
-        noised = find(policy.rules.get(kind.disclosure, ()), "noise") is not None
+        chain = policy.rules.get(kind.disclosure, ())
+        noised = bool({"noise", "own_noise"} & {guard.guard for guard in chain})
         if not noised and (asks := asked_holders(policy)):
             if any(field.held for field in kind.fields):
                 if form.holders < policy.holders + policy.colluders:
@@ -43,7 +56,7 @@ class SumRules(Rules):
                 return f"message {kind.__name__} {of}, and {asks}"
         if noised and any(field.wire == "u8" for field in kind.fields):
             return f"message {kind.__name__} holds exact counts, which its noise cannot cover"
-        return None
+        return own_objection(kind, chain)
 
 
 RULES = SumRules()

@@ -47,7 +47,7 @@ class SumWords(Words):
 
     def learns(self, chain: Chain, network: str) -> dict[str, str]:
         """Return, per role, what one client's summand tells it."""
-        noised = "noised " if find(chain, "noise") else ""
+        noised = "noised " if find(chain, "noise") or find(chain, "own_noise") else ""
         honest = "" if find(chain, "mask") else ", if it is semi-honest"
         known = {
             "aggregator": f"only the cohort's {noised}total (and who took part){honest}",

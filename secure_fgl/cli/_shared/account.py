@@ -104,7 +104,7 @@ def _noise(found: Account) -> Table:
     for noise in found.noise:
         table.add_row(
             cell(f"{noise.mechanism} in {', '.join(noise.items)}"),
-            f"{float(noise.sigma):,.1f}",
+            f"{float(noise.sigma):,.1f}" if noise.sigma else f"ε {noise.pure}",
             f"{float(noise.l2):,.1f}",
             f"{noise.coordinates:,}",
             str(noise.honest),

@@ -13,10 +13,11 @@ import numpy.typing as npt
 import pytest
 
 from audits.attacks import AttackReport, AttackRow, Material
-from audits.attacks._methods import noise_code
-from audits.attacks._methods import releases as _releases
 from audits.attacks._methods.lower_bound import ceiling
-from audits.attacks._methods.releases import Release, releases
+from audits.attacks._noise import noise_code
+from audits.attacks._noise import release as _release
+from audits.attacks._noise.release import Release
+from audits.attacks._noise.releases import releases
 from audits.evidence.steps import Case
 from crypto.samplers import Stream
 from protocols.disclosures.sum.layout import SumLayout
@@ -115,7 +116,7 @@ def reals(self: Any, source: Stream, count: int) -> Numbers:
 
 @pytest.mark.parametrize("mechanism", [GAUSSIAN, LAPLACE])
 def test_o18_half_the_noise_is_falsified(mechanism: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_releases, "SAMPLERS", broken(halved))
+    monkeypatch.setattr(_release, "SAMPLERS", broken(halved))
     report = tried(noised(mechanism))
     assert "FAIL" in verdicts(report).values()
     assert report.claims[0].status == "falsified"
@@ -123,7 +124,7 @@ def test_o18_half_the_noise_is_falsified(mechanism: str, monkeypatch: pytest.Mon
 
 
 def test_o15_noise_that_repeats_itself_is_falsified(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_releases, "SAMPLERS", broken(repeated))
+    monkeypatch.setattr(_release, "SAMPLERS", broken(repeated))
     found = verdicts(tried(noised()))
     assert found["client: record in 8 entries"] == "FAIL"
 

@@ -6,14 +6,18 @@ in proportion to a sensitivity that some input might exceed. Every check has a p
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
-from audits.attacks._methods.releases import Release
+from audits.attacks._noise.local_release import ToldRelease
+from audits.attacks._noise.release import Release
 from audits.evidence.steps import Case
+from crypto.ldp.odds import MAX_EPSILON
+from crypto.ldp.randomised_response import RandomisedResponse
 from crypto.samplers import KEY_BYTES, Stream
 from protocols.disclosures.names import Disclosure
 from protocols.disclosures.sum.layout import SumLayout
@@ -21,7 +25,7 @@ from protocols.messages import SumMessage, Vector, real
 from protocols.plan.plan import NoisePlan
 from protocols.policy.guard import find
 from protocols.policy.guards import Clip, Quantise
-from protocols.privacy.noising import SAMPLERS
+from protocols.privacy.noising import SAMPLERS, noises
 from protocols.privacy.private_steps import PrivateSteps, on_grid
 from protocols.privacy.training import LEVELS, TrainingPlan
 
@@ -67,6 +71,8 @@ def checks(case: Case, release: Release, rng: np.random.Generator) -> tuple[str,
         release: of sums or of training.
         rng: draws inputs and noise.
     """
+    if isinstance(release, ToldRelease):
+        return "randomisers", [_odds(release)]
     sampler = SAMPLERS[release.mechanism](release.scale)
     drawn = sampler.sample(Stream(rng.bytes(KEY_BYTES)), _VALUES)
     grid = Check(
@@ -80,6 +86,24 @@ def checks(case: Case, release: Release, rng: np.random.Generator) -> tuple[str,
     if plan is not None and release.unit == plan.unit:
         return "training", [grid, _gradients(plan, rng), _steps(plan)]
     return "sums", [grid, *_rounding(case, rng)]
+
+
+def _odds(release: ToldRelease) -> Check:
+    """Return whether exact likelihoods of two values' messages exceed e^epsilon."""
+    limit = math.exp(release.epsilon) * (1.0 + 1e-12)
+
+    def above(epsilon: float) -> float:
+        law = RandomisedResponse(release.symbols, epsilon)
+        one, other = law.law(1), law.law(0)
+        return float(np.mean([max(one[m] / other[m], other[m] / one[m]) > limit for m in one]))
+
+    return Check(
+        "odds",
+        f"likelihoods differ by a factor of {limit:.6g} at most",
+        float(above(release.scale) > 0),
+        float(above(min(2.0 * release.scale, MAX_EPSILON)) > 0),
+        float(above(release.scale / 2.0) > 0),
+    )
 
 
 def _off_grid(values: npt.NDArray[np.generic]) -> float:
@@ -101,7 +125,7 @@ def _rounding(case: Case, rng: np.random.Generator) -> Iterator[Check]:
     """Yield how often a clipped and rounded vector is longer than the noise was planned for."""
     chain = case.policy.rules.get(Disclosure.SUM, ())
     clip, quantise = find(chain, "clip"), find(chain, "quantise")
-    noise = next((item.noise for item in case.plan.items if item.noise is not None), None)
+    noise = noises(case.plan.items).get(Disclosure.SUM)
     if not isinstance(clip, Clip) or not isinstance(quantise, Quantise) or noise is None:
         return
     lengths = np.array(list(_lengths(clip, quantise, noise, rng)))

@@ -1,4 +1,4 @@
-"""A client's noise as a function: one release with a worst-case record, and one without it.
+"""One noised release as a function: with a worst-case record, and without it.
 
 The project's own samplers, clipping and rounding are called, as the gateway and private training
 call them. Their draws come from the audit's chance, so that a report can be repeated; they protect
@@ -7,29 +7,25 @@ nothing here. What protects data is never seeded.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
-from audits.accounting.tally import Tally
-from audits.attacks._shared.payloads import payload_of, updates
-from audits.evidence.steps import Case
 from crypto.noise import MIN_SCALE
 from crypto.samplers import Stream
 from protocols.privacy.noising import SAMPLERS
 from protocols.privacy.private_steps import on_grid
-from protocols.privacy.training import TrainingPlan, training_epsilon
 
-__all__ = ["PLANTED", "Release", "releases"]
+__all__ = ["GAUSSIAN", "LAPLACE", "PLANTED", "WIDEST", "Release"]
 
 Array = npt.NDArray[np.float64]
 LAPLACE, GAUSSIAN = "discrete_laplace", "discrete_gaussian"
 PLANTED = 10.0
 """The planted violation: noise so many times too small."""
 
-_WIDEST = 64  # entries of the record that is spread over several
+WIDEST = 64
+"""Entries of the record that is spread over several."""
 _BLOCK = 1 << 21  # draws at a time
 
 
@@ -72,7 +68,7 @@ class Release:
 
         Noise that repeats itself from entry to entry shows in the second case only.
         """
-        most, width = min(self.entries, _WIDEST), 1
+        most, width = min(self.entries, WIDEST), 1
         while 2 * width <= most and 2 * width * self.shares <= draws:
             width *= 2
         return (1,) if width == 1 else (1, width)
@@ -123,54 +119,3 @@ class Release:
             gains = np.abs(values) - np.abs(values - record)
             return np.asarray(gains.sum(axis=1) / self.scale)
         return np.asarray(values @ record)
-
-
-def releases(case: Case) -> Iterator[Release]:
-    """Yield every noised release that a plan claims an epsilon for: of sums, and of training.
-
-    Raises:
-        EvidenceError: the plan states noise that is none.
-        PolicyError: its private training cannot be counted with.
-    """
-    tally = Tally(case)
-    for noise, items in tally.groups.items():
-        item, laplace = items[0], noise.mechanism == LAPLACE
-        shares = 1 if item.unsafe or laplace else noise.honest
-        epsilon = tally.planned_message(item)
-        names = ", ".join(found.id for found in items)
-        yield Release(
-            payload=payload_of(item, case.policy),
-            text=f"one release of {names[:120]}: epsilon {epsilon:.4g} at delta {tally.delta:g} "
-            f"for one client (zero-out), against whoever lacks {shares} shares of "
-            f"{noise.mechanism} noise",
-            unit="client",
-            epsilon=epsilon,
-            delta=tally.delta,
-            mechanism=noise.mechanism,
-            scale=float(noise.sigma),
-            shares=shares,
-            norm=float(noise.l2),
-            entries=noise.coordinates,
-        )
-    if case.plan.training is not None:
-        yield _step(case.plan.training, updates(case.plan, case.policy))
-
-
-def _step(plan: TrainingPlan, payload: str) -> Release:
-    """Return one noised gradient of private training."""
-    rate, noise, delta = float(plan.rate), float(plan.noise), float(plan.delta)
-    epsilon = training_epsilon(rate=rate, noise=noise, releases=1, delta=delta)
-    return Release(
-        payload=payload,
-        text=f"one step of private training: epsilon {epsilon:.4g} at delta {delta:g} for one "
-        f"training {plan.unit} (add or remove), drawn with probability {plan.rate}",
-        unit=plan.unit,
-        epsilon=epsilon,
-        delta=delta,
-        mechanism=GAUSSIAN,
-        scale=noise * plan.levels,
-        shares=1,
-        norm=float(plan.levels),
-        entries=_WIDEST,
-        rate=rate,
-    )

@@ -1,0 +1,69 @@
+"""Every noised release that a plan claims an epsilon for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from audits.accounting.tally import Tally
+from audits.attacks._noise.local_release import local_release
+from audits.attacks._noise.release import GAUSSIAN, LAPLACE, WIDEST, Release
+from audits.attacks._shared.payloads import payload_of, updates
+from audits.evidence.steps import Case
+from protocols.privacy.noising import RANDOMISERS
+from protocols.privacy.training import TrainingPlan, training_epsilon
+
+__all__ = ["releases"]
+
+
+def releases(case: Case) -> Iterator[Release]:
+    """Yield every noised release that a plan claims an epsilon for: of sums, and of training.
+
+    Raises:
+        EvidenceError: the plan states noise that is none.
+        PolicyError: its private training cannot be counted with.
+    """
+    tally = Tally(case)
+    for noise, items in tally.groups.items():
+        if noise.mechanism in RANDOMISERS:
+            yield local_release(noise, items, tally, payload_of(items[0], case.policy))
+            continue
+        item, laplace = items[0], noise.mechanism == LAPLACE
+        shares = 1 if item.unsafe or laplace else noise.honest
+        epsilon = tally.planned_message(item)
+        names = ", ".join(found.id for found in items)
+        yield Release(
+            payload=payload_of(item, case.policy),
+            text=f"one release of {names[:120]}: epsilon {epsilon:.4g} at delta {tally.delta:g} "
+            f"for one client ({noise.adjacency}), against whoever lacks {shares} shares of "
+            f"{noise.mechanism} noise",
+            unit="client",
+            epsilon=epsilon,
+            delta=tally.delta,
+            mechanism=noise.mechanism,
+            scale=float(noise.sigma),
+            shares=shares,
+            norm=noise.apart * float(noise.l2),
+            entries=noise.coordinates,
+        )
+    if case.plan.training is not None:
+        yield _step(case.plan.training, updates(case.plan, case.policy))
+
+
+def _step(plan: TrainingPlan, payload: str) -> Release:
+    """Return one noised gradient of private training."""
+    rate, noise, delta = float(plan.rate), float(plan.noise), float(plan.delta)
+    epsilon = training_epsilon(rate=rate, noise=noise, releases=1, delta=delta)
+    return Release(
+        payload=payload,
+        text=f"one step of private training: epsilon {epsilon:.4g} at delta {delta:g} for one "
+        f"training {plan.unit} (add or remove), drawn with probability {plan.rate}",
+        unit=plan.unit,
+        epsilon=epsilon,
+        delta=delta,
+        mechanism=GAUSSIAN,
+        scale=noise * plan.levels,
+        shares=1,
+        norm=float(plan.levels),
+        entries=WIDEST,
+        rate=rate,
+    )

@@ -1,0 +1,203 @@
+"""One client's message under its own noise: which randomiser, with how much, and its bytes.
+
+All real numbers of a message are one vector, clipped as one. Which mechanism tells it follows from
+the policy's target and the plan alone, so every client computes it again before it sends anything.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from crypto.errors import CryptoError
+from crypto.ldp.gaussian import GaussianVector
+from crypto.ldp.laplace import LaplaceVector, scale_within
+from crypto.ldp.mechanism import Randomiser
+from crypto.ldp.noise import LEVELS
+from crypto.ldp.sqkr import Sqkr
+from protocols.errors import BadEnvelope, NotAdmitted, NotInPlan, PolicyError, UnfitMessage
+from protocols.messages import Message
+from protocols.plan.plan import Item, NoisePlan, Plan
+from protocols.plan.steps import Step
+from protocols.policy.guard import Guard, guard_of
+from protocols.policy.guards import Clip, OwnNoise
+from protocols.policy.own_noise import check_own_noise
+from protocols.privacy import accounting
+from protocols.privacy.own_noise import check_useful
+from protocols.privacy.pure import calibrate_pure
+
+__all__ = ["check_randomised", "entries", "messages_of", "plan_own", "randomiser_of", "vector_of"]
+
+Chain = Sequence[Guard]
+Kinds = Sequence[type[Message]]
+_NAMES = {
+    "discrete_gaussian": "gaussian_vector",
+    "discrete_laplace": "laplace_vector",
+    "sqkr": "sqkr",
+}
+
+
+def entries(kinds: Kinds, dims: Mapping[str, int]) -> int:
+    """Return how many real numbers messages hold together."""
+    return sum(
+        int(np.prod(field.sizes(dims), dtype=np.int64)) for kind in kinds for field in kind.fields
+    )
+
+
+@lru_cache(maxsize=32)
+def _planned(guard: OwnNoise, coordinates: int, releases: int, clients: int) -> NoisePlan:
+    """Return the noise of every NOISED message of a run; the longest vector decides for all."""
+    facts: dict[str, Any] = {
+        "mechanism": _NAMES[guard.mechanism],
+        "sigma": "",
+        "l2": repr(float(LEVELS)),
+        "l1": repr(accounting.rounded_l1(float(LEVELS), coordinates)),
+        "coordinates": coordinates,
+        "honest": 1,
+        "margin": 0,
+        "releases": releases,
+        "epsilon": repr(guard.epsilon),
+        "delta": repr(guard.delta),
+        "adjacency": "replace-one",
+    }
+    if guard.mechanism != "discrete_gaussian":
+        facts |= {"pure": calibrate_pure(guard.epsilon, guard.delta, releases)}
+        if guard.mechanism == "discrete_laplace":
+            facts |= {"sigma": repr(scale_within(float(facts["pure"]), LEVELS))}
+        return NoisePlan.model_validate(facts)
+    sigma = accounting.calibrate(
+        epsilon=guard.epsilon,
+        delta=guard.delta,
+        releases=releases,
+        l2=2.0 * float(facts["l2"]),
+        l1=2.0 * float(facts["l1"]),
+        dimension=coordinates,
+        honest=1,
+        tails=accounting.tails(honest=clients, dimension=coordinates, releases=releases),
+    )
+    return NoisePlan.model_validate({**facts, "sigma": repr(sigma)})
+
+
+def plan_own(
+    chain: Chain, found: Sequence[tuple[int, int]], clients: int, smallest: int
+) -> NoisePlan | None:
+    """Return the noise of NOISED messages; None where a chain adds none of its own.
+
+    Args:
+        chain: of NOISED.
+        found: per Ask the entries of its vector, and how often one client sends it.
+        clients: on the plan.
+        smallest: cohort of the policy.
+
+    Raises:
+        NotAdmitted: the plan has too many clients for delta, or a mean would say nothing.
+        PolicyError: no noise that can be drawn reaches the target.
+    """
+    guard, clip = guard_of(chain, OwnNoise), guard_of(chain, Clip)
+    if guard is None or clip is None or not found:
+        return None
+    try:
+        check_own_noise(guard, clients)
+    except ValueError as error:
+        raise NotAdmitted(
+            f"A policy's own_noise cannot be played by {clients} clients.",
+            why=str(error),
+            fix=f"set delta of own_noise to {0.1 / clients:.1g} or less",
+        ) from error
+    longest, releases = max(size for size, _ in found), sum(times for _, times in found)
+    noise = _planned(guard, longest, releases, clients)
+    spread = randomiser_of(noise, longest, clip.bound, "").variance(smallest) ** 0.5
+    check_useful(spread, clip.bound, smallest, accepted=guard.accept_noise)
+    return noise
+
+
+def check_randomised(item: Item, plan: Plan, chain: Chain, smallest: int) -> None:
+    """Raise NotInPlan unless a plan's randomiser is the one that the policy's target asks for.
+
+    The plan may have come from somebody else; the randomiser protects this client.
+    """
+    sent = plan.all_of(item.disclosure, Step.UP)
+    sizes = [(_planned_entries(one), one.times) for one in sent]
+    wanted = plan_own(chain, sizes, len(plan.clients), smallest)
+    if any(one.noise != wanted for one in sent):
+        raise NotInPlan(f"{item.id}: the plan's noise is not what the policy's target needs.")
+
+
+def _planned_entries(item: Item) -> int:
+    shapes = (field.shape for message in item.messages for field in message.fields)
+    return sum(int(np.prod(shape, dtype=np.int64)) for shape in shapes)
+
+
+@lru_cache(maxsize=32)
+def randomiser_of(noise: NoisePlan, length: int, bound: float, label: str) -> Randomiser:
+    """Return the randomiser of one item's messages.
+
+    Args:
+        noise: as planned.
+        length: entries of the vector, at most as many as planned for.
+        bound: of `clip`.
+        label: of the item; with it goes the public rotation.
+
+    Raises:
+        PolicyError: it cannot be drawn.
+    """
+    try:
+        if noise.mechanism == "gaussian_vector":
+            return GaussianVector(length, bound, float(noise.sigma), int(float(noise.l2)))
+        if noise.mechanism == "laplace_vector":
+            return LaplaceVector.within(length, bound, float(noise.pure), int(float(noise.l2)))
+        seed = hashlib.sha256(b"secure-fgl/rotation\0" + label.encode()).digest()
+        return Sqkr(length, bound, float(noise.pure), seed)
+    except CryptoError as error:
+        raise PolicyError(
+            "No noise of one client's own can be drawn for this target.",
+            why=str(error),
+            fix="plan fewer rounds, a larger epsilon, or another mechanism of own_noise",
+        ) from error
+
+
+def vector_of(messages: Sequence[Message], dims: Mapping[str, int]) -> NDArray[np.float64]:
+    """Return all real numbers of messages as one vector.
+
+    Raises:
+        UnfitMessage: a field is not of its planned shape, which no data decides.
+    """
+    parts = []
+    for message in messages:
+        for field in type(message).fields:
+            value = np.asarray(getattr(message, field.name), dtype=np.float64)
+            if value.shape != field.sizes(dims):
+                raise UnfitMessage(
+                    f"{type(message).__name__}.{field.name} does not have its planned shape."
+                )
+            parts.append(value.ravel())
+    return np.concatenate(parts)
+
+
+def messages_of(
+    kinds: Kinds, body: bytes, dims: Mapping[str, int], randomiser: Randomiser
+) -> tuple[Message, ...]:
+    """Return what one client's randomised body estimates, as messages.
+
+    Raises:
+        BadEnvelope: these bytes are none of the randomiser's messages.
+    """
+    try:
+        vector, start = randomiser.decode(randomiser.unpack(body)), 0
+    except CryptoError as error:
+        raise BadEnvelope("A randomised message cannot be read.") from error
+    found: list[Message] = []
+    for kind in kinds:
+        values: dict[str, Any] = {}
+        for field in kind.fields:
+            shape = field.sizes(dims)
+            size = int(np.prod(shape, dtype=np.int64))
+            part = vector[start : start + size].astype(f"<{field.wire}").reshape(shape)
+            values[field.name], start = part if shape else float(part), start + size
+        found.append(kind(**values))
+    return tuple(found)

@@ -1,0 +1,43 @@
+"""What a policy refuses of noise that one client adds alone, with the nearest lawful setting."""
+
+from __future__ import annotations
+
+from protocols.messages import Message
+from protocols.policy.guard import Guard, find
+from protocols.policy.guards import OwnNoise
+
+__all__ = ["check_own_noise", "own_objection"]
+
+
+def check_own_noise(guard: OwnNoise | None, clients: int) -> None:
+    """Raise ValueError for a delta at which a mechanism may publish whole clients.
+
+    Args:
+        guard: of the chain; None asks for nothing.
+        clients: of the smallest cohort, or of a plan.
+    """
+    if guard is not None and not guard.delta < 1.0 / clients:
+        raise ValueError(
+            f"own_noise: delta {guard.delta:g} is not below 1/{clients}: one of {clients} clients "
+            f"could send its data in clear; set delta to {0.1 / clients:.1g} or less"
+        )
+
+
+def own_objection(kind: type[Message], chain: tuple[Guard, ...]) -> str | None:
+    """Say what of a message one client's own noise cannot cover; None if nothing.
+
+    Args:
+        kind: the message.
+        chain: that protects it.
+    """
+    if find(chain, "own_noise") is None:
+        return None
+    scaled = [field.name for field in kind.fields if field.scale]
+    if scaled:
+        return (
+            f"message {kind.__name__} is weighted by a private count ({', '.join(scaled)}), "
+            "and so is its clip; take a form that counts all clients alike"
+        )
+    if any(field.wire not in ("f4", "f8") for field in kind.fields):
+        return f"message {kind.__name__} holds more than real numbers, which 'own_noise' covers"
+    return None

@@ -1,0 +1,97 @@
+"""What noise of clients' own comes to, as a plan says it: per message, per round, for the run."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+
+from protocols.plan.plan import Item, NoisePlan
+from protocols.plan.steps import Service, Step
+from protocols.privacy.accounting import net_epsilon, tails
+from protocols.privacy.noising import divergence
+
+__all__ = ["own_spending"]
+
+_CLIENT = "client"
+_NO_DATA: dict[str, str] = {
+    Service.PAIRS: "keys, drawn before any data is read",
+    Service.HEADS: "that heads of ledgers arrived",
+    Service.TOTALS: "that a total arrived",
+    Service.ASK: "that an Ask arrived",
+    Step.VOTE: "which clients' uploads the aggregator listed",
+    Step.SHARES: "shares of masks, drawn before any data is read",
+}
+"""What clients send that is made of no data (O16), and why."""
+
+
+def own_spending(items: Sequence[Item]) -> str:
+    """Return, in one sentence, what a run under own noise spends, and message by message (O16).
+
+    Args:
+        items: of the plan.
+    """
+    sent = [item for item in items if item.sender == _CLIENT]
+    noised = [(item, item.noise) for item in sent if item.noise is not None]
+    local = all(noise.local for _, noise in noised)
+    bare = [item.id for item in sent if item.noise is None and item.step is Step.UP]
+    delta = min(float(noise.delta) for _, noise in noised)
+    run = _epsilon([(noise, item.times) for item, noise in noised], delta)
+    basic = _basic([(noise, item.times) for item, noise in noised], delta)
+    labels = (
+        f"delta = {delta:g} (unit: client; adjacency: {'replace-one' if local else 'zero-out'}; "
+        "model: local; scope: {}; assumptions: nobody else's noise, no credit for sampling)"
+    )
+    whole = (
+        f"epsilon <= {_up(run)}, {labels.format('run')} by Renyi composition, {_up(basic)} by basic"
+    )
+    each = "; ".join(
+        f"{item.id}: {_up(_epsilon([(noise, 1)], delta))} a message, "
+        f"{_up(_epsilon([(noise, max(item.per_round, 1))], delta))} a round, {item.times} messages"
+        for item, noise in noised
+    )
+    rest = "; ".join(
+        f"{item.id}: no data ({why})" for item in sent if (why := _no_data(item)) is not None
+    )
+    outside = "refusals (one code: faults of the program alone), whether and when a client answers"
+    if bare:
+        covered = ", ".join(item.id for item, _ in noised)
+        return (
+            f"epsilon = infinity for the run; covered: {covered} with {whole}; not covered: "
+            f"{', '.join(bare)}, {outside}; {each}; {rest}"
+        )
+    return f"{whole}; {each}; {rest}; not covered: {outside}"
+
+
+def _no_data(item: Item) -> str | None:
+    """Return why an item of a client is made of no data; None if it is not known to be."""
+    if item.noise is not None:
+        return None
+    return _NO_DATA.get(item.step) or _NO_DATA.get(str(item.part))
+
+
+def _epsilon(sent: Iterable[tuple[NoisePlan, int]], delta: float) -> float:
+    """Return epsilon of so many messages by Rényi composition."""
+    total, off = np.zeros(1), 0.0
+    for noise, times in sent:
+        total = total + times * np.asarray(divergence(noise, 1))
+        off += tails(honest=1, dimension=noise.coordinates, releases=times)
+    return net_epsilon(total, delta, tails=off)[0]
+
+
+def _basic(sent: Sequence[tuple[NoisePlan, int]], delta: float) -> float:
+    """Return epsilon of so many messages by adding up: each has its equal share of delta."""
+    share = delta / sum(times for _, times in sent)
+    return math.fsum(
+        times * (float(noise.pure) if noise.pure else _epsilon([(noise, 1)], share))
+        for noise, times in sent
+    )
+
+
+def _up(value: float) -> str:
+    """Return a number with four figures, never smaller than it is."""
+    if not math.isfinite(value):
+        return "infinity"
+    digits = 3 - math.floor(math.log10(value)) if value > 0 else 3
+    return f"{math.ceil(value * 10.0**digits) / 10.0**digits:.{max(digits, 0)}f}"

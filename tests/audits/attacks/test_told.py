@@ -1,0 +1,61 @@
+"""A10 on local randomisers as functions: not falsified as they are, caught with half the noise."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+
+from audits.attacks._methods.lower_bound import ceiling
+from audits.attacks._noise.told import proved, worst_pair
+from crypto.ldp.mechanism import FiniteRandomiser
+from crypto.ldp.piecewise import Piecewise
+from crypto.ldp.randomised_response import RandomisedResponse
+from crypto.ldp.sqkr import Sqkr
+from crypto.ldp.unary import UnaryEncoding
+from crypto.samplers import Stream
+
+RUNS = 100_000
+KEY = bytes([1]) * 32
+
+
+def made(which: str, epsilon: float) -> tuple[FiniteRandomiser, list[Any]]:
+    """Return a randomiser with values of a small domain; of SQKR the symbol that it tells."""
+    if which == "randomised_response":
+        return RandomisedResponse(4, epsilon), [0, 1]
+    if which == "unary":
+        return UnaryEncoding(3, epsilon), [(0,), (1,)]
+    if which == "piecewise":
+        return Piecewise(1.0, epsilon, levels=4), [-4, 4]
+    return Sqkr(8, 1.0, epsilon, KEY).told, [0, 1]
+
+
+KINDS = ["randomised_response", "unary", "piecewise", "sqkr"]
+
+
+@pytest.mark.parametrize("epsilon", [1, 4, 8])
+@pytest.mark.parametrize("which", KINDS)
+def test_a_claim_stands_and_falls_with_halved_noise(which: str, epsilon: int) -> None:
+    claimed, values = made(which, epsilon)
+    honest = proved(claimed, claimed, values, RUNS, Stream(KEY))
+    assert honest.epsilon <= epsilon, "an honest randomiser is falsified"
+    weak, _ = made(which, 2 * epsilon)
+    if which == "sqkr":  # the symbols of the claim, at twice the odds
+        weak = RandomisedResponse(claimed.high + 1, 2 * epsilon)
+    caught = proved(claimed, weak, values, RUNS, Stream(KEY))
+    assert caught.epsilon > epsilon, "halved noise passes"
+    assert 9.0 < caught.ceiling < 9.8
+
+
+def test_the_attack_is_no_weaker_than_it_can_be() -> None:
+    """At an epsilon of 1 and so many draws nearly all of the claim is proved."""
+    claimed, values = made("randomised_response", 1)
+    assert proved(claimed, claimed, values, RUNS, Stream(KEY)).epsilon > 0.9
+    assert ceiling(RUNS // 2) == pytest.approx(math.log(1e5 / 2) - math.log(3.69), abs=0.05)
+
+
+def test_the_worst_pair_is_found() -> None:
+    assert set(worst_pair(UnaryEncoding(3, 2, items=2), [(0,), (0, 1), (2,), (1, 2)])) in (
+        {(0, 1), (2,)}, {(0,), (1, 2)},
+    )  # fmt: skip

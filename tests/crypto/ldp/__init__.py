@@ -1,0 +1,1 @@
+"""Tests of what one client's own noise hides."""

@@ -1,0 +1,102 @@
+"""Runs under the preset `ldp` and its like: planned, refused, spent, attacked."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from protocols.errors import NotAdmitted
+from protocols.policy.policy import PRESETS
+from secure_fgl.catalogue import algorithm_names
+from secure_fgl.federation import Federation
+from tests.laws.runs import config as law
+from tests.secure_fgl.cli_tools import config, invoke
+
+
+def accepting(folder: Path, *disclosures: str) -> Path:
+    """Write the preset with accepted noise, for some of its disclosures."""
+    document = PRESETS["ldp"].document()
+    document["name"] = "accepting"
+    for name in ("SUM", "NOISED"):
+        if name not in disclosures:
+            del document["rules"][name]
+            continue
+        for guard in document["rules"][name]:
+            if guard["guard"] == "own_noise":
+                guard["accept_noise"] = True
+    path = folder / "policy.yaml"
+    path.write_text(yaml.safe_dump(document))
+    return path
+
+
+def run(folder: Path, policy: Any, name: str = "run") -> Any:
+    sets = [f"policy={policy}", f"budget.store={folder / 'budgets'}"]
+    words = [word for one in sets for word in ("--set", one)]
+    return invoke("run", config(folder), "--out", folder / name, *words)
+
+
+def test_the_preset_refuses_what_says_nothing_and_names_what_would(tmp_path: Path) -> None:
+    shown = run(tmp_path, "ldp")
+    assert shown.exit_code == 2
+    assert "accept_noise: true" in shown.stderr and "at least" in shown.stderr
+    assert not (tmp_path / "run" / "ledger").exists()
+
+
+@pytest.mark.parametrize("disclosure", ["SUM", "NOISED"])
+def test_a_run_keeps_its_target_by_each_clients_own_noise(tmp_path: Path, disclosure: str) -> None:
+    policy = accepting(tmp_path, disclosure)
+    assert run(tmp_path, policy).exit_code == 0
+    plan = json.loads((tmp_path / "run" / "plan.json").read_text())
+    assert "model: local" in plan["budget"] and "replace-one" in plan["budget"]
+    shown = invoke("audit", "account", tmp_path / "run", "--format", "json")
+    assert shown.exit_code == 0
+    found = json.loads(shown.stdout)
+    assert found["verdict"] == "NOT FALSIFIED" and not found["not_covered"]
+    labels = found["epsilon"]
+    assert (labels["unit"], labels["adjacency"]) == ("client", "replace-one")
+    assert (labels["model"], labels["scope"]) == ("local", "run")
+    assert 7.9 < float(labels["value"]) <= 8.0
+    assert {view["epsilon"]["value"] for view in found["views"]} == {labels["value"]}
+    assert invoke("audit", "verify", tmp_path / "run").exit_code == 0
+    attacked = invoke("audit", "attack", tmp_path / "run", "--attacks", "A10", "--fail-on", "never")
+    assert attacked.exit_code == 0 and "not falsified" in attacked.stdout + attacked.stderr
+    again = run(tmp_path, policy, "again")
+    assert again.exit_code == 7 and "privacy budget" in again.stderr
+
+
+def test_calibrate_shows_every_epsilon_without_data(tmp_path: Path) -> None:
+    shown = invoke(
+        "plan", config(tmp_path), "--set", "policy=ldp", "--calibrate", "--format", "json"
+    )
+    assert shown.exit_code == 0
+    rows = json.loads(shown.stdout)
+    assert [row["epsilon"] for row in rows] == [0.5, 1.0, 2.0, 4.0, 8.0, 16.0]
+    ratios = [row["ratio"] for row in rows]
+    assert ratios == sorted(ratios, reverse=True)
+    clients = json.loads(
+        invoke("plan", config(tmp_path), "--format", "json").stdout
+    )["clients"]  # fmt: skip
+    for row in rows:
+        assert row["clients"] == pytest.approx(row["ratio"] ** 2 * len(clients), rel=0.01, abs=1)
+
+
+def test_calibrate_needs_own_noise(tmp_path: Path) -> None:
+    shown = invoke("plan", config(tmp_path), "--calibrate")
+    assert shown.exit_code == 2 and "own_noise" in shown.stderr
+
+
+@pytest.mark.parametrize("name", algorithm_names())
+def test_own_noise_admits_what_calibrated_noise_admits(name: str) -> None:
+    """Forms for equal weights and without counts: nothing else has noise that covers it."""
+    admitted = {}
+    for policy in ("calibrated", "ldp"):
+        _, algorithm = Federation.from_config(law(name, policy)).build()
+        try:
+            admitted[policy] = PRESETS[policy].admit(algorithm).name
+        except NotAdmitted:
+            admitted[policy] = None
+    assert admitted["ldp"] == admitted["calibrated"]
