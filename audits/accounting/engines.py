@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from protocols.errors import EvidenceError, PolicyError
-from protocols.plan.plan import NoisePlan
+from protocols.plan.noise import NoisePlan
 from protocols.policy.guards import Quantise
 from protocols.privacy.accounting import (
     ORDERS,

@@ -14,7 +14,8 @@ from audits.accounting.spending import Openings, Spend, spends
 from audits.evidence.drift import Yardstick
 from audits.evidence.steps import Case
 from protocols.disclosures.names import Disclosure
-from protocols.plan.plan import Item, NoisePlan, times_in_round
+from protocols.plan.noise import NoisePlan
+from protocols.plan.plan import Item, times_in_round
 from protocols.policy.guard import find
 from protocols.policy.guards import Quantise
 

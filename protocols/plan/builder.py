@@ -11,7 +11,8 @@ from protocols.forms import Exchange
 from protocols.messages import Message
 from protocols.plan.learns import learns
 from protocols.plan.models import Models
-from protocols.plan.plan import Item, NoisePlan
+from protocols.plan.noise import NoisePlan
+from protocols.plan.plan import Item
 from protocols.plan.schema import Layout, message_plan
 from protocols.plan.steps import Part, Step, Way, item_id
 from protocols.policy.guard import describe, find

@@ -10,7 +10,8 @@ from protocols.disclosures.names import Disclosure
 from protocols.disclosures.sum.guards import Noise
 from protocols.disclosures.sum.layout import SumLayout
 from protocols.errors import NotAdmitted, NotInPlan
-from protocols.plan.plan import Item, NoisePlan, Plan
+from protocols.plan.noise import NoisePlan
+from protocols.plan.plan import Item, Plan
 from protocols.plan.steps import Step
 from protocols.policy.guard import Guard, guard_of
 from protocols.policy.guards import OwnNoise

@@ -7,7 +7,8 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
-from protocols.plan.plan import Item, NoisePlan
+from protocols.plan.noise import NoisePlan
+from protocols.plan.plan import Item
 from protocols.plan.steps import Service, Step
 from protocols.privacy.accounting import net_epsilon, tails
 from protocols.privacy.noising import divergence

@@ -26,7 +26,7 @@ from protocols.disclosures.names import Disclosure
 from protocols.disclosures.sum.layout import Column
 from protocols.forms import Exchange
 from protocols.messages import Message, values
-from protocols.plan.plan import NoisePlan
+from protocols.plan.noise import NoisePlan
 from protocols.plan.steps import Step
 from protocols.policy.guard import find
 from protocols.policy.guards import Clip

@@ -8,7 +8,8 @@ from pydantic import ValidationError
 from protocols.disclosures.names import Disclosure
 from protocols.errors import CohortTooSmall, NotInPlan, SecureFglError
 from protocols.plan.drift import drift
-from protocols.plan.plan import DataPlan, Item, NoisePlan, Plan, at_most
+from protocols.plan.noise import NoisePlan
+from protocols.plan.plan import DataPlan, Item, Plan, at_most
 from protocols.plan.steps import Service, Step, Way
 from protocols.policy.guard import describe
 from protocols.privacy.training import TrainingPlan

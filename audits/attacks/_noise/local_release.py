@@ -16,7 +16,8 @@ from crypto.ldp.odds import MAX_EPSILON
 from crypto.ldp.randomised_response import RandomisedResponse
 from crypto.ldp.sqkr import Sqkr
 from crypto.samplers import Stream
-from protocols.plan.plan import Item, NoisePlan
+from protocols.plan.noise import NoisePlan
+from protocols.plan.plan import Item
 
 __all__ = ["ToldRelease", "local_release"]
 

@@ -22,7 +22,7 @@ from crypto.samplers import KEY_BYTES, Stream
 from protocols.disclosures.names import Disclosure
 from protocols.disclosures.sum.layout import SumLayout
 from protocols.messages import SumMessage, Vector, real
-from protocols.plan.plan import NoisePlan
+from protocols.plan.noise import NoisePlan
 from protocols.policy.guard import find
 from protocols.policy.guards import Clip, Quantise
 from protocols.privacy.noising import SAMPLERS, noises

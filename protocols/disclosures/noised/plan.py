@@ -12,7 +12,7 @@ from protocols.disclosures.noised.randomised import entries, plan_own, randomise
 from protocols.forms import Form
 from protocols.messages import Message
 from protocols.plan.builder import UP, PlanBuilder, Times
-from protocols.plan.plan import NoisePlan
+from protocols.plan.noise import NoisePlan
 from protocols.plan.steps import Step, item_id
 from protocols.policy.guard import Guard, guard_of
 from protocols.policy.guards import Clip

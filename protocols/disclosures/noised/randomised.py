@@ -22,7 +22,8 @@ from crypto.ldp.noise import LEVELS
 from crypto.ldp.sqkr import Sqkr
 from protocols.errors import BadEnvelope, NotAdmitted, NotInPlan, PolicyError, UnfitMessage
 from protocols.messages import Message
-from protocols.plan.plan import Item, NoisePlan, Plan
+from protocols.plan.noise import NoisePlan
+from protocols.plan.plan import Item, Plan
 from protocols.plan.steps import Step
 from protocols.policy.guard import Guard, guard_of
 from protocols.policy.guards import Clip, OwnNoise

@@ -25,7 +25,7 @@ from protocols.disclosures.sum.guards import encryption
 from protocols.disclosures.sum.ring import Ring
 from protocols.errors import UnfitMessage
 from protocols.messages import Field, Message
-from protocols.plan.plan import NoisePlan
+from protocols.plan.noise import NoisePlan
 from protocols.policy.guard import Guard, find
 from protocols.policy.guards import Clip, Quantise
 from protocols.wire.codec import as_array

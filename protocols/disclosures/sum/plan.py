@@ -33,7 +33,8 @@ from protocols.keys.slots import epochs, slots
 from protocols.messages import Message
 from protocols.plan.builder import DOWN, UP, PlanBuilder, Times
 from protocols.plan.learns import learns
-from protocols.plan.plan import Item, NoisePlan
+from protocols.plan.noise import NoisePlan
+from protocols.plan.plan import Item
 from protocols.plan.steps import Service, Step, Way, item_id
 from protocols.policy.guard import Guard, find
 from protocols.privacy.noising import noise_for, noise_in

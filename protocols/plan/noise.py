@@ -1,0 +1,52 @@
+"""What a plan says of the noise of one item."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from protocols.strict import Strict
+
+__all__ = ["NoisePlan"]
+
+
+class NoisePlan(Strict):
+    """The noise of one item; numbers that are not whole are decimal texts.
+
+    Attributes:
+        mechanism: ``discrete_gaussian`` or ``discrete_laplace``, or a local randomiser's name.
+        sigma: standard deviation (scale, for Laplace) of one client's noise, in grid steps; empty
+            where a randomiser adds none.
+        l2, l1: largest norms of one vector in grid steps; empty likewise.
+        coordinates: entries that are noised.
+        honest: noise shares that are counted on (O18).
+        margin: head-room, in grid steps of a total, on either side (O19).
+        releases: of one client, in the whole run.
+        epsilon, delta: the target for the run.
+        adjacency: ``zero-out``: the vector is compared with none, and all honest shares hide it;
+            ``replace-one``: with any other vector, which may be twice its norm away, and only the
+            client's own share hides it.
+        pure: epsilon of one message, at delta 0, of mechanisms that have one; else empty.
+    """
+
+    mechanism: str
+    sigma: str
+    l2: str
+    l1: str
+    coordinates: int
+    honest: int
+    margin: int
+    releases: int
+    epsilon: str
+    delta: str
+    adjacency: Literal["zero-out", "replace-one"] = "zero-out"
+    pure: str = ""
+
+    @property
+    def local(self) -> bool:
+        """Whether one client's own noise is all that is counted on."""
+        return self.adjacency == "replace-one"
+
+    @property
+    def apart(self) -> float:
+        """By how many of its norms two neighbouring vectors differ at most."""
+        return 2.0 if self.local else 1.0
