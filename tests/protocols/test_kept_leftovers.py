@@ -44,11 +44,12 @@ def readable(drawer: Drawer) -> bytes:
         line = msgpack.unpackb(unlock_at_rest(standing.key, info, data[start : start + head]))
         held += keys(line)
         for name, key, place, size in line[-1]:
-            spans.append((name, decrypted(key, data[start + head + place :][:size])))
+            if any(locked := data[start + head + place :][:size]):  # else it was overwritten
+                spans.append((name, decrypted(key, locked)))
         at = start + head + cells
     found = [clear for _, clear in spans]
     for name, clear in spans:  # a cell may hold keys, too
-        held += keys(msgpack.unpackb(clear[:-16])) if name.startswith("#") and clear[-16:] else []
+        held += keys(msgpack.unpackb(clear[:-16])) if name.startswith("#") else []
     parts = [bytes(drawer.pieces[name]) for name in drawer.names() if name.startswith("part-")]
     return b"".join([*found, *(decrypted(key, part) for key in held for part in parts)])
 
