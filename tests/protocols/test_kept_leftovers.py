@@ -1,4 +1,4 @@
-"""What is left of a value that a party used up, for whoever has all files and all keys there are."""
+"""What is left of a value that a party used up, for whoever has all files and all keys."""
 
 from __future__ import annotations
 
