@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import threading
+from typing import Any
+
 import msgpack
 import numpy as np
 import pytest
@@ -87,3 +90,23 @@ def test_an_array_of_a_message_that_changes_in_place_is_noticed(keeping: Keeping
     changed = keeping.save({"s/said": said, "s/bare": model})
     assert "s/bare" in changed  # the control: outside a message it is
     assert (keeping.read()["s"]["said"].outputs == said.outputs).all()
+
+
+@pytest.mark.parametrize("elsewhere", [False, True], ids=["the control: before", "meanwhile"])
+def test_two_parties_in_two_threads_keep_what_is_theirs(keeping: Keeping, elsewhere: bool) -> None:
+    """One party's thread waits for the disk while another's locks a value."""
+    other, patch = Keeping(Drawer()), keeping.drawer.patch
+    thread = threading.Thread(target=other.save, args=({"model": np.ones(LONG)},))
+
+    def waiting(name: str, writes: Any) -> None:
+        if name.startswith("part-") and elsewhere:
+            thread.start()
+            thread.join()
+        patch(name, writes)
+
+    keeping.drawer.patch = waiting
+    if not elsewhere:
+        thread.start()
+        thread.join()
+    keeping.save({"model": np.zeros(LONG)})
+    assert not keeping.read()["model"].any() and other.read()["model"].all()
