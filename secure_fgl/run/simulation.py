@@ -170,8 +170,9 @@ class Preparation:
             sites = dict(zip(self.plan.clients, self.sites, strict=True))
             workers = Workers(parties, count, sites, form, meter, self.watch)
             held.callback(workers.kill)
-        receivers = watched(parties.others, self.watch)
-        transport: Transport = workers or (connect or MemoryTransport)(receivers)
+        transport: Transport = workers or (connect or MemoryTransport)(
+            watched(parties.others, self.watch)  # of no name here: workers' clients go
+        )
         transport = self._lossy(transport, folder if resume else None)
         with deferred_interrupts() as stopped:
             try:

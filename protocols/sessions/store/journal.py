@@ -4,7 +4,8 @@ A state is cells: small values by name, each locked under a key of its own. A li
 
 * its head, locked under the journal's key: the commit's number, where the ledger stands, which
   cells are new with their keys, and which are gone;
-* the new cells, each locked by itself, so that each can be destroyed by itself.
+* the new cells, each locked by itself, so that each can be destroyed by itself. The key of a long
+  value that lies beside the journal is such a cell, and is destroyed with it.
 
 A cell that a later line replaced or dropped is overwritten with zeros once that line is written, so
 that what a party used up lies in no file any more. From time to time, and when an epoch of keys
@@ -39,6 +40,7 @@ _LENGTHS = struct.Struct("<II")  # bytes of a line's head, bytes of its cells
 _SMALLEST = 1 << 16  # bytes below which a journal is never written anew for its size
 _GROWTH = 4  # times its first line that a journal may grow before it is written anew
 _NAME = re.compile(r"journal-\d+")
+_PIECE = "#part/"  # begins the name of a cell that holds a long value's key; no other's does
 
 
 @dataclass(frozen=True)
@@ -150,7 +152,10 @@ class Journal:
             at, key, generation = self._size, self._standing.key, self._standing.generation
         number = self._standing.number + 1
         standing = Standing(generation, key, number)
-        head = [number, dict(ledger), list(gone), dict(pieces[0]), list(pieces[1])]
+        # Not in the head, which stays: what a party used up must not open in a file that it left.
+        made = {_PIECE + name: msgpack.packb(facts) for name, facts in pieces[0].items()}
+        cells = {**cells, **made}
+        head = [number, dict(ledger), [*gone, *(_PIECE + name for name in pieces[1])]]
         data, stale = self._line(self._sealing(standing, first=anew), at, head, cells)
         size = at + len(data)
         # Until all of it is done: what was cut short here is written anew, not gone on with.
@@ -209,23 +214,25 @@ class Journal:
             )
         if not STATE.begins(data, OtherState):
             raise unopened("it is no journal of ours, or was cut or changed")
-        line, told = self._lines(memoryview(data), standing)
-        if line.number < standing.number:
+        number, ledger, told = self._lines(memoryview(data), standing)
+        if number < standing.number:
             raise LedgerError(
                 "A kept state is older than the last commit of its party.",
                 why="it was put back from a backup, perhaps together with its ledger, or cut",
                 fix="start the run again; a state that was put back may not go on (O5, O6)",
             )
-        self._standing = Standing(standing.generation, standing.key, line.number)
-        return line, {name: self._cell(name, data, *where) for name, where in told.items()}
+        self._standing = Standing(standing.generation, standing.key, number)
+        cells = {name: self._cell(name, data, *where) for name, where in told.items()}
+        parts = [name for name in cells if name.startswith(_PIECE)]
+        pieces = {name.removeprefix(_PIECE): msgpack.unpackb(cells.pop(name)) for name in parts}
+        return Line(number, ledger, pieces), cells
 
     def _lines(
         self, data: memoryview, standing: Standing
-    ) -> tuple[Line, dict[str, tuple[bytes, int, int]]]:
+    ) -> tuple[int, Mapping[str, Any], dict[str, tuple[bytes, int, int]]]:
         at, number = len(STATE.head), 0
         ledger: Mapping[str, Any] = {}
         told: dict[str, tuple[bytes, int, int]] = {}
-        pieces: dict[str, tuple[bytes, int, int]] = {}
         while len(data) >= at + _LENGTHS.size:
             head, cells = _LENGTHS.unpack_from(data, at)
             start = at + _LENGTHS.size
@@ -235,17 +242,14 @@ class Journal:
             found = self._opened(data[start : start + head], *sealing)
             if number and found[0] != number + 1:
                 raise unopened("a line of its journal is missing")
-            number, ledger, gone, made, unmade, fresh = found
+            number, ledger, gone, fresh = found
             for name in gone:
                 told.pop(name, None)
-            for name in unmade:
-                pieces.pop(name, None)
-            pieces.update(made)
             for name, key, place, size in fresh:
                 told.pop(name, None)  # in the order of the last writing
                 told[name] = key, start + head + place, size
             at = start + head + cells
-        return Line(number, ledger, pieces), told
+        return number, ledger, told
 
     def _opened(self, sealed: memoryview, key: bytes, info: bytes) -> Any:
         try:

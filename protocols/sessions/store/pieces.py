@@ -15,6 +15,7 @@ Who sees what: whoever lists the store sees about how long these values are, and
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterable, Mapping, Set
 from dataclasses import dataclass, field
 from typing import Protocol
@@ -29,7 +30,16 @@ from protocols.sessions.store.journal import unopened, unwritten
 __all__ = ["Piece", "PieceStore", "Pieces"]
 
 _PREFIX = "part-"
-_BUFFER = bytearray()  # one for all parties of a process, as fresh memory costs more than locking
+
+
+class _Buffer(threading.local):
+    """One for all parties of a thread, as fresh memory costs more than locking."""
+
+    def __init__(self) -> None:
+        self.held = bytearray()
+
+
+_BUFFER = _Buffer()
 
 
 class PieceStore(Protocol):
@@ -93,7 +103,7 @@ class Pieces:
             size = len(data) + OVERHEAD
             piece = Piece(entropy(32), self._place_for(size), size)
             try:
-                locked = lock_into(piece.key, self._info(name), data, _BUFFER)
+                locked = lock_into(piece.key, self._info(name), data, _BUFFER.held)
                 self._store.patch(piece.name, [(0, locked)])
             except OSError as error:
                 raise unwritten(error) from error

@@ -233,7 +233,8 @@ class StateKeeper:
 
 
 _REPLIES = "replies/"
-_USED_UP = frozenset({"context/pairs/_b", "context/pairs/_given"})  # slots of masks, and shares
+# Slots of masks, shares, and whatever left: a witness signs once, a client draws its groups once.
+_USED_UP = frozenset({"context/pairs/_b", "context/pairs/_given", "session/_gateway/_labels"})
 
 
 def _reply(number: int) -> str:

@@ -21,7 +21,7 @@ from protocols.sessions.store.kept_kinds import OBJECTS
 __all__ = ["Cell", "Writing", "is_frozen", "is_same"]
 
 _SCALARS: Final = frozenset({type(None), bool, int, str, bytes})
-_FIXED: Final = (Enum, np.generic, Message, type, PublicKey, SecretKey)
+_FIXED: Final = (Enum, np.generic, type, PublicKey, SecretKey)
 _NONE: Final[frozenset[str]] = frozenset()
 
 
@@ -93,6 +93,8 @@ class Writing:
             return True
         if kind is tuple or kind is frozenset:
             return all(map(self._is_fixed, value))
+        if isinstance(value, Message):  # frozen itself; an array in it may be another's as well
+            return not any(map(_is_open, attributes(value).values()))
         if isinstance(value, _FIXED) or self._codec.names(value):
             return True
         return is_frozen(kind) and all(map(self._is_fixed, attributes(value).values()))
@@ -111,6 +113,11 @@ def is_same(before: Any, value: Any) -> bool:
         sames = all(map(is_, before, value)) and all(map(is_, before.values(), value.values()))
         return len(before) == len(value) and sames
     return kind in _SCALARS and bool(before == value)
+
+
+def _is_open(value: Any) -> bool:
+    """Tell whether whoever holds an array may change it."""
+    return isinstance(value, np.ndarray) and value.flags.writeable
 
 
 def is_frozen(kind: Any) -> bool:
