@@ -2,10 +2,13 @@
 
 For keys that two parties derived for exactly one message, such as the shares that two clients hand
 each other through the aggregator. The nonce is fixed because the key never serves again: locking a
-second message under one key would give both away and let anyone forge a third.
+second message under one key would give both away and let anyone forge a third. Messages that are
+locked together (`lock_each`) share a key, and each has a nonce of its own.
 """
 
 from __future__ import annotations
+
+from collections.abc import Iterable
 
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
@@ -14,7 +17,7 @@ from crypto.errors import InvalidKey, InvalidSeal
 from crypto.samplers import KEY_BYTES
 from crypto.spans import spent
 
-__all__ = ["OVERHEAD", "fingerprint", "lock", "lock_into", "unlock"]
+__all__ = ["OVERHEAD", "fingerprint", "lock", "lock_each", "lock_into", "unlock", "unlock_one"]
 
 OVERHEAD = 16
 """How many bytes a locked message is longer than its plaintext, exactly."""
@@ -29,6 +32,18 @@ def lock(key: bytes, info: bytes, plaintext: bytes) -> bytes:
     `OVERHEAD` bytes longer than `plaintext`. Raises InvalidKey for any other length of key.
     """
     return _cipher(key).encrypt(_NONCE, plaintext, info)
+
+
+@spent("cryptography")
+def lock_each(key: bytes, messages: Iterable[tuple[bytes, bytes]]) -> list[bytes]:
+    """Return each plaintext locked by itself, under its number, one call and one key for all.
+
+    Args:
+        key: of 32 bytes, which serves this call and no other.
+        messages: info and plaintext of each, see `lock`; fewer than 2^32 (SP 800-38D).
+    """
+    cipher = _cipher(key)
+    return [cipher.encrypt(_nonce(n), data, info) for n, (info, data) in enumerate(messages)]
 
 
 def lock_into(
@@ -64,6 +79,19 @@ def unlock(key: bytes, info: bytes, locked: bytes) -> bytes:
         return cipher.decrypt(_NONCE, locked, info)  # what is shorter than a tag has a wrong one
     except InvalidTag:
         raise InvalidSeal from None
+
+
+def unlock_one(key: bytes, number: int, info: bytes, locked: bytes) -> bytes:
+    """Return what `lock_each` locked under a number; raises InvalidSeal, or InvalidKey."""
+    cipher = _cipher(key)
+    try:
+        return cipher.decrypt(_nonce(number), locked, info)
+    except InvalidTag:
+        raise InvalidSeal from None
+
+
+def _nonce(number: int) -> bytes:
+    return number.to_bytes(12, "big")
 
 
 def _cipher(key: bytes) -> AESGCM:

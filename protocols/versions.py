@@ -111,7 +111,7 @@ PLAN = Format(
 LEDGER = Format("ledger", 4, _AUDIT)
 BUNDLE = Format("bundle", 2, "check it with the program that made it, or ask for a new bundle")
 STATE = Format(
-    "kept state", 7, "resume with the program that the run began with, or start it again", b"SFGS"
+    "kept state", 8, "resume with the program that the run began with, or start it again", b"SFGS"
 )
 CAPTURE = Format("capture", 3, _AUDIT, mark=b"SFGC")
 CLIENT_MODEL = Format(

@@ -1,14 +1,17 @@
-"""Files that only grow: read whole, appended durably, never followed through a link."""
+"""Files that are written again and again: appended durably, or held open, never through a link."""
 
 from __future__ import annotations
 
+import contextlib
 import os
 from pathlib import Path
 
 from crypto.spans import count, spent
 from protocols.errors import EvidenceError
+from secure_fgl.store.files import Folder
 
 FILE_LIMIT = 1 << 28  # bytes; a budget of ours takes 4 kB a run
+_MOST = 192  # files held open; a process may have 1024, and those of its parties' ledgers
 
 
 def content(path: str, *, step: str) -> bytes:
@@ -69,3 +72,37 @@ def sync_folder(folder: Path) -> None:
         synced(opened)
     finally:
         os.close(opened)
+
+
+class Opened:
+    """Files of a folder that stay open, as opening one costs more than writing to it.
+
+    Args:
+        folder: where they are.
+        flags: how they are opened, see `Folder.open`.
+    """
+
+    def __init__(self, folder: Folder, flags: int) -> None:
+        self.folder, self._flags = folder, flags
+        self._files: dict[str, int] = {}  # the one used last stands last
+
+    def file(self, name: str) -> int:
+        """Return a descriptor, valid until the next call; raises as `Folder.open` does."""
+        file = self._files.pop(name, None)
+        # Removed, replaced or linked to since: what is there now is opened, and checked, again.
+        if file is not None and os.fstat(file).st_nlink != 1:
+            os.close(file)
+            file = None
+        if file is None:
+            if len(self._files) >= _MOST:
+                self.close(next(iter(self._files)))
+            file = self.folder.open(name, self._flags)
+        self._files[name] = file
+        return file
+
+    def close(self, *names: str) -> None:
+        """Close these files, as far as they are open; all of them if none is named."""
+        for name in names or tuple(self._files):
+            if (file := self._files.pop(name, None)) is not None:
+                with contextlib.suppress(OSError):
+                    os.close(file)

@@ -34,6 +34,7 @@ from crypto.spans import count
 from protocols.errors import LedgerError
 from protocols.sessions.store.journal import Standing
 from secure_fgl.errors import UsageError
+from secure_fgl.store.append_only import Opened
 from secure_fgl.store.files import Folder, run_name
 
 __all__ = ["FileStateStore", "KeptStateStore", "StateStores"]
@@ -89,8 +90,9 @@ class KeptStateStore(FileStateStore):
 
     Args:
         folder, name, key: see :class:`FileStateStore`.
-        outside: the folder of keys.
-        file: of the party in it.
+        opened: files of the run folder.
+        outside: files of the folder of keys.
+        file: of the party among them.
         wanted: tells whether to flush now, where a flush is asked for.
     """
 
@@ -99,25 +101,28 @@ class KeptStateStore(FileStateStore):
         folder: Folder,
         name: str,
         key: bytes,
-        outside: Folder,
+        opened: Opened,
+        outside: Opened,
         file: str,
         wanted: Callable[[], bool],
     ) -> None:
         super().__init__(folder, name, key)
-        self._outside, self._file, self._wanted = outside, file, wanted
+        self._opened, self._outside, self._file, self._wanted = opened, outside, file, wanted
 
     def patch(self, name: str, writes: Iterable[tuple[int, bytes | memoryview]]) -> None:
         """Write bytes at places of a file, in order; raises OSError."""
-        file = self._folder.open(f"{self._name}/{name}", os.O_WRONLY | os.O_CREAT)
-        try:
-            for at, data in writes:
-                _write(file, at, data)
-        finally:
-            os.close(file)
+        file = self._opened.file(f"{self._name}/{name}")
+        for at, data in writes:
+            _write(file, at, data)
+
+    def drop(self, name: str) -> None:
+        """Remove a file, if it is there."""
+        self._opened.close(f"{self._name}/{name}")
+        super().drop(name)
 
     def standing(self) -> Standing:
         """Return what lies outside the run folder; raises LedgerError if it is damaged."""
-        data = self._outside.read(self._file)
+        data = self._outside.folder.read(self._file)
         if len(data) != _OUTSIDE.size:
             raise _damaged()
         _, generation, key, number = _OUTSIDE.unpack(data)
@@ -134,13 +139,10 @@ class KeptStateStore(FileStateStore):
 
     def _overwrite(self, at: int, data: bytes, *, flush: bool) -> None:
         # Never made here: without its file a party's run is over.
-        file = self._outside.open(self._file, os.O_WRONLY)
-        try:
-            _write(file, at, data)
-            if flush and self._wanted():
-                os.fdatasync(file)
-        finally:
-            os.close(file)
+        file = self._outside.file(self._file)
+        _write(file, at, data)
+        if flush and self._wanted():
+            os.fdatasync(file)
 
 
 def _write(file: int, at: int, data: bytes | memoryview) -> None:
@@ -173,6 +175,8 @@ class StateStores:
     def __init__(self, run: str, folder: Path, keys: Path | None = None) -> None:
         self._folder, self._keys = Folder(folder), Folder(keys or default_folder())
         self._run = run_name(run)
+        self._opened = Opened(self._folder, os.O_WRONLY | os.O_CREAT)
+        self._outside = Opened(self._keys, os.O_WRONLY)
         self._locked: int | None = None
         self._parties, self._flushed, self._noted = 0, 0.0, False
 
@@ -205,6 +209,8 @@ class StateStores:
 
     def release(self) -> None:
         """Let another process have the run."""
+        self._opened.close()
+        self._outside.close()
         if self._locked is not None:
             os.close(self._locked)
             self._locked = None
@@ -290,4 +296,5 @@ class StateStores:
     def _state_store(self, party: str, key: bytes) -> KeptStateStore:
         self._parties += 1
         place, file = f"private/{party}", self._key_of(party)
-        return KeptStateStore(self._folder, place, key, self._keys, file, self._flush_now)
+        opened = self._opened, self._outside
+        return KeptStateStore(self._folder, place, key, *opened, file, self._flush_now)

@@ -180,26 +180,37 @@ def test_o5_a_journal_that_was_put_back_is_refused(keeping: Keeping) -> None:
     assert keeping.read() == {"opened": []}
 
 
-def test_a_line_that_was_cut_short_is_no_commit(keeping: Keeping) -> None:
-    keeping.save({"n": 1})
-    outside = keeping.drawer.outside
+def _torn(keeping: Keeping) -> tuple[str, bytes, list[tuple[int, bytes]]]:
+    """Return a journal's name, its bytes, and what the next commit wrote, in order."""
+    keeping.save({"n": 1, "model": {0: b"a" * 40, 1: b"b" * 40}})
     (name,) = journals(keeping.drawer)
-    whole = len(keeping.drawer.pieces[name])
-    keeping.save({"n": 2})
-    data = keeping.drawer.pieces[name]
-    for size in range(whole, len(data)):
-        keeping.drawer.pieces[name] = data[:size]
-        keeping.drawer.outside = outside  # killed before the number was written
-        # The cell of before is overwritten only once the line is whole.
-        if not any(data[slice(*_span(keeping, "n#0", whole))]):
-            break
-    keeping.drawer.pieces[name] = data
-    assert keeping.read() == {"n": 2}
+    before, outside, writes = bytes(keeping.drawer.pieces[name]), keeping.drawer.outside, []
+    patch = keeping.drawer.patch
+
+    def noted(name: str, found) -> None:
+        writes.extend((at, bytes(data)) for at, data in found)
+        patch(name, writes)
+
+    keeping.drawer.patch = noted
+    keeping.save({"n": 2, "model": {1: b"c" * 40}})
+    keeping.drawer.patch, keeping.drawer.outside = patch, outside  # the number comes after all
+    assert writes[0][0] == len(before) and len(writes) > 2
+    return name, before, writes
 
 
-def _span(keeping: Keeping, name: str, _: int) -> tuple[int, int]:
-    at, size = keeping.journal._cells[name]
-    return at, at + size
+def test_a_line_that_was_cut_short_is_no_commit(keeping: Keeping) -> None:
+    """Cut after every byte: what was held before comes back, whole."""
+    name, before, writes = _torn(keeping)
+    earlier, later = {"n": 1, "model": {0: b"a" * 40, 1: b"b" * 40}}, {"n": 2}
+    line = writes[0][1]
+    for size in range(len(line)):
+        keeping.drawer.pieces[name] = bytearray(before + line[:size])
+        assert keeping.read() == earlier, size
+    # The control: whole it is one, whichever of its cells' predecessors were overwritten yet.
+    for done in range(len(writes)):
+        keeping.drawer.pieces[name] = bytearray(before)
+        keeping.drawer.patch(name, writes[: done + 1])
+        assert keeping.read() == {**later, "model": {1: b"c" * 40}}
 
 
 @pytest.mark.parametrize("place", [6, 30, -4])

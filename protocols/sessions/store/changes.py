@@ -15,7 +15,8 @@ object that was kept, and is not written down again. Everything else is written 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
+from itertools import islice
 from typing import Any, Final
 
 from protocols.keys.pairs import Pairs
@@ -27,6 +28,7 @@ from protocols.sessions.store.writing import Cell, Writing, is_frozen, is_same
 
 __all__ = ["Changes"]
 
+_NONE: Final = object()
 _APART: Final = frozenset("/#")  # what stands between the names and numbers of cells
 
 
@@ -62,6 +64,9 @@ class Changes:
 
     def __init__(self) -> None:
         self._leaves: dict[str, _Leaf] = {}
+        self._named: dict[str, set[str]] = {}  # long values by path
+        self._here: set[str] = set()
+        self._changed: set[str] = set()
         self.cells: dict[str, bytes] = {}
         self.gone: list[str] = []
 
@@ -80,29 +85,39 @@ class Changes:
             LocalProtocolError: the state holds something that cannot be kept.
         """
         self.cells, self.gone = {}, []
-        writing, changed, here = Writing(codec, apart), set[str](), set[str]()
+        self._here, self._changed = set(), set()
+        writing = Writing(codec, apart)
         for path, value in state.items():
-            known = self._leaves.get(path)
-            if known is not None and known.base.fixed and known.base.value is value:
-                here.add(path)  # most are
-                continue
-            for place, mark, leaf in _leaves(path, value, codec):
-                here.add(place)
-                known = None if mark else self._leaves.get(place)
-                if known is not None and known.base.fixed and known.base.value is leaf:
-                    continue
-                if self._mark(place, mark) if mark else self._leaf(place, leaf, writing):
-                    changed.add(place)
-        if len(here) < len(self._leaves):
-            for place in self._leaves.keys() - here:
+            self._visit(path, value, writing)
+        if len(self._here) < len(self._leaves):
+            for place in self._leaves.keys() - self._here:
                 self._drop(place)
-                changed.add(place)
-        return changed
+                self._changed.add(place)
+        for place in self._changed:
+            leaf = self._leaves.get(place)
+            self._named[place] = {n for cell in leaf.all() for n in cell.parts} if leaf else set()
+        return self._changed
+
+    def _visit(self, path: str, value: Any, writing: Writing) -> None:
+        """Note what changed there; what changes in place is opened, attribute by attribute."""
+        self._here.add(path)
+        known = self._leaves.get(path)
+        if known is not None and known.base.fixed and known.base.value is value:
+            return  # most are
+        opened = _opened(value, writing)
+        if opened is None:
+            if self._leaf(path, value, writing):
+                self._changed.add(path)
+            return
+        mark, inner = opened
+        if self._mark(path, mark):
+            self._changed.add(path)
+        for name, item in inner.items():
+            self._visit(f"{path}/{name}", item, writing)
 
     def named(self) -> set[str]:
         """Return the names of all long values that the state names."""
-        leaves = self._leaves.values()
-        return {name for leaf in leaves for cell in leaf.all() for name in cell.parts}
+        return set().union(*self._named.values())
 
     def _drop(self, place: str) -> None:
         leaf = self._leaves.pop(place, None)
@@ -204,9 +219,13 @@ def _added(held: Any, value: Any) -> Any:
         held |= more
         fits = len(held) == len(value)
         return more if fits and is_flat(more) else None
-    more = dict(value.items() - held.items())
-    if len(more) > 1:  # in the order in which they were put in
-        more = {k: v for k, v in value.items() if k in more}
+    before = len(held)
+    if list(islice(value, before)) == list(held) and (
+        list(islice(value.values(), before)) == list(held.values())
+    ):
+        more = dict(islice(value.items(), before, None))  # most: what was there is as it was
+    else:
+        more = {k: v for k, v in value.items() if held.get(k, _NONE) != v}
     held |= more
     fits = len(held) == len(value) and (not more or list(held) == list(value))
     flat = fits and is_flat(more) and all(type(item) is int for item in more.values())
@@ -219,32 +238,29 @@ def _kind(value: Any, leaf: _Leaf | None) -> bytes:
         return WHOLE
     if leaf is not None and leaf.kind == GROWING and type(leaf.held) is kind:
         return GROWING
-    flat = bool(value) and is_flat(value)
+    flat = bool(value) and type(next(iter(value))) is tuple and is_flat(value)
     if kind is dict:
         flat = flat and all(type(item) is int for item in value.values())
         return GROWING if flat else ENTRIES
     return GROWING if flat else WHOLE
 
 
-def _leaves(path: str, value: Any, codec: StateCodec) -> Iterator[tuple[str, bytes, Any]]:
-    """Yield path, mark and value: what changes in place is opened, attribute by attribute."""
+def _opened(value: Any, writing: Writing) -> tuple[bytes, Mapping[str, Any]] | None:
+    """Return what opens to more leaves: its mark, and what is in it by name; None if it is one."""
     kind: Any = type(value)
-    if kind is Pairs:
-        mark, inner = PAIRS, value.kept()
-    elif _is_open("", value) and not codec.names(value):
-        mark, inner = OBJECT + kind.__name__.encode(), attributes(value)
-    elif kind is dict and value and all(map(_is_open, value.keys(), value.values())):
-        mark, inner = NAMED + json.dumps(list(value)).encode(), value
-    else:
-        yield path, b"", value
-        return
-    yield path, mark, None
-    for name, item in inner.items():
-        yield from _leaves(f"{path}/{name}", item, codec)
+    if kind is dict:
+        if value and all(map(_is_open, value.keys(), value.values())):
+            return NAMED + json.dumps(list(value)).encode(), value
+    elif kind is Pairs:
+        return PAIRS, value.kept()
+    elif _is_open("", value) and not writing.names(value):
+        return OBJECT + kind.__name__.encode(), attributes(value)
+    return None
 
 
 def _is_open(name: object, value: Any) -> bool:
     """Tell whether a value changes in place and is ours, under a name that can be in a path."""
     kind: Any = type(value)
-    fits = type(name) is str and not _APART.intersection(name)
-    return fits and OBJECTS.get(kind.__name__) is kind and not is_frozen(kind)
+    if OBJECTS.get(kind.__name__) is not kind or is_frozen(kind):
+        return False
+    return type(name) is str and not _APART.intersection(name)

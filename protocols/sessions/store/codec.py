@@ -32,8 +32,7 @@ from protocols.wire.roster import Identity, Roster
 
 _LONG = 1 << 16
 """Bytes from which on a value is put apart."""
-
-_JSON = json.JSONEncoder(separators=(",", ":"))
+_JSON = json.JSONEncoder(separators=(",", ":"), check_circular=False)  # `_write` would not end
 
 Buffer = bytes | memoryview
 Apart = Callable[[Buffer], str]

@@ -1,9 +1,9 @@
 """The journal of one party's state: a line for every commit, with what changed and nothing else.
 
-A state is cells: small values by name, each locked under a key of its own. A line holds
+A state is cells: small values by name, each locked by itself. A line holds
 
 * its head, locked under the journal's key: the commit's number, where the ledger stands, which
-  cells are new with their keys, and which are gone;
+  cells are new, the key of these, and which are gone;
 * the new cells, each locked by itself, so that each can be destroyed by itself. The key of a long
   value that lies beside the journal is such a cell, and is destroyed with it.
 
@@ -23,11 +23,11 @@ import re
 import struct
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import msgpack
 
-from crypto.aead import lock, unlock
+from crypto.aead import lock_each, unlock_one
 from crypto.errors import CryptoError
 from crypto.rest import lock_at_rest, new_key, unlock_at_rest
 from crypto.samplers import entropy
@@ -96,6 +96,15 @@ class Line:
     number: int
     ledger: Mapping[str, Any]
     pieces: Mapping[str, tuple[bytes, int, int]] = field(repr=False)
+
+
+class _Told(NamedTuple):
+    """A cell as a line's head tells it: the line's key, its number there, and where it lies."""
+
+    key: bytes
+    number: int
+    at: int
+    size: int
 
 
 class Journal:
@@ -182,19 +191,18 @@ class Journal:
         self, sealing: tuple[bytes, bytes], at: int, head: list[Any], cells: Mapping[str, bytes]
     ) -> tuple[bytes, list[tuple[int, bytes]]]:
         """Return a line, and what is overwritten after it."""
-        locked, told, place = [], [], 0
-        for name, data in cells.items():
-            key = entropy(32)
-            chunk = lock(key, self._cell_info(name), data)
-            locked.append(chunk)
-            told.append((name, key, place, len(chunk)))
-            place += len(chunk)
-        sealed = lock_at_rest(*sealing, msgpack.packb([*head, told]))
+        key, bound = entropy(32), f"{self._place}/".encode()
+        named = [(bound + name.encode(), data) for name, data in cells.items()]
+        locked = lock_each(key, named)
+        sizes = list(map(len, locked))
+        sealed = lock_at_rest(*sealing, msgpack.packb([*head, key, list(cells), sizes]))
         first = at + _LENGTHS.size + len(sealed)
         replaced = dict.fromkeys((*cells, *head[2]))
         stale = [self._cells.pop(name) for name in replaced if name in self._cells]
-        self._cells.update({name: (first + start, size) for name, _, start, size in told})
-        line = b"".join((_LENGTHS.pack(len(sealed), place), sealed, *locked))
+        for name, size in zip(cells, sizes, strict=True):
+            self._cells[name] = first, size
+            first += size
+        line = b"".join((_LENGTHS.pack(len(sealed), sum(sizes)), sealed, *locked))
         return line, [(where, bytes(size)) for where, size in stale]
 
     def read(self) -> tuple[Line, dict[str, bytes]]:
@@ -222,17 +230,17 @@ class Journal:
                 fix="start the run again; a state that was put back may not go on (O5, O6)",
             )
         self._standing = Standing(standing.generation, standing.key, number)
-        cells = {name: self._cell(name, data, *where) for name, where in told.items()}
+        cells = {name: self._cell(name, data, one) for name, one in told.items()}
         parts = [name for name in cells if name.startswith(_PIECE)]
         pieces = {name.removeprefix(_PIECE): msgpack.unpackb(cells.pop(name)) for name in parts}
         return Line(number, ledger, pieces), cells
 
     def _lines(
         self, data: memoryview, standing: Standing
-    ) -> tuple[int, Mapping[str, Any], dict[str, tuple[bytes, int, int]]]:
+    ) -> tuple[int, Mapping[str, Any], dict[str, _Told]]:
         at, number = len(STATE.head), 0
         ledger: Mapping[str, Any] = {}
-        told: dict[str, tuple[bytes, int, int]] = {}
+        told: dict[str, _Told] = {}
         while len(data) >= at + _LENGTHS.size:
             head, cells = _LENGTHS.unpack_from(data, at)
             start = at + _LENGTHS.size
@@ -242,13 +250,14 @@ class Journal:
             found = self._opened(data[start : start + head], *sealing)
             if number and found[0] != number + 1:
                 raise unopened("a line of its journal is missing")
-            number, ledger, gone, fresh = found
+            number, ledger, gone, key, names, sizes = found
             for name in gone:
                 told.pop(name, None)
-            for name, key, place, size in fresh:
+            at = start + head
+            for place, (name, size) in enumerate(zip(names, sizes, strict=True)):
                 told.pop(name, None)  # in the order of the last writing
-                told[name] = key, start + head + place, size
-            at = start + head + cells
+                told[name] = _Told(key, place, at, size)
+                at += size
         return number, ledger, told
 
     def _opened(self, sealed: memoryview, key: bytes, info: bytes) -> Any:
@@ -258,9 +267,10 @@ class Journal:
             raise unopened("it was changed, or its key is another run's") from error
         return msgpack.unpackb(plain, strict_map_key=True)
 
-    def _cell(self, name: str, data: bytes, key: bytes, at: int, size: int) -> bytes:
+    def _cell(self, name: str, data: bytes, one: _Told) -> bytes:
+        info, locked = f"{self._place}/{name}".encode(), data[one.at : one.at + one.size]
         try:
-            return unlock(key, self._cell_info(name), data[at : at + size])
+            return unlock_one(one.key, one.number, info, locked)
         except CryptoError as error:
             raise unopened("it was changed") from error
 
@@ -272,9 +282,6 @@ class Journal:
     def _sealing(self, standing: Standing, *, first: bool) -> tuple[bytes, bytes]:
         """Return the key of a line's head and what it is bound to; only the first may be first."""
         return standing.key, f"{self._place}/{standing.generation}/{first}".encode()
-
-    def _cell_info(self, name: str) -> bytes:
-        return f"{self._place}/{name}".encode()
 
     def _name(self, generation: int) -> str:
         return f"journal-{generation}"

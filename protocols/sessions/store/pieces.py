@@ -2,8 +2,9 @@
 
 Most of what a party holds is what it held before: a model, its optimiser's moments, an upload that
 waits. Values from some size on lie in files of their own beside the journal, `part-N`, each locked
-under a key of its own, which stands in the journal with the file's number. A cell names a value by
-a keyed digest of its content: equal content is one value, and a value never changes.
+under a key of its own, which stands in the journal with the file's number. Names are drawn. A value
+that is held already keeps its name, so it is not written again: bytes are known by being the very
+object, arrays by a keyed digest of their content, which never leaves this process.
 
 The file of a value that no cell names any more, once the commit that dropped it is written, is
 overwritten by the next value, or removed: that is several times as fast as new files, and nothing
@@ -22,7 +23,7 @@ from typing import Protocol
 
 from crypto.aead import OVERHEAD, fingerprint, lock_into, unlock
 from crypto.errors import CryptoError
-from crypto.samplers import derive, entropy
+from crypto.samplers import entropy
 from protocols.errors import LedgerError
 from protocols.sessions.store.codec import Buffer
 from protocols.sessions.store.journal import unopened, unwritten
@@ -88,7 +89,9 @@ class Pieces:
 
     def __init__(self, store: PieceStore, place: str) -> None:
         self._store, self._place = store, place
-        self._naming = entropy(32)  # its own in each process: names say nothing to others
+        self._digests = entropy(32)  # key of the digests, its own in each process
+        self._names: dict[bytes | int, str] = {}  # by digest, or by identity
+        self._held: dict[str, tuple[bytes | int, Buffer | None]] = {}  # that, and whose identity
         self._pieces: dict[str, Piece] = {}
         self._kept: set[str] = set()  # those that the journal knows of
         self._stale: list[str] = []
@@ -97,17 +100,19 @@ class Pieces:
 
     def apart(self, data: Buffer) -> str:
         """Return the name of a value, which is written if it is new; raises LedgerError."""
-        # Derived: a fingerprint itself is not for others to see.
-        name = derive(self._naming, fingerprint(self._naming, data), length=16).hex()
-        if name not in self._pieces:
-            size = len(data) + OVERHEAD
-            piece = Piece(entropy(32), self._place_for(size), size)
-            try:
-                locked = lock_into(piece.key, self._info(name), data, _BUFFER.held)
-                self._store.patch(piece.name, [(0, locked)])
-            except OSError as error:
-                raise unwritten(error) from error
-            self._pieces[name] = piece
+        fixed = type(data) is bytes
+        known = id(data) if fixed else fingerprint(self._digests, data)
+        if (name := self._names.get(known)) is not None:
+            return name
+        name, size = entropy(16).hex(), len(data) + OVERHEAD
+        piece = Piece(entropy(32), self._place_for(size), size)
+        try:
+            locked = lock_into(piece.key, self._info(name), data, _BUFFER.held)
+            self._store.patch(piece.name, [(0, locked)])
+        except OSError as error:
+            raise unwritten(error) from error
+        self._pieces[name], self._names[known] = piece, name
+        self._held[name] = known, data if fixed else None  # held, so that its id stays its own
         return name
 
     def _place_for(self, size: int) -> int:
@@ -135,6 +140,8 @@ class Pieces:
         """Let go of what the last line dropped, once that is written; raises LedgerError."""
         for name in self._stale:
             piece = self._pieces.pop(name)
+            if (held := self._held.pop(name, None)) is not None:
+                del self._names[held[0]]
             self._free.append((piece.size, piece.file))
         self._kept, self._stale = set(self._pieces), []
         # No more than what is held: the longest go first.

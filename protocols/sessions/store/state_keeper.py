@@ -104,6 +104,7 @@ class StateKeeper:
         # At the aggregator: what each Ask brought back, and the long values that this names.
         self._replies: dict[str, tuple[bytes, frozenset[str]]] = {}
         self._anew, self._flush = True, False
+        self._lasting = _USED_UP
         self._known: tuple[StateCodec, tuple[object, ...]] | None = None
 
     def renew(self) -> None:
@@ -129,6 +130,7 @@ class StateKeeper:
         anew, self._anew = self._anew or self._journal.grown, True  # if this one fails, the next
         if anew:
             self._session, self._memory = Changes(), Changes()
+            self._lasting = _USED_UP | session.lasting()
         apart, parted = self._pieces.apart, [self._session]
         changed = self._session.since(self._state(session), codec, apart)
         if self._site is not None and (learnt > self._learnt or anew):
@@ -149,7 +151,7 @@ class StateKeeper:
             [name for one in parted for name in one.gone],
             ({name: (one.key, one.file, one.size) for name, one in made.items()}, unmade),
             anew=anew,
-            flush=self._flush or not changed.isdisjoint(_USED_UP | session.lasting()),
+            flush=self._flush or not changed.isdisjoint(self._lasting),
         )
         self._pieces.sweep()
         self._learnt, self._answered = learnt, answered

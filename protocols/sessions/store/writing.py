@@ -51,6 +51,7 @@ class Writing:
     def __init__(self, codec: StateCodec, apart: Apart) -> None:
         self._codec, self._apart = codec, apart
         self._parts: set[str] = set()
+        self.names = codec.names
 
     def _noted(self, data: Buffer) -> str:
         name = self._apart(data)
