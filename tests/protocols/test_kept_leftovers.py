@@ -30,9 +30,10 @@ def keys(found: object) -> list[bytes]:
     return [key for one in inner for key in keys(one)] if isinstance(found, dict | list) else []
 
 
-def decrypted(key: bytes, locked: bytes) -> bytes:
-    """Return what AES-GCM with the fixed nonce hid, without asking for its tag."""
-    return Cipher(algorithms.AES(key), modes.CTR(bytes(15) + b"\2")).decryptor().update(locked)
+def decrypted(key: bytes, locked: bytes, number: int = 0) -> bytes:
+    """Return what AES-GCM hid under the nonce of a number, without asking for its tag."""
+    counter = number.to_bytes(12, "big") + bytes(3) + b"\2"
+    return Cipher(algorithms.AES(key), modes.CTR(counter)).decryptor().update(locked)
 
 
 def readable(drawer: Drawer) -> bytes:
@@ -46,9 +47,12 @@ def readable(drawer: Drawer) -> bytes:
         info = f"{PLACE}/journal/{standing.generation}/{at == len(STATE.head)}".encode()
         line = msgpack.unpackb(unlock_at_rest(standing.key, info, data[start : start + head]))
         held += keys(line)
-        for name, key, place, size in line[-1]:
-            if any(locked := data[start + head + place :][:size]):  # else it was overwritten
-                spans.append((name, decrypted(key, locked)))
+        *_, key, names, sizes = line
+        place = start + head
+        for number, (name, size) in enumerate(zip(names, sizes, strict=True)):
+            if any(locked := data[place : place + size]):  # else it was overwritten
+                spans.append((name, decrypted(key, locked, number)))
+            place += size
         at = start + head + cells
     found = [clear for _, clear in spans]
     for name, clear in spans:  # a cell may hold keys, too
