@@ -5,7 +5,7 @@ from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from hypothesis import given
 from hypothesis import strategies as st
 
-from crypto.aead import OVERHEAD, lock, unlock
+from crypto.aead import OVERHEAD, lock, lock_each, unlock, unlock_one
 from crypto.errors import InvalidKey, InvalidSeal
 from crypto.rest import lock_at_rest, unlock_at_rest
 from crypto.samplers import entropy
@@ -57,4 +57,22 @@ def test_two_pieces_at_rest_under_one_key_have_nothing_in_common():
     plaintext = bytes(200)
     one, other = (lock_at_rest(KEY, b"info", plaintext) for _ in range(2))
     assert unlock_at_rest(KEY, b"info", one) == unlock_at_rest(KEY, b"info", other) == plaintext
+    assert sum(a == b for a, b in zip(one, other, strict=True)) < 20  # one in 256 is the same
+
+
+@given(st.lists(st.tuples(st.binary(max_size=20), st.binary(max_size=80)), max_size=5))
+def test_messages_locked_together_open_each_by_itself(messages):
+    key = entropy(32)
+    locked = lock_each(key, messages)
+    for number, (info, data) in enumerate(messages):
+        assert unlock_one(key, number, info, locked[number]) == data
+        for other in (number + 1, number + 256):
+            with pytest.raises(InvalidSeal):
+                unlock_one(key, other, info, locked[number])
+        with pytest.raises(InvalidSeal):
+            unlock_one(key, number, info + b"\0", locked[number])
+
+
+def test_messages_locked_together_have_nothing_in_common():
+    one, other = lock_each(KEY, [(b"info", bytes(200))] * 2)
     assert sum(a == b for a, b in zip(one, other, strict=True)) < 20  # one in 256 is the same

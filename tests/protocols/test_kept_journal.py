@@ -105,6 +105,14 @@ def test_a_value_that_changes_in_place_is_noticed(keeping: Keeping) -> None:
     assert keeping.read()["model"][3] == 2.0 and keeping.read()["inner"] == inner
 
 
+def test_a_list_with_other_values_is_noticed(keeping: Keeping) -> None:
+    asked = ["client-1", "client-2"]
+    keeping.save({"asked": asked})
+    asked[1] = "client-3"
+    assert keeping.save({"asked": asked}) == {"asked"} and keeping.read() == {"asked": asked}
+    assert not keeping.save({"asked": list(asked)})
+
+
 def test_bytes_of_a_commit_do_not_grow_with_the_run(keeping: Keeping) -> None:
     seen, sent, sizes, totals = set(), {}, [], []
     for number in range(3_000):
