@@ -4,8 +4,7 @@ A state is cells: small values by name, each locked by itself. A line holds
 
 * its head, locked under the journal's key: the commit's number, where the ledger stands, which
   cells are new, the key of these, and which are gone;
-* the new cells, each locked by itself, so that each can be destroyed by itself. The key of a long
-  value that lies beside the journal is such a cell, and is destroyed with it.
+* the new cells, each locked, and destroyed, by itself: the keys of long values are such cells.
 
 A cell that a later line replaced or dropped is overwritten with zeros once that line is written, so
 that what a party used up lies in no file any more. From time to time, and when an epoch of keys
