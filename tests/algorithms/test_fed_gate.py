@@ -39,7 +39,7 @@ def test_with_the_same_data_everywhere_it_is_fed_avg(kind: str) -> None:
     mine, theirs = sites_of(kind, alike=True), sites_of(kind, alike=True)
     start = Start(weights=task.initial(np.random.default_rng(0)), step=0)
     gate = drive(fed_gate(task, epochs=3), mine, 6, state=start)
-    plain = drive(fed_avg(task, epochs=3), theirs, 6)
+    plain = drive(fed_avg(task, epochs=3), theirs, 6, form=1)
     np.testing.assert_allclose(gate.weights, plain.weights, atol=1e-5)
     assert np.abs(gate.weights - start.weights).max() > 1e-3
     left = trackers(mine, gate, lr=task.lr, tau=3, gamma=1)
