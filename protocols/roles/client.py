@@ -128,14 +128,19 @@ class ClientSession(Session):
     def _said(self, exchange: Exchange, arguments: Sequence[Message]) -> Any:
         """Return what the algorithm answers; raises UnfitMessage if its numbers ran away.
 
-        Under noise of the client's own that refusal would tell of its data: it answers zeros.
+        Under noise of the client's own any refusal would tell of its data, as what an algorithm
+        raises may depend on them: it answers zeros, or acknowledges, and tells its operator.
         """
         try:
             return exchange.answer(self._site, *arguments)
-        except ArithmeticError as error:
+        except Exception as error:
             items = [self.context.find(exchange.name, k.disclosure, Step.UP) for k in exchange.back]
-            if items and all(item.noise is not None and item.noise.local for item in items):
-                return silent(exchange.back, self.context.dims(items[0]))
+            told = items or [item for item in self.context.plan.items if item.noise is not None]
+            if told and all(item.noise is not None and item.noise.local for item in told):
+                self.last_error = error
+                return silent(exchange.back, self.context.dims(items[0])) if items else None
+            if not isinstance(error, ArithmeticError):
+                raise
             raise UnfitMessage(
                 f"Training failed in {exchange.name!r}: its numbers are no longer finite.",
                 why="the step size is too large for these features",
