@@ -112,3 +112,21 @@ def test_every_message_of_a_client_is_charged_or_said_to_hold_no_data() -> None:
         for item in plan.items:
             if item.sender == "client" and item.id != "refusal.client":
                 assert f"{item.id}: " in plan.budget
+
+
+@pytest.mark.parametrize("length", [0.01, 100.0])
+def test_whether_a_summand_was_clipped_stands_nowhere(length: float) -> None:
+    """Ledgers and reports of it are handed out, and it is not noised."""
+    played = world()
+    played.sites["client-2"].delta = np.full(5, length)
+    played.start().round(1)
+    (sent,) = (e for e in played.entries("client-2") if e.get("item") == "pull.up.SUM")
+    assert sent["clipped"] is False
+
+
+def test_control_without_own_noise_it_does() -> None:
+    played = World(PULL, "masks")
+    played.sites["client-2"].delta = np.full(5, 100.0)
+    played.start().round(1)
+    (sent,) = (e for e in played.entries("client-2") if e.get("item") == "pull.up.SUM")
+    assert sent["clipped"] is True
