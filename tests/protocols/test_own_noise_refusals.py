@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from algorithms.fcf import fcf
-from protocols.errors import Refused, Replay
+from protocols.errors import LocalProtocolError, Refused, Replay
 from protocols.forms import Exchange, Form
 from protocols.plan.steps import Step
 from protocols.privacy.own_words import own_spending
@@ -48,6 +48,26 @@ def test_the_client_s_own_operator_is_told() -> None:
     played.sites["client-2"].answer = failing(RAISED[0])
     played.start().round(1)
     assert played.clients["client-2"].last_error is RAISED[0]
+
+
+@pytest.mark.parametrize("fails", [True, False])
+def test_training_that_failed_at_once_is_not_blamed_for_no_noised_gradient(
+    monkeypatch: pytest.MonkeyPatch, fails: bool
+) -> None:
+    """Control: training that ends well, and took none, is a fault of the program."""
+
+    def none_taken(exchange: Any) -> None:
+        raise LocalProtocolError("Training took no noised gradient; nothing was sent.")
+
+    played = world()
+    if fails:
+        played.sites["client-2"].answer = failing(RAISED[0])
+    monkeypatch.setattr(played.clients["client-2"].spending, "check_trained", none_taken)
+    if fails:
+        assert played.start().round(1).answers == 5
+    else:
+        with pytest.raises(Refused):
+            played.start().round(1)
 
 
 def test_control_without_own_noise_it_refuses() -> None:
