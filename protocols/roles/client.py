@@ -110,7 +110,6 @@ class ClientSession(Session):
         before = recorder.before(arguments) if recorder is not None else b""
         self.spending.open_training(exchange, where)
         said = self._said(exchange, arguments)
-        self.spending.check_trained(exchange)
         messages = () if said is None else said if isinstance(said, tuple) else (said,)
         if {type(m) for m in messages} != set(exchange.back) or len(messages) != len(exchange.back):
             raise LocalProtocolError(f"The answer of {exchange.name!r} is not what it declares.")
@@ -132,7 +131,7 @@ class ClientSession(Session):
         raises may depend on them: it answers zeros, or acknowledges, and tells its operator.
         """
         try:
-            return exchange.answer(self._site, *arguments)
+            said = exchange.answer(self._site, *arguments)
         except Exception as error:
             items = [self.context.find(exchange.name, k.disclosure, Step.UP) for k in exchange.back]
             told = items or [item for item in self.context.plan.items if item.noise is not None]
@@ -146,6 +145,8 @@ class ClientSession(Session):
                 why="the step size is too large for these features",
                 fix="lower model.lr, or scale the features; nothing was sent",
             ) from error
+        self.spending.check_trained(exchange)  # of what failed nothing leaves
+        return said
 
     def _send_each(
         self, name: str, messages: tuple[Message, ...], to: str, where: Where
