@@ -14,7 +14,8 @@ from protocols.wire.control import CONTROL, REFUSALS
 from protocols.wire.roles import Role
 
 _OWN = frozenset(kind.__name__ for kind in CONTROL)
-_NOISES = ("noise(", "own_noise(")
+_ALONE = "own_noise("
+_NOISES = ("noise(", _ALONE)
 
 
 def is_own(item: Item) -> bool:
@@ -37,6 +38,8 @@ def objection(item: Item) -> str | None:
         return "no noise"
     if not noised(item.guards):
         return "noise is planned, and its guards do not add it"
+    if any(guard.startswith(_ALONE) for guard in item.guards) != item.noise.local:
+        return "noise of one's own and noise that is shared are planned in each other's place"
     shapes = (field.shape for message in item.messages for field in message.fields)
     entries = sum(abs(prod(shape)) for shape in shapes)  # a plan is a file: sizes may be anything
     if entries > item.noise.coordinates:

@@ -21,6 +21,7 @@ from protocols.privacy.accounting import (
     rounded_sensitivity,
 )
 from protocols.privacy.noising import (
+    PURE,
     RANDOMISERS,
     ROUNDING_BETA,
     SAMPLERS,
@@ -56,6 +57,7 @@ def check_noise(name: str, noise: NoisePlan, clients: int) -> None:
     whole = ((noise.honest, clients), (noise.coordinates, _MOST), (noise.releases, _MOST))
     known = noise.mechanism in SAMPLERS or (noise.local and noise.mechanism in RANDOMISERS)
     known = known and (not noise.local or noise.honest == 1)
+    known = known and bool(noise.pure) == (noise.mechanism in PURE)
     if not good or not known or any(not 0 < v <= m for v, m in whole):
         raise EvidenceError("plan", f"the noise of {name[:60]} cannot be counted with")
 

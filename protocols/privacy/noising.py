@@ -22,6 +22,7 @@ from protocols.privacy.own_noise import check_useful
 from protocols.privacy.pure import Pure
 
 __all__ = [
+    "PURE",
     "RANDOMISERS",
     "ROUNDING_BETA",
     "SAMPLERS",
@@ -47,6 +48,8 @@ SAMPLERS: dict[str, type[DiscreteGaussian | DiscreteLaplace]] = {
 
 RANDOMISERS = frozenset({"gaussian_vector", "laplace_vector", "sqkr"})
 """Local randomisers of NOISED messages, by the names that plans state."""
+PURE = frozenset({"laplace_vector", "sqkr"})
+"""Those that draw by an epsilon of one message, which plans state; no other noise has one."""
 
 
 def noise_in(chain: Sequence[Guard]) -> Noise | OwnNoise | None:

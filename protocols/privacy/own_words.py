@@ -23,6 +23,7 @@ _NO_DATA: dict[str, str] = {
     Service.ASK: "that an Ask arrived",
     Step.VOTE: "which clients' uploads the aggregator listed",
     Step.SHARES: "shares of masks, drawn before any data is read",
+    Step.SELF_SHARES: "shares of masks, drawn before any data is read",
 }
 """What clients send that is made of no data (O16), and why."""
 
@@ -36,7 +37,11 @@ def own_spending(items: Sequence[Item]) -> str:
     sent = [item for item in items if item.sender == _CLIENT]
     noised = [(item, item.noise) for item in sent if item.noise is not None]
     local = all(noise.local for _, noise in noised)
-    bare = [item.id for item in sent if item.noise is None and item.step is Step.UP]
+    bare = [
+        item.id
+        for item in sent
+        if item.noise is None and _no_data(item) is None and item.step is not Step.REFUSE
+    ]
     delta = min(float(noise.delta) for _, noise in noised)
     run = _epsilon([(noise, item.times) for item, noise in noised], delta)
     basic = _basic([(noise, item.times) for item, noise in noised], delta)

@@ -110,7 +110,6 @@ class ClientSession(Session):
         before = recorder.before(arguments) if recorder is not None else b""
         self.spending.open_training(exchange, where)
         said = self._said(exchange, arguments)
-        self.spending.check_trained(exchange)
         messages = () if said is None else said if isinstance(said, tuple) else (said,)
         if {type(m) for m in messages} != set(exchange.back) or len(messages) != len(exchange.back):
             raise LocalProtocolError(f"The answer of {exchange.name!r} is not what it declares.")
@@ -128,19 +127,26 @@ class ClientSession(Session):
     def _said(self, exchange: Exchange, arguments: Sequence[Message]) -> Any:
         """Return what the algorithm answers; raises UnfitMessage if its numbers ran away.
 
-        Under noise of the client's own that refusal would tell of its data: it answers zeros.
+        Under noise of the client's own any refusal would tell of its data, as what an algorithm
+        raises may depend on them: it answers zeros, or acknowledges, and tells its operator.
         """
         try:
-            return exchange.answer(self._site, *arguments)
-        except ArithmeticError as error:
+            said = exchange.answer(self._site, *arguments)
+        except Exception as error:
             items = [self.context.find(exchange.name, k.disclosure, Step.UP) for k in exchange.back]
-            if items and all(item.noise is not None and item.noise.local for item in items):
-                return silent(exchange.back, self.context.dims(items[0]))
+            told = items or [item for item in self.context.plan.items if item.noise is not None]
+            if told and all(item.noise is not None and item.noise.local for item in told):
+                self.last_error = error
+                return silent(exchange.back, self.context.dims(items[0])) if items else None
+            if not isinstance(error, ArithmeticError):
+                raise
             raise UnfitMessage(
                 f"Training failed in {exchange.name!r}: its numbers are no longer finite.",
                 why="the step size is too large for these features",
                 fix="lower model.lr, or scale the features; nothing was sent",
             ) from error
+        self.spending.check_trained(exchange)  # of what failed nothing leaves
+        return said
 
     def _send_each(
         self, name: str, messages: tuple[Message, ...], to: str, where: Where

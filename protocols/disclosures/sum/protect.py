@@ -57,6 +57,7 @@ class SumProtection(Protection):
         # Under noise of one's own a refusal would tell of the value; nothing is told but the noise.
         messages = [finite(m) for m in release.messages] if own_noise else release.messages
         integers, clipped = layout.encode(messages, Stream(key), limit=limit)
+        clipped = clipped and not own_noise  # ledgers and reports of it are handed out
         if noise:
             law = sampler(SAMPLERS[noise.mechanism], float(noise.sigma))
             integers += law.sample(Stream(entropy(32)), integers.size)
