@@ -16,7 +16,6 @@ Who sees what: whoever lists the store sees about how long these values are, and
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterable, Mapping, Set
 from dataclasses import dataclass, field
 from typing import Protocol
@@ -31,16 +30,7 @@ from protocols.sessions.store.journal import unopened, unwritten
 __all__ = ["Piece", "PieceStore", "Pieces"]
 
 _PREFIX = "part-"
-
-
-class _Buffer(threading.local):
-    """One for all parties of a thread, as fresh memory costs more than locking."""
-
-    def __init__(self) -> None:
-        self.held = bytearray()
-
-
-_BUFFER = _Buffer()
+_BUFFERS: list[bytearray] = []  # used again, as fresh memory costs more than locking; one a thread
 
 
 class PieceStore(Protocol):
@@ -106,11 +96,14 @@ class Pieces:
             return name
         name, size = entropy(16).hex(), len(data) + OVERHEAD
         piece = Piece(entropy(32), self._place_for(size), size)
+        buffer = _taken()
         try:
-            locked = lock_into(piece.key, self._info(name), data, _BUFFER.held)
+            locked = lock_into(piece.key, self._info(name), data, buffer)
             self._store.patch(piece.name, [(0, locked)])
         except OSError as error:
             raise unwritten(error) from error
+        locked.release()
+        _BUFFERS.append(buffer)
         self._pieces[name], self._names[known] = piece, name
         self._held[name] = known, data if fixed else None  # held, so that its id stays its own
         return name
@@ -184,3 +177,11 @@ class Pieces:
 
     def _info(self, name: str) -> bytes:
         return f"{self._place}/part/{name}".encode()
+
+
+def _taken() -> bytearray:
+    """Return a buffer that nobody else uses until it is given back."""
+    try:
+        return _BUFFERS.pop()
+    except IndexError:
+        return bytearray()
