@@ -140,7 +140,7 @@ def _a_worker(workers: Workers) -> None:
     os.kill(workers.processes()[0], signal.SIGKILL)
 
 
-@pytest.mark.parametrize("policy", ["masks", "he"])
+@pytest.mark.parametrize("policy", ["masks", pytest.param("he", marks=pytest.mark.long)])
 @pytest.mark.parametrize("victim", [_the_parent, _a_worker])
 def test_a_run_goes_on_with_another_number_of_workers(
     policy: str, victim: Callable[[Workers], None], tmp_path: Path

@@ -34,7 +34,10 @@ def made(which: str, epsilon: float) -> tuple[FiniteRandomiser, list[Any]]:
 KINDS = ["randomised_response", "unary", "piecewise", "sqkr"]
 
 
-@pytest.mark.parametrize("epsilon", [1, 4, 8])
+LONG = pytest.mark.long
+
+
+@pytest.mark.parametrize("epsilon", [pytest.param(1, marks=LONG), 4, pytest.param(8, marks=LONG)])
 @pytest.mark.parametrize("which", KINDS)
 def test_a_claim_stands_and_falls_with_halved_noise(which: str, epsilon: int) -> None:
     claimed, values = made(which, epsilon)
