@@ -18,6 +18,8 @@ from crypto.samplers import Stream
 
 RUNS = 100_000
 KEY = bytes([1]) * 32
+"""Pinned: a bound of 95 % may falsify an honest claim in one run of twenty, and half a percent of
+honest runs did so at an epsilon of 8 in a simulation (8.15 was the largest that was seen)."""
 
 
 def made(which: str, epsilon: float) -> tuple[FiniteRandomiser, list[Any]]:
