@@ -117,7 +117,7 @@ CAPTURE = Format("capture", 3, _AUDIT, mark=b"SFGC")
 CLIENT_MODEL = Format(
     "client model", 1, "take the model out with the program that made the run", mark=b"SFGM"
 )
-REPORT = Format("report", 4, "make the report again with this program", oldest=1)
+REPORT = Format("report", 5, "make the report again with this program", oldest=1)
 ATTACKS = Format("list of attacks", 1, "run secure-fgl audit attack on the run again")
 WAIVERS = Format("list of waivers", 1, "give the waivers to audit report again")
 BASELINE = Format("baseline", 1, "give the baseline to audit report again")

@@ -6,18 +6,14 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-import numpy as np
-
-from protocols.disclosures.names import Disclosure
-from protocols.disclosures.noised.randomised import randomiser_of
 from protocols.errors import NotAdmitted, PolicyError
-from protocols.plan.plan import Item
 from protocols.policy.guard import guard_of
-from protocols.policy.guards import Clip, OwnNoise, Quantise
+from protocols.policy.guards import OwnNoise
 from protocols.policy.policy import PrivacyPolicy
+from protocols.privacy.own_error import clients_needed, error_of_one
 from secure_fgl.federation import Federation
 
-__all__ = ["EPSILONS", "Row", "calibration", "error_of_one"]
+__all__ = ["EPSILONS", "Row", "calibration"]
 
 EPSILONS = (0.5, 1.0, 2.0, 4.0, 8.0, 16.0)
 
@@ -42,26 +38,6 @@ class Row:
     ratio: float
     clients: int
     bytes: int
-
-
-def error_of_one(item: Item, policy: PrivacyPolicy) -> float:
-    """Return the error of one client's message in units of the clip norm; a mean's is this / √n.
-
-    Raises:
-        ValueError: the item has no noise of its client's own.
-    """
-    noise, chain = item.noise, policy.chain(item.disclosure)
-    clip, quantise = guard_of(chain, Clip), guard_of(chain, Quantise)
-    if noise is None or not noise.local or clip is None:
-        raise ValueError(f"{item.id} has no noise of its client's own")
-    if item.disclosure is Disclosure.NOISED:
-        shapes = [field.shape for message in item.messages for field in message.fields]
-        size = sum(int(np.prod(shape, dtype=np.int64)) for shape in shapes)
-        made = randomiser_of(noise, size, clip.bound, item.label)
-        return math.sqrt(made.variance(1)) / clip.bound
-    levels = float((1 << ((quantise or Quantise()).bits - 1)) - 1)
-    spread = float(noise.sigma) * (math.sqrt(2.0) if "laplace" in noise.mechanism else 1.0)
-    return spread * math.sqrt(noise.coordinates) / levels
 
 
 def calibration(federation: Federation) -> Iterator[Row]:
@@ -97,7 +73,7 @@ def calibration(federation: Federation) -> Iterator[Row]:
                     item.id,
                     item.noise.coordinates,
                     one / math.sqrt(clients),
-                    math.ceil(one * one),
+                    clients_needed(one),
                     item.bytes,
                 )
 

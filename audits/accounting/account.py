@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from audits.accounting import models, rows, training
+from audits.accounting.engines import false_noise
 from audits.accounting.models import Account
 from audits.accounting.tally import Tally
 from audits.evidence.own_files import EVIDENCE
@@ -108,6 +109,8 @@ def _reasons(tally: Tally, clients: Sequence[models.ClientFacts]) -> Iterator[st
     ):
         if not value <= most:
             yield f"{what} epsilon {models.rounded_up(value)}, above {goal}"
+    if false := false_noise(tally.plan, tally.policy):
+        yield false
     cap = tally.policy.budget
     if cap is None:
         return

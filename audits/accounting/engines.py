@@ -13,7 +13,9 @@ from numpy.typing import NDArray
 
 from protocols.errors import EvidenceError, PolicyError
 from protocols.plan.noise import NoisePlan
+from protocols.plan.plan import Plan
 from protocols.policy.guards import Quantise
+from protocols.policy.policy import PrivacyPolicy
 from protocols.privacy.accounting import (
     ORDERS,
     net_epsilon,
@@ -28,6 +30,7 @@ from protocols.privacy.noising import (
     TAIL_BITS,
     divergence,
 )
+from protocols.privacy.own_target import check_own
 
 GAUSSIAN = "discrete_gaussian"
 TENTH = 0.1
@@ -75,6 +78,19 @@ def sound(noise: NoisePlan, quantise: Quantise) -> NoisePlan:
     l2 = max(float(noise.l2), rounded_sensitivity(levels, entries, ROUNDING_BETA))
     l1 = max(float(noise.l1), rounded_l1(l2, entries))
     return noise.model_copy(update={"l2": repr(l2), "l1": repr(l1)})
+
+
+def false_noise(plan: Plan, policy: PrivacyPolicy) -> str:
+    """Say which own noise of a plan is not what its policy's target comes to; empty if none is.
+
+    Every number is computed again: what a plan states beside what its mechanism draws by would
+    otherwise be the word of whoever wrote the plan.
+    """
+    try:
+        check_own(plan, policy)
+    except PolicyError as error:
+        return f"{error.what} {error.why}".strip()
+    return ""
 
 
 class Meter:

@@ -153,6 +153,33 @@ class Share(Strict):
     epsilon: Epsilon
 
 
+class Calibrated(Strict):
+    """One item under its clients' own noise: what its mean is worth, planned and as it went.
+
+    Attributes:
+        item: of the plan.
+        entries: numbers that are noised.
+        planned: clients on the plan.
+        ratio: noise to signal: the root of the expected squared error of the mean of so many
+            clients, in units of the clip norm; decimal text.
+        needed: clients from which the mean's error falls below the clip.
+        asks: that were answered.
+        answered: clients that answered, in the Ask that fewest did.
+        answered_ratio: `ratio` for so many; ``none`` if nobody did.
+        spent: by the ledger of whoever spent most, on this item alone.
+    """
+
+    item: str
+    entries: int
+    planned: int
+    ratio: str
+    needed: int
+    asks: int
+    answered: int
+    answered_ratio: str
+    spent: Epsilon
+
+
 class BudgetFacts(Strict):
     """The budget store as a client recorded it before the first round (O20)."""
 

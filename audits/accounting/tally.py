@@ -48,24 +48,9 @@ class Tally:
         self.items: list[Item] = planned
         self.delta = min((float(n.delta) for n in self.noises.values()), default=0.0)
         self.meter = Meter(self.noises, self.delta, len(case.plan.clients))
-        self.target = self._target()
+        self.target = min((float(n.epsilon) for n in self.noises.values()), default=math.inf)
         self.spends = spends(case.ledger_index, yardstick, planned, self.policy.colluders)
         self.openings = Openings(case.ledger_index)
-
-    def _target(self) -> float:
-        """Return the epsilon that the plan promises for all noised messages together.
-
-        Own noise of two disclosures has a target for each; where each keeps to its own, both
-        together promise what they compose to, which the plan states.
-        """
-        least = min((float(n.epsilon) for n in self.noises.values()), default=math.inf)
-        if not self.own or len(self.groups) < 2:
-            return least
-        kept = all(
-            self.meter.own({self._vector(items[0]): noise.releases}) <= float(noise.epsilon)
-            for noise, items in self.groups.items()
-        )
-        return self.meter.own(self.planned()) if kept else least
 
     @property
     def local(self) -> bool:

@@ -6,6 +6,7 @@ import hashlib
 import hmac
 from collections.abc import Iterator
 
+from audits.accounting.engines import false_noise
 from audits.evidence.run_files import LEDGER_LIMIT, fail
 from audits.evidence.steps import Case, Check
 from protocols.disclosures.registry import code
@@ -69,6 +70,8 @@ def plan(case: Case) -> str:
         if not _same(str(entry.get("policy")), policy):
             fail("plan", f"entry {number} of {party} was made under another policy")
     _config(case)
+    if false := false_noise(case.plan, case.policy):
+        fail("plan", false)
     if wanted is not None and not _same(wanted.strip().lower(), digest):
         fail("plan", OTHER_PLAN)  # last: it says that nothing else is wrong with the plan
     expected = "" if wanted is None else ", and it is the expected one"

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+from audits.accounting.models import Calibrated
 from audits.formats import _markdown as tried
 from audits.formats._markdown import code as _code
 from audits.formats._markdown import plain as _
@@ -102,7 +105,25 @@ def _budget(report: Report) -> str:
         )  # fmt: skip
         header = ("of what", "ε", "δ", "unit", "adjacency", "trust model", "scope", "assumes")
         parts.append(_table(header, rows))
+        if spent.calibrated:
+            parts.append(_calibrated(spent.calibrated))
     return "\n\n".join(parts)
+
+
+def _calibrated(found: Sequence[Calibrated]) -> str:
+    header = (
+        "own noise on", "numbers", "noise : signal at the plan's clients",
+        "clients from which the mean's error is below the clip", "fewest that answered an Ask",
+        "noise : signal there", "ε spent on it",
+    )  # fmt: skip
+    rows = (
+        (
+            _(row.item), str(row.entries), f"{row.ratio} at {row.planned}", str(row.needed),
+            f"{row.answered}, of {row.asks} Asks", row.answered_ratio, row.spent.value,
+        )
+        for row in found
+    )  # fmt: skip
+    return _table(header, rows)
 
 
 def _changes(report: Report) -> str:

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 from audits.accounting import models as m
 from audits.accounting import rows, training
+from audits.accounting.calibration import calibrated
 from audits.accounting.tally import Tally
 from audits.evidence.steps import Case
 from audits.report.sections import Labelled, Spending, SpentAt
@@ -48,6 +49,7 @@ def _of_clients(tally: Tally) -> Spending:
         shares=tuple(rows.shares(tally, make)),
         target=m.rounded_up(tally.target),
         timeline=_timeline(tally.plan.rounds, [spend.round for spend in spent], upto),
+        calibrated=calibrated(tally),
     )
 
 

@@ -27,7 +27,7 @@ from audits.report.sections import (
 from protocols.plan.plan import FieldPlan
 from protocols.strict import Strict
 
-REPORT_VERSION: Literal[4] = 4
+REPORT_VERSION: Literal[5] = 5
 Severity = Literal["critical", "high", "medium", "low", "info"]
 State = Literal["OK", "ATTENTION", "FAIL", "NOT TESTED"]
 
@@ -313,7 +313,7 @@ class Integrity(Strict):
 class Report(Strict):
     """What left each client, whether it was planned, what it reveals, and if the record holds."""
 
-    schema_version: Literal[4] = REPORT_VERSION
+    schema_version: Literal[5] = REPORT_VERSION
     tool: Tool = Setting(default_factory=Tool)
     subject: Subject
     transport: str

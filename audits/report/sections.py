@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from audits.accounting.models import Epsilon, Share
+from audits.accounting.models import Calibrated, Epsilon, Share
 from protocols.strict import Strict
 
 Move = Literal["new", "fixed", "worse", "better", "no longer measured"]
@@ -169,6 +169,7 @@ class Spending(Strict):
         shares: the planned run with some of the clients missing or colluding (O18).
         target: the budget; decimal text.
         timeline: by the ledger of whoever spent most; at most some dozens of the rounds.
+        calibrated: items under clients' own noise; empty where others' noise is counted on.
     """
 
     unit: str
@@ -176,6 +177,7 @@ class Spending(Strict):
     shares: tuple[Share, ...]
     target: str
     timeline: tuple[SpentAt, ...]
+    calibrated: tuple[Calibrated, ...] = ()
 
 
 class Tried(Strict):

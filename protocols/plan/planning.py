@@ -20,6 +20,7 @@ from protocols.plan.models import Models
 from protocols.plan.plan import DataPlan, Plan, plugin_of
 from protocols.plan.planner import plan_exchange, plan_services
 from protocols.policy.policy import PrivacyPolicy
+from protocols.privacy.own_words import check_covered
 from protocols.privacy.training import TrainingPlan, plan_training
 
 
@@ -107,6 +108,7 @@ def make_plan(
     for exchange in form.exchanges:
         plan_exchange(builder, exchange)
     plan_services(builder)
+    check_covered(builder.items, policy)
     training = _training(form, policy, rounds)
     planned = Planned(
         builder.items,

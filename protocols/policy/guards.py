@@ -62,6 +62,18 @@ class Clip(Guard):
     norm: Literal["linf", "l2", "l1"] = "linf"
     bound: float = Field(default=0.5, gt=0, le=1e6)
 
+    @model_validator(mode="before")
+    @classmethod
+    def _nearest(cls, given: Any) -> Any:
+        """Say what would be lawful in the place of what bounds nothing."""
+        bound = given.get("bound") if isinstance(given, dict) else None
+        if isinstance(bound, int | float) and not 0 < bound <= 1e6:
+            raise ValueError(
+                f"clip: a bound of {bound:g} bounds nothing; take a number above 0, at most 1e6, "
+                "such as 1.0"
+            )
+        return given
+
 
 class Quantise(Guard):
     """Round stochastically onto a symmetric integer grid of `bits` bits that spans the bound."""
@@ -112,6 +124,8 @@ class OwnNoise(Guard):
             raise ValueError(f"epsilon {epsilon:g} hides nothing or all; take 0.1 to 16")
         if isinstance(delta, int | float) and not 0 < delta < 0.1:
             raise ValueError(f"delta {delta:g} is no small probability; take 1e-5")
+        if isinstance(delta, int | float) and delta < 1e-10:
+            raise ValueError(f"delta {delta:g} cannot pay for the samplers' tails; take 1e-9")
         return given
 
 

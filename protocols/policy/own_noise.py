@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from protocols.disclosures.names import Disclosure
+from protocols.forms import Form
 from protocols.messages import Message
-from protocols.policy.guard import Guard, find
+from protocols.policy.guard import Guard, find, guard_of
 from protocols.policy.guards import OwnNoise
 
-__all__ = ["check_own_noise", "own_objection"]
+__all__ = ["bare_objection", "check_one_target", "check_own_noise", "own_objection"]
+
+Chains = Mapping[Disclosure, tuple[Guard, ...]]
 
 
 def check_own_noise(guard: OwnNoise | None, clients: int) -> None:
@@ -41,3 +48,50 @@ def own_objection(kind: type[Message], chain: tuple[Guard, ...]) -> str | None:
     if any(field.wire not in ("f4", "f8") for field in kind.fields):
         return f"message {kind.__name__} holds more than real numbers, which 'own_noise' covers"
     return None
+
+
+def check_one_target(chains: Chains) -> None:
+    """Raise ValueError where two disclosures name two targets: a client's run has one."""
+    found = {name: guard_of(chain, OwnNoise) for name, chain in chains.items()}
+    named = {str(name): (own.epsilon, own.delta) for name, own in found.items() if own is not None}
+    if len(set(named.values())) < 2:
+        return
+    said = ", ".join(f"{name} ({e:g}, {d:g})" for name, (e, d) in named.items())
+    epsilon = min(e for e, _ in named.values())
+    delta = min(d for _, d in named.values())
+    raise ValueError(
+        f"own_noise: {said} are different targets, and all that a client sends in a run has one; "
+        f"set epsilon to {epsilon:g} and delta to {delta:g} in each"
+    )
+
+
+def bare_objection(form: Form[Any], chains: Chains) -> str | None:
+    """Say which message would leave a client without noise under a policy with own noise.
+
+    The policy's epsilon is of all that a client sends, so one message without noise makes it
+    infinite while the budget is charged a finite number. None if all have noise, or none needs any.
+
+    Args:
+        form: of an algorithm, perhaps a plug-in's.
+        chains: the policy's.
+    """
+    own = [str(name) for name, chain in chains.items() if find(chain, "own_noise")]
+    if not own:
+        return None
+    said = [kind for exchange in form.exchanges for kind in exchange.back]
+    for kind in said:
+        for disclosure in form.disclosures(kind):
+            if disclosure in chains and not find(chains[disclosure], "own_noise"):
+                return (
+                    f"message {kind.__name__} ({disclosure}) would leave a client without noise, "
+                    "and the epsilon of 'own_noise' is of all that a client sends; "
+                    f"{_instead(disclosure, own)}"
+                )
+    return None
+
+
+def _instead(disclosure: Disclosure, own: Sequence[str]) -> str:
+    """Say what would be lawful in the place of a message without noise."""
+    if disclosure in (Disclosure.SUM, Disclosure.NOISED):
+        return f"put 'own_noise' into the chain of {disclosure}"
+    return f"say it as {' or '.join(own)}, or take a form without it"

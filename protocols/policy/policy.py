@@ -21,6 +21,7 @@ from protocols.policy.chains import check_chain
 from protocols.policy.cohort_changes import CohortChanges
 from protocols.policy.guard import Guard, find
 from protocols.policy.guards import AnyGuard, UnsafeClear
+from protocols.policy.own_noise import bare_objection, check_one_target
 from protocols.policy.presets import FACTS
 from protocols.privacy.training import Training
 from protocols.strict import Strict, nearest, not_yaml, problems, read_yaml
@@ -76,6 +77,7 @@ class PrivacyPolicy(Strict):
         chains = self.rules.values()
         if self.budget is None and any(find(c, "noise") or find(c, "own_noise") for c in chains):
             raise ValueError("noise needs a budget: what all runs together may spend (O20)")
+        check_one_target(self.rules)
         if self.cohort_changes != "any" and not find(self.rules.get(Disclosure.SUM, ()), "mask"):
             # Without masks clients are shown no survivor list, and one upload can be opened.
             raise ValueError(
@@ -206,7 +208,7 @@ class PrivacyPolicy(Strict):
                 return f"message {kind.__name__} is not among its allowed messages"
             if found := rules_of(kind.disclosure).objection(kind, form, self):
                 return found
-        if found := self._beside(form):
+        if found := self._beside(form) or bare_objection(form, self.rules):
             return found
         if self.training is None:
             return None

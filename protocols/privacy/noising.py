@@ -9,16 +9,14 @@ from crypto.noise import TAIL_BITS, DiscreteGaussian, DiscreteLaplace
 from protocols.disclosures.names import Disclosure
 from protocols.disclosures.sum.guards import Noise
 from protocols.disclosures.sum.layout import SumLayout
-from protocols.errors import NotAdmitted, NotInPlan
+from protocols.errors import NotInPlan
 from protocols.plan.noise import NoisePlan
 from protocols.plan.plan import Item, Plan
 from protocols.plan.steps import Step
 from protocols.policy.guard import Guard, guard_of
 from protocols.policy.guards import OwnNoise
-from protocols.policy.own_noise import check_own_noise
 from protocols.policy.policy import PrivacyPolicy
 from protocols.privacy import accounting
-from protocols.privacy.own_noise import check_useful
 from protocols.privacy.pure import Pure
 
 __all__ = [
@@ -117,59 +115,40 @@ def _summed(guard: Noise | OwnNoise) -> accounting.Mechanism:
     return "discrete_laplace" if guard.mechanism == "discrete_laplace" else "discrete_gaussian"
 
 
-def _honest(guard: Noise | OwnNoise, policy: PrivacyPolicy) -> int:
+def _honest(policy: PrivacyPolicy) -> int:
     """Return how many clients' noise is counted on."""
-    return 1 if isinstance(guard, OwnNoise) else policy.smallest_cohort - policy.colluders
+    return policy.smallest_cohort - policy.colluders
 
 
 def noise_for(
     layouts: Sequence[tuple[SumLayout, int]], policy: PrivacyPolicy, clients: int
 ) -> NoisePlan | None:
-    """Return the one noise of all SUM items of a run: the largest vector decides for all.
+    """Return the one shared noise of all SUM items of a run: the largest vector decides for all.
 
     Args:
         layouts: per item its layout and how often one client sends it.
-        policy: holds the target; None is returned without a noise guard.
+        policy: holds the target; None is returned without the guard `noise`.
         clients: on the plan.
     """
     guard = noise_of(policy)
-    if guard is None or not layouts:
+    if not isinstance(guard, Noise) or not layouts:
         return None
     levels = max(
         column.grid.levels for layout, _ in layouts for column in layout.columns if column.grid
     )
     coordinates = max(layout.length for layout, _ in layouts)
     releases = sum(times for _, times in layouts)
-    found = plan_noise(guard, levels, coordinates, releases, _honest(guard, policy), clients)
-    if isinstance(guard, OwnNoise):
-        _check_own(guard, found, levels, policy, clients)
-    return found
-
-
-def _check_own(
-    guard: OwnNoise, noise: NoisePlan, levels: int, policy: PrivacyPolicy, clients: int
-) -> None:
-    """Refuse a delta or an error that this plan's clients make too large."""
-    try:
-        check_own_noise(guard, clients)
-    except ValueError as error:
-        raise NotAdmitted(
-            f"Policy {policy.name!r} cannot be played by {clients} clients.",
-            why=str(error),
-            fix=f"set delta of own_noise to {0.1 / clients:.1g} or less",
-        ) from error
-    spread = float(noise.sigma) * (2.0**0.5 if noise.mechanism == "discrete_laplace" else 1.0)
-    error_of_mean = spread * (noise.coordinates / policy.smallest_cohort) ** 0.5
-    check_useful(error_of_mean, levels, policy.smallest_cohort, accepted=guard.accept_noise)
+    return plan_noise(guard, levels, coordinates, releases, _honest(policy), clients)
 
 
 def check_noise(item: Item, layout: SumLayout, plan: Plan, policy: PrivacyPolicy) -> None:
     """Raise NotInPlan unless a plan's noise is at least what the policy's target asks for.
 
-    The plan may have come from somebody else; the noise protects this client.
+    The plan may have come from somebody else; the noise protects this client. Noise of its own is
+    held to the target in `protocols.privacy.own_target`.
     """
     guard = noise_of(policy)
-    if guard is None:
+    if not isinstance(guard, Noise):
         if item.noise is not None:
             raise NotInPlan(f"{item.id}: the plan names noise that the policy does not.")
         return
@@ -185,7 +164,7 @@ def check_noise(item: Item, layout: SumLayout, plan: Plan, policy: PrivacyPolicy
         levels,
         item.noise.coordinates,
         sum(i.times for i in summed),
-        _honest(guard, policy),
+        _honest(policy),
         len(plan.clients),
     )
     if any(i.noise != wanted for i in noised):

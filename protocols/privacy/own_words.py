@@ -7,13 +7,16 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
+from protocols.errors import NotAdmitted
 from protocols.plan.noise import NoisePlan
 from protocols.plan.plan import Item
 from protocols.plan.steps import Service, Step
+from protocols.policy.guard import find
+from protocols.policy.policy import PrivacyPolicy
 from protocols.privacy.accounting import net_epsilon, tails
 from protocols.privacy.noising import divergence
 
-__all__ = ["own_spending"]
+__all__ = ["check_covered", "own_spending", "unnoised"]
 
 _CLIENT = "client"
 _NO_DATA: dict[str, str] = {
@@ -37,11 +40,7 @@ def own_spending(items: Sequence[Item]) -> str:
     sent = [item for item in items if item.sender == _CLIENT]
     noised = [(item, item.noise) for item in sent if item.noise is not None]
     local = all(noise.local for _, noise in noised)
-    bare = [
-        item.id
-        for item in sent
-        if item.noise is None and _no_data(item) is None and item.step is not Step.REFUSE
-    ]
+    bare = unnoised(items)
     delta = min(float(noise.delta) for _, noise in noised)
     run = _epsilon([(noise, item.times) for item, noise in noised], delta)
     basic = _basic([(noise, item.times) for item, noise in noised], delta)
@@ -68,6 +67,35 @@ def own_spending(items: Sequence[Item]) -> str:
             f"{', '.join(bare)}, {outside}; {each}; {rest}"
         )
     return f"{whole}; {each}; {rest}; not covered: {outside}"
+
+
+def unnoised(items: Sequence[Item]) -> list[str]:
+    """Return the ids of what clients send that has no noise and is not known to hold no data.
+
+    Refusals are said beside every epsilon: their one code is of faults of the program alone.
+    """
+    return [
+        item.id
+        for item in items
+        if item.sender == _CLIENT
+        and item.noise is None
+        and _no_data(item) is None
+        and item.step is not Step.REFUSE
+    ]
+
+
+def check_covered(items: Sequence[Item], policy: PrivacyPolicy) -> None:
+    """Raise NotAdmitted where a policy has own noise and something leaves a client without any.
+
+    A budget is charged for what has noise, so the rest may not leave.
+    """
+    own = any(find(chain, "own_noise") for chain in policy.rules.values())
+    if own and (bare := unnoised(items)):
+        raise NotAdmitted(
+            f"{', '.join(bare)} would leave a client without noise of its own.",
+            why="the epsilon of 'own_noise' is of all that a client sends in the run",
+            fix="take a form whose messages all have a chain with own_noise",
+        )
 
 
 def _no_data(item: Item) -> str | None:

@@ -7,10 +7,8 @@ from typing import Any
 import pytest
 
 from protocols.disclosures.names import Disclosure
-from protocols.disclosures.noised.randomised import plan_own
-from protocols.policy.guard import describe, guard_of
-from protocols.policy.guards import OwnNoise
-from protocols.privacy.noising import plan_noise
+from protocols.policy.guard import describe
+from protocols.privacy.own_target import own_noises
 from tests.audits.noised_run import ENTRIES, NoisedRun, message
 from tests.protocols.test_own_noise import own
 
@@ -18,23 +16,21 @@ SAID = "say.up.NOISED"
 ROUNDS, CLIENTS = 3, 6
 
 
-def run(*, both: bool, **lies: Any) -> NoisedRun:
+def run(*, both: bool, alone: str = "sqkr", **lies: Any) -> NoisedRun:
     """Return a run whose sums have own noise, and other messages too if `both`."""
-    policy = own()
-    guard = guard_of(policy.chain(Disclosure.SUM), OwnNoise)
-    assert guard is not None
-    noise = plan_noise(guard, 2**15 - 1, ENTRIES, ROUNDS, 1, CLIENTS).model_dump()
+    policy, sent = own(alone=alone), ((ENTRIES, ROUNDS),)
+    vectors = {Disclosure.SUM: sent, **({Disclosure.NOISED: sent} if both else {})}
+    noises = own_noises(policy, vectors, CLIENTS)
+    noise = noises[Disclosure.SUM].model_dump()
     del noise["releases"]
     made = NoisedRun(clients=CLIENTS, rounds=ROUNDS, policy=policy, noise=noise)
     if both:
         chain = policy.chain(Disclosure.NOISED)
-        randomised = plan_own(chain, [(ENTRIES, ROUNDS)], CLIENTS, policy.smallest_cohort)
-        assert randomised is not None
         made.more = (
             made.item(
                 SAID, (message("Said"),), disclosure=Disclosure.NOISED,
                 guards=tuple(describe(g) for g in chain),
-                noise=randomised.model_copy(update=lies),
+                noise=noises[Disclosure.NOISED].model_copy(update=lies),
             ),
         )  # fmt: skip
         made.sent = (SAID,)
@@ -49,13 +45,20 @@ def test_own_noise_is_local_and_the_same_against_everybody() -> None:
     assert 7.99 < found.epsilon.as_float() <= 8.0 and not found.honest_share
 
 
-def test_two_disclosures_compose_and_each_keeps_to_its_target() -> None:
+def test_two_disclosures_share_one_target() -> None:
     found = run(both=True).account()
     assert found.verdict == "NOT FALSIFIED", found.reasons
     assert set(found.covered) >= {SAID}
-    assert 8.5 < found.epsilon.as_float() < 16.0
-    assert found.target is not None
-    assert found.target.as_float() == pytest.approx(found.epsilon.as_float(), rel=1e-6)
+    assert 7.99 < found.epsilon.as_float() <= 8.0
+    assert found.target is not None and found.target.as_float() == 8.0
+
+
+def test_control_two_targets_spend_twice() -> None:
+    """Each calibrated to the whole target, as if the other were not there."""
+    made, alone = run(both=True), run(both=False)
+    made.noise = alone.noise
+    found = made.account()
+    assert found.verdict == "FALSIFIED" and found.epsilon.as_float() > 8.2
 
 
 @pytest.mark.parametrize("lie", [{"pure": "6.0"}, {"releases": 30}])

@@ -6,6 +6,8 @@ from typing import Any
 
 import pytest
 
+from audits.checks.documents import plan as plan_step
+from audits.evidence.steps import Case
 from protocols.errors import EvidenceError
 from tests.audits.noised_run import NoisedRun
 from tests.audits.test_account_own_noise import run
@@ -41,3 +43,25 @@ def test_own_noise_is_not_counted_as_if_it_were_shared(honest: int) -> None:
     """Zero-out counts half of the distance, and others' shares."""
     found = lying(adjacency="zero-out", honest=honest).account()
     assert found.verdict == "FALSIFIED" or found.not_covered
+
+
+@pytest.mark.parametrize(
+    "lie",
+    [{}, {"sigma": "1.0"}, {"sigma": "9e9"}, {"l1": "1.0"}, {"l2": "9.0"}, {"margin": 7},
+     {"coordinates": 99}, {"pure": "0.5"}, {"mechanism": "sqkr"}],
+    ids=str,
+)  # fmt: skip
+def test_what_a_randomiser_is_said_to_draw_by_is_computed_again(lie: Any) -> None:
+    """A Laplace vector draws by its pure epsilon; what stands beside it is nobody's word."""
+    made = run(both=True, alone="discrete_laplace", **lie)
+    found = made.account()
+    if not lie:  # control: the honest plan
+        assert found.verdict == "NOT FALSIFIED", found.reasons
+        assert "name this plan" in plan_step(Case(made.view()))
+        return
+    (name,) = lie
+    assert found.verdict == "FALSIFIED"
+    assert any(f"states another {name}" in reason for reason in found.reasons)
+    with pytest.raises(EvidenceError, match="not what the policy's target needs") as caught:
+        plan_step(Case(made.view()))
+    assert caught.value.step == "plan"

@@ -117,13 +117,33 @@ def test_the_plan_states_each_messages_share_and_what_holds_no_data() -> None:
     assert "not covered: refusals" in text
 
 
-def test_a_run_of_both_disclosures_composes_both() -> None:
+def test_a_run_of_both_disclosures_has_one_target() -> None:
+    """Control: each calibrated to the whole target spends it nearly twice."""
     plan = toy_plan(BOTH, own(), bfv=None)
-    assert len(noises(plan.items)) == 2
-    parts = [np.array(divergence(n, 1)) * n.releases for n in noises(plan.items).values()]
-    assert np.allclose(run_divergence(plan), sum(parts))
-    assert net_epsilon(np.array(run_divergence(plan)), 1e-5, tails=0.0)[0] > 8.5
-    assert "epsilon <= 8.000" not in plan.budget
+    shared = noises(plan.items)
+    assert {noise.epsilon for noise in shared.values()} == {"8.0"}
+
+    def spent(found: Any) -> float:
+        parts = [np.array(divergence(n, 1)) * n.releases for n in found]
+        return net_epsilon(sum(parts), 1e-5, tails=0.0)[0]
+
+    assert np.allclose(
+        run_divergence(plan), sum(np.array(divergence(n, 1)) * n.releases for n in shared.values())
+    )
+    assert 7.99 < spent(shared.values()) <= 8.0
+    alone = [*noises(toy_plan(PULL, own(), bfv=None).items).values(),
+             *noises(toy_plan(SAY, own(), bfv=None).items).values()]  # fmt: skip
+    assert spent(alone) > 8.5
+    assert "epsilon <= 8.000" in plan.budget or "epsilon <= 7.99" in plan.budget
+    for item in (ITEM, SAID):
+        assert f"{item}: " in plan.budget
+
+
+def test_two_targets_for_one_run_are_refused_with_the_smaller() -> None:
+    document = own().document()
+    document["rules"]["NOISED"][1]["epsilon"] = 4.0
+    with pytest.raises(ValidationError, match="set epsilon to 4 and delta to 1e-05 in each"):
+        PrivacyPolicy.model_validate(document)
 
 
 @pytest.mark.parametrize("name", sorted(set(LESS) - {"a larger epsilon", "none"}))
@@ -249,6 +269,7 @@ def test_what_own_noise_cannot_cover_is_refused(kind: Any, words: str) -> None:
         ({"epsilon": math.inf}, "take 0.1 to 16"),
         ({"delta": 0.0}, "take 1e-5"),
         ({"delta": 0.25}, "take 1e-5"),
+        ({"delta": 1e-12}, "take 1e-9"),
         ({"delta": 0.05}, None),
         ({"unit": "record"}, "'training'"),
     ],
@@ -276,7 +297,7 @@ def test_delta_lies_below_one_over_the_clients() -> None:
 def test_a_clip_that_bounds_nothing_is_refused(bound: float) -> None:
     document = own().document()
     document["rules"]["SUM"][0]["bound"] = bound
-    with pytest.raises(ValidationError):
+    with pytest.raises(ValidationError, match=r"take a number above 0, at most 1e6, such as 1\.0"):
         PrivacyPolicy.model_validate(document)
 
 

@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 import json
+import math
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
+from audits.formats import render
+from audits.report.build import build_report
 from protocols.errors import NotAdmitted
-from protocols.policy.policy import PRESETS
+from protocols.plan.plan import Plan
+from protocols.policy.policy import PRESETS, PrivacyPolicy
+from protocols.privacy.own_error import error_of_one
 from secure_fgl.catalogue import algorithm_names
 from secure_fgl.federation import Federation
+from secure_fgl.store.finished_run import Run
 from tests.laws.runs import config as law
 from tests.secure_fgl.cli_tools import config, invoke
 
@@ -62,10 +68,28 @@ def test_a_run_keeps_its_target_by_each_clients_own_noise(tmp_path: Path, disclo
     assert 7.9 < float(labels["value"]) <= 8.0
     assert {view["epsilon"]["value"] for view in found["views"]} == {labels["value"]}
     assert invoke("audit", "verify", tmp_path / "run").exit_code == 0
+    check_calibration(tmp_path / "run", disclosure)
     attacked = invoke("audit", "attack", tmp_path / "run", "--attacks", "A10", "--fail-on", "never")
     assert attacked.exit_code == 0 and "not falsified" in attacked.stdout + attacked.stderr
     again = run(tmp_path, policy, "again")
     assert again.exit_code == 7 and "privacy budget" in again.stderr
+
+
+def check_calibration(folder: Path, disclosure: str) -> None:
+    """The report shows what the noise leaves, as planned, beside what happened."""
+    report = build_report(Run(folder).view())
+    (spent,) = report.spending
+    (row,) = spent.calibrated
+    plan = Plan.model_validate_json((folder / "plan.json").read_text())
+    one = error_of_one(plan.item(row.item), PrivacyPolicy.load(folder.parent / "policy.yaml"))
+    clients = len(plan.clients)
+    assert row.item.endswith(f".up.{disclosure}") and (row.planned, row.answered) == (clients,) * 2
+    assert float(row.ratio) == pytest.approx(one / math.sqrt(clients), rel=0.01)
+    assert row.answered_ratio == row.ratio and row.needed == math.ceil(one**2) > clients
+    assert row.asks == plan.rounds and 7.9 < row.spent.as_float() <= 8.0
+    for text in render(report, ("html", "md", "json")).values():
+        shown = text.decode().replace("\\", "")  # Markdown escapes underscores
+        assert str(row.needed) in shown and row.item in shown
 
 
 def test_calibrate_shows_every_epsilon_without_data(tmp_path: Path) -> None:

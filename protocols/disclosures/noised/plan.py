@@ -8,7 +8,7 @@ from typing import Any
 from protocols.disclosures._base.plan import Planning
 from protocols.disclosures.names import Disclosure
 from protocols.disclosures.noised.decoys import planned_rows
-from protocols.disclosures.noised.randomised import entries, plan_own, randomiser_of
+from protocols.disclosures.noised.randomised import entries, randomiser_of
 from protocols.forms import Form
 from protocols.messages import Message
 from protocols.plan.builder import UP, PlanBuilder, Times
@@ -16,6 +16,7 @@ from protocols.plan.noise import NoisePlan
 from protocols.plan.steps import Step, item_id
 from protocols.policy.guard import Guard, guard_of
 from protocols.policy.guards import Clip
+from protocols.privacy.own_target import of_exchanges, own_noises
 
 
 class NoisedPlanning(Planning):
@@ -43,14 +44,9 @@ class NoisedPlanning(Planning):
 
 
 def _own(plan: PlanBuilder) -> NoisePlan | None:
-    """Return the noise of every NOISED message of the run: they share one target."""
-    found = []
-    for exchange in plan.exchanges:
-        kinds = [kind for kind in exchange.back if kind.disclosure is Disclosure.NOISED]
-        if kinds:
-            found.append((entries(kinds, plan.dims), exchange.times(plan.rounds)))
-    chain = plan.policy.chain(Disclosure.NOISED)
-    return plan_own(chain, found, len(plan.clients), plan.policy.smallest_cohort)
+    """Return the noise of every NOISED message of the run: all that is said shares one target."""
+    sent = of_exchanges(plan.exchanges, plan.dims, plan.rounds)
+    return own_noises(plan.policy, sent, len(plan.clients)).get(Disclosure.NOISED)
 
 
 PLAN = NoisedPlanning(Disclosure.NOISED)

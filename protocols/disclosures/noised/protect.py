@@ -7,13 +7,14 @@ from typing import Any
 from crypto.samplers import Stream, entropy
 from protocols.disclosures._base.protect import Protection, Release
 from protocols.disclosures.noised.decoys import Decoyer
-from protocols.disclosures.noised.randomised import check_randomised, randomiser_of, vector_of
+from protocols.disclosures.noised.randomised import randomiser_of, vector_of
 from protocols.errors import LocalProtocolError
 from protocols.messages import Message
 from protocols.plan.plan import Item
 from protocols.plan.schema import Layout
 from protocols.policy.guard import find, guard_of
 from protocols.policy.guards import Clip
+from protocols.privacy.own_target import check_own
 from protocols.wire.codec import encode
 from protocols.wire.header import Header
 from protocols.wire.run_context import RunContext
@@ -32,7 +33,7 @@ class NoisedProtection(Protection):
         """Return no grid; raises NotInPlan if the planned noise is not the policy's."""
         chain = context.policy.chain(item.disclosure)
         if item.noise is not None or find(chain, "own_noise"):
-            check_randomised(item, context.plan, chain, context.policy.smallest_cohort)
+            check_own(context.plan, context.policy)
         return None
 
     def body(self, release: Release, header: Header, prepared: Any) -> tuple[bytes, bool]:

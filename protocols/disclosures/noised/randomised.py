@@ -20,11 +20,10 @@ from crypto.ldp.laplace import LaplaceVector, scale_within
 from crypto.ldp.mechanism import Randomiser
 from crypto.ldp.noise import LEVELS
 from crypto.ldp.sqkr import Sqkr
-from protocols.errors import BadEnvelope, NotAdmitted, NotInPlan, PolicyError, UnfitMessage
+from protocols.errors import BadEnvelope, NotAdmitted, PolicyError, UnfitMessage
 from protocols.messages import Message
 from protocols.plan.noise import NoisePlan
-from protocols.plan.plan import Item, Plan
-from protocols.plan.steps import Step
+from protocols.plan.plan import Item
 from protocols.policy.guard import Guard, guard_of
 from protocols.policy.guards import Clip, OwnNoise
 from protocols.policy.own_noise import check_own_noise
@@ -32,7 +31,9 @@ from protocols.privacy import accounting
 from protocols.privacy.own_noise import check_useful
 from protocols.privacy.pure import calibrate_pure
 
-__all__ = ["check_randomised", "entries", "messages_of", "plan_own", "randomiser_of", "vector_of"]
+__all__ = [
+    "entries", "messages_of", "plan_own", "planned_entries", "randomiser_of", "vector_of",
+]  # fmt: skip
 
 Chain = Sequence[Guard]
 Kinds = Sequence[type[Message]]
@@ -117,19 +118,8 @@ def plan_own(
     return noise
 
 
-def check_randomised(item: Item, plan: Plan, chain: Chain, smallest: int) -> None:
-    """Raise NotInPlan unless a plan's randomiser is the one that the policy's target asks for.
-
-    The plan may have come from somebody else; the randomiser protects this client.
-    """
-    sent = plan.all_of(item.disclosure, Step.UP)
-    sizes = [(_planned_entries(one), one.times) for one in sent]
-    wanted = plan_own(chain, sizes, len(plan.clients), smallest)
-    if any(one.noise != wanted for one in sent):
-        raise NotInPlan(f"{item.id}: the plan's noise is not what the policy's target needs.")
-
-
-def _planned_entries(item: Item) -> int:
+def planned_entries(item: Item) -> int:
+    """Return how many numbers a planned message holds."""
     shapes = (field.shape for message in item.messages for field in message.fields)
     return sum(int(np.prod(shape, dtype=np.int64)) for shape in shapes)
 

@@ -36,8 +36,10 @@ from protocols.plan.learns import learns
 from protocols.plan.noise import NoisePlan
 from protocols.plan.plan import Item
 from protocols.plan.steps import Service, Step, Way, item_id
-from protocols.policy.guard import Guard, find
+from protocols.policy.guard import Guard, find, guard_of
+from protocols.policy.guards import OwnNoise
 from protocols.privacy.noising import noise_for, noise_in
+from protocols.privacy.own_target import of_exchanges, own_noises
 from protocols.wire.control import PairBoxes, PairCall, PairDown, PairRows
 from protocols.wire.envelope import header_bytes
 from protocols.wire.roles import Role
@@ -208,6 +210,9 @@ def _noise(plan: PlanBuilder) -> NoisePlan | None:
     chain = plan.policy.rules.get(Disclosure.SUM, ())
     if not noise_in(chain):
         return None
+    if guard_of(chain, OwnNoise):
+        sent = of_exchanges(plan.exchanges, plan.dims, plan.rounds)
+        return own_noises(plan.policy, sent, len(plan.clients)).get(Disclosure.SUM)
     found = []
     for exchange in plan.exchanges:
         kinds = [kind for kind in exchange.back if kind.disclosure is Disclosure.SUM]

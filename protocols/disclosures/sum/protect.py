@@ -24,6 +24,7 @@ from protocols.plan.schema import Layout
 from protocols.policy.guard import find
 from protocols.privacy.noising import SAMPLERS, check_noise
 from protocols.privacy.own_noise import finite
+from protocols.privacy.own_target import check_own
 from protocols.wire.header import NONE, Header
 from protocols.wire.run_context import RunContext
 from protocols.wire.where import Where
@@ -37,7 +38,10 @@ class SumProtection(Protection):
     ) -> Layout | None:
         """Return the grid; raises NotInPlan if the planned noise is not the policy's."""
         layout = context.summed(item, kinds)[0]
-        check_noise(item, layout, context.plan, context.policy)
+        if find(context.policy.chain(item.disclosure), "own_noise"):
+            check_own(context.plan, context.policy)
+        else:
+            check_noise(item, layout, context.plan, context.policy)
         return layout
 
     def agreed(self, context: RunContext, item: Item, where: Where) -> str:

@@ -8,6 +8,7 @@ from protocols.errors import LocalProtocolError
 from protocols.forms import Exchange
 from protocols.policy.budget import Budget, Unit, budget_key
 from protocols.privacy.noising import run_divergence
+from protocols.privacy.own_words import check_covered
 from protocols.privacy.private_steps import check_training
 from protocols.privacy.training import training_divergence
 from protocols.sessions.part import Engine, SessionPart
@@ -26,6 +27,7 @@ class Spending(SessionPart):
     def begin(self) -> None:
         """Reserve the whole run's spending before any noise is drawn (O20)."""
         context = self._context
+        check_covered(context.plan.items, context.policy)
         if any(item.noise is not None for item in context.plan.items):
             self._reserve("client", run_divergence(context.plan), context.policy.budget)
         check_training(context.plan, context.policy)
