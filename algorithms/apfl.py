@@ -14,6 +14,7 @@ from typing import Literal, get_args
 
 import numpy as np
 
+from algorithms._shared.alike import alike
 from algorithms._shared.steps import (
     adapted,
     batches,
@@ -24,13 +25,12 @@ from algorithms._shared.steps import (
     recalled,
     slope,
 )
-from algorithms.fed_avg import Change, Start
+from algorithms.fed_avg import Start, moved
 from algorithms.tasks import Mixed, Task, Weights
 from algorithms.tasks.client_model import ClientModel
 from algorithms.tasks.site import Site
-from protocols.forms import Algorithm, Form
-from protocols.messages import Message
-from protocols.rounds import Ask, Cohort, Round
+from protocols.forms import Algorithm
+from protocols.messages import Array, Message
 
 AlphaRule = Literal["exact", "fedtorch"]
 """How alpha is learnt: by the gradient of the mixture's loss, or as FedTorch does."""
@@ -100,7 +100,7 @@ def apfl(
     def init(rng: np.random.Generator) -> Start:
         return Start(weights=task.initial(rng))
 
-    def train(site: Site, given: Start) -> Change:
+    def change(site: Site, given: Start) -> Array:
         w: Weights = given.weights
         v, share = recalled(site, w, alpha)
         for number, batch in enumerate(batches(task, site, count)):
@@ -113,24 +113,18 @@ def apfl(
                 towards = _towards(alpha_rule, mixed, v, w, share) + decay * share
                 share = adapted(share, towards, task.lr)
         site.memory.update(trained=w, personal=v, alpha=share)
-        return Change(delta=w.astype(np.float64) - given.weights)
+        return w.astype(np.float64) - given.weights
 
     def model(site: Site, given: Message | None) -> ClientModel:
         shared = given.weights if isinstance(given, Start) else site.memory["trained"]
         return mixture(site, shared, alpha)
 
-    def round(state: Start, cohort: Cohort) -> Round[Start]:
-        reply = yield Ask(cohort, given=state, back=Change)
-        moved = state.weights + reply.total(Change).delta / max(reply.answers, 1)
-        return Start(weights=moved.astype(np.float32))
-
-    form = Form.of("mean_of_changes", round, answers={Start: train}, by_gradients=True)
     return Algorithm(
         name="apfl",
         citation="Deng, Kamani and Mahdavi, arXiv:2003.13461, 2020, Algorithm 1",
         init=init,
         model=model,
-        forms=(form.moved_by_totals(reach=1.0),),
+        forms=alike(Start, change, moved),
         dims={"d": task.size},
         gradients=2 * count,
     )

@@ -27,14 +27,12 @@ from algorithms._shared.steps import (
     mixture,
     recalled,
 )
-from algorithms.fed_avg import Change
-from algorithms.fed_gate import Start, move, stable, tracker
+from algorithms.fed_gate import Start, gated, stable, tracker
 from algorithms.tasks import Batch, Task, Weights
 from algorithms.tasks.client_model import ClientModel
 from algorithms.tasks.site import Site
-from protocols.forms import Algorithm, Form
-from protocols.messages import Message
-from protocols.rounds import Cohort, Round
+from protocols.forms import Algorithm
+from protocols.messages import Array, Message
 
 Models = tuple[Weights, Weights, float]
 """w, v and alpha of one client."""
@@ -127,7 +125,7 @@ def apfl_gate(  # noqa: PLR0913 - the poster's settings, all by name
     def init(rng: np.random.Generator) -> Start:
         return Start(weights=task.initial(rng), step=0)
 
-    def train(site: Site, given: Start) -> Change:
+    def change(site: Site, given: Start) -> Array:
         delta = tracker(site, given, lr=task.lr, tau=slow, gamma=gamma)
         models: Models = (given.weights, *recalled(site, given.weights, alpha))
         for number, batch in enumerate(batches(task, site, count)):
@@ -139,22 +137,18 @@ def apfl_gate(  # noqa: PLR0913 - the poster's settings, all by name
         w, v, share = models
         site.memory.update(delta=delta, sent=(given, w), trained=w)
         site.memory.update(personal=v, alpha=share)
-        return Change(delta=w.astype(np.float64) - given.weights)
+        return w.astype(np.float64) - given.weights
 
     def model(site: Site, given: Message | None) -> ClientModel:
         shared = given.weights if isinstance(given, Start) else site.memory["trained"]
         return mixture(site, shared, alpha)
 
-    def round(state: Start, cohort: Cohort) -> Round[Start]:
-        return move(state, cohort, gamma)
-
-    form = Form.of("mean_of_changes", round, answers={Start: train}, by_gradients=True)
     return Algorithm(
         name="apfl_gate",
         citation="Pansetty, Yao, Kamani and Joe-Wong, Personalized Federated Graph Learning",
         init=init,
         model=model,
-        forms=(form.moved_by_totals(reach=gamma),),
+        forms=gated(change, gamma),
         dims={"d": task.size},
         gradients=count if joint else 2 * count,
     )

@@ -31,16 +31,17 @@ A client cannot see that its upload came too late to be counted; it then steps a
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 
+from algorithms._shared.alike import alike
 from algorithms._shared.steps import batches, descended, local_steps, slope
-from algorithms.fed_avg import Change
 from algorithms.tasks import Task, Weights
 from algorithms.tasks.client_model import ClientModel
 from algorithms.tasks.site import Site
 from protocols.forms import Algorithm, Form
-from protocols.messages import Message, ReleasedMessage, Vector, count, real
-from protocols.rounds import Ask, Cohort, Round
+from protocols.messages import Array, Message, ReleasedMessage, Vector, count, real
 
 
 class Start(ReleasedMessage):
@@ -92,11 +93,14 @@ def tracker(site: Site, given: Start, *, lr: float, tau: float, gamma: float) ->
     return moved
 
 
-def move(state: Start, cohort: Cohort, gamma: float) -> Round[Start]:
-    """At the aggregator: one round, w <- w - gamma u."""
-    reply = yield Ask(cohort, given=state, back=Change)
-    moved = state.weights + gamma * (reply.total(Change).delta / max(reply.answers, 1))
-    return Start(weights=moved.astype(np.float32), step=state.step + 1)
+def gated(change: Callable[[Site, Start], Array], gamma: float) -> tuple[Form[Start], ...]:
+    """Return the forms of an algorithm that moves by w <- w - gamma u; see `alike`."""
+
+    def moved(state: Start, mean: Array) -> Start:
+        weights = (state.weights + gamma * mean).astype(np.float32)
+        return Start(weights=weights, step=state.step + 1)
+
+    return alike(Start, change, moved, reach=gamma)
 
 
 def fed_gate(
@@ -125,27 +129,23 @@ def fed_gate(
     def init(rng: np.random.Generator) -> Start:
         return Start(weights=task.initial(rng), step=0)
 
-    def train(site: Site, given: Start) -> Change:
+    def change(site: Site, given: Start) -> Array:
         delta = tracker(site, given, lr=task.lr, tau=slow, gamma=gamma)
         w: Weights = given.weights
         for batch in batches(task, site, count):
             w = descended(w, slope(task, w, site, batch) - delta, task.lr)
         site.memory.update(delta=delta, sent=(given, w), trained=w)
-        return Change(delta=w.astype(np.float64) - given.weights)
+        return w.astype(np.float64) - given.weights
 
     def model(site: Site, given: Message | None) -> ClientModel:
         return ClientModel((given.weights if isinstance(given, Start) else site.memory["trained"],))
 
-    def round(state: Start, cohort: Cohort) -> Round[Start]:
-        return move(state, cohort, gamma)
-
-    form = Form.of("mean_of_changes", round, answers={Start: train}, by_gradients=True)
     return Algorithm(
         name="fed_gate",
         citation="Haddadpour et al., AISTATS 2021",
         init=init,
         model=model,
-        forms=(form.moved_by_totals(reach=gamma),),
+        forms=gated(change, gamma),
         dims={"d": task.size},
         gradients=count,
     )

@@ -6,13 +6,14 @@ memory. All heads begin with the same values, drawn from a public seed that come
 so round 1 is FedAvg's, a client that joins late begins where all began, and rows that differ in the
 head's sharing only can be compared.
 
-The second form weights all clients alike and says nothing but D_k, as FedAvg's does.
+The other forms weight all clients alike and say nothing but D_k, as FedAvg's do.
 """
 
 from __future__ import annotations
 
 import numpy as np
 
+from algorithms._shared.alike import alike
 from algorithms.tasks import Task, Weights
 from algorithms.tasks.client_model import ClientModel
 from algorithms.tasks.site import Site
@@ -43,12 +44,6 @@ class Update(SumMessage):
         "d", unit="weight x record", meaning="n_k times the change of the base", scale="records"
     )
     count: int = count(unit="record", meaning="training records n_k")
-
-
-class Change(SumMessage):
-    """What training changed in the base layers, every client counting alike."""
-
-    delta: Vector = real("d", unit="weight", meaning="the change of the base")
 
 
 def fed_per(task: Task, *, epochs: int = 1) -> Algorithm[Start]:
@@ -90,9 +85,6 @@ def fed_per(task: Task, *, epochs: int = 1) -> Algorithm[Start]:
     def train(site: Site, given: Start) -> Update:
         return Update(delta=site.count * change(site, given), count=site.count)
 
-    def train_alike(site: Site, given: Start) -> Change:
-        return Change(delta=change(site, given))
-
     def model(site: Site, given: Message | None) -> ClientModel:
         if isinstance(given, Start):
             return ClientModel(pieces(site, given))
@@ -105,18 +97,14 @@ def fed_per(task: Task, *, epochs: int = 1) -> Algorithm[Start]:
         total = (yield Ask(cohort, given=state, back=Update)).total(Update)
         return moved(state, total.delta / max(total.count, 1))
 
-    def mean(state: Start, cohort: Cohort) -> Round[Start]:
-        reply = yield Ask(cohort, given=state, back=Change)
-        return moved(state, reply.total(Change).delta / max(reply.answers, 1))
-
     by_records = Form.of("weighted_sum_of_changes", round, answers={Start: train})
-    alike = Form.of("mean_of_changes", mean, answers={Start: train_alike}, by_gradients=True)
+    equal = alike(Start, change, moved, name="train_alike")
     return Algorithm(
         name="fed_per",
         citation="Arivazhagan et al., arXiv:1912.00818, 2019, Algorithms 1 and 2",
         init=init,
         model=model,
-        forms=(by_records.moved_by_totals(reach=1.0), alike.moved_by_totals(reach=1.0)),
+        forms=(by_records.moved_by_totals(reach=1.0), *equal),
         dims={"d": task.base},
     )
 

@@ -12,7 +12,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from algorithms.fed_avg import Change, NoisedChange, Start, Update, fed_avg
+from algorithms._shared.alike import alike
+from algorithms.fed_avg import Start, Update, fed_avg, moved
 from algorithms.tasks import Task
 from algorithms.tasks.site import Site
 from protocols.forms import Algorithm, exchange_of
@@ -36,7 +37,7 @@ def fed_prox(task: Task, *, epochs: int = 1, mu: float = 0.01) -> Algorithm[Star
             "or above"
         )
     plain = fed_avg(task, epochs=epochs)
-    by_records, alike, each = plain.forms
+    by_records, *_ = plain.forms
 
     def change(site: Site, given: Start) -> Array:
         fitted = task.fit(given.weights, site, epochs=epochs, pull=mu)
@@ -46,20 +47,13 @@ def fed_prox(task: Task, *, epochs: int = 1, mu: float = 0.01) -> Algorithm[Star
     def train(site: Site, given: Start) -> Update:
         return Update(delta=site.count * change(site, given), count=site.count)
 
-    def train_alike(site: Site, given: Start) -> Change:
-        return Change(delta=change(site, given))
-
-    def train_noised(site: Site, given: Start) -> NoisedChange:
-        return NoisedChange(delta=change(site, given))
-
     return replace(
         plain,
         name="fed_prox",
         citation="Li et al., MLSys 2020, Algorithm 2",
         forms=(
             replace(by_records, exchanges=(exchange_of(Start, train),)),
-            replace(alike, exchanges=(exchange_of(Start, train_alike),)),
-            replace(each, exchanges=(exchange_of(Start, train_noised),)),
+            *alike(Start, change, moved, name="train_alike"),
         ),
     )
 

@@ -21,6 +21,7 @@ __all__ = [
     "ItemRows",
     "Near",
     "Next",
+    "NoisedGradient",
     "Start",
 ]
 
@@ -77,6 +78,15 @@ class ItemGradient(SumMessage):
         unit="scale x loss/weight",
         meaning="gradient in an item's vector and bias",
         held=True,
+    )
+    shared: Vector = real("g", unit="scale x loss/weight", meaning="gradient in mean and layer")
+
+
+class NoisedGradient(NoisedMessage):
+    """The same of one user by itself, all rows, under the client's own noise."""
+
+    rows: Matrix = real(
+        "items", "row", unit="scale x loss/weight", meaning="gradient in an item's vector and bias"
     )
     shared: Vector = real("g", unit="scale x loss/weight", meaning="gradient in mean and layer")
 

@@ -204,7 +204,8 @@ def test_it_runs_protected_on_every_task_and_says_one_vector(kind: str) -> None:
     said = [kind for form in algorithm.forms for kind in form.messages()]
     names = {(one.__name__, f.name, f.wire) for one in said for f in one.fields}
     assert names == {
-        ("Start", "weights", "f4"), ("Start", "step", "u8"), ("Change", "delta", "f8")
+        ("Start", "weights", "f4"), ("Start", "step", "u8"), ("Change", "delta", "f8"),
+        ("NoisedChange", "delta", "f8"),
     }  # fmt: skip
     played = play(algorithm, sites, "masks", rounds=3)
     (item,) = (item for item in played.plan.items if item.id == "train.up.SUM")

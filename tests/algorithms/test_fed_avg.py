@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from algorithms.fed_avg import Change, Start, Update, fed_avg
+from algorithms._shared.alike import Change
+from algorithms.fed_avg import Start, Update, fed_avg
 from protocols.disclosures.sum.view import TotalView
 from protocols.messages import SumMessage
 from protocols.rounds import Cohort, Reply

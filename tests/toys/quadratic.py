@@ -19,7 +19,7 @@ from algorithms.tasks import Batch, DataSpec, Mixed, Predictions, Weights
 from algorithms.tasks.evaluation import total
 from algorithms.tasks.site import Site
 from protocols.disclosures.sum.view import TotalView
-from protocols.forms import Algorithm
+from protocols.forms import Algorithm, Form
 from protocols.messages import SumMessage
 from protocols.rounds import Cohort, Reply, View
 
@@ -122,7 +122,7 @@ def drive(
     absent: Mapping[int, Collection[int]] | None = None,
     lost: Collection[int] = (),
     state: Any = None,
-    form: int = -1,
+    form: int | None = None,
 ) -> Any:
     """Play rounds 1, 2, ... and return the public state; totals are exact sums.
 
@@ -133,9 +133,9 @@ def drive(
         absent: by round, the places of clients that are not asked in it.
         lost: rounds whose uploads nobody adds up.
         state: where to begin; None for the algorithm's first.
-        form: which of the algorithm's forms.
+        form: which of the algorithm's forms; None for the last one of sums.
     """
-    chosen = algorithm.forms[form]
+    chosen = _chosen(algorithm, form)
     state = algorithm.init(np.random.default_rng(0)) if state is None else state
     for number in range(1, rounds + 1):
         gone = (absent or {}).get(number, ())
@@ -156,6 +156,17 @@ def drive(
     return state
 
 
+def _chosen(algorithm: Algorithm[Any], form: int | None) -> Form[Any]:
+    if form is not None:
+        return algorithm.forms[form]
+    sums = [
+        one
+        for one in algorithm.forms
+        if all(issubclass(k, SumMessage) for k in one.exchanges[0].back)
+    ]
+    return sums[-1]
+
+
 def trackers(sites: Sequence[Site], after: Any, **options: float) -> npt.NDArray[np.float64]:
     """Return every client's delta as it will be in the round that begins with `after`, (K, d)."""
     from algorithms.fed_gate import tracker
@@ -163,9 +174,11 @@ def trackers(sites: Sequence[Site], after: Any, **options: float) -> npt.NDArray
     return np.array([tracker(site, after, **options) for site in sites], dtype=np.float64)
 
 
-def said_by(algorithm: Algorithm[Any], site: Site, given: Any, form: int = -1) -> SumMessage:
+def said_by(
+    algorithm: Algorithm[Any], site: Site, given: Any, form: int | None = None
+) -> SumMessage:
     """Return what one client answers to a Start."""
-    (exchange,) = algorithm.forms[form].exchanges
+    (exchange,) = _chosen(algorithm, form).exchanges
     found: Any = exchange.answer(site, given)
     assert isinstance(found, SumMessage)
     return found
