@@ -8,7 +8,8 @@ from typing import Any
 from protocols.disclosures._base.plan import Planning
 from protocols.disclosures.names import Disclosure
 from protocols.disclosures.noised.decoys import planned_rows
-from protocols.disclosures.noised.randomised import entries, plan_own, randomiser_of
+from protocols.disclosures.noised.randomised import plan_own
+from protocols.disclosures.noised.telling import parts_of, randomiser_of
 from protocols.forms import Form
 from protocols.messages import Message
 from protocols.plan.builder import UP, PlanBuilder, Times
@@ -37,7 +38,7 @@ class NoisedPlanning(Planning):
             super().up(plan, name, kinds, times)
             return
         label = item_id(name, self.disclosure, Step.UP, UP[0])
-        size = randomiser_of(noise, entries(kinds, plan.dims), clip.bound, label).size
+        size = randomiser_of(noise, parts_of(kinds, plan.dims), clip.bound, label).size
         place = (name, self.disclosure, Step.UP, UP, kinds, self.disclosure, times)
         plan.add(*place, body=size, noise=noise)
 
@@ -48,7 +49,7 @@ def _own(plan: PlanBuilder) -> NoisePlan | None:
     for exchange in plan.exchanges:
         kinds = [kind for kind in exchange.back if kind.disclosure is Disclosure.NOISED]
         if kinds:
-            found.append((entries(kinds, plan.dims), exchange.times(plan.rounds)))
+            found.append((parts_of(kinds, plan.dims), exchange.times(plan.rounds)))
     chain = plan.policy.chain(Disclosure.NOISED)
     return plan_own(chain, found, len(plan.clients), plan.policy.smallest_cohort)
 
