@@ -15,12 +15,13 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal, NoReturn, Self, dataclass_transform
+from typing import Any, ClassVar, Literal, Self, dataclass_transform
 
 import numpy as np
 from numpy.typing import NDArray
 
 from protocols.disclosures.names import Disclosure
+from protocols.unready import Partial, Unmixed
 
 Array = NDArray[Any]
 Vector = NDArray[Any]
@@ -177,30 +178,6 @@ class MatchMessage(Message):
     disclosure = Disclosure.MATCH
 
 
-class Unmixed:
-    """What a client's mixtures are made of; only the gateway reads it, and nothing encodes it.
-
-    Attributes:
-        table: (N, D), one row a record.
-        index: (members, P), which record stands at each position of a member; the first is the
-            centre.
-        label: (members,), the class of each centre; None where labels are not said.
-    """
-
-    __slots__ = ("index", "label", "table")
-
-    def __init__(self, table: Array, index: Array, label: Array | None) -> None:
-        self.table, self.index, self.label = table, index, label
-
-    def __repr__(self) -> str:
-        """Return the type only."""
-        return "<Unmixed>"
-
-    def __reduce_ex__(self, protocol: object) -> NoReturn:
-        """Refuse pickling and copying: records leave only inside mixtures."""
-        raise TypeError("records may not be pickled or copied; only their mixtures leave")
-
-
 class MixedMessage(Message):
     """The receiver learns mixtures of several distinct records.
 
@@ -231,28 +208,6 @@ class MixedMessage(Message):
         made = object.__new__(cls)
         object.__setattr__(made, "_unmixed", Unmixed(table, index, label))
         return made
-
-
-class Partial:
-    """Rows of a catalogue that one client holds; only the gateway reads it, nothing encodes it.
-
-    Attributes:
-        catalogue: how many rows there are.
-        fields: by name, what the client says; rows as many as it holds.
-    """
-
-    __slots__ = ("catalogue", "fields")
-
-    def __init__(self, catalogue: int, fields: Mapping[str, Any]) -> None:
-        self.catalogue, self.fields = catalogue, dict(fields)
-
-    def __repr__(self) -> str:
-        """Return the type only."""
-        return "<Partial>"
-
-    def __reduce_ex__(self, protocol: object) -> NoReturn:
-        """Refuse pickling and copying."""
-        raise TypeError("rows may not be pickled or copied; they leave through the gateway")
 
 
 class NoisedMessage(Message):

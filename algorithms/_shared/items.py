@@ -23,6 +23,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from algorithms._shared.item_messages import Holders, ItemGradient, ItemRows, Next, Start
+from algorithms._shared.item_told import told_forms
 from algorithms._shared.item_users import ROW_SCALE, SHARED_SCALE, User
 from algorithms.tasks import Moments
 from protocols.forms import Answer, Form
@@ -229,6 +230,7 @@ class Aggregator:
             "block": self.user.height,
             "row": width + 1,
             "g": base - items * (width + 1),
+            "opinions": 2 * items,
         }
 
 
@@ -249,4 +251,4 @@ def forms(server: Aggregator) -> tuple[Form[Server], ...]:
         held = Form.of("held_items", server.on_held, {Start: user.counted}, holders=server.holders)
         found.append(held)
     found.append(Form.of("published", server.on_rows, {Start: user.published}))
-    return tuple(found)
+    return (*found, *told_forms(server))
