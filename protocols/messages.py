@@ -15,17 +15,19 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal, NoReturn, Self, dataclass_transform
+from typing import Any, ClassVar, Literal, Self, dataclass_transform
 
 import numpy as np
 from numpy.typing import NDArray
 
 from protocols.disclosures.names import Disclosure
+from protocols.unready import Partial, Unmixed
 
 Array = NDArray[Any]
 Vector = NDArray[Any]
 Matrix = NDArray[Any]
 Wire = Literal["f4", "f8", "u8", "bytes"]
+Told = Literal["", "category", "bounded"]
 
 
 @dataclass(frozen=True)
@@ -44,6 +46,8 @@ class Field:
             policy must name it too.
         label: in a MIXED message, whether it holds the mixed one-hot labels.
         held: whether each row is of something public, an item, and zero at clients without it.
+        told: of a NOISED message, how one client's own noise tells it; empty: as a vector, with all
+            others; ``category``: one place, drawn by weights; ``bounded``: a number in [0, 1].
     """
 
     name: str
@@ -56,6 +60,7 @@ class Field:
     carried: Disclosure | None = None
     label: bool = False
     held: bool = False
+    told: Told = ""
 
     def sizes(self, dims: Mapping[str, int]) -> tuple[int, ...]:
         """Return the concrete shape under `dims`; raises KeyError for an unknown dimension."""
@@ -81,6 +86,20 @@ def real(
     return _field(shape=shape, unit=unit, meaning=meaning, **facts)
 
 
+def category(places: str | int, *, unit: str, meaning: str) -> Any:
+    """Declare weights of k categories, (k,): a label histogram, or the items of a set.
+
+    Under a client's own noise one place is drawn in proportion to them and told; whoever reads the
+    message has an estimate of the client's shares. Only NOISED messages have such fields.
+    """
+    return _field(shape=(places,), unit=unit, meaning=meaning, wire="f8", told="category")
+
+
+def bounded(*, unit: str, meaning: str) -> Any:
+    """Declare one number in [0, 1]; what lies beyond is cut off. Only NOISED messages have it."""
+    return _field(shape=(), unit=unit, meaning=meaning, wire="f8", told="bounded")
+
+
 def count(*shape: str | int, unit: str, meaning: str, key: bool = False) -> Any:
     """Declare an exact, non-negative integer field below 2^32; never rounded stochastically."""
     return _field(shape=shape, unit=unit, meaning=meaning, wire="u8", key=key)
@@ -95,7 +114,7 @@ def blob(*shape: str | int, unit: str, meaning: str) -> Any:
     kw_only_default=True,
     frozen_default=True,
     eq_default=False,
-    field_specifiers=(real, count, blob),
+    field_specifiers=(real, category, bounded, count, blob),
 )
 class Message:
     """Base of every message. Use one of the subclasses below, which fix the disclosure."""
@@ -115,6 +134,11 @@ class Message:
                     "Declare it with real(...), count(...) or blob(...)."
                 )
             fields.append(Field(name=item.name, **facts))
+            if fields[-1].told and cls.disclosure is not Disclosure.NOISED:
+                raise TypeError(
+                    f"{cls.__name__}.{item.name} is told by itself, which only a NOISED message "
+                    "can be. Declare it with real(...) or count(...), or take NoisedMessage."
+                )
         cls.fields = tuple(fields)
 
     def __repr__(self) -> str:
@@ -154,30 +178,6 @@ class MatchMessage(Message):
     disclosure = Disclosure.MATCH
 
 
-class Unmixed:
-    """What a client's mixtures are made of; only the gateway reads it, and nothing encodes it.
-
-    Attributes:
-        table: (N, D), one row a record.
-        index: (members, P), which record stands at each position of a member; the first is the
-            centre.
-        label: (members,), the class of each centre; None where labels are not said.
-    """
-
-    __slots__ = ("index", "label", "table")
-
-    def __init__(self, table: Array, index: Array, label: Array | None) -> None:
-        self.table, self.index, self.label = table, index, label
-
-    def __repr__(self) -> str:
-        """Return the type only."""
-        return "<Unmixed>"
-
-    def __reduce_ex__(self, protocol: object) -> NoReturn:
-        """Refuse pickling and copying: records leave only inside mixtures."""
-        raise TypeError("records may not be pickled or copied; only their mixtures leave")
-
-
 class MixedMessage(Message):
     """The receiver learns mixtures of several distinct records.
 
@@ -210,34 +210,15 @@ class MixedMessage(Message):
         return made
 
 
-class Partial:
-    """Rows of a catalogue that one client holds; only the gateway reads it, nothing encodes it.
-
-    Attributes:
-        catalogue: how many rows there are.
-        fields: by name, what the client says; rows as many as it holds.
-    """
-
-    __slots__ = ("catalogue", "fields")
-
-    def __init__(self, catalogue: int, fields: Mapping[str, Any]) -> None:
-        self.catalogue, self.fields = catalogue, dict(fields)
-
-    def __repr__(self) -> str:
-        """Return the type only."""
-        return "<Partial>"
-
-    def __reduce_ex__(self, protocol: object) -> NoReturn:
-        """Refuse pickling and copying."""
-        raise TypeError("rows may not be pickled or copied; they leave through the gateway")
-
-
 class NoisedMessage(Message):
     """The receiver learns each message after local noise.
 
     A message may hold some rows of a public catalogue: a count field of the dimension ``sent`` that
     numbers them, and real fields whose first dimension it is. A client's answer gives the rows that
     it holds, by `partial`; what else is sent is the gateway's business.
+
+    Or it holds categories and bounded numbers alone (`category`, `bounded`), each of which its
+    client's own noise tells by itself, with an equal share of the message's epsilon.
     """
 
     disclosure = Disclosure.NOISED

@@ -9,6 +9,8 @@ from protocols.messages import (
     ReleasedMessage,
     SumMessage,
     Vector,
+    bounded,
+    category,
     count,
     real,
 )
@@ -22,7 +24,9 @@ __all__ = [
     "Near",
     "Next",
     "NoisedGradient",
+    "Opinion",
     "Start",
+    "Taste",
 ]
 
 
@@ -83,12 +87,30 @@ class ItemGradient(SumMessage):
 
 
 class NoisedGradient(NoisedMessage):
-    """The same of one user by itself, all rows, under the client's own noise."""
+    """The gradient of one user's loss, all rows, as one vector under the user's own noise."""
 
     rows: Matrix = real(
         "items", "row", unit="scale x loss/weight", meaning="gradient in an item's vector and bias"
     )
     shared: Vector = real("g", unit="scale x loss/weight", meaning="gradient in mean and layer")
+
+
+class Taste(NoisedMessage):
+    """How high one user rates, said once in a run under its own noise."""
+
+    mean: float = bounded(unit="share of the scale", meaning="mean training rating of the user")
+
+
+class Opinion(NoisedMessage):
+    """How high one user rates, and one drawn of its items: whether it rates it above its mean.
+
+    Said once in a run. Of the set of a user's items one is told; each stands for an equal share.
+    """
+
+    mean: float = bounded(unit="share of the scale", meaning="mean training rating of the user")
+    opinions: Vector = category(
+        "opinions", unit="share", meaning="items rated at or above the user's mean, then below it"
+    )
 
 
 class Holders(SumMessage):

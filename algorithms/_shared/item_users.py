@@ -6,14 +6,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from algorithms._shared.item_messages import (
-    Holders,
-    ItemGradient,
-    ItemRows,
-    Next,
-    NoisedGradient,
-    Start,
-)
+from algorithms._shared.item_messages import Holders, ItemGradient, ItemRows, Next, Start
 from algorithms.tasks import Task, Weights
 from algorithms.tasks.client_model import ClientModel
 from algorithms.tasks.rating import RatingTask
@@ -125,11 +118,6 @@ class User:
         rows[:, -1] = found[items * width : items * (width + 1)]
         rows *= ROW_SCALE * (given.told > 0)[:, None]
         return ItemGradient(rows=rows, shared=SHARED_SCALE * found[items * (width + 1) :])
-
-    def noised(self, site: Site, given: Start) -> NoisedGradient:
-        """Train, and return the whole gradient, which the client's own noise has to cover."""
-        dense = self.dense(site, given)
-        return NoisedGradient(rows=dense.rows, shared=dense.shared)
 
     def published(self, site: Site, given: Start) -> ItemRows:
         """Train, and return the rows of the user's own items; the policy says what joins them."""

@@ -22,14 +22,8 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from algorithms._shared.item_messages import (
-    Holders,
-    ItemGradient,
-    ItemRows,
-    Next,
-    NoisedGradient,
-    Start,
-)
+from algorithms._shared.item_messages import Holders, ItemGradient, ItemRows, Next, Start
+from algorithms._shared.item_told import told_forms
 from algorithms._shared.item_users import ROW_SCALE, SHARED_SCALE, User
 from algorithms.tasks import Moments
 from protocols.forms import Answer, Form
@@ -181,16 +175,6 @@ class Aggregator:
             shared += said.shared
         return ItemGradient(rows=ROW_SCALE * rows[:-1], shared=SHARED_SCALE * shared)
 
-    def on_noised(self, state: Server, cohort: Cohort) -> Generator[Ask, Reply, Server]:
-        """Step along what each client says under its own noise, cohort by cohort."""
-        return (yield from self.each_cohort(state, cohort, NoisedGradient, self.heard))
-
-    def heard(self, reply: Reply) -> ItemGradient:
-        """Return a cohort's gradient from what each client says by itself."""
-        said = reply.each(NoisedGradient)
-        rows, shared = ([getattr(one, name) for one in said] for name in ("rows", "shared"))
-        return ItemGradient(rows=np.sum(rows, axis=0), shared=np.sum(shared, axis=0))
-
     def on_held(
         self, state: Server, cohort: Cohort, more: tuple[Sealed, ...] = ()
     ) -> Generator[Ask, Reply, Server]:
@@ -246,6 +230,7 @@ class Aggregator:
             "block": self.user.height,
             "row": width + 1,
             "g": base - items * (width + 1),
+            "opinions": 2 * items,
         }
 
 
@@ -266,5 +251,4 @@ def forms(server: Aggregator) -> tuple[Form[Server], ...]:
         held = Form.of("held_items", server.on_held, {Start: user.counted}, holders=server.holders)
         found.append(held)
     found.append(Form.of("published", server.on_rows, {Start: user.published}))
-    found.append(Form.of("noised_items", server.on_noised, {Start: user.noised}))
-    return tuple(found)
+    return (*found, *told_forms(server))

@@ -27,12 +27,13 @@ __all__ = ["Piecewise"]
 
 
 class Piecewise(FiniteRandomiser):
-    """One real number within ±bound; one beyond is clipped, and one that is none counts as 0.
+    """One real number within centre ± bound; beyond it is clipped, what is none is the centre.
 
     Args:
         bound: above 0.
         epsilon: of one message.
         levels: L, grid steps from 0 to the bound.
+        centre: the middle of the range, public.
 
     Raises:
         OutOfRange: an argument cannot be used.
@@ -41,11 +42,16 @@ class Piecewise(FiniteRandomiser):
     name = "piecewise"
 
     def __init__(
-        self, bound: float, epsilon: Fraction | float | int, levels: int = 1 << 12
+        self,
+        bound: float,
+        epsilon: Fraction | float | int,
+        levels: int = 1 << 12,
+        centre: float = 0.0,
     ) -> None:
         if not (math.isfinite(bound) and bound > 0 and 1 <= levels <= 1 << 20):
             raise OutOfRange("A bounded number has a finite bound above 0, and 1 to 2^20 levels.")
         self.epsilon, self.bound, self.levels = Fraction(epsilon), bound, levels
+        self.centre = centre
         self._odds = odds_within(self.epsilon)
         self._half = round(levels * math.exp(-float(self.epsilon) / 2.0))
         self._reach = levels + self._half
@@ -57,7 +63,7 @@ class Piecewise(FiniteRandomiser):
 
     def on_grid(self, value: Any, stream: Stream) -> int:
         """Return the integer x of a value, rounded up or down at random, without bias."""
-        given = float(value)
+        given = float(np.ravel(value)[0]) - self.centre
         if not math.isfinite(given):
             return 0
         scaled = min(max(given / self.bound, -1.0), 1.0) * self.levels
@@ -83,7 +89,7 @@ class Piecewise(FiniteRandomiser):
 
     def decode(self, message: Integers) -> Reals:
         """Return an estimate of the value, (1,)."""
-        return np.asarray(message / self._gain * (self.bound / self.levels))
+        return np.asarray(self.centre + message / self._gain * (self.bound / self.levels))
 
     def variance(self, clients: int) -> float:
         """Return the variance at ±bound, where it is largest, over n.

@@ -27,7 +27,10 @@ from protocols.versions import PLAN
 
 
 class FieldPlan(Strict):
-    """One field: what it says and how big it is. `bound` and `step` are decimal texts."""
+    """One field: what it says and how big it is. `bound` and `step` are decimal texts.
+
+    `told` says how a client's own noise tells it, where it is not part of a vector.
+    """
 
     name: str
     dtype: str
@@ -38,6 +41,7 @@ class FieldPlan(Strict):
     carried: str = ""
     bound: str = ""
     step: str = ""
+    told: str = ""
 
 
 class MessagePlan(Strict):

@@ -93,7 +93,8 @@ class OwnNoise(Guard):
 
     Attributes:
         mechanism: ``discrete_gaussian`` and ``discrete_laplace`` on every entry; ``sqkr`` (of
-            NOISED only) tells a few bits of a rotated vector, for many entries.
+            NOISED only) tells a few bits of a rotated vector, for many entries. It is that of
+            vectors: a category or a bounded number is told as its field says.
         unit: whose data it hides.
         epsilon, delta: for the run; delta below 1/clients.
         accept_noise: plan even where the mean of the smallest cohort is expected to err by more

@@ -37,7 +37,8 @@ def own_objection(kind: type[Message], chain: tuple[Guard, ...]) -> str | None:
         kind: the message.
         chain: that protects it.
     """
-    if find(chain, "own_noise") is None:
+    guard = guard_of(chain, OwnNoise)
+    if guard is None:
         return None
     scaled = [field.name for field in kind.fields if field.scale]
     if scaled:
@@ -47,6 +48,17 @@ def own_objection(kind: type[Message], chain: tuple[Guard, ...]) -> str | None:
         )
     if any(field.wire not in ("f4", "f8") for field in kind.fields):
         return f"message {kind.__name__} holds more than real numbers, which 'own_noise' covers"
+    told = {bool(field.told) for field in kind.fields}
+    if len(told) > 1:
+        return (
+            f"message {kind.__name__} holds a vector beside what is told by itself; say them in "
+            "answer to two Asks"
+        )
+    if told == {True} and guard.mechanism == "discrete_gaussian":
+        return (
+            f"message {kind.__name__} is told at delta 0, and discrete_gaussian has none; take "
+            "own_noise with mechanism sqkr or discrete_laplace"
+        )
     return None
 
 

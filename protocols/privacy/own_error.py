@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from protocols.disclosures.names import Disclosure
-from protocols.disclosures.noised.randomised import planned_entries, randomiser_of
+from protocols.disclosures.noised.telling import planned_parts, randomiser_of, tells
 from protocols.plan.plan import Item
 from protocols.policy.guard import guard_of
 from protocols.policy.guards import Clip, Quantise
@@ -28,8 +28,9 @@ def error_of_one(item: Item, policy: PrivacyPolicy) -> float:
     if noise is None or not noise.local or clip is None:
         raise ValueError(f"{item.id} has no noise of its client's own")
     if item.disclosure is Disclosure.NOISED:
-        made = randomiser_of(noise, planned_entries(item), clip.bound, item.label)
-        return math.sqrt(made.variance(1)) / clip.bound
+        parts = planned_parts(item)
+        made = randomiser_of(noise, parts, clip.bound, item.label)
+        return math.sqrt(made.variance(1)) / (len(parts) ** 0.5 if tells(parts) else clip.bound)
     levels = float((1 << ((quantise or Quantise()).bits - 1)) - 1)
     spread = float(noise.sigma) * (math.sqrt(2.0) if "laplace" in noise.mechanism else 1.0)
     return spread * math.sqrt(noise.coordinates) / levels

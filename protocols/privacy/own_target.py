@@ -14,7 +14,8 @@ from functools import lru_cache
 import numpy as np
 
 from protocols.disclosures.names import Disclosure
-from protocols.disclosures.noised.randomised import entries, plan_own, planned_entries
+from protocols.disclosures.noised.randomised import plan_own
+from protocols.disclosures.noised.telling import Parts, entries_of, parts_of, planned_parts
 from protocols.errors import NotAdmitted, NotInPlan, PolicyError
 from protocols.forms import Exchange
 from protocols.plan.noise import NoisePlan
@@ -30,9 +31,9 @@ from protocols.privacy.own_noise import check_useful
 
 __all__ = ["Vectors", "check_own", "of_exchanges", "of_plan", "own_noises"]
 
-Found = tuple[tuple[int, int], ...]
+Found = tuple[tuple[Parts, int], ...]
 Vectors = Mapping[Disclosure, Found]
-"""Per disclosure, for each Ask, entries of its vector and how often one client sends it."""
+"""Per disclosure, for each Ask, the pieces of its numbers and how often one client sends it."""
 Chain = tuple[Guard, ...]
 _FINE = 1e-4  # of a share, relative
 
@@ -43,7 +44,7 @@ def of_exchanges(exchanges: Sequence[Exchange], dims: Mapping[str, int], rounds:
     for exchange in exchanges:
         for disclosure in dict.fromkeys(kind.disclosure for kind in exchange.back):
             kinds = [kind for kind in exchange.back if kind.disclosure is disclosure]
-            sent = (entries(kinds, dims), exchange.times(rounds))
+            sent = (parts_of(kinds, dims), exchange.times(rounds))
             found[disclosure] = (*found.get(disclosure, ()), sent)
     return found
 
@@ -52,7 +53,7 @@ def of_plan(plan: Plan) -> Vectors:
     """Return what a plan's clients send, by disclosure."""
     found: dict[Disclosure, Found] = {}
     for item in plan.all_of(step=Step.UP):
-        sent = (planned_entries(item), item.times)
+        sent = (planned_parts(item), item.times)
         found[item.disclosure] = (*found.get(item.disclosure, ()), sent)
     return found
 
@@ -154,7 +155,9 @@ def _tails(coordinates: int, releases: int, clients: int) -> float:
 def _check_finite(guard: OwnNoise, facts: Facts, clients: int) -> None:
     """Refuse a target that nobody could state: delta pays e^epsilon times the samplers' tails."""
     off = math.fsum(
-        _tails(max(size for size, _ in sent), sum(times for _, times in sent), clients)
+        _tails(
+            max(entries_of(parts) for parts, _ in sent), sum(times for _, times in sent), clients
+        )
         for _, _, sent in facts
     )
     most = math.log((guard.delta - WRAP) / off) if guard.delta > WRAP else -math.inf
@@ -201,7 +204,8 @@ def _of_sums(guard: OwnNoise, chain: Chain, sent: Found, clients: int, smallest:
         NotAdmitted: the mean of the smallest cohort would say nothing.
     """
     levels = (1 << ((guard_of(chain, Quantise) or Quantise()).bits - 1)) - 1
-    longest, releases = max(size for size, _ in sent), sum(times for _, times in sent)
+    longest = max(entries_of(parts) for parts, _ in sent)
+    releases = sum(times for _, times in sent)
     noise = plan_noise(guard, levels, longest, releases, 1, clients)
     spread = float(noise.sigma) * (2.0**0.5 if noise.mechanism == "discrete_laplace" else 1.0)
     error = spread * (noise.coordinates / smallest) ** 0.5

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
+from math import prod
 
 import numpy as np
 
@@ -54,6 +55,7 @@ def own_spending(items: Sequence[Item]) -> str:
     each = "; ".join(
         f"{item.id}: {_up(_epsilon([(noise, 1)], delta))} a message, "
         f"{_up(_epsilon([(noise, max(item.per_round, 1))], delta))} a round, {item.times} messages"
+        f"{_told(item)}"
         for item, noise in noised
     )
     rest = "; ".join(
@@ -103,6 +105,17 @@ def _no_data(item: Item) -> str | None:
     if item.noise is not None:
         return None
     return _NO_DATA.get(item.step) or _NO_DATA.get(str(item.part))
+
+
+def _told(item: Item) -> str:
+    """Return what of an item is told by itself, with an equal share of its epsilon."""
+    said = [
+        f"{field.name} ({'one drawn of ' + str(prod(field.shape)) if field.shape else 'a number'})"
+        for message in item.messages
+        for field in message.fields
+        if field.told
+    ]
+    return f", of {' and '.join(said)}" if said else ""
 
 
 def _epsilon(sent: Iterable[tuple[NoisePlan, int]], delta: float) -> float:

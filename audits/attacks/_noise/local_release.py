@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -12,25 +13,35 @@ import numpy.typing as npt
 from audits.accounting.tally import Tally
 from audits.attacks._noise.release import GAUSSIAN, LAPLACE, Release
 from audits.attacks._noise.told import scores_of
+from crypto.ldp.drawn import DrawnCategory
+from crypto.ldp.mechanism import FiniteRandomiser
 from crypto.ldp.odds import MAX_EPSILON
+from crypto.ldp.piecewise import Piecewise
 from crypto.ldp.randomised_response import RandomisedResponse
 from crypto.ldp.sqkr import Sqkr
+from crypto.ldp.unary import UnaryEncoding
 from crypto.samplers import Stream
+from protocols.disclosures.noised.telling import planned_parts, teller, tells
 from protocols.plan.noise import NoisePlan
 from protocols.plan.plan import Item
 
-__all__ = ["ToldRelease", "local_release"]
+__all__ = ["ToldRelease", "local_releases"]
 
 Array = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True)
 class ToldRelease(Release):
-    """One message of SQKR, given which entries it tells: a symbol by randomised response.
+    """What one value is told by: given which entries SQKR tells, a symbol; a category; a number.
 
-    `scale` is epsilon of one message; `norm` is not used.
+    `scale` is epsilon of it; `norm` is not used.
+
+    Attributes:
+        told: ``symbol``, ``category`` or ``bounded``.
+        symbols: how many symbols, or categories, there are.
     """
 
+    told: str = "symbol"
     symbols: int = 2
 
     def widths(self, draws: int) -> tuple[int, ...]:
@@ -38,20 +49,37 @@ class ToldRelease(Release):
         return (1,)
 
     def record(self, width: int) -> Array:
-        """Return the symbol that the record's vector is told by; without it, symbol 0 is."""
+        """Return that there is a record: its value is told, and without it another is."""
         return np.ones(1)
+
+    def made(self, epsilon: float) -> tuple[FiniteRandomiser, tuple[Any, Any]]:
+        """Return the mechanism at an epsilon, and the two values furthest apart.
+
+        Of unary encoding two bits stand for all: every other is drawn alike for both values.
+        """
+        exact = Fraction(min(epsilon, float(MAX_EPSILON)))
+        if self.told == "symbol":
+            return RandomisedResponse(self.symbols, exact), (1, 0)
+        found = teller(self.told, self.symbols, exact)
+        if isinstance(found, Piecewise):
+            return found, (found.levels, -found.levels)
+        planned = teller(self.told, self.symbols, Fraction(self.scale))  # a weaker one is its like
+        if isinstance(planned, DrawnCategory) and isinstance(planned.told, UnaryEncoding):
+            return UnaryEncoding(2, exact), ((0,), (1,))
+        return RandomisedResponse(self.symbols, exact), (1, 0)
 
     def scores(
         self, record: Array, runs: int, stream: Stream, *, present: bool, weaker: float = 1.0
     ) -> Array:
         """Return the log-likelihood ratio of so many messages, (runs,); see `Release`."""
-        claimed = RandomisedResponse(self.symbols, self.scale)
-        real = RandomisedResponse(self.symbols, min(self.scale * weaker, float(MAX_EPSILON)))
-        return scores_of(claimed, real, (1, 0), runs, stream, present=present)
+        (claimed, pair), (real, _) = self.made(self.scale), self.made(self.scale * weaker)
+        return scores_of(claimed, real, pair, runs, stream, present=present)
 
 
-def local_release(noise: NoisePlan, items: Sequence[Item], tally: Tally, payload: str) -> Release:
-    """Return one message of a local randomiser and what is claimed of it.
+def local_releases(
+    noise: NoisePlan, items: Sequence[Item], tally: Tally, payload: str
+) -> Iterator[Release]:
+    """Yield what one message of a local randomiser tells, and what is claimed of it.
 
     Args:
         noise: as planned.
@@ -59,6 +87,34 @@ def local_release(noise: NoisePlan, items: Sequence[Item], tally: Tally, payload
         tally: of the run.
         payload: of the items.
     """
+    vectors = [item for item in items if not tells(planned_parts(item))]
+    if vectors:
+        yield _of_vectors(noise, vectors, tally, payload)
+    several = {item.id: planned_parts(item) for item in items if item not in vectors}
+    shares = {(*part, len(parts)) for parts in several.values() for part in parts}
+    for told, size, parts in sorted(shares):
+        names = ", ".join(id for id, found in several.items() if (told, size) in found)[:120]
+        epsilon = float(Fraction(noise.pure or "0") / parts)
+        one = f"one of {size} categories" if told == "category" else "one bounded number"
+        yield ToldRelease(
+            payload=payload,
+            text=f"{one} in a message of {names}: epsilon {epsilon:.4g} at delta 0 for one client "
+            f"(replace-one, local), a share of {noise.pure} of the message",
+            unit="client",
+            epsilon=epsilon,
+            delta=0.0,
+            shares=1,
+            mechanism=told,
+            scale=epsilon,
+            norm=1.0,
+            entries=1,
+            told=told,
+            symbols=size,
+        )
+
+
+def _of_vectors(noise: NoisePlan, items: Sequence[Item], tally: Tally, payload: str) -> Release:
+    """Return one message that is a vector, by the mechanism that the plan names."""
     names = ", ".join(item.id for item in items)[:120]
     pure = float(noise.pure) if noise.pure else 0.0
     epsilon = pure or tally.planned_message(items[0])

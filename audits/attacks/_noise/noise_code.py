@@ -17,7 +17,6 @@ from audits.attacks._noise.local_release import ToldRelease
 from audits.attacks._noise.release import Release
 from audits.evidence.steps import Case
 from crypto.ldp.odds import MAX_EPSILON
-from crypto.ldp.randomised_response import RandomisedResponse
 from crypto.samplers import KEY_BYTES, Stream
 from protocols.disclosures.names import Disclosure
 from protocols.disclosures.sum.layout import SumLayout
@@ -93,8 +92,8 @@ def _odds(release: ToldRelease) -> Check:
     limit = math.exp(release.epsilon) * (1.0 + 1e-12)
 
     def above(epsilon: float) -> float:
-        law = RandomisedResponse(release.symbols, epsilon)
-        one, other = law.law(1), law.law(0)
+        made, pair = release.made(epsilon)
+        one, other = (made.law(value) for value in pair)
         return float(np.mean([max(one[m] / other[m], other[m] / one[m]) > limit for m in one]))
 
     return Check(

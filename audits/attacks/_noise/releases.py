@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from audits.accounting.tally import Tally
-from audits.attacks._noise.local_release import local_release
+from audits.attacks._noise.local_release import local_releases
 from audits.attacks._noise.release import GAUSSIAN, LAPLACE, WIDEST, Release
 from audits.attacks._shared.payloads import payload_of, updates
 from audits.evidence.steps import Case
@@ -25,7 +25,7 @@ def releases(case: Case) -> Iterator[Release]:
     tally = Tally(case)
     for noise, items in tally.groups.items():
         if noise.mechanism in RANDOMISERS:
-            yield local_release(noise, items, tally, payload_of(items[0], case.policy))
+            yield from local_releases(noise, items, tally, payload_of(items[0], case.policy))
             continue
         item, laplace = items[0], noise.mechanism == LAPLACE
         shares = 1 if item.unsafe or laplace else noise.honest

@@ -15,7 +15,8 @@ from protocols.disclosures.mixed.alone import alone
 from protocols.disclosures.mixed.groups import Numbers, draw, incidence, standing
 from protocols.disclosures.mixed.layout import MixLayout, Reals
 from protocols.errors import UnfitMessage
-from protocols.messages import Message, Unmixed, unmixed_of
+from protocols.messages import Message, unmixed_of
+from protocols.unready import Unmixed
 from protocols.wire.codec import as_array
 
 Facts = dict[str, dict[str, int]]

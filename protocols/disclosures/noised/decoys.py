@@ -16,9 +16,10 @@ from crypto.noise import MAX_SCALE, MIN_SCALE, DiscreteLaplace, sampler
 from crypto.samplers import Stream, entropy
 from protocols.disclosures.noised.guards import LEVELS, Decoys, Laplace
 from protocols.errors import UnfitMessage
-from protocols.messages import Message, Partial, partial_of
+from protocols.messages import Message, partial_of
 from protocols.policy.guard import Guard, find
 from protocols.policy.guards import Clip
+from protocols.unready import Partial
 
 __all__ = ["SENT", "Decoyer", "local_epsilon", "noised_steps", "planned_rows"]
 

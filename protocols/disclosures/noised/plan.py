@@ -8,7 +8,7 @@ from typing import Any
 from protocols.disclosures._base.plan import Planning
 from protocols.disclosures.names import Disclosure
 from protocols.disclosures.noised.decoys import planned_rows
-from protocols.disclosures.noised.randomised import entries, randomiser_of
+from protocols.disclosures.noised.telling import parts_of, randomiser_of
 from protocols.forms import Form
 from protocols.messages import Message
 from protocols.plan.builder import UP, PlanBuilder, Times
@@ -38,7 +38,7 @@ class NoisedPlanning(Planning):
             super().up(plan, name, kinds, times)
             return
         label = item_id(name, self.disclosure, Step.UP, UP[0])
-        size = randomiser_of(noise, entries(kinds, plan.dims), clip.bound, label).size
+        size = randomiser_of(noise, parts_of(kinds, plan.dims), clip.bound, label).size
         place = (name, self.disclosure, Step.UP, UP, kinds, self.disclosure, times)
         plan.add(*place, body=size, noise=noise)
 

@@ -7,7 +7,8 @@ from typing import Any
 from crypto.samplers import Stream, entropy
 from protocols.disclosures._base.protect import Protection, Release
 from protocols.disclosures.noised.decoys import Decoyer
-from protocols.disclosures.noised.randomised import randomiser_of, vector_of
+from protocols.disclosures.noised.randomised import vector_of
+from protocols.disclosures.noised.telling import parts_of, randomiser_of
 from protocols.errors import LocalProtocolError
 from protocols.messages import Message
 from protocols.plan.plan import Item
@@ -52,7 +53,8 @@ def _randomised(release: Release) -> bytes:
     if clip is None or noise is None:
         raise LocalProtocolError("A message would leave without the noise of its policy.")
     vector = vector_of(release.messages, release.dims)
-    randomiser = randomiser_of(noise, vector.size, clip.bound, release.item.label)
+    parts = parts_of([type(message) for message in release.messages], release.dims)
+    randomiser = randomiser_of(noise, parts, clip.bound, release.item.label)
     return randomiser.pack(randomiser.encode(vector, Stream(entropy(32))))
 
 

@@ -1,12 +1,12 @@
-"""One client's message under its own noise: which randomiser, with how much, and its bytes.
+"""One client's message under its own noise: with how much, and its bytes.
 
-All real numbers of a message are one vector, clipped as one. Which mechanism tells it follows from
-the policy's target and the plan alone, so every client computes it again before it sends anything.
+All real numbers of a message are one vector, clipped as one, unless its fields are told by
+themselves (`telling`). Which mechanism tells it follows from the policy's target and the plan
+alone, so every client computes it again before it sends anything.
 """
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import Any
@@ -15,15 +15,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from crypto.errors import CryptoError
-from crypto.ldp.gaussian import GaussianVector
-from crypto.ldp.laplace import LaplaceVector, scale_within
+from crypto.ldp.laplace import scale_within
 from crypto.ldp.mechanism import Randomiser
 from crypto.ldp.noise import LEVELS
-from crypto.ldp.sqkr import Sqkr
-from protocols.errors import BadEnvelope, NotAdmitted, PolicyError, UnfitMessage
+from protocols.disclosures.noised.telling import Parts, entries_of, randomiser_of, tells
+from protocols.errors import BadEnvelope, NotAdmitted, UnfitMessage
 from protocols.messages import Message
 from protocols.plan.noise import NoisePlan
-from protocols.plan.plan import Item
 from protocols.policy.guard import Guard, guard_of
 from protocols.policy.guards import Clip, OwnNoise
 from protocols.policy.own_noise import check_own_noise
@@ -31,9 +29,7 @@ from protocols.privacy import accounting
 from protocols.privacy.own_noise import check_useful
 from protocols.privacy.pure import calibrate_pure
 
-__all__ = [
-    "entries", "messages_of", "plan_own", "planned_entries", "randomiser_of", "vector_of",
-]  # fmt: skip
+__all__ = ["messages_of", "plan_own", "vector_of"]
 
 Chain = Sequence[Guard]
 Kinds = Sequence[type[Message]]
@@ -42,13 +38,6 @@ _NAMES = {
     "discrete_laplace": "laplace_vector",
     "sqkr": "sqkr",
 }
-
-
-def entries(kinds: Kinds, dims: Mapping[str, int]) -> int:
-    """Return how many real numbers messages hold together."""
-    return sum(
-        int(np.prod(field.sizes(dims), dtype=np.int64)) for kind in kinds for field in kind.fields
-    )
 
 
 @lru_cache(maxsize=32)
@@ -86,13 +75,13 @@ def _planned(guard: OwnNoise, coordinates: int, releases: int, clients: int) -> 
 
 
 def plan_own(
-    chain: Chain, found: Sequence[tuple[int, int]], clients: int, smallest: int
+    chain: Chain, found: Sequence[tuple[Parts | int, int]], clients: int, smallest: int
 ) -> NoisePlan | None:
     """Return the noise of NOISED messages; None where a chain adds none of its own.
 
     Args:
         chain: of NOISED.
-        found: per Ask the entries of its vector, and how often one client sends it.
+        found: per Ask its pieces, or the entries of its vector, and how often one client sends it.
         clients: on the plan.
         smallest: cohort of the policy.
 
@@ -111,45 +100,14 @@ def plan_own(
             why=str(error),
             fix=f"set delta of own_noise to {0.1 / clients:.1g} or less",
         ) from error
-    longest, releases = max(size for size, _ in found), sum(times for _, times in found)
+    asked = [((("", one),) if isinstance(one, int) else one) for one, _ in found]
+    longest, releases = max(map(entries_of, asked)), sum(times for _, times in found)
     noise = _planned(guard, longest, releases, clients)
-    spread = randomiser_of(noise, longest, clip.bound, "").variance(smallest) ** 0.5
-    check_useful(spread, clip.bound, smallest, accepted=guard.accept_noise)
+    for parts in asked:
+        spread = randomiser_of(noise, parts, clip.bound, "").variance(smallest) ** 0.5
+        bound = len(parts) ** 0.5 if tells(parts) else clip.bound
+        check_useful(spread, bound, smallest, accepted=guard.accept_noise)
     return noise
-
-
-def planned_entries(item: Item) -> int:
-    """Return how many numbers a planned message holds."""
-    shapes = (field.shape for message in item.messages for field in message.fields)
-    return sum(int(np.prod(shape, dtype=np.int64)) for shape in shapes)
-
-
-@lru_cache(maxsize=32)
-def randomiser_of(noise: NoisePlan, length: int, bound: float, label: str) -> Randomiser:
-    """Return the randomiser of one item's messages.
-
-    Args:
-        noise: as planned.
-        length: entries of the vector, at most as many as planned for.
-        bound: of `clip`.
-        label: of the item; with it goes the public rotation.
-
-    Raises:
-        PolicyError: it cannot be drawn.
-    """
-    try:
-        if noise.mechanism == "gaussian_vector":
-            return GaussianVector(length, bound, float(noise.sigma), int(float(noise.l2)))
-        if noise.mechanism == "laplace_vector":
-            return LaplaceVector.within(length, bound, float(noise.pure), int(float(noise.l2)))
-        seed = hashlib.sha256(b"secure-fgl/rotation\0" + label.encode()).digest()
-        return Sqkr(length, bound, float(noise.pure), seed)
-    except CryptoError as error:
-        raise PolicyError(
-            "No noise of one client's own can be drawn for this target.",
-            why=str(error),
-            fix="plan fewer rounds, a larger epsilon, or another mechanism of own_noise",
-        ) from error
 
 
 def vector_of(messages: Sequence[Message], dims: Mapping[str, int]) -> NDArray[np.float64]:

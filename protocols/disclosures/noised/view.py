@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from typing import Any, ClassVar
 
 from protocols.disclosures._base.view import Answers, ClearView, by_content
-from protocols.disclosures.noised.randomised import entries, messages_of, randomiser_of
+from protocols.disclosures.noised.randomised import messages_of
+from protocols.disclosures.noised.telling import parts_of, randomiser_of
 from protocols.messages import Message
 from protocols.policy.guard import guard_of
 from protocols.policy.guards import Clip
@@ -42,8 +43,8 @@ class Noised(Answers):
         clip = guard_of(self._context.policy.chain(item.disclosure), Clip)
         if clip is None or item.noise is None:
             raise TypeError("a randomised message has a clip and a noise plan")
-        size = entries(self.kinds, dims)
-        randomiser = randomiser_of(item.noise, size, clip.bound, item.label)
+        parts = parts_of(self.kinds, dims)
+        randomiser = randomiser_of(item.noise, parts, clip.bound, item.label)
         return messages_of(self.kinds, body, dims, randomiser)
 
     def views(self) -> dict[type[Message], View]:
