@@ -31,9 +31,10 @@ from protocols.privacy.own_noise import check_useful
 
 __all__ = ["Vectors", "check_own", "of_exchanges", "of_plan", "own_noises"]
 
-Found = tuple[tuple[Parts, int], ...]
+Found = tuple[tuple[Parts | int, int], ...]
 Vectors = Mapping[Disclosure, Found]
-"""Per disclosure, for each Ask, the pieces of its numbers and how often one client sends it."""
+"""Per disclosure, for each Ask, the pieces of its numbers, or the entries of a vector, and how
+often one client sends it."""
 Chain = tuple[Guard, ...]
 _FINE = 1e-4  # of a share, relative
 

@@ -52,9 +52,9 @@ def tells(parts: Parts) -> bool:
     return any(told for told, _ in parts)
 
 
-def entries_of(parts: Parts) -> int:
-    """Return how many numbers the pieces have together."""
-    return sum(size for _, size in parts)
+def entries_of(parts: Parts | int) -> int:
+    """Return how many numbers the pieces have together, or a vector has."""
+    return parts if isinstance(parts, int) else sum(size for _, size in parts)
 
 
 def teller(told: str, size: int, epsilon: Fraction) -> FiniteRandomiser:
