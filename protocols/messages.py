@@ -44,6 +44,7 @@ class Field:
             policy must name it too.
         label: in a MIXED message, whether it holds the mixed one-hot labels.
         held: whether each row is of something public, an item, and zero at clients without it.
+        moves: by how much one record changes all its entries together at most; 0: unknown.
     """
 
     name: str
@@ -56,6 +57,7 @@ class Field:
     carried: Disclosure | None = None
     label: bool = False
     held: bool = False
+    moves: int = 0
 
     def sizes(self, dims: Mapping[str, int]) -> tuple[int, ...]:
         """Return the concrete shape under `dims`; raises KeyError for an unknown dimension."""
@@ -81,9 +83,9 @@ def real(
     return _field(shape=shape, unit=unit, meaning=meaning, **facts)
 
 
-def count(*shape: str | int, unit: str, meaning: str, key: bool = False) -> Any:
+def count(*shape: str | int, unit: str, meaning: str, key: bool = False, moves: int = 0) -> Any:
     """Declare an exact, non-negative integer field below 2^32; never rounded stochastically."""
-    return _field(shape=shape, unit=unit, meaning=meaning, wire="u8", key=key)
+    return _field(shape=shape, unit=unit, meaning=meaning, wire="u8", key=key, moves=moves)
 
 
 def blob(*shape: str | int, unit: str, meaning: str) -> Any:

@@ -62,6 +62,7 @@ def message_plan(
                 carried=str(field.carried or ""),
                 bound=repr(grid.bound) if grid else "",
                 step=repr(grid.step) if grid else "",
+                moves=field.moves,
             )
         )
     return MessagePlan(name=kind.__name__, disclosure=kind.disclosure, fields=tuple(fields))
