@@ -191,11 +191,9 @@ def _budget(spent: Account, record: Account | None = None, scored: Account | Non
             f"Of {record.unit}: epsilon {record.recorded} at delta {record.delta}, counted from "
             f"the ledgers; planned: {record.target}{held}. For a client as a whole: infinity."
         )
-        if scored is not None:
-            answer = (
-                f"Of {scored.unit}: epsilon {scored.recorded}; planned: {scored.target}. {answer}"
-            )
         kept = record.borne_out and (scored is None or scored.borne_out)
+        if scored is not None:
+            answer = f"{answer} Of {scored.unit}: {scored.recorded}; planned: {scored.target}."
         return Line(question=question, answer=answer, state="ATTENTION" if kept else "FAIL")
     if not spent.covered:
         noise = (
