@@ -48,6 +48,7 @@ class Field:
         held: whether each row is of something public, an item, and zero at clients without it.
         told: of a NOISED message, how one client's own noise tells it; empty: as a vector, with all
             others; ``category``: one place, drawn by weights; ``bounded``: a number in [0, 1].
+        moves: by how much one record changes all its entries together at most; 0: unknown.
     """
 
     name: str
@@ -61,6 +62,7 @@ class Field:
     label: bool = False
     held: bool = False
     told: Told = ""
+    moves: int = 0
 
     def sizes(self, dims: Mapping[str, int]) -> tuple[int, ...]:
         """Return the concrete shape under `dims`; raises KeyError for an unknown dimension."""
@@ -100,9 +102,9 @@ def bounded(*, unit: str, meaning: str) -> Any:
     return _field(shape=(), unit=unit, meaning=meaning, wire="f8", told="bounded")
 
 
-def count(*shape: str | int, unit: str, meaning: str, key: bool = False) -> Any:
+def count(*shape: str | int, unit: str, meaning: str, key: bool = False, moves: int = 0) -> Any:
     """Declare an exact, non-negative integer field below 2^32; never rounded stochastically."""
-    return _field(shape=shape, unit=unit, meaning=meaning, wire="u8", key=key)
+    return _field(shape=shape, unit=unit, meaning=meaning, wire="u8", key=key, moves=moves)
 
 
 def blob(*shape: str | int, unit: str, meaning: str) -> Any:

@@ -15,14 +15,20 @@ _UNIT = 10_000
 
 
 class Score(SumMessage):
-    """How many of this client's validation and test records are predicted correctly."""
+    """How many of this client's validation and test records are predicted correctly.
 
-    val_correct: int = count(unit="record", meaning="correct on validation records")
-    val_count: int = count(unit="record", meaning="validation records")
-    test_correct: int = count(unit="record", meaning="correct on test records")
-    test_count: int = count(unit="record", meaning="test records")
-    test_share: int = count(unit="1/10000", meaning="this client's test accuracy, for their mean")
-    test_clients: int = count(unit="client", meaning="1 if this client has test records")
+    One record of a set whose records do not depend on each other, there or not, moves each count by
+    one at most, and the accuracy of its client by all of it.
+    """
+
+    val_correct: int = count(unit="record", meaning="correct on validation records", moves=1)
+    val_count: int = count(unit="record", meaning="validation records", moves=1)
+    test_correct: int = count(unit="record", meaning="correct on test records", moves=1)
+    test_count: int = count(unit="record", meaning="test records", moves=1)
+    test_share: int = count(
+        unit="1/10000", meaning="this client's test accuracy, for their mean", moves=_UNIT
+    )
+    test_clients: int = count(unit="client", meaning="1 if this client has test records", moves=1)
 
 
 class Accuracy:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from audits.accounting import models, rows, training
+from audits.accounting.counted import counted, counted_reasons, scored_of
 from audits.accounting.engines import false_noise
 from audits.accounting.models import Account
 from audits.accounting.tally import Tally
@@ -47,6 +48,9 @@ def account_of(case: Case, evidence: Verification) -> Account:
     recorded = tally.recorded(tally.worst)
     reasons = tuple(_reasons(tally, clients)) if noised else ()
     single = training.Recorded(case, case.plan.training) if case.plan.training is not None else None
+    scored = scored_of(case)
+    if scored is not None:
+        reasons += tuple(counted_reasons(scored))
     if single is not None:
         reasons += tuple(training.reasons(single))
     elif case.policy.training is not None:
@@ -73,6 +77,7 @@ def account_of(case: Case, evidence: Verification) -> Account:
         honest_share=tuple(rows.shares(tally, make)) if noised else (),
         clients=clients,
         records=training.records(single) if single is not None else None,
+        counted=counted(scored) if scored is not None else None,
         notes=NOTES,
         evidence=evidence.verdict,
         failed=tuple(step.name for step in evidence.steps if step.status is Status.FAIL),

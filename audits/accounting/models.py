@@ -231,6 +231,27 @@ class Records(Strict):
     clients: tuple[RecordsOfClient, ...]
 
 
+class Counted(Strict):
+    """What a run's counts of validation and test records spend of one such record.
+
+    Attributes:
+        statement: the one sentence to quote.
+        items: plan items whose counts are noised.
+        target, recorded: planned, and as the ledgers show it of the worst client.
+        mechanism, scale: of the noise, in units of what one record moves a field by.
+        fields, releases: noised fields of a message; messages of one client, as planned.
+    """
+
+    statement: str
+    items: tuple[str, ...]
+    target: Epsilon
+    recorded: Epsilon
+    mechanism: str
+    scale: str
+    fields: int
+    releases: int
+
+
 class Account(Strict):
     """Planned against recorded privacy loss of a run, per client and in all.
 
@@ -242,6 +263,7 @@ class Account(Strict):
         reasons: why not.
         covered, not_covered: plan items of messages derived from a client's data.
         records: the same for single training records; None without private training.
+        counted: the same for single validation and test records; None without noise on counts.
         evidence, failed: verdict on the ledgers themselves, and every step that failed.
     """
 
@@ -265,6 +287,7 @@ class Account(Strict):
     honest_share: tuple[Share, ...]
     clients: tuple[ClientFacts, ...]
     records: Records | None = None
+    counted: Counted | None = None
     notes: tuple[str, ...]
     evidence: str
     failed: tuple[str, ...]

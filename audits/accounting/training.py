@@ -24,6 +24,7 @@ from protocols.plan.plan import Plan
 from protocols.plan.steps import Step
 from protocols.privacy.accounting import ORDERS, net_epsilon
 from protocols.privacy.noising import TAIL_BITS
+from protocols.privacy.record_noise import counted_in
 from protocols.privacy.training import TrainingPlan, plan_training, rdp_sampled_gaussian
 from protocols.wire.roles import Role
 
@@ -185,7 +186,9 @@ def records(recorded: Recorded) -> m.Records:
     plan, spent = recorded.plan, recorded.spent(recorded.worst)
     scope: m.Scope = "covered messages" if recorded.refused() else "run"
     held = ", ".join(plan.held_out)
-    left_out = f"; {held} counts validation and test {plan.unit}s: for those ε = ∞" if held else ""
+    noised = counted_in(recorded.case.plan.items) is not None  # they have an account of their own
+    beside = "these have an epsilon of their own" if noised else "for those ε = ∞"
+    left_out = f"; {held} counts validation and test {plan.unit}s: {beside}" if held else ""
     return m.Records(
         statement=f"For one training {plan.unit}: ε = {m.rounded_up(spent)} at "
         f"δ = {recorded.delta:g}, "

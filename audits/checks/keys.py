@@ -157,7 +157,11 @@ def _claims(case: Case) -> dict[Unit, _Claim]:
         )
     if (training := case.plan.training) is not None:
         cap = case.policy.training.budget if case.policy.training is not None else None
-        found[training.unit] = _Claim(cap, lambda e: e["kind"] == "training")
+        counted = {item.id for item in case.plan.items if item.counted is not None}
+        found[training.unit] = _Claim(
+            cap,
+            lambda e: e["kind"] == "training" or (e["kind"] == "release" and e["item"] in counted),
+        )
     return found
 
 

@@ -29,6 +29,10 @@ MEASURES = {
         "Noise of each client's own",
         "Each client adds noise that hides its data whoever else works together.",
     ),
+    "record_noise": (
+        "Noise on counts",
+        "Each client adds noise to what it counts, so that no single record shows in it.",
+    ),
     "mask": ("Masked sums", "Each part is hidden by masks that cancel only in the total."),
     "he": ("Encrypted sums", "Parts are added up encrypted; only totals are opened."),
     "normalise": ("Directions only", "Vectors are brought to length 1 before they are compared."),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from audits.accounting.counted import Scored, counted, scored_of
 from audits.accounting.models import INFINITE, NO_DELTA, rounded_up
 from audits.accounting.tally import Tally
 from audits.accounting.training import Recorded, records
@@ -13,6 +14,7 @@ from protocols.plan.learns import budget
 from protocols.plan.plan import Item
 from protocols.plan.steps import Step
 from protocols.policy.guard import find
+from protocols.privacy.record_noise import counted_in
 from protocols.privacy.training import TrainingPlan
 from protocols.wire.roles import Role
 
@@ -26,8 +28,30 @@ def accounts(case: Case) -> tuple[Account, ...]:
     Raises:
         EvidenceError: the plan states noise that is none.
     """
-    whole = _client(case)
-    return (whole,) if case.plan.training is None else (whole, _record(case, case.plan.training))
+    found = [_client(case)]
+    if case.plan.training is not None:
+        found.append(_record(case, case.plan.training))
+    if (scored := scored_of(case)) is not None:
+        found.append(_scored(scored))
+    return tuple(found)
+
+
+def _scored(scored: Scored) -> Account:
+    """Return what noised counts spent of one validation or test record."""
+    found = counted(scored)
+    return Account(
+        unit=f"one validation or test {scored.training.unit}",
+        scope=found.recorded.scope,
+        mechanism=f"{found.mechanism} on counts, {found.scale} times what one record moves",
+        epsilon=found.recorded.value,
+        recorded=found.recorded.value,
+        target=found.target.value,
+        borne_out=scored.worst <= scored.target * (1.0 + _TOLERANCE),
+        delta=found.recorded.delta,
+        covered=found.items,
+        not_covered=(),
+        statement=found.statement,
+    )
 
 
 def _record(case: Case, plan: TrainingPlan) -> Account:
@@ -44,7 +68,7 @@ def _record(case: Case, plan: TrainingPlan) -> Account:
         borne_out=spent <= recorded.target * (1.0 + _TOLERANCE),
         delta=found.recorded.delta,
         covered=("everything computed from training records",),
-        not_covered=plan.held_out,
+        not_covered=plan.held_out if counted_in(case.plan.items) is None else (),
         statement=found.statement,
     )
 

@@ -182,7 +182,7 @@ def strip(  # noqa: PLR0913 - every line is about something else
     )
 
 
-def _budget(spent: Account, record: Account | None = None) -> Line:
+def _budget(spent: Account, record: Account | None = None, scored: Account | None = None) -> Line:
     """Sum up the budgets of both units: clients, and single records if training was private."""
     question = "How much privacy budget was spent?"
     if record is not None:
@@ -191,9 +191,10 @@ def _budget(spent: Account, record: Account | None = None) -> Line:
             f"Of {record.unit}: epsilon {record.recorded} at delta {record.delta}, counted from "
             f"the ledgers; planned: {record.target}{held}. For a client as a whole: infinity."
         )
-        return Line(
-            question=question, answer=answer, state="ATTENTION" if record.borne_out else "FAIL"
-        )
+        kept = record.borne_out and (scored is None or scored.borne_out)
+        if scored is not None:
+            answer = f"{answer} Of {scored.unit}: {scored.recorded}; planned: {scored.target}."
+        return Line(question=question, answer=answer, state="ATTENTION" if kept else "FAIL")
     if not spent.covered:
         noise = (
             "no noise was added"

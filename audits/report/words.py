@@ -6,6 +6,7 @@ _STEP = 1000
 _SUMS = (
     ("noise", "noised"),
     ("own_noise", "noised by each client alone"),
+    ("record_noise", "counts noised by each client alone"),
     ("mask", "masked"),
     ("he", "encrypted"),
     ("ckks", "encrypted"),

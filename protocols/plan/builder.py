@@ -11,7 +11,7 @@ from protocols.forms import Exchange
 from protocols.messages import Message
 from protocols.plan.learns import learns
 from protocols.plan.models import Models
-from protocols.plan.noise import NoisePlan
+from protocols.plan.noise import CountPlan, NoisePlan
 from protocols.plan.plan import Item
 from protocols.plan.schema import Layout, message_plan
 from protocols.plan.steps import Part, Step, Way, item_id
@@ -87,6 +87,7 @@ class PlanBuilder:
         dims: Mapping[str, int] | None = None,
         said: Mapping[str, str] | None = None,
         noise: NoisePlan | None = None,
+        counted: CountPlan | None = None,
         boxed: bool = False,
         model: str = "",
         checked: int = 0,
@@ -107,6 +108,7 @@ class PlanBuilder:
             dims: sizes that only this item has.
             said: what each role learns; None: what the disclosure's words say.
             noise: what is added to it.
+            counted: what is added to its counts of single records.
             boxed: its body is sealed inside, row by row, and not again as a whole.
             model: see `Item`.
             checked: see `Item`.
@@ -141,6 +143,7 @@ class PlanBuilder:
                 times=times[1],
                 dims=extra,
                 noise=noise,
+                counted=counted,
                 model=model,
                 checked=checked,
                 learns=dict(said) if said is not None else known,

@@ -37,6 +37,7 @@ _ITEM_SAME = (
     "unsafe",
     "dims",
     "noise",
+    "counted",
     "model",
     "checked",
     "learns",

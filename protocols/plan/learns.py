@@ -14,6 +14,7 @@ from protocols.plan.steps import Step
 from protocols.policy.guard import Guard, find
 from protocols.policy.policy import PrivacyPolicy
 from protocols.privacy.own_words import own_spending
+from protocols.privacy.record_noise import counted_in
 from protocols.privacy.training import TrainingPlan
 
 _CLEAR = "EVERYTHING: the message in clear"
@@ -72,7 +73,17 @@ def _of_records(items: Sequence[Item], training: TrainingPlan) -> str:
         f"{', '.join(covered) or 'nothing'} and the models computed from it; not covered: "
         "refusals (one code), times, how long training takes"
     )
-    if training.held_out:
+    counted = counted_in(items)
+    if training.held_out and counted is not None:
+        text += (
+            f"; for one validation or test {training.unit}: epsilon <= {counted.epsilon}, "
+            f"delta = {counted.delta} (unit: {training.unit}; adjacency: add or remove one "
+            f"validation or test {training.unit}; model: local, each client adds noise to its own "
+            "counts; scope: run; assumptions: the split is given and nobody else's noise is "
+            f"counted on); covered: {', '.join(training.held_out)}, in {counted.releases} "
+            f"messages, noise of {float(counted.scale):.4g} times what one {training.unit} moves"
+        )
+    elif training.held_out:
         text += (
             f"; {', '.join(training.held_out)} counts validation and test {training.unit}s, which "
             "are other records: for those epsilon = infinity"

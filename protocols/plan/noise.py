@@ -6,7 +6,7 @@ from typing import Literal
 
 from protocols.strict import Strict
 
-__all__ = ["NoisePlan"]
+__all__ = ["CountPlan", "NoisePlan"]
 
 
 class NoisePlan(Strict):
@@ -50,3 +50,26 @@ class NoisePlan(Strict):
     def apart(self) -> float:
         """By how many of its norms two neighbouring vectors differ at most."""
         return 2.0 if self.local else 1.0
+
+
+class CountPlan(Strict):
+    """The noise of one item's counts of single records; numbers not whole are decimal texts.
+
+    Attributes:
+        mechanism: ``discrete_gaussian`` or ``discrete_laplace``.
+        scale: of the noise on a field, in units of what one record moves it by.
+        fields: of one message, noised ones: one record moves each by its unit at most.
+        entries: numbers that are noised.
+        margin: head-room of a total on either side (O19).
+        releases: of one client, in the whole run.
+        epsilon, delta: for one record and the run.
+    """
+
+    mechanism: Literal["discrete_gaussian", "discrete_laplace"]
+    scale: str
+    fields: int
+    entries: int
+    margin: int
+    releases: int
+    epsilon: str
+    delta: str

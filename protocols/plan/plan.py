@@ -19,7 +19,7 @@ from pydantic import model_validator
 from crypto.signing.canonical import canonical
 from protocols.disclosures.names import Disclosure
 from protocols.errors import NotInPlan
-from protocols.plan.noise import NoisePlan
+from protocols.plan.noise import CountPlan, NoisePlan
 from protocols.plan.steps import Part, Service, Step, Way, item_id
 from protocols.privacy.training import TrainingPlan
 from protocols.strict import Strict
@@ -30,6 +30,7 @@ class FieldPlan(Strict):
     """One field: what it says and how big it is. `bound` and `step` are decimal texts.
 
     `told` says how a client's own noise tells it, where it is not part of a vector.
+    `moves` is by how much one record changes it at most; 0: that is not known.
     """
 
     name: str
@@ -42,6 +43,7 @@ class FieldPlan(Strict):
     bound: str = ""
     step: str = ""
     told: str = ""
+    moves: int = Setting(default=0, ge=0)
 
 
 class MessagePlan(Strict):
@@ -71,6 +73,7 @@ class Item(Strict):
         per_round: how often in each round.
         guards: the protection, in order.
         noise: what is added before the message is protected; None without a noise guard.
+        counted: what is added to its counts of single records; None without that guard.
         model: of what hands a model out, how a client sees to it; see `protocols.plan.models`.
         checked: of a sum, how many of its integers, from the first on, have a check that the
             clients alone can make and verify; they compute the model from these. 0: none.
@@ -95,9 +98,15 @@ class Item(Strict):
     times: int = Setting(ge=0)
     dims: dict[str, int] = Setting(default_factory=dict)
     noise: NoisePlan | None = None
+    counted: CountPlan | None = None
     model: str = ""
     checked: int = Setting(default=0, ge=0)
     learns: dict[str, str] = Setting(default_factory=dict)
+
+    @property
+    def margin(self) -> int:
+        """Head-room of a total on either side, in its integers, for noise (O19)."""
+        return max(added.margin if added else 0 for added in (self.noise, self.counted))
 
     @property
     def schema_digest(self) -> str:

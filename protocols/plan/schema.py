@@ -63,6 +63,7 @@ def message_plan(
                 bound=repr(grid.bound) if grid else "",
                 step=repr(grid.step) if grid else "",
                 told=field.told,
+                moves=field.moves,
             )
         )
     return MessagePlan(name=kind.__name__, disclosure=kind.disclosure, fields=tuple(fields))

@@ -8,7 +8,9 @@ from typing import Any, Protocol
 from protocols.forms import Exchange, Form
 from protocols.messages import Message
 
-__all__ = ["Holders", "asked_holders", "has_weights", "private_objection"]
+__all__ = [
+    "Holders", "asked_holders", "bounded", "counted_objection", "has_weights", "private_objection",
+]  # fmt: skip
 
 
 class Holders(Protocol):
@@ -35,6 +37,27 @@ def has_weights(kind: type[Message], exchanges: Sequence[Exchange]) -> bool:
     """Tell whether a message has vectors of real numbers, and is no score."""
     scored = any(kind in exchange.held_out for exchange in exchanges)
     return not scored and any(f.shape and f.wire in ("f4", "f8") for f in kind.fields)
+
+
+def bounded(kind: type[Message]) -> bool:
+    """Tell whether a message says of every field by how much one record moves it."""
+    return bool(kind.fields) and all(field.moves > 0 for field in kind.fields)
+
+
+def counted_objection(form: Form[Any]) -> str | None:
+    """Say what of a form noise on counts of single records does not bound; None if nothing.
+
+    What is computed from noised gradients needs none (`private_objection`); the rest is scores.
+    """
+    for kind in (kind for exchange in form.exchanges for kind in exchange.held_out):
+        if not bounded(kind):
+            bare = ", ".join(field.name for field in kind.fields if not field.moves)
+            return (
+                f"message {kind.__name__} does not say by how much one record moves its fields "
+                f"({bare}), so no noise hides a record; declare it (`moves`), or take a form that "
+                "is not scored"
+            )
+    return None
 
 
 def private_objection(form: Form[Any], of_records: Sequence[type[Message]]) -> str | None:

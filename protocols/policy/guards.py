@@ -118,7 +118,8 @@ class OwnNoise(Guard):
             return given
         if given.get("unit", "client") != "client":
             raise ValueError(
-                "own_noise hides a client; single records are hidden by the policy's 'training'"
+                "own_noise hides a client; single records are hidden by the policy's 'training', "
+                "and counts of them by the guard 'record_noise'"
             )
         epsilon, delta = given.get("epsilon"), given.get("delta")
         if isinstance(epsilon, int | float) and not 0 < epsilon <= 1e6:

@@ -11,7 +11,13 @@ from protocols.messages import Message
 from protocols.policy.guard import Guard, find, guard_of
 from protocols.policy.guards import OwnNoise
 
-__all__ = ["bare_objection", "check_one_target", "check_own_noise", "own_objection"]
+__all__ = [
+    "bare_objection",
+    "check_one_target",
+    "check_own_noise",
+    "check_records",
+    "own_objection",
+]
 
 Chains = Mapping[Disclosure, tuple[Guard, ...]]
 
@@ -75,6 +81,25 @@ def check_one_target(chains: Chains) -> None:
         f"own_noise: {said} are different targets, and all that a client sends in a run has one; "
         f"set epsilon to {epsilon:g} and delta to {delta:g} in each"
     )
+
+
+def check_records(trained: bool, *, captured: bool) -> None:
+    """Raise ValueError where noise on counts of single records could not bound what one does.
+
+    Args:
+        trained: training hides single records.
+        captured: parties keep their own rounds.
+    """
+    if not trained:
+        raise ValueError(
+            "record_noise hides the records that are counted, and what is counted depends on a "
+            "model that other records trained; say how they are hidden (training)"
+        )
+    if captured:
+        raise ValueError(
+            "record_noise: a captured answer holds the counts without their noise; leave 'capture' "
+            "out"
+        )
 
 
 def bare_objection(form: Form[Any], chains: Chains) -> str | None:

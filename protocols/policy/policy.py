@@ -15,13 +15,13 @@ from protocols.disclosures.names import Disclosure
 from protocols.errors import CohortTooSmall, NotAdmitted, PolicyError
 from protocols.evidence.capture import Capture
 from protocols.forms import Algorithm, Form
-from protocols.policy.admission import private_objection
+from protocols.policy.admission import counted_objection, private_objection
 from protocols.policy.budget import Budget
 from protocols.policy.chains import check_chain
 from protocols.policy.cohort_changes import CohortChanges
 from protocols.policy.guard import Guard, find
 from protocols.policy.guards import AnyGuard, UnsafeClear
-from protocols.policy.own_noise import bare_objection, check_one_target
+from protocols.policy.own_noise import bare_objection, check_one_target, check_records
 from protocols.policy.presets import FACTS
 from protocols.privacy.training import Training
 from protocols.strict import Strict, nearest, not_yaml, problems, read_yaml
@@ -78,6 +78,8 @@ class PrivacyPolicy(Strict):
         if self.budget is None and any(find(c, "noise") or find(c, "own_noise") for c in chains):
             raise ValueError("noise needs a budget: what all runs together may spend (O20)")
         check_one_target(self.rules)
+        if find(self.rules.get(Disclosure.SUM, ()), "record_noise"):
+            check_records(self.training is not None, captured=self.capture is not None)
         if self.cohort_changes != "any" and not find(self.rules.get(Disclosure.SUM, ()), "mask"):
             # Without masks clients are shown no survivor list, and one upload can be opened.
             raise ValueError(
@@ -209,6 +211,10 @@ class PrivacyPolicy(Strict):
             if found := rules_of(kind.disclosure).objection(kind, form, self):
                 return found
         if found := self._beside(form) or bare_objection(form, self.rules):
+            return found
+        if find(self.rules.get(Disclosure.SUM, ()), "record_noise") and (
+            found := counted_objection(form)
+        ):
             return found
         if self.training is None:
             return None

@@ -33,6 +33,7 @@ from numpy.typing import NDArray
 from pydantic import Field, model_validator
 
 from crypto.noise import MAX_SCALE, TAIL_BITS
+from protocols.disclosures.sum.guards import MAX_DELTA
 from protocols.errors import PolicyError
 from protocols.policy.budget import Budget
 from protocols.privacy.accounting import ORDERS, net_epsilon
@@ -51,8 +52,6 @@ __all__ = [
 LEVELS = 1 << 16
 """The clip norm in grid steps. Truncation moves an entry by less than one step, at most 2e-4 of the
 smallest noise that is planned."""
-MAX_DELTA = 1e-4
-"""Largest delta of a record: it lies below 1/records, and a site's number of them is private."""
 MAX_MULTIPLIER = MAX_SCALE / LEVELS
 """Largest noise multiplier z that the sampler draws at this grid."""
 MIN_MULTIPLIER = 0.1

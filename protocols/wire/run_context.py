@@ -209,7 +209,7 @@ class RunContext:
         if found is None:
             chain = self.policy.chain(item.disclosure)
             layout = sum_layout(kinds, chain, self.dims(item))
-            facts = len(self.plan.clients), self.scheme, item.noise
+            facts = len(self.plan.clients), self.scheme, item.margin
             ring = sum_ring(layout, chain, *facts, checked=item.checked > 0)
             found = self._summed[item.id, kinds] = layout, ring
         return found

@@ -41,7 +41,7 @@ def summed(case: Case, exchange: Exchange) -> tuple[SumLayout, Ring]:
     wanted = encryption(chain)
     scheme = find_scheme(SCHEMES[wanted]) if wanted else None
     return layout, sum_ring(
-        layout, chain, len(case.plan.clients), scheme, item.noise, checked=item.checked > 0
+        layout, chain, len(case.plan.clients), scheme, item.margin, checked=item.checked > 0
     )
 
 

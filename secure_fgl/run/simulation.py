@@ -20,6 +20,7 @@ from protocols.forms import Algorithm, Form
 from protocols.plan.plan import Plan
 from protocols.policy.budget import Reserve, budget_key
 from protocols.policy.policy import PrivacyPolicy
+from protocols.privacy.record_noise import counted_in
 from protocols.wire.roster import AGGREGATOR_NAME
 from secure_fgl.config import Config
 from secure_fgl.data import Dataset, Masks
@@ -307,7 +308,8 @@ class Preparation:
         if not tracked.scores:
             return dict.fromkeys(scoring.names)
         score = tracked.scores[index]
-        if not scoring.plausible(score, len(self.plan.clients)):
+        noised = counted_in(self.plan.items) is not None  # noise makes counts contradict each other
+        if not noised and not scoring.plausible(score, len(self.plan.clients)):
             raise RemoteProtocolError(
                 "The cohort's scores are impossible: its counts contradict each other.",
                 why="a client sent false counts; single counts are not visible to anybody",

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from algorithms.scores.accuracy import SCORING, Score
 from algorithms.tasks.evaluation import total
+from protocols.messages import values
 
 
 def said(predicted, y, val, test, classes=3):
@@ -106,3 +107,22 @@ def test_a_score_is_six_numbers_and_mute():
     assert SCORING.kind is Score
     assert not SCORING.dims
     assert "7" not in repr(said([0], [0], val=[0], test=[]))
+
+
+def test_one_record_moves_no_field_by_more_than_the_score_declares() -> None:
+    """Noise on counts rests on it; one test record may move a client's whole accuracy."""
+    rng, widest = np.random.default_rng(5), 0
+    moves = {field.name: field.moves for field in Score.fields}
+    for size in (1, 2, 9):
+        predictions = rng.random((size, 3)).astype(np.float32)
+        y, part = rng.integers(3, size=size), rng.integers(3, size=size)
+        part[0] = 2
+        whole = values(SCORING.count(predictions, y, part == 1, part == 2))
+        for gone in range(size):
+            kept = np.arange(size) != gone
+            split = part[kept]
+            less = values(SCORING.count(predictions[kept], y[kept], split == 1, split == 2))
+            for name, value in whole.items():
+                assert abs(value - less[name]) <= moves[name], name
+                widest = max(widest, abs(value - less[name]) if name == "test_share" else 0)
+    assert widest > 1  # control: a bound of one would not hold for the share

@@ -8,7 +8,7 @@ from pydantic import ValidationError
 from protocols.disclosures.names import Disclosure
 from protocols.errors import CohortTooSmall, NotInPlan, SecureFglError
 from protocols.plan.drift import drift
-from protocols.plan.noise import NoisePlan
+from protocols.plan.noise import CountPlan, NoisePlan
 from protocols.plan.plan import DataPlan, Item, Plan, at_most
 from protocols.plan.steps import Service, Step, Way
 from protocols.policy.guard import describe
@@ -84,6 +84,16 @@ WORSE_ITEM = {
         l1="1.0",
         coordinates=1,
         honest=4,
+        margin=1,
+        releases=1,
+        epsilon="1.0",
+        delta="1e-05",
+    ),
+    "counted": CountPlan(
+        mechanism="discrete_gaussian",
+        scale="9.0",
+        fields=1,
+        entries=1,
         margin=1,
         releases=1,
         epsilon="1.0",

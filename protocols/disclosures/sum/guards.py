@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from protocols.policy.guard import Guard, ValueStage, find
+
+MAX_DELTA = 1e-4
+"""Largest delta of a record: it lies below 1/records, and a site's number of them is private."""
 
 
 class Noise(Guard):
@@ -24,6 +27,43 @@ class Noise(Guard):
     mechanism: Literal["discrete_gaussian", "discrete_laplace"] = "discrete_gaussian"
     epsilon: float = Field(gt=0, le=1e6)
     delta: float = Field(gt=0, lt=0.1)
+
+
+class RecordNoise(Guard):
+    """Add discrete noise to what counts single records: scores on validation and test records.
+
+    The unit is one record, there or not, and each client's own noise alone hides it. How far one
+    record moves a count stands in the message's declaration (`moves`); without it the message is
+    refused. Gradients of training records are hidden by the policy's `training`, without which
+    nothing bounds what a record does to a model, and so to what is counted with it.
+
+    Attributes:
+        mechanism: ``discrete_gaussian`` or ``discrete_laplace``.
+        epsilon, delta: for one record and all counts of the run; how many records there are is not
+            public, so delta is at most 1e-4.
+    """
+
+    takes: ClassVar[tuple[ValueStage, ...]] = (ValueStage.INTEGER,)
+    gives: ClassVar[ValueStage] = ValueStage.NOISED
+    guard: Literal["record_noise"] = "record_noise"
+    mechanism: Literal["discrete_gaussian", "discrete_laplace"] = "discrete_gaussian"
+    epsilon: float = Field(gt=0, le=64)
+    delta: float = Field(gt=0, le=MAX_DELTA)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _nearest(cls, given: Any) -> Any:
+        """Say what would be lawful in the place of what is not."""
+        epsilon, delta = (given.get(n) for n in ("epsilon", "delta")) if given else (None, None)
+        if isinstance(epsilon, int | float) and not 0 < epsilon <= 64:
+            raise ValueError(f"epsilon {epsilon:g} hides nothing or all; take 0.1 to 16")
+        if isinstance(delta, int | float) and not 1e-10 < delta <= MAX_DELTA:
+            raise ValueError(
+                f"record_noise: delta {delta:g} could let single records out, as how many there "
+                f"are is not public, or cannot pay for a sampler's tails; set it to {MAX_DELTA:g}, "
+                "or less down to 1e-9"
+            )
+        return given
 
 
 class Mask(Guard):
@@ -73,7 +113,7 @@ class Ckks(Guard):
     guard: Literal["ckks"] = "ckks"
 
 
-GUARDS = (Noise, Mask, He, Ckks)
+GUARDS = (Noise, RecordNoise, Mask, He, Ckks)
 
 SCHEMES = {"bfv": "bfv-sealapi", "bfv48": "bfv48-sealapi", "ckks": "ckks-sealapi"}
 """What `crypto.homomorphic.he.scheme` calls each of them."""

@@ -8,7 +8,7 @@ own that are never rounded.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 from typing import Any
@@ -25,7 +25,7 @@ from protocols.disclosures.sum.guards import encryption
 from protocols.disclosures.sum.ring import Ring
 from protocols.errors import UnfitMessage
 from protocols.messages import Field, Message
-from protocols.plan.noise import NoisePlan
+from protocols.policy.admission import bounded
 from protocols.policy.guard import Guard, find
 from protocols.policy.guards import Clip, Quantise
 from protocols.wire.codec import as_array
@@ -41,7 +41,9 @@ class Column:
     message: str
     field: Field
     shape: tuple[int, ...]
-    grid: Grid | None  # None: an exact count in limbs
+    grid: Grid | None  # None: a count
+    limbs: int = 1  # of an exact count; one number where noise is added, or of a grid
+    noised: bool = False  # a count of single records, which gets noise
 
     @property
     def entries(self) -> int:
@@ -76,6 +78,8 @@ class SumLayout:
         clip, quantise: the policy's guards.
         dims: sizes of named dimensions; a field's `scale` names the dimension by which its bound
             grows.
+        counted: messages that say of every field by how much one record moves it get noise: each
+            count is one number, cut off at 2^bits - 1.
     """
 
     def __init__(
@@ -84,18 +88,31 @@ class SumLayout:
         clip: Clip,
         quantise: Quantise,
         dims: Mapping[str, int],
+        *,
+        counted: bool = False,
     ) -> None:
         self.kinds, self.clip, self.bits = tuple(kinds), clip, quantise.bits
         self.limb_count = -(-COUNT_BITS // self.bits)
         self.columns = [
-            Column(kind.__name__, field, field.sizes(dims), self._grid(field, dims))
+            self._column(kind, field, dims, counted and bounded(kind))
             for kind in self.kinds
             for field in kind.fields
         ]
-        widths = [c.entries * (1 if c.grid else self.limb_count) for c in self.columns]
+        widths = [c.entries * c.limbs for c in self.columns]
         ends = list(accumulate(widths, initial=0))
         self.length = ends[-1]
         self._places = [slice(*ends[place : place + 2]) for place in range(len(widths))]
+
+    def _column(self, kind: type[Message], field: Field, dims: Any, noised: bool) -> Column:
+        grid = self._grid(field, dims)
+        facts = field.sizes(dims), grid, 1 if grid or noised else self.limb_count, noised
+        return Column(kind.__name__, field, *facts)
+
+    def noised(self) -> Iterator[tuple[Column, slice]]:
+        """Yield the counts that get noise, and where they stand."""
+        for column, place in zip(self.columns, self._places, strict=True):
+            if column.noised:
+                yield column, place
 
     def _grid(self, field: Field, dims: Mapping[str, int]) -> Grid | None:
         if field.wire == "u8":
@@ -148,7 +165,9 @@ class SumLayout:
     ) -> None:
         """Write every column's rounded levels, or its limbs, to its part of the vector."""
         for column, value, part in zip(self.columns, bounded, parts, strict=True):
-            if column.grid is None:
+            if column.noised:
+                part[:] = np.minimum(value.astype(np.int64), 2**self.bits - 1)
+            elif column.grid is None:
                 part[:] = self._limbs(value)
             else:
                 column.grid.lifted(value, stream, out=part.view(np.uint64))
@@ -220,13 +239,16 @@ class SumLayout:
         found: dict[str, dict[str, Any]] = {kind.__name__: {} for kind in self.kinds}
         start = 0
         for column in self.columns:
-            width = column.entries * (1 if column.grid else self.limb_count)
+            width = column.entries * column.limbs
             part = totals[start : start + width].astype(np.int64)
             start += width
             found[column.message][column.field.name] = self._restore(column, part, members)
         return {kind: kind(**found[kind.__name__]) for kind in self.kinds}
 
     def _restore(self, column: Column, part: NDArray[np.int64], members: int) -> Any:
+        if column.noised:
+            counts = np.maximum(part, 0).reshape(column.shape)  # no count is negative
+            return counts if column.shape else int(counts)
         if column.grid is None:
             rows = part.reshape(-1, self.limb_count)
             try:
@@ -246,7 +268,7 @@ def sum_layout(
     clip, quantise = find(chain, "clip"), find(chain, "quantise")
     if not isinstance(clip, Clip) or not isinstance(quantise, Quantise):
         raise ValueError("a SUM chain needs clip and quantise")  # the policy checks it too
-    return SumLayout(kinds, clip, quantise, dims)
+    return SumLayout(kinds, clip, quantise, dims, counted=bool(find(chain, "record_noise")))
 
 
 def sum_ring(
@@ -254,7 +276,7 @@ def sum_ring(
     chain: tuple[Guard, ...],
     clients: int,
     scheme: Scheme | None,
-    noise: NoisePlan | None,
+    margin: int,
     *,
     checked: bool = False,
 ) -> Ring:
@@ -265,13 +287,12 @@ def sum_ring(
         chain: the policy's.
         clients: how many vectors are summed at most.
         scheme: of encryption, None without it.
-        noise: as planned.
+        margin: head-room for noise, as planned.
         checked: whether the words of a check follow.
 
     Raises:
         OutOfRange: the cohort's total and its noise do not fit (O19).
     """
-    margin = noise.margin if noise else 0
     encrypted = scheme if encryption(chain) else None
     summed = clients if encrypted or find(chain, "mask") else 1  # in clear nothing is added mod t
     facts = layout.length, layout.bits, summed

@@ -11,7 +11,7 @@ from crypto.signing.signatures import SIGNATURE_BYTES
 from protocols.disclosures._base.plan import Planning
 from protocols.disclosures._checked.checks import width_of
 from protocols.disclosures.names import Disclosure
-from protocols.disclosures.sum.guards import encryption
+from protocols.disclosures.sum.guards import RecordNoise, encryption
 from protocols.disclosures.sum.layout import SumLayout, sum_layout, sum_ring
 from protocols.disclosures.sum.messages import (
     AllHere,
@@ -33,13 +33,15 @@ from protocols.keys.slots import epochs, slots
 from protocols.messages import Message
 from protocols.plan.builder import DOWN, UP, PlanBuilder, Times
 from protocols.plan.learns import learns
-from protocols.plan.noise import NoisePlan
+from protocols.plan.noise import CountPlan, NoisePlan
 from protocols.plan.plan import Item
+from protocols.plan.schema import message_plan
 from protocols.plan.steps import Service, Step, Way, item_id
 from protocols.policy.guard import Guard, find, guard_of
 from protocols.policy.guards import OwnNoise
 from protocols.privacy.noising import noise_for, noise_in
 from protocols.privacy.own_target import of_exchanges, own_noises
+from protocols.privacy.record_noise import counted_of, plan_counted
 from protocols.wire.control import PairBoxes, PairCall, PairDown, PairRows
 from protocols.wire.envelope import header_bytes
 from protocols.wire.roles import Role
@@ -156,14 +158,24 @@ class SumPlanning(Planning):
         chain = plan.policy.chain(self.disclosure)
         layout, noise = sum_layout(kinds, chain, plan.dims), _noise(plan)
         checked = _checked(plan) if plan.models.checked_kinds(name) else 0
-        ring = _ring(plan, layout, noise, checked=checked > 0)
+        counted = _counted(plan) if any(True for _ in layout.noised()) else None
+        margin = max(added.margin if added else 0 for added in (noise, counted))
+        ring = _ring(plan, layout, margin, checked=checked > 0)
         size = ring.wire_bytes
         if encryption(chain):
             scheme = _scheme(plan)
             size = ring.size // scheme.degree * scheme.ciphertext_bytes
         place = (name, self.disclosure, Step.UP, UP, kinds, self.disclosure, times)
         said = _readers(plan, chain) if checked else None
-        plan.add(*place, body=size, layout=layout, noise=noise, checked=checked, said=said)
+        plan.add(
+            *place,
+            body=size,
+            layout=layout,
+            noise=noise,
+            counted=counted,
+            checked=checked,
+            said=said,
+        )
         if find(chain, "mask"):
             _plan_sharing(plan, name, times)
             _plan_one_answer(plan, name, times)
@@ -181,7 +193,9 @@ def total_sizes(plan: PlanBuilder) -> dict[str, int]:
     """Return the sizes of a total that a client computes the model from, and of its check."""
     chain, length = plan.policy.chain(Disclosure.SUM), _checked(plan)
     layout = sum_layout(plan.models.totals, chain, plan.dims)
-    ring = _ring(plan, layout, _noise(plan), checked=True)
+    noise, counted = _noise(plan), _counted(plan)
+    margin = max(added.margin if added else 0 for added in (noise, counted))
+    ring = _ring(plan, layout, margin, checked=True)
     one = container(ring.modulus).itemsize
     return {"model_total": length * width_of(ring), "model_check": ring.words * one}
 
@@ -221,10 +235,23 @@ def _noise(plan: PlanBuilder) -> NoisePlan | None:
     return noise_for(found, plan.policy, len(plan.clients))
 
 
-def _ring(plan: PlanBuilder, layout: SumLayout, noise: NoisePlan | None, *, checked: bool) -> Ring:
+def _counted(plan: PlanBuilder) -> CountPlan | None:
+    """Return the noise of every count of single records: all of the run share one target."""
+    guard = guard_of(plan.policy.rules.get(Disclosure.SUM, ()), RecordNoise)
+    if guard is None:
+        return None
+    sent = []
+    for exchange in plan.exchanges:
+        kinds = [kind for kind in exchange.back if kind.disclosure is Disclosure.SUM]
+        said = [message_plan(kind, plan.dims) for kind in kinds]
+        sent.append((counted_of(said), exchange.times(plan.rounds)))
+    return plan_counted(guard, tuple(sent), len(plan.clients))
+
+
+def _ring(plan: PlanBuilder, layout: SumLayout, margin: int, *, checked: bool) -> Ring:
     chain = plan.policy.chain(Disclosure.SUM)
     try:
-        return sum_ring(layout, chain, len(plan.clients), plan.scheme, noise, checked=checked)
+        return sum_ring(layout, chain, len(plan.clients), plan.scheme, margin, checked=checked)
     except OutOfRange as error:
         raise PolicyError(
             "The sum of this cohort does not fit into the encryption's plaintext.",

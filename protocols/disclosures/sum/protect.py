@@ -25,6 +25,7 @@ from protocols.policy.guard import find
 from protocols.privacy.noising import SAMPLERS, check_noise
 from protocols.privacy.own_noise import finite
 from protocols.privacy.own_target import check_own
+from protocols.privacy.record_noise import add_counted, check_counted
 from protocols.wire.header import NONE, Header
 from protocols.wire.run_context import RunContext
 from protocols.wire.where import Where
@@ -42,6 +43,7 @@ class SumProtection(Protection):
             check_own(context.plan, context.policy)
         else:
             check_noise(item, layout, context.plan, context.policy)
+        check_counted(context.plan, context.policy)
         return layout
 
     def agreed(self, context: RunContext, item: Item, where: Where) -> str:
@@ -67,6 +69,7 @@ class SumProtection(Protection):
             integers += law.sample(Stream(entropy(32)), integers.size)
         if own_noise and noise is not None:  # likewise: beyond its head-room noise is cut off
             np.clip(integers, -noise.margin, (1 << layout.bits) - 1 + noise.margin, out=integers)
+        add_counted(release.item, layout, integers)
         check = _check(release, integers, ring) if release.item.checked else None
         try:
             residues = ring.residues(integers, check)

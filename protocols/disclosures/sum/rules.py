@@ -17,11 +17,13 @@ class SumRules(Rules):
     """Integers, masked or encrypted or both; noise is shared by the sum."""
 
     protecting = frozenset({"he", "ckks", "mask", "unsafe_clear"})
-    applied = protecting | {"clip", "quantise", "noise", "own_noise", "seal"}
-    order = "clip, quantise, noise or own_noise, mask, he or ckks, seal"
+    applied = protecting | {"clip", "quantise", "noise", "own_noise", "record_noise", "seal"}
+    order = "clip, quantise, noise, own_noise or record_noise, mask, he or ckks, seal"
 
     def check(self, chain: Chain) -> None:
         """Refuse noise without masks, without a bound, and sums that are not of integers."""
+        if find(chain, "record_noise") and not find(chain, "mask"):
+            raise ValueError("'record_noise' needs 'mask' after it, as counts of a client do")
         if find(chain, "noise") and not find(chain, "mask"):
             # Alone, each upload would carry one share of the noise, and epsilon would be larger.
             raise ValueError("'noise' needs 'mask' after it: it is shared by the sum")

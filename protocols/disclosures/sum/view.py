@@ -230,8 +230,8 @@ class Summands(Answers):
         """Return the total of every message type; raises LocalProtocolError if it is not here."""
         if self.total is None:
             raise LocalProtocolError("The total was not opened yet.")
-        margin = self.item.noise.margin if self.item.noise else 0
-        totals = self._summed()[0].decode(self.total, len(self.survivors), margin=margin)
+        members, margin = len(self.survivors), self.item.margin
+        totals = self._summed()[0].decode(self.total, members, margin=margin)
         return {kind: TotalView(message) for kind, message in totals.items()}
 
 

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
+
 from protocols.errors import LocalProtocolError
 from protocols.forms import Exchange
 from protocols.policy.budget import Budget, Unit, budget_key
 from protocols.privacy.noising import run_divergence
 from protocols.privacy.own_words import check_covered
 from protocols.privacy.private_steps import check_training
+from protocols.privacy.record_noise import counted_curve, counted_in
 from protocols.privacy.training import training_divergence
 from protocols.sessions.part import Engine, SessionPart
 from protocols.wire.where import Where
@@ -34,7 +37,12 @@ class Spending(SessionPart):
         if context.plan.training is not None and context.policy.training is not None:
             if context.training is None or context.training.plan != context.plan.training:
                 raise LocalProtocolError("This client has nothing to draw private batches with.")
-            curve, cap = training_divergence(context.plan.training), context.policy.training.budget
+            cap = context.policy.training.budget
+            curve = training_divergence(context.plan.training)
+            if counted := counted_in(context.plan.items):
+                # A graph trains or is scored, as the split has it: one of the two is spent on it.
+                both = np.maximum(curve, counted.releases * counted_curve(counted))
+                curve = tuple(float(value) for value in both)
             self._reserve(context.plan.training.unit, curve, cap)
 
     def _reserve(self, unit: Unit, rdp: Sequence[float], cap: Budget | None) -> None:
