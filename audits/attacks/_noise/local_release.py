@@ -12,16 +12,24 @@ import numpy.typing as npt
 from audits.accounting.tally import Tally
 from audits.attacks._noise.release import GAUSSIAN, LAPLACE, Release
 from audits.attacks._noise.told import scores_of
+from crypto.ldp.grid import on_grid
 from crypto.ldp.odds import MAX_EPSILON
 from crypto.ldp.randomised_response import RandomisedResponse
 from crypto.ldp.sqkr import Sqkr
 from crypto.samplers import Stream
+from protocols.disclosures._base.rules import Chain
+from protocols.disclosures.noised.randomised import randomised, randomiser_of
+from protocols.messages import NoisedMessage, Vector, real
 from protocols.plan.noise import NoisePlan
 from protocols.plan.plan import Item
+from protocols.policy.guard import guard_of
+from protocols.policy.guards import Clip
 
-__all__ = ["ToldRelease", "local_release"]
+__all__ = ["CanaryRelease", "ToldRelease", "local_release"]
 
 Array = npt.NDArray[np.float64]
+_CANARY = 1e9
+_COST = 2_000  # draws of a sampler in the time that one message takes through a client
 
 
 @dataclass(frozen=True)
@@ -50,7 +58,65 @@ class ToldRelease(Release):
         return scores_of(claimed, real, (1, 0), runs, stream, present=present)
 
 
-def local_release(noise: NoisePlan, items: Sequence[Item], tally: Tally, payload: str) -> Release:
+class Canary(NoisedMessage):
+    """A message of the audit's own, far longer than any clip."""
+
+    values: Vector = real("d", unit="weight", meaning="an input of the audit's own")
+
+
+@dataclass(frozen=True, kw_only=True)
+class CanaryRelease(Release):
+    """One message through a whole client: clip, noise and packing, by the gateway's own code.
+
+    Both runs send a canary: with the record a vector, without it its negative, as far apart as the
+    clip lets any two be.
+
+    Attributes:
+        item: of the plan, with its noise.
+        chain: of the policy, with its clip.
+    """
+
+    item: Item
+    chain: Chain
+
+    def record(self, width: int) -> Array:
+        """Return by how much the two canaries differ, in grid steps, (width,)."""
+        clip = guard_of(self.chain, Clip)
+        if clip is None or clip.norm == "linf":
+            raise TypeError("a randomised message has a clip in L1 or L2")
+        canary = _CANARY * self.signs(width)
+        return 2.0 * on_grid(canary, clip.bound, int(self.norm) // 2, clip.norm)
+
+    def scores(
+        self, record: Array, runs: int, stream: Stream, *, present: bool, weaker: float = 1.0
+    ) -> Array:
+        """Return the log-likelihood ratio of so many messages, (runs,); see `Release`."""
+        item, dims = _weaker(self.item, weaker), {"d": record.size}
+        clip = guard_of(self.chain, Clip)
+        if clip is None or item.noise is None:
+            raise TypeError("a randomised message has a clip and a noise plan")
+        said = [Canary(values=np.copysign(_CANARY, record) * (1.0 if present else -1.0))]
+        reader = randomiser_of(item.noise, record.size, clip.bound, item.label)
+        found = np.empty((runs, record.size))
+        for run in range(runs):
+            found[run] = reader.unpack(randomised(said, dims, item, self.chain, stream))
+        return self._ratio(found + record / 2.0, record)
+
+
+def _weaker(item: Item, weaker: float) -> Item:
+    """Return an item whose noise is so many times too small."""
+    noise = item.noise
+    if noise is None or weaker == 1.0:
+        return item
+    facts = {"sigma": repr(float(noise.sigma) / weaker)}
+    if noise.pure:
+        facts["pure"] = repr(float(noise.pure) * weaker)
+    return item.model_copy(update={"noise": noise.model_copy(update=facts)})
+
+
+def local_release(
+    noise: NoisePlan, items: Sequence[Item], tally: Tally, payload: str, chain: Chain
+) -> Release:
     """Return one message of a local randomiser and what is claimed of it.
 
     Args:
@@ -58,6 +124,7 @@ def local_release(noise: NoisePlan, items: Sequence[Item], tally: Tally, payload
         items: that have it.
         tally: of the run.
         payload: of the items.
+        chain: that protects them.
     """
     names = ", ".join(item.id for item in items)[:120]
     pure = float(noise.pure) if noise.pure else 0.0
@@ -78,8 +145,11 @@ def local_release(noise: NoisePlan, items: Sequence[Item], tally: Tally, payload
             **facts, mechanism="sqkr", scale=pure, norm=1.0, entries=1, symbols=symbols
         )
     laplace = noise.mechanism == "laplace_vector"
-    return Release(
+    return CanaryRelease(
         **facts,
+        item=items[0],
+        chain=chain,
+        cost=_COST,
         mechanism=LAPLACE if laplace else GAUSSIAN,
         scale=float(noise.sigma),
         norm=noise.apart * float(noise.l2),

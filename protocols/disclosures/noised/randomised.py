@@ -20,7 +20,15 @@ from crypto.ldp.laplace import LaplaceVector, scale_within
 from crypto.ldp.mechanism import Randomiser
 from crypto.ldp.noise import LEVELS
 from crypto.ldp.sqkr import Sqkr
-from protocols.errors import BadEnvelope, NotAdmitted, NotInPlan, PolicyError, UnfitMessage
+from crypto.samplers import Stream
+from protocols.errors import (
+    BadEnvelope,
+    LocalProtocolError,
+    NotAdmitted,
+    NotInPlan,
+    PolicyError,
+    UnfitMessage,
+)
 from protocols.messages import Message
 from protocols.plan.noise import NoisePlan
 from protocols.plan.plan import Item, Plan
@@ -32,7 +40,14 @@ from protocols.privacy import accounting
 from protocols.privacy.own_noise import check_useful
 from protocols.privacy.pure import calibrate_pure
 
-__all__ = ["check_randomised", "entries", "messages_of", "plan_own", "randomiser_of", "vector_of"]
+__all__ = [
+    "check_randomised",
+    "entries",
+    "messages_of",
+    "plan_own",
+    "randomised",
+    "randomiser_of",
+]
 
 Chain = Sequence[Guard]
 Kinds = Sequence[type[Message]]
@@ -160,6 +175,29 @@ def randomiser_of(noise: NoisePlan, length: int, bound: float, label: str) -> Ra
             why=str(error),
             fix="plan fewer rounds, a larger epsilon, or another mechanism of own_noise",
         ) from error
+
+
+def randomised(
+    messages: Sequence[Message], dims: Mapping[str, int], item: Item, chain: Chain, draws: Stream
+) -> bytes:
+    """Return the bytes that a client's own draws make of its messages: clip, noise, packing.
+
+    Args:
+        messages: of one Ask.
+        dims: of the plan.
+        item: with the planned noise.
+        chain: the policy's, with the clip.
+        draws: a gateway's come from the operating system, and serve one message (O15).
+
+    Raises:
+        LocalProtocolError: no noise is planned, or nothing is clipped.
+    """
+    clip, noise = guard_of(chain, Clip), item.noise
+    if clip is None or noise is None:
+        raise LocalProtocolError("A message would leave without the noise of its policy.")
+    vector = vector_of(messages, dims)
+    randomiser = randomiser_of(noise, vector.size, clip.bound, item.label)
+    return randomiser.pack(randomiser.encode(vector, draws))
 
 
 def vector_of(messages: Sequence[Message], dims: Mapping[str, int]) -> NDArray[np.float64]:
