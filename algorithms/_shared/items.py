@@ -188,8 +188,8 @@ class Aggregator:
     def heard(self, reply: Reply) -> ItemGradient:
         """Return a cohort's gradient from what each client says by itself."""
         said = reply.each(NoisedGradient)
-        rows, shared = ([getattr(one, name) for one in said] for name in ("rows", "shared"))
-        return ItemGradient(rows=np.sum(rows, axis=0), shared=np.sum(shared, axis=0))
+        rows = np.sum([one.rows for one in said], axis=0)
+        return ItemGradient(rows=rows, shared=np.sum([one.shared for one in said], axis=0))
 
     def on_held(
         self, state: Server, cohort: Cohort, more: tuple[Sealed, ...] = ()

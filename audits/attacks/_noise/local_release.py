@@ -85,7 +85,8 @@ class CanaryRelease(Release):
         if clip is None or clip.norm == "linf":
             raise TypeError("a randomised message has a clip in L1 or L2")
         canary = _CANARY * self.signs(width)
-        return 2.0 * on_grid(canary, clip.bound, int(self.norm) // 2, clip.norm)
+        levels = on_grid(canary, clip.bound, int(self.norm) // 2, clip.norm)
+        return 2.0 * levels.astype(np.float64)
 
     def scores(
         self, record: Array, runs: int, stream: Stream, *, present: bool, weaker: float = 1.0

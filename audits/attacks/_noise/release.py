@@ -87,7 +87,7 @@ class Release:
 
     def signs(self, width: int) -> Array:
         """Return 1, -1, 1, ..., (width,)."""
-        return 1.0 - 2.0 * (np.arange(width) % 2)
+        return np.asarray(1.0 - 2.0 * (np.arange(width) % 2), dtype=np.float64)
 
     def scores(
         self, record: Array, runs: int, stream: Stream, *, present: bool, weaker: float = 1.0
