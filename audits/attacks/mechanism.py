@@ -13,6 +13,11 @@ What the numbers mean. ``protected`` is the epsilon that this attacker proves, w
 "not falsified" and no more. Beside each bound stands its ceiling, what an attacker who never errs
 would have proved with as many trials; a claim above it is not tested, and INCONCLUSIVE.
 
+Where each client's message is read by itself, under noise of its own, the two runs are two messages
+as far apart as the clip lets them be. They take the whole way of a client: over clip and noise to
+packed bytes. Of SQKR the symbol is attacked that it tells, which is the whole of its proof: the
+bits before it are drawn at random, and give away less.
+
 The record is put into one entry, and spread over many with alternating signs, where noise that
 repeats itself would show. Gaussian noise is also read as such, which proves far more: an epsilon at
 a delta of 10^-5 rests on events that 20,000 trials never see. That reading takes for granted that
@@ -98,7 +103,7 @@ class _Outcome:
 def _outcomes(release: Release, profile: str, rng: np.random.Generator) -> Iterator[_Outcome]:
     draws = _DRAWS.get(profile, _DRAWS["default"])
     runs = TRIALS.get(profile, TRIALS["default"])
-    runs = max(_FEWEST, min(runs, draws // release.shares))
+    runs = max(_FEWEST, min(runs, draws // (release.shares * release.cost)))
     for width in release.widths(draws // runs):
         record, stream = release.record(width), Stream(rng.bytes(KEY_BYTES))
         none = release.scores(record, runs, stream, present=False)

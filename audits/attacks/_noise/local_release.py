@@ -14,6 +14,7 @@ from audits.accounting.tally import Tally
 from audits.attacks._noise.release import GAUSSIAN, LAPLACE, Release
 from audits.attacks._noise.told import scores_of
 from crypto.ldp.drawn import DrawnCategory
+from crypto.ldp.grid import on_grid
 from crypto.ldp.mechanism import FiniteRandomiser
 from crypto.ldp.odds import MAX_EPSILON
 from crypto.ldp.piecewise import Piecewise
@@ -21,13 +22,20 @@ from crypto.ldp.randomised_response import RandomisedResponse
 from crypto.ldp.sqkr import Sqkr
 from crypto.ldp.unary import UnaryEncoding
 from crypto.samplers import Stream
-from protocols.disclosures.noised.telling import planned_parts, teller, tells
+from protocols.disclosures._base.rules import Chain
+from protocols.disclosures.noised.randomised import randomised
+from protocols.disclosures.noised.telling import planned_parts, randomiser_of, teller, tells
+from protocols.messages import NoisedMessage, Vector, real
 from protocols.plan.noise import NoisePlan
 from protocols.plan.plan import Item
+from protocols.policy.guard import guard_of
+from protocols.policy.guards import Clip
 
-__all__ = ["ToldRelease", "local_releases"]
+__all__ = ["CanaryRelease", "ToldRelease", "local_releases"]
 
 Array = npt.NDArray[np.float64]
+_CANARY = 1e9
+_COST = 2_000  # draws of a sampler in the time that one message takes through a client
 
 
 @dataclass(frozen=True)
@@ -76,8 +84,65 @@ class ToldRelease(Release):
         return scores_of(claimed, real, pair, runs, stream, present=present)
 
 
+class Canary(NoisedMessage):
+    """A message of the audit's own, far longer than any clip."""
+
+    values: Vector = real("d", unit="weight", meaning="an input of the audit's own")
+
+
+@dataclass(frozen=True, kw_only=True)
+class CanaryRelease(Release):
+    """One message through a whole client: clip, noise and packing, by the gateway's own code.
+
+    Both runs send a canary: with the record a vector, without it its negative, as far apart as the
+    clip lets any two be.
+
+    Attributes:
+        item: of the plan, with its noise.
+        chain: of the policy, with its clip.
+    """
+
+    item: Item
+    chain: Chain
+
+    def record(self, width: int) -> Array:
+        """Return by how much the two canaries differ, in grid steps, (width,)."""
+        clip = guard_of(self.chain, Clip)
+        if clip is None or clip.norm == "linf":
+            raise TypeError("a randomised message has a clip in L1 or L2")
+        canary = _CANARY * self.signs(width)
+        levels = on_grid(canary, clip.bound, int(self.norm) // 2, clip.norm)
+        return 2.0 * levels.astype(np.float64)
+
+    def scores(
+        self, record: Array, runs: int, stream: Stream, *, present: bool, weaker: float = 1.0
+    ) -> Array:
+        """Return the log-likelihood ratio of so many messages, (runs,); see `Release`."""
+        item, dims = _weaker(self.item, weaker), {"d": record.size}
+        clip = guard_of(self.chain, Clip)
+        if clip is None or item.noise is None:
+            raise TypeError("a randomised message has a clip and a noise plan")
+        said = [Canary(values=np.copysign(_CANARY, record) * (1.0 if present else -1.0))]
+        reader = randomiser_of(item.noise, record.size, clip.bound, item.label)
+        found = np.empty((runs, record.size))
+        for run in range(runs):
+            found[run] = reader.unpack(randomised(said, dims, item, self.chain, stream))
+        return self._ratio(found + record / 2.0, record)
+
+
+def _weaker(item: Item, weaker: float) -> Item:
+    """Return an item whose noise is so many times too small."""
+    noise = item.noise
+    if noise is None or weaker == 1.0:
+        return item
+    facts = {"sigma": repr(float(noise.sigma) / weaker)}
+    if noise.pure:
+        facts["pure"] = repr(float(noise.pure) * weaker)
+    return item.model_copy(update={"noise": noise.model_copy(update=facts)})
+
+
 def local_releases(
-    noise: NoisePlan, items: Sequence[Item], tally: Tally, payload: str
+    noise: NoisePlan, items: Sequence[Item], tally: Tally, payload: str, chain: Chain
 ) -> Iterator[Release]:
     """Yield what one message of a local randomiser tells, and what is claimed of it.
 
@@ -86,10 +151,11 @@ def local_releases(
         items: that have it.
         tally: of the run.
         payload: of the items.
+        chain: that protects them.
     """
     vectors = [item for item in items if not tells(planned_parts(item))]
     if vectors:
-        yield _of_vectors(noise, vectors, tally, payload)
+        yield _of_vectors(noise, vectors, tally, payload, chain)
     several = {item.id: planned_parts(item) for item in items if item not in vectors}
     shares = {(*part, len(parts)) for parts in several.values() for part in parts}
     for told, size, parts in sorted(shares):
@@ -113,7 +179,9 @@ def local_releases(
         )
 
 
-def _of_vectors(noise: NoisePlan, items: Sequence[Item], tally: Tally, payload: str) -> Release:
+def _of_vectors(
+    noise: NoisePlan, items: Sequence[Item], tally: Tally, payload: str, chain: Chain
+) -> Release:
     """Return one message that is a vector, by the mechanism that the plan names."""
     names = ", ".join(item.id for item in items)[:120]
     pure = float(noise.pure) if noise.pure else 0.0
@@ -134,8 +202,11 @@ def _of_vectors(noise: NoisePlan, items: Sequence[Item], tally: Tally, payload: 
             **facts, mechanism="sqkr", scale=pure, norm=1.0, entries=1, symbols=symbols
         )
     laplace = noise.mechanism == "laplace_vector"
-    return Release(
+    return CanaryRelease(
         **facts,
+        item=items[0],
+        chain=chain,
+        cost=_COST,
         mechanism=LAPLACE if laplace else GAUSSIAN,
         scale=float(noise.sigma),
         norm=noise.apart * float(noise.l2),

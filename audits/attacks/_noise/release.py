@@ -44,6 +44,7 @@ class Release:
         norm: the largest L2 norm of what a record adds, grid steps.
         entries: of the vector.
         rate: with which probability the record is in it; 1 for a client.
+        cost: how many draws one run takes the time of, beyond its own.
     """
 
     payload: str
@@ -57,6 +58,7 @@ class Release:
     norm: float
     entries: int
     rate: float = 1.0
+    cost: int = 1
 
     @property
     def gaussian(self) -> bool:
@@ -78,10 +80,14 @@ class Release:
 
         Signs alternate, so that noise common to all entries cancels and hides nothing.
         """
-        signs = 1.0 - 2.0 * (np.arange(width) % 2)
+        signs = self.signs(width)
         if self.unit != "client":
             return on_grid(1e6 * signs, 1.0).astype(np.float64)
         return np.asarray(max(1.0, float(np.floor(self.norm / np.sqrt(width)))) * signs)
+
+    def signs(self, width: int) -> Array:
+        """Return 1, -1, 1, ..., (width,)."""
+        return np.asarray(1.0 - 2.0 * (np.arange(width) % 2), dtype=np.float64)
 
     def scores(
         self, record: Array, runs: int, stream: Stream, *, present: bool, weaker: float = 1.0

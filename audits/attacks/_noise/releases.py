@@ -25,7 +25,9 @@ def releases(case: Case) -> Iterator[Release]:
     tally = Tally(case)
     for noise, items in tally.groups.items():
         if noise.mechanism in RANDOMISERS:
-            yield from local_releases(noise, items, tally, payload_of(items[0], case.policy))
+            payload = payload_of(items[0], case.policy)
+            chain = case.policy.chain(items[0].disclosure)
+            yield from local_releases(noise, items, tally, payload, chain)
             continue
         item, laplace = items[0], noise.mechanism == LAPLACE
         shares = 1 if item.unsafe or laplace else noise.honest

@@ -7,14 +7,11 @@ from typing import Any
 from crypto.samplers import Stream, entropy
 from protocols.disclosures._base.protect import Protection, Release
 from protocols.disclosures.noised.decoys import Decoyer
-from protocols.disclosures.noised.randomised import vector_of
-from protocols.disclosures.noised.telling import parts_of, randomiser_of
-from protocols.errors import LocalProtocolError
+from protocols.disclosures.noised.randomised import randomised
 from protocols.messages import Message
 from protocols.plan.plan import Item
 from protocols.plan.schema import Layout
-from protocols.policy.guard import find, guard_of
-from protocols.policy.guards import Clip
+from protocols.policy.guard import find
 from protocols.privacy.own_target import check_own
 from protocols.wire.codec import encode
 from protocols.wire.header import Header
@@ -41,21 +38,12 @@ class NoisedProtection(Protection):
         """Randomise, or add decoys and noise."""
         if find(release.chain, "own_noise"):
             # Whether a value was clipped is not kept: here it would be nobody's but the value's.
-            return _randomised(release), False
+            draws = Stream(entropy(32))
+            messages, dims = release.messages, release.dims
+            return randomised(messages, dims, release.item, release.chain, draws), False
         ready = [release.own.ready(m, release.chain, release.dims) for m in release.messages]
         body = encode([message for message, _ in ready], release.dims, release.known)
         return body, any(clipped for _, clipped in ready)
-
-
-def _randomised(release: Release) -> bytes:
-    """Return the bytes that a client's own draws made of its messages (O15)."""
-    clip, noise = guard_of(release.chain, Clip), release.item.noise
-    if clip is None or noise is None:
-        raise LocalProtocolError("A message would leave without the noise of its policy.")
-    vector = vector_of(release.messages, release.dims)
-    parts = parts_of([type(message) for message in release.messages], release.dims)
-    randomiser = randomiser_of(noise, parts, clip.bound, release.item.label)
-    return randomiser.pack(randomiser.encode(vector, Stream(entropy(32))))
 
 
 PROTECT = NoisedProtection()

@@ -18,10 +18,12 @@ from crypto.errors import CryptoError
 from crypto.ldp.laplace import scale_within
 from crypto.ldp.mechanism import Randomiser
 from crypto.ldp.noise import LEVELS
-from protocols.disclosures.noised.telling import Parts, entries_of, randomiser_of, tells
-from protocols.errors import BadEnvelope, NotAdmitted, UnfitMessage
+from crypto.samplers import Stream
+from protocols.disclosures.noised.telling import Parts, entries_of, parts_of, randomiser_of, tells
+from protocols.errors import BadEnvelope, LocalProtocolError, NotAdmitted, UnfitMessage
 from protocols.messages import Message
 from protocols.plan.noise import NoisePlan
+from protocols.plan.plan import Item
 from protocols.policy.guard import Guard, guard_of
 from protocols.policy.guards import Clip, OwnNoise
 from protocols.policy.own_noise import check_own_noise
@@ -29,7 +31,7 @@ from protocols.privacy import accounting
 from protocols.privacy.own_noise import check_useful
 from protocols.privacy.pure import calibrate_pure
 
-__all__ = ["messages_of", "plan_own", "vector_of"]
+__all__ = ["messages_of", "plan_own", "randomised", "vector_of"]
 
 Chain = Sequence[Guard]
 Kinds = Sequence[type[Message]]
@@ -108,6 +110,30 @@ def plan_own(
         bound = len(parts) ** 0.5 if tells(parts) else clip.bound
         check_useful(spread, bound, smallest, accepted=guard.accept_noise)
     return noise
+
+
+def randomised(
+    messages: Sequence[Message], dims: Mapping[str, int], item: Item, chain: Chain, draws: Stream
+) -> bytes:
+    """Return the bytes that a client's own draws make of its messages: clip, noise, packing.
+
+    Args:
+        messages: of one Ask.
+        dims: of the plan.
+        item: with the planned noise.
+        chain: the policy's, with the clip.
+        draws: a gateway's come from the operating system, and serve one message (O15).
+
+    Raises:
+        LocalProtocolError: no noise is planned, or nothing is clipped.
+    """
+    clip, noise = guard_of(chain, Clip), item.noise
+    if clip is None or noise is None:
+        raise LocalProtocolError("A message would leave without the noise of its policy.")
+    vector = vector_of(messages, dims)
+    parts = parts_of([type(message) for message in messages], dims)
+    randomiser = randomiser_of(noise, parts, clip.bound, item.label)
+    return randomiser.pack(randomiser.encode(vector, draws))
 
 
 def vector_of(messages: Sequence[Message], dims: Mapping[str, int]) -> NDArray[np.float64]:

@@ -136,14 +136,15 @@ def test_a_set_that_is_too_large_spends_no_more() -> None:
     assert np.all(told < 0.5 / 6 + 0.03)  # each is kept by one in six, and then by one in two
 
 
+@pytest.mark.parametrize("drawn", [20_000, pytest.param(1_000_000, marks=pytest.mark.long)])
 @pytest.mark.parametrize("epsilon", [1, 4, 8])
-def test_sqkr_is_randomised_response_given_what_it_tells(epsilon: int) -> None:
+def test_sqkr_is_randomised_response_given_what_it_tells(epsilon: int, drawn: int) -> None:
     """For any places, any two vectors are as far apart as the symbols' law is."""
     mechanism = Sqkr(20, 1.0, epsilon, KEY, bits=3)
     assert below_exp(worst_ratio(mechanism.told, range(8)), Fraction(epsilon))
     stream, places = Stream(KEY), np.array([5, 0, 31], dtype=np.int64)
     counts: Counter[tuple[int, ...]] = Counter()
-    for _ in range(20_000):
+    for _ in range(drawn):
         message = mechanism.of_bits(places, np.array([1, 0, 1]), stream)
         assert (message >> 1).tolist() == places.tolist()
         counts[(int(((message & 1) << np.arange(3)).sum()),)] += 1
