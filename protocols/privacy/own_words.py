@@ -17,6 +17,11 @@ from protocols.privacy.noising import divergence
 __all__ = ["own_spending"]
 
 _CLIENT = "client"
+_SCORE = "ToldScore"  # of `algorithms.scores.told`
+_CHARGED = "chosen by clients' scores, which are charged as said above"
+_OWN_CHOICE = (
+    "no data (each client keeps its best model by its own validation records, and nothing leaves)"
+)
 _NO_DATA: dict[str, str] = {
     Service.PAIRS: "keys, drawn before any data is read",
     Service.HEADS: "that heads of ledgers arrived",
@@ -69,7 +74,9 @@ def own_spending(items: Sequence[Item]) -> str:
             f"epsilon = infinity for the run; covered: {covered} with {whole}; not covered: "
             f"{', '.join(bare)}, {outside}; {each}; {rest}"
         )
-    return f"{whole}; {each}; {rest}; not covered: {outside}"
+    told = any(message.name == _SCORE for item in sent for message in item.messages)
+    chosen = f"the best round: {_CHARGED if told else _OWN_CHOICE}"
+    return f"{whole}; {each}; {rest}; {chosen}; not covered: {outside}"
 
 
 def _no_data(item: Item) -> str | None:
