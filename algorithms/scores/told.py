@@ -41,7 +41,7 @@ class ToldScores:
 
     kind = ToldScore
     dims: Mapping[str, int] = {}
-    names: tuple[str, ...] = ("told_test", "told_val")
+    names: tuple[str, ...] = ("test_told", "val_told")
 
     def __init__(self, scoring: Scoring) -> None:
         self._scoring = scoring
@@ -58,13 +58,13 @@ class ToldScores:
 
     def read(self, total: Any) -> dict[str, float | None]:
         """Return means over clients, with noise, brought into [0, 1]."""
-        told = (("told_test", total.test), ("told_val", total.val))
+        told = (("test_told", total.test), ("val_told", total.val))
         many = max(int(total.clients), 1)
         return {name: float(np.clip(value / many, 0.0, 1.0)) for name, value in told}
 
     def merit(self, total: Any) -> float:
         """Return the mean validation score."""
-        return self.read(total)["told_val"] or 0.0
+        return self.read(total)["val_told"] or 0.0
 
     def plausible(self, total: Any, clients: int) -> bool:
         """Tell whether no more clients told than there are; under noise any number can be."""

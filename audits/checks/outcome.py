@@ -13,7 +13,7 @@ from audits.evidence.steps import Case, Check, NotChecked
 from protocols.wire.roles import Role
 
 _MERITS = {
-    "told_val": (1, 0.0),
+    "val_told": (1, 0.0),
     "val_accuracy": (1, 0.0),
     "val_roc_auc": (1, 0.5),
     "val_rmse": (-1, math.inf),

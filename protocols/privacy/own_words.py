@@ -68,14 +68,15 @@ def own_spending(items: Sequence[Item]) -> str:
         f"{item.id}: no data ({why})" for item in sent if (why := _no_data(item)) is not None
     )
     outside = "refusals (one code: faults of the program alone), whether and when a client answers"
+    told = any(message.name == _SCORE for item in sent for message in item.messages)
+    chosen = f"the best round: {_CHARGED if told else _OWN_CHOICE}"
     if bare:
         covered = ", ".join(item.id for item, _ in noised)
         return (
             f"epsilon = infinity for the run; covered: {covered} with {whole}; not covered: "
             f"{', '.join(bare)}, {outside}; {each}; {rest}"
+            f"{'; ' + chosen if told else ''}"
         )
-    told = any(message.name == _SCORE for item in sent for message in item.messages)
-    chosen = f"the best round: {_CHARGED if told else _OWN_CHOICE}"
     return f"{whole}; {each}; {rest}; {chosen}; not covered: {outside}"
 
 
