@@ -19,6 +19,8 @@ Forms:
   that clients make for themselves, an equal share of each in every step, as a protected sum. P_g
   comes from a sum of class counts, opened once in a run. "No ego upload" is not "no leak": sums of
   gradients are disclosed.
+* `told_labels`: the same, but once in a run each client tells the class of one training node that
+  it draws of its own, under its own noise. P_g is the mean of the estimates, all clients alike.
 
 Variants: `fixed` sets l_i for all: 1 takes Phi_g as it is (FedEgo-Server), 0 does without it (w/o
 PL), and then says nothing that would be needed for it. `average=False` keeps Theta_i at its client
@@ -43,15 +45,25 @@ Where this departs from the paper and from the authors' code:
 from __future__ import annotations
 
 from collections.abc import Generator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
-from algorithms._shared.ego import Labels, Mashed, Personal, Reduction, Slope, Start, Step
-from algorithms.tasks import Kind, Moments, Task, Weights
+from algorithms._shared.ego import (
+    Labels,
+    Mashed,
+    Personal,
+    Reduction,
+    Slope,
+    Start,
+    Step,
+    ToldLabels,
+)
+from algorithms._shared.ego_server import SCALE, Descent, Server
+from algorithms.tasks import Kind, Task
 from algorithms.tasks.ego import EgoTask
 from protocols.forms import Algorithm, Exchange, Form
-from protocols.messages import Array, Message, SumMessage
+from protocols.messages import Message, SumMessage
 from protocols.rounds import Ask, Cohort, Reply, Round, RoundLost
 
 MODELS: Mapping[Kind, str] = {"node": "ego_sage"}
@@ -59,71 +71,6 @@ MODELS: Mapping[Kind, str] = {"node": "ego_sage"}
 
 POOL, BATCH = 5, 32
 """A pass of the aggregator takes one in POOL of the mixtures, in batches of BATCH, as FedEgo's."""
-
-SCALE, LARGEST = 0.25, 1 / 16
-"""By what gradients are multiplied in the first sum, and how large about the largest of a matrix is
-in later ones. Protected sums stand on a grid, on which a matrix of small ones would be lost."""
-
-
-@dataclass(frozen=True)
-class Server:
-    """What the aggregator remembers.
-
-    Attributes:
-        start: what it hands out.
-        scales: by what clients multiply each parameter's gradient, a power of two.
-        moments: what its optimiser remembers of Phi_g, if the model keeps moments.
-    """
-
-    start: Start
-    scales: Array
-    moments: Moments
-
-
-class Descent:
-    """The aggregator's layers in a round, step by step."""
-
-    def __init__(self, task: EgoTask, state: Server) -> None:
-        self._task, self._before = task, state
-        self.phi: Weights = np.asarray(state.start.phi, dtype=np.float32)
-        self.shares = state.start.shares
-        self.scales = state.scales
-        self._moments = state.moments if task.keeps else {}
-
-    def slope(self, features: Array, label: Array, seed: int) -> None:
-        """Take a step along the gradient on mixtures, see `EgoTask.slope`."""
-        self.step(self._task.slope(self.phi, features, label, seed))
-
-    def step(self, slope: Weights) -> None:
-        """Take a step along a gradient, (d_Phi,)."""
-        self.phi, self._moments = self._task.stepped(self.phi, slope, self._moments)
-
-    def open(self, slopes: Array) -> None:
-        """Take a step along clients' mean scaled gradient, (d_Phi,), and scale the next ones anew.
-
-        What clients are told rests on opened sums alone.
-        """
-        sizes = self._task.parts
-        slope = np.asarray(slopes, np.float64) / np.repeat(self.scales, sizes)
-        self.step(slope.astype(np.float32))
-        largest = np.maximum.reduceat(np.abs(slope), np.cumsum([0, *sizes[:-1]]))
-        fitting = np.exp2(np.floor(np.log2(LARGEST / np.maximum(largest, 1e-9))))
-        self.scales = np.where(largest > 0.0, fitting, self.scales)
-
-    def count(self, classes: Array) -> None:
-        """Take over counts of classes, or sums of their shares, (C,), if there are any.
-
-        Noise may carry one below zero; it counts as zero.
-        """
-        known = np.maximum(np.asarray(classes, dtype=np.float64), 0.0)
-        if known.sum() > 0.0:
-            self.shares = known / known.sum()
-
-    def ended(self) -> Server:
-        """Return the state after the round."""
-        before = self._before.start
-        start = Start(step=before.step + 1, seed=before.seed, phi=self.phi, shares=self.shares)
-        return Server(start, self.scales, self._moments)
 
 
 @dataclass(frozen=True)
@@ -139,11 +86,6 @@ class Rounds:
     def theta(self) -> tuple[type[Message], ...]:
         """What clients say of their reduction layers."""
         return (Reduction,) if self.average else ()
-
-    @property
-    def slopes(self) -> tuple[type[SumMessage], ...]:
-        """What clients say in a step of `no_ego_upload`."""
-        return (Slope, Labels) if self.counted else (Slope,)
 
     def handed(self, cohort: Cohort, reply: Reply) -> Generator[Ask, Reply, None]:
         """Give every client the mean of all reduction layers, which stays closed here."""
@@ -167,7 +109,9 @@ class Rounds:
         yield from self.handed(cohort, reply)
         return server.ended()
 
-    def on_slopes(self, state: Server, cohort: Cohort) -> Round[Server]:
+    def on_slopes(
+        self, state: Server, cohort: Cohort, back: tuple[type[SumMessage], ...] = (Slope,)
+    ) -> Round[Server]:
         """Train Phi_g on sums of gradients; where one is lost, the round ends with those before.
 
         Were the round played anew, the same step would be summed over fewer clients, and the
@@ -180,13 +124,30 @@ class Rounds:
             at = {"step": state.start.step, "number": number}
             step = Step(**at, phi=server.phi, scales=server.scales)
             try:
-                reply = yield Ask(cohort, given=step, back=self.slopes)
+                reply = yield Ask(cohort, given=step, back=back)
             except RoundLost:  # no step is taken twice from one Phi_g, by other clients (O5)
                 break
             server.open(reply.total(Slope).slope / max(reply.answers, 1))
-            if self.counted and not number and not state.start.step:
+            if Labels in back and not number and not state.start.step:
                 server.count(reply.total(Labels).counts)
         return server.ended()
+
+    def on_counts(self, state: Server, cohort: Cohort) -> Round[Server]:
+        """Train Phi_g so, and open a sum of class counts in the first step."""
+        return (yield from self.on_slopes(state, cohort, (Slope, Labels)))
+
+    def on_told(self, state: Server, cohort: Cohort) -> Round[Server]:
+        """Train Phi_g so; after the first round hear, once, what clients tell of their labels."""
+        after = yield from self.on_slopes(state, cohort)
+        if state.start.step:
+            return after
+        try:
+            reply = yield Ask(cohort, given=after.start, back=ToldLabels)
+        except RoundLost:  # it is not told twice; P_g stays even
+            return after
+        server = Descent(self.task, after)
+        server.count(np.sum([each.labels for each in reply.each(ToldLabels)], axis=0))
+        return replace(after, start=replace(after.start, shares=server.shares))
 
     def without(self, state: Server, cohort: Cohort) -> Round[Server]:
         """Do without Phi_g."""
@@ -205,10 +166,18 @@ class Rounds:
             show = Exchange("train_and_show", (Start,), back, client.train_and_show)
             return (Form("unmixed", self.on_mixtures, (show, *receive), unmixed=True),)
         mix = Exchange("train_and_mix", (Start,), back, client.train_and_mix)
-        slope = Exchange("slope", (Step,), self.slopes, client.slope, per_round=self.passes)
+        often = self.passes
+        alone = Exchange("slope", (Step,), (Slope,), client.slope, often)
+        mixed = Form("mixup", self.on_mixtures, (mix, *receive))
+        if not self.counted:
+            slopes = (train, *receive, alone)
+            return (mixed, Form("no_ego_upload", self.on_slopes, slopes))
+        both = Exchange("slope", (Step,), (Slope, Labels), client.slope_and_labels, often)
+        labels = Exchange("labels", (Start,), (ToldLabels,), client.tell_labels, 0, outside=1)
         return (
-            Form("mixup", self.on_mixtures, (mix, *receive)),
-            Form("no_ego_upload", self.on_slopes, (train, *receive, slope)),
+            mixed,
+            Form("no_ego_upload", self.on_counts, (train, *receive, both)),
+            Form("told_labels", self.on_told, (train, labels, *receive, alone)),
         )
 
 

@@ -89,12 +89,15 @@ class DataConfig(Strict):
 class EvaluationConfig(Strict):
     """Which model is scored, and which references the simulator finds outside the federation.
 
-    ``mean`` predicts the mean of all training ratings and ``pmf`` is biased matrix factorisation
-    on all of them; only rating tasks have these, and their headline is the RMSE where every client
-    is one user.
+    Where a policy lets no counts leave, each client keeps its own best model; with ``told`` clients
+    tell scores under their own noise (`own_noise` of NOISED), and each is charged.
+
+    ``mean`` predicts the mean of all training ratings, ``pmf`` is biased matrix factorisation on
+    them; only rating tasks have these, and their headline is the RMSE where a client is one user.
     """
 
     at: Literal["downloaded", "trained"] = "downloaded"
+    told: bool = False
     references: tuple[Literal["local", "centralised", "mean", "pmf"], ...] = ()
 
 

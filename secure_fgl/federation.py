@@ -213,12 +213,12 @@ class Federation:
         """
         task, algorithm = self.build()
         self._check_training(task, algorithm)
-        spec = task.spec
+        spec, said = task.spec, self.config.evaluation
         scale = (repr(spec.lowest), repr(spec.highest)) if spec.task == "rating" else ()
         named = {n: getattr(spec, n) for n in DataPlan.model_fields if n != "scale"}
         data = DataPlan(**named, scale=scale)
         return make_plan(
-            evaluated(algorithm, task, at=self.config.evaluation.at),
+            evaluated(algorithm, task, at=said.at, told=said.told),
             self.policy,
             data=data,
             clients=client_names(spec.clients),

@@ -16,10 +16,12 @@ from protocols.messages import (
     Matrix,
     Message,
     MixedMessage,
+    NoisedMessage,
     ReleasedMessage,
     SumMessage,
     Vector,
     WeightedSumMessage,
+    category,
     count,
     real,
 )
@@ -32,6 +34,7 @@ __all__ = [
     "Slope",
     "Start",
     "Step",
+    "ToldLabels",
     "distance",
     "mixing",
 ]
@@ -95,6 +98,14 @@ class Labels(SumMessage):
 
     counts: Vector = count(
         "classes", unit="record", meaning="training nodes of a class, once a run"
+    )
+
+
+class ToldLabels(NoisedMessage):
+    """The classes of one client's training nodes, said once in a run under its own noise."""
+
+    labels: Vector = category(
+        "classes", unit="record", meaning="training nodes of a class; one of them is drawn"
     )
 
 
@@ -200,7 +211,7 @@ class Personal:
         onehot = np.eye(self.task.spec.classes, dtype=np.float32)
         return (*said, Mashed(features=table[egos.places[first]], label=onehot[egos.label[first]]))
 
-    def slope(self, site: Site, given: Step) -> tuple[Message, ...]:
+    def slope(self, site: Site, given: Step) -> Slope:
         """Return Phi_g's gradient on this step's share of the client's own mixtures."""
         phi = np.asarray(given.phi, dtype=np.float32)
         found, at = np.zeros_like(phi), given.step * self.passes + given.number
@@ -208,9 +219,11 @@ class Personal:
         if len(label):
             seed = int(site.generator("slope").integers(2**63))
             found = self.task.slope(phi, features, label, seed)
-        said = Slope(slope=found * np.repeat(given.scales, self.task.parts))
-        if self.fixed is not None:
-            return (said,)
+        return Slope(slope=found * np.repeat(given.scales, self.task.parts))
+
+    def slope_and_labels(self, site: Site, given: Step) -> tuple[Message, ...]:
+        """Return the same and, once in a run, how often each class is trained on."""
+        said = self.slope(site, given)
         # Said once, whatever the aggregator asks: totals of the counts over two cohorts would
         # differ by one client's classes. If that sum is lost, P_g stays even.
         asked = given.step == 0 and given.number == 0 and "counted" not in site.memory
@@ -218,6 +231,10 @@ class Personal:
             site.memory["counted"] = True
         counts = self.counts(site)
         return (said, Labels(counts=counts if asked else np.zeros_like(counts)))
+
+    def tell_labels(self, site: Site, given: Start) -> ToldLabels:
+        """Hand the classes of the training nodes to the message layer, which draws one of them."""
+        return ToldLabels(labels=self.counts(site).astype(np.float64))
 
     def groups(self, site: Site) -> list[Array]:
         """Return groups of `group` training nodes or more, drawn once in a run.

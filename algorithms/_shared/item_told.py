@@ -31,7 +31,7 @@ from algorithms._shared.item_users import User
 from algorithms.tasks.site import Site
 from protocols.forms import Exchange, Form
 from protocols.messages import Array
-from protocols.rounds import Ask, Cohort, Reply, Round
+from protocols.rounds import Ask, Cohort, Reply, Round, RoundLost
 
 __all__ = ["biases", "told_forms"]
 
@@ -76,18 +76,22 @@ def told_forms(server: Serving) -> tuple[Form[Any], ...]:
 
     def on(kind: type[Taste] | type[Opinion]) -> Any:
         def round(state: Any, cohort: Cohort) -> Round[Any]:
-            if not state.start.step:
-                reply = yield Ask(cohort, given=state.start, back=kind)
-                state = _told(user, state, reply.each(kind))
-            yield Ask(cohort, given=state.start)
+            first = not state.start.step
+            try:
+                if first:
+                    reply = yield Ask(cohort, given=state.start, back=kind)
+                    state = _told(user, state, reply.each(kind))
+                yield Ask(cohort, given=state.start)
+            except RoundLost:  # nobody tells twice: what was lost, or told before it, stays so
+                if not first:
+                    raise
             return server.ended(state)
 
         return round
 
     train = Exchange("learn", (Start,), (), learn)
-    once: dict[str, int] = {"per_round": 0, "outside": 1}
-    mean = Exchange("tell", (Start,), (Taste,), taste, **once)
-    items = Exchange("tell", (Start,), (Opinion,), opinion, **once)
+    mean = Exchange("tell", (Start,), (Taste,), taste, 0, outside=1)
+    items = Exchange("tell", (Start,), (Opinion,), opinion, 0, outside=1)
     return (
         Form("told_mean", on(Taste), (train, mean)),
         Form("told_items", on(Opinion), (train, items)),

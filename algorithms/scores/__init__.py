@@ -36,5 +36,8 @@ class Scoring(Protocol):
     def merit(self, total: Any) -> float:
         """How good the validation records were predicted; larger is better, by which best is."""
 
+    def shares(self, total: Any) -> tuple[float, float]:
+        """How good validation and test records were predicted, in [0, 1]; larger is better."""
+
     def plausible(self, total: Any, clients: int) -> bool:
         """Tell whether honest clients can have this total. Encryption gives no range proof."""

@@ -84,6 +84,10 @@ class Accuracy:
         """Pooled validation accuracy."""
         return float(total.val_correct / max(total.val_count, 1))
 
+    def shares(self, total: Any) -> tuple[float, float]:
+        """Accuracies on validation and test records."""
+        return self.merit(total), float(total.test_correct / max(total.test_count, 1))
+
     def plausible(self, total: Any, clients: int) -> bool:
         """No more correct than counted, no more clients than there are."""
         return bool(

@@ -125,6 +125,15 @@ class Errors:
         error = self._root(total.val_square, total.val_count)
         return -math.inf if error is None else -error
 
+    def shares(self, total: Any) -> tuple[float, float]:
+        """One less the RMSE, in units of the scale; 0 where there are no ratings."""
+        errors = (
+            self._root(total.val_square, total.val_count),
+            self._root(total.test_square, total.test_count),
+        )
+        val, test = (0.0 if e is None else 1.0 - e / self._range for e in errors)
+        return val, test
+
     def plausible(self, total: Any, clients: int) -> bool:
         """Errors between 0 and 1, squares as such errors have them, and no more clients than are.
 

@@ -167,6 +167,11 @@ class Ranking:
         area = _mean(_areas(total.val_positive, total.val_negative))
         return 0.5 if area is None else area
 
+    def shares(self, total: Any) -> tuple[float, float]:
+        """ROC-AUCs on validation and test records; that of a coin where one is undefined."""
+        area = _mean(_areas(total.test_positive, total.test_negative))
+        return self.merit(total), 0.5 if area is None else area
+
     def plausible(self, total: Any, clients: int) -> bool:
         """Tell whether honest clients can have this total.
 

@@ -12,17 +12,21 @@ in round t + 1, and one closing Ask scores the last state); ``at="trained"`` sco
 client's own training, as FED-PUB and FedEgo report.
 
 Every form also comes without scores, behind all forms with them: for policies whose noise cannot
-cover counts, or that let no metric leave. Then nothing is scored and the last state is the result.
+cover counts, or that let no metric leave. Then each client keeps that of its models that did best
+on its own validation records, and the last state is the result. Where it is asked for (``told``),
+such forms come with scores under each client's own noise first (`algorithms.scores.told`).
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Generator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Generic, Literal, TypeVar
 
 from algorithms.scores import Scoring
+from algorithms.scores.kept import heed, keep_best, tell
+from algorithms.scores.told import ToldScore, ToldScores, ToldTotal
 from algorithms.tasks import Task
 from algorithms.tasks.client_model import ClientModel, predictions
 from algorithms.tasks.site import Site
@@ -90,7 +94,7 @@ class Tracked(Generic[S]):
 
 
 def evaluated(
-    algorithm: Algorithm[S], task: Task, *, at: At = "downloaded"
+    algorithm: Algorithm[S], task: Task, *, at: At = "downloaded", told: bool = False
 ) -> Algorithm[Tracked[S]]:
     """Return `algorithm` with scores in the first Ask of each round.
 
@@ -98,6 +102,7 @@ def evaluated(
         algorithm: any algorithm; its files know nothing of evaluation.
         task: scores predictions on a split.
         at: which model is scored, see the module's head.
+        told: whether forms come with scores under clients' own noise before those without any.
     """
 
     def init(rng: Any) -> Tracked[S]:
@@ -106,12 +111,19 @@ def evaluated(
     def score(site: Site, given: Message | None, number: int) -> SumMessage:
         model = algorithm.model(site, given)
         site.memory["scored"] = (number, model.kept())
-        _tell(site)
+        tell(site)
         return task.score(predictions(task, model, site), site)
 
-    scoring = task.scoring
-    scored = tuple(_wrap(form, score, scoring, at) for form in algorithm.forms)
-    bare = (*scored, *(_unscored(form, algorithm.model) for form in algorithm.forms))
+    scoring, own = task.scoring, ToldScores(task.scoring)
+
+    def told_score(site: Site, given: Message | None, number: int) -> ToldScore:
+        return own.of_client(score(site, given, number))
+
+    plain = algorithm.forms
+    bare = [_wrap(form, score, scoring, at) for form in plain]
+    if told:
+        bare += [_wrap(form, told_score, own, at, "_told_scores") for form in plain]
+    bare += [_unscored(form, algorithm.model, task) for form in plain]
     forms = tuple(replace(form, rows=task.spec.task == "rating") for form in bare)
     dims = {**algorithm.dims, **scoring.dims}
     return Algorithm(algorithm.name, algorithm.citation, init, algorithm.model, forms, dims)
@@ -137,48 +149,15 @@ def after_loss(tracked: Tracked[S], left: object) -> Tracked[S]:
     return left if isinstance(left, Tracked) else tracked.missed()
 
 
-def heed(site: Site, keep: Keep | Last) -> None:
-    """At the client: keep the model of the best score, if it is the one scored last."""
-    if not keep.best:
-        return
-    site.memory["best"] = keep.best
-    if site.memory.get("scored", (0,))[0] == keep.best:
-        site.memory["kept"] = site.memory["scored"]
-
-
-def kept_model(site: Site) -> tuple[ClientModel, int, int] | None:
-    """Return what a client keeps in the end.
-
-    Returns:
-        The model; its score's number, 0 where nothing is scored; and the best score's number, as
-        the aggregator named it last. The numbers differ where the client was away when the best
-        one was taken. None for a client that has no model.
-    """
-    memory = site.memory
-    if (kept := memory.get("kept", memory.get("scored"))) is None:
-        return None
-    number, model = kept
-    return ClientModel(*model), number, memory.get("best", 0)
-
-
-def about_site(site: Site) -> Mapping[str, Any]:
-    """Return what belongs to a model of this site, as its answers left it; see `Site`."""
-    found: Mapping[str, Any] = site.memory.get("about", {})
-    return found
-
-
-def _tell(site: Site) -> None:
-    if site.about is not None and "about" not in site.memory:
-        site.memory["about"] = dict(site.about())
-
-
-def _wrap(form: Form[S], score: Any, scoring: Scoring, at: At) -> Form[Tracked[S]]:
+def _wrap(
+    form: Form[S], score: Any, scoring: Scoring | ToldScores, at: At, name: str = ""
+) -> Form[Tracked[S]]:
     first = form.exchanges[0]
 
     def with_score(exchange: Exchange) -> Exchange:
         def answer(site: Site, *given: Message) -> tuple[Message, ...]:
             *own, keep = given
-            heed(site, keep)  # type: ignore[arg-type]
+            heed(site, keep.best)  # type: ignore[attr-defined]
             number = keep.number  # type: ignore[attr-defined]
             before = score(site, own[0], number) if at == "downloaded" else None
             said = exchange.answer(site, *own)
@@ -188,14 +167,14 @@ def _wrap(form: Form[S], score: Any, scoring: Scoring, at: At) -> Form[Tracked[S
         given, back = (*exchange.given, Keep), (*exchange.back, kind)
         return replace(exchange, given=given, back=back, answer=answer, held_out=(kind,))
 
-    def only_score(site: Site, *given: Message) -> SumMessage:
+    def only_score(site: Site, *given: Message) -> Message:
         last: Any = given[-1]
-        heed(site, last)
-        found: SumMessage = score(site, given[0], last.number)
+        heed(site, last.best)
+        found: Message = score(site, given[0], last.number)
         return found
 
     def last_word(site: Site, keep: Keep) -> None:
-        heed(site, keep)
+        heed(site, keep.best)
 
     kind = scoring.kind
     exchanges = [with_score(e) if _scored(e.given, e.back, first) else e for e in form.exchanges]
@@ -206,18 +185,22 @@ def _wrap(form: Form[S], score: Any, scoring: Scoring, at: At) -> Form[Tracked[S
         )
     exchanges.append(Exchange("close", (Keep,), (), last_word, per_round=0, outside=1))
     told = form.by_gradients, form.top, form.unmixed, form.holders
-    made = Form(form.name, _round(form, scoring, at), tuple(exchanges), *told)
+    made = Form(form.name + name, _round(form, scoring, at), tuple(exchanges), *told)
     return replace(made, plain=form)
 
 
-def _unscored(form: Form[S], model: Any) -> Form[Tracked[S]]:
-    """Return a form without scores; clients keep the model that they trained last."""
+def _unscored(form: Form[S], model: Any, task: Task) -> Form[Tracked[S]]:
+    """Return a form without scores; clients keep what did best on their own validation records.
+
+    Of equals it is the later, so a client without such records keeps the model it trained last.
+    """
     first = form.exchanges[0]
 
     def answer(site: Site, *given: Message) -> Any:
         said = first.answer(site, *given)
-        site.memory["kept"] = (0, model(site, None).kept())
-        _tell(site)
+        found: ClientModel = model(site, None)
+        keep_best(task, found, site)
+        tell(site)
         return said
 
     def round(tracked: Tracked[S], cohort: Cohort) -> Round[Tracked[S]]:
@@ -229,13 +212,25 @@ def _unscored(form: Form[S], model: Any) -> Form[Tracked[S]]:
     return Form(f"{form.name}_unscored", round, exchanges, *told, plain=form)
 
 
-def _round(form: Form[S], scoring: Scoring, at: At) -> Any:
+def reads(scoring: Scoring, score: SumMessage) -> Scoring | ToldScores:
+    """Return what reads a total: the task's scoring, or of scores that were told its like."""
+    return ToldScores(scoring) if isinstance(score, ToldTotal) else scoring
+
+
+def _heard(reply: Reply, scoring: Scoring | ToldScores) -> SumMessage:
+    """Return the total of a reply's scores."""
+    if isinstance(scoring, ToldScores):
+        return scoring.added(reply.each(ToldScore))
+    return reply.total(scoring.kind)
+
+
+def _round(form: Form[S], scoring: Scoring | ToldScores, at: At) -> Any:
     first = form.exchanges[0]
 
     def round(tracked: Tracked[S], cohort: Cohort) -> Round[Tracked[S]]:
         scores: list[SumMessage] = []
         state = yield from _scoring(
-            form.round(tracked.state, cohort), first, (tracked.keep, scoring.kind), scores
+            form.round(tracked.state, cohort), first, (tracked.keep, scoring), scores
         )
         scored = tracked.state if at == "downloaded" else state
         found = total(scores)
@@ -252,24 +247,24 @@ def _scored(given: Sequence[type[Message]], back: Sequence[type[Message]], first
 def _scoring(
     inner: Round[S],
     first: Exchange,
-    with_it: tuple[Keep, type[SumMessage]],
+    with_it: tuple[Keep, Scoring | ToldScores],
     scores: list[SumMessage],
 ) -> Generator[Ask, Reply, S]:
     """Play a round; every Ask of the scored kind (one per cluster) also brings a score back."""
-    keep, kind = with_it
+    keep, scoring = with_it
     try:
         ask = next(inner)
         while True:
             scored = _scored(ask.given_kinds, ask.wanted, first)
             if scored:
-                ask = replace(ask, given=(*ask.handed, keep), back=(*ask.wanted, kind))
+                ask = replace(ask, given=(*ask.handed, keep), back=(*ask.wanted, scoring.kind))
             try:
                 reply = yield ask
             except RoundLost as lost:
                 ask = inner.throw(lost)  # the algorithm may end with what was opened before
                 continue
             if scored:
-                scores.append(reply.total(kind))
+                scores.append(_heard(reply, scoring))
             ask = inner.send(reply)
     except StopIteration as stop:
         state: S = stop.value
@@ -291,8 +286,9 @@ def closing(tracked: Tracked[S], cohort: Cohort, scoring: Scoring, *, at: At) ->
         return tracked
     if at == "downloaded" and (model := released(tracked.state)) is not None:
         last = Last(best=tracked.best_number, number=tracked.asked + 1)
-        reply = yield Ask(cohort, given=(model, last), back=scoring.kind)
-        found = reply.total(scoring.kind)
-        tracked = tracked.record(found, scoring.merit(found), tracked.state)
+        scored = reads(scoring, tracked.scores[-1])
+        reply = yield Ask(cohort, given=(model, last), back=scored.kind)
+        found = _heard(reply, scored)
+        tracked = tracked.record(found, scored.merit(found), tracked.state)
     yield Ask(cohort, given=Keep(best=tracked.best_number, number=0))
     return tracked

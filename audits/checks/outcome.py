@@ -12,7 +12,12 @@ from audits.evidence.run_files import fail, json_digest
 from audits.evidence.steps import Case, Check, NotChecked
 from protocols.wire.roles import Role
 
-_MERITS = {"val_accuracy": (1, 0.0), "val_roc_auc": (1, 0.5), "val_rmse": (-1, math.inf)}
+_MERITS = {
+    "val_told": (1, 0.0),
+    "val_accuracy": (1, 0.0),
+    "val_roc_auc": (1, 0.5),
+    "val_rmse": (-1, math.inf),
+}
 """Validation metrics by which the best round is chosen: sign, and what an undefined one counts."""
 _FILES = {"final": "model", "best": "best"}  # file in checkpoints/ -> its digest in the ledger
 

@@ -20,6 +20,11 @@ from protocols.privacy.noising import divergence
 __all__ = ["check_covered", "own_spending", "unnoised"]
 
 _CLIENT = "client"
+_SCORE = "ToldScore"  # of `algorithms.scores.told`
+_CHARGED = "chosen by clients' scores, which are charged as said above"
+_OWN_CHOICE = (
+    "no data (each client keeps its best model by its own validation records, and nothing leaves)"
+)
 _NO_DATA: dict[str, str] = {
     Service.PAIRS: "keys, drawn before any data is read",
     Service.HEADS: "that heads of ledgers arrived",
@@ -62,13 +67,16 @@ def own_spending(items: Sequence[Item]) -> str:
         f"{item.id}: no data ({why})" for item in sent if (why := _no_data(item)) is not None
     )
     outside = "refusals (one code: faults of the program alone), whether and when a client answers"
+    told = any(message.name == _SCORE for item in sent for message in item.messages)
+    chosen = f"the best round: {_CHARGED if told else _OWN_CHOICE}"
     if bare:
         covered = ", ".join(item.id for item, _ in noised)
         return (
             f"epsilon = infinity for the run; covered: {covered} with {whole}; not covered: "
             f"{', '.join(bare)}, {outside}; {each}; {rest}"
+            f"{'; ' + chosen if told else ''}"
         )
-    return f"{whole}; {each}; {rest}; not covered: {outside}"
+    return f"{whole}; {each}; {rest}; {chosen}; not covered: {outside}"
 
 
 def unnoised(items: Sequence[Item]) -> list[str]:

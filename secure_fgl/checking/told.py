@@ -42,7 +42,12 @@ def told(subject: Subject, presets: Presets) -> Rows:
         return
     probe = subject.preset(policy)
     plan, (task, algorithm) = probe.plan(), probe.build()
-    whole = evaluated(algorithm, task, at=probe.config.evaluation.at)
+    whole = evaluated(
+        algorithm,
+        task,
+        at=probe.config.evaluation.at,
+        told=probe.config.evaluation.told,
+    )
     form = next(form for form in whole.forms if form.name == plan.form)
     own = {kind.__name__ for kind in (form.plain or form).messages()}
     largest = subject.played().largest

@@ -132,6 +132,7 @@ def _summary(finished: Run, headline: str) -> None:
     from secure_fgl.cli._shared.output import HEADLINES, print_pairs
 
     result = finished.result
+    headline = "test_told" if "test_told" in result["metrics"] else headline
     pairs = [(HEADLINES[headline], _quality(result, headline))]
     named = (
         ("released_model", "released model"),

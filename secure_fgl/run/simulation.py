@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from algorithms.tasks import Task
-from algorithms.tasks.evaluation import Tracked, after_loss, begun, closing, evaluated
+from algorithms.tasks.evaluation import Tracked, after_loss, begun, closing, evaluated, reads
 from algorithms.tasks.site import Site
 from audits.evidence.run_files import policy_text
 from crypto.homomorphic.he import Scheme
@@ -80,7 +80,7 @@ class Preparation:
     ) -> None:
         self.config, self.policy, self.plan = config, policy, plan
         self.task, self.at = task, config.evaluation.at
-        self.algorithm = evaluated(algorithm, task, at=self.at)
+        self.algorithm = evaluated(algorithm, task, at=self.at, told=config.evaluation.told)
         self.scheme, self._given, self.plugins = scheme, whole, plugins or Plugins()
         self.sites: list[Site] = []
         self.watch: Watch | None = None
@@ -304,10 +304,10 @@ class Preparation:
         Raises:
             RemoteProtocolError: honest clients cannot have this total.
         """
-        scoring = self.task.scoring
         if not tracked.scores:
-            return dict.fromkeys(scoring.names)
+            return dict.fromkeys(self.task.scoring.names)
         score = tracked.scores[index]
+        scoring = reads(self.task.scoring, score)
         noised = counted_in(self.plan.items) is not None  # noise makes counts contradict each other
         if not noised and not scoring.plausible(score, len(self.plan.clients)):
             raise RemoteProtocolError(

@@ -28,9 +28,9 @@ from typing import Any
 
 import numpy as np
 
+from algorithms.scores.kept import about_site, kept_model
 from algorithms.tasks import DataSpec, Weights
 from algorithms.tasks.client_model import ClientModel
-from algorithms.tasks.evaluation import about_site, kept_model
 from algorithms.tasks.site import Site
 from crypto.rest import new_key
 from protocols.errors import LedgerError, OtherVersion

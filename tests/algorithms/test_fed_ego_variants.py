@@ -43,10 +43,14 @@ def kinds(algorithm: Any) -> list[set[str]]:
 
 
 def test_a_variant_says_no_more_than_it_needs() -> None:
-    assert kinds(ego()) == [{"Reduction", "Mashed"}, {"Reduction", "Slope", "Labels"}]
+    assert kinds(ego()) == [
+        {"Reduction", "Mashed"},
+        {"Reduction", "Slope", "Labels"},
+        {"Reduction", "Slope", "ToldLabels"},
+    ]
     assert kinds(ego(fixed=1.0)) == [{"Reduction", "Mashed"}, {"Reduction", "Slope"}]
     assert kinds(ego(fixed=0.0)) == [{"Reduction"}]
-    assert kinds(ego(average=False)) == [{"Mashed"}, {"Slope", "Labels"}]
+    assert kinds(ego(average=False)) == [{"Mashed"}, {"Slope", "Labels"}, {"Slope", "ToldLabels"}]
     assert kinds(ego(mixup=False)) == [{"Reduction", "Mashed"}]
     assert [form.name for form in ego(mixup=False).forms] == ["unmixed"]
 
@@ -154,7 +158,7 @@ def test_a_client_without_training_nodes_has_nothing_to_say_and_takes_the_aggreg
     one, algorithm = client(model), ego(model)
     start = begun(algorithm).start
     exchange(algorithm, "no_ego_upload", "train")(site, start)
-    slope, labels = one.slope(site, step_of(start.phi, 0, 0))
+    slope, labels = one.slope_and_labels(site, step_of(start.phi, 0, 0))
     assert isinstance(slope, Slope) and isinstance(labels, Labels)
     assert not slope.slope.any() and not labels.counts.any()
     np.testing.assert_array_equal(one.start(site, told(model, [1, 0, 0]))[model.reduction :], 7)

@@ -92,6 +92,30 @@ def check_calibration(folder: Path, disclosure: str) -> None:
         assert str(row.needed) in shown and row.item in shown
 
 
+def test_scores_that_clients_tell_are_charged_counted_and_attacked(tmp_path: Path) -> None:
+    """Two numbers of a message: what the plan, the ledgers, the account and A10 say of them."""
+    policy = accepting(tmp_path, "SUM", "NOISED")
+    sets = [f"policy={policy}", f"budget.store={tmp_path / 'budgets'}", "evaluation.told=true"]
+    words = [word for one in sets for word in ("--set", one)]
+    folder = tmp_path / "run"
+    document = yaml.safe_load(policy.read_text())
+    policy.write_text(yaml.safe_dump({**document, "budget": {"epsilon": 20.0, "delta": 1e-5}}))
+    assert invoke("run", config(tmp_path), "--out", folder, *words).exit_code == 0
+    plan = json.loads((folder / "plan.json").read_text())
+    assert plan["form"] == "mean_of_changes_told_scores"
+    assert "of val (a number) and test (a number)" in plan["budget"]
+    result = json.loads((folder / "result.json").read_text())
+    assert 0.0 <= result["metrics"]["val_told"] <= 1.0 and result["metrics"]["best_round"] >= 0
+    shown = invoke("audit", "account", folder, "--format", "json")
+    found = json.loads(shown.stdout)
+    assert shown.exit_code == 0 and found["verdict"] == "NOT FALSIFIED"
+    assert not found["not_covered"] and 7.9 < float(found["epsilon"]["value"]) <= 8.0
+    assert invoke("audit", "verify", folder).exit_code == 0
+    attacked = invoke("audit", "attack", folder, "--attacks", "A10", "--fail-on", "never")
+    assert attacked.exit_code == 0 and "not falsified" in attacked.stdout + attacked.stderr
+    assert "one bounded number in a message" in attacked.stdout + attacked.stderr
+
+
 def test_calibrate_shows_every_epsilon_without_data(tmp_path: Path) -> None:
     shown = invoke(
         "plan", config(tmp_path), "--set", "policy=ldp", "--calibrate", "--format", "json"

@@ -22,6 +22,7 @@ HEADLINES = {
     "test_roc_auc": "ROC-AUC",
     "test_mae": "MAE",
     "test_rmse": "RMSE",
+    "test_told": "mean of scores that clients told, with noise",
 }
 """The metric that a result is summed up by, with its label; a task has one of them."""
 WORDS = {

@@ -90,6 +90,7 @@ class RunProgress:
 
 
 def _scores(metrics: Mapping[str, Any], headline: str) -> str:
+    headline = "test_told" if "test_told" in metrics else headline  # under clients' own noise
     named = (("val", headline.replace("test_", "val_", 1)), ("test", headline))
     found = [(name, metrics.get(metric)) for name, metric in named]
     told = [f"{name} {value:.3f}" for name, value in found if isinstance(value, float)]

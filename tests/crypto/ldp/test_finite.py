@@ -11,10 +11,12 @@ import numpy as np
 import pytest
 
 from crypto.errors import NotCanonical, OutOfRange
+from crypto.ldp.drawn import DrawnCategory
 from crypto.ldp.mechanism import FiniteRandomiser
 from crypto.ldp.odds import MAX_EPSILON, odds_within
 from crypto.ldp.piecewise import Piecewise
 from crypto.ldp.randomised_response import RandomisedResponse
+from crypto.ldp.several import Several
 from crypto.ldp.sqkr import Sqkr
 from crypto.ldp.unary import UnaryEncoding
 from crypto.samplers import Stream
@@ -35,11 +37,16 @@ def finite(epsilon: Any) -> list[tuple[FiniteRandomiser, list[Any]]]:
         (UnaryEncoding(4, epsilon, items=2), SETS),
         (Piecewise(1.0, epsilon, levels=6), list(range(-6, 7))),
         (Piecewise(1.0, epsilon, levels=1), [-1, 0, 1]),
+        (DrawnCategory(3, epsilon), [(1, 0, 0), (0, 9, 1), (0, 2, 0), (1, 1, 1)]),
+        (
+            DrawnCategory(8, epsilon),
+            [[1, *[0] * 7], [0, 9, 1, *[0] * 5], [0, 2, *[0] * 6], [1] * 8],
+        ),
     ]
 
 
 @pytest.mark.parametrize("epsilon", EPSILONS)
-@pytest.mark.parametrize("which", range(6))
+@pytest.mark.parametrize("which", range(8))
 def test_every_pair_of_values_keeps_to_epsilon_exactly(which: int, epsilon: Any) -> None:
     mechanism, values = finite(epsilon)[which]
     worst = worst_ratio(mechanism, values)
@@ -49,7 +56,7 @@ def test_every_pair_of_values_keeps_to_epsilon_exactly(which: int, epsilon: Any)
 
 
 @pytest.mark.parametrize("epsilon", [1, 4, 8])
-@pytest.mark.parametrize("which", range(6))
+@pytest.mark.parametrize("which", range(8))
 def test_control_halved_noise_breaks_the_claim(which: int, epsilon: int) -> None:
     """A randomiser that spends twice as much is not one of half of it."""
     mechanism, values = finite(2 * epsilon)[which]
@@ -81,7 +88,7 @@ COUNTS = [10_000, pytest.param(1_000_000, marks=pytest.mark.long)]
 
 @pytest.mark.parametrize("count", COUNTS)
 @pytest.mark.parametrize("epsilon", [0.5, 3])
-@pytest.mark.parametrize("which", range(5))
+@pytest.mark.parametrize("which", [*range(5), 6, 7])
 def test_o15_messages_have_the_exact_law(which: int, epsilon: float, count: int) -> None:
     mechanism, values = finite(epsilon)[which]
     law = mechanism.law(values[1])
@@ -99,6 +106,9 @@ def test_means_are_unbiased_and_variances_are_the_closed_form(epsilon: int) -> N
         (UnaryEncoding(6, epsilon), (2,), np.eye(6)[2]),
         (UnaryEncoding(6, epsilon, items=2), (2, 4), np.eye(6)[2] + np.eye(6)[4]),
         (Piecewise(3.0, epsilon), -3.0, np.array([-3.0])),
+        (Piecewise(0.5, epsilon, centre=0.5), 1.0, np.array([1.0])),
+        (DrawnCategory(4, epsilon), np.full(4, 3.0), np.full(4, 0.25)),
+        (DrawnCategory(30, epsilon), np.ones(30), np.full(30, 1 / 30)),
     ):
         drawn = [mechanism.encode(value, stream) for _ in range(count)]
         found = np.array([mechanism.decode(one) for one in drawn])
@@ -127,6 +137,58 @@ def test_no_value_is_refused(bad: float) -> None:
     assert Sqkr(9, 1.0, 2, KEY).encode(vector, stream).size
     assert RandomisedResponse(3, 1).encode(99, stream)[0] in (0, 1, 2)
     assert UnaryEncoding(3, 1).encode([0, 1, 2, 77, -4], stream).size == 3
+    assert DrawnCategory(3, 1).encode(np.full(3, bad), stream)[0] in (0, 1, 2)
+
+
+def test_a_client_without_weights_draws_among_all() -> None:
+    """What it then says is the same whatever else it holds."""
+    mechanism, stream = DrawnCategory(4, 16), Stream(KEY)
+    for weights in (np.zeros(4), np.full(4, -1.0), np.full(4, np.nan), np.ones(7)):
+        told = [mechanism.drawn(weights, stream) for _ in range(4000)]
+        assert np.all(np.abs(np.bincount(told, minlength=4) / 4000 - 0.25) < 0.05)
+    one = [mechanism.drawn([0.0, 1e-300, 0.0, 0.0], stream) for _ in range(50)]
+    assert set(one) == {1}
+
+
+@pytest.mark.parametrize(("categories", "epsilon"), [(7, 1), (7, 4), (1682, 1), (1682, 8)])
+def test_a_category_is_told_by_what_errs_less(categories: int, epsilon: int) -> None:
+    ways = RandomisedResponse(categories, epsilon), UnaryEncoding(categories, epsilon)
+    told = DrawnCategory(categories, epsilon).told
+    assert told.variance(1) == min(way.variance(1) for way in ways)
+
+
+def several(epsilon: Fraction) -> Several:
+    half = epsilon / 2
+    return Several([(3, DrawnCategory(3, half)), (1, Piecewise(1.0, half, levels=2))])
+
+
+@pytest.mark.parametrize("epsilon", [Fraction(1), Fraction(4)])
+def test_several_values_of_a_message_spend_together(epsilon: Fraction) -> None:
+    """The exact law is the product; with a whole epsilon for each (control) the claim breaks."""
+
+    def ratio(made: Several) -> Fraction:
+        found = Fraction(1)
+        for (_, one), values in zip(made.parts, ([(1, 0, 0), (0, 0, 1)], [-2, 2]), strict=True):
+            found *= worst_ratio(one, values)
+        return found
+
+    made = several(epsilon)
+    assert made.epsilon == epsilon and below_exp(ratio(made), epsilon)
+    assert not below_exp(ratio(several(2 * epsilon)), epsilon)
+
+
+def test_several_values_come_back_as_they_were_cut() -> None:
+    made, stream = several(Fraction(16)), Stream(KEY)
+    value = np.array([0.0, 1.0, 0.0, -1.0])
+    drawn = [made.encode(value, stream) for _ in range(3000)]
+    assert np.allclose(made.mean(drawn), value, atol=0.02)
+    data = made.pack(drawn[0])
+    assert len(data) == made.size and made.unpack(data).tolist() == drawn[0].tolist()
+    for bad in (b"", data + b"\0", bytes([255]) * made.size):
+        with pytest.raises(NotCanonical):
+            made.unpack(bad)
+    with pytest.raises(OutOfRange):
+        Several([])
 
 
 def test_a_set_that_is_too_large_spends_no_more() -> None:
@@ -171,7 +233,7 @@ def test_a_long_vector_costs_few_bytes() -> None:
     assert mechanism.size == len(mechanism.pack(message)) == 19
 
 
-@pytest.mark.parametrize("which", range(6))
+@pytest.mark.parametrize("which", range(8))
 def test_messages_are_packed_to_one_size_and_back(which: int) -> None:
     mechanism, values = finite(1)[which]
     for value in values:
