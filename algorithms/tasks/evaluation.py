@@ -186,7 +186,7 @@ def _wrap(
     exchanges.append(Exchange("close", (Keep,), (), last_word, per_round=0, outside=1))
     told = form.by_gradients, form.top, form.unmixed, form.holders
     made = Form(form.name + name, _round(form, scoring, at), tuple(exchanges), *told)
-    return replace(made, plain=form)
+    return replace(made, plain=form, splits=form.splits)
 
 
 def _unscored(form: Form[S], model: Any, task: Task) -> Form[Tracked[S]]:
@@ -209,7 +209,7 @@ def _unscored(form: Form[S], model: Any, task: Task) -> Form[Tracked[S]]:
 
     told = form.by_gradients, form.top, form.unmixed, form.holders
     exchanges = (replace(first, answer=answer), *form.exchanges[1:])
-    return Form(f"{form.name}_unscored", round, exchanges, *told, plain=form)
+    return Form(f"{form.name}_unscored", round, exchanges, *told, plain=form, splits=form.splits)
 
 
 def reads(scoring: Scoring, score: SumMessage) -> Scoring | ToldScores:

@@ -19,6 +19,7 @@ from protocols.plan.learns import budget, warnings
 from protocols.plan.models import Models
 from protocols.plan.plan import DataPlan, Plan, plugin_of
 from protocols.plan.planner import plan_exchange, plan_services
+from protocols.plan.splits import plan_splits
 from protocols.policy.policy import PrivacyPolicy
 from protocols.privacy.own_words import check_covered
 from protocols.privacy.training import TrainingPlan, plan_training
@@ -103,8 +104,8 @@ def make_plan(
     for disclosure in Disclosure:
         chain = policy.rules.get(disclosure, ())
         dims |= planning_of(disclosure).dims(form, chain, algorithm.dims, data.records)
-    models = Models.of(form, policy, len(clients))
-    builder = PlanBuilder(policy, clients, dims, scheme, rounds, form.exchanges, models)
+    models, splits = Models.of(form, policy, len(clients)), plan_splits(form, policy)
+    builder = PlanBuilder(policy, clients, dims, scheme, rounds, form.exchanges, models, splits)
     for exchange in form.exchanges:
         plan_exchange(builder, exchange)
     plan_services(builder)
@@ -116,6 +117,8 @@ def make_plan(
         others=len(clients) - 1,
         fewest=len(clients) == policy.smallest_cohort,
         reach=models.reach,
+        splits=splits,
+        clusters=builder.clusters,
         rows={k.__name__: form.holders for k in form.messages() if any(f.held for f in k.fields)},
     )
     return Plan(
@@ -135,4 +138,5 @@ def make_plan(
         code={**code(), **(plugins or {})},
         seed=seed,
         training=training,
+        splits=splits,
     )

@@ -10,6 +10,7 @@ from protocols.errors import CohortTooSmall, NotInPlan, SecureFglError
 from protocols.plan.drift import drift
 from protocols.plan.noise import CountPlan, NoisePlan
 from protocols.plan.plan import DataPlan, Item, Plan, at_most
+from protocols.plan.split_plan import SplitPlan
 from protocols.plan.steps import Service, Step, Way
 from protocols.policy.guard import describe
 from protocols.privacy.training import TrainingPlan
@@ -58,6 +59,7 @@ WORSE = {
         epsilon="100.0",
         delta="0.01",
     ),
+    "splits": SplitPlan(message="Other", cut="normalised", guard="leave", signed=False),
 }
 WORSE_ITEM = {
     "id": "other.up.SUM",
