@@ -14,6 +14,7 @@ from protocols.forms import Exchange, Form
 from protocols.messages import Message
 from protocols.plan.steps import Service, Step
 from protocols.privacy.own_noise import silent
+from protocols.sessions.drawing.drawn import Drawn
 from protocols.sessions.engine import Delivery, Session
 from protocols.sessions.part import Takes
 from protocols.sessions.services.answering import Answering
@@ -58,7 +59,7 @@ class ClientSession(Session):
     """
 
     made_of = (
-        *(Answering, Progress, OneCohort, PublicKeys, PairSecrets, Spending, Receipts),
+        *(Answering, Progress, OneCohort, Drawn, PublicKeys, PairSecrets, Spending, Receipts),
         *each("client"),
         *brought(Role.CLIENT),
     )
