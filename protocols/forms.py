@@ -17,7 +17,7 @@ S = TypeVar("S")
 Answer = Callable[..., Message | tuple[Message, ...] | None]
 
 
-RESERVED = frozenset({"key", "pair", "refusal", "totals"})
+RESERVED = frozenset({"draw", "key", "pair", "refusal", "totals"})
 """Names of exchanges that belong to the message layer."""
 
 

@@ -62,9 +62,9 @@ class DrawnPlan(Strict):
         seed = "a seed that all parties draw together" if self.by_lot else "the plan's public seed"
         return (
             f"{self.cohorts} disjoint cohorts of {sizes} clients, drawn once from {seed}; rounds "
-            f"take them in turn. Of {self.colluders} assumed colluders at most {self.within} are in "
-            f"any one, but for a chance of 2^-{CHANCE_BITS}; each holds at least {self.least} clients: "
-            "the policy's minimum of others, one, and those"
+            f"take them in turn. Of {self.colluders} assumed colluders no more than {self.within} "
+            f"are in any one, but for a chance of 2^-{CHANCE_BITS}; each holds {self.least} "
+            "clients or more: the policy's minimum of others, one, and those"
         )
 
     @classmethod

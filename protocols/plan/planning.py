@@ -105,7 +105,7 @@ def make_plan(
         chain = policy.rules.get(disclosure, ())
         dims |= planning_of(disclosure).dims(form, chain, algorithm.dims, data.records)
     models = Models.of(form, policy, len(clients))
-    builder = PlanBuilder(policy, clients, dims, scheme, rounds, form.exchanges, models)
+    builder = PlanBuilder(policy, clients, dims, scheme, rounds, form.exchanges, models, drawn)
     for exchange in form.exchanges:
         plan_exchange(builder, exchange)
     plan_services(builder)

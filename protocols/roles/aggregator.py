@@ -34,7 +34,7 @@ from protocols.wire.run_context import RunContext
 _TABLE = table(
     {
         State.NEW: {Event.SETUP: State.KEYING, Event.BEGIN: State.READY},
-        State.KEYING: dict.fromkeys((Event.KEY, Event.PAIR), State.KEYING)
+        State.KEYING: dict.fromkeys((Event.DRAW, Event.KEY, Event.PAIR), State.KEYING)
         | {Event.BEGIN: State.READY},
         State.READY: {
             Event.SETUP: State.KEYING,

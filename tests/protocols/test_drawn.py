@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
 from crypto.graph import partition
 from protocols.errors import PolicyError
 from protocols.plan.drawn import DrawnPlan
 from protocols.policy.policy import PrivacyPolicy
+from protocols.wire.envelope import Envelope
+from protocols.wire.roster import AGGREGATOR_NAME
 from tests.protocols.toys import TRAIN, Update, changed_policy, toy_plan
 from tests.protocols.wire import World, refused
 
@@ -55,3 +58,24 @@ def test_cohorts_that_could_hold_too_many_colluders_are_refused_with_the_nearest
     names = [f"c{place:02}" for place in range(12)]
     plan = toy_plan(DRAWN, PrivacyPolicy.preset("masks"), clients=names, bfv=None)
     assert plan.smallest_cohort == 4
+
+
+def masked(policy: str = "masks", clients: int = 12, **facts: int) -> World:
+    chosen = changed_policy(policy, rekey_rounds=4, **facts)
+    return World(DRAWN, chosen, clients=clients).start()
+
+
+@pytest.mark.parametrize("policy", ["masks", "he"])
+def test_masked_totals_of_drawn_cohorts_equal_those_in_clear(policy):
+    world, clear = masked(policy), World(DRAWN, "unsafe_plaintext", clients=12).start()
+    cohorts = world.aggregator.drawn.cohorts
+    assert all(c.drawn.cohorts == cohorts for c in world.clients.values())
+    clear.aggregator.drawn._seed = world.aggregator.drawn._seed
+    for client in clear.clients.values():
+        client.drawn._seed = world.aggregator.drawn._seed
+    for number, members in enumerate((*cohorts, cohorts[0]), start=1):
+        found, bare = (w.round(number, members=members).total(Update) for w in (world, clear))
+        assert np.array_equal(found.delta, bare.delta) and found.count == bare.count
+        asked = [Envelope.decode(data).header for data in world.wire]
+        busy = {h.sender for h in asked if h.exchange == number} - {AGGREGATOR_NAME}
+        assert busy - {"key-authority"} == set(members)  # nobody else is needed

@@ -44,12 +44,22 @@ class Drawn(SessionPart):
             LocalProtocolError: cohorts were drawn before.
             PolicyError: too few clients are there for cohorts that are large enough.
         """
+        left = self.check(clients)
+        self.within, self.least = left.within, left.least
+        self._seed, self._clients = seed, tuple(clients)
+        facts = {
+            "cohorts": left.cohorts,
+            "members": self._context.roster.mask(self._clients).hex(),
+            "seed": seed.hex(),
+        }
+        self._engine.record("drawn", facts)
+
+    def check(self, clients: Sequence[str]) -> DrawnPlan:
+        """Return what follows from the plan if these clients draw lots; see `settle`."""
         planned = self.planned
         if planned is None or self._seed:
             raise LocalProtocolError("The cohorts of a run are drawn once, where it has any.")
-        left = planned.left(len(clients), self._context.policy)
-        self.within, self.least = left.within, left.least
-        self._seed, self._clients = seed, tuple(clients)
+        return planned.left(len(clients), self._context.policy)
 
     @property
     def cohorts(self) -> tuple[tuple[str, ...], ...]:
