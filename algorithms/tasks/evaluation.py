@@ -96,12 +96,12 @@ class Tracked(Generic[S]):
 def evaluated(
     algorithm: Algorithm[S], task: Task, *, at: At = "downloaded", told: bool = False
 ) -> Algorithm[Tracked[S]]:
-    """Return `algorithm` with scores in the first Ask of each round.
+    """Return any algorithm with scores in the first Ask of each round; see the module's head.
 
     Args:
-        algorithm: any algorithm; its files know nothing of evaluation.
+        algorithm: its files know nothing of evaluation.
         task: scores predictions on a split.
-        at: which model is scored, see the module's head.
+        at: which model is scored.
         told: whether forms come with scores under clients' own noise before those without any.
     """
 
@@ -186,7 +186,7 @@ def _wrap(
     exchanges.append(Exchange("close", (Keep,), (), last_word, per_round=0, outside=1))
     told = form.by_gradients, form.top, form.unmixed, form.holders
     made = Form(form.name + name, _round(form, scoring, at), tuple(exchanges), *told)
-    return replace(made, plain=form, splits=form.splits)
+    return replace(made, drawn=form.drawn, plain=form, splits=form.splits)
 
 
 def _unscored(form: Form[S], model: Any, task: Task) -> Form[Tracked[S]]:
@@ -209,7 +209,8 @@ def _unscored(form: Form[S], model: Any, task: Task) -> Form[Tracked[S]]:
 
     told = form.by_gradients, form.top, form.unmixed, form.holders
     exchanges = (replace(first, answer=answer), *form.exchanges[1:])
-    return Form(f"{form.name}_unscored", round, exchanges, *told, plain=form, splits=form.splits)
+    made = Form(f"{form.name}_unscored", round, exchanges, *told)
+    return replace(made, drawn=form.drawn, plain=form, splits=form.splits)
 
 
 def reads(scoring: Scoring, score: SumMessage) -> Scoring | ToldScores:
@@ -277,18 +278,23 @@ def total(scores: Sequence[SumMessage]) -> SumMessage:
     return type(scores[0])(**{name: sum(one[name] for one in said) for name in said[0]})
 
 
-def closing(tracked: Tracked[S], cohort: Cohort, scoring: Scoring, *, at: At) -> Round[Tracked[S]]:
+def closing(
+    tracked: Tracked[S], cohorts: Sequence[Cohort], scoring: Scoring, *, at: At
+) -> Round[Tracked[S]]:
     """After the last round: score the last state if it was not, and say which one to keep.
 
-    Where nothing was scored there is nothing to close.
+    Where nothing was scored there is nothing to close. All clients are in one of `cohorts`.
     """
     if not tracked.scores:
         return tracked
     if at == "downloaded" and (model := released(tracked.state)) is not None:
         last = Last(best=tracked.best_number, number=tracked.asked + 1)
-        scored = reads(scoring, tracked.scores[-1])
-        reply = yield Ask(cohort, given=(model, last), back=scored.kind)
-        found = _heard(reply, scored)
+        scored, scores = reads(scoring, tracked.scores[-1]), list[SumMessage]()
+        for cohort in cohorts:
+            reply = yield Ask(cohort, given=(model, last), back=scored.kind)
+            scores.append(_heard(reply, scored))
+        found = total(scores)
         tracked = tracked.record(found, scored.merit(found), tracked.state)
-    yield Ask(cohort, given=Keep(best=tracked.best_number, number=0))
+    for cohort in cohorts:
+        yield Ask(cohort, given=Keep(best=tracked.best_number, number=0))
     return tracked

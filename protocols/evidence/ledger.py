@@ -40,6 +40,7 @@ KINDS = (
     "mix",
     "withheld",
     "survivors",
+    "drawn",
     "open",
     "cluster",
     "cut",

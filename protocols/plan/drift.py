@@ -21,6 +21,7 @@ _SAME = (
     "seed",
     "training",
     "splits",
+    "drawn",
 )
 
 

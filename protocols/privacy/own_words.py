@@ -26,6 +26,7 @@ _OWN_CHOICE = (
     "no data (each client keeps its best model by its own validation records, and nothing leaves)"
 )
 _NO_DATA: dict[str, str] = {
+    Service.DRAW: "lots, drawn before any data is read",
     Service.PAIRS: "keys, drawn before any data is read",
     Service.HEADS: "that heads of ledgers arrived",
     Service.TOTALS: "that a total arrived",

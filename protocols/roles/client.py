@@ -15,6 +15,7 @@ from protocols.messages import Message
 from protocols.plan.steps import Service, Step
 from protocols.privacy.own_noise import silent
 from protocols.sessions.cluster_history import ClusterHistory
+from protocols.sessions.drawing.client import LotDrawing
 from protocols.sessions.engine import Delivery, Session
 from protocols.sessions.part import Takes
 from protocols.sessions.services.answering import Answering
@@ -37,9 +38,10 @@ from protocols.wire.where import Where
 _AGAIN = {Event.KEY: State.READY, Event.PAIR: State.READY}
 _TABLE = table(
     {
-        State.NEW: {**_AGAIN, Event.BEGIN: State.READY},
+        State.NEW: {**_AGAIN, Event.DRAW: State.NEW, Event.BEGIN: State.READY},
         State.READY: {
             **_AGAIN,
+            Event.DRAW: State.READY,
             Event.ASK: State.READY,
             Event.STEP: State.READY,
             Event.PART: State.PARTED,
@@ -59,7 +61,7 @@ class ClientSession(Session):
     """
 
     made_of = (
-        *(Answering, Progress, OneCohort, PublicKeys, PairSecrets, Spending, Receipts),
+        *(Answering, Progress, OneCohort, LotDrawing, PublicKeys, PairSecrets, Spending, Receipts),
         ClusterHistory,
         *each("client"),
         *brought(Role.CLIENT),

@@ -7,12 +7,14 @@ from pydantic import ValidationError
 
 from protocols.disclosures.names import Disclosure
 from protocols.errors import CohortTooSmall, NotInPlan, SecureFglError
+from protocols.plan.drawn import DrawnPlan
 from protocols.plan.drift import drift
 from protocols.plan.noise import CountPlan, NoisePlan
 from protocols.plan.plan import DataPlan, Item, Plan, at_most
 from protocols.plan.split_plan import SplitPlan
 from protocols.plan.steps import Service, Step, Way
 from protocols.policy.guard import describe
+from protocols.policy.policy import PrivacyPolicy
 from protocols.privacy.training import TrainingPlan
 from protocols.wire.run_context import RunContext
 from tests.protocols.toys import GIFTS, SOW, TRAIN, names_of, toy_plan
@@ -60,6 +62,7 @@ WORSE = {
         delta="0.01",
     ),
     "splits": SplitPlan(message="Other", cut="normalised", guard="leave", signed=False),
+    "drawn": DrawnPlan.of(5, 12, PrivacyPolicy.preset("masks")),
 }
 WORSE_ITEM = {
     "id": "other.up.SUM",
