@@ -7,6 +7,9 @@ so round 1 is FedAvg's, a client that joins late begins where all began, and row
 head's sharing only can be compared.
 
 The second form weights all clients alike and says nothing but D_k, as FedAvg's does.
+
+So this is FedAvg on the shared layers with heads of the clients' own: with the model `gin_shared`,
+FedAvg on GIN's convolutions. With the option mu it is FedProx (Li et al., MLSys 2020) on them.
 """
 
 from __future__ import annotations
@@ -51,16 +54,20 @@ class Change(SumMessage):
     delta: Vector = real("d", unit="weight", meaning="the change of the base")
 
 
-def fed_per(task: Task, *, epochs: int = 1) -> Algorithm[Start]:
+def fed_per(task: Task, *, epochs: int = 1, mu: float = 0.0) -> Algorithm[Start]:
     """Return FedPer for a task.
 
     Args:
         task: trains and predicts; `task.base` is d, and the head's weights follow the base's.
         epochs: local epochs per round.
+        mu: pulls the base towards what was received, by mu/2 |W_B - W_B^t|^2 in the loss; 0 as in
+            the paper. Recommenders' models have no such pull.
 
     Raises:
-        ValueError: the model has no base layers.
+        ValueError: the model has no base layers, or `mu` is negative or no number.
     """
+    if not 0.0 <= mu < float("inf"):
+        raise ValueError(f"fed_per: mu = {mu} would push clients apart; choose it at 0 or above")
     if task.base < 1:
         raise ValueError(
             "fed_per has nothing to share: the model is a single layer, and the last layer is the "
@@ -82,7 +89,8 @@ def fed_per(task: Task, *, epochs: int = 1) -> Algorithm[Start]:
         return given.weights, head
 
     def change(site: Site, given: Start) -> Array:
-        fitted = task.fit(np.concatenate(pieces(site, given)), site, epochs=epochs)
+        begun = np.concatenate(pieces(site, given))
+        fitted = task.fit(begun, site, epochs=epochs, pull=mu, base_only=True)
         site.memory["head"] = fitted[task.base :].copy()
         site.memory["trained"] = fitted
         return fitted[: task.base].astype(np.float64) - given.weights

@@ -143,9 +143,21 @@ class WeightedSumMessage(Message):
 
 
 class SimilarityMessage(Message):
-    """The aggregator learns only the pairwise cosines of the one vector field."""
+    """The aggregator learns only the pairwise cosines of the one vector field.
+
+    A kind with `cosines = False` measures by an `alike` of its own, which nobody computes on
+    ciphertexts: only a chain in clear lets it out.
+    """
 
     disclosure = Disclosure.SIMILARITY
+    cosines: ClassVar[bool] = True
+
+    @classmethod
+    def alike(cls, rows: Array) -> Array:
+        """Return how alike vectors (K, p) are, (K, K), between -1 and 1: their cosines."""
+        units = rows / np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), 1e-300)
+        found: Array = units @ units.T
+        return found
 
 
 class MatchMessage(Message):

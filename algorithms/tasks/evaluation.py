@@ -132,6 +132,17 @@ def released(state: object) -> Message | None:
     return found if isinstance(found, Message) else None
 
 
+def models(state: object, cohort: Cohort) -> tuple[tuple[Cohort, Message], ...]:
+    """Return who begins the next round with which model: each cluster with its own, or all alike.
+
+    A state of several clusters says so by an attribute `models`. Empty: the state holds no message.
+    """
+    found: tuple[tuple[Cohort, Message], ...] = getattr(state, "models", ())
+    if not found and (model := released(state)) is not None:
+        return ((cohort, model),)
+    return found
+
+
 def after_loss(tracked: Tracked[S], left: object) -> Tracked[S]:
     """Return the record after a lost round: `RoundLost.state` if there is one, else without it."""
     return left if isinstance(left, Tracked) else tracked.missed()
@@ -289,10 +300,12 @@ def closing(tracked: Tracked[S], cohort: Cohort, scoring: Scoring, *, at: At) ->
     """
     if not tracked.scores:
         return tracked
-    if at == "downloaded" and (model := released(tracked.state)) is not None:
-        last = Last(best=tracked.best_number, number=tracked.asked + 1)
-        reply = yield Ask(cohort, given=(model, last), back=scoring.kind)
-        found = reply.total(scoring.kind)
+    if at == "downloaded" and (asked := models(tracked.state, cohort)):
+        last, scores = Last(best=tracked.best_number, number=tracked.asked + 1), list[SumMessage]()
+        for members, model in asked:
+            reply = yield Ask(members, given=(model, last), back=scoring.kind)
+            scores.append(reply.total(scoring.kind))
+        found = total(scores)
         tracked = tracked.record(found, scoring.merit(found), tracked.state)
     yield Ask(cohort, given=Keep(best=tracked.best_number, number=0))
     return tracked

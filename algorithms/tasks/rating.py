@@ -126,11 +126,19 @@ class RatingTask(UserSteps):
         rating, val, test = data.rating.numpy(), data.val.numpy(), data.test.numpy()
         return self._scoring.count(predictions[:, 0], rating, val, test)
 
-    def fit(self, weights: Weights, site: Site, *, epochs: int, pull: float = 0.0) -> Weights:
+    def fit(
+        self,
+        weights: Weights,
+        site: Site,
+        *,
+        epochs: int,
+        pull: float = 0.0,
+        base_only: bool = False,
+    ) -> Weights:
         """Weights after `epochs` passes, float32 (d,), see `FlatTask.fit`.
 
         Raises:
-            ValueError: `epochs` or `pull` is negative, weights or data do not fit the model, or
+            ValueError: `epochs` or `pull` is negative, the base alone is to be pulled, weights or data do not fit the model, or
                 moments are kept and other rows than the site's own would need some.
             FloatingPointError: training diverged to NaN or infinity.
         """
@@ -140,6 +148,8 @@ class RatingTask(UserSteps):
                 "a rating task keeps moments of its own rows only, and a pull or adam's decay "
                 "moves all; turn off keep_moments, the pull or the decay"
             )
+        if pull > 0.0 and base_only:
+            raise ValueError("a rating task pulls all of its weights or none; take mu = 0")
         near = self._near(site, weights)
         if near is None or site.count == 0:
             return super().fit(weights, site, epochs=epochs, pull=pull)
