@@ -141,7 +141,9 @@ def measure(facts: Settings, settings: Settings, data: str) -> dict[str, Any]:
     document = nested({**facts, "policy": "unsafe_plaintext"}, chosen, data)
     federation = Federation.from_config(Config.parse(document))
     task, algorithm = federation.build()
-    found = federation.prepare().sites[: settings.get("first")]
+    prepared = federation.prepare()
+    prepared.load()
+    found = prepared.sites[: settings.get("first")]
     sites = {f"client-{place:03d}": site for place, site in enumerate(found)}
     form, cohort = algorithm.forms[0].plain or algorithm.forms[0], Cohort(sorted(sites))
     told: dict[str, Any] = {"looked": [], "sizes": [], "norms": [], "compared": 0}
