@@ -9,8 +9,9 @@ from typing import Any, Generic, TypeVar
 
 import numpy as np
 
+from protocols.clusters.cuts import CUTS, GUARDS, CutGuard, CutRule
 from protocols.disclosures.names import BACK, GIVEN, Disclosure
-from protocols.messages import Message, names
+from protocols.messages import Message, SimilarityMessage, names
 from protocols.rounds import Ask, Cohort, Round
 
 S = TypeVar("S")
@@ -89,6 +90,27 @@ def exchange_of(given: type[Message], answer: Answer) -> Exchange:
 
 
 @dataclass(frozen=True)
+class Splits:
+    """By what, and how, a form splits its clients into clusters over the rounds.
+
+    Attributes:
+        kind: the message whose cosines decide.
+        cut: which cut is sought, of weights 1 + cosine.
+        guard: what keeps a side from being too small.
+    """
+
+    kind: type[SimilarityMessage]
+    cut: CutRule = "stoer_wagner"
+    guard: CutGuard = "constrained"
+
+    def __post_init__(self) -> None:
+        """Refuse what is not known; raises ValueError."""
+        if self.cut not in CUTS or self.guard not in GUARDS:
+            known = f"cut: {', '.join(CUTS)}; guard: {', '.join(GUARDS)}"
+            raise ValueError(f"no such cut or guard: {self.cut}, {self.guard}; known: {known}")
+
+
+@dataclass(frozen=True)
 class Form(Generic[S]):
     """One way to run an algorithm, with its own messages.
 
@@ -113,6 +135,7 @@ class Form(Generic[S]):
             of the model at most; 0: nothing bounds it.
         plain: this form without what was added to it (scores); None: nothing was.
         start: the state before the first round; set where a run is put together.
+        splits: how it splits its clients into clusters (`Reply.split`); None: it never does.
     """
 
     name: str
@@ -127,6 +150,7 @@ class Form(Generic[S]):
     reach: float = 0.0
     plain: Form[Any] | None = None
     start: Any = None
+    splits: Splits | None = None
 
     @classmethod
     def of(
@@ -162,6 +186,15 @@ class Form(Generic[S]):
         """Return the form with `by_totals` and `reach`; see the class."""
         return replace(self, by_totals=True, reach=reach)
 
+    def split_by(
+        self,
+        kind: type[SimilarityMessage],
+        cut: CutRule = "stoer_wagner",
+        guard: CutGuard = "constrained",
+    ) -> Form[S]:
+        """Return the form with `splits`; see the class."""
+        return replace(self, splits=Splits(kind, cut, guard))
+
     def __post_init__(self) -> None:
         """Refuse two exchanges of one name: plan items are named after them."""
         found = [exchange.name for exchange in self.exchanges]
@@ -172,6 +205,8 @@ class Form(Generic[S]):
         asks = [(exchange.given, frozenset(exchange.back)) for exchange in self.exchanges]
         if len(set(asks)) != len(asks):
             raise ValueError(f"form {self.name!r}: two exchanges give and bring back the same")
+        if self.splits is not None and self.splits.kind not in self.messages():
+            raise ValueError(f"form {self.name!r}: it splits by what it never asks back")
 
     def disclosures(self, kind: type[Message]) -> tuple[Disclosure, ...]:
         """Return every disclosure a message needs: its own and those of what it carries."""

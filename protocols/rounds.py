@@ -15,6 +15,7 @@ from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
+from protocols.clusters.cuts import Cut
 from protocols.errors import RemoteProtocolError, Replay, RoundLost
 from protocols.messages import (
     Array,
@@ -46,15 +47,50 @@ EachT = TypeVar("EachT", bound=NoisedMessage | MixedMessage)
 
 
 class Cohort:
-    """The clients an Ask goes to. An algorithm sees how many there are, never who they are."""
+    """The clients an Ask goes to. An algorithm sees how many there are, never who they are.
 
-    def __init__(self, members: Sequence[str]) -> None:
+    The cohort that a round is given is the whole run's, and it holds the run's clusters: `parts`
+    are the same from round to round until `Reply.split` cuts one of them. A run that goes on after
+    a kill finds them as they were, since its replies are played back.
+    """
+
+    def __init__(self, members: Sequence[str], cuts: tuple[Cut, ...] = ()) -> None:
         self._members = tuple(sorted(members))
+        self._cuts = cuts  # by which it became what it is, from the whole cohort on
+        self._home, self._clusters = self, (self,)
 
     @property
     def size(self) -> int:
         """Number of clients."""
         return len(self._members)
+
+    @property
+    def parts(self) -> tuple[Cohort, ...]:
+        """The clusters of the whole cohort as they are now; itself until it is split.
+
+        The parts of a split stand in the place of what was split, its larger side first.
+        """
+        return self._home._clusters
+
+    def _restore(self, parts: tuple[Cohort, ...]) -> None:
+        """Take the clusters back to what they were before a round that is lost as a whole."""
+        self._home._clusters = parts
+
+    def _divided(self, cut: Cut | None) -> tuple[Cohort, ...]:
+        """Split this cluster; without a cut, or by one that is not of all of it, it stays whole."""
+        home, known = self._home, self._home._clusters
+        if self not in known:
+            raise ValueError("this is no cluster of the run now: it was split, or never was one")
+        if cut is None or cut.members != self._members:
+            return (self,)
+        cuts = (*self._cuts, cut)
+        sides = (cut.rest,) if cut.leaves else (cut.rest, cut.side)
+        made = tuple(Cohort(side, cuts) for side in sides)
+        for part in made:
+            part._home = home
+        place = known.index(self)
+        home._clusters = (*known[:place], *made, *known[place + 1 :])
+        return made
 
     def split(self, groups: Sequence[int]) -> tuple[Cohort, ...]:
         """Return one cohort per distinct group number, in ascending order.
@@ -173,6 +209,29 @@ class Reply:
     def similarity(self, kind: type[SimilarityMessage]) -> Array:
         """Return the (cohort, cohort) matrix of cosines."""
         return typing.cast(Array, self._read(kind, "similarity", SimilarityMessage))
+
+    def split(self, kind: type[SimilarityMessage], part: Cohort) -> tuple[Cohort, ...]:
+        """Split a cluster of the run by how alike its clients are, as the form's `splits` says.
+
+        Who vouches for cuts computes one wherever it opens cosines of a whole cluster, and holds
+        all of them to one rule; so ask for cosines only of what is to be split. The cluster stays
+        whole where no cut may happen, and where one of its clients was away.
+
+        Args:
+            kind: the message type that came back.
+            part: one of `Cohort.parts`, the very one that was asked.
+
+        Returns:
+            What stands in its place among the parts: the larger side and the other; the larger
+            alone if the other leaves the run (guard `leave`); the part itself.
+
+        Raises:
+            TypeError: the form does not say that it splits by this message.
+            ValueError: the part is no cluster of the run now.
+        """
+        if not issubclass(kind, SimilarityMessage) or kind not in self._views:
+            raise TypeError(f"{kind.__name__} was not asked back, or tells nothing of likeness")
+        return part._divided(self._views[kind].read("split", kind=kind))
 
     def each(self, kind: type[EachT]) -> tuple[EachT, ...]:
         """Return each client's message, in an order that does not tell who sent which."""

@@ -218,7 +218,7 @@ def _wrap(form: Form[S], score: Any, scoring: Scoring, at: At) -> Form[Tracked[S
     exchanges.append(Exchange("close", (Keep,), (), last_word, per_round=0, outside=1))
     told = form.by_gradients, form.top, form.unmixed, form.holders
     made = Form(form.name, _round(form, scoring, at), tuple(exchanges), *told)
-    return replace(made, plain=form)
+    return replace(made, plain=form, splits=form.splits)
 
 
 def _unscored(form: Form[S], model: Any) -> Form[Tracked[S]]:
@@ -237,7 +237,7 @@ def _unscored(form: Form[S], model: Any) -> Form[Tracked[S]]:
 
     told = form.by_gradients, form.top, form.unmixed, form.holders
     exchanges = (replace(first, answer=answer), *form.exchanges[1:])
-    return Form(f"{form.name}_unscored", round, exchanges, *told, plain=form)
+    return Form(f"{form.name}_unscored", round, exchanges, *told, plain=form, splits=form.splits)
 
 
 def _round(form: Form[S], scoring: Scoring, at: At) -> Any:

@@ -20,6 +20,7 @@ from crypto.signing.canonical import canonical
 from protocols.disclosures.names import Disclosure
 from protocols.errors import NotInPlan
 from protocols.plan.noise import NoisePlan
+from protocols.plan.split_plan import SplitPlan
 from protocols.plan.steps import Part, Service, Step, Way, item_id
 from protocols.privacy.training import TrainingPlan
 from protocols.strict import Strict
@@ -154,6 +155,7 @@ class Plan(Strict):
         code: digest of every disclosure's folder, by name, and of every plug-in's file, by
             `plugin_entry`; parties with other code refuse the plan.
         seed: public; the model before the first round is drawn from it, by every party itself.
+        splits: how its clients fall into clusters; None: they never do.
     """
 
     version: int = PLAN.version
@@ -173,6 +175,7 @@ class Plan(Strict):
     code: dict[str, str]
     seed: int = Setting(default=0, ge=0)
     training: TrainingPlan | None = None
+    splits: SplitPlan | None = None
 
     @model_validator(mode="before")
     @classmethod

@@ -19,6 +19,7 @@ from protocols.plan.learns import budget, warnings
 from protocols.plan.models import Models
 from protocols.plan.plan import DataPlan, Plan, plugin_of
 from protocols.plan.planner import plan_exchange, plan_services
+from protocols.plan.splits import plan_splits
 from protocols.policy.policy import PrivacyPolicy
 from protocols.privacy.training import TrainingPlan, plan_training
 
@@ -133,4 +134,5 @@ def make_plan(
         code={**code(), **(plugins or {})},
         seed=seed,
         training=training,
+        splits=plan_splits(form, policy, len(clients)),
     )

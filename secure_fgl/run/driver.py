@@ -201,6 +201,7 @@ class Driver:
                 algorithm makes of those that were, None if the state before the round stands.
         """
         lost: RoundLost | None = None
+        clusters = self.cohort.parts
         try:
             ask = next(steps)
             while True:
@@ -213,6 +214,9 @@ class Driver:
                 ask = steps.send(reply)
         except StopIteration as stop:
             state: S = stop.value
+        except RoundLost:
+            self.cohort._restore(clusters)  # the state before the round stands, and so do they
+            raise
         if lost is not None:
             lost.state = state
             raise lost

@@ -10,6 +10,7 @@ from protocols.errors import CohortTooSmall, NotInPlan, SecureFglError
 from protocols.plan.drift import drift
 from protocols.plan.noise import NoisePlan
 from protocols.plan.plan import DataPlan, Item, Plan, at_most
+from protocols.plan.split_plan import SplitPlan
 from protocols.plan.steps import Service, Step, Way
 from protocols.policy.guard import describe
 from protocols.privacy.training import TrainingPlan
@@ -57,6 +58,9 @@ WORSE = {
         noise="0.1",
         epsilon="100.0",
         delta="0.01",
+    ),
+    "splits": SplitPlan(
+        message="Other", cut="normalised", guard="leave", least=2, most=9, signed=False
     ),
 }
 WORSE_ITEM = {

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from protocols.clusters.cuts import Cut
 from protocols.disclosures._evaluated.evaluation import Evaluation, Uploads
 from protocols.disclosures._evaluated.uploads import Upload
-from protocols.disclosures.similarity.view import Compared, CosinesView
+from protocols.disclosures.similarity.view import ClearCosines, Compared, CosinesView
 
-KEPT = (Compared, CosinesView, Evaluation, Upload, Uploads)
+KEPT = (ClearCosines, Compared, CosinesView, Cut, Evaluation, Upload, Uploads)
