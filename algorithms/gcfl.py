@@ -65,9 +65,9 @@ def gcfl(
             both are the authors' for seven sets of molecules.
         first_split: rounds that pass before the first cut; 20 in the authors' code.
         cut: how a cluster is cut; the lightest cut by Stoer and Wagner in the paper.
-        cut_guard: what keeps a part from being too small for a sum: `constrained` seeks the lightest
-            cut with two large sides, `whole` gives up a cut with a small one, `leave` lets the
-            small side train alone from then on, which is Unsafe.
+        cut_guard: what keeps a side from being too small for a sum: `constrained` seeks the
+            lightest cut with two large sides, `whole` gives up a cut with a small one; with `leave`
+            a small side leaves the run, which is Unsafe.
 
     Raises:
         ValueError: an option is out of range, or the model has no base.

@@ -16,12 +16,12 @@ two sequences, a matrix of rank one that gives both away.
 
 Where this departs from the paper and from the authors' code, besides what `algorithms.gcfl` says:
 
-* The element of a sequence is |D_i|, as the paper has it. The code's default is the norm of the last
-  batch's gradient; `element = "gradient"` takes that of one batch at the trained weights.
+* The element of a sequence is |D_i|, as the paper has it. The code's default is the norm of the
+  last batch's gradient; `element = "gradient"` takes that of one batch at the trained weights.
 * A constant sequence, and one that is not whole since its client was away, has no direction: its
   cosine with the others is 0, and it is as near to one as to another.
-* As in the code, all clients' sequences begin anew after a split of any cluster, at most one cluster
-  is cut a round, and none before its sequences are whole.
+* As in the code, all clients' sequences begin anew after a split of any cluster, at most one
+  cluster is cut a round, and none before its sequences are whole.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ class Norms(SimilarityMessage):
         return found
 
 
-def gcfl_plus(
+def gcfl_plus(  # noqa: PLR0913 - GCFL's options and its own, all by name
     task: Task,
     *,
     epochs: int = 1,
@@ -89,7 +89,7 @@ def gcfl_plus(
     epsilon2: float | None = 0.28,
     first_split: int = 20,
     length: int = 5,
-    form: FormName = "pivots",
+    form: FormName = "correlation",
     element: Element = "change",
     cut: CutRule = "stoer_wagner",
     cut_guard: CutGuard = "constrained",
@@ -99,15 +99,19 @@ def gcfl_plus(
     Args:
         task: trains and predicts; `task.base` is d, and the layers that stay follow the base.
         epochs: local epochs per round.
-        epsilon1, epsilon2, first_split, cut, cut_guard: as in `algorithms.gcfl`.
+        epsilon1: as in `algorithms.gcfl`.
+        epsilon2: as in `algorithms.gcfl`.
+        first_split: as in `algorithms.gcfl`.
         length: entries of a sequence, 2 or more; 5 or 10 in the authors' scripts.
         form: what clients are compared by, see above.
         element: what a sequence is of, see above.
+        cut: as in `algorithms.gcfl`.
+        cut_guard: as in `algorithms.gcfl`.
 
     Raises:
         ValueError: an option is out of range, or the model has no base.
     """
-    if length < 2:  # noqa: PLR2004 - one number has no course
+    if length < 2:
         raise ValueError("length counts the norms of a sequence; choose 2 or more")
 
     def norm(site: Site, change: Array) -> float:
@@ -150,7 +154,9 @@ def gcfl_plus(
     }
     kind, portrait, entries = portraits[form]
     criterion = Criterion(epsilon1, epsilon2, first_split, wait=length)
-    clustered = Clustered(task, epochs, criterion, cut, cut_guard, kind, portrait, remember, apart=True)
+    clustered = Clustered(
+        task, epochs, criterion, cut, cut_guard, kind, portrait, remember, apart=True
+    )
     return clustered.algorithm(
         "gcfl_plus",
         "Xie et al., Federated Graph Classification over Non-IID Graphs, NeurIPS 2021",

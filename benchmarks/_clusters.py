@@ -67,9 +67,7 @@ def played(form: Any, steps: Round[Any], sites: Mapping[str, Any], least: int) -
 def looked(task: Any, algorithm: Any, state: Any, sites: Mapping[str, Any]) -> list[list[float]]:
     """Return each client's accuracy on its validation and on its test graphs."""
     cohort = Cohort(sorted(sites))
-    given = {
-        name: model for part, model in models(state, cohort) for name in part._members
-    }
+    given = {name: model for part, model in models(state, cohort) for name in part._members}
     found = []
     for name, site in sites.items():
         model = algorithm.model(site, given.get(name))  # who left a run goes on with its own
@@ -82,8 +80,10 @@ def looked(task: Any, algorithm: Any, state: Any, sites: Mapping[str, Any]) -> l
 def agreement(one: Array, other: Array) -> float:
     """Return the adjusted Rand index of two partitions (Hubert and Arabie, 1985)."""
     table = np.array([[np.sum((one == a) & (other == b)) for b in set(other)] for a in set(one)])
-    pairs = [sum(comb(int(n), 2) for n in counts) for counts in
-             (table.ravel(), table.sum(axis=0), table.sum(axis=1))]
+    pairs = [
+        sum(comb(int(n), 2) for n in counts)
+        for counts in (table.ravel(), table.sum(axis=0), table.sum(axis=1))
+    ]
     by_chance, most = pairs[1] * pairs[2] / comb(len(one), 2), (pairs[1] + pairs[2]) / 2
     return 1.0 if most == by_chance else float((pairs[0] - by_chance) / (most - by_chance))
 
@@ -140,7 +140,13 @@ def compared(sequences: Array, length: int, first: int, seed: int) -> list[dict[
                 }
                 small = {name: int(cut.sum()) for name, cut in cuts.items() if cut is not None}
                 found.append(
-                    {"end": end, "rule": rule, "least": least, "rand": rand, "small": small,
-                     "ranges": ranges}
+                    {
+                        "end": end,
+                        "rule": rule,
+                        "least": least,
+                        "rand": rand,
+                        "small": small,
+                        "ranges": ranges,
+                    }
                 )
     return found

@@ -145,7 +145,10 @@ def measure(facts: Settings, settings: Settings, data: str) -> dict[str, Any]:
     prepared.load()
     found = prepared.sites[: settings.get("first")]
     sites = {f"client-{place:03d}": site for place, site in enumerate(found)}
-    form, cohort = algorithm.forms[0].plain or algorithm.forms[0], Cohort(sorted(sites))
+    form, cohort = (
+        algorithm.forms[0].plain or algorithm.forms[0],
+        Cohort(sorted(sites), needed=_needed(guard)),
+    )
     told: dict[str, Any] = {"looked": [], "sizes": [], "norms": [], "compared": 0}
     with one_thread_and_deterministic():
         state: Any = algorithm.init(np.random.default_rng(facts["seed"]))
@@ -164,6 +167,12 @@ def measure(facts: Settings, settings: Settings, data: str) -> dict[str, Any]:
                 seen = looked(task, algorithm, state, sites)
                 told["looked"].append([number, cached, seen])
     return {**facts, **_summary(told), "wall_s": round(time.perf_counter() - began, 1)}
+
+
+def _needed(guard: str) -> int:
+    from benchmarks._clusters import LEAST
+
+    return {"none": 2, "leave": LEAST + 1}.get(guard, 2 * LEAST)
 
 
 def _summary(told: dict[str, Any]) -> dict[str, Any]:

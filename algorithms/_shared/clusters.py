@@ -134,7 +134,7 @@ class Criterion:
     wait: int = 0
 
     def __post_init__(self) -> None:
-        if not 0.0 < self.epsilon1 < float("inf") or not 0.0 < (self.epsilon2 or 1.0):
+        if not 0.0 < self.epsilon1 < float("inf") or not (self.epsilon2 or 1.0) > 0.0:
             raise ValueError(
                 f"epsilon1 = {self.epsilon1} and epsilon2 = {self.epsilon2} are bounds of norms: "
                 "choose numbers above 0; epsilon2 = null never cuts a cluster"
@@ -150,7 +150,8 @@ class Criterion:
         """Tell whether a cluster stands still as a whole while some of its clients move."""
         grown = state.step > self.first_split and state.step - state.since >= self.wait
         still = float(np.linalg.norm(mean)) < self.epsilon1
-        return grown and cluster.cohort.size > 2 and above > 0 and still  # noqa: PLR2004
+        large = cluster.cohort.size > 2 and cluster.cohort.divisible
+        return grown and large and above > 0 and still
 
 
 @dataclass(frozen=True)
@@ -197,9 +198,7 @@ class Clustered:
     def train(self, site: Site, given: Start) -> Update:
         """Return what training changed in the shared layers; the others stay here."""
         base = self.task.base
-        fitted = self.task.fit(
-            np.concatenate(self._pieces(site, given)), site, epochs=self.epochs
-        )
+        fitted = self.task.fit(np.concatenate(self._pieces(site, given)), site, epochs=self.epochs)
         change = fitted[:base].astype(np.float64) - given.weights
         site.memory.update(
             head=fitted[base:].copy(), trained=fitted, change=change, step=given.step
@@ -255,7 +254,9 @@ class Clustered:
         made = replace(Form.of(name, self.round, answers), reach=1.0)
         return made.split_by(self.kind, self.cut, self.guard)
 
-    def algorithm(self, name: str, citation: str, form: str, dims: dict[str, int]) -> Algorithm[State]:
+    def algorithm(
+        self, name: str, citation: str, form: str, dims: dict[str, int]
+    ) -> Algorithm[State]:
         """Return the algorithm."""
         return Algorithm(
             name=name,

@@ -200,7 +200,8 @@ class Task(Protocol):
         """Weights after `epochs` passes over the site's training records, shape (d,).
 
         With `pull` > 0 the loss has the term pull/2 |w - weights|^2 (FedProx), with `base_only`
-        over the base alone; with 0 every bit is as without it. `weights` is left as it was. A site without training records returns a copy.
+        over the base alone; with 0 every bit is as without it. `weights` is left as it was. A site
+        without training records returns a copy.
         """
 
     def batches(self, site: Site) -> Iterator[Batch]:

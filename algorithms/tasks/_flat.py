@@ -93,7 +93,8 @@ class FlatTask(Sized):
         """Weights after `epochs` passes, float32 (d,); `weights` is not changed.
 
         With `pull` > 0 every gradient has the proximal term pull (w - weights) added (Li et al.,
-        MLSys 2020, FedProx), with `base_only` those of the base alone. A site without training records returns a copy of the weights.
+        MLSys 2020, FedProx), with `base_only` those of the base alone. A site without training
+        records returns a copy of the weights.
 
         Raises:
             ValueError: `epochs` or `pull` is negative, or weights or data do not fit the model.

@@ -138,7 +138,8 @@ class RatingTask(UserSteps):
         """Weights after `epochs` passes, float32 (d,), see `FlatTask.fit`.
 
         Raises:
-            ValueError: `epochs` or `pull` is negative, the base alone is to be pulled, weights or data do not fit the model, or
+            ValueError: `epochs` or `pull` is negative, the base alone is to be pulled, weights or
+                data do not fit the model, or
                 moments are kept and other rows than the site's own would need some.
             FloatingPointError: training diverged to NaN or infinity.
         """

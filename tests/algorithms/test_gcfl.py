@@ -8,12 +8,14 @@ import numpy as np
 import pytest
 
 from algorithms._shared.clusters import Compare, State
-from algorithms._shared.sequences import directed, standardised
+from algorithms._shared.sequences import directed, distances, standardised
 from algorithms.fed_per import fed_per
 from algorithms.gcfl import gcfl
-from algorithms.gcfl_plus import gcfl_plus
+from algorithms.gcfl_plus import Norms, gcfl_plus
 from algorithms.tasks.site import Site
+from protocols.errors import NotAdmitted
 from protocols.forms import Algorithm
+from protocols.policy.policy import PrivacyPolicy
 from tests.toys.kinds import KINDS, sites_of, task_of
 from tests.toys.quadratic import Bowl, Quadratic, drive
 from tests.toys.stage import Played, play
@@ -62,7 +64,6 @@ def test_two_planted_groups_are_found_in_clear_and_protected_alike() -> None:
     clear, masked = (
         play(algorithm, groups(), policy, rounds=2) for policy in ("unsafe_plaintext", "masks")
     )
-    names = [client.name for client in clear.plan.clients] if False else None  # noqa: F841
     found = told(clear)
     assert [len(members) for members, _ in found] == [4, 4]
     assert {tuple(int(m.split("-")[-1]) % 2 for m in members) for members, _ in found} == {
@@ -145,3 +146,25 @@ def test_the_criterion_waits_and_needs_a_bit() -> None:
 def test_options_out_of_range_are_refused(make: Any, options: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match="choose"):
         make(Quadratic(), **options)
+
+
+def test_sequences_in_clear_are_the_published_distances_and_never_protected() -> None:
+    rows = np.array([[1.0, 2.0, 3.0], [1.0, 2.0, 3.0], [3.0, 2.0, 9.0]])
+    alike, between = Norms.alike(rows), distances(list(rows))
+    # Weights are 1 + likeness: in proportion to max(D) - D, as published.
+    np.testing.assert_allclose(1 + alike, 2 * (between.max() - between) / between.max())
+    algorithm = gcfl_plus(Still(size=7, lr=0.1), **EAGER, length=2, form="norms")
+    state = play(algorithm, groups(), "unsafe_plaintext", rounds=2).state
+    assert [one.cohort.size for one in state.clusters] == [4, 4]
+    for preset in ("pilot", "masks", "strict"):
+        with pytest.raises(NotAdmitted) as refused:
+            PrivacyPolicy.preset(preset).admit(algorithm)
+        assert "Norms is compared otherwise than by cosines" in str(vars(refused.value))
+
+
+def test_a_cluster_too_small_to_be_cut_is_not_compared() -> None:
+    """Six clients under a smallest cohort of four stay one cluster, and tell no cosines."""
+    played = play(gcfl(Still(size=7, lr=0.1), **EAGER), groups(3), rounds=2)
+    assert [one.cohort.size for one in played.state.clusters] == [6]
+    assert not played.tap.envelopes("compare")
+    assert played.tap.envelopes("train")

@@ -226,7 +226,9 @@ def test_the_head_of_gin_shared_is_all_but_its_convolutions(layers):
     assert sum(p.numel() for p in base) == layers * 2 * (7 * 7 + 7)
     assert nn.head(module)[-1].shape == (3,)
     file = nn.model("gin_shared", "graph")
-    assert {entries(nn.layout(file, f, c, 64, 3, 0.5).base) for f, c in ((7, 2), (38, 6))} == {24960}
+    assert {entries(nn.layout(file, f, c, 64, 3, 0.5).base) for f, c in ((7, 2), (38, 6))} == {
+        24960
+    }
 
 
 @pytest.mark.parametrize("name", [name for name in MODELS if name != "gin_shared"])

@@ -86,10 +86,12 @@ def test_scale_is_not_seen_and_a_constant_sequence_has_no_side() -> None:
     course = np.array([0.3, 0.2, 0.4, 0.1])
     np.testing.assert_allclose(to_pivots(8 * course, 2), to_pivots(course, 2))
     np.testing.assert_allclose(standardised(8 * course + 3), standardised(course))
-    for constant in (np.full(4, 0.1), np.zeros(4), np.full(4, 0.1) + [0, 1e-17, 0, 0]):
+    for constant in (np.full(4, 0.1), np.zeros(4), np.array([0.1, 0.1 + 1e-17, 0.1, 0.1])):
         assert scaled(constant) is None
-        for vector, others in ((to_pivots(constant, 2), to_pivots(course, 2)),
-                               (standardised(constant), standardised(course))):
+        for vector, others in (
+            (to_pivots(constant, 2), to_pivots(course, 2)),
+            (standardised(constant), standardised(course)),
+        ):
             own, other = directed(vector), directed(others)
             assert np.linalg.norm(own) == 1.0
             assert own @ other == 0.0
