@@ -18,6 +18,7 @@ from protocols.policy.policy import PRESETS
 from protocols.rounds import Ask, Cohort, Reply
 from protocols.wire.envelope import Envelope
 from secure_fgl.catalogue import algorithm_names
+from secure_fgl.checking.traffic import used
 from secure_fgl.config import Config
 from secure_fgl.federation import Federation
 from secure_fgl.run.driver import Driver
@@ -49,7 +50,7 @@ def reasons(one: Recording, other: Recording) -> set[str]:
       mixed with whom is not the same again.
     * ``grid``: one run weighs levels on a grid, the other, in clear, the reals themselves.
     """
-    items = [item for run in (one, other) for item in run.plan.items]
+    items = [item for run in (one, other) for item in used(run.plan)]
     closed = {item.disclosure for item in items if not item.unsafe}
     rows = {item.unsafe for item in items if item.disclosure is Disclosure.WEIGHTED_SUM}
     found = {
@@ -227,7 +228,7 @@ def test_o5_an_upload_that_has_arrived_counts(
 
 def asks(plan: Plan) -> int:
     """Return how often a round asks."""
-    own = (i for i in plan.items if i.id.endswith(".down") and not i.id.startswith("pair."))
+    own = (i for i in used(plan) if i.id.endswith(".down") and not i.id.startswith("pair."))
     return sum(item.times // plan.rounds for item in own if not item.id.startswith("heads."))
 
 
