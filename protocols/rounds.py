@@ -58,7 +58,8 @@ class Cohort:
         self._members = tuple(sorted(members))
         self._needed = needed  # clients of a cluster that can be cut
         self._cuts = cuts  # by which it became what it is, from the whole cohort on
-        self._home, self._clusters = self, (self,)
+        self._home = self
+        self._clusters: tuple[Cohort, ...] = (self,)  # of the whole, as they are now
 
     @property
     def size(self) -> int:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections import defaultdict
 from functools import lru_cache
 
+from audits.checks.clusters import clusters
 from audits.checks.matching import matching
 from audits.checks.relays import relays
 from audits.checks.results import results
@@ -52,7 +53,8 @@ def opened(case: Case) -> str:
             rounds[ask.round].append((ask, ask.arrived))
     _returned(case, exchanges)
     _changes(case, exchanges)
-    more, said = results(case) + relays(case) + matching(case), _said(case, exchanges)
+    more = results(case) + relays(case) + matching(case) + clusters(case)
+    said = _said(case, exchanges)
     return said.replace("nothing was opened", "no total was opened") + more if more else said
 
 

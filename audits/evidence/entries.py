@@ -70,6 +70,8 @@ _FACTS: dict[str, dict[str, type]] = {
     "withheld": {"exchange": int, "item": str, "mixtures": int, "round": int},
     "survivors": {**_SUM, "list": str},
     "open": _SUM,
+    "cluster": {"cluster": str, "cohort": str, "exchange": int, "round": int},
+    "cut": {"cluster": str, "cohort": str, "exchange": int, "round": int, "side": str},
     "weights": {
         **_TABLE,
         "exchange": int,

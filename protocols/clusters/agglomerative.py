@@ -22,7 +22,7 @@ def agglomerative(weights: Weights, least: int) -> Side | None:
     count = len(weights)
     upper = np.triu_indices(count, 1)
     tree = linkage((_FARTHEST - weights[upper]).astype(np.float64), "average")
-    leaves = [np.eye(count, dtype=np.bool_)[row] for row in range(count)]
+    leaves: list[Side] = [np.eye(count, dtype=np.bool_)[row] for row in range(count)]
     for one, other in tree[:, :2].astype(int):
         leaves.append(leaves[one] | leaves[other])
     for node in tree[::-1, :2].astype(int):

@@ -41,6 +41,8 @@ KINDS = (
     "withheld",
     "survivors",
     "open",
+    "cluster",
+    "cut",
     "weights",
     "witness",
     "relay",

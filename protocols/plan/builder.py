@@ -14,6 +14,7 @@ from protocols.plan.models import Models
 from protocols.plan.noise import NoisePlan
 from protocols.plan.plan import Item
 from protocols.plan.schema import Layout, message_plan
+from protocols.plan.split_plan import SplitPlan
 from protocols.plan.steps import Part, Step, Way, item_id
 from protocols.policy.guard import describe, find
 from protocols.policy.guards import UnsafeClear
@@ -43,6 +44,7 @@ class PlanBuilder:
         rounds: of the run.
         exchanges: all of the form.
         models: how clients see to the models that they are handed; None: no form is planned.
+        splits: how clients fall into clusters; None: they never do.
     """
 
     def __init__(
@@ -54,10 +56,11 @@ class PlanBuilder:
         rounds: int,
         exchanges: Sequence[Exchange] = (),
         models: Models | None = None,
+        splits: SplitPlan | None = None,
     ) -> None:
         self.exchanges, self.models = exchanges, models or Models()
         self.policy, self.clients, self.dims, self.scheme = policy, clients, dims, scheme
-        self.rounds = rounds
+        self.rounds, self.splits = rounds, splits
         self.items: list[Item] = []
         self.longest = max(clients, key=len)
 
@@ -69,8 +72,12 @@ class PlanBuilder:
 
     def often(self, times: Times) -> Times:
         """Return how often something happens that each of several disjoint clusters may ask for."""
-        groups = max(1, len(self.clients) // self.policy.smallest_cohort)
-        return times[0] * groups, times[1] * groups
+        return times[0] * self.clusters, times[1] * self.clusters
+
+    @property
+    def clusters(self) -> int:
+        """Into how many disjoint cohorts the clients fall at most."""
+        return max(1, len(self.clients) // self.policy.smallest_cohort)
 
     def add(  # noqa: PLR0913 - an item has that many facts
         self,

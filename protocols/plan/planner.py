@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from protocols.clusters.descent import cuts_bytes
 from protocols.disclosures._base.plan import planning_of, wire_kinds
 from protocols.disclosures._evaluated.ciphers import key_kinds, key_sizes, keyed
 from protocols.disclosures.names import Disclosure
@@ -12,7 +13,15 @@ from protocols.keys.slots import epochs
 from protocols.plan.builder import DOWN, UP, PlanBuilder, Times
 from protocols.plan.plan import Item
 from protocols.plan.steps import Service, Step
-from protocols.wire.control import Acknowledgement, Call, Farewell, KeyCall, Place, Refusal
+from protocols.wire.control import (
+    Acknowledgement,
+    Call,
+    Farewell,
+    KeyCall,
+    Place,
+    Refusal,
+    beside,
+)
 from protocols.wire.roles import Role, planners
 from protocols.wire.roster import EVERYONE
 
@@ -48,7 +57,10 @@ def _plan_down(plan: PlanBuilder, exchange: Exchange, times: Times) -> None:
         planning = planning_of(disclosure)
         sizes |= planning.down(plan, exchange, times)
         said = said or planning.handed_said(plan)
-    place, kinds = (exchange.name, Service.ASK, Step.DOWN), (Call, Place, *down)
+    if plan.splits is not None:
+        sizes["cluster_cuts"] = cuts_bytes(len(plan.clients), plan.clusters)
+    place = (exchange.name, Service.ASK, Step.DOWN)
+    kinds = (Call, Place, *beside(plan.splits), *down)
     plan.add(
         *place, DOWN, kinds, strictest(down), times, dims=sizes or None, said=said, model=model
     )

@@ -103,8 +103,8 @@ def make_plan(
     for disclosure in Disclosure:
         chain = policy.rules.get(disclosure, ())
         dims |= planning_of(disclosure).dims(form, chain, algorithm.dims, data.records)
-    models = Models.of(form, policy, len(clients))
-    builder = PlanBuilder(policy, clients, dims, scheme, rounds, form.exchanges, models)
+    models, splits = Models.of(form, policy, len(clients)), plan_splits(form, policy)
+    builder = PlanBuilder(policy, clients, dims, scheme, rounds, form.exchanges, models, splits)
     for exchange in form.exchanges:
         plan_exchange(builder, exchange)
     plan_services(builder)
@@ -115,6 +115,8 @@ def make_plan(
         others=len(clients) - 1,
         fewest=len(clients) == policy.smallest_cohort,
         reach=models.reach,
+        splits=splits,
+        clusters=builder.clusters,
         rows={k.__name__: form.holders for k in form.messages() if any(f.held for f in k.fields)},
     )
     return Plan(
@@ -134,5 +136,5 @@ def make_plan(
         code={**code(), **(plugins or {})},
         seed=seed,
         training=training,
-        splits=plan_splits(form, policy, len(clients)),
+        splits=splits,
     )

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pydantic import Field as Setting
-
 from protocols.clusters.cuts import CutGuard, CutRule
 from protocols.strict import Strict
 
@@ -14,8 +12,6 @@ class SplitPlan(Strict):
     Attributes:
         message: whose cosines decide.
         cut, guard: see `protocols.forms.Splits`.
-        least: clients of the smallest cluster.
-        most: clusters at most.
         signed: the key authority computes every cut from what it opened, and signs it; else a
             split is the aggregator's word.
     """
@@ -23,6 +19,4 @@ class SplitPlan(Strict):
     message: str
     cut: CutRule
     guard: CutGuard
-    least: int = Setting(ge=1)
-    most: int = Setting(ge=1)
     signed: bool

@@ -11,16 +11,13 @@ from protocols.plan.split_plan import SplitPlan
 from protocols.policy.policy import PrivacyPolicy
 
 
-def plan_splits(form: Form[Any], policy: PrivacyPolicy, clients: int) -> SplitPlan | None:
+def plan_splits(form: Form[Any], policy: PrivacyPolicy) -> SplitPlan | None:
     """Return how a form's clusters come about; None if it never splits its clients."""
     if form.splits is None:
         return None
-    least = policy.smallest_cohort
     return SplitPlan(
         message=form.splits.kind.__name__,
         cut=form.splits.cut,
         guard=form.splits.guard,
-        least=least,
-        most=max(1, clients // least),
         signed=evaluated(policy.rules.get(Disclosure.SIMILARITY, ())) is not None,
     )

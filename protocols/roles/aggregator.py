@@ -15,6 +15,7 @@ from protocols.errors import BadEnvelope, RemoteProtocolError, RoundLost, UnfitM
 from protocols.evidence.ledger import Ledger
 from protocols.forms import Form
 from protocols.rounds import Ask, Reply
+from protocols.sessions.asked_clusters import AskedClusters
 from protocols.sessions.engine import Session
 from protocols.sessions.part import Delivery, Scope, SessionPart, part_name
 from protocols.sessions.services.asked import Asked, Held
@@ -57,7 +58,7 @@ class AggregatorSession(Session):
 
     table = _TABLE
     made_of = (
-        *(Exchanges, Asked, EpochKeys, Refusals, Survivors, Heads, Calling),
+        *(Exchanges, Asked, EpochKeys, Refusals, Survivors, Heads, Calling, AskedClusters),
         *each("aggregator"),
         *brought(Role.AGGREGATOR),
     )
@@ -66,6 +67,7 @@ class AggregatorSession(Session):
     keys: EpochKeys
     survivors: Survivors
     heads: Heads
+    asked_clusters: AskedClusters
     apart = Session.apart | {"outcome"}
 
     batch: int | None = None
@@ -227,11 +229,10 @@ class AggregatorSession(Session):
         if fixing(self.context, exchange):
             self.survivors.check_fixed(round)
         number, self._asking = self.exchanges.next(), True
-        self.forget(Scope.ASK)
-        if round != self._round:
-            self.forget(Scope.ROUND)
+        self.forget(Scope.ASK if round == self._round else Scope.ROUND)
         self._round = round
-        self.asked.hold(Held(exchange, round, number, members, ask.handed))
+        held = Held(exchange, round, number, members, ask.handed)
+        self.asked.hold(self.asked_clusters.told(held, ask.cohort))
         return self._out(self._enter(self.order))
 
     def _advance(self) -> Iterable[Delivery]:
@@ -277,7 +278,6 @@ class AggregatorSession(Session):
         """Skip the round: nothing of it is opened any more."""
         self.move(Event.LOST)
         self._acting = ""
-        self.forget(Scope.ASK)
         self.forget(Scope.ROUND)
         self._settle(None)
         self._out([])

@@ -14,6 +14,7 @@ from protocols.forms import Exchange, Form
 from protocols.messages import Message
 from protocols.plan.steps import Service, Step
 from protocols.privacy.own_noise import silent
+from protocols.sessions.cluster_history import ClusterHistory
 from protocols.sessions.engine import Delivery, Session
 from protocols.sessions.part import Takes
 from protocols.sessions.services.answering import Answering
@@ -25,7 +26,7 @@ from protocols.sessions.services.spending import Spending
 from protocols.sessions.table import Event, State, table
 from protocols.wire.codec import pieces
 from protocols.wire.cohorts import as_set
-from protocols.wire.control import Acknowledgement, Call, Place
+from protocols.wire.control import Acknowledgement, Call, Cluster, Place, beside
 from protocols.wire.inbox import Incoming
 from protocols.wire.inputs_digest import SHARED, bytes_digest
 from protocols.wire.roles import Role, brought
@@ -59,6 +60,7 @@ class ClientSession(Session):
 
     made_of = (
         *(Answering, Progress, OneCohort, PublicKeys, PairSecrets, Spending, Receipts),
+        ClusterHistory,
         *each("client"),
         *brought(Role.CLIENT),
     )
@@ -68,6 +70,7 @@ class ClientSession(Session):
     keys: PublicKeys
     spending: Spending
     receipts: Receipts
+    clusters: ClusterHistory
 
     def __init__(
         self, context: RunContext, ledger: Ledger, rounding: bytes, *, site: Any, form: Form[Any]
@@ -90,10 +93,14 @@ class ClientSession(Session):
         kinds: tuple[type[Message], ...] = (
             Call,
             Place,
+            *beside(self.context.plan.splits),
             *wire_kinds(exchange.given, self.context.policy, incoming.item.model),
         )
         call, place, *given = self.read(incoming, kinds)
         where = self._where(incoming, call, kinds)
+        if self.context.plan.splits is not None:
+            cluster, *given = given
+            self._in_cluster(cluster, exchange, where)
         self.receipts.check(call, place, where)
         for part in self.parts.values():
             part.asked_back(exchange, where)
@@ -123,6 +130,14 @@ class ClientSession(Session):
             envelopes = [delivery.data for delivery in deliveries]
             recorder.sent(exchange.name, where, before, envelopes, self._gateway.groups, inside)
         return deliveries
+
+    def _in_cluster(self, message: Message, exchange: Exchange, where: Where) -> None:
+        """Refuse a cluster that is neither the old one nor a rightful part of it (O5)."""
+        if not isinstance(message, Cluster):
+            raise BadEnvelope("An Ask does not say of which cluster it is.")
+        if exchange.back and self.clusters.asked(message, where):
+            facts = {"cluster": message.cluster.hex(), "cohort": self.context.cohort(where)}
+            self.record("cluster", {**facts, "exchange": where.exchange, "round": where.round})
 
     def _said(self, exchange: Exchange, arguments: Sequence[Message]) -> Any:
         """Return what the algorithm answers; raises UnfitMessage if its numbers ran away.

@@ -5,6 +5,7 @@ from __future__ import annotations
 from protocols.disclosures.registry import each
 from protocols.messages import (
     Matrix,
+    Message,
     PublicMessage,
     ReleasedMessage,
     SealedMessage,
@@ -13,6 +14,7 @@ from protocols.messages import (
     blob,
     count,
 )
+from protocols.plan.split_plan import SplitPlan
 
 # Outgoing refusals say one of these and nothing else (O27); the reason stays in the local ledger.
 REFUSALS = ("policy", "plan", "cohort", "unfit", "stage", "internal")
@@ -61,6 +63,18 @@ class Place(SealedMessage):
     items: int = count(unit="bit", meaning="bit i: its envelope of the i-th client item is here")
     proof: bytes = blob(
         "heads_proof", unit="byte", meaning="path from the client's line to the root"
+    )
+
+
+class Cluster(ReleasedMessage):
+    """Aggregator to client, with every Ask of a form that splits: the cluster that is asked.
+
+    Who of it is away is not among `Call.members`.
+    """
+
+    cluster: bytes = blob("roster_mask", unit="bit", meaning="bit i: roster client i is in it")
+    cuts: bytes = blob(
+        "cluster_cuts", unit="byte", meaning="the cuts by which it came from all clients, padded"
     )
 
 
@@ -129,6 +143,16 @@ class Cosines(SealedMessage):
     )
 
 
+class SignedCut(SealedMessage):
+    """Key authority to aggregator, with the cosines of a cluster: how they cut it in two.
+
+    All zero where no cut may happen.
+    """
+
+    side: bytes = blob("roster_mask", unit="bit", meaning="bit i: client i is on the smaller side")
+    signature: bytes = blob(64, unit="byte", meaning="Ed25519 over the cut and where it belongs")
+
+
 class RowBoxes(SealedMessage):
     """Key authority to aggregator: opened rows, still blinded, each sealed to its receiver."""
 
@@ -189,6 +213,7 @@ CONTROL = (
     WeighKey,
     Call,
     Place,
+    Cluster,
     Farewell,
     Acknowledgement,
     Refusal,
@@ -198,6 +223,7 @@ CONTROL = (
     Witnessed,
     Reveal,
     Cosines,
+    SignedCut,
     RowBoxes,
     Row,
     Boxes,
@@ -208,3 +234,8 @@ CONTROL = (
     *(kind for kinds in each("messages") for kind in kinds),
 )
 """Every message of the layer itself; no policy has to name them."""
+
+
+def beside(splits: SplitPlan | None) -> tuple[type[Message], ...]:
+    """Return what every Ask hands out beside `Call` and `Place`."""
+    return (Cluster,) if splits is not None else ()

@@ -59,9 +59,7 @@ WORSE = {
         epsilon="100.0",
         delta="0.01",
     ),
-    "splits": SplitPlan(
-        message="Other", cut="normalised", guard="leave", least=2, most=9, signed=False
-    ),
+    "splits": SplitPlan(message="Other", cut="normalised", guard="leave", signed=False),
 }
 WORSE_ITEM = {
     "id": "other.up.SUM",

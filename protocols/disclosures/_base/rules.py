@@ -34,6 +34,10 @@ class Limits(Protocol):
         """Clients beside the receiver that a result must rest on (O10)."""
 
     @property
+    def cohort_changes(self) -> str:
+        """How a run's sums may differ in who is in them (O5)."""
+
+    @property
     def smallest_cohort(self) -> int:
         """Clients that must take part."""
 

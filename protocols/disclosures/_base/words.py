@@ -9,6 +9,7 @@ from typing import ClassVar, cast
 from protocols.disclosures.names import Disclosure
 from protocols.disclosures.registry import facet
 from protocols.plan.plan import Item
+from protocols.plan.split_plan import SplitPlan
 from protocols.policy.guard import Guard
 from protocols.policy.policy import PrivacyPolicy
 
@@ -27,6 +28,8 @@ class Planned:
         fewest: no more clients take part than the policy's smallest cohort.
         rows: messages with rows, and how many clients hold each at least.
         reach: by how many times the largest change of one client a round may move a weight.
+        splits: how clients fall into clusters; None: they never do.
+        clusters: into how many at most.
     """
 
     items: Sequence[Item]
@@ -35,6 +38,8 @@ class Planned:
     fewest: bool = False
     rows: Mapping[str, int] | None = None
     reach: float = 0.0
+    splits: SplitPlan | None = None
+    clusters: int = 1
 
 
 class Words:

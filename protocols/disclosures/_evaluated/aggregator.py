@@ -30,7 +30,7 @@ from protocols.sessions.part import (
     Stages,
     Takes,
 )
-from protocols.wire.control import Cosines, Examine, Reveal, RowBoxes, Witnessed
+from protocols.wire.control import Cosines, Examine, Reveal, RowBoxes, SignedCut, Witnessed
 from protocols.wire.inbox import Incoming
 from protocols.wire.roles import Role
 from protocols.wire.where import Where
@@ -175,7 +175,10 @@ class Results(SessionPart):
     def _take_revealed(self, incoming: Incoming) -> None:
         evaluation = self._evaluating(incoming, _REVEALING)
         cosines = evaluation.disclosure is Disclosure.SIMILARITY
-        evaluation.opened = self._engine.read_one(incoming, Cosines if cosines else RowBoxes)
+        if len(incoming.item.messages) == 1:
+            evaluation.opened = self._engine.read_one(incoming, Cosines if cosines else RowBoxes)
+        else:
+            evaluation.opened, evaluation.cut = self._engine.read(incoming, (Cosines, SignedCut))
 
     def advance(self) -> list[Delivery] | None:
         """Go on: have what was witnessed opened; None once `opened` is to be called."""

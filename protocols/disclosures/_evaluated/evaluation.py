@@ -39,6 +39,7 @@ class Evaluation:
         numbers: of the row that each of `names` is handed; none for cosines.
         signatures: witness -> what it signed.
         opened: what the key authority returned.
+        cut: how it cuts the cluster that was compared; None where none is signed.
     """
 
     disclosure: Disclosure
@@ -52,3 +53,4 @@ class Evaluation:
     numbers: tuple[int, ...] = ()
     signatures: dict[str, bytes] = field(default_factory=dict)
     opened: Message | None = None
+    cut: Message | None = None

@@ -20,6 +20,7 @@ from protocols.disclosures._evaluated.ciphers import (
     weigh_ring,
     witnesses_of,
 )
+from protocols.disclosures._evaluated.cut_signing import CutSigning
 from protocols.disclosures._evaluated.opening_request import RequestedUploads, requested_uploads
 from protocols.disclosures._evaluated.uploads import pairs_of, row_info, statement
 from protocols.disclosures.names import Disclosure
@@ -45,15 +46,22 @@ class Revealing(SessionPart):
         answering: makes durable what is about to be opened.
         keys: the epoch's secret keys.
         openings: what was opened before.
+        cuts: signs how cosines cut a cluster.
     """
 
     called: ClassVar[str] = "results"
 
     def __init__(
-        self, engine: Engine, answering: Answering, keys: SecretKeys, openings: Openings
+        self,
+        engine: Engine,
+        answering: Answering,
+        keys: SecretKeys,
+        openings: Openings,
+        cuts: CutSigning,
     ) -> None:
         super().__init__(engine)
         self._answering, self._keys, self._openings = answering, keys, openings
+        self._cuts = cuts
 
     def _reveal(self, incoming: Incoming) -> list[Delivery]:
         """Open the cosines of one Ask's uploads, or every receiver's row of them."""
@@ -67,6 +75,7 @@ class Revealing(SessionPart):
         else:
             facts = self._witnessed(request, requested, disclosure)
             uploads = (disclosure, requested.source, facts)
+            self._cuts.asked(requested.members)
             self._openings.once(header, requested.members, requested.names, *uploads)
             # Durable before anything is opened: a restart must not open another (O5).
             self._answering.before_opening(incoming)
@@ -75,7 +84,8 @@ class Revealing(SessionPart):
         except CryptoError as error:
             raise BadEnvelope("A result is not what it is said to be.") from error
         item = self._context.find(name, disclosure, Step.OPENED)
-        return [self._engine.send(item, [message], header.sender, requested.where)]
+        messages = [message, *self._cuts.beside(requested, message)]
+        return [self._engine.send(item, messages, header.sender, requested.where)]
 
     def _witnessed(
         self, request: Reveal, requested: RequestedUploads, disclosure: Disclosure

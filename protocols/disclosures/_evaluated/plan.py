@@ -18,6 +18,7 @@ from protocols.wire.control import (
     Reveal,
     RowBoxes,
     RowSeeds,
+    SignedCut,
     Witnessed,
 )
 from protocols.wire.envelope import header_bytes
@@ -43,7 +44,15 @@ def plan_upload(
     return shape
 
 
-def plan_results(planner: PlanBuilder, name: str, upload: str, shape: Shape, times: Times) -> None:
+def plan_results(
+    planner: PlanBuilder,
+    name: str,
+    upload: str,
+    shape: Shape,
+    times: Times,
+    *,
+    signs: bool = False,
+) -> None:
     """Add what it takes to open the results that are computed from one Ask's uploads.
 
     Args:
@@ -52,6 +61,7 @@ def plan_results(planner: PlanBuilder, name: str, upload: str, shape: Shape, tim
         upload: id of the item that brings the uploads.
         shape: of one upload.
         times: of the exchange.
+        signs: the key authority signs how the cosines cut the cluster.
     """
     clients, disclosure = len(planner.clients), shape.disclosure
     guard = evaluated(planner.policy.chain(disclosure))
@@ -89,6 +99,7 @@ def plan_results(planner: PlanBuilder, name: str, upload: str, shape: Shape, tim
     said = {"key_authority": _OPENER[disclosure]}
     add(Step.OPEN, (_AGGREGATOR, _AUTHORITY), (Reveal,), sizes3, said)
     kinds: tuple[type[Message], ...] = (Cosines,) if cosines else (RowBoxes,)
+    kinds += (SignedCut,) if signs else ()
     said = {"aggregator": disclosure.meaning if cosines else "size only"}
     if not cosines:
         said["addressee"] = "its own row, still blinded"

@@ -10,7 +10,10 @@ from typing import ClassVar
 
 import numpy as np
 
+from crypto.errors import CryptoError
 from crypto.samplers import entropy
+from protocols.clusters.cuts import Cut
+from protocols.clusters.descent import Told
 from protocols.disclosures._evaluated.aggregator import Results
 from protocols.disclosures._evaluated.ciphers import COSINE_LEVELS
 from protocols.disclosures._evaluated.evaluation import Evaluation, Uploads
@@ -20,10 +23,12 @@ from protocols.disclosures.names import Disclosure
 from protocols.disclosures.similarity.view import Compared
 from protocols.errors import BadEnvelope
 from protocols.messages import Message, Vector
+from protocols.sessions.cluster_history import CUT
 from protocols.sessions.part import Delivery, Engine, SessionPart
 from protocols.sessions.phases import Phase
 from protocols.sessions.services.asked import Asked
-from protocols.wire.control import Cosines, CosineSeed
+from protocols.wire.control import Cosines, CosineSeed, SignedCut
+from protocols.wire.roles import Role
 
 
 class Comparing(SessionPart):
@@ -64,8 +69,32 @@ class Comparing(SessionPart):
         if (deliveries := self._results.advance()) is not None:
             return deliveries
         found = self._asked.answers.of(Disclosure.SIMILARITY, Compared)
-        found.cosines = self._cosines(*self._results.opened())
+        evaluation, opened = self._results.opened()
+        found.cosines = self._cosines(evaluation, opened)
+        found.cut = self._cut(evaluation)
         return None
+
+    def _cut(self, evaluation: Evaluation) -> Cut | None:
+        """Return how the key authority cuts the cluster; None if no cut may happen.
+
+        Raises:
+            BadEnvelope: it signed something else, or a side that is none of this cluster.
+        """
+        context, cut, where = self._context, evaluation.cut, evaluation.where
+        if not isinstance(cut, SignedCut) or not any(cut.side):
+            return None
+        members, side = where.members, context.roster.unmask(cut.side)
+        sets = [int.from_bytes(context.roster.mask(one), "little") for one in (members, side)]
+        told = Told(where.round, where.exchange, sets[0], sets[1], cut.signature)
+        key = context.roster.one(Role.KEY_AUTHORITY).verify
+        try:
+            key.verify(CUT, cut.signature, told.text(context.run, context.plan_digest))
+        except CryptoError as error:
+            raise BadEnvelope("The key authority signed another cut than it returned.") from error
+        if not set(side) < set(members):
+            raise BadEnvelope("The key authority cut a cluster that was not compared.")
+        few = len(side) < context.policy.smallest_cohort
+        return Cut(where.round, where.exchange, members, side, few, cut.signature)
 
     def _cosines(self, evaluation: Evaluation, opened: Message) -> Vector:
         """Return the matrix of cosines, (K, K), sorted by client."""

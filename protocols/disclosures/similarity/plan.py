@@ -21,9 +21,10 @@ class SimilarityPlanning(Planning):
         if evaluated(plan.policy.chain(self.disclosure)) is None:
             super().up(plan, name, kinds, times)
             return
+        signs = plan.splits is not None and plan.splits.message == kinds[0].__name__
         shape = plan_upload(plan, name, kinds, times)
         upload = item_id(name, self.disclosure, Step.UP, UP[0])
-        plan_results(plan, name, upload, shape, times)
+        plan_results(plan, name, upload, shape, times, signs=signs)
 
 
 PLAN = SimilarityPlanning(Disclosure.SIMILARITY)

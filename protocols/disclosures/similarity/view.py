@@ -116,13 +116,12 @@ class Compared(Uploaded):
         members, plan = self.where.members, self._context.plan.splits
         if plan is None or self.survivors != members:
             return None
-        side = cut_in_two(weighed(cosines), plan.cut, plan.guard, plan.least)
+        least = self._context.policy.smallest_cohort
+        side = cut_in_two(weighed(cosines), plan.cut, plan.guard, least)
         if side is None:
             return None
         names = tuple(name for name, inside in zip(members, side, strict=True) if inside)
-        return Cut(
-            self.where.round, self.where.exchange, members, names, leaves=len(names) < plan.least
-        )
+        return Cut(self.where.round, self.where.exchange, members, names, leaves=len(names) < least)
 
     @classmethod
     def clear(

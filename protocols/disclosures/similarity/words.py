@@ -19,6 +19,23 @@ COSINES = (
     "client that chooses its vector and works with one of the two reads one coordinate of "
     "everybody's a round"
 )
+SPLITS = (
+    "clients are split by these cosines into at most {most} clusters of at least {least}, and each "
+    "cluster is summed apart: aggregator and key authority learn who is in which, and every client "
+    "who is in its own; "
+)
+SIGNED = (
+    "the key authority computes each cut from the cosines that it opened and signs it, and no "
+    "client answers for a cluster that does not come of signed cuts"
+)
+OWN_WORD = (
+    "a split is the aggregator's word: clients only see to it that their cluster gets no larger, "
+    "and that no cut leaves a side below the smallest cohort"
+)
+LEAVES = (
+    "UNSAFE: under cut_guard: leave a side below the smallest cohort leaves the run, and the "
+    "totals before and after differ by its update"
+)
 SKETCHED = (
     "vectors of more than 100,000 values are compared by count-sketches of 65,536 places: cosines "
     "err by 0.004 to 0.006 (rms; 0.009 at most over 15 pairs of 1,000,000 values)"
@@ -28,7 +45,7 @@ SKETCHED = (
 class SimilarityWords(EvaluatedWords):
     """Cosines are opened; long vectors are sketched before."""
 
-    limits = (COSINES, CRAFTED, UNWITNESSED, SKETCHED)
+    limits = (COSINES, CRAFTED, UNWITNESSED, SKETCHED, "clients are split by these", LEAVES)
     computed = "what is compared"
     said = COSINES
     told: ClassVar[Mapping[str, str]] = {
@@ -41,7 +58,7 @@ class SimilarityWords(EvaluatedWords):
     def warnings(self, plan: Planned) -> list[str]:
         """Warn of what is opened, and of sketches."""
         sketched = any(self._sketched(item) for item in plan.items)
-        return [*super().warnings(plan), *([SKETCHED] if sketched else [])]
+        return [*super().warnings(plan), *_splits(plan), *([SKETCHED] if sketched else [])]
 
     def _sketched(self, item: Item) -> bool:
         """Tell whether the vectors of an item are sketched: its ciphertexts hold fewer values."""
@@ -49,6 +66,15 @@ class SimilarityWords(EvaluatedWords):
             return False
         (field,) = item.messages[0].fields
         return math.prod(field.shape) > SKETCH_ABOVE
+
+
+def _splits(plan: Planned) -> list[str]:
+    """Say into what clients are split, and whose word that is."""
+    if plan.splits is None:
+        return []
+    text = SPLITS.format(most=plan.clusters, least=plan.policy.smallest_cohort)
+    word = SIGNED if plan.splits.signed else OWN_WORD
+    return [text + word, *([LEAVES] if plan.splits.guard == "leave" else [])]
 
 
 WORDS = SimilarityWords(Disclosure.SIMILARITY)

@@ -38,6 +38,7 @@ from protocols.keys.slots import Slot, slot_of
 from protocols.messages import Vector
 from protocols.plan.steps import Step
 from protocols.policy.guard import find
+from protocols.sessions.cluster_history import ClusterHistory
 from protocols.sessions.cohort_history import CohortHistory
 from protocols.sessions.part import Delivery, Engine, Scope, SessionPart, Takes
 from protocols.sessions.services.pair_secrets import PairSecrets
@@ -61,6 +62,7 @@ class ShareHolding(SessionPart):
         keys: this epoch's public keys.
         pairs: this epoch's pair secrets.
         history: who was in the run's sums so far, as this client was told.
+        clusters: into which clients fell so far, likewise.
     """
 
     called: ClassVar[str] = "holding"
@@ -73,11 +75,12 @@ class ShareHolding(SessionPart):
         keys: PublicKeys,
         pairs: PairSecrets,
         history: CohortHistory,
+        clusters: ClusterHistory,
     ) -> None:
         super().__init__(engine)
         self._cohorts = cohorts
         self._progress, self._keys, self._pairs = progress, keys, pairs
-        self._history = history
+        self._history, self._clusters = history, clusters
         # All of one epoch, by name and number of the exchange: sums that this client answered, and
         # lists that it voted for with what it signed; by round and by slot: what the lists said.
         self._uploads: dict[tuple[str, int], Where] = {}
@@ -250,6 +253,7 @@ class ShareHolding(SessionPart):
                 mine == where and counted,
                 "A survivor list does not fit what this client sent.",
             )
+        self._clusters.shown(where.members)
         for place in (f"round {where.round}", slot.label):
             self._one_list(place, self._set(where.members), self._set(survivors))
         for clients in (where.members, survivors):

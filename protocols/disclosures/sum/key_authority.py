@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import ClassVar
 
 from crypto.errors import CryptoError
+from protocols.disclosures._evaluated.cut_signing import CutSigning
 from protocols.disclosures.names import Disclosure
 from protocols.disclosures.sum.messages import Opened, OpenRequest
 from protocols.errors import BadEnvelope, LocalProtocolError
@@ -29,6 +30,7 @@ class TotalOpening(SessionPart):
         keys: the epoch's secret keys.
         openings: what was opened before.
         cohorts: who was in the run's sums so far.
+        cuts: holds cohorts to the run's clusters.
     """
 
     called: ClassVar[str] = "totals"
@@ -40,10 +42,11 @@ class TotalOpening(SessionPart):
         keys: SecretKeys,
         openings: Openings,
         cohorts: CohortHistory,
+        cuts: CutSigning,
     ) -> None:
         super().__init__(engine)
         self._answering, self._keys, self._openings = answering, keys, openings
-        self._cohorts = cohorts
+        self._cohorts, self._cuts = cohorts, cuts
 
     def _open(self, incoming: Incoming) -> list[Delivery]:
         """Open a blinded total over the cohort that every member signed, once (O1, O5)."""
@@ -55,6 +58,7 @@ class TotalOpening(SessionPart):
             self._openings.check_recorded(header, Disclosure.SUM)
         else:
             survivors = self._verified(request.headers, incoming, members)
+            self._cuts.asked(members)
             for clients in (members, survivors):
                 self._cohorts.serve(clients)
             self._openings.once(header, members, survivors)

@@ -7,6 +7,7 @@ from typing import ClassVar
 
 from protocols.errors import LocalProtocolError
 from protocols.forms import Exchange
+from protocols.messages import Message
 from protocols.rounds import Given, Reply
 from protocols.sessions.collection import Collection
 from protocols.sessions.part import Engine, Scope, SessionPart
@@ -23,6 +24,7 @@ class Held:
         number: of the exchange.
         members: who is asked.
         handed: what they are given.
+        beside: what the layer gives them besides: their cluster, where the form splits.
     """
 
     exchange: Exchange
@@ -30,6 +32,7 @@ class Held:
     number: int
     members: tuple[str, ...]
     handed: tuple[Given, ...]
+    beside: tuple[Message, ...] = ()
 
     @property
     def where(self) -> Where:

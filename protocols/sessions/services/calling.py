@@ -60,7 +60,8 @@ class Calling(SessionPart):
         messages = [given for given in handed if isinstance(given, Message)]
         dims = context.dims(item)
         # Encoded once for all: what a digest is of is what everybody gets.
-        shared = {m: encode([m], dims) for m in (call, *messages) if m.disclosure in SHARED}
+        to_all = [m for m in (call, *held.beside, *messages) if m.disclosure in SHARED]
+        shared = {m: encode([m], dims) for m in to_all}
         given = bytes_digest([(type(m), data) for m, data in shared.items()])
         where = Where(held.round, held.number, members, given, slot=slot)
         answers = Collection(context, exchange, where)
@@ -70,8 +71,9 @@ class Calling(SessionPart):
         self._heads.write_down(root, where)
 
         def asked(member: str) -> Delivery:
-            own = [call, places[member], *(self._own(given, member) for given in handed)]
-            return self._engine.send(item, own, member, where, shared)
+            own = [self._own(given, member) for given in handed]
+            said = [call, places[member], *held.beside, *own]
+            return self._engine.send(item, said, member, where, shared)
 
         return map(asked, members)
 
