@@ -97,7 +97,7 @@ def arrays_of(state: Any) -> dict[str, Array]:
         return _weights(model)
     clusters = enumerate(getattr(state, "models", ()), 1)
     return {
-        f"cluster-{number}.{name}": values
+        f"cluster_{number}_{name}": values
         for number, (_, model) in clusters
         for name, values in _weights(model).items()
     }
