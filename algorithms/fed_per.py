@@ -60,11 +60,10 @@ def fed_per(task: Task, *, epochs: int = 1, mu: float = 0.0) -> Algorithm[Start]
     Args:
         task: trains and predicts; `task.base` is d, and the head's weights follow the base's.
         epochs: local epochs per round.
-        mu: pulls the base towards what was received, by mu/2 |W_B - W_B^t|^2 in the loss; 0 as in
-            the paper. Recommenders' models have no such pull.
+        mu: strength of the pull, mu/2 |W_B - W_B^t|^2 in the loss; recommenders have none.
 
     Raises:
-        ValueError: the model has no base layers, or `mu` is negative or no number.
+        ValueError: the model has no base layers, or `mu` is out of range.
     """
     if not 0.0 <= mu < float("inf"):
         raise ValueError(f"fed_per: mu = {mu} would push clients apart; choose it at 0 or above")
@@ -84,9 +83,7 @@ def fed_per(task: Task, *, epochs: int = 1, mu: float = 0.0) -> Algorithm[Start]
 
     def pieces(site: Site, given: Start) -> tuple[Weights, Weights]:
         head = site.memory.get("head")
-        if head is None:
-            head = initial(given.seed)[task.base :]
-        return given.weights, head
+        return given.weights, initial(given.seed)[task.base :] if head is None else head
 
     def change(site: Site, given: Start) -> Array:
         begun = np.concatenate(pieces(site, given))

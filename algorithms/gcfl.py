@@ -26,11 +26,17 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from algorithms._shared.clusters import Clustered, Compare, Criterion, State
+from algorithms._shared.clusters import (
+    Clustered,
+    Compare,
+    Criterion,
+    CutGuard,
+    CutRule,
+    State,
+)
 from algorithms._shared.sequences import directed
 from algorithms.tasks import Kind, Task
 from algorithms.tasks.site import Site
-from protocols.clusters.cuts import CutGuard, CutRule
 from protocols.forms import Algorithm
 from protocols.messages import SimilarityMessage, Vector, real
 

@@ -27,21 +27,30 @@ Where this departs from the paper and from the authors' code, besides what `algo
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
+from itertools import islice
 from typing import Literal
 
 import numpy as np
 
-from algorithms._shared.clusters import Clustered, Compare, Criterion, Start, State
+from algorithms._shared.clusters import (
+    Clustered,
+    Compare,
+    Criterion,
+    CutGuard,
+    CutRule,
+    Start,
+    State,
+)
 from algorithms._shared.sequences import (
     PIVOTS,
     directed,
-    distances,
+    nearness,
     standardised,
     to_pivots,
 )
 from algorithms.tasks import Kind, Task
 from algorithms.tasks.site import Site
-from protocols.clusters.cuts import CutGuard, CutRule
 from protocols.forms import Algorithm, Answer
 from protocols.messages import Array, SimilarityMessage, Vector, real
 
@@ -71,14 +80,39 @@ class Norms(SimilarityMessage):
     """A client's sequence of norms as it is, compared by dynamic time warping: never protected."""
 
     norms: Vector = real("p", unit="weight", meaning="the sequence of norms")
-    cosines = False
+    measure = staticmethod(nearness)
 
-    @classmethod
-    def alike(cls, rows: Array) -> Array:
-        """Return 1 for a distance of 0, and -1 for the largest of all distances, (K, K)."""
-        between = distances(list(rows))
-        found: Array = 1.0 - 2.0 * between / max(float(between.max()), 1e-300)
-        return found
+
+@dataclass(frozen=True)
+class Sequences:
+    """What a client remembers of its own norms; the attributes are options of `gcfl_plus`."""
+
+    task: Task
+    length: int
+    element: Element
+
+    def remember(self, site: Site, given: Start, change: Array) -> None:
+        """Add the norm of this round's change."""
+        before, last = site.memory.get("norms", np.zeros(0)), site.memory.get("last", -1)
+        if site.memory.get("since") != given.since or given.step - last not in (0, 1):
+            before = np.zeros(0)  # a split of some cluster, or rounds without this client
+        elif given.step == last:
+            before = before[:-1]  # that round was lost, and is played again
+        norms = np.append(before, self._norm(site, change))[-self.length :]
+        site.memory.update(norms=norms, since=given.since, last=given.step, seed=given.seed)
+
+    def _norm(self, site: Site, change: Array) -> float:
+        if self.element == "gradient":
+            for batch in islice(self.task.batches(site), 1):
+                slope = self.task.gradient(site.memory["trained"], site, batch)
+                return float(np.linalg.norm(slope[: self.task.base].astype(np.float64)))
+        return float(np.linalg.norm(change))
+
+    def whole(self, site: Site, given: Compare) -> Array:
+        """Return the sequence that ends with a round, (length,); zeros where it has gaps."""
+        norms: Array = site.memory.get("norms", np.zeros(0))
+        whole = site.memory.get("step") == given.step and len(norms) == self.length
+        return norms if whole else np.zeros(self.length)
 
 
 def gcfl_plus(  # noqa: PLR0913 - GCFL's options and its own, all by name
@@ -114,38 +148,17 @@ def gcfl_plus(  # noqa: PLR0913 - GCFL's options and its own, all by name
     if length < 2:
         raise ValueError("length counts the norms of a sequence; choose 2 or more")
 
-    def norm(site: Site, change: Array) -> float:
-        if element == "change" or not site.count:
-            return float(np.linalg.norm(change))
-        batch = next(task.batches(site), None)
-        if batch is None:
-            return 0.0
-        slope = task.gradient(site.memory["trained"], site, batch)[: task.base]
-        return float(np.linalg.norm(slope.astype(np.float64)))
-
-    def remember(site: Site, given: Start, change: Array) -> None:
-        before, last = site.memory.get("norms", np.zeros(0)), site.memory.get("last", -1)
-        if site.memory.get("since") != given.since or given.step - last not in (0, 1):
-            before = np.zeros(0)  # a split of some cluster, or rounds without this client
-        elif given.step == last:
-            before = before[:-1]  # that round was lost, and is played again
-        norms = np.append(before, norm(site, change))[-length:]
-        site.memory.update(norms=norms, since=given.since, last=given.step, seed=given.seed)
-
-    def sequence(site: Site, given: Compare) -> Array:
-        norms: Array = site.memory.get("norms", np.zeros(0))
-        whole = site.memory.get("step") == given.step and len(norms) == length
-        return norms if whole else np.zeros(length)
+    own = Sequences(task, length, element)
 
     def to_walks(site: Site, given: Compare) -> Distances:
-        own = sequence(site, given)
-        return Distances(spreads=directed(to_pivots(own, site.memory.get("seed", 0))))
+        seen = to_pivots(own.whole(site, given), site.memory.get("seed", 0))
+        return Distances(spreads=directed(seen))
 
     def course(site: Site, given: Compare) -> Course:
-        return Course(norms=directed(standardised(sequence(site, given))))
+        return Course(norms=directed(standardised(own.whole(site, given))))
 
     def norms_of(site: Site, given: Compare) -> Norms:
-        return Norms(norms=sequence(site, given))
+        return Norms(norms=own.whole(site, given))
 
     portraits: dict[FormName, tuple[type[SimilarityMessage], Answer, int]] = {
         "pivots": (Distances, to_walks, PIVOTS + 1),
@@ -155,7 +168,7 @@ def gcfl_plus(  # noqa: PLR0913 - GCFL's options and its own, all by name
     kind, portrait, entries = portraits[form]
     criterion = Criterion(epsilon1, epsilon2, first_split, wait=length)
     clustered = Clustered(
-        task, epochs, criterion, cut, cut_guard, kind, portrait, remember, apart=True
+        task, epochs, criterion, cut, cut_guard, kind, portrait, own.remember, apart=True
     )
     return clustered.algorithm(
         "gcfl_plus",

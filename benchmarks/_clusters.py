@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from algorithms._shared.sequences import directed, distances, scaled, standardised, to_pivots
+from algorithms._shared.sequences import directed, nearness, scaled, standardised, to_pivots
 from algorithms.tasks.client_model import predictions
 from algorithms.tasks.evaluation import models, total
 from protocols.clusters.cuts import Cut, cut_in_two, weighed
@@ -91,9 +91,6 @@ def agreement(one: Array, other: Array) -> float:
 def likeness(sequences: Sequence[Array], seed: int) -> dict[str, Array]:
     """Return, by form, how alike sequences are, (K, K), between -1 and 1."""
 
-    def farthest(found: Array) -> Array:
-        return 1.0 - 2.0 * found / max(float(found.max()), 1e-300)
-
     def cosines(rows: list[Array]) -> Array:
         units = np.array([directed(row) for row in rows])
         units /= np.linalg.norm(units, axis=1, keepdims=True)
@@ -102,8 +99,8 @@ def likeness(sequences: Sequence[Array], seed: int) -> dict[str, Array]:
 
     own = [one if (found := scaled(one)) is None else found for one in sequences]
     return {
-        "published": farthest(distances(sequences)),
-        "published, standardised": farthest(distances(own)),
+        "published": nearness(np.array(sequences)),
+        "published, standardised": nearness(np.array(own)),
         "pivots": cosines([to_pivots(one, seed) for one in sequences]),
         "correlation": cosines([standardised(one) for one in sequences]),
     }

@@ -13,7 +13,7 @@ Shapes are named dimensions; their sizes come from the plan, never from the data
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, NoReturn, Self, dataclass_transform
 
@@ -145,19 +145,11 @@ class WeightedSumMessage(Message):
 class SimilarityMessage(Message):
     """The aggregator learns only the pairwise cosines of the one vector field.
 
-    A kind with `cosines = False` measures by an `alike` of its own, which nobody computes on
-    ciphertexts: only a chain in clear lets it out.
+    A kind that measures vectors (K, p) otherwise, from -1 to 1, leaves in clear alone.
     """
 
     disclosure = Disclosure.SIMILARITY
-    cosines: ClassVar[bool] = True
-
-    @classmethod
-    def alike(cls, rows: Array) -> Array:
-        """Return how alike vectors (K, p) are, (K, K), between -1 and 1: their cosines."""
-        units = rows / np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), 1e-300)
-        found: Array = units @ units.T
-        return found
+    measure: ClassVar[Callable[[Array], Array] | None] = None
 
 
 class MatchMessage(Message):

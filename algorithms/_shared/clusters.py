@@ -8,15 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
 from algorithms.tasks import Task, Weights
 from algorithms.tasks.client_model import ClientModel
 from algorithms.tasks.site import Site
-from protocols.clusters.cuts import CutGuard, CutRule
-from protocols.forms import Algorithm, Answer, Form
+from protocols.forms import Algorithm, Exchange, Form
 from protocols.messages import (
     Array,
     Message,
@@ -29,7 +28,20 @@ from protocols.messages import (
 )
 from protocols.rounds import Ask, Cohort, Round, RoundLost
 
-__all__ = ["Clustered", "Compare", "Criterion", "Start", "State", "Update"]
+__all__ = [
+    "Clustered",
+    "Compare",
+    "Criterion",
+    "CutGuard",
+    "CutRule",
+    "Start",
+    "State",
+    "Update",
+]
+
+CutRule = Literal["stoer_wagner", "normalised", "agglomerative"]
+CutGuard = Literal["constrained", "whole", "leave"]
+"""What the message layer offers, see `protocols.forms.Splits`."""
 
 
 class Start(ReleasedMessage):
@@ -171,6 +183,9 @@ class Clustered:
         portrait: returns it at a client that took part in the round.
         trained: called at a client after every training, for what it remembers besides.
         apart: whether at most one cluster is cut a round.
+
+    Raises:
+        ValueError: the model has no base.
     """
 
     task: Task
@@ -182,6 +197,14 @@ class Clustered:
     portrait: Callable[[Site, Compare], Any]
     trained: Callable[[Site, Start, Array], None] = lambda site, given, change: None
     apart: bool = False
+
+    def __post_init__(self) -> None:
+        """Refuse a model without layers to share."""
+        if self.task.base < 1:
+            raise ValueError(
+                "there is nothing to share: the model is a single layer, which stays at the "
+                "client; choose a model with layers below its head"
+            )
 
     def init(self, rng: np.random.Generator) -> State:
         """Return the state before the first round."""
@@ -244,14 +267,9 @@ class Clustered:
 
     def form(self, name: str) -> Form[State]:
         """Return the form: sums per cluster, and cosines where one may be cut."""
-
-        def compare(site: Site, given: Compare) -> Message:
-            found: Message = self.portrait(site, given)
-            return found
-
-        compare.__annotations__["return"] = self.kind
-        answers: dict[type[Message], Answer] = {Start: self.train, Compare: compare}
-        made = replace(Form.of(name, self.round, answers), reach=1.0)
+        made = Form.of(name, self.round, {Start: self.train})
+        compare = Exchange("compare", (Compare,), (self.kind,), self.portrait)
+        made = replace(made, exchanges=(*made.exchanges, compare), reach=1.0)
         return made.split_by(self.kind, self.cut, self.guard)
 
     def algorithm(

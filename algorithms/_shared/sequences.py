@@ -24,6 +24,7 @@ __all__ = [
     "Pivots",
     "directed",
     "distances",
+    "nearness",
     "pivots",
     "scaled",
     "standardised",
@@ -83,6 +84,13 @@ def distances(rows: Sequence[Array]) -> Array:
     for i, one in enumerate(rows):
         for j in range(i):
             found[i, j] = found[j, i] = warped(one, rows[j])
+    return found
+
+
+def nearness(rows: Array) -> Array:
+    """Return 1 for a distance of 0, and -1 for the largest of all distances, (K, K)."""
+    between = distances(list(rows))
+    found: Array = 1.0 - 2.0 * between / max(float(between.max()), 1e-300)
     return found
 
 

@@ -11,8 +11,8 @@ depend on whether a client was away.
 in round t + 1, and one closing Ask scores the last state); ``at="trained"`` scores it after the
 client's own training, as FED-PUB and FedEgo report.
 
-Every form also comes without scores, behind all forms with them: for policies whose noise cannot
-cover counts, or that let no metric leave. Then nothing is scored and the last state is the result.
+Every form also comes without scores, behind all forms with them, for policies that let no metric
+leave or whose noise cannot cover counts. The last state is the result then.
 """
 
 from __future__ import annotations
@@ -133,14 +133,9 @@ def released(state: object) -> Message | None:
 
 
 def models(state: object, cohort: Cohort) -> tuple[tuple[Cohort, Message], ...]:
-    """Return who begins the next round with which model: each cluster with its own, or all alike.
-
-    A state of several clusters says so by an attribute `models`. Empty: the state holds no message.
-    """
-    found: tuple[tuple[Cohort, Message], ...] = getattr(state, "models", ())
-    if not found and (model := released(state)) is not None:
-        return ((cohort, model),)
-    return found
+    """Return who begins the next round with which model; clusters stand in its `models`."""
+    one = released(state)
+    return getattr(state, "models", ()) or (((cohort, one),) if one is not None else ())
 
 
 def after_loss(tracked: Tracked[S], left: object) -> Tracked[S]:
@@ -161,15 +156,13 @@ def kept_model(site: Site) -> tuple[ClientModel, int, int] | None:
     """Return what a client keeps in the end.
 
     Returns:
-        The model; its score's number, 0 where nothing is scored; and the best score's number, as
-        the aggregator named it last. The numbers differ where the client was away when the best
-        one was taken. None for a client that has no model.
+        The model, its score's number (0: nothing is scored), and the best score's, as named last:
+        another where the client was away when that one was taken. None: it has no model.
     """
     memory = site.memory
     if (kept := memory.get("kept", memory.get("scored"))) is None:
         return None
-    number, model = kept
-    return ClientModel(*model), number, memory.get("best", 0)
+    return ClientModel(*kept[1]), kept[0], memory.get("best", 0)
 
 
 def about_site(site: Site) -> Mapping[str, Any]:
@@ -248,8 +241,7 @@ def _round(form: Form[S], scoring: Scoring, at: At) -> Any:
         state = yield from _scoring(
             form.round(tracked.state, cohort), first, (tracked.keep, scoring.kind), scores
         )
-        scored = tracked.state if at == "downloaded" else state
-        found = total(scores)
+        scored, found = tracked.state if at == "downloaded" else state, total(scores)
         return replace(tracked.record(found, scoring.merit(found), scored), state=state)
 
     return round
@@ -294,16 +286,13 @@ def total(scores: Sequence[SumMessage]) -> SumMessage:
 
 
 def closing(tracked: Tracked[S], cohort: Cohort, scoring: Scoring, *, at: At) -> Round[Tracked[S]]:
-    """After the last round: score the last state if it was not, and say which one to keep.
-
-    Where nothing was scored there is nothing to close.
-    """
+    """After the last round: score the last state if it was not, and say which one to keep."""
     if not tracked.scores:
         return tracked
     if at == "downloaded" and (asked := models(tracked.state, cohort)):
         last, scores = Last(best=tracked.best_number, number=tracked.asked + 1), list[SumMessage]()
-        for members, model in asked:
-            reply = yield Ask(members, given=(model, last), back=scoring.kind)
+        for members, one in asked:
+            reply = yield Ask(members, given=(one, last), back=scoring.kind)
             scores.append(reply.total(scoring.kind))
         found = total(scores)
         tracked = tracked.record(found, scoring.merit(found), tracked.state)

@@ -138,9 +138,7 @@ class RatingTask(UserSteps):
         """Weights after `epochs` passes, float32 (d,), see `FlatTask.fit`.
 
         Raises:
-            ValueError: `epochs` or `pull` is negative, the base alone is to be pulled, weights or
-                data do not fit the model, or
-                moments are kept and other rows than the site's own would need some.
+            ValueError: an argument is out of range or does not fit; others' moments are needed.
             FloatingPointError: training diverged to NaN or infinity.
         """
         decays = self._optimiser == "adam" and self._weight_decay > 0.0
@@ -149,7 +147,7 @@ class RatingTask(UserSteps):
                 "a rating task keeps moments of its own rows only, and a pull or adam's decay "
                 "moves all; turn off keep_moments, the pull or the decay"
             )
-        if pull > 0.0 and base_only:
+        if base_only and pull:
             raise ValueError("a rating task pulls all of its weights or none; take mu = 0")
         near = self._near(site, weights)
         if near is None or site.count == 0:

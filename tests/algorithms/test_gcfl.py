@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 import pytest
 
-from algorithms._shared.clusters import Compare, State
-from algorithms._shared.sequences import directed, distances, standardised
+from algorithms._shared.clusters import Compare, CutGuard, CutRule, State
+from algorithms._shared.sequences import directed, distances, nearness, standardised
 from algorithms.fed_per import fed_per
 from algorithms.gcfl import gcfl
-from algorithms.gcfl_plus import Norms, gcfl_plus
+from algorithms.gcfl_plus import gcfl_plus
 from algorithms.tasks.site import Site
+from protocols.clusters.cuts import CUTS, GUARDS
 from protocols.errors import NotAdmitted
 from protocols.forms import Algorithm
 from protocols.policy.policy import PrivacyPolicy
@@ -119,6 +120,10 @@ def test_what_gcfl_plus_sends_does_not_tell_the_scale(form: str) -> None:
     np.testing.assert_allclose(*seen)
 
 
+def test_cuts_are_those_that_the_message_layer_offers() -> None:
+    assert (get_args(CutRule), get_args(CutGuard)) == (CUTS, GUARDS)
+
+
 def test_the_criterion_waits_and_needs_a_bit() -> None:
     task = Still(size=7, lr=0.1)
     for options, clusters in (
@@ -150,7 +155,7 @@ def test_options_out_of_range_are_refused(make: Any, options: dict[str, Any]) ->
 
 def test_sequences_in_clear_are_the_published_distances_and_never_protected() -> None:
     rows = np.array([[1.0, 2.0, 3.0], [1.0, 2.0, 3.0], [3.0, 2.0, 9.0]])
-    alike, between = Norms.alike(rows), distances(list(rows))
+    alike, between = nearness(rows), distances(list(rows))
     # Weights are 1 + likeness: in proportion to max(D) - D, as published.
     np.testing.assert_allclose(1 + alike, 2 * (between.max() - between) / between.max())
     algorithm = gcfl_plus(Still(size=7, lr=0.1), **EAGER, length=2, form="norms")
@@ -168,3 +173,17 @@ def test_a_cluster_too_small_to_be_cut_is_not_compared() -> None:
     assert [one.cohort.size for one in played.state.clusters] == [6]
     assert not played.tap.envelopes("compare")
     assert played.tap.envelopes("train")
+
+
+@pytest.mark.parametrize("make", [gcfl, gcfl_plus])
+def test_a_model_of_a_single_layer_is_refused(make: Any) -> None:
+    with pytest.raises(ValueError, match="single layer"):
+        make(task_of("node", model="sgc"))
+
+
+def test_the_gradient_of_one_batch_can_be_the_element() -> None:
+    task = Quadratic(lr=0.3)
+    (site,) = groups(1, 3)[:1]
+    course(gcfl_plus(task, length=2, element="gradient"), site, 1)
+    slope = task.gradient(site.memory["trained"], site, next(task.batches(site)))
+    assert site.memory["norms"].tolist() == [np.linalg.norm(slope[: task.base].astype(np.float64))]

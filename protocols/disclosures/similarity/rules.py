@@ -36,7 +36,7 @@ class SimilarityRules(EvaluatedRules):
 
     def not_computed(self, kind: type[Message], form: Form[Any], policy: Limits) -> str | None:
         """Refuse a message that is not one vector, or is not compared by cosines."""
-        if issubclass(kind, SimilarityMessage) and not kind.cosines:
+        if issubclass(kind, SimilarityMessage) and kind.measure is not None:
             return f"message {kind.__name__} is compared otherwise than by cosines: only in clear"
         if len(kind.fields) == 1:
             return None
