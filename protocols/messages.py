@@ -13,7 +13,7 @@ Shapes are named dimensions; their sizes come from the plan, never from the data
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, NoReturn, Self, dataclass_transform
 
@@ -149,7 +149,7 @@ class SimilarityMessage(Message):
     """
 
     disclosure = Disclosure.SIMILARITY
-    measure: ClassVar[Callable[[Array], Array] | None] = None
+    measure: ClassVar[staticmethod[[Array], Array] | None] = None
 
 
 class MatchMessage(Message):
