@@ -147,3 +147,34 @@ def compared(sequences: Array, length: int, first: int, seed: int) -> list[dict[
                     }
                 )
     return found
+
+
+def planted(kind: str, clients: int, length: int, seed: int) -> tuple[Array, Array]:
+    """Return two groups of clients, (K,), and their sequences of norms, (K, T).
+
+    Args:
+        kind: `trend`: one group's norms fall, the other's rise; `course`: they fall, or swing;
+            `level`: both stand still, one higher. But for `level`, clients' scales are their own.
+        clients: K.
+        length: T.
+        seed: of scales and noise.
+    """
+    rng = np.random.default_rng(seed)
+    truth, time = np.arange(clients) % 2, np.arange(length)
+    courses = {
+        "trend": (1 - 0.08 * time, 1 + 0.08 * time),
+        "course": (1 - 0.08 * time, 1 + 0.25 * np.sin(2 * time)),
+        "level": (np.ones(length), np.ones(length)),
+    }[kind]
+    found = []
+    for group in truth:
+        scale = (0.2, 0.5)[group] if kind == "level" else rng.uniform(0.1, 0.6)
+        found.append(scale * (courses[group] + 0.05 * rng.standard_normal(length)))
+    return truth, np.array(found)
+
+
+def recovered(kind: str, rule: Any, least: int, seed: int) -> dict[str, float]:
+    """Return, by form, the adjusted Rand index of its cut and the planted groups."""
+    truth, sequences = planted(kind, 12, 10, seed)
+    cuts = {n: sides(m, rule, least=least) for n, m in likeness(list(sequences), seed).items()}
+    return {name: agreement(truth, cut) for name, cut in cuts.items() if cut is not None}

@@ -92,7 +92,7 @@ def cut_in_two(weights: Weights, rule: CutRule, guard: CutGuard, least: int) -> 
     side = np.zeros(count, dtype=np.bool_)
     side[np.asarray(place)[found]] = True
     few = int(side.sum())
-    if 2 * few > count or (2 * few == count and side[0]):
+    if 2 * few > count or (2 * few == count and side[place[0]]):
         side, few = ~side, count - few
     if count - few < least or (few < least and guard != "leave"):
         return None

@@ -118,6 +118,8 @@ class ClusterHistory(SessionPart):
                 why="clusters only ever become smaller; totals of others would be subtracted",
                 fix="ask the clusters as they are, or sides of them",
             )
+        if cluster == mine[0]:
+            return
         others = tuple(known for known in self._clusters if known != mine[0])
         rest = mine[0] & ~cluster
         self._clusters = (*others, cluster, *([rest] if rest else []))

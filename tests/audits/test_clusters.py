@@ -1,0 +1,103 @@
+"""Ledgers show by which cuts a run's clients fell into clusters, and that nobody was set apart."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from audits.evidence.ledger_index import LedgerIndex
+from audits.evidence.run_files import RunView
+from audits.evidence.verify import verify
+from audits.report.build import build_report
+from protocols.clusters.cuts import Cut
+from protocols.rounds import Ask, Cohort
+from protocols.sessions.cluster_history import ClusterHistory
+from tests.audits.forging import Change, rewrite
+from tests.audits.lies import both, drop, finds, matches, setting
+from tests.audits.toy_run import Bus, Toy, run_toy
+from tests.protocols.toys import changed_policy
+from tests.toys.clusters import Centre, Update, clusters
+
+EIGHT = tuple(f"client-{n}" for n in range(1, 9))
+CUT = {"kind": "cut"}
+TOLD = {"kind": "cluster"}
+
+
+def site(name: str) -> SimpleNamespace:
+    """Let clients with odd numbers pull one way, and all others the other way."""
+    number = int(name.rpartition("-")[2])
+    noise = np.random.default_rng(number).normal(0, 0.01, 8)
+    return SimpleNamespace(data=SimpleNamespace(change=(0.2 if number % 2 else -0.2) + noise))
+
+
+@pytest.fixture(scope="module")
+def made() -> Toy:
+    places: object = site
+    return run_toy("masks", rounds=2, clients=EIGHT, site=places, algorithm=clusters(d=8))
+
+
+def detail(view: RunView) -> str:
+    return next(step.detail for step in verify(view).steps if step.name == "opened")
+
+
+def test_o5_a_run_with_signed_cuts_verifies_and_says_so(made: Toy) -> None:
+    view = made.view()
+    assert verify(view).ok, verify(view).failed
+    assert "clients fell into 2 clusters, by signed cuts" in detail(view)
+    index = LedgerIndex.read(view.ledgers, made.plan)
+    assert len([*index.of_kind("cut")]) == 1 and len([*index.of_kind("cluster")]) == 8
+    report = build_report(view)
+    assert any("Clients are split by these cosines" in limit for limit in report.limits)
+
+
+ALONE = bytes([0b00000001]).hex()
+FOUR = bytes([0b00001111]).hex()
+LIES: dict[str, tuple[Change, str]] = {
+    "a cut that nobody signed": (drop("key-authority", **CUT), "comes of no cut"),
+    "a cut that leaves one apart": (
+        setting("key-authority", CUT, side=ALONE),
+        "sets fewer than 4 clients apart",
+    ),
+    "a cut of no cluster": (setting("key-authority", CUT, cluster=FOUR), "no cut of a cluster"),
+    "a cut by cosines that were not opened": (
+        setting("key-authority", CUT, exchange=1),
+        "cosines that were not opened",
+    ),
+    "another split than was signed": (setting("", TOLD, cluster=FOUR), "comes of no cut"),
+    "a client that was told another cluster": (drop("client-1", **TOLD), "of no cluster that its"),
+    "a set of clients that is none": (setting("client-1", TOLD, cluster="x"), "no set of clients"),
+}
+
+
+@pytest.mark.parametrize("lie", LIES)
+def test_o5_what_ledgers_say_of_clusters_is_held_to_the_rule(lie: str, made: Toy) -> None:
+    change, words = LIES[lie]
+    finds("opened", words, rewrite(made, made.view(), change))
+
+
+def test_o5_clusters_where_the_plan_never_splits_fail(made: Toy) -> None:
+    plain = run_toy("masks", rounds=1, clients=EIGHT)
+    entry = {"kind": "cluster", "cluster": FOUR, "cohort": "0" * 64, "exchange": 1, "round": 1}
+
+    def added(party: str, old: dict[str, object]) -> list[dict[str, object]]:
+        last = party == "client-1" and matches(old, kind="close")
+        facts = {key: old[key] for key in ("party", "prev", "run", "salt", "seq", "time")}
+        return [{**facts, **entry}, old] if last else [old]
+
+    finds("opened", "the plan never splits", rewrite(plain, plain.view(), both(added)))
+
+
+def test_o5_a_run_that_sets_one_client_apart_fails_though_all_parties_let_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(ClusterHistory, "_check", lambda *_: None)
+    monkeypatch.setattr(ClusterHistory, "_apart", lambda self, groups, cluster: groups)
+    places: object = site
+    bus = Bus(changed_policy("masks", rekey_rounds=4), 2, EIGHT, places, True, clusters(d=8))
+    bus.deliver(bus.aggregator.start())
+    cut = Cut(1, 1, EIGHT, EIGHT[:1])
+    for number, part in ((1, Cohort(EIGHT)), (2, Cohort(cut.rest, (cut,)))):
+        bus.ask(Ask(part, given=Centre(weights=np.zeros(8)), back=Update), number)
+    finds("opened", "comes of no cut that was signed", bus.finish().view())
