@@ -7,6 +7,9 @@ so round 1 is FedAvg's, a client that joins late begins where all began, and row
 head's sharing only can be compared.
 
 The other forms weight all clients alike and say nothing but D_k, as FedAvg's do.
+
+So this is FedAvg on the shared layers with heads of the clients' own: with the model `gin_shared`,
+FedAvg on GIN's convolutions. With the option mu it is FedProx (Li et al., MLSys 2020) on them.
 """
 
 from __future__ import annotations
@@ -46,16 +49,19 @@ class Update(SumMessage):
     count: int = count(unit="record", meaning="training records n_k")
 
 
-def fed_per(task: Task, *, epochs: int = 1) -> Algorithm[Start]:
+def fed_per(task: Task, *, epochs: int = 1, mu: float = 0.0) -> Algorithm[Start]:
     """Return FedPer for a task.
 
     Args:
         task: trains and predicts; `task.base` is d, and the head's weights follow the base's.
         epochs: local epochs per round.
+        mu: strength of the pull, mu/2 |W_B - W_B^t|^2 in the loss; recommenders have none.
 
     Raises:
-        ValueError: the model has no base layers.
+        ValueError: the model has no base layers, or `mu` is out of range.
     """
+    if not 0.0 <= mu < float("inf"):
+        raise ValueError(f"fed_per: mu = {mu} would push clients apart; choose it at 0 or above")
     if task.base < 1:
         raise ValueError(
             "fed_per has nothing to share: the model is a single layer, and the last layer is the "
@@ -72,12 +78,11 @@ def fed_per(task: Task, *, epochs: int = 1) -> Algorithm[Start]:
 
     def pieces(site: Site, given: Start) -> tuple[Weights, Weights]:
         head = site.memory.get("head")
-        if head is None:
-            head = initial(given.seed)[task.base :]
-        return given.weights, head
+        return given.weights, initial(given.seed)[task.base :] if head is None else head
 
     def change(site: Site, given: Start) -> Array:
-        fitted = task.fit(np.concatenate(pieces(site, given)), site, epochs=epochs)
+        begun = np.concatenate(pieces(site, given))
+        fitted = task.fit(begun, site, epochs=epochs, pull=mu, base_only=True)
         site.memory["head"] = fitted[task.base :].copy()
         site.memory["trained"] = fitted
         return fitted[: task.base].astype(np.float64) - given.weights

@@ -169,9 +169,13 @@ class WeightedSumMessage(Message):
 
 
 class SimilarityMessage(Message):
-    """The aggregator learns only the pairwise cosines of the one vector field."""
+    """The aggregator learns only the pairwise cosines of the one vector field.
+
+    A kind that measures vectors (K, p) otherwise, from -1 to 1, leaves in clear alone.
+    """
 
     disclosure = Disclosure.SIMILARITY
+    measure: ClassVar[staticmethod[[Array], Array] | None] = None
 
 
 class MatchMessage(Message):

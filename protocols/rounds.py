@@ -54,8 +54,9 @@ class Cohort:
     a kill finds them as they were, since its replies are played back.
     """
 
-    def __init__(self, members: Sequence[str], cuts: tuple[Cut, ...] = ()) -> None:
+    def __init__(self, members: Sequence[str], cuts: tuple[Cut, ...] = (), needed: int = 2) -> None:
         self._members = tuple(sorted(members))
+        self._needed = needed  # clients of a cluster that can be cut
         self._cuts = cuts  # by which it became what it is, from the whole cohort on
         self._home = self
         self._clusters: tuple[Cohort, ...] = (self,)  # of the whole, as they are now
@@ -64,6 +65,11 @@ class Cohort:
     def size(self) -> int:
         """Number of clients."""
         return len(self._members)
+
+    @property
+    def divisible(self) -> bool:
+        """Whether it is large enough for a cut to happen; else nothing is to be compared."""
+        return self.size >= self._home._needed
 
     @property
     def parts(self) -> tuple[Cohort, ...]:

@@ -13,8 +13,9 @@ import numpy as np
 
 from algorithms.scores import Scoring
 from protocols.messages import NoisedMessage, SumMessage, bounded, count, real
+from protocols.rounds import Reply
 
-__all__ = ["ToldScore", "ToldScores", "ToldTotal"]
+__all__ = ["ToldScore", "ToldScores", "ToldTotal", "heard", "reads"]
 
 
 class ToldScore(NoisedMessage):
@@ -69,3 +70,15 @@ class ToldScores:
     def plausible(self, total: Any, clients: int) -> bool:
         """Tell whether no more clients told than there are; under noise any number can be."""
         return int(total.clients) <= clients
+
+
+def reads(scoring: Scoring, score: SumMessage) -> Scoring | ToldScores:
+    """Return what reads a total: the task's scoring, or of scores that were told its like."""
+    return ToldScores(scoring) if isinstance(score, ToldTotal) else scoring
+
+
+def heard(reply: Reply, scoring: Scoring | ToldScores) -> SumMessage:
+    """Return the total of a reply's scores."""
+    if isinstance(scoring, ToldScores):
+        return scoring.added(reply.each(ToldScore))
+    return reply.total(scoring.kind)

@@ -188,11 +188,20 @@ class Task(Protocol):
     def initial(self, rng: np.random.Generator) -> Weights:
         """Starting weights, shape (d,), drawn from `rng` alone."""
 
-    def fit(self, weights: Weights, site: Site, *, epochs: int, pull: float = 0.0) -> Weights:
+    def fit(
+        self,
+        weights: Weights,
+        site: Site,
+        *,
+        epochs: int,
+        pull: float = 0.0,
+        base_only: bool = False,
+    ) -> Weights:
         """Weights after `epochs` passes over the site's training records, shape (d,).
 
-        With `pull` > 0 the loss has the term pull/2 |w - weights|^2 (FedProx); with 0 every bit is
-        as without it. `weights` is left as it was. A site without training records returns a copy.
+        With `pull` > 0 the loss has the term pull/2 |w - weights|^2 (FedProx), with `base_only`
+        over the base alone; with 0 every bit is as without it. `weights` is left as it was. A site
+        without training records returns a copy.
         """
 
     def batches(self, site: Site) -> Iterator[Batch]:

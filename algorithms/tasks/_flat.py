@@ -81,11 +81,20 @@ class FlatTask(Sized):
 
     # What algorithms call.
 
-    def fit(self, weights: Weights, site: Site, *, epochs: int, pull: float = 0.0) -> Weights:
+    def fit(
+        self,
+        weights: Weights,
+        site: Site,
+        *,
+        epochs: int,
+        pull: float = 0.0,
+        base_only: bool = False,
+    ) -> Weights:
         """Weights after `epochs` passes, float32 (d,); `weights` is not changed.
 
         With `pull` > 0 every gradient has the proximal term pull (w - weights) added (Li et al.,
-        MLSys 2020, FedProx). A site without training records returns a copy of the weights.
+        MLSys 2020, FedProx), with `base_only` those of the base alone. A site without training
+        records returns a copy of the weights.
 
         Raises:
             ValueError: `epochs` or `pull` is negative, or weights or data do not fit the model.
@@ -101,15 +110,16 @@ class FlatTask(Sized):
         rng = site.generator("fit")
         draws = torch.Generator().manual_seed(int(rng.integers(2**63)))
         parameters = list(module.parameters())
+        pulled = len(self._layout.base) if base_only else len(parameters)
         steps = self._stepper(parameters)
         if self._keeps:
             _optimisers.recall(steps, site)
         if (noised := self._noised(module, site)) is not None:
-            _private.descend(noised, parameters, steps, pull)
+            _private.descend(noised, parameters, steps, pull, pulled)
             return self._left(steps, parameters, site)
         if site.count == 0:
             return weights.copy()
-        start = [parameter.detach().clone() for parameter in parameters] if pull else []
+        start = [one.detach().clone() for one in parameters[:pulled]] if pull else []
         for _ in range(epochs):
             for records in self._pass(site.data, rng):
                 steps.zero_grad()

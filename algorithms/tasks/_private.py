@@ -79,18 +79,19 @@ def descend(
     parameters: Sequence[torch.nn.Parameter],
     stepper: Stepper,
     pull: float,
+    pulled: int,
 ) -> None:
-    """Take a round's noised steps; the parameters hold the result.
+    """Take a round's noised steps; the parameters hold the result, the first `pulled` are pulled.
 
     Weight decay and pull depend on no record, so they stand outside the noise.
     """
     start = [parameter.detach().clone() for parameter in parameters]
     for _ in range(noised.steps.steps):
         found, begin = torch.from_numpy(noised.gradient()), 0
-        for parameter, before in zip(parameters, start, strict=True):
+        for place, (parameter, before) in enumerate(zip(parameters, start, strict=True)):
             end = begin + parameter.numel()
             parameter.grad = found[begin:end].view_as(parameter).clone()
-            if pull:
+            if pull and place < pulled:
                 parameter.grad.add_(parameter.detach() - before, alpha=pull)
             begin = end
         stepper.step()

@@ -26,7 +26,7 @@ from typing import Any, Generic, Literal, TypeVar
 
 from algorithms.scores import Scoring
 from algorithms.scores.kept import heed, keep_best, tell
-from algorithms.scores.told import ToldScore, ToldScores, ToldTotal
+from algorithms.scores.told import ToldScore, ToldScores, heard, reads
 from algorithms.tasks import Task
 from algorithms.tasks.client_model import ClientModel, predictions
 from algorithms.tasks.site import Site
@@ -144,6 +144,12 @@ def released(state: object) -> Message | None:
     return found if isinstance(found, Message) else None
 
 
+def models(state: object, cohort: Cohort) -> tuple[tuple[Cohort, Message], ...]:
+    """Return who begins the next round with which model; clusters stand in its `models`."""
+    one = released(state)
+    return getattr(state, "models", ()) or (((cohort, one),) if one is not None else ())
+
+
 def after_loss(tracked: Tracked[S], left: object) -> Tracked[S]:
     """Return the record after a lost round: `RoundLost.state` if there is one, else without it."""
     return left if isinstance(left, Tracked) else tracked.missed()
@@ -213,18 +219,6 @@ def _unscored(form: Form[S], model: Any, task: Task) -> Form[Tracked[S]]:
     return replace(made, drawn=form.drawn, plain=form, splits=form.splits)
 
 
-def reads(scoring: Scoring, score: SumMessage) -> Scoring | ToldScores:
-    """Return what reads a total: the task's scoring, or of scores that were told its like."""
-    return ToldScores(scoring) if isinstance(score, ToldTotal) else scoring
-
-
-def _heard(reply: Reply, scoring: Scoring | ToldScores) -> SumMessage:
-    """Return the total of a reply's scores."""
-    if isinstance(scoring, ToldScores):
-        return scoring.added(reply.each(ToldScore))
-    return reply.total(scoring.kind)
-
-
 def _round(form: Form[S], scoring: Scoring | ToldScores, at: At) -> Any:
     first = form.exchanges[0]
 
@@ -233,8 +227,7 @@ def _round(form: Form[S], scoring: Scoring | ToldScores, at: At) -> Any:
         state = yield from _scoring(
             form.round(tracked.state, cohort), first, (tracked.keep, scoring), scores
         )
-        scored = tracked.state if at == "downloaded" else state
-        found = total(scores)
+        scored, found = tracked.state if at == "downloaded" else state, total(scores)
         return replace(tracked.record(found, scoring.merit(found), scored), state=state)
 
     return round
@@ -265,7 +258,7 @@ def _scoring(
                 ask = inner.throw(lost)  # the algorithm may end with what was opened before
                 continue
             if scored:
-                scores.append(_heard(reply, scoring))
+                scores.append(heard(reply, scoring))
             ask = inner.send(reply)
     except StopIteration as stop:
         state: S = stop.value
@@ -287,12 +280,13 @@ def closing(
     """
     if not tracked.scores:
         return tracked
-    if at == "downloaded" and (model := released(tracked.state)) is not None:
+    asked = [pair for cohort in cohorts for pair in models(tracked.state, cohort)]
+    if at == "downloaded" and asked:
         last = Last(best=tracked.best_number, number=tracked.asked + 1)
         scored, scores = reads(scoring, tracked.scores[-1]), list[SumMessage]()
-        for cohort in cohorts:
-            reply = yield Ask(cohort, given=(model, last), back=scored.kind)
-            scores.append(_heard(reply, scored))
+        for members, model in asked:
+            reply = yield Ask(members, given=(model, last), back=scored.kind)
+            scores.append(heard(reply, scored))
         found = total(scores)
         tracked = tracked.record(found, scored.merit(found), tracked.state)
     for cohort in cohorts:

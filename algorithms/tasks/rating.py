@@ -126,12 +126,19 @@ class RatingTask(UserSteps):
         rating, val, test = data.rating.numpy(), data.val.numpy(), data.test.numpy()
         return self._scoring.count(predictions[:, 0], rating, val, test)
 
-    def fit(self, weights: Weights, site: Site, *, epochs: int, pull: float = 0.0) -> Weights:
+    def fit(
+        self,
+        weights: Weights,
+        site: Site,
+        *,
+        epochs: int,
+        pull: float = 0.0,
+        base_only: bool = False,
+    ) -> Weights:
         """Weights after `epochs` passes, float32 (d,), see `FlatTask.fit`.
 
         Raises:
-            ValueError: `epochs` or `pull` is negative, weights or data do not fit the model, or
-                moments are kept and other rows than the site's own would need some.
+            ValueError: an argument is out of range or does not fit; others' moments are needed.
             FloatingPointError: training diverged to NaN or infinity.
         """
         decays = self._optimiser == "adam" and self._weight_decay > 0.0
@@ -140,6 +147,8 @@ class RatingTask(UserSteps):
                 "a rating task keeps moments of its own rows only, and a pull or adam's decay "
                 "moves all; turn off keep_moments, the pull or the decay"
             )
+        if base_only and pull:
+            raise ValueError("a rating task pulls all of its weights or none; take mu = 0")
         near = self._near(site, weights)
         if near is None or site.count == 0:
             return super().fit(weights, site, epochs=epochs, pull=pull)

@@ -12,8 +12,14 @@ __all__ = ["unlike_the_plan", "used"]
 
 
 def used(plan: Plan) -> list[Item]:
-    """Return the items that a run without refusals uses up, from which nobody is away."""
+    """Return the items that a run without refusals uses up, from which nobody is away.
+
+    Where clusters may be cut, clients are compared only if a criterion is met, which may never be.
+    """
+    cuts = plan.splits.message if plan.splits is not None else ""
+    compared = {i.exchange for i in plan.items if cuts in (kind.name for kind in i.messages)}
     found = [i for i in plan.items if i.part not in (Service.REFUSAL, Service.TOTALS)]
+    found = [i for i in found if not i.exchange or i.exchange not in compared]
     return [i for i in found if i.way is not Way.TWO_STEPS or not plan.instead_of(i)]
 
 

@@ -130,8 +130,14 @@ class Driver:
         self._past = iter(parties.outcomes)  # of a run that was taken up
         meter.recall(self._session.tally)
         meter.clients = frozenset(parties.roster.names(Role.CLIENT))
-        self.cohort = Cohort(sorted(meter.clients))
+        self.cohort = Cohort(sorted(meter.clients), needed=self._needed())
         self._stream(getattr(transport, "batch", None))
+
+    def _needed(self) -> int:
+        """Return how many clients a cluster has at least if a cut of it can happen."""
+        context = self._session.context
+        least, splits = context.policy.smallest_cohort, context.plan.splits
+        return least + 1 if splits is not None and splits.guard == "leave" else 2 * least
 
     def _stream(self, batch: int | None) -> None:
         """Where no state is kept and nothing gets lost, hold no more than a batch of envelopes."""

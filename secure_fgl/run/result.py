@@ -12,7 +12,7 @@ from algorithms.tasks.evaluation import Tracked, released
 from algorithms.tasks.site import Site
 from crypto.homomorphic.he import Scheme
 from protocols.forms import Algorithm
-from protocols.messages import Array
+from protocols.messages import Array, Message
 from protocols.plan.plan import Plan
 from protocols.policy.policy import PrivacyPolicy
 from secure_fgl.config import Config
@@ -89,9 +89,20 @@ def finish(prepared: Prepared, folder: RunFolder, outcome: Outcome) -> Run:
 
 
 def arrays_of(state: Any) -> dict[str, Array]:
-    """Return the weights of a state's released model by name; none where there is none."""
-    model = released(state)
-    if model is None:
-        return {}
+    """Return the weights of a state's released models by name; none where there are none.
+
+    Where clusters have models of their own, a name begins with the cluster's number.
+    """
+    if (model := released(state)) is not None:
+        return _weights(model)
+    clusters = enumerate(getattr(state, "models", ()), 1)
+    return {
+        f"cluster_{number}_{name}": values
+        for number, (_, model) in clusters
+        for name, values in _weights(model).items()
+    }
+
+
+def _weights(model: Message) -> dict[str, Array]:
     real = [f.name for f in model.fields if f.wire in ("f4", "f8")]
     return {name: np.asarray(getattr(model, name)) for name in real}

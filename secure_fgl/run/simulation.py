@@ -9,8 +9,9 @@ from typing import Any
 
 import numpy as np
 
+from algorithms.scores.told import reads
 from algorithms.tasks import Task
-from algorithms.tasks.evaluation import Tracked, after_loss, begun, closing, evaluated, reads
+from algorithms.tasks.evaluation import Tracked, after_loss, begun, closing, evaluated
 from algorithms.tasks.site import Site
 from audits.evidence.run_files import policy_text
 from crypto.homomorphic.he import Scheme

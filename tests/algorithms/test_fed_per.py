@@ -96,3 +96,24 @@ def test_it_runs_protected_on_every_task(kind: str) -> None:
     assert played.state.weights.shape == (task.base,)
     heads = {site.memory["head"].tobytes() for site in sites}
     assert len(heads) == len(sites)
+
+
+@pytest.mark.parametrize("form", [0, 1])
+def test_mu_pulls_the_base_alone(form: int) -> None:
+    """FedProx on the shared layers: the pull is zero where it starts, so a second step shows it."""
+    task, kept = Quadratic(lr=0.3), []
+    for mu in (0.0, 2.0):
+        (site,) = bowls(1)
+        algorithm = fed_per(task, epochs=3, mu=mu)
+        drive(algorithm, [site], 1, form=form)
+        kept.append(site.memory["trained"])
+    start = first(fed_per(task)).weights
+    free, held = kept
+    assert np.all(np.abs(held[:-1] - start) < np.abs(free[:-1] - start))
+    assert held[-1] == free[-1]
+
+
+@pytest.mark.parametrize("mu", [-0.1, float("inf")])
+def test_a_pull_out_of_range_is_refused(mu: float) -> None:
+    with pytest.raises(ValueError, match="at 0 or above"):
+        fed_per(Quadratic(), mu=mu)

@@ -12,6 +12,7 @@ from torch_geometric.utils import to_undirected
 
 from algorithms import nn
 from algorithms.nn._shared.graphs import Blocks, pooled
+from algorithms.nn._shared.layouts import entries
 from algorithms.nn._shared.sparse import Sparse, propagation
 
 MODELS = nn.model_names("graph")
@@ -216,7 +217,21 @@ def test_dropout_is_drawn_in_training_only(name):
     assert not torch.equal(drawn, still)
 
 
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("layers", [1, 3])
+def test_the_head_of_gin_shared_is_all_but_its_convolutions(layers):
+    """The base is the same for other features and classes: 24,960 numbers in GCFL's setting."""
+    module = nn.model("gin_shared", "graph").build(5, 3, 7, layers, 0.0)
+    base = [p for p in module.parameters() if id(p) not in {id(q) for q in nn.head(module)}]
+    assert [id(p) for p in (*base, *nn.head(module))] == [id(p) for p in module.parameters()]
+    assert sum(p.numel() for p in base) == layers * 2 * (7 * 7 + 7)
+    assert nn.head(module)[-1].shape == (3,)
+    file = nn.model("gin_shared", "graph")
+    assert {entries(nn.layout(file, f, c, 64, 3, 0.5).base) for f, c in ((7, 2), (38, 6))} == {
+        24960
+    }
+
+
+@pytest.mark.parametrize("name", [name for name in MODELS if name != "gin_shared"])
 @pytest.mark.parametrize("layers", [1, 3])
 def test_the_head_is_the_last_linear_layer(name, layers):
     module = nn.model(name, "graph").build(5, 3, 7, layers, 0.0)

@@ -222,6 +222,15 @@ def test_no_pull_is_the_same_to_the_bit_and_pull_holds_back(kind, optimiser):
     free, held = fitted(), fitted(pull=5.0)
     assert fitted(pull=0.0).tobytes() == free.tobytes()
     assert np.linalg.norm(held - start) < 0.9 * np.linalg.norm(free - start)
+    base = made(kind)[0].base
+    if kind != "rating":
+        half = fitted(pull=5.0, base_only=True)
+        pulled, loose = (np.linalg.norm((w - start)[:base]) for w in (half, free))
+        assert pulled < 0.9 * loose
+        assert np.linalg.norm((half - start)[base:]) > np.linalg.norm((held - start)[base:])
+    else:
+        with pytest.raises(ValueError, match="all of its weights"):
+            fitted(pull=5.0, base_only=True)
 
 
 @pytest.mark.parametrize("kind", KINDS)

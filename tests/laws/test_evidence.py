@@ -11,6 +11,7 @@ from audits.report.build import build_report
 from protocols.wire.envelope import Envelope, commitment
 from protocols.wire.roles import Role
 from secure_fgl.catalogue import algorithm_names
+from secure_fgl.checking.traffic import used
 from tests.laws.conftest import Recorded
 from tests.laws.runs import POLICIES, PROTECTED, Recording, config, pairs, record
 
@@ -76,7 +77,7 @@ def rest(envelope: Envelope) -> tuple[bytes, bytes]:
 @pytest.mark.parametrize("name", NAMES)
 def test_what_is_unsafe_is_called_unsafe_everywhere(name: str, recorded: Recorded) -> None:
     clear, protected = recorded(name, "unsafe_plaintext"), recorded(name, "he")
-    uploads = [i for i in clear.plan.items if i.disclosure in ("SUM", "MIXED", *COMPUTED)]
+    uploads = [i for i in used(clear.plan) if i.disclosure in ("SUM", "MIXED", *COMPUTED)]
     assert uploads and all(item.unsafe for item in uploads)
     assert any("UNSAFE" in warning for warning in clear.plan.warnings)
     flagged = [e for e in clear.entries() if e["kind"] == "release" and e["unsafe"]]

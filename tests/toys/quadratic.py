@@ -52,10 +52,19 @@ class Quadratic:
     def initial(self, rng: np.random.Generator) -> Weights:
         return rng.normal(size=self.size).astype(np.float32)
 
-    def fit(self, weights: Weights, site: Site, *, epochs: int, pull: float = 0.0) -> Weights:
+    def fit(
+        self,
+        weights: Weights,
+        site: Site,
+        *,
+        epochs: int,
+        pull: float = 0.0,
+        base_only: bool = False,
+    ) -> Weights:
         fitted: Weights = weights.copy()
+        pulled = np.float32(pull) * (np.arange(self.size) < (self.base if base_only else self.size))
         for batch, _ in zip(self.batches(site), range(epochs), strict=False):
-            slope = self.gradient(fitted, site, batch) + np.float32(pull) * (fitted - weights)
+            slope = self.gradient(fitted, site, batch) + pulled * (fitted - weights)
             fitted = (fitted - np.float32(self.lr) * slope).astype(np.float32)
         return fitted
 

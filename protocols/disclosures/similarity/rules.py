@@ -8,7 +8,7 @@ from protocols.disclosures._base.rules import Limits
 from protocols.disclosures._evaluated.rules import EvaluatedRules
 from protocols.disclosures.names import Disclosure
 from protocols.forms import Form
-from protocols.messages import Message
+from protocols.messages import Message, SimilarityMessage
 from protocols.policy.guard import find
 
 
@@ -35,7 +35,9 @@ class SimilarityRules(EvaluatedRules):
         return super().objection(kind, form, policy)
 
     def not_computed(self, kind: type[Message], form: Form[Any], policy: Limits) -> str | None:
-        """Refuse a message that is not one vector."""
+        """Refuse a message that is not one vector, or is not compared by cosines."""
+        if issubclass(kind, SimilarityMessage) and kind.measure is not None:
+            return f"message {kind.__name__} is compared otherwise than by cosines: only in clear"
         if len(kind.fields) == 1:
             return None
         return f"message {kind.__name__} holds more than the one vector that is compared"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import Any, ClassVar, cast
 
 import numpy as np
 
@@ -12,7 +12,7 @@ from protocols.disclosures._base.view import ClearView, OneVerb
 from protocols.disclosures._evaluated.view import Uploaded
 from protocols.errors import LocalProtocolError
 from protocols.forms import Exchange
-from protocols.messages import Array, Message, Vector
+from protocols.messages import Array, Message, SimilarityMessage, Vector
 from protocols.plan.steps import Part
 from protocols.rounds import View
 from protocols.wire.codec import decode
@@ -127,9 +127,11 @@ class Compared(Uploaded):
     def clear(
         cls, kind: type[Message], sent: Mapping[str, Message], dims: Mapping[str, int], **more: Any
     ) -> Array:
-        """Return the cosines of vectors that came in clear."""
+        """Return how alike vectors are that came in clear: their cosines, unless `kind` says."""
         (field,) = kind.fields
         rows = np.stack([np.ravel(getattr(m, field.name)) for m in sent.values()])
+        if (measure := cast(type[SimilarityMessage], kind).measure) is not None:
+            return measure(rows)
         units = rows / np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), 1e-300)
         cosines: Array = units @ units.T
         return cosines
