@@ -69,8 +69,14 @@ def model_name(
     return settings.name or (preferred or {}).get(kind, _KINDS[kind].model)
 
 
-def site_data(part: Part, spec: DataSpec) -> Records:
+def site_data(part: Part, spec: DataSpec, like: Records | None = None) -> Records:
     """Return a client's part, ready for training.
+
+    Args:
+        part: what the client holds.
+        spec: what is known of the data in public.
+        like: of a client that holds the very same nodes and edges, whose arrays are shared; only
+            node tasks have such clients.
 
     Raises:
         ValueError: arrays of the part disagree; the message says which.
@@ -78,7 +84,7 @@ def site_data(part: Part, spec: DataSpec) -> Records:
     if spec.task == "node":
         from algorithms.tasks.inputs.nodes import NodeData
 
-        return NodeData.from_graph(cast(Any, part))
+        return NodeData.from_graph(cast(Any, part), cast(Any, like))
     if spec.task == "graph":
         from algorithms.tasks.inputs.graphs import GraphsData
 
