@@ -6,8 +6,8 @@ Client i's labels, numbered 0 to K0-1 at each client by itself, fall into suppor
     θ^ = θ_i - α grad L_S(θ_i),    θ_i <- θ_i - β (I - α H_S(θ_i)) grad L_Q(θ^),
 
 H_S being the Hessian of the support loss, and says its change; θ moves by the mean change. To
-predict, a client tunes the model to its labels of the new classes (`few labels`, a node's role
-`tune`) by `tune_steps` plain steps; without such labels to its support half.
+predict, a client tunes the model to its labels of the new classes (a node's role `tune`) by
+`tune_steps` plain steps; without such labels to its support half.
 
 Where this departs from the source document: its equation (11) lost the gradient sign before L_S.
 Its equation (12) is a single step from the global model, while its Algorithm 2 goes on from the
@@ -58,7 +58,8 @@ def graph_fl_domain(  # noqa: PLR0913 - settings, all by name
         hessian: take the term with second derivatives.
         tune_steps: steps on the labels of the new classes before a model predicts.
         query: share of a client's training labels in the query half.
-        self_training, self_epochs: see `algorithms.graph_fl`.
+        self_training: pseudo-labels per class, see `algorithms.graph_fl`.
+        self_epochs: epochs of the local models that give them.
 
     Raises:
         ValueError: an option is out of range, or the task is not one of nodes.

@@ -61,7 +61,7 @@ def _outside(plugins: Mapping[str, str]) -> list[str]:
     ]
 
 
-def make_plan(
+def make_plan(  # noqa: PLR0913 - what a run is made of, all by name
     algorithm: Algorithm[Any],
     policy: PrivacyPolicy,
     *,
@@ -71,6 +71,7 @@ def make_plan(
     scheme: Scheme | None,
     seed: int = 0,
     plugins: Mapping[str, str] | None = None,
+    remarks: Sequence[str] = (),
 ) -> Plan:
     """Return the plan of a run. Nothing of any client's data is looked at.
 
@@ -83,6 +84,7 @@ def make_plan(
         scheme: the encryption really used here (its sizes stand in the plan); None without ``he``.
         seed: public; the first model is drawn from it.
         plugins: digests of the plug-ins that are named, by `plugin_entry`.
+        remarks: warnings that the data bring with them.
 
     Raises:
         NotAdmitted: no form of the algorithm fits the policy.
@@ -127,7 +129,11 @@ def make_plan(
         smallest_cohort=policy.smallest_cohort,
         scheme=scheme.name if scheme else "none",
         budget=budget(builder.items, policy, training),
-        warnings=(*warnings(planned, data, private=training is not None), *_outside(plugins or {})),
+        warnings=(
+            *warnings(planned, data, private=training is not None),
+            *remarks,
+            *_outside(plugins or {}),
+        ),
         dims=dims,
         items=tuple(builder.items),
         code={**code(), **(plugins or {})},

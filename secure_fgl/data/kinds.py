@@ -12,11 +12,12 @@ import numpy as np
 
 from algorithms.tasks import DataSpec, Kind, Task
 from algorithms.tasks.site import Records
+from protocols.plan.plan import DataPlan
 from secure_fgl.config import ModelConfig
 from secure_fgl.data.records import Dataset, Masks, Part
 from secure_fgl.errors import UsageError, usage
 
-__all__ = ["build_task", "masks_of", "model_name", "site_data"]
+__all__ = ["build_task", "data_plan", "masks_of", "model_name", "site_data"]
 
 
 class _Kind(NamedTuple):
@@ -67,6 +68,13 @@ def model_name(
 ) -> str:
     """Return which model is meant where the settings may name none; see `build_task`."""
     return settings.name or (preferred or {}).get(kind, _KINDS[kind].model)
+
+
+def data_plan(spec: DataSpec) -> DataPlan:
+    """Return what a plan says of the data."""
+    scale = (repr(spec.lowest), repr(spec.highest)) if spec.task == "rating" else ()
+    named = {n: getattr(spec, n) for n in DataPlan.model_fields if n != "scale"}
+    return DataPlan(**named, scale=scale)
 
 
 def site_data(part: Part, spec: DataSpec, like: Records | None = None) -> Records:

@@ -26,7 +26,15 @@ from secure_fgl.data.records import (
     Ratings,
 )
 
-__all__ = ["check_partition", "gives_test", "induce", "makes_split", "partition", "partition_names"]
+__all__ = [
+    "check_partition",
+    "gives_test",
+    "induce",
+    "makes_split",
+    "partition",
+    "partition_names",
+    "remarks",
+]
 
 KINDS = {Graph: "node", GraphSet: "graph", Ratings: "rating"}
 
@@ -114,6 +122,20 @@ def gives_test(name: str) -> bool:
         ValueError: unknown name.
     """
     return bool(getattr(_rule(name), "COMMON_TEST", False))
+
+
+def remarks(name: str) -> tuple[str, ...]:
+    """Return what a plan must say of data that a partition shares out.
+
+    Raises:
+        ValueError: unknown name.
+    """
+    if not getattr(_rule(name), "SHARED_GRAPH", False):
+        return ()
+    return (
+        f"partition {name}: every client holds the whole graph, all nodes, edges and features; "
+        "labels alone are private",
+    )
 
 
 def induce(whole: Dataset, members: Records, masks: Masks) -> Part:

@@ -144,7 +144,7 @@ def shown(name: str) -> tuple[str, ...]:
     return (PROTECTED[others.index(name) % len(PROTECTED)],)
 
 
-ALIKE = ("apfl", "fcf", "fed_gate", "fed_prox")
+ALIKE = ("apfl", "fcf", "fed_gate", "fed_prox", "graph_fl_domain")
 """Their clients upload as those of `apfl_gate`, `fed_mf` and `fed_avg` do, by the same code."""
 MOMENTS = ("after_upload", "before_shares")
 LOSSES = ("asked", *MOMENTS)

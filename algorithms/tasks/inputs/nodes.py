@@ -41,7 +41,8 @@ class NodeData:
         x: features (N, F), dense tensor or `Sparse`.
         y: int64 (N,), -1 for no label.
         train, val, test: bool (N,), disjoint, never on an unlabelled node.
-        tune: bool (N,), nodes of new classes that a model is tuned to before it predicts; in no split.
+        tune: bool (N,), nodes of new classes that a model is tuned to before it predicts; in no
+            split.
         common: bool (N,), nodes of a test graph that all clients were given: a component apart, in
             no split. A model is scored on it and sees it nowhere else.
         kept: what a task computes from all this and keeps for later.

@@ -42,7 +42,9 @@ def cut(
         clients: K.
         rng: everything that is drawn.
         overlap: γ, in [0, 1).
-        per_class, val_nodes, test_nodes: see `few_shot_shared_graph`.
+        per_class: training nodes of each class, of all clients together.
+        val_nodes: validation nodes; a client has those in its window.
+        test_nodes: test nodes, likewise.
 
     Raises:
         ValueError: an option is out of range, the graph has too few labelled nodes, or a client
