@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -17,6 +18,9 @@ from algorithms.tasks import Labelled
 from algorithms.tasks.evaluation import total
 from protocols.disclosures.sum.view import TotalView
 from protocols.rounds import Cohort, Reply
+from secure_fgl.checking import small
+from secure_fgl.config import Config
+from secure_fgl.federation import Federation
 from secure_fgl.run.model_digest import weights_digest
 from tests.toys.kinds import sites_of, task_of
 from tests.toys.quadratic import drive
@@ -193,6 +197,17 @@ def test_it_runs_protected_as_two_sums_and_ends_as_in_clear() -> None:
     ups = {i.id: i.messages for i in played["masks"].plan.items if ".up." in i.id}
     assert set(ups) == {"judged.up.SUM", "tuned.up.SUM"}
     assert [kind.disclosure for kind in (Slope, Change)] == ["SUM", "SUM"] and Met.fields
+
+
+def test_o5_a_client_that_vanishes_between_the_two_sums_loses_the_round(tmp_path: Path) -> None:
+    """Vanished before the first sum, it is missing in both, and nothing is lost."""
+    lost = {}
+    for drop in ("2@1:after_upload", "2@1"):
+        document = small.document("graph_fl", "masks", drop=drop, rounds=1)
+        document["transport"] = {"workers": 1}
+        run = Federation.from_config(Config.parse(document)).run(tmp_path / str(len(drop)))
+        lost[drop] = run.result["lost_rounds"]
+    assert lost == {"2@1:after_upload": [1], "2@1": []}
 
 
 @pytest.mark.parametrize(

@@ -93,4 +93,5 @@ def _scipy(sparse: Sparse) -> sp.csr_array:
     """Return a view as a scipy matrix."""
     matrix = sparse.matrix
     parts = (matrix.values(), matrix.col_indices(), matrix.crow_indices())
-    return sp.csr_array(tuple(part.numpy() for part in parts), shape=tuple(matrix.shape))
+    height, width = matrix.shape
+    return sp.csr_array(tuple(part.numpy() for part in parts), shape=(height, width))

@@ -85,7 +85,7 @@ class NodeData:
         own = np.arange(sum(sizes)) < sizes[0]
         tuned = getattr(graph, "tune", None)
         y = torch.from_numpy(np.concatenate([one.y for one in graphs]).astype(np.int64))
-        roles = {
+        roles: dict[str, Any] = {
             "y": y,
             "train": _mask(graph.train, own),
             "val": _mask(graph.val, own),

@@ -61,13 +61,14 @@ def cut(
     cuts = []
     for client, members in enumerate(windows):
         train = np.sort(roles.train[holder == client])
-        own = (train, *(np.intersect1d(members, role) for role in roles[1:]))
+        val, test = (np.intersect1d(members, role) for role in roles[1:])
         if not len(train):
             raise ValueError(
                 f"{clients} clients are too many: a window of {len(members)} nodes holds no "
                 "training node; raise per_class or overlap, or ask for fewer clients"
             )
-        cuts.append(Cut(members, *own, labels=known(graph, members, *own)))
+        labels = known(graph, members, train, val, test)
+        cuts.append(Cut(members, train, val, test, labels=labels))
     return cuts
 
 

@@ -64,6 +64,7 @@ def cut(
     members = np.arange(graph.nodes)
     cuts = []
     for client in range(clients):
-        own = (np.sort(roles.train[client::clients]), roles.val, roles.test)
-        cuts.append(Cut(members, *own, labels=known(graph, members, *own)))
+        train, val, test = np.sort(roles.train[client::clients]), roles.val, roles.test
+        labels = known(graph, members, train, val, test)
+        cuts.append(Cut(members, train, val, test, labels=labels))
     return cuts
