@@ -34,8 +34,10 @@ __all__ = [
     "Degree",
     "choose_degree",
     "honest_majority",
+    "most_in_any",
     "neighbourhoods",
     "part_of",
+    "partition",
     "thinnest_window",
 ]
 
@@ -112,12 +114,37 @@ def _circle(count: int, degree: int, seed: bytes) -> tuple[int, ...]:
     """Return an unbiased permutation (Fisher and Yates; Durstenfeld 1964, algorithm 235)."""
     if degree % 2 or degree < 2:
         raise OutOfRange("A graph that is not complete has an even number of neighbours.")
-    stream = Stream(derive(seed, "graph", f"{count}"))
+    return tuple(_shuffled(count, Stream(derive(seed, "graph", f"{count}"))))
+
+
+def _shuffled(count: int, stream: Stream) -> list[int]:
     order = list(range(count))
     for last in range(count - 1, 0, -1):
         other = int(stream.uniform(last + 1, 1)[0])
         order[last], order[other] = order[other], order[last]
-    return tuple(order)
+    return order
+
+
+def partition(count: int, parts: int, seed: bytes) -> list[tuple[int, ...]]:
+    """Return 0 … count - 1 cut by lot into disjoint parts, each ascending, sizes apart by one.
+
+    Raises:
+        OutOfRange: no parts, or more than there are clients.
+        InvalidKey: a seed of fewer than 16 bytes.
+    """
+    if not 1 <= parts <= count <= _MAX_COUNT:
+        raise OutOfRange("Clients are cut into one part up to as many as there are clients.")
+    order = _shuffled(count, Stream(derive(seed, "parts", f"{count}", f"{parts}")))
+    return [tuple(sorted(order[part::parts])) for part in range(parts)]
+
+
+def most_in_any(count: int, marked: int, size: int, parts: int, bits: int) -> int:
+    """Return the smallest m: none of so many parts holds more than m marked, but for 2^-bits.
+
+    The parts are drawn by lot from `count` clients and hold up to `size` each: for one part an
+    exact hypergeometric tail, for all of them their number times that.
+    """
+    return min(marked, size, _rarely_above(count, marked, size, 2.0**-bits / parts))
 
 
 def honest_majority(holders: int, corrupt: int) -> int:

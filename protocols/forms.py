@@ -17,7 +17,7 @@ S = TypeVar("S")
 Answer = Callable[..., Message | tuple[Message, ...] | None]
 
 
-RESERVED = frozenset({"key", "pair", "refusal", "totals"})
+RESERVED = frozenset({"draw", "key", "pair", "refusal", "totals"})
 """Names of exchanges that belong to the message layer."""
 
 
@@ -111,6 +111,9 @@ class Form(Generic[S]):
             clients can compute it as well.
         reach: by how many times the largest change that one client can send a round moves a weight
             of the model at most; 0: nothing bounds it.
+        drawn: how many clients at least a round asks; 0: all that there are. The run's clients are
+            then cut by lot into disjoint cohorts, once, and rounds take them in turn: `round` is
+            handed the cohort whose turn it is (`protocols.plan.drawn`).
         plain: this form without what was added to it (scores); None: nothing was.
         start: the state before the first round; set where a run is put together.
     """
@@ -125,6 +128,7 @@ class Form(Generic[S]):
     rows: bool = False
     by_totals: bool = False
     reach: float = 0.0
+    drawn: int = 0
     plain: Form[Any] | None = None
     start: Any = None
 
@@ -139,6 +143,7 @@ class Form(Generic[S]):
         by_gradients: bool = False,
         top: int | None = None,
         holders: int = 1,
+        drawn: int = 0,
     ) -> Form[S]:
         """Build a form from the answers, keyed by the message each of them answers.
 
@@ -150,13 +155,15 @@ class Form(Generic[S]):
             by_gradients: see the class.
             top: see the class.
             holders: see the class.
+            drawn: see the class.
         """
         often = per_round or {}
         exchanges = (
             replace(exchange_of(kind, answer), per_round=often.get(kind, 1))
             for kind, answer in answers.items()
         )
-        return cls(name, round, tuple(exchanges), by_gradients, top, holders=holders)
+        facts = tuple(exchanges), by_gradients, top
+        return cls(name, round, *facts, holders=holders, drawn=drawn)
 
     def moved_by_totals(self, reach: float = 0.0) -> Form[S]:
         """Return the form with `by_totals` and `reach`; see the class."""

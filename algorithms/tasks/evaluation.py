@@ -92,13 +92,7 @@ class Tracked(Generic[S]):
 def evaluated(
     algorithm: Algorithm[S], task: Task, *, at: At = "downloaded"
 ) -> Algorithm[Tracked[S]]:
-    """Return `algorithm` with scores in the first Ask of each round.
-
-    Args:
-        algorithm: any algorithm; its files know nothing of evaluation.
-        task: scores predictions on a split.
-        at: which model is scored, see the module's head.
-    """
+    """Return any algorithm with scores by `task` in the first Ask of each round; see above."""
 
     def init(rng: Any) -> Tracked[S]:
         return Tracked(algorithm.init(rng))
@@ -207,7 +201,7 @@ def _wrap(form: Form[S], score: Any, scoring: Scoring, at: At) -> Form[Tracked[S
     exchanges.append(Exchange("close", (Keep,), (), last_word, per_round=0, outside=1))
     told = form.by_gradients, form.top, form.unmixed, form.holders
     made = Form(form.name, _round(form, scoring, at), tuple(exchanges), *told)
-    return replace(made, plain=form)
+    return replace(made, drawn=form.drawn, plain=form)
 
 
 def _unscored(form: Form[S], model: Any) -> Form[Tracked[S]]:
@@ -226,7 +220,7 @@ def _unscored(form: Form[S], model: Any) -> Form[Tracked[S]]:
 
     told = form.by_gradients, form.top, form.unmixed, form.holders
     exchanges = (replace(first, answer=answer), *form.exchanges[1:])
-    return Form(f"{form.name}_unscored", round, exchanges, *told, plain=form)
+    return Form(f"{form.name}_unscored", round, exchanges, *told, drawn=form.drawn, plain=form)
 
 
 def _round(form: Form[S], scoring: Scoring, at: At) -> Any:
@@ -282,17 +276,23 @@ def total(scores: Sequence[SumMessage]) -> SumMessage:
     return type(scores[0])(**{name: sum(one[name] for one in said) for name in said[0]})
 
 
-def closing(tracked: Tracked[S], cohort: Cohort, scoring: Scoring, *, at: At) -> Round[Tracked[S]]:
+def closing(
+    tracked: Tracked[S], cohorts: Sequence[Cohort], scoring: Scoring, *, at: At
+) -> Round[Tracked[S]]:
     """After the last round: score the last state if it was not, and say which one to keep.
 
-    Where nothing was scored there is nothing to close.
+    Where nothing was scored there is nothing to close. All clients are in one of `cohorts`.
     """
     if not tracked.scores:
         return tracked
     if at == "downloaded" and (model := released(tracked.state)) is not None:
         last = Last(best=tracked.best_number, number=tracked.asked + 1)
-        reply = yield Ask(cohort, given=(model, last), back=scoring.kind)
-        found = reply.total(scoring.kind)
+        scores: list[SumMessage] = []
+        for cohort in cohorts:
+            reply = yield Ask(cohort, given=(model, last), back=scoring.kind)
+            scores.append(reply.total(scoring.kind))
+        found = total(scores)
         tracked = tracked.record(found, scoring.merit(found), tracked.state)
-    yield Ask(cohort, given=Keep(best=tracked.best_number, number=0))
+    for cohort in cohorts:
+        yield Ask(cohort, given=Keep(best=tracked.best_number, number=0))
     return tracked

@@ -69,6 +69,7 @@ _FACTS: dict[str, dict[str, type]] = {
     "mix": {"exchange": int, "floor": int, "item": str, "mixtures": int, "round": int},
     "withheld": {"exchange": int, "item": str, "mixtures": int, "round": int},
     "survivors": {**_SUM, "list": str},
+    "drawn": {"cohorts": int, "members": str, "seed": str},
     "open": _SUM,
     "weights": {
         **_TABLE,

@@ -40,6 +40,7 @@ KINDS = (
     "mix",
     "withheld",
     "survivors",
+    "drawn",
     "open",
     "weights",
     "witness",

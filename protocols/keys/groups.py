@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 
@@ -18,37 +18,42 @@ from crypto.graph import (
     Degree,
     choose_degree,
     honest_majority,
-    neighbourhoods,
     part_of,
-    thinnest_window,
 )
 from crypto.samplers import derive
 from crypto.signing.canonical import canonical
 from protocols.disclosures.names import Disclosure
 from protocols.disclosures.sum.guards import Mask
-from protocols.errors import NotInPlan, PolicyError
+from protocols.errors import PolicyError
+from protocols.keys.neighbours import Neighbours, graph_of
 from protocols.keys.slots import Slot
 from protocols.policy.guard import find
 from protocols.policy.policy import PrivacyPolicy
 from protocols.wire.cohorts import by_names, shared
 
+Within = int | None
+"""How many of a cohort that lots drew may be corrupt; None where a group is all clients."""
 
-def planned_voters(count: int, policy: PrivacyPolicy) -> int:
+
+def planned_voters(count: int, policy: PrivacyPolicy, within: Within = None) -> int:
     """Return how many clients' votes a holder is shown among `count` clients."""
-    return min(count, 2 * planned_degree(count, policy) + 1)
+    return min(count, 2 * planned_degree(count, policy, within) + 1)
 
 
-def planned_degree(count: int, policy: PrivacyPolicy) -> int:
+def planned_degree(count: int, policy: PrivacyPolicy, within: Within = None) -> int:
     """Return how many neighbours a client has among `count` clients."""
-    return _degree(count, policy).neighbours
+    return _degree(count, policy, within).neighbours
 
 
-def planned_corrupt(count: int, policy: PrivacyPolicy) -> int:
+def planned_corrupt(count: int, policy: PrivacyPolicy, within: Within = None) -> int:
     """Return how many neighbours of a client may be corrupt among `count` clients."""
-    return _degree(count, policy).corrupt
+    return _degree(count, policy, within).corrupt
 
 
-def _degree(count: int, policy: PrivacyPolicy) -> Degree:
+def _degree(count: int, policy: PrivacyPolicy, within: Within) -> Degree:
+    if within is not None:  # all pairs: the lot's bad luck is in `within`, nothing is left to more
+        least = fewest_survivors(count, policy, within)
+        return Degree(count - 1, honest_majority(count, within), within, least)
     mask = find(policy.rules.get(Disclosure.SUM, ()), "mask")
     if count < COMPLETE_BELOW or not isinstance(mask, Mask):
         least = honest_majority(count, policy.colluders)
@@ -56,7 +61,7 @@ def _degree(count: int, policy: PrivacyPolicy) -> Degree:
     return _chosen(count, max(mask.corrupt, policy.colluders / count), mask.dropped)
 
 
-def fewest_survivors(count: int, policy: PrivacyPolicy) -> int:
+def fewest_survivors(count: int, policy: PrivacyPolicy, within: Within = None) -> int:
     """Return how many clients a survivor list among `count` clients holds at least (O10, O18).
 
     The policy's minimum of others and one more, beside all that may be corrupt: these can subtract
@@ -66,8 +71,8 @@ def fewest_survivors(count: int, policy: PrivacyPolicy) -> int:
         PolicyError: more than there are clients.
     """
     mask = find(policy.rules.get(Disclosure.SUM, ()), "mask")
-    corrupt = policy.colluders
-    if count >= COMPLETE_BELOW and isinstance(mask, Mask):
+    corrupt = policy.colluders if within is None else within
+    if within is None and count >= COMPLETE_BELOW and isinstance(mask, Mask):
         corrupt = max(corrupt, part_of(count, mask.corrupt))
     least = policy.minimum_cohort + 1 + corrupt
     if least > count:
@@ -105,7 +110,8 @@ class Group:
         quorum: how many of each client's holders must have voted for a survivor list before shares
             are given; more than half, the corrupt ones added, so that no two lists of one sum can
             both be served (see `voters`).
-        colluders: how many clients may work together, by the policy.
+        colluders: how many clients may work together, by the policy; of a drawn cohort, in it.
+        drawn: whether lots drew it: a cohort of the run, and all pairs of it.
     """
 
     run: str
@@ -117,6 +123,12 @@ class Group:
     window: int
     quorum: int
     colluders: int
+    drawn: bool = False
+
+    @property
+    def within(self) -> Within:
+        """How many may be corrupt, if lots drew this group."""
+        return self.colluders if self.drawn else None
 
     @property
     def complete(self) -> bool:
@@ -124,21 +136,28 @@ class Group:
         return self.degree == len(self.called) - 1
 
     @classmethod
-    def of(cls, run: str, epoch: int, called: Sequence[str], policy: PrivacyPolicy) -> Group:
-        """Return the group of these clients.
+    def of(
+        cls,
+        run: str,
+        epoch: int,
+        called: Sequence[str],
+        policy: PrivacyPolicy,
+        within: Within = None,
+    ) -> Group:
+        """Return the group of these clients: all of a run, or a cohort that lots drew.
 
         Raises:
             CohortTooSmall: fewer than the policy's minimum.
             PolicyError: fewer than a survivor list holds.
         """
         policy.check_cohort(len(called))
-        chosen, count = _degree(len(called), policy), len(called)
+        chosen, count = _degree(len(called), policy, within), len(called)
         holders = chosen.neighbours + 1
         # On a sparse graph the client whose holders they are may be corrupt itself: one more.
         corrupt, window, shares = chosen.corrupt + 1, chosen.window, 0
-        least = fewest_survivors(count, policy)
+        least = fewest_survivors(count, policy, within)
         if holders == count:
-            corrupt, shares = chosen.corrupt, policy.smallest_cohort
+            corrupt, shares = chosen.corrupt, policy.smallest_cohort if within is None else least
             window = max(window, least)
         return cls(
             run=run,
@@ -149,7 +168,8 @@ class Group:
             least=least,
             window=window,
             quorum=max(shares, honest_majority(holders, corrupt)),
-            colluders=policy.colluders,
+            colluders=policy.colluders if within is None else within,
+            drawn=within is not None,
         )
 
     def voters(self, name: str) -> tuple[str, ...]:
@@ -207,8 +227,8 @@ class Group:
         return derive(self.run.encode(), "graph", f"{self.epoch}")
 
     @cached_property
-    def _graph(self) -> _Graph:
-        return _graph(self.called, self.degree, self._seed)
+    def _graph(self) -> Neighbours:
+        return graph_of(self.called, self.degree, self._seed)
 
     @cached_property
     def digest(self) -> str:
@@ -239,53 +259,6 @@ def agreement(group: Group, there: Sequence[str], slot: Slot) -> str:
 
 
 # What follows depends on public facts only, and every client of a process asks for the same.
-
-
-class _Graph:
-    """Who is joined to whom, for all groups of a process that are of the same clients and seed."""
-
-    def __init__(self, called: tuple[str, ...], degree: int, seed: bytes) -> None:
-        self._called, self._degree, self._seed = called, degree, seed
-        self.complete = degree >= len(called) - 1
-        self.neighbours = self._near(degree)
-        self.holders = _with_itself(self.neighbours)
-        self.thinnest = by_names(self._thinnest)
-
-    @staticmethod
-    def of(rows: Mapping[str, tuple[str, ...]], name: str) -> tuple[str, ...]:
-        """Return a client's row; raises NotInPlan for one that was not called."""
-        if name not in rows:
-            raise NotInPlan("A client that was not called for this epoch's keys is named.")
-        return rows[name]
-
-    def voters(self, name: str) -> tuple[str, ...]:
-        """Return who holds shares of anybody whose shares `name` holds, sorted."""
-        return self.of(self._voters, name)
-
-    @cached_property
-    def _voters(self) -> dict[str, tuple[str, ...]]:
-        # Neighbours are the nearest on a circle, so theirs are those within twice the distance.
-        return _with_itself(self._near(2 * self._degree))
-
-    def _near(self, degree: int) -> dict[str, tuple[str, ...]]:
-        """Return who stands within degree/2 of each client on the circle, sorted."""
-        called = self._called
-        rows = zip(called, neighbourhoods(len(called), degree, self._seed), strict=True)
-        return {name: tuple([called[place] for place in row]) for name, row in rows}
-
-    def _thinnest(self, names: tuple[str, ...]) -> int:
-        survivors = set(names)
-        there = {place for place, name in enumerate(self._called) if name in survivors}
-        return thinnest_window(len(self._called), self._degree, self._seed, there)
-
-
-def _with_itself(near: Mapping[str, tuple[str, ...]]) -> dict[str, tuple[str, ...]]:
-    return {name: tuple(sorted((*row, name))) for name, row in near.items()}
-
-
-@lru_cache(maxsize=8)
-def _graph(called: tuple[str, ...], degree: int, seed: bytes) -> _Graph:
-    return _Graph(called, degree, seed)
 
 
 @lru_cache(maxsize=8)

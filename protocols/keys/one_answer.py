@@ -23,10 +23,11 @@ from protocols.policy.policy import PrivacyPolicy
 def one_answer(group: Group, policy: PrivacyPolicy) -> bool:
     """Tell whether a group's holders may serve a list that lacks nobody in one answer."""
     count, shares = len(group.called), group.threshold
-    enough = 2 * min(shares, group.quorum) > count + planned_corrupt(count, policy)
+    corrupt = planned_corrupt(count, policy, group.within)
+    enough = 2 * min(shares, group.quorum) > count + corrupt
     return group.complete and enough
 
 
-def planned_one_answer(count: int, policy: PrivacyPolicy) -> bool:
+def planned_one_answer(count: int, policy: PrivacyPolicy, within: int | None = None) -> bool:
     """Tell whether some list among `count` clients may be served in one answer."""
-    return planned_degree(count, policy) == count - 1
+    return planned_degree(count, policy, within) == count - 1

@@ -10,11 +10,20 @@ from collections.abc import Sequence
 from enum import StrEnum
 
 from protocols.disclosures.sum.masked.unmasking import row_of
-from protocols.errors import Replay, WrongStage
+from protocols.errors import NotInPlan, Replay, WrongStage
 from protocols.keys.groups import Group, agreement, planned_degree
 from protocols.keys.pairs import pair_box_bytes
 from protocols.keys.slots import Slot, slots
+from protocols.wire.cohorts import as_set
 from protocols.wire.run_context import RunContext
+
+
+def width_of(context: RunContext) -> int:
+    """Return for how many neighbours of a client messages of a run have room."""
+    plan, policy = context.plan, context.policy
+    if plan.drawn is None:
+        return planned_degree(len(plan.clients), policy)
+    return planned_degree(plan.drawn.largest, policy, plan.drawn.within)
 
 
 class KeyPhase(StrEnum):
@@ -35,16 +44,60 @@ class Setup:
         epoch: its number.
         round: the round before which it is made.
         exchange: the last exchange before it.
+        cohorts: who agrees with whom: all clients, or each cohort that lots drew by itself.
+        within: how many of one drawn cohort may be corrupt; None: nobody drew lots.
     """
 
-    def __init__(self, context: RunContext, epoch: int, round: int, exchange: int) -> None:
+    def __init__(
+        self,
+        context: RunContext,
+        epoch: int,
+        round: int,
+        exchange: int,
+        cohorts: Sequence[Sequence[str]] = (),
+        within: int | None = None,
+    ) -> None:
         self.epoch, self.round, self.exchange = epoch, round, exchange
-        self.group = Group.of(context.run, epoch, context.roster.clients, context.policy)
+        called, facts = cohorts or (context.roster.clients,), (context.policy, within)
+        self.groups = tuple(Group.of(context.run, epoch, names, *facts) for names in called)
         self.slots = slots(context.plan.items, context.plan.rounds, context.policy, epoch)
-        self.width = planned_degree(len(context.roster.clients), context.policy)
+        self.width = width_of(context)
         self.phase = KeyPhase.KEY
         self._boxes: dict[str, bytes] = {}
         self._rows: dict[str, bytes] = {}
+
+    @property
+    def group(self) -> Group:
+        """The only group, where lots drew no cohorts; else the first."""
+        return self.groups[0]
+
+    def group_of(self, members: Sequence[str]) -> Group:
+        """Return the group of some clients: the one that holds the first of them.
+
+        Raises:
+            NotInPlan: none does.
+        """
+        if len(self.groups) == 1:
+            return self.group
+        found = (g for g in self.groups if members and members[0] in as_set(g.called))
+        if (group := next(found, None)) is None:
+            raise NotInPlan("A client that was not called for this epoch's keys is named.")
+        return group
+
+    def there(self, group: Group) -> tuple[str, ...]:
+        """Return whose boxes are here of a group, sorted."""
+        return tuple(name for name in self.boxed if name in as_set(group.called))
+
+    @property
+    def handed(self) -> tuple[str, ...]:
+        """Whose boxes are handed on, sorted: of drawn cohorts, of those that are large enough."""
+        if not self.group.drawn:
+            return self.boxed
+        there = (self.there(group) for group in self.groups if self._enough(group))
+        return tuple(sorted(name for names in there for name in names))
+
+    def _enough(self, group: Group) -> bool:
+        return group.thinnest(self.there(group)) >= group.window
 
     @property
     def ready(self) -> tuple[str, ...]:
@@ -75,9 +128,9 @@ class Setup:
 
     def boxes_for(self, name: str) -> bytes:
         """Return the boxes that the neighbours of `name` sealed for it, sorted by neighbour."""
-        size, found = pair_box_bytes(len(self.slots)), []
-        for peer in self.group.neighbours(name):
-            place = self.group.neighbours(peer).index(name)
+        size, found, group = pair_box_bytes(len(self.slots)), [], self.group_of((name,))
+        for peer in group.neighbours(name):
+            place = group.neighbours(peer).index(name)
             sent = self._boxes.get(peer, b"")[place * size : (place + 1) * size]
             found.append(sent.ljust(size, b"\0"))
         return b"".join(found).ljust(self.width * size, b"\0")
@@ -91,11 +144,13 @@ class Setup:
         place = self.slots.index(slot)
         return {name: row_of(self._rows[name], place, self.width) for name in names}
 
-    def agreement(self, slot: Slot) -> str:
-        """Return the digest of what the masks of a slot rest on."""
-        return agreement(self.group, self.boxed, slot)
+    def agreement(self, slot: Slot, members: Sequence[str] = ()) -> str:
+        """Return the digest of what the masks of a slot rest on, in a sum of these clients."""
+        group = self.group_of(members)
+        return agreement(group, self.there(group), slot)
 
     def holders(self, members: Sequence[str]) -> tuple[str, ...]:
         """Return who holds shares of any of these clients and is ready, sorted."""
-        found = {holder for name in members for holder in self.group.holders(name)}
+        group = self.group_of(members)
+        found = {holder for name in members for holder in group.holders(name)}
         return tuple(sorted(found & set(self.ready)))

@@ -9,6 +9,7 @@ from crypto.hpke import SEAL_OVERHEAD
 from protocols.disclosures.names import Disclosure
 from protocols.forms import Exchange
 from protocols.messages import Message
+from protocols.plan.drawn import DrawnPlan
 from protocols.plan.learns import learns
 from protocols.plan.models import Models
 from protocols.plan.noise import NoisePlan
@@ -43,6 +44,7 @@ class PlanBuilder:
         rounds: of the run.
         exchanges: all of the form.
         models: how clients see to the models that they are handed; None: no form is planned.
+        drawn: of cohorts that are drawn by lot; None: a round asks all clients.
     """
 
     def __init__(
@@ -54,10 +56,11 @@ class PlanBuilder:
         rounds: int,
         exchanges: Sequence[Exchange] = (),
         models: Models | None = None,
+        drawn: DrawnPlan | None = None,
     ) -> None:
         self.exchanges, self.models = exchanges, models or Models()
         self.policy, self.clients, self.dims, self.scheme = policy, clients, dims, scheme
-        self.rounds = rounds
+        self.rounds, self.drawn = rounds, drawn
         self.items: list[Item] = []
         self.longest = max(clients, key=len)
 
@@ -70,7 +73,22 @@ class PlanBuilder:
     def often(self, times: Times) -> Times:
         """Return how often something happens that each of several disjoint clusters may ask for."""
         groups = max(1, len(self.clients) // self.policy.smallest_cohort)
+        groups = self.drawn.cohorts if self.drawn else groups
         return times[0] * groups, times[1] * groups
+
+    def held(self, times: Times) -> Times:
+        """Return how often a holder is asked to help to open a sum: of a drawn cohort, its own."""
+        return times if self.drawn else self.often(times)
+
+    @property
+    def group(self) -> tuple[int, PrivacyPolicy, int | None]:
+        """Of how many clients at most a group that agrees on keys is; see `protocols.keys.groups`.
+
+        With the policy, and how many of them may be corrupt if lots drew them.
+        """
+        if self.drawn is None:
+            return len(self.clients), self.policy, None
+        return self.drawn.largest, self.policy, self.drawn.within
 
     def add(  # noqa: PLR0913 - an item has that many facts
         self,

@@ -20,6 +20,7 @@ _SAME = (
     "dims",
     "seed",
     "training",
+    "drawn",
 )
 
 

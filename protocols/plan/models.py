@@ -11,7 +11,8 @@ records (attack A20). So each exchange that hands out a model is planned in one 
     as sent     the client takes what it is sent, and the plan warns of it
 
 Recomputing needs a form whose rounds follow from their totals, masks, and every client paired with
-every other (below 100 clients), as the key of the checks travels with the secrets of pairs.
+every other (below 100 clients, in one cohort), as the key of the checks travels with the secrets of
+pairs.
 """
 
 from __future__ import annotations
@@ -62,6 +63,7 @@ class Models:
         sums = all(back.disclosure is Disclosure.SUM for back in first.back)
         complete = planned_degree(clients, policy) == clients - 1
         able = plain.by_totals and sums and complete and find(chain, "mask") is not None
+        able = able and not form.drawn  # clients of one cohort do not see the others' totals
         if able and policy.models == RECOMPUTED:
             how = RECOMPUTED
         return cls(how, kind, first.name, first.back, plain.reach)

@@ -19,6 +19,7 @@ from pydantic import model_validator
 from crypto.signing.canonical import canonical
 from protocols.disclosures.names import Disclosure
 from protocols.errors import NotInPlan
+from protocols.plan.drawn import DrawnPlan
 from protocols.plan.noise import NoisePlan
 from protocols.plan.steps import Part, Service, Step, Way, item_id
 from protocols.privacy.training import TrainingPlan
@@ -153,6 +154,7 @@ class Plan(Strict):
     Attributes:
         code: digest of every disclosure's folder, by name, and of every plug-in's file, by
             `plugin_entry`; parties with other code refuse the plan.
+        drawn: of cohorts that are drawn by lot; None: a round asks all clients.
         seed: public; the model before the first round is drawn from it, by every party itself.
     """
 
@@ -173,6 +175,7 @@ class Plan(Strict):
     code: dict[str, str]
     seed: int = Setting(default=0, ge=0)
     training: TrainingPlan | None = None
+    drawn: DrawnPlan | None = None
 
     @model_validator(mode="before")
     @classmethod

@@ -12,7 +12,19 @@ from protocols.keys.slots import epochs
 from protocols.plan.builder import DOWN, UP, PlanBuilder, Times
 from protocols.plan.plan import Item
 from protocols.plan.steps import Service, Step
-from protocols.wire.control import Acknowledgement, Call, Farewell, KeyCall, Place, Refusal
+from protocols.wire.control import (
+    Acknowledgement,
+    Call,
+    DrawCall,
+    DrawCommit,
+    DrawCommits,
+    DrawLot,
+    DrawLots,
+    Farewell,
+    KeyCall,
+    Place,
+    Refusal,
+)
 from protocols.wire.roles import Role, planners
 from protocols.wire.roster import EVERYONE
 
@@ -57,6 +69,7 @@ def _plan_down(plan: PlanBuilder, exchange: Exchange, times: Times) -> None:
 def plan_services(plan: PlanBuilder) -> None:
     """Plan the layer's own messages, once all exchanges are; they stand first in the plan."""
     planned, plan.items = plan.items, []
+    _plan_draw(plan)
     _plan_keys(plan, planned)
     for disclosure in Disclosure:
         planning_of(disclosure).epoch(plan, planned)
@@ -79,6 +92,19 @@ def plan_services(plan: PlanBuilder) -> None:
             why="the receipts of a run name them in one number",
             fix="merge messages of one disclosure into one Ask",
         )
+
+
+def _plan_draw(plan: PlanBuilder) -> None:
+    """Plan how all parties draw the seed of the run's cohorts, once in a run."""
+    if plan.drawn is None or not plan.drawn.by_lot:
+        return
+    part, once, said = Service.DRAW, (0, 1), {"everyone": "random bytes, no data"}
+    public, sealed = Disclosure.PUBLIC, Disclosure.SEALED
+    plan.add("", part, Step.CALL, DOWN, (DrawCall,), public, once, said=said)
+    plan.add("", part, Step.COMMIT, UP, (DrawCommit,), sealed, once, said=said)
+    plan.add("", part, Step.COMMITS, DOWN, (DrawCommits,), public, once, said=said)
+    plan.add("", part, Step.LOT, UP, (DrawLot,), sealed, once, said=said)
+    plan.add("", part, Step.LOTS, DOWN, (DrawLots,), public, once, said=said)
 
 
 def _plan_keys(plan: PlanBuilder, planned: list[Item]) -> None:

@@ -15,6 +15,7 @@ from protocols.evidence.heads import proof_bytes
 from protocols.forms import Algorithm, Form
 from protocols.keys.groups import fewest_survivors
 from protocols.plan.builder import PlanBuilder
+from protocols.plan.drawn import DrawnPlan
 from protocols.plan.learns import budget, warnings
 from protocols.plan.models import Models
 from protocols.plan.plan import DataPlan, Plan, plugin_of
@@ -100,12 +101,13 @@ def make_plan(  # noqa: PLR0913 - what a run is made of, all by name
             f"{scheme.name} adds at most {scheme.max_terms} uploads exactly.",
             fix="choose the policy 'masks', which adds any number, or split the federation",
         )
+    drawn = DrawnPlan.of(form.drawn, len(clients), policy) if form.drawn else None
     dims = _dims(algorithm, data, clients, scheme)
     for disclosure in Disclosure:
         chain = policy.rules.get(disclosure, ())
         dims |= planning_of(disclosure).dims(form, chain, algorithm.dims, data.records)
     models = Models.of(form, policy, len(clients))
-    builder = PlanBuilder(policy, clients, dims, scheme, rounds, form.exchanges, models)
+    builder = PlanBuilder(policy, clients, dims, scheme, rounds, form.exchanges, models, drawn)
     for exchange in form.exchanges:
         plan_exchange(builder, exchange)
     plan_services(builder)
@@ -126,7 +128,7 @@ def make_plan(  # noqa: PLR0913 - what a run is made of, all by name
         data=data,
         policy=policy.name,
         policy_digest=policy.digest,
-        smallest_cohort=policy.smallest_cohort,
+        smallest_cohort=drawn.least if drawn else policy.smallest_cohort,
         scheme=scheme.name if scheme else "none",
         budget=budget(builder.items, policy, training),
         warnings=(
@@ -139,4 +141,5 @@ def make_plan(  # noqa: PLR0913 - what a run is made of, all by name
         code={**code(), **(plugins or {})},
         seed=seed,
         training=training,
+        drawn=drawn,
     )

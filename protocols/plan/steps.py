@@ -21,6 +21,7 @@ class Service(StrEnum):
 
     KEYS = "keys"  # an epoch's public keys
     PAIRS = "pairs"  # an epoch's pair secrets
+    DRAW = "draw"  # the seed of the run's cohorts, which nobody chooses alone
     HEADS = "heads"  # the farewell with the last root over all clients' heads
     TOTALS = "totals"  # that moved the model while a client was away
     REFUSAL = "refusal"
@@ -59,6 +60,10 @@ class Step(StrEnum):
     OFFER = "offer"
     BOXES = "boxes"
     ROWS = "rows"
+    COMMIT = "commit"
+    COMMITS = "commits"
+    LOT = "lot"
+    LOTS = "lots"
     DOWN = "down"
     ACK = "ack"
     REFUSE = "refuse"
@@ -102,6 +107,7 @@ class Way(StrEnum):
 _OUTSIDE: dict[Part, str] = {
     Service.KEYS: "key",
     Service.PAIRS: "pair",
+    Service.DRAW: "draw",
     Service.HEADS: "heads",
     Service.TOTALS: "totals",
 }

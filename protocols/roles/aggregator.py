@@ -15,6 +15,7 @@ from protocols.errors import BadEnvelope, RemoteProtocolError, RoundLost, UnfitM
 from protocols.evidence.ledger import Ledger
 from protocols.forms import Form
 from protocols.rounds import Ask, Reply
+from protocols.sessions.drawing.drawn import Drawn
 from protocols.sessions.engine import Session
 from protocols.sessions.part import Delivery, Scope, SessionPart, part_name
 from protocols.sessions.services.asked import Asked, Held
@@ -33,7 +34,7 @@ from protocols.wire.run_context import RunContext
 _TABLE = table(
     {
         State.NEW: {Event.SETUP: State.KEYING, Event.BEGIN: State.READY},
-        State.KEYING: dict.fromkeys((Event.KEY, Event.PAIR), State.KEYING)
+        State.KEYING: dict.fromkeys((Event.DRAW, Event.KEY, Event.PAIR), State.KEYING)
         | {Event.BEGIN: State.READY},
         State.READY: {
             Event.SETUP: State.KEYING,
@@ -50,19 +51,18 @@ _TABLE = table(
 class AggregatorSession(Session):
     """AGGREGATOR: drives the run. ``outgoing = ask(...)``, then receive and advance until empty.
 
-    Args:
-        context, ledger, rounding: see :class:`Session`.
-        form: the admitted form.
+    `form` is the admitted form; the rest as in :class:`Session`.
     """
 
     table = _TABLE
     made_of = (
-        *(Exchanges, Asked, EpochKeys, Refusals, Survivors, Heads, Calling),
+        *(Exchanges, Asked, Drawn, EpochKeys, Refusals, Survivors, Heads, Calling),
         *each("aggregator"),
         *brought(Role.AGGREGATOR),
     )
     exchanges: Exchanges
     asked: Asked
+    drawn: Drawn
     keys: EpochKeys
     survivors: Survivors
     heads: Heads

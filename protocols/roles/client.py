@@ -14,6 +14,7 @@ from protocols.forms import Exchange, Form
 from protocols.messages import Message
 from protocols.plan.steps import Service, Step
 from protocols.privacy.own_noise import silent
+from protocols.sessions.drawing.client import LotDrawing
 from protocols.sessions.engine import Delivery, Session
 from protocols.sessions.part import Takes
 from protocols.sessions.services.answering import Answering
@@ -36,9 +37,10 @@ from protocols.wire.where import Where
 _AGAIN = {Event.KEY: State.READY, Event.PAIR: State.READY}
 _TABLE = table(
     {
-        State.NEW: {**_AGAIN, Event.BEGIN: State.READY},
+        State.NEW: {**_AGAIN, Event.DRAW: State.NEW, Event.BEGIN: State.READY},
         State.READY: {
             **_AGAIN,
+            Event.DRAW: State.READY,
             Event.ASK: State.READY,
             Event.STEP: State.READY,
             Event.PART: State.PARTED,
@@ -58,7 +60,7 @@ class ClientSession(Session):
     """
 
     made_of = (
-        *(Answering, Progress, OneCohort, PublicKeys, PairSecrets, Spending, Receipts),
+        *(Answering, Progress, OneCohort, LotDrawing, PublicKeys, PairSecrets, Spending, Receipts),
         *each("client"),
         *brought(Role.CLIENT),
     )

@@ -34,6 +34,7 @@ class Event(StrEnum):
     """What can happen to a session."""
 
     SETUP = "SETUP"  # aggregator: a new epoch begins
+    DRAW = "DRAW"  # lots are drawn for the run's cohorts
     KEY = "KEY"  # the epoch's public key was made or received
     PAIR = "PAIR"  # secrets of pairs were called for, handed on, or received
     BEGIN = "BEGIN"  # nothing is left to agree on before the next Ask

@@ -182,6 +182,42 @@ class PairRows(SealedMessage):
     rows: bytes = blob("pair_rows", unit="byte", meaning="one locked row per slot")
 
 
+class DrawCall(PublicMessage):
+    """Aggregator to client, once in a run: lots are drawn, and this is what I am bound to."""
+
+    commitment: bytes = blob(32, unit="byte", meaning="digest of the aggregator's random bytes")
+
+
+class DrawCommit(SealedMessage):
+    """Client to aggregator: what I am bound to, signed so that all others can see it is mine."""
+
+    commitment: bytes = blob(32, unit="byte", meaning="digest of this client's random bytes")
+    signature: bytes = blob(64, unit="byte", meaning="Ed25519 over run, plan, name and digest")
+
+
+class DrawCommits(PublicMessage):
+    """Aggregator to client: what everybody is bound to. Who is not in it draws no lot."""
+
+    members: bytes = blob("roster_mask", unit="bit", meaning="bit i: roster client i draws lots")
+    commitments: Vector = blob("cohort", 32, unit="byte", meaning="row i: of roster client i")
+    signatures: Vector = blob("cohort", 64, unit="byte", meaning="row i: of roster client i")
+
+
+class DrawLot(SealedMessage):
+    """Client to aggregator: my random bytes, for this table of digests and for no other."""
+
+    secret: bytes = blob(32, unit="byte", meaning="random, no data")
+    signature: bytes = blob(64, unit="byte", meaning="Ed25519 over the table of all digests")
+
+
+class DrawLots(PublicMessage):
+    """Aggregator to client: everybody's random bytes. The run's cohorts follow from them."""
+
+    own: bytes = blob(32, unit="byte", meaning="the aggregator's random bytes")
+    secrets: Vector = blob("cohort", 32, unit="byte", meaning="row i: of roster client i")
+    signatures: Vector = blob("cohort", 64, unit="byte", meaning="row i: of roster client i")
+
+
 CONTROL = (
     KeyCall,
     Key,
@@ -205,6 +241,11 @@ CONTROL = (
     PairBoxes,
     PairDown,
     PairRows,
+    DrawCall,
+    DrawCommit,
+    DrawCommits,
+    DrawLot,
+    DrawLots,
     *(kind for kinds in each("messages") for kind in kinds),
 )
 """Every message of the layer itself; no policy has to name them."""

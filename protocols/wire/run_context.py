@@ -20,6 +20,7 @@ from protocols.disclosures.sum.ring import Ring
 from protocols.errors import LocalProtocolError, NotInPlan
 from protocols.keys.pairs import Pairs
 from protocols.messages import Message
+from protocols.plan.drawn import DrawnPlan
 from protocols.plan.drift import code_drift
 from protocols.plan.plan import Item, Plan, not_planned
 from protocols.plan.steps import Part, Service, Step, item_id
@@ -111,7 +112,12 @@ class RunContext:
             )
         if set(self.plan.clients) != set(self.roster.clients):
             raise NotInPlan("The plan names other clients than the roster.")
-        if self.plan.smallest_cohort != self.policy.smallest_cohort:
+        least = self.policy.smallest_cohort
+        if (drawn := self.plan.drawn) is not None:
+            if drawn != DrawnPlan.of(drawn.size, len(self.plan.clients), self.policy):
+                raise NotInPlan("The plan states other drawn cohorts than follow from the policy.")
+            least = drawn.least
+        if self.plan.smallest_cohort != least:
             raise NotInPlan("The plan states another smallest cohort than the policy.")
         self._check_roles()
         self._enciphers = {item.id: self._is_guarded(item, evaluated) for item in self.plan.items}

@@ -154,6 +154,16 @@ class Driver:
         elif self._session.fresh:
             self._until_quiet(self._session.start())
 
+    @property
+    def cohorts(self) -> tuple[Cohort, ...]:
+        """All clients: in the cohorts that were drawn for this run, else in one."""
+        drawn = self._session.drawn.cohorts
+        return tuple(map(Cohort, drawn)) if drawn else (self.cohort,)
+
+    def cohort_of(self, round: int) -> Cohort:
+        """Return the cohort whose turn a round is."""
+        return self.cohorts[(round - 1) % len(self.cohorts)]
+
     def ask(self, ask: Ask, round: int) -> Reply:
         """Return the reply to one Ask; raises RoundLost if too few clients are left for it.
 

@@ -271,7 +271,7 @@ class Preparation:
         for number in range(1, rounds + 1):
             scored_after = number - (self.at == "downloaded")
             try:
-                steps = form.round(outcome.tracked, driver.cohort)
+                steps = form.round(outcome.tracked, driver.cohort_of(number))
                 self._note(outcome, driver.play(steps, number), scored_after, folder)
             except RoundLost as lost:
                 outcome.lost.append(number)
@@ -280,7 +280,7 @@ class Preparation:
             if progress is not None:
                 progress(number, rounds, self.metrics(outcome.tracked, -1))
         try:
-            steps = closing(outcome.tracked, driver.cohort, self.task.scoring, at=self.at)
+            steps = closing(outcome.tracked, driver.cohorts, self.task.scoring, at=self.at)
             self._note(outcome, driver.play(steps, rounds), rounds, folder)
         except RoundLost:
             if rounds not in outcome.lost:  # the closing score belongs to the last round

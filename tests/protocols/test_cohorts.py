@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from protocols.disclosures.sum.layout import _largest
-from protocols.keys.groups import Group, _Graph
+from protocols.keys.groups import Group
+from protocols.keys.neighbours import Neighbours
 from protocols.policy.policy import PrivacyPolicy
 from protocols.wire.cohorts import _MOST, as_set, by_names, within
 from protocols.wire.roster import cohort_digest
@@ -71,7 +72,7 @@ def test_o7_the_fewest_votes_are_counted_from_those_that_are_missing(absent):
 @pytest.mark.parametrize(("count", "degree"), [(120, 10), (120, 58), (121, 60), (120, 80)])
 def test_o7_the_voters_a_holder_is_shown_hold_what_it_holds_shares_of(count, degree):
     names = tuple(f"client-{place:03}" for place in range(count))
-    graph = _Graph(names, degree, b"s" * 32)
+    graph = Neighbours(names, degree, b"s" * 32)
     for name in names:
         near = (graph.holders[owner] for owner in graph.holders[name])
         assert graph.voters(name) == tuple(sorted(set().union(*near)))

@@ -7,11 +7,13 @@ from pydantic import ValidationError
 
 from protocols.disclosures.names import Disclosure
 from protocols.errors import CohortTooSmall, NotInPlan, SecureFglError
+from protocols.plan.drawn import DrawnPlan
 from protocols.plan.drift import drift
 from protocols.plan.noise import NoisePlan
 from protocols.plan.plan import DataPlan, Item, Plan, at_most
 from protocols.plan.steps import Service, Step, Way
 from protocols.policy.guard import describe
+from protocols.policy.policy import PrivacyPolicy
 from protocols.privacy.training import TrainingPlan
 from protocols.wire.run_context import RunContext
 from tests.protocols.toys import GIFTS, SOW, TRAIN, names_of, toy_plan
@@ -58,6 +60,7 @@ WORSE = {
         epsilon="100.0",
         delta="0.01",
     ),
+    "drawn": DrawnPlan.of(5, 12, PrivacyPolicy.preset("masks")),
 }
 WORSE_ITEM = {
     "id": "other.up.SUM",

@@ -99,7 +99,7 @@ class Summing(SessionPart):
         found, where = answers.get(Disclosure.SUM, Summands), answers.where
         if found is not None and self._keys.paired:
             slot = slot_of(found.item, where.round, where.slot)
-            found.pairs = self._keys.agreed.agreement(slot)
+            found.pairs = self._keys.agreed.agreement(slot, where.members)
 
     def slot(self, exchange: Exchange, round: int, members: Sequence[str]) -> int:
         """Return how many sums of this kind any of the members was asked for before (O6)."""
@@ -163,16 +163,17 @@ class Summing(SessionPart):
     def _list_survivors(self) -> Iterable[Delivery]:
         """Say whose uploads are here, and ask every holder for its shares."""
         asked, setup = self._sum, self._keys.agreed
-        if len(asked.survivors) < setup.group.least:
+        group = setup.group_of(asked.where.members)
+        if len(asked.survivors) < group.least:
             raise RoundLost("Too few clients are left beside those who may be corrupt; see O10.")
-        if setup.group.thinnest(asked.survivors) < setup.group.window:
+        if group.thinnest(asked.survivors) < group.window:
             raise RoundLost("What is left of the clients' graph could fall apart; see O7.")
         where, name = asked.where, asked.exchange.name
         upload = self._context.find(name, Disclosure.SUM, Step.UP)
         slot = slot_of(upload, where.round, where.slot)
-        pairs = setup.agreement(slot)
+        pairs = setup.agreement(slot, where.members)
         self._unmasking = Unmasking(
-            setup.group,
+            group,
             slot,
             where.members,
             asked.survivors,
@@ -180,9 +181,9 @@ class Summing(SessionPart):
             vote_text_of(self._context, name, where, asked.survivors, pairs),
         )
         whole = len(asked.survivors) == len(where.members)
-        whole = whole and one_answer(setup.group, self._context.policy)
+        whole = whole and one_answer(group, self._context.policy)
         self.go(_SERVING if whole else _VOTING)
-        facts = setup.group, where, asked.survivors, asked.evidence(), setup.width
+        facts = group, where, asked.survivors, asked.evidence(), setup.width
         told = who_is_here(self._context.roster, *facts, at_once=whole)
         holders = [
             h for h in setup.holders(where.members) if h not in self._survivors.gone(where.round)
@@ -199,7 +200,8 @@ class Summing(SessionPart):
         votes = self._unmasking.votes()
         self.go(_SHARING)
         item = self._context.find(asked.exchange.name, Disclosure.SUM, Step.VOTES)
-        shown = who_voted(self._keys.agreed.group, votes, item.dims["voters"])
+        group = self._keys.agreed.group_of(asked.where.members)
+        shown = who_voted(group, votes, item.dims["voters"])
         return (
             self._engine.send(item, [shown(holder)], holder, asked.where)
             for holder in sorted(votes)

@@ -47,9 +47,9 @@ _CLIENT, _AGGREGATOR, _AUTHORITY = str(Role.CLIENT), str(Role.AGGREGATOR), str(R
 
 def _plan_sharing(planner: PlanBuilder, name: str, times: Times) -> None:
     """Plan what takes the masks off one sum in two steps: the survivor list, and the shares."""
-    often = planner.often(times)  # with disjoint clusters, a holder is asked for each of them
-    count, part, way = len(planner.clients), Disclosure.SUM, Way.TWO_STEPS
-    holders = {"holders": planned_degree(count, planner.policy) + 1}
+    often = planner.held(times)  # with disjoint clusters, a holder is asked for each of them
+    part, way = Disclosure.SUM, Way.TWO_STEPS
+    holders = {"holders": planned_degree(*planner.group) + 1}
     kinds, told, sealed = (Survivors,), Disclosure.RELEASED, Disclosure.SEALED
     said = {"client": "whose uploads are there", "network": "sender, recipient, time"}
     planner.add(
@@ -58,7 +58,7 @@ def _plan_sharing(planner: PlanBuilder, name: str, times: Times) -> None:
     said = {"aggregator": "that this client saw the list"}
     planner.add(name, part, Step.VOTE, UP, (Vote,), sealed, often, said=said, way=way)
     said = {"client": "who saw the same list"}
-    shown = {"voters": planned_voters(count, planner.policy)}
+    shown = {"voters": planned_voters(*planner.group)}
     planner.add(
         name, part, Step.VOTES, DOWN, (Votes,), sealed, often, dims=shown, said=said, way=way
     )
@@ -70,11 +70,10 @@ def _plan_sharing(planner: PlanBuilder, name: str, times: Times) -> None:
 
 def _plan_one_answer(planner: PlanBuilder, name: str, times: Times) -> None:
     """Plan what takes them off in one answer, where nobody is missing (ADR 0035)."""
-    count = len(planner.clients)
-    if not planned_one_answer(count, planner.policy):
+    if not planned_one_answer(*planner.group):
         return
-    often, part, way = planner.often(times), Disclosure.SUM, Way.ONE_ANSWER
-    holders = {"holders": planned_degree(count, planner.policy) + 1}
+    often, part, way = planner.held(times), Disclosure.SUM, Way.ONE_ANSWER
+    holders = {"holders": planned_degree(*planner.group) + 1}
     kinds, told, sealed = (AllHere,), Disclosure.RELEASED, Disclosure.SEALED
     said = {"client": "that all uploads are there", "network": "sender, recipient, time"}
     planner.add(
@@ -131,7 +130,7 @@ def _plan_opening(
 
 def _plan_pairs(planner: PlanBuilder, often: int, places: int) -> None:
     """Plan what clients agree on in every epoch, so that their masks cancel."""
-    degree = planned_degree(len(planner.clients), planner.policy)
+    degree = planned_degree(*planner.group)
     boxes = {"pair_boxes": degree * pair_box_bytes(places)}
     rows = {"pair_rows": places * row_bytes(degree)}
     up, down, times = (_CLIENT, _AGGREGATOR), (_AGGREGATOR, _CLIENT), (0, often)

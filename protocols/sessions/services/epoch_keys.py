@@ -16,6 +16,8 @@ from protocols.keys.setup import KeyPhase, Setup
 from protocols.keys.slots import epoch_of
 from protocols.messages import Message
 from protocols.plan.steps import Service, Step
+from protocols.sessions.drawing.aggregator import Drawing
+from protocols.sessions.drawing.drawn import Drawn
 from protocols.sessions.part import Delivery, Engine, Scope, SessionPart, Takes
 from protocols.sessions.services.exchanges import Exchanges
 from protocols.sessions.table import Event, State
@@ -32,13 +34,17 @@ class EpochKeys(SessionPart):
     Args:
         engine: the session.
         exchanges: numbers them.
+        drawn: the run's cohorts, where lots draw them: each agrees on keys by itself.
+        drawing: draws them before the first keys.
     """
 
     called: ClassVar[str] = "keys"
 
-    def __init__(self, engine: Engine, exchanges: Exchanges) -> None:
+    def __init__(
+        self, engine: Engine, exchanges: Exchanges, drawn: Drawn, drawing: Drawing
+    ) -> None:
         super().__init__(engine)
-        self._exchanges = exchanges
+        self._exchanges, self._drawn, self._drawing = exchanges, drawn, drawing
         self._key_envelope: bytes | None = None
         self._setup: Setup | None = None
 
@@ -60,7 +66,8 @@ class EpochKeys(SessionPart):
     @property
     def needed(self) -> bool:
         """Whether anything is agreed on before an epoch's first Ask."""
-        return self._enciphered or self.paired
+        drawn = self._drawn.planned
+        return self._enciphered or self.paired or (drawn is not None and drawn.by_lot)
 
     @property
     def paired(self) -> bool:
@@ -76,10 +83,17 @@ class EpochKeys(SessionPart):
     def prepare(self, round: int) -> Iterable[Delivery]:
         """Begin the epoch of a round; return what must be sent."""
         self._engine.move(Event.SETUP)
+        if self._drawing.wanted_first:
+            return self._drawing.call(round)
+        return self._begin(round)
+
+    def _begin(self, round: int) -> Iterable[Delivery]:
         epoch = epoch_of(round, self._context.policy)
         if self._setup is not None and self._setup.exchange == self._exchanges.number:
             self._exchanges.next()  # no Ask came in between
-        self._setup = setup = Setup(self._context, epoch, round, self._exchanges.number)
+        facts = epoch, round, self._exchanges.number
+        within = self._drawn.within if self._drawn.cohorts else None
+        self._setup = setup = Setup(self._context, *facts, self._drawn.cohorts, within)
         if not self._enciphered:
             return self._set_up(setup)
         authority = self._context.roster.one(Role.KEY_AUTHORITY).name
@@ -88,7 +102,9 @@ class EpochKeys(SessionPart):
 
     def go_on(self) -> Iterable[Delivery]:
         """Return the next envelopes of an epoch's keys; nothing when they are agreed on."""
-        return self._set_up(self.agreed)
+        if self._drawing.under_way:
+            return self._drawing.go_on()
+        return self._begin(self._drawing.round) if self.fresh else self._set_up(self.agreed)
 
     def _place(self, setup: Setup) -> Where:
         return Where(round=setup.round, exchange=setup.exchange)
@@ -106,8 +122,10 @@ class EpochKeys(SessionPart):
             return [Delivery(n, data) for role in others for n in sorted(roster.names(role))]
         if setup.phase in (KeyPhase.KEY, KeyPhase.CALL) and self.paired:
             setup.phase = KeyPhase.BOXES
-            call = PairCall(members=self._context.roster.mask(setup.group.called))
-            return self._to(setup.group.called, Step.CALL, lambda _: call)
+            mask = self._context.roster.mask
+            calls = {group: PairCall(members=mask(group.called)) for group in setup.groups}
+            names = sorted(name for group in setup.groups for name in group.called)
+            return self._to(names, Step.CALL, lambda name: calls[setup.group_of((name,))])
         if setup.phase is KeyPhase.BOXES:
             return self._hand_on(setup)
         if setup.phase is KeyPhase.ROWS:
@@ -119,14 +137,15 @@ class EpochKeys(SessionPart):
 
     def _hand_on(self, setup: Setup) -> Iterable[Delivery]:
         """Hand every client the boxes that the others sealed for it; nobody here can open them."""
-        self._enough(setup.boxed)
+        self._enough(setup.handed)
         setup.phase = KeyPhase.ROWS
-        there = self._context.roster.mask(setup.boxed)
-        return self._to(
-            setup.boxed,
-            Step.DOWN,
-            lambda name: PairDown(members=there, boxes=setup.boxes_for(name)),
-        )
+        mask = self._context.roster.mask
+        there = {group: mask(setup.there(group)) for group in setup.groups}
+
+        def down(name: str) -> PairDown:
+            return PairDown(members=there[setup.group_of((name,))], boxes=setup.boxes_for(name))
+
+        return self._to(setup.handed, Step.DOWN, down)
 
     def _to(
         self, names: Sequence[str], step: Step, message: Callable[[str], Message]

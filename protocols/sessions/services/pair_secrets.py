@@ -6,10 +6,12 @@ from typing import ClassVar
 
 from protocols.errors import BadEnvelope
 from protocols.keys.common import CommonKey
-from protocols.keys.groups import Group, planned_degree
+from protocols.keys.groups import Group
 from protocols.keys.pairs import Pairs
+from protocols.keys.setup import width_of
 from protocols.keys.slots import epoch_of, slots
 from protocols.plan.steps import Service, Step
+from protocols.sessions.drawing.drawn import Drawn
 from protocols.sessions.part import Delivery, Engine, Scope, SessionPart, Takes
 from protocols.sessions.services.progress import Progress
 from protocols.sessions.table import Event
@@ -25,13 +27,14 @@ class PairSecrets(SessionPart):
     Args:
         engine: the session.
         progress: how far this client is.
+        drawn: the run's cohorts, where lots draw them: keys are agreed on in one's own.
     """
 
     called: ClassVar[str] = "pairs"
 
-    def __init__(self, engine: Engine, progress: Progress) -> None:
+    def __init__(self, engine: Engine, progress: Progress, drawn: Drawn) -> None:
         super().__init__(engine)
-        self._progress, self.epoch = progress, -1
+        self._progress, self._drawn, self.epoch = progress, drawn, -1
 
     def begin(self) -> None:
         """Begin without secrets: a new session agrees on new ones (O6)."""
@@ -56,13 +59,17 @@ class PairSecrets(SessionPart):
         epoch = self._progress.new_epoch(incoming, self.epoch)
         self._engine.move(Event.PAIR)
         called = context.roster.unmask(call.members)
-        if called != context.roster.clients:
+        all_pairs = self._drawn.planned is None
+        if called != (context.roster.clients if all_pairs else self._drawn.of(self._engine.name)):
             # Who chose the called could choose everybody's neighbours.
-            raise BadEnvelope("A call for an epoch's keys does not name all clients.")
+            raise BadEnvelope(
+                "A call for an epoch's keys does not name all clients, or the cohort."
+            )
         self._engine.forget(Scope.EPOCH)
-        group = Group.of(context.run, epoch, called, context.policy)
+        within = self._drawn.within if self._drawn.cohorts else None
+        group = Group.of(context.run, epoch, called, context.policy, within)
         places = slots(context.plan.items, context.plan.rounds, context.policy, epoch)
-        width = planned_degree(len(context.plan.clients), context.policy)
+        width = width_of(context)
         common = CommonKey() if context.pairs is None else context.pairs.common
         context.pairs = Pairs(context.me, context.roster, group, places, width, common)
         self.epoch = epoch

@@ -10,6 +10,7 @@ from protocols.errors import CohortChanged, RoundLost
 from protocols.forms import Exchange
 from protocols.sessions.cohort_history import CohortHistory
 from protocols.sessions.collection import Collection
+from protocols.sessions.drawing.drawn import Drawn
 from protocols.sessions.part import Engine, SessionPart
 from protocols.sessions.phases import Phase
 from protocols.sessions.services.asked import Asked
@@ -26,15 +27,21 @@ class Survivors(SessionPart):
         asked: the Ask under way.
         keys: the epoch's keys, without which nobody is asked.
         cohorts: who was in the run's sums so far.
+        drawn: the run's cohorts, where lots draw them.
     """
 
     phase: ClassVar[int | None] = Phase.SETTLE
 
     def __init__(
-        self, engine: Engine, asked: Asked, keys: EpochKeys, cohorts: CohortHistory
+        self,
+        engine: Engine,
+        asked: Asked,
+        keys: EpochKeys,
+        cohorts: CohortHistory,
+        drawn: Drawn,
     ) -> None:
         super().__init__(engine)
-        self._asked, self._keys, self._cohorts = asked, keys, cohorts
+        self._asked, self._keys, self._cohorts, self._drawn = asked, keys, cohorts, drawn
         self._vanished: _Round = (0, frozenset())  # of the round, so far
         self._fixed: _Round = (0, frozenset())  # whom an opened result counts
 
@@ -98,10 +105,11 @@ class Survivors(SessionPart):
 
     def check_left(self, members: Sequence[str]) -> None:
         """Raise RoundLost if these are fewer than the policy's minimum (O10)."""
-        if len(members) < self._context.policy.smallest_cohort:
+        least = max(self._context.plan.smallest_cohort, self._drawn.least)
+        if len(members) < least:
             raise RoundLost(
-                f"Only {len(members)} clients are left; the policy asks for "
-                f"{self._context.policy.smallest_cohort}. The round is skipped.",
+                f"Only {len(members)} clients are left; the policy asks for {least}. The round is "
+                "skipped.",
                 why="clients vanished; a smaller group's total would tell on its members",
                 fix="this was not opened; the next round goes on with who is there",
             )

@@ -47,6 +47,7 @@ def _head(plan: Plan) -> list[tuple[str, str]]:
             "client sends",
             f"at most {size(plan.bytes_up())} in the whole run, control messages aside",
         ),
+        *([("cohorts", plan.drawn.words)] if plan.drawn else []),
         *_others(plan),
         *_models(plan),
         *_plugins(plan),
