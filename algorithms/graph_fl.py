@@ -29,7 +29,7 @@ from typing import Literal
 
 import numpy as np
 
-from algorithms._shared.few_shot import drawn, few_shot
+from algorithms._shared.few_shot import FewShot, few_shot, seeds_of
 from algorithms.fed_avg import Change
 from algorithms.tasks import Task
 from algorithms.tasks.client_model import ClientModel
@@ -74,6 +74,41 @@ class Server:
     moments: tuple[Array, Array, int] | None = field(default=None, repr=False)
 
 
+@dataclass(frozen=True)
+class Client:
+    """A client's side.
+
+    Attributes:
+        few: its halves and steps.
+        epochs: steps of stage I.
+        tune_steps: steps of stage II.
+    """
+
+    few: FewShot
+    epochs: int
+    tune_steps: int
+
+    def judged(self, site: Site, given: Start) -> Slope:
+        """Say the query gradient at the adapted model."""
+        support, query = self.few.halves(site)
+        seeds = seeds_of(site)
+        own = self.few.adapted(given.weights, site, support, self.epochs, seeds)
+        site.memory["trained"] = own
+        return Slope(slope=self.few.slope(own, site, query, seeds).astype(np.float64))
+
+    def tuned(self, site: Site, given: Start | Met) -> Change:
+        """Say what fine-tuning on the support half changes."""
+        support, _ = self.few.halves(site)
+        own = self.few.adapted(given.weights, site, support, self.tune_steps, seeds_of(site))
+        site.memory["trained"] = own
+        return Change(delta=own.astype(np.float64) - given.weights)
+
+    def model(self, site: Site, given: Message | None) -> ClientModel:
+        """Return what a client predicts with."""
+        known = given.weights if isinstance(given, Start) else site.memory["trained"]
+        return ClientModel((known,))
+
+
 def graph_fl(  # noqa: PLR0913 - settings, all by name
     task: Task,
     *,
@@ -83,6 +118,7 @@ def graph_fl(  # noqa: PLR0913 - settings, all by name
     outer: Outer = "adam",
     decay: float = 5e-4,
     query: float = 0.5,
+    asked: int = 0,
     self_training: int = 0,
     self_epochs: int = 100,
 ) -> Algorithm[Server]:
@@ -100,6 +136,8 @@ def graph_fl(  # noqa: PLR0913 - settings, all by name
             on with its moments; ``plain`` is θ - β Σ g_i, as in the source document.
         decay: decoupled weight decay of the aggregator's step in stage I.
         query: share of a client's training labels in the query half.
+        asked: clients that a round asks at least; 0: all. They are cut by lot into disjoint
+            cohorts, once, and rounds take them in turn. 10 of 50 in the source document.
         self_training: pseudo-labels per class that each client adds to its labels, from a model of
             its own labels alone; 0: none. The source document takes 20 and is best at 5 to 15.
         self_epochs: epochs of those local models.
@@ -107,36 +145,23 @@ def graph_fl(  # noqa: PLR0913 - settings, all by name
     Raises:
         ValueError: an option is out of range, or the task is not one of nodes.
     """
-    client = few_shot(
+    few = few_shot(
         task, "graph_fl", query=query, self_training=self_training, self_epochs=self_epochs
     )
-    if min(epochs, tune_steps) < 0 or not 0.0 <= meta_lr < float("inf") or decay < 0.0:
-        raise ValueError("out of range; needed are epochs, tune_steps, meta_lr and decay >= 0")
+    if min(epochs, tune_steps, asked) < 0 or not 0.0 <= meta_lr < float("inf") or decay < 0.0:
+        raise ValueError(
+            "out of range; needed are epochs, tune_steps, asked, meta_lr and decay >= 0"
+        )
     if meta_lr and not query:
         raise ValueError(
             "stage I judges models on query labels, and query is 0; raise it, or leave stage I out "
             "by meta_lr: 0"
         )
 
+    client = Client(few, epochs, tune_steps)
+
     def init(rng: np.random.Generator) -> Server:
         return Server(Start(weights=task.initial(rng)))
-
-    def judged(site: Site, given: Start) -> Slope:
-        support, asked = client.halves(site)
-        seeds = drawn(site)
-        own = client.adapted(given.weights, site, support, epochs, seeds)
-        site.memory["trained"] = own
-        return Slope(slope=client.slope(own, site, asked, seeds).astype(np.float64))
-
-    def tuned(site: Site, given: Start | Met) -> Change:
-        support, _ = client.halves(site)
-        own = client.adapted(given.weights, site, support, tune_steps, drawn(site))
-        site.memory["trained"] = own
-        return Change(delta=own.astype(np.float64) - given.weights)
-
-    def model(site: Site, given: Message | None) -> ClientModel:
-        known = given.weights if isinstance(given, Start) else site.memory["trained"]
-        return ClientModel((known,))
 
     def round(state: Server, cohort: Cohort) -> Round[Server]:
         reply = yield Ask(cohort, given=state.start, back=Slope)
@@ -150,18 +175,18 @@ def graph_fl(  # noqa: PLR0913 - settings, all by name
         reply = yield Ask(cohort, given=state.start, back=Change)
         return moved(state, reply.total(Change).delta / max(reply.answers, 1))
 
-    both: dict[type[Message], Answer] = {Start: judged, Met: tuned}
+    both: dict[type[Message], Answer] = {Start: client.judged, Met: client.tuned}
     form = (
-        Form.of("two_stages", round, answers=both)
+        Form.of("two_stages", round, answers=both, drawn=asked)
         if meta_lr
-        else Form.of("stage_two", second, answers={Start: tuned})
+        else Form.of("stage_two", second, answers={Start: client.tuned}, drawn=asked)
     )
     return Algorithm(
         name="graph_fl",
         citation="Wang et al., GraphFL: A federated learning framework for semi-supervised node "
         "classification on graphs, ICDM 2022, Algorithm 1",
         init=init,
-        model=model,
+        model=client.model,
         forms=(form,),
         dims={"d": task.size},
     )

@@ -21,11 +21,12 @@ tuning, the source document's "FL + TL" (`ahead: 0`).
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from itertools import count
 
 import numpy as np
 
-from algorithms._shared.few_shot import drawn, few_shot
+from algorithms._shared.few_shot import FewShot, few_shot, seeds_of
 from algorithms._shared.steps import descended
 from algorithms.fed_avg import Change, Start
 from algorithms.tasks import Task, Weights
@@ -34,6 +35,54 @@ from algorithms.tasks.site import Site
 from protocols.forms import Algorithm, Form
 from protocols.messages import Message
 from protocols.rounds import Ask, Cohort, Round
+
+
+@dataclass(frozen=True)
+class Client:
+    """A client's side.
+
+    Attributes:
+        few: its halves and steps.
+        epochs: steps in a round.
+        rate: β.
+        ahead: α of the look ahead.
+        hessian: whether its second derivatives count.
+        tune_steps: before it predicts.
+    """
+
+    few: FewShot
+    epochs: int
+    rate: float
+    ahead: float
+    hessian: bool
+    tune_steps: int
+
+    def change(self, site: Site, given: Start) -> Change:
+        """Say what a round's steps change."""
+        own, seeds = given.weights, seeds_of(site)
+        for _ in range(self.epochs):
+            own = descended(own, self.towards(site, own, next(seeds), next(seeds)), self.rate)
+        site.memory["trained"] = own
+        return Change(delta=own.astype(np.float64) - given.weights)
+
+    def towards(self, site: Site, own: Weights, first: int, second: int) -> Weights:
+        """Return the gradient of the query loss one support step ahead, (d,)."""
+        (support, query), task, there = self.few.halves(site), self.few.task, own
+        if self.ahead:
+            there = descended(own, task.slope_of(own, site, support, first), self.ahead)
+        slope = task.slope_of(there, site, query, second)
+        if self.ahead and self.hessian:
+            slope = slope - np.float32(self.ahead) * task.curved(own, slope, site, support, first)
+        return slope
+
+    def model(self, site: Site, given: Message | None) -> ClientModel:
+        """Return what a client predicts with: tuned to its few labels."""
+        start = given.weights if isinstance(given, Start) else site.memory["trained"]
+        few = self.few.task.tuning(site)
+        if not len(few.records):
+            few, _ = self.few.halves(site)
+        # Fixed seeds: a model that is asked for twice is the same twice.
+        return ClientModel((self.few.adapted(start, site, few, self.tune_steps, count()),))
 
 
 def graph_fl_domain(  # noqa: PLR0913 - settings, all by name
@@ -45,6 +94,7 @@ def graph_fl_domain(  # noqa: PLR0913 - settings, all by name
     hessian: bool = False,
     tune_steps: int = 15,
     query: float = 0.5,
+    asked: int = 0,
     self_training: int = 0,
     self_epochs: int = 100,
 ) -> Algorithm[Start]:
@@ -58,61 +108,38 @@ def graph_fl_domain(  # noqa: PLR0913 - settings, all by name
         hessian: take the term with second derivatives.
         tune_steps: steps on the labels of the new classes before a model predicts.
         query: share of a client's training labels in the query half.
+        asked: clients that a round asks at least, see `algorithms.graph_fl`.
         self_training: pseudo-labels per class, see `algorithms.graph_fl`.
         self_epochs: epochs of the local models that give them.
 
     Raises:
         ValueError: an option is out of range, or the task is not one of nodes.
     """
-    client = few_shot(
+    few = few_shot(
         task, "graph_fl_domain", query=query, self_training=self_training, self_epochs=self_epochs
     )
-    if min(epochs, tune_steps) < 0 or not 0.0 < meta_lr < float("inf") or not query:
-        raise ValueError("out of range; needed are epochs, tune_steps >= 0, meta_lr, query > 0")
+    if min(epochs, tune_steps, asked) < 0 or not 0.0 < meta_lr < float("inf") or not query:
+        raise ValueError(
+            "out of range; needed are epochs, tune_steps, asked >= 0, meta_lr, query > 0"
+        )
     alpha = task.lr if ahead < 0.0 else ahead
+    client = Client(few, epochs, meta_lr, alpha, hessian, tune_steps)
 
     def init(rng: np.random.Generator) -> Start:
         return Start(weights=task.initial(rng))
-
-    def change(site: Site, given: Start) -> Change:
-        own, seeds = given.weights, drawn(site)
-        for _ in range(epochs):
-            own = descended(own, towards(site, own, next(seeds), next(seeds)), meta_lr)
-        site.memory["trained"] = own
-        return Change(delta=own.astype(np.float64) - given.weights)
-
-    def towards(site: Site, own: Weights, first: int, second: int) -> Weights:
-        """Return the gradient of the query loss one support step ahead, (d,)."""
-        support, asked = client.halves(site)
-        there = own
-        if alpha:
-            there = descended(own, client.task.slope_of(own, site, support, first), alpha)
-        slope = client.task.slope_of(there, site, asked, second)
-        if alpha and hessian:
-            bent = client.task.curved(own, slope, site, support, first)
-            slope = slope - np.float32(alpha) * bent
-        return slope
-
-    def model(site: Site, given: Message | None) -> ClientModel:
-        start = given.weights if isinstance(given, Start) else site.memory["trained"]
-        few = client.task.tuning(site)
-        if not len(few.records):
-            few, _ = client.halves(site)
-        # Fixed seeds: a model that is asked for twice is the same twice.
-        return ClientModel((client.adapted(start, site, few, tune_steps, count()),))
 
     def round(state: Start, cohort: Cohort) -> Round[Start]:
         reply = yield Ask(cohort, given=state, back=Change)
         moved = state.weights + reply.total(Change).delta / max(reply.answers, 1)
         return Start(weights=moved.astype(np.float32))
 
-    form = Form.of("mean_of_changes", round, answers={Start: change})
+    form = Form.of("mean_of_changes", round, answers={Start: client.change}, drawn=asked)
     return Algorithm(
         name="graph_fl_domain",
         citation="Wang et al., GraphFL: A federated learning framework for semi-supervised node "
         "classification on graphs, ICDM 2022, Algorithm 2",
         init=init,
-        model=model,
+        model=client.model,
         forms=(form.moved_by_totals(reach=1.0),),
         dims={"d": task.size},
     )

@@ -17,7 +17,7 @@ from algorithms._shared.steps import descended
 from algorithms.tasks import FewShotTask, Labelled, Predictions, Task, Weights
 from algorithms.tasks.site import Site
 
-__all__ = ["FewShot", "confident", "drawn", "few_shot", "halved"]
+__all__ = ["FewShot", "confident", "few_shot", "halved", "seeds_of"]
 
 Numbers = npt.NDArray[np.int64]
 
@@ -100,7 +100,7 @@ class FewShot:
         return weights
 
 
-def drawn(site: Site) -> Iterator[int]:
+def seeds_of(site: Site) -> Iterator[int]:
     """Yield seeds of dropout, one a step, from the site's learning randomness."""
     rng = site.generator("few_shot")
     while True:

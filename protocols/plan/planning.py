@@ -74,7 +74,7 @@ def make_plan(  # noqa: PLR0913 - what a run is made of, all by name
     plugins: Mapping[str, str] | None = None,
     remarks: Sequence[str] = (),
 ) -> Plan:
-    """Return the plan of a run. Nothing of any client's data is looked at.
+    """Return the plan of a run; nothing of any client's data is looked at.
 
     Args:
         algorithm: its first admitted form is planned.
@@ -111,7 +111,7 @@ def make_plan(  # noqa: PLR0913 - what a run is made of, all by name
     for exchange in form.exchanges:
         plan_exchange(builder, exchange)
     plan_services(builder)
-    training = _training(form, policy, rounds)
+    training, remarks = _training(form, policy, rounds), (*remarks, *_outside(plugins or {}))
     planned = Planned(
         builder.items,
         policy,
@@ -120,6 +120,7 @@ def make_plan(  # noqa: PLR0913 - what a run is made of, all by name
         reach=models.reach,
         rows={k.__name__: form.holders for k in form.messages() if any(f.held for f in k.fields)},
     )
+    told = warnings(planned, data, private=training is not None)
     return Plan(
         algorithm=algorithm.name,
         form=form.name,
@@ -131,11 +132,7 @@ def make_plan(  # noqa: PLR0913 - what a run is made of, all by name
         smallest_cohort=drawn.least if drawn else policy.smallest_cohort,
         scheme=scheme.name if scheme else "none",
         budget=budget(builder.items, policy, training),
-        warnings=(
-            *warnings(planned, data, private=training is not None),
-            *remarks,
-            *_outside(plugins or {}),
-        ),
+        warnings=(*told, *remarks),
         dims=dims,
         items=tuple(builder.items),
         code={**code(), **(plugins or {})},
