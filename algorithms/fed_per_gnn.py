@@ -39,13 +39,15 @@ Where this departs from the paper and from the authors' code:
 * The aggregator steps with its model's optimiser along the sum; theirs averages.
 * See `algorithms.nn._shared.stars` for the graph network. Their code masks the wrong attention
   scores and casts ratings to whole numbers after dividing them by 100.
-* A round asks all clients, one fixed cohort after another. They draw 128 users a round: unions of
-  random draws isolate users (attack A09).
+* They draw 128 users a round: unions of random draws isolate users (attack A09). Here a round asks
+  all clients, one fixed cohort after another (`cohorts`), or one of the disjoint cohorts into which
+  lots cut all users once in a run, in turn (`drawn`; ADR 0045).
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from algorithms._shared.item_expansion import ExpandedUser, Expanding, expanding_forms
 from algorithms._shared.item_users import User, checked
@@ -62,6 +64,7 @@ def fed_per_gnn(  # noqa: PLR0913 - settings, all by name
     *,
     epochs: int = 1,
     cohorts: int = 1,
+    drawn: int = 0,
     decay: float = 0.2,
     user_steps: int = 3,
     user_lr: float = 0.5,
@@ -79,6 +82,9 @@ def fed_per_gnn(  # noqa: PLR0913 - settings, all by name
         epochs: passes of `user_steps` steps over a user's ratings in a round.
         cohorts: into how many fixed cohorts the clients fall; a round asks one after the other, and
             the model steps after each.
+        drawn: how many users at least a round asks, in cohorts that are drawn by lot once in a run
+            and take turns; 0: all. Not with `cohorts`, expansion or `held_items`, which count on
+            all users in each round.
         decay: L2 coefficient of the item table at the aggregator.
         user_steps: steps of the user's part in a pass, see `algorithms.tasks._users`.
         user_lr: their size.
@@ -102,8 +108,12 @@ def fed_per_gnn(  # noqa: PLR0913 - settings, all by name
     settings = (checked(task, "fed_per_gnn"), epochs * user_steps, user_lr, user_decay, blocks)
     if min(expand_after, expand_every) < 0 or (expand_every and not expand_after):
         raise ValueError("expand_after and expand_every are 0 or more, and the first comes first")
+    if drawn and (cohorts > 1 or expand_after):
+        raise ValueError("drawn cohorts go neither with `cohorts` nor with an expansion")
     user, server = User(*settings), Aggregator(User(*settings), decay, cohorts, holders)
     ways = forms(server)
+    if drawn:
+        ways = tuple(replace(way, drawn=drawn) for way in ways if way.holders == 1)
     if expand_after:
         user = expanded = ExpandedUser(*settings, tuple(popular))
         server = wide = Expanding(user, decay, cohorts, holders, expand_after, expand_every)

@@ -88,7 +88,7 @@ TEXT_OF_IDS = {
 _STEP = "|".join(Step)
 PIECE_OF_AN_ID = re.compile(
     rf"\.({_STEP}|match)(\.\w*)*"  # ".up.", ".match.compare", ".open"
-    rf"|(heads|key|match|pair)\.({_STEP})?|refusal\.\w*"  # "pair.call", "refusal."
+    rf"|(draw|heads|key|match|pair)\.({_STEP})?|refusal\.\w*"  # "pair.call", "refusal."
     rf"|\w+\.({_STEP}|match)\.({'|'.join(Disclosure)}|{_STEP})"  # "train.up.SUM"
 )
 

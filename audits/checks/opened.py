@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections import defaultdict
 from functools import lru_cache
 
+from audits.checks.drawn import drawn
 from audits.checks.matching import matching
 from audits.checks.relays import relays
 from audits.checks.results import results
@@ -39,6 +40,7 @@ def opened(case: Case) -> str:
     exchanges = [ask for ask in case.exchanges.all.values() if _cohort(case, ask)]
     rounds: dict[int, list[tuple[Asked, frozenset[str]]]] = defaultdict(list)
     _known(case, exchanges)
+    drawn(case, exchanges)
     for ask in exchanges:
         for party, entry in ask.opens:
             _opener(case, party)

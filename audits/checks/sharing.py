@@ -21,7 +21,7 @@ def sharing(case: Case, ask: Asked) -> None:
     with them where nobody was missing and all pairs hold shares (ADR 0035), never both ways; and
     nothing was opened with fewer shares than rebuild a seed.
     """
-    group = case.exchanges.group(ask.round)
+    group = case.exchanges.group(ask.round, ask.members)
     if group is None:
         fail("opened", f"exchange {ask.number} carries masks that nobody agreed on")
     ready, first = case.exchanges.ready(ask.round), min(s.seq for s in ask.downs)

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterable, Mapping, Sequence
+from functools import cached_property
 from math import inf
 from typing import Any
 
 from audits.evidence.asked import Asked
 from audits.evidence.ledger_index import LedgerIndex, Sent
+from crypto.errors import CryptoError
 from protocols.disclosures.names import Disclosure
-from protocols.errors import NotInPlan
+from protocols.errors import NotInPlan, SecureFglError
 from protocols.evidence.ledger import Entry
 from protocols.keys.groups import Group
 from protocols.keys.slots import epoch_of
+from protocols.plan.drawn import drawn_cohorts
 from protocols.plan.plan import Item, Plan
 from protocols.plan.steps import Part, Service, Step
 from protocols.policy.policy import PrivacyPolicy
@@ -56,7 +59,8 @@ class Exchanges:
             if sent.keying:
                 place = (sent.part, sent.step, self.epoch(sent.round))
                 self._keying.setdefault(place, []).append(sent)
-        self._groups: dict[int, Group | None] = {}
+        self._groups: dict[tuple[int, tuple[str, ...]], Group | None] = {}
+        self._roster = roster
         self._ready: dict[int, dict[str, int]] = {}
         self.all = {
             number: self._read(number) for number in ledger_index.exchanges if self._sents(number)
@@ -163,14 +167,35 @@ class Exchanges:
         """Return the epoch of a round."""
         return epoch_of(round, self._policy)
 
-    def group(self, round: int) -> Group | None:
-        """Return who was paired with whom; None if nobody was called in that epoch."""
+    @cached_property
+    def cohorts(self) -> tuple[tuple[str, ...], ...]:
+        """The cohorts that lots drew, as the aggregator recorded them; empty without any."""
+        entries = (e for p, e in self._ledger_index.of_kind("drawn") if p == self.aggregator)
+        entry = next(entries, None)
+        return drawn_by(entry, self._plan, self._roster) if entry is not None else ()
+
+    def cohort_of(self, name: str) -> tuple[str, ...]:
+        """Return the drawn cohort of a client; empty if it is in none."""
+        return next((cohort for cohort in self.cohorts if name in cohort), ())
+
+    def group(self, round: int, members: Iterable[str] = ()) -> Group | None:
+        """Return who was paired with whom in an epoch; None if nobody was called.
+
+        Where lots drew cohorts, it is the group of these members, or of the first cohort.
+        """
         epoch = self.epoch(round)
-        if epoch not in self._groups:
-            called = sorted({s.recipient for s in self.keying(Service.PAIRS, Step.CALL, epoch)})
-            made = Group.of(self._run, epoch, called, self._policy) if called else None
-            self._groups[epoch] = made
-        return self._groups[epoch]
+        cohort = self.cohort_of(next(iter(sorted(members)), "")) or next(iter(self.cohorts), ())
+        if (epoch, cohort) not in self._groups:
+            called = {s.recipient for s in self.keying(Service.PAIRS, Step.CALL, epoch)}
+            names = sorted(called.intersection(cohort) if cohort else called)
+            within = None
+            if cohort and self._plan.drawn is not None:
+                drew = sum(map(len, self.cohorts))
+                within = self._plan.drawn.left(drew, self._policy).within
+            facts = self._policy, within
+            made = Group.of(self._run, epoch, names, *facts) if names else None
+            self._groups[epoch, cohort] = made
+        return self._groups[epoch, cohort]
 
     def ready(self, round: int) -> dict[str, int]:
         """Return who agreed on an epoch's secrets -> the entry with which the aggregator knew."""
@@ -195,7 +220,7 @@ class Exchanges:
 
     def shares(self, ask: Asked, until: float = inf) -> dict[str, int]:
         """Return, per member, of how many holders shares of it were here (before an entry)."""
-        group, found = self.group(ask.round), dict.fromkeys(ask.members, 0)
+        group, found = self.group(ask.round, ask.members), dict.fromkeys(ask.members, 0)
         if group is None:
             return found
         for holder in self.arrivals((*ask.gave.values(), *ask.served.values()), until):
@@ -209,6 +234,16 @@ def _held(group: Group, holder: str) -> tuple[str, ...]:
     try:
         return group.holders(holder)  # holding is mutual
     except NotInPlan:
+        return ()
+
+
+def drawn_by(entry: Entry, plan: Plan, roster: Roster) -> tuple[tuple[str, ...], ...]:
+    """Return the cohorts of a ``drawn`` entry; empty if it can be of no draw of this plan."""
+    try:
+        seed, bits = bytes.fromhex(entry["seed"]), bytes.fromhex(entry["members"])
+        count = plan.drawn.cohorts if plan.drawn is not None else 0
+        return drawn_cohorts(seed, roster.unmask(bits), count)
+    except (ValueError, SecureFglError, CryptoError):
         return ()
 
 

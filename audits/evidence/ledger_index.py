@@ -80,8 +80,8 @@ class Sent:
 
     @property
     def keying(self) -> bool:
-        """Tell whether it belongs to the keys of an epoch, and not to an Ask."""
-        return self.part in (Service.KEYS, Service.PAIRS)
+        """Tell whether it belongs to the keys of an epoch or to the draw, and not to an Ask."""
+        return self.part in (Service.KEYS, Service.PAIRS, Service.DRAW)
 
     def addressees(self, roster: Roster) -> tuple[str, ...]:
         """Return every party that should hold a receipt; who computes nothing takes no keys."""

@@ -17,6 +17,7 @@ __all__ = ["own_spending"]
 
 _CLIENT = "client"
 _NO_DATA: dict[str, str] = {
+    Service.DRAW: "lots, drawn before any data is read",
     Service.PAIRS: "keys, drawn before any data is read",
     Service.HEADS: "that heads of ledgers arrived",
     Service.TOTALS: "that a total arrived",

@@ -49,7 +49,7 @@ class Drop:
         if self.client not in (header.sender, recipient) or header.round != self.round:
             return False
         part, step = (item.part, item.step) if item is not None else (None, None)
-        if part in (Service.KEYS, Service.PAIRS):
+        if part in (Service.KEYS, Service.PAIRS, Service.DRAW):
             return False  # an epoch's keys come before the round
         if self.moment == BEFORE_UPLOAD or (last is not None and header.exchange > last):
             return True

@@ -2,18 +2,27 @@
 
 from __future__ import annotations
 
+import hashlib
+from collections.abc import Callable
 from dataclasses import replace
+from unittest.mock import patch
 
 import numpy as np
 import pytest
 
 from crypto.graph import partition
-from protocols.errors import PolicyError
-from protocols.plan.drawn import DrawnPlan
+from protocols.errors import BadEnvelope, PolicyError, RemoteProtocolError, Replay, RoundLost
+from protocols.keys.lots import Table, bound_to, column
+from protocols.plan.drawn import DrawnPlan, drawn_cohorts
+from protocols.plan.steps import Step
 from protocols.policy.policy import PrivacyPolicy
+from protocols.sessions.engine import Delivery
+from protocols.sessions.table import State
+from protocols.wire.control import DrawCommits, DrawLot, PairCall
 from protocols.wire.envelope import Envelope
-from protocols.wire.roster import AGGREGATOR_NAME
-from tests.protocols.toys import TRAIN, Update, changed_policy, toy_plan
+from protocols.wire.roster import AGGREGATOR_NAME, run_id
+from protocols.wire.where import Where
+from tests.protocols.toys import TRAIN, Update, changed_policy, names_of, toy_plan
 from tests.protocols.wire import World, refused
 
 DRAWN = replace(TRAIN, drawn=5)
@@ -79,3 +88,207 @@ def test_masked_totals_of_drawn_cohorts_equal_those_in_clear(policy):
         asked = [Envelope.decode(data).header for data in world.wire]
         busy = {h.sender for h in asked if h.exchange == number} - {AGGREGATOR_NAME}
         assert busy - {"key-authority"} == set(members)  # nobody else is needed
+
+
+# --- the draw -----------------------------------------------------------------------------------
+
+MANY, COLLUDERS, SIZE = names_of(24), 8, 6
+
+
+def bad(seed: bytes) -> bool:
+    """Tell whether the last client is in one cohort with colluders alone, the first eight."""
+    mine = next(c for c in drawn_cohorts(seed, MANY, len(MANY) // SIZE) if MANY[-1] in c)
+    return {MANY.index(name) for name in mine} - {len(MANY) - 1} <= set(range(COLLUDERS))
+
+
+def ground(seed_of: Callable[[int], bytes]) -> int | None:
+    """Return the first of many tries of an aggregator after which the victim stands alone."""
+    return next((nonce for nonce in range(3000) if bad(seed_of(nonce))), None)
+
+
+def test_o5_an_aggregator_grinds_a_run_s_name_and_not_what_all_draw_together():
+    """What it chooses is fixed before an honest client opens; the control: a public derivation."""
+    world = World(TRAIN, "masks", clients=MANY)
+    context, roster = world.context(AGGREGATOR_NAME), world.roster
+
+    def by_name(nonce: int) -> bytes:
+        name = run_id(nonce.to_bytes(16, "big"), roster, world.plan.digest, world.policy.digest)
+        return hashlib.sha256(name.encode()).digest()
+
+    assert (found := ground(by_name)) is not None and bad(by_name(found))
+
+    def together(nonce: int, last: bytes) -> bytes:
+        """The seed of a run of which the aggregator chose name, its bytes and the colluders'."""
+        context.run = run_id(nonce.to_bytes(16, "big"), roster, "", "")
+        chosen = hashlib.sha256(b"%d" % nonce).digest()
+        secrets = {name: chosen for name in MANY} | {MANY[-1]: last}
+        said = {name: bound_to(context, name, secrets[name]) for name in MANY}
+        own = bound_to(context, AGGREGATOR_NAME, chosen)
+        return Table(context, own, said).seed(AGGREGATOR_NAME, chosen, secrets)
+
+    guess, honest = bytes(32), hashlib.sha256(b"one honest client").digest()
+    nonce = ground(lambda nonce: together(nonce, guess))
+    assert nonce is not None and bad(together(nonce, guess))
+    assert not bad(together(nonce, honest))  # one honest client's bytes undo all that grinding
+
+
+def test_o5_leaving_out_who_keeps_its_bytes_back_would_be_a_choice_of_seeds():
+    """The control of the rule that a draw ends where somebody who is bound does not open."""
+    secrets = {name: hashlib.sha256(name.encode()).digest() for name in MANY}
+
+    def without(nonce: int) -> bytes:
+        left = [n for place, n in enumerate(MANY) if not (place < COLLUDERS and nonce >> place & 1)]
+        return hashlib.sha256(b"".join(secrets[name] for name in left)).digest()
+
+    seeds = {without(nonce) for nonce in range(1 << COLLUDERS)}
+    assert len(seeds) == 1 << COLLUDERS
+
+
+def drawing(policy: str = "masks") -> World:
+    return World(DRAWN, changed_policy(policy, rekey_rounds=4), clients=12)
+
+
+def test_a_client_that_does_not_open_ends_the_draw_and_one_that_is_not_bound_is_out():
+    world = drawing()
+    world.lost = lambda item, sender, _: (item, sender) == ("draw.lot", world.names[3])
+    with pytest.raises(RemoteProtocolError, match="did not open"):
+        world.start()
+    world = drawing()
+    world.lost = lambda item, sender, _: (item, sender) == ("draw.commit", world.names[3])
+    first, second = world.start().aggregator.drawn.cohorts
+    assert {*first, *second} == {*world.names} - {world.names[3]}
+    assert world.round(1, members=first).total(Update).count == world.count(first)
+
+
+def test_a_client_that_opens_other_bytes_than_it_was_bound_to_is_refused():
+    world = drawing()
+    opening = world.pump(world.aggregator.start(), until=".commits")
+    world.clients[world.names[0]].lots._secret = bytes(32)
+    answers = world.deliver(opening[0])
+    assert refused(answers)  # it finds that the table does not hold what it would open
+    world = drawing()
+    (told, *_) = world.pump(world.aggregator.start(), until=".commits")
+    world.deliver(told)
+    part, twin = world.clients[told.to].lots, world.twin(told.to)
+    table = Table(world.context(told.to), part._aggregator, part._table)
+    message = DrawLot(secret=b"\1" * 32, signature=table.sign())
+    with pytest.raises(BadEnvelope, match="other bytes"):
+        world.aggregator.receive(
+            twin.release("draw.lot", [message], AGGREGATOR_NAME, Where(0, 0)).encode()
+        )
+
+
+def lied(world: World, change: Callable[[dict[str, bytes]], None]) -> list[bool]:
+    """Play the draw up to its end with an aggregator that tells of other bytes; who refuses?"""
+    for delivery in world.pump(world.aggregator.start(), until=".commits"):
+        for answer in world.deliver(delivery):
+            world.aggregator.receive(answer.data)
+    with patch.object(Table, "seed", lambda *_: b"s" * 32):
+        change(world.aggregator.drawing._opened)
+        told = list(world.aggregator.advance())
+    return [refused(world.deliver(delivery)) for delivery in told]
+
+
+def swap(opened: dict[str, bytes]) -> None:
+    opened["client-1"] = b"\1" * 32
+
+
+def test_all_clients_refuse_bytes_that_nobody_was_bound_to():
+    assert all(lied(drawing(), swap))
+    with patch("protocols.keys.lots.check_bound"):  # the control
+        assert not any(lied(drawing(), swap))
+
+
+def split_tables(world: World) -> list[list[Delivery]]:
+    """Return what clients answer to the end of a draw in which two of them saw other tables."""
+    told = world.pump(world.aggregator.start(), until=".commits")
+    part = world.aggregator.drawing
+    said, signed = dict(part._said), dict(part._said_signed)
+    part._said.pop(world.names[-1]), part._said_signed.pop(world.names[-1])
+    part._awaited = Step.COMMIT
+    twin = world.twin(AGGREGATOR_NAME)
+    item, where = world.plan.item("draw.commits"), Where(0, 0)
+    short = DrawCommits(
+        members=world.roster.mask(world.names[:-1]),
+        commitments=column(world.roster.clients, part._said, 32),
+        signatures=column(world.roster.clients, part._said_signed, 64),
+    )
+    part._said, part._said_signed, part._awaited = said, signed, Step.LOT
+    for delivery in told:
+        data = delivery.data
+        if delivery.to in world.names[:2]:
+            data = twin.release(item.id, [short], delivery.to, where).encode()
+        for answer in world.clients[delivery.to].receive(data):
+            header = Envelope.decode(answer.data).header
+            if header.sender not in world.names[:2]:
+                world.aggregator.receive(answer.data)
+            else:  # it takes what they opened, although for another table
+                found = world.clients[delivery.to].lots
+                part._opened[delivery.to] = found._secret
+                table = Table(found._context, found._aggregator, found._table)
+                part._opened_signed[delivery.to] = table.sign()
+    return [world.deliver(delivery) for delivery in list(world.aggregator.advance())]
+
+
+def test_clients_that_saw_different_tables_do_not_go_on_together():
+    assert all(refused(answers) for answers in split_tables(drawing()))
+    world = drawing()
+    with patch("protocols.keys.lots._verify"):  # the control: halves with cohorts of their own
+        assert not any(refused(answers) for answers in split_tables(world))
+    assert len({client.drawn._seed for client in world.clients.values()}) == 2
+
+
+def test_a_client_opens_once_and_for_its_own_table_only():
+    world = drawing()
+    told = world.pump(world.aggregator.start(), until=".commits")
+    (first, *_), client = told, world.clients[told[0].to]
+    assert not refused(world.deliver(first))
+    message = DrawCommits(
+        members=world.roster.mask(world.names),
+        commitments=column(world.roster.clients, world.aggregator.drawing._said, 32),
+        signatures=column(world.roster.clients, world.aggregator.drawing._said_signed, 64),
+    )
+    twin, where = world.twin(AGGREGATOR_NAME), Where(0, 0)
+    again = twin.release("draw.commits", [message], client.name, where).encode()
+    with pytest.raises(Replay):
+        client.receive(again)
+    assert client.lots._secret and client.state is State.NEW  # nothing more left
+
+
+def test_nobody_agrees_on_keys_with_others_than_lots_drew():
+    for whole in (True, False):
+        world = drawing()
+        (call, *_) = world.pump(world.aggregator.start(), until="pair.call")
+        client = world.clients[call.to]
+        mine = client.drawn.of(call.to)
+        rest = [name for name in world.names if name not in mine]
+        wrong = world.names if whole else [name for name in (*mine, rest[0]) if name != mine[-1]]
+        message = PairCall(members=world.roster.mask(wrong))
+        twin = world.twin(AGGREGATOR_NAME)
+        data = twin.release("pair.call", [message], call.to, Where(0, 0)).encode()
+        assert refused(client.receive(data))
+
+
+def test_whoever_vanishes_is_not_replaced_and_a_cohort_that_is_too_small_waits():
+    world = masked()
+    first, second = world.aggregator.drawn.cohorts
+    world.lost = lambda item, sender, _: (item, sender) == ("train.up.SUM", first[0])
+    assert world.round(1, members=first).total(Update).count == world.count(first[1:])
+    world = drawing()
+    away = set(names_of(0))
+    world.lost = lambda item, sender, _: item == "pair.boxes" and sender in away
+    told = world.pump(world.aggregator.start(), until="pair.call")
+    first, second = world.aggregator.drawn.cohorts
+    away |= set(first[:3])  # three of six are left, and four are needed
+    world.pump(told)
+    with pytest.raises(RoundLost):
+        world.ask(1, members=first)
+    assert world.round(2, members=second).total(Update).count == world.count(second)
+
+
+@pytest.mark.parametrize("kept", [0, 3, 5])
+def test_a_masked_sum_is_not_asked_of_parts_of_two_cohorts_or_of_too_few(kept):
+    world = masked()
+    mine, others = world.aggregator.drawn.cohorts
+    members = {0: world.names, 3: mine[:3], 5: sorted((*mine[:5], others[0]))}[kept]
+    assert refused(world.clients[mine[0]].receive(world.evil_ask(mine[0], members)))

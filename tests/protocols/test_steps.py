@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from protocols.disclosures.names import Disclosure
@@ -16,12 +18,14 @@ from secure_fgl.catalogue import algorithm_names
 from secure_fgl.federation import Federation
 from tests.laws.runs import config
 from tests.protocols.matched import match_plan, match_policy
+from tests.protocols.toys import TRAIN
 from tests.protocols.wire import World
 
 
 def plans() -> list[Plan]:
     """Return the plan of every algorithm under every preset that has a form of it."""
     found = [World(policy=name).plan for name in ("pilot", "masks", "ckks")]
+    found.append(World(replace(TRAIN, drawn=4), "masks", clients=8).plan)
     for name in algorithm_names():
         for policy in PRESETS:
             try:

@@ -13,6 +13,9 @@ from tests.protocols.wire import World
 ALL = list(itertools.product(Role, State, Event))
 LEGAL = {
     (Role.CLIENT, State.NEW, Event.KEY): State.READY,
+    (Role.CLIENT, State.NEW, Event.DRAW): State.NEW,
+    (Role.CLIENT, State.READY, Event.DRAW): State.READY,
+    (Role.AGGREGATOR, State.KEYING, Event.DRAW): State.KEYING,
     (Role.CLIENT, State.NEW, Event.PAIR): State.READY,
     (Role.CLIENT, State.NEW, Event.BEGIN): State.READY,
     (Role.CLIENT, State.READY, Event.KEY): State.READY,

@@ -1,0 +1,43 @@
+"""Cohorts drawn by lot: all parties recorded one draw, and asked were its cohorts alone."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from audits.evidence.asked import Asked
+from audits.evidence.exchanges import drawn_by
+from audits.evidence.run_files import fail
+from audits.evidence.steps import Case
+from protocols.plan.steps import Step
+from protocols.wire.roles import Role
+
+
+def drawn(case: Case, exchanges: Sequence[Asked]) -> None:
+    """Check who was asked against what was drawn; raises EvidenceError at step ``opened``.
+
+    Every client computed the cohorts itself and recorded what from; all that took part recorded the
+    same, and whoever answered an Ask took part. No cohort of an Ask reaches into two of them.
+    """
+    entries = list(case.ledger_index.of_kind("drawn"))
+    if (planned := case.plan.drawn) is None:
+        if entries:
+            fail("opened", f"{entries[0][0]} recorded a draw that the plan does not have")
+        return
+    found: dict[str, tuple[object, ...]] = {}
+    for party, entry in entries:
+        if party in found or case.roster.party(party).role not in (Role.CLIENT, Role.AGGREGATOR):
+            fail("opened", f"{party} recorded cohorts twice, or draws none")
+        if entry["cohorts"] != planned.cohorts or not drawn_by(entry, case.plan, case.roster):
+            fail("opened", f"what {party} recorded of the draw is of another plan")
+        found[party] = (entry["members"], entry["seed"])
+    if len(set(found.values())) > 1:
+        fail("opened", "parties recorded different draws: the aggregator told them different ones")
+    for ask in exchanges:
+        answers = {s.party for s in ask.sents if s.step is Step.UP}
+        if not answers:
+            continue
+        if late := sorted({case.exchanges.aggregator, *answers} - found.keys()):
+            fail("opened", f"{late[0]} took part in exchange {ask.number} and recorded no draw")
+        cohort = case.exchanges.cohort_of(min(ask.members))
+        if not ask.members <= set(cohort):
+            fail("opened", f"exchange {ask.number} asked clients of another cohort than was drawn")
