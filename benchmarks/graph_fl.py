@@ -41,8 +41,16 @@ COMMON: Settings = {
     "data.features": "row",
     "data.partition.clients": 50,
 }
+FIFTH = {"asked": 10}
+"""Clients that GraphFL asks a round, of fifty."""
 FEW: Settings = {**COMMON, "data.partition.name": "few_shot_shared_graph"}
-NEW: Settings = {**COMMON, "data.partition.name": "new_label_domain"}
+NEW: Settings = {
+    **COMMON,
+    "algorithm.rounds": 20,
+    "model.lr": 0.5,
+    "data.features": "raw",  # plain steps on rows that sum to 1 hardly move
+    "data.partition.name": "new_label_domain",
+}
 
 
 def _labels() -> Iterator[tuple[str, Settings]]:
@@ -58,13 +66,14 @@ def _ways(model: str) -> Iterator[tuple[str, Settings]]:
     rate = 0.02 if model == "gcn" else 0.1
 
     def ours(**more: Any) -> Settings:
-        return {**plain, "algorithm.options": {"graph_fl": {"meta_lr": rate, **more}}}
+        return {**plain, "algorithm.options": {"graph_fl": {"meta_lr": rate, **FIFTH, **more}}}
 
     yield "graph_fl", ours()
     yield "graph_fl self-training 10", ours(self_training=10)
     yield "graph_fl stage II alone", ours(meta_lr=0.0)
-    trained: Settings = {"model.lr": 0.01 if model == "gcn" else 0.1}
+    trained: Settings = {"model.lr": 0.01 if model == "gcn" else 0.1, "algorithm.rounds": 15}
     yield "fed_avg", {**trained, "algorithm.name": "fed_avg"}
+    # FedAvg asks all clients: ten of fifty is GraphFL's handicap in this table, not FedAvg's.
     half = {"data.partition.options": {"per_class": 40}}
     yield "fed_avg half", {**trained, **half, "algorithm.name": "fed_avg"}
     yield "local", {**trained, "algorithm.name": "local", "algorithm.rounds": 5}
@@ -77,14 +86,9 @@ def _domains() -> Iterator[tuple[str, Settings]]:
                 options = {"new_classes": 2, "per_class": labels}
                 place = {"data.name": data, "model.name": model, "data.partition.options": options}
                 for row, own in (("graph_fl", {}), ("FL + TL", {"ahead": 0.0})):
-                    chosen = {"graph_fl_domain": {**DOMAIN[model], **own}}
+                    chosen = {"graph_fl_domain": {"meta_lr": 0.2, **FIFTH, **own}}
                     more = {"algorithm.name": "graph_fl_domain", "algorithm.options": chosen}
-                    rate = {"model.lr": ALPHA[model]}
-                    yield f"{data} {model} {labels} {row}", {**NEW, **place, **more, **rate}
-
-
-ALPHA = {"gcn": 2.0, "sgc": 10.0}
-DOMAIN: dict[str, dict[str, Any]] = {"gcn": {"meta_lr": 0.5}, "sgc": {"meta_lr": 0.5}}
+                    yield f"{data} {model} {labels} {row}", {**NEW, **place, **more}
 
 
 def _pseudo() -> Iterator[tuple[str, Settings]]:
