@@ -80,11 +80,14 @@ class FewShot:
         known = self.task.labelled(site)
         if not len(known.records):
             return known
+        candidates, classes = self.task.unlabelled(site), np.unique(known.labels)
+        return confident(self.alone(site), candidates, classes, self.self_training)
+
+    def alone(self, site: Site) -> Predictions:
+        """Return what a model of this client's own labels alone predicts, (N, C)."""
         start = self.task.initial(site.generator("self_training"))
         fitted = self.task.fit(start, site, epochs=self.self_epochs)
-        predictions = self.task.predict(fitted, site)
-        candidates = self.task.unlabelled(site)
-        return confident(predictions, candidates, np.unique(known.labels), self.self_training)
+        return self.task.predict(fitted, site)
 
     def slope(self, weights: Weights, site: Site, of: Labelled, seeds: Iterator[int]) -> Weights:
         """Return the gradient of the loss over `of`, (d,)."""
