@@ -16,6 +16,7 @@ memory is its own. Seconds are of the processor (all parties share one), medians
                   less time by so much; of fewer, or with `--profile`, what calls in a row take
     peak_gib      memory of the whole process, libraries and all
 
+With `--drawn` a round asks one of the cohorts that lots drew, and its shares are of its members.
 `masks_over_clear` compares two rows of one client number. `--profile` adds `where_ms`: session_ms
 by kind of work, from looks at the stack (`benchmarks/_where.py`).
 """
@@ -31,6 +32,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -56,6 +58,7 @@ from protocols.plan.plan import DataPlan
 from protocols.plan.planning import make_plan
 from protocols.policy.policy import PrivacyPolicy
 from protocols.roles import client
+from protocols.rounds import Cohort
 from protocols.sessions.engine import Delivery
 from protocols.sessions.services import calling
 from protocols.wire import gateway
@@ -149,14 +152,22 @@ class Clock:
 
 
 class Trained(Drawn):
-    """The ready vectors, and the processor's seconds that making them took."""
+    """The ready vectors, the processor's seconds that making them took, and the size of cohorts."""
 
-    seconds = 0.0
+    seconds, drawn = 0.0, 0
 
     @property
     def parameters(self) -> int:
         """Length of each."""
         return self._parameters
+
+    def check(self, cohort: Cohort, weights: Any) -> None:
+        """Raise ArithmeticError unless these are the mean of a cohort's vectors."""
+        there, names = set(cohort._members), client_names(len(self))
+        said = (self[place] for place, name in enumerate(names) if name in there)
+        mean = sum(said, start=np.zeros(self.parameters)) / cohort.size
+        if not (error := float(np.abs(weights - mean).max())) < 1e-4:
+            raise ArithmeticError(f"The mean of {cohort.size} clients is off by {error:.3g}.")
 
     def __getitem__(self, index: Any) -> Any:
         start = time.process_time()
@@ -184,10 +195,10 @@ class Timed(MemoryTransport):
 
 
 def one(
-    policy_name: str, clients: int, parameters: int, rounds: int, *, disk: bool, profile: bool
+    policy_name: str, vectors: Trained, rounds: int, *, disk: bool, profile: bool
 ) -> dict[str, Any]:
     """Play the rounds in this process. Raises ArithmeticError for a wrong mean."""
-    vectors, meter, clock, looks = Trained(parameters, clients), Meter(), Clock(), Looks()
+    meter, clock, looks, clients = Meter(), Clock(), Looks(), len(vectors)
 
     def tick() -> Any:
         return np.array([time.process_time() - vectors.seconds, *clock.found])
@@ -206,23 +217,22 @@ def one(
                 clock.counting() if counted else contextlib.nullcontext(),
                 looks.looking() if profile else contextlib.nullcontext(),
             ):
-                state = driver.play(form.round(state, driver.cohort), number)
+                cohort = driver.cohort_of(number)
+                state = driver.play(form.round(state, cohort), number)
             rows.append((counted, time.perf_counter() - wall, tick() - before, transport.spent))
     if rounds >= _TOLD and not profile:
         rows = rows[1:]
-    mean = sum(vectors, start=np.zeros(parameters)) / clients
-    error = float(np.abs(state.weights - mean).max())
-    if not error < 1e-4:
-        raise ArithmeticError(f"The mean of {clients} clients is off by {error:.3g}.")
+    vectors.check(cohort, state.weights)
     whole, crypto, own, own_crypto, clocked = told_apart(rows)
     walls = float(np.median([row[1] for row in rows if not row[0]] or [row[1] for row in rows]))
-    peak, each = memory("VmHWM"), 1000 / clients
+    peak, each, once = memory("VmHWM"), 1000 / cohort.size, 1000 / clients
     row = {
         "policy": policy_name,
         "clients": clients,
-        "parameters": parameters,
-        "set_up_ms": (ready - start) * each,
-        "keys_ms": (keyed - ready) * each,
+        "asked": cohort.size,
+        "parameters": vectors.parameters,
+        "set_up_ms": (ready - start) * once,
+        "keys_ms": (keyed - ready) * once,
         "round_ms": whole * each,
         "crypto_ms": crypto * each,
         "session_ms": (whole - crypto) * each,
@@ -277,6 +287,8 @@ def made(
     policy = PrivacyPolicy.preset(policy_name).model_copy(update={"rekey_rounds": rounds})
     listed: Any = vectors  # read one by one
     algorithm = constant(vectors.parameters, listed)
+    forms = tuple(replace(form, drawn=vectors.drawn) for form in algorithm.forms)
+    algorithm = replace(algorithm, forms=forms)
     data = DataPlan(name="none", task="none", features=1, classes=1, records=1, synthetic=True)
     names = client_names(clients)
     plan = make_plan(algorithm, policy, data=data, clients=names, rounds=rounds, scheme=None)
@@ -299,20 +311,29 @@ def main() -> int:
     options.add_argument("--policies", nargs="*", default=list(POLICIES))
     options.add_argument("--parameters", type=int, default=ITEM_TABLE)
     options.add_argument("--rounds", type=int, default=5)
+    options.add_argument("--drawn", type=int, default=0, help="clients of a drawn cohort, at least")
     options.add_argument("--disk", action="store_true", help="ledgers in files")
     options.add_argument("--profile", action="store_true")
     options.add_argument("--here", action="store_true", help="one row, in this process")
     args = options.parse_args()
     if args.here:
-        place = args.policies[0], args.clients[0], args.parameters, args.rounds
-        print(json.dumps(one(*place, disk=args.disk, profile=args.profile)))
+        vectors = Trained(args.parameters, args.clients[0])
+        vectors.drawn, facts = args.drawn, {"disk": args.disk, "profile": args.profile}
+        print(json.dumps(one(args.policies[0], vectors, args.rounds, **facts)))
         return 0
     flags = [f"--{name}" for name in ("disk", "profile") if getattr(args, name)]
     for clients in args.clients:
         rows = {}
         for policy in args.policies:
             own = ("--clients", clients, "--policies", policy)
-            sizes = ("--parameters", args.parameters, "--rounds", args.rounds)
+            sizes = (
+                "--parameters",
+                args.parameters,
+                "--rounds",
+                args.rounds,
+                "--drawn",
+                args.drawn,
+            )
             command = [sys.executable, Path(__file__).resolve(), "--here", *own, *sizes, *flags]
             done = subprocess.run(  # noqa: S603
                 [str(part) for part in command], stdout=subprocess.PIPE, text=True, check=True

@@ -17,6 +17,7 @@ from __future__ import annotations
 import hashlib
 import hmac
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 
 import numpy as np
 
@@ -26,7 +27,7 @@ from protocols.errors import BadEnvelope
 from protocols.messages import Vector
 from protocols.wire.run_context import RunContext
 
-__all__ = ["Table", "bound_to", "check_bound", "column", "commit_text", "rows_of"]
+__all__ = ["Table", "bound_to", "check_commit", "check_commits", "column", "rows_of", "sign_commit"]
 
 SECRET_BYTES = 32
 _COMMIT, _TABLE = "lot commitment", "lot table"
@@ -58,6 +59,16 @@ def sign_commit(context: RunContext, said: bytes) -> bytes:
     return context.me.signing.sign(_COMMIT, text)
 
 
+def check_commits(
+    context: RunContext, said: Mapping[str, bytes], signed: Mapping[str, bytes]
+) -> None:
+    """Raise BadEnvelope unless every client signed its digest for this run and plan."""
+    known = _found(context, b"commits", _joined(said) + _joined(signed))
+    for name in said if not known else ():
+        check_commit(context, name, said[name], signed[name])
+    known.add(True)
+
+
 def check_commit(context: RunContext, name: str, said: bytes, signature: bytes) -> None:
     """Raise BadEnvelope unless a client signed this digest for this run and plan."""
     _verify(context, _COMMIT, name, signature, commit_text(context, name, said))
@@ -74,9 +85,8 @@ class Table:
 
     def __init__(self, context: RunContext, own: bytes, said: Mapping[str, bytes]) -> None:
         self._context, self._own, self._said = context, own, dict(said)
-        facts = [context.run, context.plan_digest, context.roster.digest, own.hex()]
-        rows = [[name, said[name].hex()] for name in sorted(said)]
-        self.digest = hashlib.sha256(b"secure-fgl/lots\0" + canonical([facts, rows])).digest()
+        facts = canonical([context.run, context.plan_digest, context.roster.digest, own.hex()])
+        self.digest = hashlib.sha256(b"secure-fgl/lots\0" + facts + _joined(said)).digest()
 
     def sign(self) -> bytes:
         """Return this client's signature over the whole table."""
@@ -87,13 +97,19 @@ class Table:
         _verify(self._context, _TABLE, name, signature, self.digest)
         check_bound(self._context, name, secret, self._said[name])
 
+    def check_all(self, secrets: Mapping[str, bytes], signed: Mapping[str, bytes]) -> None:
+        """Raise BadEnvelope unless every client opened what it was bound to, for this table."""
+        known = _found(self._context, self.digest, _joined(secrets) + _joined(signed))
+        for name in self._said if not known else ():
+            self.check(name, secrets[name], signed[name])
+        known.add(True)
+
     def seed(self, aggregator: str, own: bytes, secrets: Mapping[str, bytes]) -> bytes:
         """Return the seed; raises BadEnvelope unless everybody opened, the aggregator too."""
         check_bound(self._context, aggregator, own, self._own)
         if secrets.keys() != self._said.keys():
             raise BadEnvelope("Not everybody who is bound opened its bytes.", why=_LIES)
-        rows = [[name, secrets[name].hex()] for name in sorted(secrets)]
-        content = canonical([self.digest.hex(), own.hex(), rows])
+        content = self.digest + own + _joined(secrets)
         return hashlib.sha256(b"secure-fgl/lot seed\0" + content).digest()
 
 
@@ -102,6 +118,23 @@ def _verify(context: RunContext, domain: str, name: str, signature: bytes, text:
         context.roster.party(name).verify.verify(domain, signature, text)
     except CryptoError as error:
         raise BadEnvelope(f"{name} did not sign this when lots were drawn.", why=_LIES) from error
+
+
+def _joined(said: Mapping[str, bytes]) -> bytes:
+    """Return names and what each said, all of one size; no name holds a zero."""
+    names = sorted(said)
+    return "\0".join(names).encode() + b"\0\0" + b"".join(map(said.__getitem__, names))
+
+
+def _found(context: RunContext, place: bytes, said: bytes) -> set[bool]:
+    """Return whether this was found true in this process; it follows from public facts alone."""
+    facts = canonical([context.run, context.plan_digest, context.roster.digest])
+    return _true(hashlib.sha256(facts + place + b"\0" + said).digest())
+
+
+@lru_cache(maxsize=8)
+def _true(said: bytes) -> set[bool]:
+    return set()
 
 
 def column(clients: Sequence[str], said: Mapping[str, bytes], size: int) -> Vector:

@@ -75,7 +75,8 @@ class DrawnPlan(Strict):
             PolicyError: a cohort could hold too few clients beside its colluders.
         """
         count = max(1, clients // size)
-        found = cls._of(size, clients, count, policy)
+        colluders = _colluders(clients, policy)
+        found = cls._of(size, clients, count, policy, colluders)
         if found.smallest < found.least:
             raise PolicyError(
                 f"A cohort of {found.smallest} drawn from {clients} clients is too small: policy "
@@ -88,14 +89,12 @@ class DrawnPlan(Strict):
         return found
 
     @classmethod
-    def _of(cls, size: int, clients: int, count: int, policy: PrivacyPolicy) -> DrawnPlan:
-        chain, colluders = policy.rules.get(Disclosure.SUM, ()), policy.colluders
-        mask = find(chain, "mask")
-        if isinstance(mask, Mask) and clients >= COMPLETE_BELOW:
-            colluders = max(colluders, part_of(clients, mask.corrupt))
+    def _of(
+        cls, size: int, clients: int, count: int, policy: PrivacyPolicy, colluders: int
+    ) -> DrawnPlan:
+        chain = policy.rules.get(Disclosure.SUM, ())
         smallest, largest = clients // count, -(-clients // count)
-        colluders = min(colluders, clients)
-        within = most_in_any(clients, colluders, largest, count, CHANCE_BITS)
+        within = most_in_any(clients, min(colluders, clients), largest, count, CHANCE_BITS)
         return cls(
             size=size,
             cohorts=count,
@@ -113,7 +112,7 @@ class DrawnPlan(Strict):
         Raises:
             PolicyError: they are too few for so many cohorts.
         """
-        found = self._of(self.size, clients, self.cohorts, policy)
+        found = self._of(self.size, clients, self.cohorts, policy, self.colluders)
         if found.smallest < found.least:
             raise PolicyError(
                 f"Of {clients} clients that drew lots no {self.cohorts} cohorts of {found.least} "
@@ -124,10 +123,19 @@ class DrawnPlan(Strict):
         return found
 
 
+def _colluders(clients: int, policy: PrivacyPolicy) -> int:
+    """Return how many of a run's clients are assumed to work together."""
+    mask = find(policy.rules.get(Disclosure.SUM, ()), "mask")
+    if isinstance(mask, Mask) and clients >= COMPLETE_BELOW:
+        return max(policy.colluders, part_of(clients, mask.corrupt))
+    return policy.colluders
+
+
 def _nearest(clients: int, policy: PrivacyPolicy) -> str:
     """Return advice: the cohort size next to those that are too small, if there is one."""
     for count in range(clients // (policy.minimum_cohort + 1), 0, -1):
-        found = DrawnPlan._of(clients // count, clients, count, policy)
+        facts = clients // count, clients, count, policy, _colluders(clients, policy)
+        found = DrawnPlan._of(*facts)
         if found.smallest >= found.least:
             return f"draw cohorts of {found.smallest} clients or more"
     return "choose fewer colluders, a smaller `corrupt` (mask), or more clients"

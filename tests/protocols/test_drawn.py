@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import hashlib
+import math
 from collections.abc import Callable
 from dataclasses import replace
+from fractions import Fraction
 from unittest.mock import patch
 
 import numpy as np
 import pytest
 
-from crypto.graph import partition
+from crypto.graph import most_in_any, partition
 from protocols.errors import BadEnvelope, PolicyError, RemoteProtocolError, Replay, RoundLost
 from protocols.keys.lots import Table, bound_to, column
 from protocols.plan.drawn import DrawnPlan, drawn_cohorts
@@ -33,6 +35,20 @@ def test_a_partition_holds_everybody_once_and_follows_from_its_seed():
     assert sorted(place for part in parts for place in part) == list(range(53))
     assert {len(part) for part in parts} == {10, 11}
     assert parts == partition(53, 5, b"s" * 32) != partition(53, 5, b"t" * 32)
+
+
+@pytest.mark.parametrize(("clients", "marked", "size"), [(50, 10, 10), (120, 12, 30), (24, 8, 6)])
+def test_how_many_colluders_one_of_all_cohorts_may_hold_is_counted_exactly(clients, marked, size):
+    parts, ways = clients // size, math.comb(clients, size)
+
+    def above(most: int) -> Fraction:
+        hits = range(most + 1, min(marked, size) + 1)
+        there = sum(math.comb(marked, m) * math.comb(clients - marked, size - m) for m in hits)
+        return parts * Fraction(there, ways)
+
+    for bits in range(1, 41):
+        most = most_in_any(clients, marked, size, parts, bits)
+        assert above(most) <= Fraction(1, 2**bits) and (not most or above(most - 1) > 2.0**-bits)
 
 
 def test_a_run_in_clear_draws_its_cohorts_from_the_public_seed():

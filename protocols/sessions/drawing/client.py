@@ -10,7 +10,7 @@ from protocols.keys.lots import (
     SECRET_BYTES,
     Table,
     bound_to,
-    check_commit,
+    check_commits,
     rows_of,
     sign_commit,
 )
@@ -65,8 +65,7 @@ class LotDrawing(SessionPart):
         if said.get(self._engine.name) != mine:
             raise BadEnvelope("The table of who is bound to what lacks this client, or lies of it.")
         self._drawn.check(members)
-        for name in members:
-            check_commit(context, name, said[name], signed[name])
+        check_commits(context, said, signed)
         self._table = said
         table = Table(context, self._aggregator, said)
         message = DrawLot(secret=self._secret, signature=table.sign())
@@ -82,8 +81,7 @@ class LotDrawing(SessionPart):
         secrets = rows_of(clients, members, found.secrets)
         signed = rows_of(clients, members, found.signatures)
         table = Table(context, self._aggregator, self._table)
-        for name in members:
-            table.check(name, secrets[name], signed[name])
+        table.check_all(secrets, signed)
         self._drawn.settle(table.seed(incoming.header.sender, found.own, secrets), members)
         self._secret = b""
         return []
