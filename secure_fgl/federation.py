@@ -18,7 +18,7 @@ from protocols.disclosures.sum.guards import SCHEMES, encryption
 from protocols.errors import NotAdmitted
 from protocols.forms import Algorithm
 from protocols.plan.drift import drift
-from protocols.plan.plan import DataPlan, Plan
+from protocols.plan.plan import Plan
 from protocols.plan.planning import make_plan
 from protocols.policy.policy import PrivacyPolicy
 from protocols.strict import nearest
@@ -30,10 +30,11 @@ from secure_fgl.data import (
     gives_test,
     makes_split,
     partition_names,
+    remarks,
     shape_of,
     spec_of,
 )
-from secure_fgl.data.kinds import build_task, model_name
+from secure_fgl.data.kinds import build_task, data_plan, model_name
 from secure_fgl.defaults import check_optimiser, settled
 from secure_fgl.errors import PlanDrift, UsageError, usage
 from secure_fgl.plugins.finding import Given
@@ -211,21 +212,21 @@ class Federation:
             NotAdmitted: the policy does not allow a message that the algorithm needs.
             CohortTooSmall: fewer clients than the policy's minimum cohort.
         """
-        task, algorithm = self.build()
+        with self.plugins.in_use():
+            task, algorithm, _ = self._built()
+            told = remarks(self._given.data.partition.name)
         self._check_training(task, algorithm)
-        spec, said = task.spec, self.config.evaluation
-        scale = (repr(spec.lowest), repr(spec.highest)) if spec.task == "rating" else ()
-        named = {n: getattr(spec, n) for n in DataPlan.model_fields if n != "scale"}
-        data = DataPlan(**named, scale=scale)
+        said = self.config.evaluation
         return make_plan(
             evaluated(algorithm, task, at=said.at, told=said.told),
             self.policy,
-            data=data,
-            clients=client_names(spec.clients),
+            data=data_plan(task.spec),
+            clients=client_names(task.spec.clients),
             rounds=self.config.algorithm.rounds,
             scheme=self.scheme(),
             seed=learning_seed(self.config.seed, "init"),
             plugins=self.plugins.code,
+            remarks=told,
         )
 
     def prepare(self, plan: Plan | None = None) -> Preparation:

@@ -14,6 +14,8 @@ A model's file is called like the model and offers
   there are such layers (`algorithms.nn._shared.plain_ratings`);
 * `layout`, which takes what `build` takes and says the parameters' names and shapes without torch
   (`algorithms.nn._shared.layouts`); where a file has none, a model is built to see them;
+* for nodes, `LINEAR = True` if its outputs are P^K X W + b with K = `layers`, so that P^K X may be
+  computed once and the identity be given as P;
 * for nodes, `EGOS = True` if `build` gives an `algorithms.nn._shared.egos.EgoNet`, trained on
   ego-graphs.
 

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 NAME = "sgc"
 TASK: Kind = "node"
 PROPAGATION: Weighing = "symmetric"
+LINEAR = True
 
 
 def layout(features: int, classes: int, hidden: int, layers: int, dropout: float) -> Layout:

@@ -22,8 +22,10 @@ if TYPE_CHECKING:
 __all__ = [
     "Batch",
     "DataSpec",
+    "FewShotTask",
     "Fitted",
     "Kind",
+    "Labelled",
     "MaskedTask",
     "Mixed",
     "Moments",
@@ -274,3 +276,32 @@ class MaskedTask(Task, Protocol):
 
         `graph` is public; it lies at no site. A model of a single layer gives its outputs.
         """
+
+
+class Labelled(NamedTuple):
+    """Numbers of records at a site, each once, and the labels they train with, int64 (n,) each."""
+
+    records: npt.NDArray[np.int64]
+    labels: npt.NDArray[np.int64]
+
+
+@runtime_checkable
+class FewShotTask(Task, Protocol):
+    """A task that steps along any labelled records of a site, as GraphFL needs it."""
+
+    def labelled(self, site: Site) -> Labelled:
+        """The training records, ascending, with their own labels."""
+
+    def tuning(self, site: Site) -> Labelled:
+        """Labelled records of new classes that a model is tuned to; often none."""
+
+    def unlabelled(self, site: Site) -> npt.NDArray[np.int64]:
+        """All other records, int64 ascending; held-out ones too, whose labels are not read."""
+
+    def slope_of(self, weights: Weights, site: Site, of: Labelled, seed: int) -> Weights:
+        """Gradient of the mean loss over `of` (no decay), (d,); `seed` draws dropout."""
+
+    def curved(
+        self, weights: Weights, along: Weights, site: Site, of: Labelled, seed: int
+    ) -> Weights:
+        """Hessian of the same loss times `along`, (d,)."""

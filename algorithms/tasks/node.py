@@ -11,7 +11,7 @@ from algorithms import nn
 from algorithms.nn._shared.layouts import Layout
 from algorithms.scores.accuracy import SCORING, Accuracy, Score
 from algorithms.scores.common import COMMON, CommonAccuracy
-from algorithms.tasks import DataSpec, Fitted, Predictions, Weights
+from algorithms.tasks import DataSpec, Fitted, Labelled, Predictions, Weights
 from algorithms.tasks._flat import FlatTask, Numbers
 from algorithms.tasks._sized import Optimiser
 from algorithms.tasks.site import Site
@@ -173,6 +173,71 @@ class NodeTask(FlatTask):
         with torch.no_grad():
             return self._numbers(self._outputs(module, data, None, torch.Generator(), False))
 
+    def labelled(self, site: Site) -> Labelled:
+        """Training nodes and their labels, see `FewShotTask`."""
+        return _with_labels(site.data, self._records(site.data))
+
+    def tuning(self, site: Site) -> Labelled:
+        """Nodes of new classes that a model is tuned to, see `FewShotTask`."""
+        return _with_labels(site.data, np.flatnonzero(site.data.tune.numpy()))
+
+    def unlabelled(self, site: Site) -> Numbers:
+        """All other nodes of the client's own graph, see `FewShotTask`."""
+        data: NodeData = site.data
+        return np.flatnonzero(~(data.train | data.tune | data.common).numpy())
+
+    def slope_of(self, weights: Weights, site: Site, of: Labelled, seed: int) -> Weights:
+        """Gradient of the mean loss over `of`, float32 (d,); see `FewShotTask`.
+
+        Raises:
+            ValueError: weights or data do not fit the model.
+        """
+        return self._derived(weights, site, of, seed, None)
+
+    def curved(
+        self, weights: Weights, along: Weights, site: Site, of: Labelled, seed: int
+    ) -> Weights:
+        """Hessian of the same loss times `along`, float32 (d,); see `FewShotTask`.
+
+        Two passes back (Pearlmutter, Neural Computation 1994); no matrix of d x d is made.
+        """
+        return self._derived(weights, site, of, seed, along)
+
+    def _derived(
+        self, weights: Weights, site: Site, of: Labelled, seed: int, along: Weights | None
+    ) -> Weights:
+        """Return the gradient, or with `along` the Hessian times it."""
+        import torch
+        from torch.autograd import grad
+        from torch.nn.functional import cross_entropy
+
+        if site.training is not None:
+            self.check_training(site.training.unit)  # refuses: neighbours share their records
+        if not len(of.records):
+            return np.zeros_like(weights)
+        module = self._load(weights, site)
+        draws = torch.Generator().manual_seed(seed)
+        outputs = self._of(module, site.data, of.records, draws)
+        parameters = list(module.parameters())
+        loss = cross_entropy(outputs, torch.from_numpy(of.labels))
+        found = grad(loss, parameters, create_graph=along is not None)
+        if along is not None:
+            flat = torch.cat([part.reshape(-1) for part in found])
+            found = grad(flat @ torch.tensor(along), parameters, materialize_grads=True)
+        slope: Weights = torch.cat([part.reshape(-1) for part in found]).detach().numpy()
+        return slope
+
+    def _of(
+        self, module: torch.nn.Module, data: NodeData, records: Numbers, draws: torch.Generator
+    ) -> Tensor:
+        """Return logits of a few nodes, in training, from no more of the graph than they see."""
+        from algorithms.tasks.inputs.near import near
+
+        linear = getattr(self._file, "LINEAR", False)
+        around = near(data, records, self._file.PROPAGATION, hops=self._shape[3], linear=linear)
+        logits: Tensor = module(around.x, around.propagation, draws, True)
+        return logits[around.places]
+
     def _build(self) -> nn.GraphModel:
         return self._file.build(*self._shape)
 
@@ -228,3 +293,7 @@ class NodeTask(FlatTask):
         import torch
 
         return torch.softmax(outputs, dim=1)
+
+
+def _with_labels(data: NodeData, records: Numbers) -> Labelled:
+    return Labelled(records, data.y.numpy()[records])

@@ -64,7 +64,7 @@ def _outside(plugins: Mapping[str, str]) -> list[str]:
     ]
 
 
-def make_plan(
+def make_plan(  # noqa: PLR0913 - what a run is made of, all by name
     algorithm: Algorithm[Any],
     policy: PrivacyPolicy,
     *,
@@ -74,8 +74,9 @@ def make_plan(
     scheme: Scheme | None,
     seed: int = 0,
     plugins: Mapping[str, str] | None = None,
+    remarks: Sequence[str] = (),
 ) -> Plan:
-    """Return the plan of a run. Nothing of any client's data is looked at.
+    """Return the plan of a run; nothing of any client's data is looked at.
 
     Args:
         algorithm: its first admitted form is planned.
@@ -86,6 +87,7 @@ def make_plan(
         scheme: the encryption really used here (its sizes stand in the plan); None without ``he``.
         seed: public; the first model is drawn from it.
         plugins: digests of the plug-ins that are named, by `plugin_entry`.
+        remarks: warnings that the data bring with them.
 
     Raises:
         NotAdmitted: no form of the algorithm fits the policy.
@@ -118,7 +120,7 @@ def make_plan(
         plan_exchange(builder, exchange)
     plan_services(builder)
     check_covered(builder.items, policy)
-    training = _training(form, policy, rounds)
+    training, remarks = _training(form, policy, rounds), (*remarks, *_outside(plugins or {}))
     planned = Planned(
         builder.items,
         policy,
@@ -129,6 +131,7 @@ def make_plan(
         clusters=builder.clusters,
         rows={k.__name__: form.holders for k in form.messages() if any(f.held for f in k.fields)},
     )
+    told = warnings(planned, data, private=training is not None)
     return Plan(
         algorithm=algorithm.name,
         form=form.name,
@@ -140,7 +143,7 @@ def make_plan(
         smallest_cohort=drawn.least if drawn else policy.smallest_cohort,
         scheme=scheme.name if scheme else "none",
         budget=budget(builder.items, policy, training),
-        warnings=(*warnings(planned, data, private=training is not None), *_outside(plugins or {})),
+        warnings=(*told, *remarks),
         dims=dims,
         items=tuple(builder.items),
         code={**code(), **(plugins or {})},

@@ -34,6 +34,7 @@ from secure_fgl.data.sharing import (
     makes_split,
     partition,
     partition_names,
+    remarks,
 )
 from secure_fgl.data.split import split_masks
 
@@ -58,6 +59,7 @@ __all__ = [
     "partition",
     "partition_names",
     "published_shape",
+    "remarks",
     "shape_of",
     "spec_of",
     "split_masks",

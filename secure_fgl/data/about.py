@@ -51,7 +51,7 @@ def digest_of(part: Part) -> str:
     """
     arrays: dict[str, Any] = {}
     for name, value in vars(part).items():
-        if name in _SIMULATED:
+        if name in _SIMULATED or value is None:
             continue
         if sp.issparse(value):
             rows: Any = value

@@ -12,11 +12,12 @@ import numpy as np
 
 from algorithms.tasks import DataSpec, Kind, Task
 from algorithms.tasks.site import Records
+from protocols.plan.plan import DataPlan
 from secure_fgl.config import ModelConfig
 from secure_fgl.data.records import Dataset, Masks, Part
 from secure_fgl.errors import UsageError, usage
 
-__all__ = ["build_task", "masks_of", "model_name", "site_data"]
+__all__ = ["build_task", "data_plan", "masks_of", "model_name", "site_data"]
 
 
 class _Kind(NamedTuple):
@@ -69,8 +70,21 @@ def model_name(
     return settings.name or (preferred or {}).get(kind, _KINDS[kind].model)
 
 
-def site_data(part: Part, spec: DataSpec) -> Records:
+def data_plan(spec: DataSpec) -> DataPlan:
+    """Return what a plan says of the data."""
+    scale = (repr(spec.lowest), repr(spec.highest)) if spec.task == "rating" else ()
+    named = {n: getattr(spec, n) for n in DataPlan.model_fields if n != "scale"}
+    return DataPlan(**named, scale=scale)
+
+
+def site_data(part: Part, spec: DataSpec, like: Records | None = None) -> Records:
     """Return a client's part, ready for training.
+
+    Args:
+        part: what the client holds.
+        spec: what is known of the data in public.
+        like: of a client that holds the very same nodes and edges, whose arrays are shared; only
+            node tasks have such clients.
 
     Raises:
         ValueError: arrays of the part disagree; the message says which.
@@ -78,7 +92,7 @@ def site_data(part: Part, spec: DataSpec) -> Records:
     if spec.task == "node":
         from algorithms.tasks.inputs.nodes import NodeData
 
-        return NodeData.from_graph(cast(Any, part))
+        return NodeData.from_graph(cast(Any, part), cast(Any, like))
     if spec.task == "graph":
         from algorithms.tasks.inputs.graphs import GraphsData
 

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from algorithms.tasks import Task
-from algorithms.tasks.site import Site
+from algorithms.tasks.site import Records, Site
 from secure_fgl.config import OWN, Config, own_root
 from secure_fgl.data import Dataset, Masks, Part, load_dataset, partition, split_masks
 from secure_fgl.data.about import about
@@ -106,9 +106,15 @@ def _own(config: Config, clients: int) -> tuple[list[Part], list[Names]]:
 
 def _sites(parts: Sequence[Part], names: Sequence[Names], task: Task, config: Config) -> list[Site]:
     how, seed = config.data.features, config.seed
+    made: dict[int, tuple[Part, Records]] = {}  # of parts with one array of edges among them
 
     def site(part: Part, client: str, called: Names) -> Site:
-        data = site_data(scaled_part(part, how), task.spec)
+        edges = id(getattr(part, "edges", part))
+        if edges in made:
+            data = site_data(part, task.spec, made[edges][1])
+        else:
+            data = site_data(scaled_part(part, how), task.spec)
+            made[edges] = part, data
         told = partial(about, part, how, called)
         return Site(data, seed=learning_seed(seed, "site", client), about=told)
 

@@ -95,6 +95,8 @@ class ClientGraph:
             simulations can compare with the truth; a real client does not know it.
         common: a test graph that every client was given, all of whose nodes are test nodes; it
             shares no node with any client's graph. None: there is none.
+        tune: bool (n,), nodes of new classes that a model is tuned to before it predicts, in no
+            split; None: there are none.
     """
 
     edges: npt.NDArray[np.int64]
@@ -105,6 +107,7 @@ class ClientGraph:
     test: npt.NDArray[np.bool_]
     nodes: npt.NDArray[np.int64]
     common: ClientGraph | None = None
+    tune: npt.NDArray[np.bool_] | None = None
 
     def __repr__(self) -> str:
         return "<ClientGraph>"

@@ -26,7 +26,15 @@ from secure_fgl.data.records import (
     Ratings,
 )
 
-__all__ = ["check_partition", "gives_test", "induce", "makes_split", "partition", "partition_names"]
+__all__ = [
+    "check_partition",
+    "gives_test",
+    "induce",
+    "makes_split",
+    "partition",
+    "partition_names",
+    "remarks",
+]
 
 KINDS = {Graph: "node", GraphSet: "graph", Ratings: "rating"}
 
@@ -116,6 +124,20 @@ def gives_test(name: str) -> bool:
     return bool(getattr(_rule(name), "COMMON_TEST", False))
 
 
+def remarks(name: str) -> tuple[str, ...]:
+    """Return what a plan must say of data that a partition shares out.
+
+    Raises:
+        ValueError: unknown name.
+    """
+    if not getattr(_rule(name), "SHARED_GRAPH", False):
+        return ()
+    return (
+        f"partition {name}: every client holds the whole graph, all nodes, edges and features; "
+        "labels alone are private",
+    )
+
+
 def induce(whole: Dataset, members: Records, masks: Masks) -> Part:
     """What a holder of these records holds, as in `partition`.
 
@@ -173,16 +195,22 @@ def _graph(whole: Graph, cut: Cut) -> ClientGraph:
     if cut.common is not None and len(cut.common):
         nothing = cut.common[:0]
         common = _graph(whole, Cut(cut.common, nothing, nothing, cut.common))
+    facts: dict[str, Any] = {
+        "y": whole.y[cut.members] if cut.labels is None else cut.labels,
+        "nodes": cut.members,
+        "common": common,
+        "tune": None if cut.tune is None else np.isin(cut.members, cut.tune),
+        **_roles(cut),
+    }
+    if len(cut.members) == whole.nodes:  # one array for all who hold everything
+        return ClientGraph(edges=whole.edges, x=whole.x, **facts)
     local = np.full(whole.nodes, -1, dtype=np.int64)
     local[cut.members] = np.arange(len(cut.members))
     edges = local[whole.edges]  # ascending numbering keeps u < v
     return ClientGraph(
         edges=np.ascontiguousarray(edges[:, (edges >= 0).all(axis=0)]),
         x=whole.x[cut.members],
-        y=whole.y[cut.members],
-        nodes=cut.members,
-        common=common,
-        **_roles(cut),
+        **facts,
     )
 
 

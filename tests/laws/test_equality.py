@@ -145,7 +145,7 @@ def shown(name: str) -> tuple[str, ...]:
     return (PROTECTED[others.index(name) % len(PROTECTED)],)
 
 
-ALIKE = ("apfl", "fcf", "fed_gate", "fed_prox", "gcfl", "gcfl_plus")
+ALIKE = ("apfl", "fcf", "fed_gate", "fed_prox", "gcfl", "gcfl_plus", "graph_fl_domain")
 """Their clients upload as those of `apfl_gate`, `fed_mf`, `fed_avg` and `fed_per` do, by the same
 code; those that may be cut into clusters are too few here."""
 MOMENTS = ("after_upload", "before_shares")

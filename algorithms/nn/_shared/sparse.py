@@ -69,17 +69,19 @@ def _csr(array: sp.csr_array) -> Tensor:
 
 
 class _Product(torch.autograd.Function):
-    """A B for a constant sparse A and a dense B; gradient Aᵀ G."""
+    """A B for a constant sparse A and a dense B; gradient Aᵀ G, itself such a product."""
 
     @staticmethod
     def forward(ctx: Any, matrix: Tensor, transpose: Tensor, dense: Tensor) -> Tensor:
-        ctx.save_for_backward(transpose)
+        ctx.save_for_backward(matrix, transpose)
         return matrix @ dense
 
     @staticmethod
     def backward(ctx: Any, *grads: Any) -> Any:
-        (transpose,) = ctx.saved_tensors
-        return None, None, transpose @ grads[0]
+        matrix, transpose = ctx.saved_tensors
+        if not torch.is_grad_enabled():  # nobody differentiates the gradient
+            return None, None, transpose @ grads[0]
+        return None, None, _Product.apply(transpose, matrix, grads[0])  # type: ignore[no-untyped-call]
 
 
 def rows(features: Features, wanted: npt.NDArray[np.int64]) -> Features:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 import numpy as np
@@ -41,6 +41,8 @@ class NodeData:
         x: features (N, F), dense tensor or `Sparse`.
         y: int64 (N,), -1 for no label.
         train, val, test: bool (N,), disjoint, never on an unlabelled node.
+        tune: bool (N,), nodes of new classes that a model is tuned to before it predicts; in no
+            split.
         common: bool (N,), nodes of a test graph that all clients were given: a component apart, in
             no split. A model is scored on it and sees it nowhere else.
         kept: what a task computes from all this and keeps for later.
@@ -52,16 +54,23 @@ class NodeData:
     train: Tensor
     val: Tensor
     test: Tensor
+    tune: Tensor
     common: Tensor
     kept: dict[str, Any] = field(default_factory=dict)
     _propagation: dict[str, Propagation] = field(default_factory=dict)
 
     @classmethod
-    def from_graph(cls, graph: GraphLike) -> NodeData:
+    def from_graph(cls, graph: GraphLike, like: NodeData | None = None) -> NodeData:
         """From numpy and scipy arrays, which are copied.
 
         A graph may have an attribute `common`, a graph of its own whose nodes all clients were
-        given as a test; it is laid beside the client's, without an edge between.
+        given as a test; it is laid beside the client's, without an edge between. It may have one
+        called `tune`, see the class.
+
+        Args:
+            graph: the arrays.
+            like: what was made of a graph with the very same edges and features. They are taken
+                from it, and so is the propagation, and nobody writes into them.
 
         Raises:
             ValueError: shapes disagree, an edge points outside the graph, masks overlap, or a
@@ -73,19 +82,27 @@ class NodeData:
         for one in graphs:
             _check(one)
         sizes = [len(one.y) for one in graphs]
+        own = np.arange(sum(sizes)) < sizes[0]
+        tuned = getattr(graph, "tune", None)
+        y = torch.from_numpy(np.concatenate([one.y for one in graphs]).astype(np.int64))
+        roles: dict[str, Any] = {
+            "y": y,
+            "train": _mask(graph.train, own),
+            "val": _mask(graph.val, own),
+            "test": _mask(graph.test, own),
+            "tune": _mask(False if tuned is None else tuned, own),
+            "common": torch.from_numpy(~own),
+        }
+        if like is not None:
+            return replace(like, **roles, kept={})
         before = np.cumsum([0, *sizes[:-1]])
         sparse = sp.issparse(graph.x)
         x = (sp.vstack if sparse else np.vstack)([one.x for one in graphs])
         edges = [np.asarray(one.edges) + shift for one, shift in zip(graphs, before, strict=True)]
-        own = np.arange(sum(sizes)) < sizes[0]
         return cls(
             edges=torch.from_numpy(np.hstack(edges).astype(np.int64)),
             x=Sparse.of(sp.csr_array(x)) if sparse else torch.tensor(x, dtype=torch.float32),
-            y=torch.from_numpy(np.concatenate([one.y for one in graphs]).astype(np.int64)),
-            train=_mask(graph.train, own),
-            val=_mask(graph.val, own),
-            test=_mask(graph.test, own),
-            common=torch.from_numpy(~own),
+            **roles,
         )
 
     @property
@@ -122,7 +139,9 @@ def _mask(of: Any, own: npt.NDArray[np.bool_]) -> Tensor:
 
 def _check(graph: GraphLike) -> None:
     nodes = len(graph.y)
-    masks = [np.asarray(mask, dtype=bool) for mask in (graph.train, graph.val, graph.test)]
+    tune = getattr(graph, "tune", None)
+    found = (graph.train, graph.val, graph.test, *(() if tune is None else (tune,)))
+    masks = [np.asarray(mask, dtype=bool) for mask in found]
     if graph.x.shape[0] != nodes or any(mask.shape != (nodes,) for mask in masks):
         raise ValueError(
             "features, labels and masks disagree on the number of nodes; each needs one entry a "
@@ -139,6 +158,6 @@ def _check(graph: GraphLike) -> None:
     if not np.isfinite(values).all():
         raise ValueError("the features hold NaN or infinity; clean or impute them before training")
     if np.sum(masks, axis=0).max(initial=0) > 1:
-        raise ValueError("train, val and test overlap; a node may have one role only")
+        raise ValueError("train, val, test (or tune) overlap; a node may have one role only")
     if (np.any(masks, axis=0) & (np.asarray(graph.y) < 0)).any():
         raise ValueError("an unlabelled node is in a split; leave such nodes out of all masks")

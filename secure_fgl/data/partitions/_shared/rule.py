@@ -25,6 +25,10 @@ class Cut(NamedTuple):
         train, val, test: its roles, disjoint subsets of `members`, each number once.
         common: nodes of a test graph that every client is given, no client's members; None: no
             such graph.
+        tune: nodes of new classes that a model is tuned to; a subset of `members` apart from the
+            three roles. None: none.
+        labels: the client's labels, one a member, -1 for a node whose label it does not know;
+            None: those of the whole set.
     """
 
     members: Records
@@ -32,6 +36,8 @@ class Cut(NamedTuple):
     val: Records
     test: Records
     common: Records | None = None
+    tune: Records | None = None
+    labels: Records | None = None
 
 
 def groups(owner: Records, clients: int) -> list[Records]:
