@@ -29,8 +29,8 @@ from typing import Literal
 
 import numpy as np
 
+from algorithms._shared.alike import Change
 from algorithms._shared.few_shot import FewShot, few_shot, seeds_of
-from algorithms.fed_avg import Change
 from algorithms.tasks import Task
 from algorithms.tasks.client_model import ClientModel
 from algorithms.tasks.site import Site

@@ -213,8 +213,7 @@ class Federation:
             CohortTooSmall: fewer clients than the policy's minimum cohort.
         """
         with self.plugins.in_use():
-            task, algorithm, _ = self._built()
-            told = remarks(self._given.data.partition.name)
+            (task, algorithm, _), told = self._built(), remarks(self._given.data.partition.name)
         self._check_training(task, algorithm)
         said = self.config.evaluation
         return make_plan(

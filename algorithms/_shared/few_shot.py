@@ -14,8 +14,8 @@ import numpy as np
 import numpy.typing as npt
 
 from algorithms._shared.steps import descended
-from algorithms.tasks import FewShotTask, Labelled, Predictions, Task, Weights
-from algorithms.tasks.site import Site
+from algorithms.tasks import FewShotTask, Predictions, Task, Weights
+from algorithms.tasks.site import Labelled, Site
 
 __all__ = ["FewShot", "confident", "few_shot", "halved", "seeds_of"]
 

@@ -17,7 +17,7 @@ from algorithms.scores import Scoring
 from protocols.messages import SumMessage
 
 if TYPE_CHECKING:
-    from algorithms.tasks.site import Site
+    from algorithms.tasks.site import Labelled, Site
 
 __all__ = [
     "Batch",
@@ -25,7 +25,6 @@ __all__ = [
     "FewShotTask",
     "Fitted",
     "Kind",
-    "Labelled",
     "MaskedTask",
     "Mixed",
     "Moments",
@@ -276,13 +275,6 @@ class MaskedTask(Task, Protocol):
 
         `graph` is public; it lies at no site. A model of a single layer gives its outputs.
         """
-
-
-class Labelled(NamedTuple):
-    """Numbers of records at a site, each once, and the labels they train with, int64 (n,) each."""
-
-    records: npt.NDArray[np.int64]
-    labels: npt.NDArray[np.int64]
 
 
 @runtime_checkable

@@ -11,10 +11,10 @@ from algorithms import nn
 from algorithms.nn._shared.layouts import Layout
 from algorithms.scores.accuracy import SCORING, Accuracy, Score
 from algorithms.scores.common import COMMON, CommonAccuracy
-from algorithms.tasks import DataSpec, Fitted, Labelled, Predictions, Weights
+from algorithms.tasks import DataSpec, Fitted, Predictions, Weights
 from algorithms.tasks._flat import FlatTask, Numbers
 from algorithms.tasks._sized import Optimiser
-from algorithms.tasks.site import Site
+from algorithms.tasks.site import Labelled, Site
 
 if TYPE_CHECKING:
     import torch

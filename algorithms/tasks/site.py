@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Mapping
-from typing import Any, NoReturn, Protocol
+from typing import Any, NamedTuple, NoReturn, Protocol
 
 import numpy as np
+import numpy.typing as npt
 
 from algorithms.tasks.private import PrivateSteps
 
-__all__ = ["Records", "Site"]
+__all__ = ["Labelled", "Records", "Site"]
 
 _STAYS = (
     "a Site cannot be pickled, copied or serialised: it holds a client's private graph and "
@@ -25,6 +26,13 @@ class Records(Protocol):
     @property
     def count(self) -> int:
         """Number of training records."""
+
+
+class Labelled(NamedTuple):
+    """Numbers of records at a site, each once, and the labels they train with, int64 (n,) each."""
+
+    records: npt.NDArray[np.int64]
+    labels: npt.NDArray[np.int64]
 
 
 class Site:

@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections import defaultdict
 from functools import lru_cache
 
-from audits.checks.clusters import clusters
-from audits.checks.drawn import drawn
+from audits.checks.cohorts.clusters import clusters
+from audits.checks.cohorts.drawn import drawn
 from audits.checks.matching import matching
 from audits.checks.relays import relays
 from audits.checks.results import results

@@ -27,6 +27,7 @@ def agglomerative(weights: Weights, least: int) -> Side | None:
         leaves.append(leaves[one] | leaves[other])
     for node in tree[::-1, :2].astype(int):
         for branch in node:
-            if least <= int(leaves[branch].sum()) <= count - least:
-                return leaves[branch]
+            side: Side = leaves[branch]
+            if least <= int(side.sum()) <= count - least:
+                return side
     return None

@@ -64,6 +64,33 @@ def _outside(plugins: Mapping[str, str]) -> list[str]:
     ]
 
 
+def _built(
+    algorithm: Algorithm[Any],
+    form: Form[Any],
+    policy: PrivacyPolicy,
+    data: DataPlan,
+    clients: Sequence[str],
+    rounds: int,
+    scheme: Scheme | None,
+) -> PlanBuilder:
+    """Return the items of all that is sent."""
+    dims = _dims(algorithm, data, clients, scheme)
+    for disclosure in Disclosure:
+        chain = policy.rules.get(disclosure, ())
+        dims |= planning_of(disclosure).dims(form, chain, algorithm.dims, data.records)
+    builder = PlanBuilder(
+        *(policy, clients, dims, scheme, rounds),
+        exchanges=form.exchanges,
+        models=Models.of(form, policy, len(clients)),
+        splits=plan_splits(form, policy),
+        drawn=DrawnPlan.of(form.drawn, len(clients), policy) if form.drawn else None,
+    )
+    for exchange in form.exchanges:
+        plan_exchange(builder, exchange)
+    plan_services(builder)
+    return builder
+
+
 def make_plan(  # noqa: PLR0913 - what a run is made of, all by name
     algorithm: Algorithm[Any],
     policy: PrivacyPolicy,
@@ -103,22 +130,8 @@ def make_plan(  # noqa: PLR0913 - what a run is made of, all by name
             f"{scheme.name} adds at most {scheme.max_terms} uploads exactly.",
             fix="choose the policy 'masks', which adds any number, or split the federation",
         )
-    drawn = DrawnPlan.of(form.drawn, len(clients), policy) if form.drawn else None
-    dims = _dims(algorithm, data, clients, scheme)
-    for disclosure in Disclosure:
-        chain = policy.rules.get(disclosure, ())
-        dims |= planning_of(disclosure).dims(form, chain, algorithm.dims, data.records)
-    models, splits = Models.of(form, policy, len(clients)), plan_splits(form, policy)
-    builder = PlanBuilder(
-        *(policy, clients, dims, scheme, rounds),
-        exchanges=form.exchanges,
-        models=models,
-        splits=splits,
-        drawn=drawn,
-    )
-    for exchange in form.exchanges:
-        plan_exchange(builder, exchange)
-    plan_services(builder)
+    builder = _built(algorithm, form, policy, data, clients, rounds, scheme)
+    splits, drawn = builder.splits, builder.drawn
     check_covered(builder.items, policy)
     training, remarks = _training(form, policy, rounds), (*remarks, *_outside(plugins or {}))
     planned = Planned(
@@ -126,7 +139,7 @@ def make_plan(  # noqa: PLR0913 - what a run is made of, all by name
         policy,
         others=len(clients) - 1,
         fewest=len(clients) == policy.smallest_cohort,
-        reach=models.reach,
+        reach=builder.models.reach,
         splits=splits,
         clusters=builder.clusters,
         rows={k.__name__: form.holders for k in form.messages() if any(f.held for f in k.fields)},
@@ -144,7 +157,7 @@ def make_plan(  # noqa: PLR0913 - what a run is made of, all by name
         scheme=scheme.name if scheme else "none",
         budget=budget(builder.items, policy, training),
         warnings=(*told, *remarks),
-        dims=dims,
+        dims=builder.dims,
         items=tuple(builder.items),
         code={**code(), **(plugins or {})},
         seed=seed,

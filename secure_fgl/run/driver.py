@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
-from algorithms.tasks.evaluation import Tracked
 from crypto import spans
 from protocols.errors import LocalProtocolError, Refused, RoundLost
 from protocols.forms import Exchange, Form
@@ -80,31 +79,6 @@ class Meter:
             return replace(exchange, answer=answer)
 
         return replace(form, exchanges=tuple(wrap(e) for e in form.exchanges))
-
-
-@dataclass
-class Outcome:
-    """What a training loop leaves.
-
-    Attributes:
-        tracked: the state with its scores.
-        meter: bytes, exchanges and times.
-        after: per score, after how many rounds the scored state was.
-        lost: rounds that were skipped because too many clients vanished.
-        wall: seconds of all rounds.
-        peak: KiB of memory that the largest of other processes took.
-        workers: how many there were.
-        profile: what the report is told of a profile; None without one.
-    """
-
-    tracked: Tracked[Any]
-    meter: Meter
-    after: list[int] = field(default_factory=list)
-    lost: list[int] = field(default_factory=list)
-    wall: float = 0.0
-    peak: int = 0
-    workers: int = 0
-    profile: dict[str, Any] | None = None
 
 
 class Driver:

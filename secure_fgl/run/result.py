@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import resource
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import numpy as np
@@ -17,14 +18,39 @@ from protocols.plan.plan import Plan
 from protocols.policy.policy import PrivacyPolicy
 from secure_fgl.config import Config
 from secure_fgl.data import Dataset, Masks
-from secure_fgl.run.driver import Outcome
+from secure_fgl.run.driver import Meter
 from secure_fgl.run.model_digest import weights_digest
 from secure_fgl.run.parties import bare_backend
 from secure_fgl.run.reference import Bystander
 from secure_fgl.store.finished_run import FORMATS, NOT_JUDGED, Run
 from secure_fgl.store.run_folder import RunFolder
 
-__all__ = ["Prepared", "arrays_of", "finish"]
+__all__ = ["Outcome", "Prepared", "arrays_of", "finish"]
+
+
+@dataclass
+class Outcome:
+    """What a training loop leaves.
+
+    Attributes:
+        tracked: the state with its scores.
+        meter: bytes, exchanges and times.
+        after: per score, after how many rounds the scored state was.
+        lost: rounds that were skipped because too many clients vanished.
+        wall: seconds of all rounds.
+        peak: KiB of memory that the largest of other processes took.
+        workers: how many there were.
+        profile: what the report is told of a profile; None without one.
+    """
+
+    tracked: Tracked[Any]
+    meter: Meter
+    after: list[int] = field(default_factory=list)
+    lost: list[int] = field(default_factory=list)
+    wall: float = 0.0
+    peak: int = 0
+    workers: int = 0
+    profile: dict[str, Any] | None = None
 
 
 class Prepared(Protocol):

@@ -29,13 +29,13 @@ from secure_fgl.data.loading import load
 from secure_fgl.isolation.sandbox import Sandbox, check_loadable
 from secure_fgl.plugins.in_use import Plugins
 from secure_fgl.run.closing import close_all
-from secure_fgl.run.driver import Driver, Meter, Outcome, deferred_interrupts
+from secure_fgl.run.driver import Driver, Meter, deferred_interrupts
 from secure_fgl.run.faults import FaultyTransport, drops
 from secure_fgl.run.model_digest import weights_digest
 from secure_fgl.run.parties import Making, Parties, set_up, take_up
 from secure_fgl.run.profile.tables import write
 from secure_fgl.run.profile.watch import Watch, watched
-from secure_fgl.run.result import arrays_of, finish
+from secure_fgl.run.result import Outcome, arrays_of, finish
 from secure_fgl.run.workers.count import how_many
 from secure_fgl.run.workers.pool import Workers
 from secure_fgl.run.zeros import Ahead, worth_it

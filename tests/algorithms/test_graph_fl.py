@@ -14,8 +14,8 @@ from algorithms._shared.few_shot import confident, halved
 from algorithms.fed_avg import Change, fed_avg
 from algorithms.fed_avg import Start as FedAvgStart
 from algorithms.graph_fl import Met, Server, Slope, Start, graph_fl, stepped
-from algorithms.tasks import Labelled
 from algorithms.tasks.evaluation import total
+from algorithms.tasks.site import Labelled
 from protocols.disclosures.sum.view import TotalView
 from protocols.rounds import Cohort, Reply
 from secure_fgl.checking import small

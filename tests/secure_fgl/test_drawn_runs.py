@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from audits.checks.drawn import drawn
+from audits.checks.cohorts.drawn import drawn
 from audits.evidence.steps import Case
 from protocols.errors import EvidenceError
 from protocols.evidence.ledger import read_lines
