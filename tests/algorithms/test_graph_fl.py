@@ -10,9 +10,10 @@ import numpy as np
 import pytest
 import torch
 
+from algorithms._shared.alike import Change
 from algorithms._shared.few_shot import confident, halved
-from algorithms.fed_avg import Change, fed_avg
 from algorithms.fed_avg import Start as FedAvgStart
+from algorithms.fed_avg import fed_avg
 from algorithms.graph_fl import Met, Server, Slope, Start, graph_fl, stepped
 from algorithms.tasks.evaluation import total
 from algorithms.tasks.site import Labelled

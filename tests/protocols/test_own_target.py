@@ -173,7 +173,7 @@ def test_a_plan_without_the_noise_or_with_noise_that_no_policy_asks_for_is_none(
         check_own(plan.model_copy(update={"items": bare}), policy)
     with pytest.raises(NotInPlan, match="not what the policy's target needs"):
         check_own(plan, PrivacyPolicy.preset("masks"))
-    assert of_plan(plan) == {Disclosure.SUM: ((5, 3),)}
+    assert of_plan(plan) == {Disclosure.SUM: (((("", 5),), 3),)}
 
 
 @pytest.mark.parametrize("form", [PULL, SAY, BOTH], ids=lambda form: str(form.name))
