@@ -99,7 +99,7 @@ CELLS = [
 def test_an_honest_client_is_not_falsified(which: str, epsilon: int, runs: int) -> None:
     found = proved(released(which, epsilon), runs)
     assert found.epsilon <= epsilon
-    assert found.epsilon > 0.7 * epsilon  # the attack is not a weak one
+    assert found.epsilon > 0.6 * epsilon  # the attack is not a weak one
 
 
 @pytest.mark.usefixtures("halved")
