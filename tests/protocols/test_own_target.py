@@ -15,6 +15,7 @@ from protocols.messages import (
     Matrix,
     Message,
     MixedMessage,
+    NoisedMessage,
     SealedMessage,
     SimilarityMessage,
     Vector,
@@ -28,7 +29,7 @@ from protocols.policy.policy import PrivacyPolicy
 from protocols.privacy.noising import divergence
 from protocols.privacy.own_target import check_own, of_plan, own_noises
 from protocols.privacy.own_words import check_covered
-from tests.protocols.test_own_noise import BOTH, ITEM, SAID, SAY, Reserve, _never, own
+from tests.protocols.test_own_noise import BOTH, ITEM, SAID, SAY, Reserve, Said, _never, own
 from tests.protocols.toys import PULL, Start, toy_plan
 from tests.protocols.wire import World
 
@@ -193,3 +194,22 @@ def test_an_epsilon_that_nobody_can_state_is_refused_with_the_largest_that_can(
     assert 100 < nearest < 300
     if mechanism == "discrete_laplace":  # Gaussian noise would be too small for the grid of NOISED
         assert "infinity" not in with_epsilon(nearest).budget
+
+
+class Also(NoisedMessage):
+    """A second message of the same records in one answer."""
+
+    more: Vector = real("d", unit="weight", meaning="more of the same")
+
+
+def test_several_messages_of_one_answer_are_refused_or_counted() -> None:
+    """Read one by one they would each need a share; one message with both fields has one."""
+    both = Form("both", _never, (Exchange("say", (Start,), (Said, Also), _never),))
+    with pytest.raises(NotAdmitted) as caught:
+        toy_plan(both, own(), bfv=None)
+    assert "say holds two NOISED messages; one is possible" in caught.value.diagnostics()
+    twice = Form("twice", _never, (*SAY.exchanges, Exchange("again", (Start,), (Also,), _never)))
+    noise = toy_plan(twice, own(), bfv=None).item(SAID).noise
+    alone = toy_plan(SAY, own(), bfv=None).item(SAID).noise
+    assert noise is not None and alone is not None
+    assert noise.releases == 2 * alone.releases and float(noise.pure) < float(alone.pure)

@@ -27,7 +27,7 @@ from tests.protocols.test_training_sessions import POLICY, PrivateWorld, Store, 
 from tests.protocols.toys import Pull, Start, Toy, toy_plan
 from tests.protocols.wire import World
 
-MANY = 2000
+MANY = 1000
 SENT = ((((1, 1), (1, 1), (10_000, 1)), 4),)
 
 
@@ -114,8 +114,7 @@ def test_noise_beyond_its_head_room_is_cut_off_and_not_refused(
 @pytest.mark.parametrize("lie", [{"scale": "0.5"}, {"margin": 1}, {"releases": 1},
                                  {"fields": 1}, {"epsilon": "8.0"}, None])  # fmt: skip
 def test_a_client_draws_no_other_noise_on_counts_than_its_policy_asks_for(lie: Any) -> None:
-    wanted = policy()
-    honest = CountedWorld(wanted).plan
+    wanted, honest = policy(), toy_plan(form(), policy(), bfv=None)
     items = tuple(
         item.model_copy(update={"counted": item.counted.model_copy(update=lie) if lie else None})
         if item.counted
@@ -126,6 +125,8 @@ def test_a_client_draws_no_other_noise_on_counts_than_its_policy_asks_for(lie: A
     check_counted(honest, wanted)
     with pytest.raises(NotInPlan):
         check_counted(forged, wanted)
+    if lie not in (None, {"scale": "0.5"}):
+        return  # two of them in a whole session
     world = CountedWorld(wanted, plan=forged)
     with pytest.raises(Refused) as caught:
         world.start().round(1)
