@@ -28,6 +28,8 @@ Forms:
   form, in which users read single others' vectors, is Unsafe:
   examples/matched_published_policy.yaml.
 * `matched_held_items`: the same, of items that at least `holders` clients rated (`held_items`).
+* `told_mean`, `told_items`, `noised_items`: each user's own noise hides all that it says, see
+  `algorithms._shared.item_told`. For policies with a rule for NOISED and none for SUM.
 
 The paper's third kind of noise is replaced by one with a proof: policies with noise on sums (preset
 `calibrated`) clip each user's whole gradient in L2 and take `secure_items`, per user and run.

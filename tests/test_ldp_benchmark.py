@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 
 from benchmarks.ldp import Statistic, errors, items, sigma_of
+from benchmarks.ldp_runs import federation_of
 from crypto.ldp.gaussian import GaussianVector
 from protocols.privacy.renyi import ORDERS, net_epsilon
 
@@ -33,3 +36,16 @@ def test_the_gaussians_scale_reaches_its_epsilon(epsilon: float) -> None:
     rho = GaussianVector(3, 1.0, sigma_of(epsilon)).rho
     spent = net_epsilon(rho * np.array(ORDERS), 1e-5, tails=0.0)[0]
     assert 0.999 * epsilon < spent <= epsilon
+
+
+@pytest.mark.parametrize(("what", "form"), [("mean", "told_mean"), ("labels", "told_labels")])
+def test_in_runs_each_client_tells_once_and_spends_the_whole_target(
+    what: str, form: str, tmp_path: Path
+) -> None:
+    plan = federation_of(what, 2.0, 1, tmp_path, tmp_path).plan()
+    assert plan.form == f"{form}_unscored"
+    (told,) = (item for item in plan.items if item.noise is not None)
+    assert told.times == 1 and told.noise is not None
+    assert 1.9 < float(told.noise.pure) <= 2.0
+    covered = "epsilon <= 2.000" if what == "mean" else "epsilon = infinity"  # masks hide slopes
+    assert plan.budget.startswith(covered)
