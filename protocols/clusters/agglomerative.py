@@ -27,7 +27,7 @@ def agglomerative(weights: Weights, least: int) -> Side | None:
         leaves.append(leaves[one] | leaves[other])
     for node in tree[::-1, :2].astype(int):
         for branch in node:
-            side: Side = leaves[branch]
-            if least <= int(side.sum()) <= count - least:
-                return side
+            if least <= int(leaves[branch].sum()) <= count - least:
+                found: Side = leaves[int(branch)]
+                return found
     return None
