@@ -6,6 +6,7 @@ every cut that it signs. Part of the step ``opened``.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NoReturn
 
 from audits.evidence.asked import Asked
@@ -20,11 +21,12 @@ from protocols.policy.cohort_changes import divided
 from protocols.wire.roles import Role
 
 Groups = tuple[int, ...]
+_MOST = 8  # changes of clusters that are told, the last ones
 
 
 def clusters(case: Case) -> str:
     """Hold the clusters of a run to the plan; return a clause of what there was, else nothing."""
-    told = {kind: case.ledger_index.of_kind(kind) for kind in ("cluster", "cut")}
+    told = {kind: [*case.ledger_index.of_kind(kind)] for kind in ("cluster", "cut")}
     splits, everybody = case.plan.splits, (1 << len(case.plan.clients)) - 1
     if splits is None:
         for _, entry in (*told["cluster"], *told["cut"]):
@@ -41,9 +43,19 @@ def clusters(case: Case) -> str:
         groups = _cluster(case, party, entry, groups, known, inside)
     for ask in case.exchanges.all.values():
         _alike(case, ask, inside)
-    last = {found[-1][1] for found in inside.values()}
-    said = f"; clients fell into {plural(len(last), 'cluster')}"
+    said = f"; clusters of {_sizes(told['cluster'], everybody)}"
     return said + (", by signed cuts" if splits.signed else ", by the aggregator's word")
+
+
+def _sizes(told: Sequence[tuple[str, Entry]], everybody: int) -> str:
+    """Return how many clients the clusters hold, and from which round on."""
+    known, found = {everybody}, [plural(everybody.bit_count(), "client")]
+    for round in sorted({entry["round"] for _, entry in told}):
+        known |= {_set(entry, "cluster") for _, entry in told if entry["round"] == round}
+        smallest = [one for one in known if not any(o != one and not o & ~one for o in known)]
+        sizes = sorted((one.bit_count() for one in smallest), reverse=True)
+        found.append(f"from round {round} on {', '.join(map(str, sizes))}")
+    return "; ".join([*found[:1], *found[-_MOST:]] if len(found) > _MOST else found)
 
 
 def _cut(case: Case, party: str, entry: Entry, groups: Groups, known: dict[int, int]) -> Groups:

@@ -28,5 +28,6 @@ def agglomerative(weights: Weights, least: int) -> Side | None:
     for node in tree[::-1, :2].astype(int):
         for branch in node:
             if least <= int(leaves[branch].sum()) <= count - least:
-                return leaves[branch]
+                found: Side = leaves[int(branch)]
+                return found
     return None

@@ -45,7 +45,7 @@ def detail(view: RunView) -> str:
 def test_o5_a_run_with_signed_cuts_verifies_and_says_so(made: Toy) -> None:
     view = made.view()
     assert verify(view).ok, verify(view).failed
-    assert "clients fell into 2 clusters, by signed cuts" in detail(view)
+    assert "clusters of 8 clients; from round 2 on 4, 4, by signed cuts" in detail(view)
     index = LedgerIndex.read(view.ledgers, made.plan)
     assert len([*index.of_kind("cut")]) == 1 and len([*index.of_kind("cluster")]) == 8
     report = build_report(view)
