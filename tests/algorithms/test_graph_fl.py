@@ -15,6 +15,7 @@ from algorithms._shared.few_shot import confident, halved
 from algorithms.fed_avg import Start as FedAvgStart
 from algorithms.fed_avg import fed_avg
 from algorithms.graph_fl import Met, Server, Slope, Start, graph_fl, stepped
+from algorithms.graph_fl_domain import graph_fl_domain
 from algorithms.tasks.evaluation import total
 from algorithms.tasks.site import Labelled
 from protocols.disclosures.sum.view import TotalView
@@ -228,3 +229,11 @@ def test_options_without_a_meaning_are_refused(options: dict[str, Any], match: s
 def test_it_needs_nodes() -> None:
     with pytest.raises(ValueError, match="needs a node task"):
         graph_fl(task_of("graph"))
+
+
+@pytest.mark.parametrize("algorithm", [graph_fl, graph_fl_domain])
+def test_a_round_asks_all_clients_or_cohorts_drawn_by_lot(algorithm: Any) -> None:
+    assert algorithm(node_task()).forms[0].drawn == 0
+    assert algorithm(node_task(), asked=10).forms[0].drawn == 10
+    with pytest.raises(ValueError, match="asked"):
+        algorithm(node_task(), asked=-1)
