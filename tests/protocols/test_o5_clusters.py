@@ -187,6 +187,26 @@ def test_o5_who_vanishes_between_a_sum_and_its_cosines_costs_the_split_alone():
     assert len(split(world, cohort, 3)) == 2
 
 
+def test_o5_who_was_away_is_told_of_its_cluster_later_and_cuts_are_cut_again():
+    world = world_of(changed_policy("masks", rekey_rounds=6), clients=12, rounds=4)
+    for place, site in enumerate(world.sites.values()):
+        noise = np.random.default_rng(place).normal(0, 0.05, world.d)
+        site.direction = np.eye(world.d)[place % 3] + noise
+    cohort = Cohort(world.names)
+    large, small = split(world, cohort)
+    assert (large.size, small.size) == (8, 4)
+    late = large._members[0]
+    world.lost = lambda item, sender, to: late in (sender, to)
+    assert summed(world, large, 2).count == world.count(large._members[1:])
+    world.lost = lambda *_: False
+    assert not any(e["kind"] == "cluster" for e in world.entries(late))
+    halves = split(world, large, 3)
+    assert [p.size for p in halves] == [4, 4] and cohort.parts == (*halves, small)
+    for part in cohort.parts:
+        assert len(part._cuts) == (1 if part is small else 2)
+        assert summed(world, part, 4).count == world.count(part._members)
+
+
 # --- an aggregator that makes splits up -----------------------------------------------------------
 
 
