@@ -49,6 +49,7 @@ def scope(plan: Plan, egress: Sequence[Egress], smallest: int | None) -> Scope:
                 name="Smallest cohort whose total was opened",
                 value="none was" if smallest is None else words.plural(smallest, "client"),
             ),
+            *([Fact(name="Cohorts", value=plan.drawn.words)] if plan.drawn else []),
             *_under(plan),
             *_outside(plan),
         ),

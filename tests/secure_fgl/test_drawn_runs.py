@@ -63,6 +63,8 @@ def test_rounds_take_disjoint_cohorts_in_turn_and_all_of_them_are_scored(run: Ru
     assert set(closing) == {first, second}
     assert run.verify().verdict == "self-consistent only"
     items = {item.id for item in Case(run.view()).plan.items}
+    report = (run.path / "report" / "report.html").read_text("utf-8")
+    assert "2 disjoint cohorts of 6 clients, drawn once" in report
     assert {"draw.call", "draw.commit", "draw.commits", "draw.lot", "draw.lots"} <= items
 
 
