@@ -37,7 +37,8 @@ class DrawnPlan(Strict):
         smallest, largest: clients of a cohort, if all clients are there when lots are drawn.
         colluders: how many clients of the run are assumed to work together.
         within: of these, in any one cohort, but for a chance of 2^-40 in the run.
-        least: clients that a cohort must hold: the policy's minimum of others, one, and `within`.
+        least: clients that a cohort must hold: the policy's minimum of others, one, and `within`;
+            never fewer than the policy's smallest cohort.
         by_lot: whether clients and aggregator draw the seed together. Where sums leave in clear it
             is the plan's public seed, so that such a run can be repeated.
     """
@@ -64,7 +65,8 @@ class DrawnPlan(Strict):
             f"{self.cohorts} disjoint cohorts of {sizes} clients, drawn once from {seed}; rounds "
             f"take them in turn. Of {self.colluders} assumed colluders no more than {self.within} "
             f"are in any one, but for a chance of 2^-{CHANCE_BITS}; each holds {self.least} "
-            "clients or more: the policy's minimum of others, one, and those"
+            "clients or more: the policy's minimum of others, one, and those, or its smallest "
+            "cohort if that is more"
         )
 
     @classmethod
@@ -102,7 +104,7 @@ class DrawnPlan(Strict):
             largest=largest,
             colluders=colluders,
             within=within,
-            least=policy.minimum_cohort + 1 + within,
+            least=max(policy.smallest_cohort, policy.minimum_cohort + 1 + within),
             by_lot=find(chain, "unsafe_clear") is None,
         )
 

@@ -14,7 +14,7 @@ class CohortHistory(SessionPart):
     """Holds all cohorts and survivor lists of a run's sums to the policy's `cohort_changes`.
 
     It is of the run: no new epoch and no lost round makes it forget. Of thousands of clients it
-    holds a few sets as numbers, since no group is smaller than the policy's smallest cohort.
+    holds a few sets as numbers, since no group is smaller than the plan's smallest cohort.
     """
 
     called: ClassVar[str] = "history"
@@ -48,10 +48,11 @@ class CohortHistory(SessionPart):
         return left
 
     def _with(self, names: Sequence[str]) -> tuple[int, ...]:
-        policy = self._context.policy
-        if policy.cohort_changes == "any":
+        rule = self._context.policy.cohort_changes
+        if rule == "any":
             return ()
-        rule, least = policy.cohort_changes, policy.smallest_cohort
+        # The plan's, that every party computes itself: more of a drawn cohort may be corrupt.
+        least = self._context.plan.smallest_cohort
         return divided(self._groups, self._set(names), rule, least)
 
     def _set(self, names: Sequence[str]) -> int:

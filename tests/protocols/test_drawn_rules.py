@@ -1,0 +1,40 @@
+"""What holds for cohorts drawn by lot from their size, turns and epochs (ADR 0045)."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from protocols.errors import CohortChanged
+from protocols.plan.drawn import DrawnPlan
+from tests.protocols.toys import TRAIN, changed_policy
+from tests.protocols.wire import World
+
+DRAWN = replace(TRAIN, drawn=5)
+
+
+def test_o10_a_drawn_cohort_is_never_smaller_than_the_policy_s_smallest():
+    """Of many colluders no cohort holds all; verification asks for the policy's smallest at least.
+
+    The control: without the policy's smallest cohort, x alone would plan for fewer.
+    """
+    policy = changed_policy("masks", colluders=20)
+    planned = DrawnPlan.of(24, 96, policy)
+    assert planned.within == 18 and policy.minimum_cohort + 1 + planned.within == 22
+    assert planned.least == policy.smallest_cohort == 24
+
+
+def test_o5_under_floor_no_totals_tell_of_fewer_than_a_drawn_cohort_must_hold():
+    """Five clients of a cohort in which ten may be corrupt: their total may be one client's."""
+    facts = {"cohort_changes": "floor"}
+    world = World(replace(TRAIN, drawn=50), changed_policy("masks", **facts), clients=100)
+    cohort, client = world.names[:50], world.clients[world.names[0]]
+    drawn = world.plan.drawn
+    assert drawn is not None and (drawn.within, drawn.least) == (10, 14)
+    for history in (client.history, world.aggregator.parts["history"]):
+        history.serve(cohort)
+        with pytest.raises(CohortChanged, match="fewer than 14"):
+            history.serve(cohort[:-5])
+        history.serve(cohort[:-14])  # the control: so many may stand out
+    assert world.policy.smallest_cohort <= drawn.within  # to hold to this would be to hold to none
