@@ -12,6 +12,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Sequence
 from functools import lru_cache
+from typing import TypeVar
 
 from crypto.graph import COMPLETE_BELOW, most_in_any, part_of, partition
 from crypto.signing.canonical import canonical
@@ -22,7 +23,9 @@ from protocols.policy.guard import find
 from protocols.policy.policy import PrivacyPolicy
 from protocols.strict import Strict
 
-__all__ = ["DrawnPlan", "clear_seed", "drawn_cohorts"]
+__all__ = ["DrawnPlan", "clear_seed", "drawn_cohorts", "turn"]
+
+_T = TypeVar("_T")
 
 CHANCE_BITS = 40
 """No cohort of a run holds more colluders than the plan says, but for a chance of 2^-40."""
@@ -152,6 +155,11 @@ def drawn_cohorts(seed: bytes, clients: tuple[str, ...], count: int) -> tuple[tu
     """
     parts = partition(len(clients), count, seed)
     return tuple(tuple(clients[place] for place in part) for part in parts)
+
+
+def turn(cohorts: Sequence[_T], round: int) -> _T:
+    """Return the cohort whose turn a round is; rounds begin at 1, and cohorts take turns."""
+    return cohorts[(round - 1) % len(cohorts)]
 
 
 def clear_seed(plan_seed: int, clients: Sequence[str]) -> bytes:

@@ -7,9 +7,9 @@ from dataclasses import replace
 import pytest
 
 from protocols.errors import CohortChanged
-from protocols.plan.drawn import DrawnPlan
-from tests.protocols.toys import TRAIN, changed_policy
-from tests.protocols.wire import World
+from protocols.plan.drawn import DrawnPlan, turn
+from tests.protocols.toys import TRAIN, Update, changed_policy
+from tests.protocols.wire import World, refused
 
 DRAWN = replace(TRAIN, drawn=5)
 
@@ -38,3 +38,16 @@ def test_o5_under_floor_no_totals_tell_of_fewer_than_a_drawn_cohort_must_hold():
             history.serve(cohort[:-5])
         history.serve(cohort[:-14])  # the control: so many may stand out
     assert world.policy.smallest_cohort <= drawn.within  # to hold to this would be to hold to none
+
+
+def test_o5_a_client_answers_no_round_that_is_another_cohort_s():
+    """Else one cohort can be asked in every round, and more totals of it be told than planned."""
+    world = World(DRAWN, changed_policy("masks", rekey_rounds=4), clients=12).start()
+    first, second = world.aggregator.drawn.cohorts
+    assert [turn((first, second), number) for number in (1, 2, 3)] == [first, second, first]
+    told = world.ask(1, members=second)
+    assert all(refused(world.deliver(delivery)) for delivery in told)
+    world = World(DRAWN, changed_policy("masks", rekey_rounds=4), clients=12).start()
+    first, second = world.aggregator.drawn.cohorts
+    assert world.round(1, members=first).total(Update).count == world.count(first)  # the control
+    assert all(refused(world.deliver(delivery)) for delivery in world.ask(2, members=first))

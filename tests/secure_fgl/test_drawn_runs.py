@@ -79,6 +79,15 @@ def test_verification_finds_a_cohort_that_lots_did_not_draw(run: Run) -> None:
         drawn(case, [replace(first, members=members)])
 
 
+def test_verification_finds_a_cohort_asked_in_another_s_round(run: Run) -> None:
+    case = Case(run.view())
+    asks = list(case.exchanges.all.values())
+    first = next(ask for ask in asks if ask.summed)
+    drawn(case, [replace(first, round=3)])  # the control: it is this cohort's turn again
+    with pytest.raises(EvidenceError, match="in another's round"):
+        drawn(case, [replace(first, round=2)])
+
+
 @pytest.mark.parametrize(
     ("change", "match"),
     [
