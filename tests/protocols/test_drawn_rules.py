@@ -51,3 +51,17 @@ def test_o5_a_client_answers_no_round_that_is_another_cohort_s():
     first, second = world.aggregator.drawn.cohorts
     assert world.round(1, members=first).total(Update).count == world.count(first)  # the control
     assert all(refused(world.deliver(delivery)) for delivery in world.ask(2, members=first))
+
+
+def test_a_client_that_what_lots_drew_does_not_reach_sits_the_run_out():
+    """It opened, so the others drew with it; that it never saw the end must not end the run."""
+    world, away = World(DRAWN, changed_policy("masks", rekey_rounds=1), clients=12), []
+    world.lost = lambda item, _, to: item == "draw.lots" and to in away
+    away.append(world.names[3])
+    first, second = world.start().aggregator.drawn.cohorts
+    assert world.names[3] in (*first, *second) and not world.clients[world.names[3]].drawn.cohorts
+    for number, cohort in enumerate((first, second), start=1):
+        left = [name for name in cohort if name not in away]
+        assert world.round(number, members=cohort).total(Update).count == world.count(left)
+    items = {e["item"] for e in world.entries(world.names[3]) if e["kind"] == "release"}
+    assert items == {"draw.commit", "draw.lot"}  # and nothing else left
