@@ -49,7 +49,9 @@ class Tally:
         self.delta = min((float(n.delta) for n in self.noises.values()), default=0.0)
         self.meter = Meter(self.noises, self.delta, len(case.plan.clients))
         self.target = min((float(n.epsilon) for n in self.noises.values()), default=math.inf)
-        self.spends = spends(case.ledger_index, yardstick, planned, self.policy.colluders)
+        drawn = self.plan.drawn  # masks count on more corrupt clients than `colluders` says
+        self.colluders = max(self.policy.colluders, drawn.within if drawn is not None else 0)
+        self.spends = spends(case.ledger_index, yardstick, planned, self.colluders)
         self.openings = Openings(case.ledger_index)
 
     @property

@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 from crypto import spans
 from protocols.errors import LocalProtocolError, Refused, RoundLost
 from protocols.forms import Exchange, Form
+from protocols.plan.drawn import turn
 from protocols.roles.client import ClientSession
 from protocols.rounds import Ask, Cohort, Reply, Round
 from protocols.sessions.engine import Delivery
@@ -142,7 +143,7 @@ class Driver:
 
     def cohort_of(self, round: int) -> Cohort:
         """Return the cohort whose turn a round is."""
-        return self.cohorts[(round - 1) % len(self.cohorts)]
+        return turn(self.cohorts, round)
 
     def ask(self, ask: Ask, round: int) -> Reply:
         """Return the reply to one Ask; raises RoundLost if too few clients are left for it.

@@ -13,6 +13,7 @@ from audits.checks.cohorts.drawn import drawn
 from audits.evidence.steps import Case
 from protocols.errors import EvidenceError
 from protocols.evidence.ledger import read_lines
+from protocols.plan.steps import Service, Step
 from secure_fgl.checking import small
 from secure_fgl.config import Config
 from secure_fgl.federation import Federation
@@ -77,6 +78,25 @@ def test_verification_finds_a_cohort_that_lots_did_not_draw(run: Run) -> None:
     members = first.members - {min(first.members)} | {stranger}
     with pytest.raises(EvidenceError, match="another cohort than was drawn"):
         drawn(case, [replace(first, members=members)])
+
+
+def test_verification_finds_a_cohort_asked_in_another_s_round(run: Run) -> None:
+    case = Case(run.view())
+    asks = list(case.exchanges.all.values())
+    first = next(ask for ask in asks if ask.summed)
+    drawn(case, [replace(first, round=3)])  # the control: it is this cohort's turn again
+    with pytest.raises(EvidenceError, match="in another's round"):
+        drawn(case, [replace(first, round=2)])
+
+
+def test_verification_counts_shares_against_the_whole_cohort(run: Run) -> None:
+    """Else an aggregator that records calls for keys to few has few shares and votes asked for."""
+    case, control = Case(run.view()), Case(run.view())
+    first = next(ask for ask in case.exchanges.all.values() if ask.summed)
+    calls = case.exchanges.keying(Service.PAIRS, Step.CALL, 0)
+    calls[:] = [sent for sent in calls if sent.recipient != max(first.members)]
+    group, whole = (c.exchanges.group(first.round, first.members) for c in (case, control))
+    assert group == whole and whole is not None and set(whole.called) == first.members
 
 
 @pytest.mark.parametrize(

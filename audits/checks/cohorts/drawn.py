@@ -8,6 +8,7 @@ from audits.evidence.asked import Asked
 from audits.evidence.exchanges import drawn_by
 from audits.evidence.run_files import fail
 from audits.evidence.steps import Case
+from protocols.plan.drawn import turn
 from protocols.plan.steps import Step
 from protocols.wire.roles import Role
 
@@ -16,7 +17,8 @@ def drawn(case: Case, exchanges: Sequence[Asked]) -> None:
     """Check who was asked against what was drawn; raises EvidenceError at step ``opened``.
 
     Every client computed the cohorts itself and recorded what from; all that took part recorded the
-    same, and whoever answered an Ask took part. No cohort of an Ask reaches into two of them.
+    same, and whoever answered an Ask took part. No cohort of an Ask reaches into two of them, and
+    rounds took them in turn.
     """
     entries = list(case.ledger_index.of_kind("drawn"))
     if (planned := case.plan.drawn) is None:
@@ -41,3 +43,11 @@ def drawn(case: Case, exchanges: Sequence[Asked]) -> None:
         cohort = case.exchanges.cohort_of(min(ask.members))
         if not ask.members <= set(cohort):
             fail("opened", f"exchange {ask.number} asked clients of another cohort than was drawn")
+        if _in_turn(case, ask) and turn(case.exchanges.cohorts, ask.round) != cohort:
+            fail("opened", f"exchange {ask.number} asked a cohort in another's round")
+
+
+def _in_turn(case: Case, ask: Asked) -> bool:
+    """Tell whether an Ask is of rounds alone: those outside ask all cohorts, one by one."""
+    items = [i for i in case.plan.items if i.exchange == ask.name and i.step is Step.UP]
+    return all(i.per_round and i.times <= i.per_round * case.plan.rounds for i in items)
