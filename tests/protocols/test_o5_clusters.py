@@ -460,3 +460,21 @@ def test_one_client_after_another_may_leave_beyond_what_clusters_there_can_be():
         (left,) = split(world, left, round)
     assert world.plan.splits.guard == "leave" and left.size == 6
     assert summed(world, left, 3).count == world.count(world.names[2:])
+
+
+@pytest.mark.parametrize("cut", ["stoer_wagner", "agglomerative"])
+def test_colluders_draw_a_client_into_their_cluster_as_the_plan_says(cut):
+    """Three clients send the direction of a fourth, and are then summed with it alone."""
+    crowds = []
+    for copied in (False, True):
+        world = world_of(form=FORM.split_by(Portrait, cut))
+        rng = np.random.default_rng(3)
+        for site in world.sites.values():
+            site.direction = rng.normal(size=world.d)
+        for name in world.names[1:4] if copied else ():
+            world.sites[name].direction = world.sites["client-1"].direction
+        parts = split(world, Cohort(world.names))
+        crowds.append(next(set(p._members) for p in parts if "client-1" in p._members))
+    assert crowds[0] != crowds[1] == set(world.names[:4])
+    words = next(text for text in world.plan.warnings if "clients are split" in text)
+    assert "choose their vectors can draw a client" in words and "leave 3 others" in words
