@@ -124,6 +124,7 @@ def test_thirty_clients_are_cut_within_two_seconds(rule):
 
 def test_weights_are_one_more_than_cosines_in_steps():
     assert weighed(np.array([[1.0, -1.0], [0.0, 2.0]])).tolist() == [[32768, 0], [16384, 32768]]
+    assert weighed(np.array([[1.0, np.nan], [np.nan, 1.0]])).tolist() == [[32768, 0], [0, 32768]]
 
 
 # --- how a cluster is told ------------------------------------------------------------------------
