@@ -12,6 +12,7 @@ from audits.evidence.run_files import RunView
 from audits.evidence.verify import verify
 from audits.report.build import build_report
 from protocols.clusters.cuts import Cut
+from protocols.evidence.ledger import Entry
 from protocols.rounds import Ask, Cohort
 from protocols.sessions.cluster_history import ClusterHistory
 from tests.audits.forging import Change, rewrite
@@ -52,6 +53,21 @@ def test_o5_a_run_with_signed_cuts_verifies_and_says_so(made: Toy) -> None:
     assert any("Clients are split by these cosines" in limit for limit in report.limits)
 
 
+def beside(exchange: int) -> Change:
+    """Let the authority sign the cut once more, by the cosines that it opens in another Ask."""
+    held: list[Entry] = []
+
+    def change(party: str, entry: Entry) -> list[Entry]:
+        if matches(entry, **CUT):
+            held.append(entry)
+        if party == "key-authority" and matches(entry, kind="release", exchange=exchange):
+            where = {name: entry[name] for name in ("exchange", "round", "cohort")}
+            return [{**held[0], **where}, entry]
+        return [entry]
+
+    return change
+
+
 ALONE = bytes([0b00000001]).hex()
 FOUR = bytes([0b00001111]).hex()
 LIES: dict[str, tuple[Change, str]] = {
@@ -64,6 +80,23 @@ LIES: dict[str, tuple[Change, str]] = {
     "a cut by cosines that were not opened": (
         setting("key-authority", CUT, exchange=1),
         "cosines that were not opened",
+    ),
+    "a cut by cosines of a part of the cluster": (beside(5), "cosines of others than"),
+    "a cut of a round that was another": (
+        setting("key-authority", CUT, round=7),
+        "cosines that were not opened",
+    ),
+    "a cut of another cohort": (
+        setting("key-authority", CUT, cohort="0" * 64),
+        "cosines that were not opened",
+    ),
+    "a cluster since a round that never was": (
+        setting("", TOLD, round=9),
+        "of no Ask that went to",
+    ),
+    "a cluster of an Ask that went to others": (
+        setting("client-1", TOLD, exchange=3),
+        "of no Ask that went to client-1",
     ),
     "another split than was signed": (setting("", TOLD, cluster=FOUR), "comes of no cut"),
     "a client that was told another cluster": (drop("client-1", **TOLD), "of no cluster that its"),

@@ -25,6 +25,7 @@ from protocols.rounds import Ask, Cohort, Reply
 from protocols.sessions.asked_clusters import AskedClusters
 from protocols.sessions.cluster_history import ClusterHistory
 from protocols.sessions.collection import Collection
+from protocols.sessions.services.survivors import Survivors
 from protocols.wire.control import Cluster
 from tests.protocols.killed import Killed
 from tests.protocols.pub import Go, Portrait, _never
@@ -388,6 +389,7 @@ def test_o10_a_cluster_below_the_floor_is_opened_by_nobody(monkeypatch):
     dishonest(world)
     floor = world.policy.smallest_cohort
     object.__setattr__(world.aggregator.context.policy, "minimum_cohort", 2)
+    monkeypatch.setattr(Survivors, "check_left", lambda *_: None)
     answers = every_answer(world, invented(world, world.names[:3]), 1)
     assert floor == 4 and all(refused(answer) for answer in answers)
 
@@ -467,3 +469,32 @@ def test_a_small_side_leaves_only_where_everything_is_in_clear():
     assert summed(world, left, 2).count == world.count(world.names[2:])
     with pytest.raises(ValueError, match="no cluster of the run"):
         looked(world, left, 2).split(Portrait, cohort)
+
+
+def test_one_client_after_another_may_leave_beyond_what_clusters_there_can_be():
+    leaving = FORM.split_by(Portrait, "normalised", "leave")
+    world = world_of("unsafe_plaintext", form=leaving)
+    left = Cohort(world.names)
+    for round, name in enumerate(world.names[:2], 1):
+        camps(world, [name])
+        (left,) = split(world, left, round)
+    assert world.plan.splits.guard == "leave" and left.size == 6
+    assert summed(world, left, 3).count == world.count(world.names[2:])
+
+
+@pytest.mark.parametrize("cut", ["stoer_wagner", "agglomerative"])
+def test_colluders_draw_a_client_into_their_cluster_as_the_plan_says(cut):
+    """Three clients send the direction of a fourth, and are then summed with it alone."""
+    crowds = []
+    for copied in (False, True):
+        world = world_of(form=FORM.split_by(Portrait, cut))
+        rng = np.random.default_rng(3)
+        for site in world.sites.values():
+            site.direction = rng.normal(size=world.d)
+        for name in world.names[1:4] if copied else ():
+            world.sites[name].direction = world.sites["client-1"].direction
+        parts = split(world, Cohort(world.names))
+        crowds.append(next(set(p._members) for p in parts if "client-1" in p._members))
+    assert crowds[0] != crowds[1] == set(world.names[:4])
+    words = next(text for text in world.plan.warnings if "clients are split" in text)
+    assert "choose their vectors can draw a client" in words and "leave 3 others" in words
