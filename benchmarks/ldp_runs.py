@@ -5,8 +5,8 @@
 
 `mean`: fed_per_gnn's form `told_mean` on ML-100K, 943 users. `labels`: fed_ego's `told_labels` on
 Cora, 50 clients by METIS, w/o RL; there sums of gradients take about half of the run's epsilon, and
-`told_epsilon` is that of the labels. Each run writes one line of JSON to rows.jsonl: what was told, what is true, and what would
-be guessed without data (uniform shares, or the middle of the scale).
+`told_epsilon` is that of the labels. Each run writes one line of JSON to rows.jsonl: what was told,
+what is true, and what would be guessed without data (uniform shares, or the middle of the scale).
 """
 
 from __future__ import annotations
