@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 
 from audits.accounting import models, rows, training
 from audits.accounting.counted import counted, counted_reasons, scored_of
-from audits.accounting.engines import false_noise
+from audits.accounting.engines import Meter, false_noise
 from audits.accounting.models import Account
 from audits.accounting.tally import Tally
 from audits.evidence.own_files import EVIDENCE
@@ -131,3 +131,9 @@ def _reasons(tally: Tally, clients: Sequence[models.ClientFacts]) -> Iterator[st
     over = [c.name for c in clients if c.budget and not c.budget.epsilon.as_float() <= cap.epsilon]
     if over:
         yield f"the budget of {len(over)} clients, {over[0]} among them, is exceeded (O20)"
+    # What all runs reserved holds what this one comes to, at the budget's delta.
+    meter = Meter(tally.noises, cap.delta, len(tally.plan.clients))
+    least = meter.own(tally.planned()) * (1.0 - _TOLERANCE)
+    if few := [c.name for c in clients if c.budget and c.budget.epsilon.as_float() < least]:
+        who = f"{len(few)} clients, {few[0]} among them,"
+        yield f"{who} reserved less than the run's noise comes to (O20)"
