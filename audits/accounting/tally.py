@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 from functools import cached_property
 
 from audits.accounting import models as m
-from audits.accounting.coverage import coverage, derived, objection, unread
+from audits.accounting.coverage import coverage, derived, left_bare, objection, unread
 from audits.accounting.engines import GAUSSIAN, Drawn, Meter, check_noise, sound
 from audits.accounting.spending import Openings, Spend, spends
 from audits.evidence.drift import Yardstick
@@ -37,6 +37,9 @@ class Tally:
         yardstick = Yardstick(case.plan, case.policy, case.roster)
         self.covered, self.not_covered = coverage(case.ledger_index, yardstick)
         self.unread = unread(case.ledger_index, yardstick)
+        # Noise of one's own is of all that a client sends, so nothing may leave without it.
+        own = any(find(chain, "own_noise") for chain in self.policy.rules.values())
+        self.bare = left_bare(case.ledger_index, yardstick) if own else ()
         planned = [item for item in derived(case.plan) if objection(item) is None]
         self.noises: dict[str, NoisePlan] = {}
         grid = find(self.policy.rules.get(Disclosure.SUM, ()), "quantise")

@@ -87,7 +87,7 @@ def _client(case: Case) -> Account:
         epsilon=recorded if covers_all else INFINITE,
         recorded=recorded,
         target=rounded_up(tally.target),
-        borne_out=spent <= tally.target * (1.0 + _TOLERANCE),
+        borne_out=spent <= tally.target * (1.0 + _TOLERANCE) and not tally.bare,
         delta=repr(tally.delta),
         covered=tally.covered,
         not_covered=tuple(found.item for found in tally.not_covered),
