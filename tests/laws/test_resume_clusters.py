@@ -17,6 +17,7 @@ import pytest
 
 from protocols.clusters.descent import Told
 from protocols.evidence.ledger import Entry, read_lines
+from protocols.sessions.cluster_history import ClusterHistory
 from protocols.wire.envelope import Envelope
 from secure_fgl.checking import small
 from secure_fgl.config import Config
@@ -174,3 +175,13 @@ def test_o5_a_run_with_clusters_that_is_killed_again_and_again(
         ended = play(chosen(), out, at=14, after=True, resume=True)
     assert kills > 3
     ends_alike(ended, whole, out)
+
+
+def test_o5_parties_that_forget_their_clusters_do_not_end_alike(
+    whole: Whole, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The control: the law rests on what each party kept of the clusters that it was told."""
+    monkeypatch.setattr(ClusterHistory, "apart", ClusterHistory.lasting)
+    ended = taken_up(tmp_path / "run", whole.of("train.down", 4)[1], after=True)
+    assert ended.result is not None, ended.error
+    assert entries(tmp_path / "run", "cluster") != entries(whole.out, "cluster")
