@@ -10,6 +10,7 @@ from collections.abc import Iterable, Sequence
 from typing import NoReturn
 
 from audits.evidence.asked import Asked
+from audits.evidence.cluster_sizes import cluster_sizes
 from audits.evidence.ledger_index import Sent
 from audits.evidence.run_files import fail
 from audits.evidence.steps import Case
@@ -44,19 +45,18 @@ def clusters(case: Case) -> str:
         groups = _cluster(case, party, entry, groups, known, inside)
     for ask in case.exchanges.all.values():
         _alike(case, ask, inside)
-    said = f"; clusters of {_sizes(told['cluster'], everybody)}"
+    said = f"; clusters of {_sizes(case)}"
     return said + (", by signed cuts" if splits.signed else ", by the aggregator's word")
 
 
-def _sizes(told: Sequence[tuple[str, Entry]], everybody: int) -> str:
+def _sizes(case: Case) -> str:
     """Return how many clients the clusters hold, and from which round on."""
-    known, found = {everybody}, [plural(everybody.bit_count(), "client")]
-    for round in sorted({entry["round"] for _, entry in told}):
-        known |= {_set(entry, "cluster") for _, entry in told if entry["round"] == round}
-        smallest = [one for one in known if not any(o != one and not o & ~one for o in known)]
-        sizes = sorted((one.bit_count() for one in smallest), reverse=True)
-        found.append(f"from round {round} on {', '.join(map(str, sizes))}")
-    return "; ".join([*found[:1], *found[-_MOST:]] if len(found) > _MOST else found)
+    found, last = cluster_sizes(case), case.plan.rounds
+    told = [plural(len(case.plan.clients), "client")]
+    for row in found.rows[1:][-_MOST:] if found is not None else ():
+        since = f"from round {row.round} on" if row.round <= last else "after the last round"
+        told.append(f"{since} {', '.join(map(str, row.sizes))}")
+    return "; ".join(told)
 
 
 def _cut(case: Case, party: str, entry: Entry, groups: Groups, known: dict[int, int]) -> Groups:
