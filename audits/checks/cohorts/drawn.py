@@ -8,7 +8,9 @@ from audits.evidence.asked import Asked
 from audits.evidence.exchanges import drawn_by
 from audits.evidence.run_files import fail
 from audits.evidence.steps import Case
-from protocols.plan.drawn import turn
+from protocols.errors import PolicyError
+from protocols.evidence.ledger import Entry
+from protocols.plan.drawn import clear_seed, turn
 from protocols.plan.steps import Step
 from protocols.wire.roles import Role
 
@@ -29,8 +31,13 @@ def drawn(case: Case, exchanges: Sequence[Asked]) -> None:
     for party, entry in entries:
         if party in found or case.roster.party(party).role not in (Role.CLIENT, Role.AGGREGATOR):
             fail("opened", f"{party} recorded cohorts twice, or draws none")
-        if entry["cohorts"] != planned.cohorts or not drawn_by(entry, case.plan, case.roster):
+        cohorts = drawn_by(entry, case.plan, case.roster)
+        if entry["cohorts"] != planned.cohorts or not cohorts or not _planned(case, entry):
             fail("opened", f"what {party} recorded of the draw is of another plan")
+        try:
+            planned.left(sum(map(len, cohorts)), case.policy)
+        except PolicyError as error:
+            fail("opened", f"what {party} recorded of the draw: {error.what}")
         found[party] = (entry["members"], entry["seed"])
     if len(set(found.values())) > 1:
         fail("opened", "parties recorded different draws: the aggregator told them different ones")
@@ -45,6 +52,13 @@ def drawn(case: Case, exchanges: Sequence[Asked]) -> None:
             fail("opened", f"exchange {ask.number} asked clients of another cohort than was drawn")
         if _in_turn(case, ask) and turn(case.exchanges.cohorts, ask.round) != cohort:
             fail("opened", f"exchange {ask.number} asked a cohort in another's round")
+
+
+def _planned(case: Case, entry: Entry) -> bool:
+    """Tell whether a seed may be this run's: where sums leave in clear it is the plan's own."""
+    if case.plan.drawn is None or case.plan.drawn.by_lot:
+        return True
+    return bool(entry["seed"] == clear_seed(case.plan.seed, case.roster.clients).hex())
 
 
 def _in_turn(case: Case, ask: Asked) -> bool:
