@@ -31,8 +31,9 @@ def cluster_sizes(case: Case) -> Clusters | None:
             parts = _divided(parts, cluster)
         asked.update(new)
         signed = tuple(sorted({made[cluster] for cluster in new if cluster in made}))
-        if new:
-            rows.append(_row(round, parts, asked, signed))
+        row = _row(round, parts, asked, signed)
+        if (row.sizes, row.apart) != (rows[-1].sizes, rows[-1].apart):
+            rows.append(row)  # at most three a client, whatever ledgers say
     unused = sum(asked.isdisjoint(sides) for _, sides in cuts)
     return Clusters(signed=splits.signed, rows=tuple(rows), unused=unused)
 

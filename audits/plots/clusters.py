@@ -53,7 +53,8 @@ def clusters(found: Clusters, rounds: int) -> Markup:
         parts.append(text((x(round) + x(round + 1)) / 2, y, name, "tick", "middle"))
     parts.append(text(_LEFT, y + 20, "round; end: after the last one", "tick"))
     said = [
-        f"round {words.round_name(row.round, rounds)}: {', '.join(map(str, row.sizes))}"
+        f"{f'round {row.round}' if row.round <= rounds else 'the end'}: "
+        f"{', '.join(map(str, row.sizes))}"
         for row in found.rows[:_MOST]
     ]
     description = f"Clients in each cluster, from {'; from '.join(said) or 'no round'}."

@@ -226,6 +226,7 @@ def test_clients_that_were_asked_in_no_cluster_are_dashed_and_the_end_is_named()
     drawn = str(clusters.clusters(fell((1, (9,), 0), (3, (5,), 4)), 2))
     assert [kind for kind, *_ in boxes(drawn)].count("cluster apart") == 1
     assert re.findall(r'class="tick">([^<]*)<', drawn)[:2] == ["1", "end"]
+    assert "from round 1: 9; from the end: 5." in drawn
 
 
 @pytest.mark.parametrize("rows", [(), ((1, (0,), 0),), ((1, (9,), 0), (1, (5, 4), 0))])

@@ -7,6 +7,7 @@ that it plays back, from signed cuts, and from what each party kept of the clust
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ import numpy as np
 import pytest
 
 from protocols.clusters.descent import Told
+from protocols.disclosures._evaluated.cut_signing import CutSigning
 from protocols.evidence.ledger import Entry, read_lines
 from protocols.sessions.cluster_history import ClusterHistory
 from protocols.wire.envelope import Envelope
@@ -28,9 +30,9 @@ SAME = ("model_sha256", "metrics", "lost_rounds", "rounds", "form")
 EAGER = {"epsilon1": 1e3, "epsilon2": 1e-6, "first_split": 0}
 
 
-def chosen() -> Config:
+def chosen(policy: str = "masks") -> Config:
     """Eight clients, who are cut in two after the first of two rounds."""
-    document = small.document("gcfl", "masks", rounds=2)
+    document = small.document("gcfl", policy, rounds=2)
     document["algorithm"]["options"] = {"gcfl": EAGER}
     document["data"] = {**small.BANKS, "partition": {"name": "iid_nodes", "clients": 8}}
     return Config.parse(document)
@@ -185,3 +187,34 @@ def test_o5_parties_that_forget_their_clusters_do_not_end_alike(
     ended = taken_up(tmp_path / "run", whole.of("train.down", 4)[1], after=True)
     assert ended.result is not None, ended.error
     assert entries(tmp_path / "run", "cluster") != entries(whole.out, "cluster")
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("forgets", [False, True])
+def test_o5_an_authority_that_opens_totals_knows_its_cuts_again(
+    forgets: bool, whole: Whole, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Killed before it opens the second cluster's total; one that forgot its cuts refuses."""
+    if forgets:
+        monkeypatch.setattr(CutSigning, "apart", CutSigning.lasting)
+    asked, opened = CutSigning.asked, set[tuple[str, ...]]()
+
+    def deadly(self: CutSigning, members: Sequence[str]) -> None:
+        opened.add(tuple(members))
+        if len(opened) == 3:  # all clients, a cluster, the other one
+            die()
+        asked(self, members)
+
+    def sabotage() -> None:
+        patch.object(CutSigning, "asked", deadly).start()
+
+    out = tmp_path / "run"
+    first = play(chosen("he"), out, sabotage=sabotage)
+    assert first.killed, first.error
+    ended = play(chosen("he"), out, resume=True)
+    if forgets:
+        assert "key-authority refused to answer" in ended.error
+        return
+    assert ended.result is not None, ended.error
+    assert whole.ended.result is not None
+    assert ended.result["model_sha256"] == whole.ended.result["model_sha256"]
