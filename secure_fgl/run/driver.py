@@ -101,6 +101,7 @@ class Driver:
         self._parties, self._transport, self._meter = parties, transport, meter
         self._stopped = stopped
         self._session = parties.aggregator
+        self._round = 0
         self._past = iter(parties.outcomes)  # of a run that was taken up
         meter.recall(self._session.tally)
         meter.clients = frozenset(parties.roster.names(Role.CLIENT))
@@ -192,6 +193,8 @@ class Driver:
         """
         lost: RoundLost | None = None
         clusters = self.cohort.parts
+        if round != self._round:  # the closing Ask belongs to the last round
+            self._round, self.cohort._began = round, clusters
         try:
             ask = next(steps)
             while True:
