@@ -91,6 +91,8 @@ class Driver:
         stopped: asked before every exchange; True ends the run there with KeyboardInterrupt.
     """
 
+    _round = 0  # that is played, or was last
+
     def __init__(
         self,
         parties: Parties,
@@ -101,7 +103,6 @@ class Driver:
         self._parties, self._transport, self._meter = parties, transport, meter
         self._stopped = stopped
         self._session = parties.aggregator
-        self._round = 0
         self._past = iter(parties.outcomes)  # of a run that was taken up
         meter.recall(self._session.tally)
         meter.clients = frozenset(parties.roster.names(Role.CLIENT))
