@@ -92,6 +92,8 @@ class Driver:
         stopped: asked before every exchange; True ends the run there with KeyboardInterrupt.
     """
 
+    _round = 0  # that is played, or was last
+
     def __init__(
         self,
         parties: Parties,
@@ -193,6 +195,8 @@ class Driver:
         """
         lost: RoundLost | None = None
         clusters = self.cohort.parts
+        if round != self._round:  # the closing Ask belongs to the last round
+            self._round, self.cohort._began = round, clusters
         try:
             ask = next(steps)
             while True:

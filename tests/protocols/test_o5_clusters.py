@@ -250,7 +250,7 @@ def cluster_of(world, part, round=2, exchange=9):
     return found[0], world.where(part._members, round=round, exchange=exchange)
 
 
-@pytest.mark.parametrize("changed", [{"round": 2}, {"exchange": 1}, {"side": 3}])
+@pytest.mark.parametrize("changed", [{"round": 0}, {"exchange": 1}, {"side": 3}])
 def test_o5_a_signed_cut_says_where_it_belongs_and_what_it_cuts(split_world, changed):
     world, part = split_world, split_world.parts[1]
     (cut,) = part._cuts
@@ -498,3 +498,24 @@ def test_colluders_draw_a_client_into_their_cluster_as_the_plan_says(cut):
     assert crowds[0] != crowds[1] == set(world.names[:4])
     words = next(text for text in world.plan.warnings if "clients are split" in text)
     assert "choose their vectors can draw a client" in words and "leave 3 others" in words
+
+
+def test_o5_parts_are_asked_from_the_next_round_on_so_that_a_lost_round_costs_no_more(monkeypatch):
+    world = world_of()
+    cohort = Cohort(world.names)
+    one, _ = split(world, cohort)
+    with pytest.raises(BadEnvelope, match="when this round began"):
+        summed(world, one, 1)
+    world = world_of()
+    cohort = Cohort(world.names)
+    one, _ = split(world, cohort)
+    dishonest(world)
+    assert all(refused(answers) for answers in every_answer(world, one, 1))
+    monkeypatch.setattr(ClusterHistory, "_check", lambda *_: None)  # who answers cannot go back
+    world = world_of()
+    cohort = Cohort(world.names)
+    one, _ = split(world, cohort)
+    assert summed(world, one, 1).count == world.count(one._members)
+    cohort._restore((cohort,))  # what the driver does, as the other part's sum was lost
+    with pytest.raises(CohortChanged, match="no part of what"):
+        summed(world, cohort, 2)

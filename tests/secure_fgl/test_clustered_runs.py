@@ -62,3 +62,12 @@ def test_a_split_after_the_last_round_stands_behind_it_in_the_report(tmp_path: P
     found = build_report(run.view()).clusters
     assert found is not None and not found.signed
     assert [(row.round, row.sizes) for row in found.rows] == [(1, (8,)), (2, (4, 4))]
+
+
+def test_a_split_in_the_last_round_does_not_end_a_protected_run(tmp_path: Path) -> None:
+    """The closing Ask belongs to that round, and clients serve one cohort a round."""
+    run = played(tmp_path / "run", "masks", rounds=1)
+    assert run.verify().failed is None
+    with np.load(run.path / "checkpoints/final.npz") as found:
+        assert sorted(found.files) == ["cluster_1_weights", "cluster_2_weights"]
+        assert len({found[name].tobytes() for name in found.files}) == 1
