@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from audits.accounting.counted import Scored, counted, scored_of
+from audits.accounting.engines import false_noise
 from audits.accounting.models import INFINITE, NO_DELTA, rounded_up
 from audits.accounting.tally import Tally
 from audits.accounting.training import Recorded, records
@@ -116,7 +117,7 @@ def _without_guarantee(case: Case) -> Account:
         epsilon=INFINITE,
         recorded=INFINITE,
         target=INFINITE,
-        borne_out=True,
+        borne_out=not false_noise(case.plan, case.policy),  # a policy may have asked for noise
         delta=NO_DELTA,
         covered=(),
         not_covered=tuple(sorted({message.name for item in sent for message in item.messages})),

@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 
+from audits.accounting.account import account_of
 from audits.checks.documents import plan as plan_step
-from audits.evidence.steps import Case
+from audits.evidence.steps import Case, Verification
 from audits.report.budget import accounts
 from protocols.disclosures.names import Disclosure
 from protocols.errors import EvidenceError, NotAdmitted
@@ -69,6 +70,14 @@ def test_what_left_without_noise_falsifies_the_claim(kind: str) -> None:
     other.noise = {}
     if kind == "unplanned":
         assert other.account().verdict == "NOT FALSIFIED"
+
+
+def test_a_plan_without_any_of_the_policys_noise_falsifies_the_claim() -> None:
+    case = Case(run(both=False).view())
+    items = tuple(item.model_copy(update={"noise": None}) for item in case.plan.items)
+    case.__dict__["plan"] = case.plan.model_copy(update={"items": items})
+    assert account_of(case, Verification(())).verdict == "FALSIFIED"
+    assert not accounts(case)[0].borne_out
 
 
 def test_a_refusal_is_not_covered_and_falsifies_nothing() -> None:
