@@ -143,9 +143,12 @@ def _chosen(given: Compared, most: int, rng: np.random.Generator) -> Compared:
 def _row(given: Compared, rule: Rule, rng: np.random.Generator) -> Samples:
     """Return one question."""
     alike, count = np.asarray(given.alike), len(given.clients)
+    starts = int(rng.integers(2**62))  # the same for raw and protected: no search is the luckier
 
     def score(matrix: Array) -> Array:
-        return closer(matrix, alike) if rule is CLOSER else matched(matrix, alike, rng)
+        if rule is CLOSER:
+            return closer(matrix, alike)
+        return matched(matrix, alike, np.random.default_rng(starts))
 
     blind = 1.0 / count if rule.chance is None else rule.chance
     raw, guess = score(given.mean("raw")), np.full(count, blind)
