@@ -69,7 +69,7 @@ _NAMINGS = 48  # of the null control
 _WHAT = {CLOSER: "who holds like data", OWNERS: "whose data is whose"}
 _CLEAR = " (of vectors in clear, their cosines alone)"
 
-Score = Callable[[Array], Array]
+Score = Callable[[Array, np.random.Generator], Array]
 
 
 @dataclass(frozen=True)
@@ -144,12 +144,16 @@ def _row(given: Compared, rule: Rule, rng: np.random.Generator) -> Samples:
     """Return one question."""
     alike, count = np.asarray(given.alike), len(given.clients)
 
-    def score(matrix: Array) -> Array:
-        return closer(matrix, alike) if rule is CLOSER else matched(matrix, alike, rng)
+    def score(matrix: Array, chance: np.random.Generator) -> Array:
+        return closer(matrix, alike) if rule is CLOSER else matched(matrix, alike, chance)
 
+    def once(matrix: Array) -> Array:  # with the same starts: no search is the luckier one
+        return score(matrix, np.random.default_rng(starts))
+
+    starts = int(rng.integers(2**62))
     blind = 1.0 / count if rule.chance is None else rule.chance
-    raw, guess = score(given.mean("raw")), np.full(count, blind)
-    prior = best_known(np.stack([score(_by_size(given)), guess]), given.clients, guess=1)
+    raw, guess = once(given.mean("raw")), np.full(count, blind)
+    prior = best_known(np.stack([once(_by_size(given)), guess]), given.clients, guess=1)
     return Samples(
         payload=given.payload,
         what=f"{_WHAT[rule]}, by {given.by}{_CLEAR if given.payload != 'P15' else ''}",
@@ -158,7 +162,7 @@ def _row(given: Compared, rule: Rule, rng: np.random.Generator) -> Samples:
         prior=prior,
         raw=raw,
         null=_renamed(given.mean("seen"), score, rng),
-        protected=score(given.mean("seen")),
+        protected=once(given.mean("seen")),
         positives=triplets(alike) if rule is CLOSER else count,
         note=_decides(raw - prior, rule.gate),
         **{**rule.given(), "chance": blind},
@@ -175,7 +179,7 @@ def _by_size(given: Compared) -> Array:
 def _renamed(seen: Array, score: Score, rng: np.random.Generator) -> Array:
     """Return the mean score of the matrix under random names."""
     namings = (rng.permutation(len(seen)) for _ in range(_NAMINGS))
-    found: Array = np.mean([score(seen[np.ix_(n, n)]) for n in namings], axis=0)
+    found: Array = np.mean([score(seen[np.ix_(n, n)], rng) for n in namings], axis=0)
     return found
 
 

@@ -21,7 +21,7 @@ from protocols.disclosures.names import Disclosure
 from protocols.disclosures.similarity.view import Compared as Opened
 from protocols.errors import EvidenceError
 from protocols.forms import Exchange
-from protocols.messages import Message, SimilarityMessage
+from protocols.messages import SimilarityMessage
 from protocols.plan.steps import Step
 from protocols.rounds import Reply
 from protocols.sessions.store.recording import Captured
@@ -55,7 +55,12 @@ def compared_material(
         EvidenceError: a matrix is not that of the vectors, computed again.
     """
     clients = tuple(sorted(run.sites))
-    asked = {e.name: (e, k) for e in run.form.exchanges for k in e.back if _compared(k)}
+    asked = {
+        exchange.name: (exchange, kind)
+        for exchange in run.form.exchanges
+        for kind in exchange.back
+        if issubclass(kind, SimilarityMessage)
+    }
     by_ask: dict[int, dict[str, Captured]] = {}
     for client in clients:
         for answer in answers.get(client, ()):
@@ -71,10 +76,6 @@ def compared_material(
     records = np.array([run.sites[client].count for client in clients], dtype=np.int64)
     payload = payload_of(item, run.case.policy)
     return Compared(payload, clients, tuple(matrices), alike, by, records)
-
-
-def _compared(kind: type[Message]) -> bool:
-    return issubclass(kind, SimilarityMessage)
 
 
 def _matrix(

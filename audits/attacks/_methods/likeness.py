@@ -95,8 +95,11 @@ def _searched(seen: Array, known: Array, rng: np.random.Generator) -> Counts:
     from scipy.optimize import quadratic_assignment
 
     names = rng.permutation(len(seen))  # a search that begins with the truth may stay there
-    options = {"maximize": True, "rng": rng, "P0": "randomized"}
-    result = quadratic_assignment(seen, known[np.ix_(names, names)], options=options)
+    result = quadratic_assignment(
+        seen,
+        known[np.ix_(names, names)],
+        options={"maximize": True, "rng": rng, "P0": "randomized"},
+    )
     found: Counts = names[result.col_ind]
     return found
 

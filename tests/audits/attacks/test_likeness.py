@@ -28,7 +28,7 @@ Array = Any
 @pytest.fixture(autouse=True)
 def short_searches(monkeypatch: pytest.MonkeyPatch) -> None:
     """What is planted is plain enough to be found from few starts, and the null asks often."""
-    monkeypatch.setattr(likeness, "_STARTS", 4)
+    monkeypatch.setattr(likeness, "_STARTS", 8)
 
 
 def alike(clients: int, seed: int) -> Array:
@@ -70,9 +70,9 @@ def test_clients_of_equal_data_are_found(clear: Case) -> None:
     nearer, whose = rows(clear, planted(16, seen=0.1, raw=0.1))
     assert (nearer.verdict, whose.verdict) == ("FAIL", "FAIL")
     assert nearer.chance == "0.5" and whose.chance == "0.0625"
-    for row in (nearer, whose):
+    for row, least in ((nearer, 0.9), (whose, 0.5)):
         assert row.protected is not None and row.prior is not None and row.null is not None
-        assert float(row.protected.value) > 0.85
+        assert float(row.protected.value) > least
         assert float(row.prior.value) == pytest.approx(float(row.chance), abs=1e-3)
         assert float(row.null.value) == pytest.approx(float(row.chance), abs=0.05)
 
