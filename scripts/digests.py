@@ -43,6 +43,8 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     "fed_per_cora": ("algorithm.rounds=2",),
     "fed_per_gnn_ml100k": ("algorithm.rounds=1",),
     "fed_pub_cora": ("algorithm.rounds=2", "model.hidden=32"),
+    "gcfl_molecules": ("algorithm.rounds=1",),
+    "graph_fl_cora": ("algorithm.rounds=1",),
 }
 """Every example that a preset can run, and what makes it short."""
 
@@ -70,7 +72,8 @@ def repeatable(plan: Plan) -> bool:
     drawn = {Disclosure.SIMILARITY, Disclosure.MIXED}
     closed = {item.disclosure for item in plan.items if not item.unsafe}
     noised = any(item.noise is not None for item in plan.items) or plan.training is not None
-    return not (noised or closed & drawn)
+    lots = plan.drawn is not None and Disclosure.SUM in closed  # all parties draw the cohorts
+    return not (noised or lots or closed & drawn)
 
 
 def digest(example: str, policy: str) -> str:

@@ -57,11 +57,11 @@ def test_protected_clusters_and_models_are_those_in_clear(split: Run, tmp_path: 
     assert masked.result["metrics"] == split.result["metrics"]
 
 
-def test_a_split_after_the_last_round_stands_behind_it_in_the_report(tmp_path: Path) -> None:
+def test_a_split_in_the_last_round_is_told_to_nobody(tmp_path: Path) -> None:
     run = played(tmp_path / "run", "unsafe_plaintext", rounds=1)
     found = build_report(run.view()).clusters
     assert found is not None and not found.signed
-    assert [(row.round, row.sizes) for row in found.rows] == [(1, (8,)), (2, (4, 4))]
+    assert [(row.round, row.sizes) for row in found.rows] == [(1, (8,))]
 
 
 def test_a_split_in_the_last_round_does_not_end_a_protected_run(tmp_path: Path) -> None:
