@@ -75,10 +75,9 @@ class Order:
 
     def epsilon(self) -> float | None:
         """Return epsilon of the run from the record: the smallest batch, all messages of one."""
-        honest = self.honest if self.batches else self.noise.batch
         noise, clients = self.noise, len(self.tally.plan.clients)
         off = tails(honest=clients, dimension=noise.coordinates, releases=noise.releases)
-        facts = float(noise.pure), honest, float(noise.delta), max(self.releases, 1)
+        facts = float(noise.pure), self.honest, float(noise.delta), max(self.releases, 1)
         return run_epsilon(*facts, tails=off)
 
 
@@ -92,6 +91,8 @@ def order(found: Order) -> m.Order:
     """Return what the account says of it: an epsilon only where the plan claims one and holds."""
     noise, why = found.noise, next(order_reasons(found), "")
     why = why or false_noise(found.tally.plan, found.tally.policy).rstrip(".")
+    if noise.shuffled and not why and not found.batches:
+        why = "no batch is recorded"
     value = found.epsilon() if noise.shuffled and not why else None
     if value is None:
         said = "No claim rests on the order in which the relay returned messages"

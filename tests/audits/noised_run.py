@@ -159,7 +159,7 @@ class NoisedRun:
         """Return the run as an auditor gets it."""
         plan, people = self.plan(), [Identity.generate("aggregator", Role.AGGREGATOR)]
         people += [Identity.generate(name, Role.CLIENT) for name in self.names]
-        people += [Identity.generate("relay", Role.RELAY)] if self.batches else []
+        people += [Identity.generate("relay", Role.RELAY)] if not self.sums else []
         roster = Roster(person.party for person in people)
         run = run_id(bytes(16), roster, plan.digest, self.policy.digest)
         stores = {party["name"]: MemoryStore() for party in roster.document()}

@@ -75,6 +75,14 @@ def test_a_claim_that_the_record_does_not_bear_is_refuted(made: Any, why: str) -
     assert found.epsilon.as_float() <= 0.6  # what the clients' own noise gives stands
 
 
+def test_without_a_recorded_batch_nothing_is_claimed_or_refuted() -> None:
+    found = recorded(((2, CLIENTS),)).account()
+    assert found.verdict == "FALSIFIED"  # a batch of messages that nobody sent
+    none = recorded(()).account()
+    assert none.verdict == "NOT FALSIFIED" and none.order is not None
+    assert none.order.epsilon is None and "no batch is recorded" in none.order.statement
+
+
 # --- a run, end to end ----------------------------------------------------------------------------
 
 
