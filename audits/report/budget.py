@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from audits.accounting.counted import Scored, counted, scored_of
+from audits.accounting.engines import false_noise
 from audits.accounting.models import INFINITE, NO_DELTA, rounded_up
 from audits.accounting.order import order, order_of, order_reasons
 from audits.accounting.tally import Tally
@@ -91,7 +92,7 @@ def _client(case: Case) -> Account:
         epsilon=recorded if covers_all else INFINITE,
         recorded=recorded,
         target=rounded_up(tally.target),
-        borne_out=spent <= tally.target * (1.0 + _TOLERANCE) and not refuted,
+        borne_out=spent <= tally.target * (1.0 + _TOLERANCE) and not (tally.bare or refuted),
         delta=repr(tally.delta),
         covered=tally.covered,
         not_covered=tuple(found.item for found in tally.not_covered),
@@ -120,7 +121,7 @@ def _without_guarantee(case: Case) -> Account:
         epsilon=INFINITE,
         recorded=INFINITE,
         target=INFINITE,
-        borne_out=True,
+        borne_out=not false_noise(case.plan, case.policy),  # a policy may have asked for noise
         delta=NO_DELTA,
         covered=(),
         not_covered=tuple(sorted({message.name for item in sent for message in item.messages})),
