@@ -13,6 +13,7 @@ from audits.accounting import models, rows, training
 from audits.accounting.counted import counted, counted_reasons, scored_of
 from audits.accounting.engines import Meter, false_noise
 from audits.accounting.models import Account
+from audits.accounting.order import order, order_of, order_reasons
 from audits.accounting.tally import Tally
 from audits.evidence.own_files import EVIDENCE
 from audits.evidence.run_files import RunView
@@ -49,6 +50,9 @@ def account_of(case: Case, evidence: Verification) -> Account:
     reasons = (*_bare(tally), *(_reasons(tally, clients) if noised else ()))
     single = training.Recorded(case, case.plan.training) if case.plan.training is not None else None
     scored = scored_of(case)
+    ordered = order_of(tally)
+    if ordered is not None:
+        reasons += tuple(order_reasons(ordered))
     if scored is not None:
         reasons += tuple(counted_reasons(scored))
     if single is not None:
@@ -78,6 +82,7 @@ def account_of(case: Case, evidence: Verification) -> Account:
         clients=clients,
         records=training.records(single) if single is not None else None,
         counted=counted(scored) if scored is not None else None,
+        order=order(ordered) if ordered is not None else None,
         notes=NOTES,
         evidence=evidence.verdict,
         failed=tuple(step.name for step in evidence.steps if step.status is Status.FAIL),

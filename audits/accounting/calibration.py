@@ -7,15 +7,43 @@ from collections import defaultdict
 
 from audits.accounting import rows
 from audits.accounting.engines import false_noise
-from audits.accounting.models import Calibrated
+from audits.accounting.models import Epsilon
 from audits.accounting.tally import Tally
 from protocols.plan.plan import Item
 from protocols.privacy.own_error import clients_needed, error_of_one
+from protocols.strict import Strict
 
-__all__ = ["calibrated"]
+__all__ = ["Calibrated", "calibrated"]
 
 NONE = "none"
 """In the place of a mean's error where nobody answered."""
+
+
+class Calibrated(Strict):
+    """One item under its clients' own noise: what its mean is worth, planned and as it went.
+
+    Attributes:
+        item: of the plan.
+        entries: numbers that are noised.
+        planned: clients on the plan.
+        ratio: noise to signal: the root of the expected squared error of the mean of so many
+            clients, in units of the clip norm; decimal text.
+        needed: clients from which the mean's error falls below the clip.
+        asks: that were answered.
+        answered: clients that answered, in the Ask that fewest did.
+        answered_ratio: `ratio` for so many; ``none`` if nobody did.
+        spent: by the ledger of whoever spent most, on this item alone.
+    """
+
+    item: str
+    entries: int
+    planned: int
+    ratio: str
+    needed: int
+    asks: int
+    answered: int
+    answered_ratio: str
+    spent: Epsilon
 
 
 def calibrated(tally: Tally) -> tuple[Calibrated, ...]:

@@ -17,7 +17,7 @@ NO_DELTA = "not applicable"
 
 Unit = Literal["coordinate", "row", "edge", "node", "graph", "user", "client"]
 Adjacency = Literal["add-remove", "replace-one", "zero-out"]
-TrustModel = Literal["local", "distributed-sum", "central"]
+TrustModel = Literal["local", "distributed-sum", "central", "shuffled"]
 Scope = Literal["coordinate", "message", "round", "covered messages", "run", "all runs"]
 Viewer = Literal["aggregator", "participant", "all but one"]
 Verdict = Literal["NO CLAIM", "NOT FALSIFIED", "FALSIFIED"]
@@ -153,33 +153,6 @@ class Share(Strict):
     epsilon: Epsilon
 
 
-class Calibrated(Strict):
-    """One item under its clients' own noise: what its mean is worth, planned and as it went.
-
-    Attributes:
-        item: of the plan.
-        entries: numbers that are noised.
-        planned: clients on the plan.
-        ratio: noise to signal: the root of the expected squared error of the mean of so many
-            clients, in units of the clip norm; decimal text.
-        needed: clients from which the mean's error falls below the clip.
-        asks: that were answered.
-        answered: clients that answered, in the Ask that fewest did.
-        answered_ratio: `ratio` for so many; ``none`` if nobody did.
-        spent: by the ledger of whoever spent most, on this item alone.
-    """
-
-    item: str
-    entries: int
-    planned: int
-    ratio: str
-    needed: int
-    asks: int
-    answered: int
-    answered_ratio: str
-    spent: Epsilon
-
-
 class BudgetFacts(Strict):
     """The budget store as a client recorded it before the first round (O20)."""
 
@@ -252,6 +225,25 @@ class Counted(Strict):
     releases: int
 
 
+class Order(Strict):
+    """What the order in which a relay returned messages is worth, beside the clients' own epsilon.
+
+    Attributes:
+        statement: the one sentence to quote.
+        items: plan items whose messages are relayed.
+        batches, fewest: batches that were put in order; messages in the smallest.
+        counted: messages of honest clients that the plan counts on in every batch.
+        epsilon: against the aggregator alone; None where nothing is claimed or it is refuted.
+    """
+
+    statement: str
+    items: tuple[str, ...]
+    batches: int
+    fewest: int
+    counted: int
+    epsilon: Epsilon | None
+
+
 class Account(Strict):
     """Planned against recorded privacy loss of a run, per client and in all.
 
@@ -264,6 +256,7 @@ class Account(Strict):
         covered, not_covered: plan items of messages derived from a client's data.
         records: the same for single training records; None without private training.
         counted: the same for single validation and test records; None without noise on counts.
+        order: what a relay's order is worth; None where no noised message is relayed.
         evidence, failed: verdict on the ledgers themselves, and every step that failed.
     """
 
@@ -288,6 +281,7 @@ class Account(Strict):
     clients: tuple[ClientFacts, ...]
     records: Records | None = None
     counted: Counted | None = None
+    order: Order | None = None
     notes: tuple[str, ...]
     evidence: str
     failed: tuple[str, ...]

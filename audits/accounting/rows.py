@@ -12,6 +12,7 @@ from audits.accounting.engines import Drawn, differs, opacus
 from audits.accounting.spending import budget_facts, budget_of
 from audits.accounting.tally import Tally
 
+_NOT_SHOWN = {"margin", "epsilon", "delta", "adjacency", "batch", "shuffled"}
 _ROWS = 20  # of the honest-share table; with more clients it is thinned out
 _CENTRAL = "continuous Gaussian of the same total, without rounding: a cross-check, not a claim"
 _VIEWS: tuple[tuple[m.Viewer, str], ...] = (
@@ -76,7 +77,7 @@ def labels(tally: Tally) -> Labels:
 def noise(tally: Tally) -> Iterator[m.NoiseFacts]:
     """Yield the noises of a plan, with the sensitivities that are counted with."""
     for found, items in tally.groups.items():
-        facts = found.model_dump(exclude={"margin", "epsilon", "delta", "adjacency"})
+        facts = found.model_dump(exclude=_NOT_SHOWN)
         yield m.NoiseFacts(items=tuple(item.id for item in items), **facts)
 
 

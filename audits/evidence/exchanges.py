@@ -81,6 +81,7 @@ class Exchanges:
         summed = (Disclosure.SUM, Step.UP) in planned
         masked = (Disclosure.SUM, Step.SURVIVORS) in planned
         answered = self._arrived(downs, sents, items)
+        relayed = {part for part, step in planned if step is Step.RELAY}
         return Asked(
             number=number,
             name=name,
@@ -110,11 +111,13 @@ class Exchanges:
                 and ledger_index.receipt(s, self.aggregator) is not None
             ),
             rows=(Disclosure.WEIGHTED_SUM, Step.OPEN) in planned,
-            relayed=(Disclosure.MIXED, Step.RELAY) in planned,
-            pooled=any(
-                s.step is Step.RELAYED and ledger_index.receipt(s, self.aggregator) is not None
+            relayed=bool(relayed),
+            pooled=relayed
+            <= {
+                s.part
                 for s in sents
-            ),
+                if s.step is Step.RELAYED and ledger_index.receipt(s, self.aggregator) is not None
+            },
             matched=(Disclosure.MATCH, Step.COMPARE) in planned,
             celled=any(e["exchange"] == number for e in self._celled),
             by=self.aggregator,

@@ -218,7 +218,7 @@ class LedgerIndex:
     def _through(self, last: int, sents: list[Sent]) -> bool:
         asked = {s.recipient for s in sents if s.step is Step.DOWN}
         answers = [s for s in sents if s.step in (Step.ACK, Step.UP)]
-        guards = {g.partition("(")[0] for s in answers for g in s.facts["protection"]}
+        guards = {guard for s in answers for guard in _guards(s)}
         left = Counter((s.part, s.step) for s in sents)
         opens, cosines = (
             [left[part, step] for step in (Step.OPEN, Step.OPENED)]
@@ -226,7 +226,8 @@ class LedgerIndex:
         )
         if "cosine" in guards and not 0 < cosines[0] == cosines[1]:
             return False
-        if "relay" in guards and not left[Disclosure.MIXED, Step.RELAYED]:
+        relayed = {s.part for s in answers if "relay" in _guards(s)}
+        if any(not left[part, Step.RELAYED] for part in relayed):
             return False
         if "match" in guards:
             return any(e["exchange"] == last and "clients" in e for _, e in self.of_kind("match"))
@@ -239,3 +240,8 @@ class LedgerIndex:
     def _died(self) -> bool:
         """Tell whether any session ended with an error."""
         return any(entry["state"] == "DEAD" for _, entry in self.of_kind("close"))
+
+
+def _guards(sent: Sent) -> set[str]:
+    """Return the names of the guards that a release states."""
+    return {text.partition("(")[0] for text in sent.facts["protection"]}

@@ -62,7 +62,8 @@ def of_mixtures(plan: Plan) -> list[str]:
         "mixture show a record of its choice, and nothing here notices; one client that works "
         "with the aggregator can, where that layer is a mean of uploads."
     ]
-    return [*found, _HINTS] if any(words.relayed(item.guards) for item in plan.items) else found
+    relayed = any(words.mixed(i.guards) and words.relayed(i.guards) for i in plan.items)
+    return [*found, _HINTS] if relayed else found
 
 
 _HINTS = (

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from audits.accounting.models import Calibrated
+from audits.accounting.calibration import Calibrated
 from audits.formats import _markdown as tried
 from audits.formats._markdown import code as _code
 from audits.formats._markdown import plain as _

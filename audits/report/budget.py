@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from audits.accounting.counted import Scored, counted, scored_of
 from audits.accounting.engines import false_noise
 from audits.accounting.models import INFINITE, NO_DELTA, rounded_up
+from audits.accounting.order import order, order_of, order_reasons
 from audits.accounting.tally import Tally
 from audits.accounting.training import Recorded, records
 from audits.evidence.steps import Case
@@ -81,6 +82,9 @@ def _client(case: Case) -> Account:
     spent = tally.recorded(tally.worst)
     recorded = rounded_up(spent)
     covers_all = bool(tally.covered) and not tally.not_covered
+    ordered = order_of(tally)
+    refuted = ordered is not None and any(order_reasons(ordered))
+    behind = f". {order(ordered).statement}" if ordered is not None else ""
     return Account(
         unit="client",
         scope="run",
@@ -88,12 +92,12 @@ def _client(case: Case) -> Account:
         epsilon=recorded if covers_all else INFINITE,
         recorded=recorded,
         target=rounded_up(tally.target),
-        borne_out=spent <= tally.target * (1.0 + _TOLERANCE) and not tally.bare,
+        borne_out=spent <= tally.target * (1.0 + _TOLERANCE) and not (tally.bare or refuted),
         delta=repr(tally.delta),
         covered=tally.covered,
         not_covered=tuple(found.item for found in tally.not_covered),
         statement=f"{_planned(case)}. The ledgers show epsilon {recorded} of the client that "
-        "spent most on what is covered",
+        f"spent most on what is covered{behind}",
     )
 
 

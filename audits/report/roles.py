@@ -21,7 +21,10 @@ _KEY = (
     "the epoch's key of what is compared or weighed, which a crafted upload brings out, and with "
     "it EVERY single message that is"
 )
-_WHOSE = "whose every mixture is, as the aggregator alone sees without a relay"
+_WHOSE = {
+    mixed: f"whose every {what} is, as the aggregator alone sees without a relay"
+    for mixed, what in ((True, "mixture"), (False, "noised message"))
+}
 _REST = (
     "which mixtures are none of theirs; if all but one of a round's clients tell, whose the rest is"
 )
@@ -161,8 +164,12 @@ def _collusions(case: Case) -> Iterator[RoleView]:
     unsafe = any(words.in_clear(item.guards) for item in plan.items)
     results = {item.part for item in plan.all_of(step=Step.OPEN)} & set(EVALUATED)
     yield from _with_the_authority(case, results, masked=bool(masked), keyed=bool(keyed))
-    if any(words.relayed(item.guards) for item in case.plan.items):
-        yield RoleView(viewer="aggregator and relay", received=None, sees=(_WHOSE,))
+    relayed = [item for item in case.plan.items if words.relayed(item.guards)]
+    if relayed:
+        whose = tuple(_WHOSE[words.mixed(item.guards)] for item in relayed)
+        known = tuple(dict.fromkeys(whose))
+        yield RoleView(viewer="aggregator and relay", received=None, sees=known)
+    if any(words.mixed(item.guards) for item in relayed):
         yield RoleView(viewer="aggregator and other clients", received=None, sees=(_REST,))
     yield from _of_matching(case)
     for disclosure in sorted({item.disclosure for item in plan.items}):

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from typing import Literal
 
-from audits.accounting.models import Calibrated, Epsilon, Share
+from audits.accounting.calibration import Calibrated
+from audits.accounting.models import Epsilon, Share
 from protocols.strict import Strict
 
 Move = Literal["new", "fixed", "worse", "better", "no longer measured"]

@@ -117,7 +117,8 @@ def protection(guards: tuple[str, ...]) -> str:
         to = "the aggregator, and to a relay" if "relay" in names else "the recipient"
         return f"records mixed{noised}, sealed to {to}"
     if "seal" in names:
-        return f"{_OWN if alone else ''}sealed to the recipient"
+        to = "the aggregator, and to a relay" if "relay" in names else "the recipient"
+        return f"{_OWN if alone else ''}sealed to {to}"
     return "signed, public" if "sign" in names else "unknown"
 
 

@@ -26,6 +26,10 @@ class NoisePlan(Strict):
             ``replace-one``: with any other vector, which may be twice its norm away, and only the
             client's own share hides it.
         pure: epsilon of one message, at delta 0, of mechanisms that have one; else empty.
+        batch: messages of honest clients in every batch that a relay puts in order, at least; 0
+            without a relay.
+        shuffled: epsilon of the run at `delta` against who reads such batches, while the relay
+            works for nobody else; empty where the order is worth nothing that is known.
     """
 
     mechanism: str
@@ -40,6 +44,8 @@ class NoisePlan(Strict):
     delta: str
     adjacency: Literal["zero-out", "replace-one"] = "zero-out"
     pure: str = ""
+    batch: int = 0
+    shuffled: str = ""
 
     @property
     def local(self) -> bool:

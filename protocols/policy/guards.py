@@ -8,7 +8,7 @@ does not construct::
 
 for messages that one client's own noise hides, each read by itself::
 
-    VALUE --clip--> BOUNDED --own_noise--> NOISED --seal--> ENVELOPE
+    VALUE --clip--> BOUNDED --own_noise--> NOISED (--relay--> BOXED) --seal--> ENVELOPE
 
 and for what is computed on ciphertexts, witnessed and opened::
 
@@ -131,6 +131,24 @@ class OwnNoise(Guard):
         return given
 
 
+class Relay(Guard):
+    """Seal to the aggregator in boxes, and all of them to a RELAY that takes the senders off (O23).
+
+    The relay opens none of them, and returns those of a whole cohort in one random order. What
+    mixtures hold may tell the sender all the same, and nothing is credited for their order. Of
+    messages under the client's own noise, by a mechanism with an epsilon at delta 0, the plan says
+    what the order is worth, if anything; it is never charged in the place of the client's own.
+    """
+
+    takes: ClassVar[tuple[ValueStage, ...]] = (
+        ValueStage.MIXED,
+        ValueStage.BLURRED,
+        ValueStage.NOISED,
+    )
+    gives: ClassVar[ValueStage] = ValueStage.BOXED
+    guard: Literal["relay"] = "relay"
+
+
 class Seal(Guard):
     """HPKE to the one recipient (after 'relay': to the relay), inside a signed envelope."""
 
@@ -173,7 +191,7 @@ class UnsafeClear(Guard):
     guard: Literal["unsafe_clear"] = "unsafe_clear"
 
 
-COMMON: tuple[type[Guard], ...] = (Clip, Quantise, OwnNoise, Seal, Sign, UnsafeClear)
+COMMON: tuple[type[Guard], ...] = (Clip, Quantise, OwnNoise, Relay, Seal, Sign, UnsafeClear)
 """Guards that several disclosures use; the others lie in a disclosure's folder."""
 
 if TYPE_CHECKING:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from protocols.disclosures.mixed.guards import Mix, Relay
+from protocols.disclosures.mixed.guards import Mix
 from protocols.disclosures.names import Disclosure
 from protocols.disclosures.similarity.guards import Cosine, Normalise
 from protocols.disclosures.sum.guards import Ckks, He, Mask, Noise
@@ -12,7 +12,7 @@ from protocols.disclosures.weighted_sum.guards import Weigh
 from protocols.evidence.capture import Capture
 from protocols.policy.budget import Budget
 from protocols.policy.guard import Guard, find
-from protocols.policy.guards import Clip, OwnNoise, Quantise, Seal, Sign, UnsafeClear
+from protocols.policy.guards import Clip, OwnNoise, Quantise, Relay, Seal, Sign, UnsafeClear
 
 __all__ = ["FACTS"]
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from decimal import ROUND_UP, Context
 from functools import lru_cache
 
 import numpy as np
@@ -21,13 +22,14 @@ from protocols.forms import Exchange
 from protocols.plan.noise import NoisePlan
 from protocols.plan.plan import Plan
 from protocols.plan.steps import Step
-from protocols.policy.guard import Guard, guard_of
+from protocols.policy.guard import Guard, find, guard_of
 from protocols.policy.guards import OwnNoise, Quantise
 from protocols.policy.own_noise import check_own_noise
 from protocols.policy.policy import PrivacyPolicy
 from protocols.privacy.accounting import WRAP, net_epsilon, tails
 from protocols.privacy.noising import divergence, plan_noise
 from protocols.privacy.own_noise import check_useful
+from protocols.privacy.shuffled import run_epsilon
 
 __all__ = ["Vectors", "check_own", "of_exchanges", "of_plan", "own_noises"]
 
@@ -37,6 +39,7 @@ Vectors = Mapping[Disclosure, Found]
 often one client sends it."""
 Chain = tuple[Guard, ...]
 _FINE = 1e-4  # of a share, relative
+_UP = Context(prec=6, rounding=ROUND_UP)
 
 
 def of_exchanges(exchanges: Sequence[Exchange], dims: Mapping[str, int], rounds: int) -> Vectors:
@@ -89,7 +92,27 @@ def own_noises(
     found = {}
     for disclosure, chain, sent in facts:
         found[disclosure] = _one(disclosure, chain, sent, share, clients, smallest, checked=True)
+        if find(chain, "relay"):
+            alone, honest = len(facts) == 1, smallest - policy.colluders
+            found[disclosure] = _relayed(found[disclosure], clients, honest, alone=alone)
     return found
+
+
+def _relayed(noise: NoisePlan, clients: int, honest: int, *, alone: bool) -> NoisePlan:
+    """Return the noise of messages that a relay puts in order, with what the order is worth.
+
+    Nothing where other messages of the run are not relayed: the epsilon is one of the run. Nothing
+    either where batches that are added up come to no less than the client's own noise gives.
+    """
+    worth = None
+    if alone and noise.pure:
+        off = _tails(noise.coordinates, noise.releases, clients)
+        facts = float(noise.pure), honest, float(noise.delta), noise.releases
+        worth = run_epsilon(*facts, tails=off)
+    if worth is not None and worth >= float(noise.epsilon):
+        worth = None
+    said = "" if worth is None else f"{_UP.create_decimal_from_float(worth):f}"
+    return noise.model_copy(update={"batch": honest, "shuffled": said})
 
 
 def check_own(plan: Plan, policy: PrivacyPolicy) -> None:

@@ -17,9 +17,10 @@ from protocols.policy.policy import PrivacyPolicy
 from protocols.privacy.accounting import net_epsilon, tails
 from protocols.privacy.noising import divergence
 
-__all__ = ["check_covered", "own_spending", "unnoised"]
+__all__ = ["TRUST", "check_covered", "own_spending", "unnoised"]
 
 _CLIENT = "client"
+TRUST = "the relay is trusted to put messages in order and to tell nobody whose they are"
 _SCORE = "ToldScore"  # of `algorithms.scores.told`
 _CHARGED = "chosen by clients' scores, which are charged as said above"
 _OWN_CHOICE = (
@@ -77,7 +78,33 @@ def own_spending(items: Sequence[Item]) -> str:
             f"{', '.join(bare)}, {outside}; {each}; {rest}"
             f"{'; ' + chosen if told else ''}"
         )
-    return f"{whole}; {each}; {rest}; {chosen}; not covered: {outside}"
+    order = _order([noise for _, noise in noised])
+    return f"{whole}; {each}; {rest}; {chosen}; not covered: {outside}{order}"
+
+
+def _order(noises: Sequence[NoisePlan]) -> str:
+    """Return what the order of relayed messages is worth, beside the clients' own (O23)."""
+    relayed = [noise for noise in noises if noise.batch]
+    if not relayed:
+        return ""
+    first = relayed[0]
+    if not first.shuffled:
+        mixed = len(set(noises)) > 1
+        why = (
+            "other messages of the run are not relayed"
+            if mixed
+            else f"n too small: {first.batch} honest messages a batch are counted on, for "
+            f"{_up(float(first.pure))} a message in {first.releases} batches"
+        )
+        return f"; behind the relay: no claim ({why}); the epsilon above stands alone"
+    return (
+        f"; behind the relay, never charged and never in the place of the above: epsilon <= "
+        f"{first.shuffled}, delta = {float(first.delta):g} (unit: client; adjacency: replace-one; "
+        f"model: shuffled; scope: run; assumptions: {TRUST}, every batch holds one message each of "
+        f"at least {first.batch} clients that keep to the randomiser, batches added up: "
+        f"{first.releases}); against relay and aggregator together, or fewer such clients, the "
+        "epsilon above alone holds"
+    )
 
 
 def unnoised(items: Sequence[Item]) -> list[str]:

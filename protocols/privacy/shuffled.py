@@ -1,6 +1,7 @@
 """What an order that nobody knows would buy: epsilon of messages that a relay shuffles.
 
-For the decision on claims only (ADR 0042): no plan, account or report counts with it.
+A plan states it beside the clients' own epsilon where the policy has a relay for messages under own
+noise (O23, ADR 0047), from the closed form alone; the budget is never charged with it.
 
 n clients send one message each by one randomiser with ε₀ at delta 0, and whoever reads them does
 not know whose is whose. Feldman, McMillan and Talwar, "Hiding among the clones", FOCS 2021
@@ -21,10 +22,12 @@ import numpy as np
 
 from protocols.errors import PolicyError
 
-__all__ = ["closed_epsilon", "numerical_delta", "numerical_epsilon"]
+__all__ = ["closed_epsilon", "numerical_delta", "numerical_epsilon", "run_epsilon"]
 
 _REACH = 9.0  # standard deviations of C on either side; the rest is counted in full
 _STEPS = 20
+_LARGEST = 500.0
+_SAMPLERS = 2.0**-20  # of delta, kept for the samplers' tails
 
 
 def closed_epsilon(local: float, honest: int, delta: float) -> float | None:
@@ -49,6 +52,32 @@ def closed_epsilon(local: float, honest: int, delta: float) -> float | None:
     most = 8.0 * math.sqrt(power * math.log(4.0 / delta) / honest) + 8.0 * power / honest
     factor = -math.expm1(-local) / (1.0 + math.exp(-local) / (1.0 + most))
     return min(local, math.log1p(factor * most))
+
+
+def run_epsilon(
+    local: float, honest: int, delta: float, batches: int, *, tails: float = 0.0
+) -> float | None:
+    """Return ε of a run's batches, for (ε, δ) against who reads them; None where nothing is known.
+
+    Args:
+        local: as in `closed_epsilon`.
+        honest: messages in every batch, at least, of clients that keep to the randomiser.
+        delta: of the run.
+        batches: that hold a message of one client.
+        tails: probability that any draw of the run is not of the proven distribution.
+
+    Raises:
+        PolicyError: an argument outside its range.
+    """
+    if batches < 1 or honest < 2:
+        return None
+    one = closed_epsilon(local, honest, delta * (1.0 - _SAMPLERS) / batches)
+    if one is None:
+        return None
+    whole = one * batches
+    # A run within `tails` of the proven one is (ε, δ + (1 + e^ε) tails).
+    paid = whole < _LARGEST and (1.0 + math.exp(whole)) * tails <= _SAMPLERS * delta
+    return whole if paid else None
 
 
 def numerical_epsilon(local: float, honest: int, delta: float) -> float:

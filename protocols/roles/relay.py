@@ -1,9 +1,9 @@
-"""The relay's session: takes the senders off a cohort's mixtures, and sees none of them (O23).
+"""The relay's session: takes the senders off a cohort's messages, and reads none of them (O23).
 
 It is shown what every client signed and sealed to it: as many boxes for each, which the aggregator
 alone opens. It returns the boxes of all in one random order. So it sees who took part when, and
-the aggregator sees mixtures and not whose they are, beyond what their content says. Together they
-see what a run without a relay shows the aggregator.
+the aggregator sees mixtures, or noised messages, and not whose they are, beyond what their content
+says. Together they see what a run without a relay shows the aggregator.
 
 What it keeps an aggregator from is to have few clients' boxes, or two nearly equal sets of them,
 put in order: it takes a cohort of at least the policy's smallest, each exchange once, and one set

@@ -85,6 +85,8 @@ class NoisedRun:
         refusals: clients that refused.
         budget: the facts of the budget entry; None: none was written.
         more: items besides the one noised sum.
+        batches: (round, messages) of what a relay recorded, of the first of `sent`.
+        sums: there is the noised sum.
     """
 
     clients: int = 6
@@ -104,6 +106,8 @@ class NoisedRun:
     sent: tuple[str, ...] = ()
     releases: int | None = None
     entries: int = ENTRIES
+    batches: tuple[tuple[int, int], ...] = ()
+    sums: bool = True
 
     @property
     def names(self) -> list[str]:
@@ -141,8 +145,8 @@ class NoisedRun:
             self.own("refusal.client", Refusal.__name__),
             self.own("tell.ack", Acknowledgement.__name__),
             self.item(TRAIN, (message("Update", self.entries),), noise=noise, unsafe=unsafe),
-            *self.more,
         )
+        items = (*(items if self.sums else items[:-1]), *self.more)
         data = DataPlan(name="toy", task="node", features=1, classes=2, records=4, synthetic=True)
         return Plan(
             algorithm="toy", form="mean", rounds=self.rounds, clients=tuple(self.names), data=data,
@@ -155,12 +159,14 @@ class NoisedRun:
         """Return the run as an auditor gets it."""
         plan, people = self.plan(), [Identity.generate("aggregator", Role.AGGREGATOR)]
         people += [Identity.generate(name, Role.CLIENT) for name in self.names]
+        people += [Identity.generate("relay", Role.RELAY)] if not self.sums else []
         roster = Roster(person.party for person in people)
         run = run_id(bytes(16), roster, plan.digest, self.policy.digest)
         stores = {party["name"]: MemoryStore() for party in roster.document()}
         for name, store in stores.items():
             ledger = Ledger(name, run, store, lambda: "2026-01-02T03:04:05Z")
             entries = self._opens() if name == "aggregator" else self._entries(name, plan)
+            entries = self._relays(plan) if name == "relay" else entries
             for kind, facts in entries:
                 ledger.record(kind, facts)
             ledger.commit()
@@ -196,6 +202,13 @@ class NoisedRun:
                     "round": number, "survivors": survivors,
                 }  # fmt: skip
 
+    def _relays(self, plan: Plan) -> Iterator[tuple[str, dict[str, Any]]]:
+        for number, survivors in self.batches:
+            yield "relay", {
+                "cohort": f"c{number}", "exchange": number, "members": self.clients,
+                "round": number, "survivors": survivors, "item": self.sent[0],
+            }  # fmt: skip
+
     def _entries(self, name: str, plan: Plan) -> Iterator[tuple[str, dict[str, Any]]]:
         if self.budget is not None:
             yield "budget", {"dataset": "toy", "head": "0" * 64, **self.budget}
@@ -204,7 +217,7 @@ class NoisedRun:
         for number in range(1, self.rounds + 1):
             if (name, number) in self.skips:
                 continue
-            for id in (TRAIN, *self.sent):
+            for id in (*((TRAIN,) if self.sums else ()), *self.sent):
                 for _ in range(1 + (number in self.twice)):
                     yield "release", self._release(plan, name, id, number)
 

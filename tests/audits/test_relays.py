@@ -9,8 +9,9 @@ import pytest
 from audits.attacks._shared.payloads import payloads_of
 from audits.evidence.verify import verify
 from audits.report.build import build_report
-from protocols.disclosures.mixed.guards import Blur, Relay
+from protocols.disclosures.mixed.guards import Blur
 from protocols.evidence.ledger import Entry
+from protocols.policy.guards import Relay
 from tests.audits.forging import Change, forge, rewrite
 from tests.audits.lies import drop, finds, setting
 from tests.audits.test_mixtures import FIVE, policy, site

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from protocols.disclosures.mixed.guards import Relay
-from protocols.disclosures.mixed.messages import Batch
+from protocols.disclosures._relayed.messages import Batch
+from protocols.policy.guards import Relay
 from protocols.sessions.table import State
 from protocols.wire.envelope import Envelope, signed_header
 from tests.protocols.mix import (

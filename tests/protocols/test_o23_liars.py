@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 
 from crypto.hpke import SEAL_OVERHEAD
-from protocols.disclosures.mixed import relay as relay_part
-from protocols.disclosures.mixed.boxes import mixture_info, shuffled
-from protocols.disclosures.mixed.relay import MixtureRelay
+from protocols.disclosures._relayed import relay as relay_part
+from protocols.disclosures._relayed.boxes import box_info, shuffled
+from protocols.disclosures._relayed.relay import BatchRelay
 from protocols.disclosures.mixed.view import Mixtures
 from protocols.disclosures.names import Disclosure
 from protocols.errors import (
@@ -153,7 +153,7 @@ def test_o23_a_relay_cannot_add_boxes(monkeypatch):
 
     def more(boxes):
         where = world.where(given=sent(world, UP)[0].header.given)
-        info = mixture_info(world.context("relay"), UP, where)
+        info = box_info(world.context("relay"), UP, where)
         content = bytes(box_bytes(world) - SEAL_OVERHEAD)
         return [*boxes, world.roster.party("aggregator").seal.seal(info, content)]
 
@@ -169,7 +169,7 @@ def test_o23_control_a_relay_replaces_boxes_one_for_one_unnoticed(monkeypatch):
 
     def replacing(boxes):
         where = world.where(given=sent(world, UP)[0].header.given)
-        info = mixture_info(world.context("relay"), UP, where)
+        info = box_info(world.context("relay"), UP, where)
         layout = world.aggregator.asked.answers.of(Disclosure.MIXED, Mixtures).pool_layout()
         features, labels = layout.parts
         whole = (32767).to_bytes(2, "little") + bytes(labels - 2)  # all of one class: shares
@@ -197,7 +197,7 @@ def test_o23_a_box_that_holds_no_place_is_refused(flag, rest, why, monkeypatch):
 
     def replacing(boxes):
         where = world.where(given=sent(world, UP)[0].header.given)
-        info = mixture_info(world.context("relay"), UP, where)
+        info = box_info(world.context("relay"), UP, where)
         content = flag + rest * ((box_bytes(world) - SEAL_OVERHEAD - 1) // 2)
         return [world.roster.party("aggregator").seal.seal(info, content), *boxes[1:]]
 
@@ -281,12 +281,12 @@ def test_o23_a_relay_killed_after_its_record_relays_the_same_batch_and_no_other(
     def dies(*_):
         raise Kill
 
-    whole = MixtureRelay._boxes
-    monkeypatch.setattr(MixtureRelay, "_boxes", dies)
+    whole = BatchRelay._boxes
+    monkeypatch.setattr(BatchRelay, "_boxes", dies)
     with pytest.raises(Kill):
         world.relay.receive(request.data)
     assert world.kinds("relay")[-1] == "relay"  # recorded before anything was opened
-    monkeypatch.setattr(MixtureRelay, "_boxes", whole)
+    monkeypatch.setattr(BatchRelay, "_boxes", whole)
     world.kill("relay")
     with pytest.raises(Replay):
         world.relay.receive(batch(world, sent(world, UP)[:4]))

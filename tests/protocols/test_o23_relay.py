@@ -13,10 +13,10 @@ from pydantic import ValidationError
 
 from crypto.errors import CryptoError
 from crypto.hpke import SEAL_OVERHEAD
+from protocols.disclosures._relayed.boxes import box_info, shuffled
 from protocols.disclosures.mixed import boxes as mix_boxes
 from protocols.disclosures.mixed import protect
-from protocols.disclosures.mixed.boxes import mixture_info, shuffled
-from protocols.disclosures.mixed.guards import Blur, Mix, Relay
+from protocols.disclosures.mixed.guards import Blur, Mix
 from protocols.disclosures.mixed.view import Mixtures
 from protocols.disclosures.mixed.words import RELAYED
 from protocols.disclosures.names import Disclosure
@@ -28,7 +28,7 @@ from protocols.errors import (
 )
 from protocols.forms import Exchange, Form
 from protocols.policy.chains import check_chain
-from protocols.policy.guards import Clip, Seal
+from protocols.policy.guards import Clip, Relay, Seal
 from protocols.policy.policy import PRESETS
 from protocols.rounds import Ask, Cohort
 from protocols.sessions.store.codec import StateCodec
@@ -118,7 +118,7 @@ def test_o23_nothing_at_all_is_an_empty_pool():
 
 def mixtures_on_the_wire(world):
     """Return the bytes of every mixture as they stand in a body, features only."""
-    body, layout = (
+    (body,), layout = (
         world.aggregator.asked.answers.of(Disclosure.MIXED, Mixtures).pool,
         world.aggregator.asked.answers.of(Disclosure.MIXED, Mixtures).pool_layout(),
     )
@@ -140,7 +140,7 @@ def test_o23_the_relay_sees_no_content():
     assert not any(one in seen for one in mixtures)
     size, key = box_bytes(world), world.identities["relay"].opening
     header = sent(world, UP)[0].header
-    info = mixture_info(world.context("relay"), UP, world.where(given=header.given))
+    info = box_info(world.context("relay"), UP, world.where(given=header.given))
     for start in range(0, len(inner), size):
         with pytest.raises(CryptoError):
             key.open(info, inner[start : start + size])
@@ -210,7 +210,7 @@ def test_o23_a_box_of_elsewhere_does_not_open():
     context, key = world.context("aggregator"), world.identities["aggregator"].opening
     where = world.where(given=sent(world, UP)[0].header.given)
     inner = opened_by(world, "relay", sent(world, UP)[0])[: box_bytes(world)]
-    assert key.open(mixture_info(context, UP, where), inner)
+    assert key.open(box_info(context, UP, where), inner)
     for other in (
         replace(where, exchange=2),
         replace(where, round=2),
@@ -219,9 +219,9 @@ def test_o23_a_box_of_elsewhere_does_not_open():
         replace(where, given="ab" * 32),
     ):
         with pytest.raises(CryptoError):
-            key.open(mixture_info(context, UP, other), inner)
+            key.open(box_info(context, UP, other), inner)
     with pytest.raises(CryptoError):
-        key.open(mixture_info(context, "other.up.MIXED", where), inner)
+        key.open(box_info(context, "other.up.MIXED", where), inner)
 
 
 # --- an aggregator that lies ----------------------------------------------------------------------
@@ -267,7 +267,7 @@ def test_o23_two_overlapping_cohorts_of_one_round_are_never_told_apart():
 
 def test_o23_who_vanished_from_a_batch_is_in_no_other_of_its_round():
     world = relayed()
-    part, up, names = world.relay.mixtures, world.plan.item(UP), world.names
+    part, up, names = world.relay.batches, world.plan.item(UP), world.names
 
     def once(exchange, members, survivors):
         where = world.where(members, exchange=exchange)

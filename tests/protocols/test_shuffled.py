@@ -1,4 +1,4 @@
-"""What shuffling would buy: published numbers, exact small cases, and no claim of it anywhere."""
+"""What shuffling would buy: published numbers, exact small cases, and who may count with it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,12 @@ from scipy import stats
 
 from protocols.errors import PolicyError
 from protocols.policy.policy import PRESETS
-from protocols.privacy.shuffled import closed_epsilon, numerical_delta, numerical_epsilon
+from protocols.privacy.shuffled import (
+    closed_epsilon,
+    numerical_delta,
+    numerical_epsilon,
+    run_epsilon,
+)
 
 
 def exact_delta(ones: tuple[int, ...], odds: Fraction, bound: Fraction) -> Fraction:
@@ -101,15 +106,25 @@ def test_what_cannot_be_counted_is_refused(bad: tuple[float, int, float]) -> Non
             function(*bad)
 
 
-def test_o23_nothing_counts_with_it() -> None:
-    """No claim rests on an order: neither plan, account, attack nor report reads these bounds."""
-    readers = [
-        path
+def test_batches_of_a_run_are_added_up_and_samplers_are_paid() -> None:
+    one = closed_epsilon(0.5, 2_000, 1e-5 * (1 - 2.0**-20) / 4)
+    assert one is not None and run_epsilon(0.5, 2_000, 1e-5, 4) == 4 * one
+    assert run_epsilon(0.5, 2_000, 1e-5, 4, tails=1e-70) == 4 * one
+    assert run_epsilon(0.5, 2_000, 1e-5, 4, tails=1e-10) is None  # control: tails beyond delta
+    for honest, batches in ((1, 1), (0, 1), (50, 1), (2_000, 0)):
+        assert run_epsilon(0.5, honest, 1e-5, batches) is None
+
+
+def test_o23_only_plans_and_accounts_count_with_it_and_by_the_closed_form() -> None:
+    """No mixture, attack, budget or report reads these bounds; the numerical one nobody does."""
+    texts = {
+        path.as_posix(): path.read_text()
         for floor in ("secure_fgl", "audits", "algorithms", "protocols", "crypto")
         for path in Path(floor).rglob("*.py")
-        if "privacy.shuffled" in path.read_text() or "privacy import shuffled" in path.read_text()
-    ]
-    assert not readers
+    }
+    readers = {path for path, text in texts.items() if "privacy.shuffled" in text}
+    assert readers == {"protocols/privacy/own_target.py", "audits/accounting/order.py"}
+    assert not any("numerical_" in texts[path] for path in readers)
     for policy in PRESETS.values():
         for disclosure, chain in policy.rules.items():
             assert disclosure == "MIXED" or all(guard.guard != "relay" for guard in chain)

@@ -90,6 +90,8 @@ _RESULTS: dict[tuple[Part, Step], tuple[str, ...]] = {
     (Disclosure.WEIGHTED_SUM, Step.OPENED): ("P04",),
     (Disclosure.MIXED, Step.RELAY): ("P04",),
     (Disclosure.MIXED, Step.RELAYED): ("P10",),
+    (Disclosure.NOISED, Step.RELAY): ("P04",),
+    (Disclosure.NOISED, Step.RELAYED): ("P02",),
     (Disclosure.WEIGHTED_SUM, Step.WITNESS): ("P15", "P04"),  # weights tell who is like whom
 }
 """What travels to have a result witnessed and opened, or relayed; all of it is sealed besides."""

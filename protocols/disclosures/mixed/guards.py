@@ -1,7 +1,4 @@
-"""The guards of MIXED messages: who may be seen only inside a mixture, and of how many (O22).
-
-And whether whoever reads the mixtures is told whose they are (O23).
-"""
+"""The guards of MIXED messages: who may be seen only inside a mixture, and of how many (O22)."""
 
 from __future__ import annotations
 
@@ -77,16 +74,4 @@ class Blur(Guard):
         return found
 
 
-class Relay(Guard):
-    """Seal each mixture to the aggregator, and all of them to a RELAY that takes the senders off.
-
-    The relay opens none of them, and returns those of a whole cohort in one random order (O23).
-    What mixtures hold may tell the sender all the same, and no privacy is credited for the order.
-    """
-
-    takes: ClassVar[tuple[ValueStage, ...]] = (ValueStage.MIXED, ValueStage.BLURRED)
-    gives: ClassVar[ValueStage] = ValueStage.BOXED
-    guard: Literal["relay"] = "relay"
-
-
-GUARDS = (Mix, Blur, Relay)
+GUARDS = (Mix, Blur)

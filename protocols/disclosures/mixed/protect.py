@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from protocols.disclosures._base.protect import Protection, Release
-from protocols.disclosures.mixed.boxes import into_boxes, mixture_info
+from protocols.disclosures._relayed.boxes import box_info
+from protocols.disclosures.mixed.boxes import into_boxes
 from protocols.disclosures.mixed.groups import Numbers
 from protocols.disclosures.mixed.layout import MixLayout
 from protocols.disclosures.mixed.mixing import Mixer
@@ -51,7 +52,7 @@ class MixedProtection(Protection):
         if context.relays(item):
             reader, info = (
                 context.roster.one(Role.AGGREGATOR),
-                mixture_info(context, item.id, where),
+                box_info(context, item.id, where),
             )
             body = into_boxes(body, layout, reader.seal, info)
         return body, clipped

@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, ClassVar
 
-from protocols.disclosures._base.view import Answers, OneVerb, by_content
+from protocols.disclosures._base.view import OneVerb, by_content
+from protocols.disclosures._relayed.view import Relayed
+from protocols.disclosures.mixed.boxes import from_boxes
 from protocols.disclosures.mixed.layout import MixLayout
 from protocols.disclosures.names import Disclosure
-from protocols.forms import Exchange
 from protocols.messages import Message
-from protocols.plan.steps import Part, Step
 from protocols.rounds import View
-from protocols.wire.inbox import Incoming
-from protocols.wire.run_context import RunContext
-from protocols.wire.where import Where
 
 
 class EachView(OneVerb):
@@ -38,34 +35,18 @@ class EachView(OneVerb):
         return self._messages
 
 
-class Mixtures(Answers):
-    """The mixtures of one Ask.
-
-    Attributes:
-        pool: all mixtures, once a relay took the senders off.
-    """
+class Mixtures(Relayed):
+    """The mixtures of one Ask."""
 
     verb: ClassVar[str] = EachView.verb
+    disclosure: ClassVar[Disclosure] = Disclosure.MIXED
 
-    def __init__(self, context: RunContext, exchange: Exchange, where: Where, part: Part) -> None:
-        super().__init__(context, exchange, where, part)
-        self.pool: bytes | None = None
-
-    @property
-    def relayed(self) -> bool:
-        """Whether they go to a relay first."""
-        return self._context.relays(self.item)
-
-    @classmethod
-    def fixing(cls, context: RunContext, name: str) -> bool:
-        """Tell whether a relay takes the senders off: who counts is fixed with that."""
-        return context.relays(context.find(name, Disclosure.MIXED, Step.UP))
-
-    def take(self, incoming: Incoming) -> None:
-        """Keep one client's mixtures; raises BadEnvelope if the relay would refuse them."""
-        if self.relayed:
-            self._check_key(incoming)
-        super().take(incoming)
+    def pooled(self, contents: Sequence[bytes]) -> None:
+        """Keep one body of all mixtures; raises BadEnvelope for one that holds none."""
+        layout = self.pool_layout()
+        body = from_boxes(contents, layout)
+        layout.decode(body)  # refused here, while it is known who sent it
+        super().pooled((body,))
 
     def pool_layout(self) -> MixLayout:
         """Return how the mixtures of all survivors stand in one body."""
@@ -77,7 +58,7 @@ class Mixtures(Answers):
     def views(self) -> dict[type[Message], View]:
         """Return the mixtures; after a relay in one message, of all clients."""
         if self.pool is not None:
-            return dict.fromkeys(self.kinds, EachView((self.pool,), self.pool_layout().decode))
+            return dict.fromkeys(self.kinds, EachView(self.pool, self.pool_layout().decode))
         chain, bodies = self._context.policy.chain(self.item.disclosure), self.bodies().values()
         layouts = {kind: MixLayout(kind, chain, self.dims) for kind in self.kinds}
         return {kind: EachView(bodies, layout.decode) for kind, layout in layouts.items()}

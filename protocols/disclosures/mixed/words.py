@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from protocols.disclosures._base.words import Chain, Planned, Words, listed, under
+from protocols.disclosures._relayed.words import BATCH, pool_of
 from protocols.disclosures.mixed.guards import Mix
 from protocols.disclosures.names import Disclosure
 from protocols.plan.plan import Item
@@ -25,8 +26,6 @@ RELAYED = (
     "alike from round to round, and when it vanishes they are what is missing. Nothing is credited "
     "for the order. Aggregator and relay together know all senders, as without a relay"
 )
-POOL = "the cohort's mixtures in one order that tells no sender; content still hints at senders"
-BATCH = "who took part when; sealed boxes, as many and as large for every client, and no content"
 
 
 def of_mix(mix: Mix) -> str:
@@ -52,7 +51,7 @@ class MixedWords(Words):
         told = f"{noised}mixtures of one client's records, {of_mix(mix)}, and their labels"
         found = {"aggregator": told, "other clients": "nothing", "network": network}
         if find(chain, "relay"):
-            content = POOL.partition("; ")[2]
+            content = pool_of(Disclosure.MIXED).partition("; ")[2]
             found["aggregator"] += f"; no sender ({content}), unless the relay tells"
             found["relay"] = BATCH
         return found

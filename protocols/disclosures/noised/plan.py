@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from crypto.hpke import SEAL_OVERHEAD
 from protocols.disclosures._base.plan import Planning
+from protocols.disclosures._relayed.plan import plan_relay
 from protocols.disclosures.names import Disclosure
 from protocols.disclosures.noised.decoys import planned_rows
 from protocols.disclosures.noised.telling import parts_of, randomiser_of
@@ -14,7 +16,7 @@ from protocols.messages import Message
 from protocols.plan.builder import UP, PlanBuilder, Times
 from protocols.plan.noise import NoisePlan
 from protocols.plan.steps import Step, item_id
-from protocols.policy.guard import Guard, guard_of
+from protocols.policy.guard import Guard, find, guard_of
 from protocols.policy.guards import Clip
 from protocols.privacy.own_target import of_exchanges, own_noises
 
@@ -39,8 +41,12 @@ class NoisedPlanning(Planning):
             return
         label = item_id(name, self.disclosure, Step.UP, UP[0])
         size = randomiser_of(noise, parts_of(kinds, plan.dims), clip.bound, label).size
+        relayed = find(chain, "relay") is not None
+        size += SEAL_OVERHEAD if relayed else 0
         place = (name, self.disclosure, Step.UP, UP, kinds, self.disclosure, times)
         plan.add(*place, body=size, noise=noise)
+        if relayed:
+            plan_relay(plan, name, self.disclosure, size, times)
 
 
 def _own(plan: PlanBuilder) -> NoisePlan | None:

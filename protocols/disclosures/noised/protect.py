@@ -6,6 +6,7 @@ from typing import Any
 
 from crypto.samplers import Stream, entropy
 from protocols.disclosures._base.protect import Protection, Release
+from protocols.disclosures._relayed.boxes import box_info
 from protocols.disclosures.noised.decoys import Decoyer
 from protocols.disclosures.noised.randomised import randomised
 from protocols.messages import Message
@@ -15,6 +16,7 @@ from protocols.policy.guard import find
 from protocols.privacy.own_target import check_own
 from protocols.wire.codec import encode
 from protocols.wire.header import Header
+from protocols.wire.roles import Role
 from protocols.wire.run_context import RunContext
 
 
@@ -40,10 +42,20 @@ class NoisedProtection(Protection):
             # Whether a value was clipped is not kept: here it would be nobody's but the value's.
             draws = Stream(entropy(32))
             messages, dims = release.messages, release.dims
-            return randomised(messages, dims, release.item, release.chain, draws), False
+            said = randomised(messages, dims, release.item, release.chain, draws)
+            return _boxed(said, release), False
         ready = [release.own.ready(m, release.chain, release.dims) for m in release.messages]
         body = encode([message for message, _ in ready], release.dims, release.known)
         return body, any(clipped for _, clipped in ready)
+
+
+def _boxed(body: bytes, release: Release) -> bytes:
+    """Return the one box of a message that passes through a relay; any other as it is (O23)."""
+    context, item = release.context, release.item
+    if not context.relays(item):
+        return body
+    reader = context.roster.one(Role.AGGREGATOR)
+    return reader.seal.seal(box_info(context, item.id, release.where), body)
 
 
 PROTECT = NoisedProtection()

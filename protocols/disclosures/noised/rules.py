@@ -19,8 +19,8 @@ class NoisedRules(Rules):
     """One vector under its client's own noise, or rows with decoys, noised one by one (Unsafe)."""
 
     protecting = frozenset({"own_noise", "unsafe_clear"})
-    applied = frozenset({"clip", "decoys", "laplace", "own_noise", "seal", "unsafe_clear"})
-    order = "clip, own_noise, seal; or clip, decoys, laplace, unsafe_clear"
+    applied = frozenset({"clip", "decoys", "laplace", "own_noise", "relay", "seal", "unsafe_clear"})
+    order = "clip, own_noise, relay, seal; or clip, decoys, laplace, unsafe_clear"
 
     def check(self, chain: Chain) -> None:
         """Hold a chain with decoys or local noise to what is applied."""
@@ -28,8 +28,15 @@ class NoisedRules(Rules):
             return
         named = [guard.guard for guard in chain]
         if own := guard_of(chain, OwnNoise):
-            if named != ["clip", "own_noise", "seal"]:
-                raise ValueError("'own_noise' stands between 'clip' and 'seal', with nothing else")
+            if [name for name in named if name != "relay"] != ["clip", "own_noise", "seal"]:
+                raise ValueError(
+                    "'own_noise' stands between 'clip' and 'seal', with nothing else but 'relay'"
+                )
+            if "relay" in named and own.mechanism == "discrete_gaussian":
+                raise ValueError(
+                    "'relay' needs a mechanism with an epsilon at delta 0, and discrete_gaussian "
+                    "has none; take own_noise with mechanism sqkr or discrete_laplace"
+                )
             norm = "l1" if own.mechanism == "discrete_laplace" else "l2"
             if (clip := guard_of(chain, Clip)) and clip.norm != norm:
                 raise ValueError(f"'own_noise' with {own.mechanism} needs 'clip' with norm {norm}")

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
-from protocols.disclosures._base.view import Answers, ClearView, by_content
+from protocols.disclosures._base.view import ClearView, by_content
+from protocols.disclosures._relayed.view import Relayed
+from protocols.disclosures.names import Disclosure
 from protocols.disclosures.noised.randomised import messages_of
 from protocols.disclosures.noised.telling import parts_of, randomiser_of
 from protocols.messages import Message
@@ -15,10 +17,11 @@ from protocols.rounds import View
 from protocols.wire.inbox import Incoming
 
 
-class Noised(Answers):
+class Noised(Relayed):
     """The messages of one Ask, noised where the chain asks for it."""
 
     verb: ClassVar[str] = "each"
+    disclosure: ClassVar[Disclosure] = Disclosure.NOISED
 
     @classmethod
     def clear(
@@ -29,9 +32,15 @@ class Noised(Answers):
 
     def take(self, incoming: Incoming) -> None:
         """Keep one message; raises BadEnvelope if it is none of its randomiser's."""
-        if self._own:
+        if self._own and not self.relayed:
             self._read(incoming.body)
         super().take(incoming)
+
+    def pooled(self, contents: Sequence[bytes]) -> None:
+        """Keep all messages; raises BadEnvelope if one is none of its randomiser's."""
+        for body in contents:
+            self._read(body)
+        super().pooled(contents)
 
     @property
     def _own(self) -> bool:
@@ -51,8 +60,10 @@ class Noised(Answers):
         """Return one view per message type."""
         if not self._own:
             return super().views()
-        read = {member: self._read(body) for member, body in self.bodies().items()}
-        found = {k: {m: one[n] for m, one in read.items()} for n, k in enumerate(self.kinds)}
+        pool = self.pool
+        bodies = self.bodies() if pool is None else {str(n): body for n, body in enumerate(pool)}
+        read = {name: self._read(body) for name, body in bodies.items()}
+        found = {k: {name: one[n] for name, one in read.items()} for n, k in enumerate(self.kinds)}
         return {kind: ClearView(kind, messages, self.dims) for kind, messages in found.items()}
 
 

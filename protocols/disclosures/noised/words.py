@@ -6,6 +6,7 @@ import math
 from collections.abc import Sequence
 
 from protocols.disclosures._base.words import Chain, Planned, Words, listed, under
+from protocols.disclosures._relayed.words import BATCH
 from protocols.disclosures.names import Disclosure
 from protocols.disclosures.noised.decoys import local_epsilon
 from protocols.disclosures.noised.guards import Decoys
@@ -21,6 +22,13 @@ LOCAL = (
 )
 
 
+RELAYED = (
+    "{}: a relay takes the senders off, and is trusted for that alone. Aggregator and relay "
+    "together know all senders, as without a relay; what each client's own noise gives holds all "
+    "the same. A relay can replace messages by its own, one for one and unseen"
+)
+
+
 class NoisedWords(Words):
     """One client's message under its own noise; or its rows, among decoys."""
 
@@ -29,11 +37,18 @@ class NoisedWords(Words):
         known = super().learns(chain, network)
         if find(chain, "own_noise"):
             known["aggregator"] = "each message under its client's own noise, and whose it is"
+            if find(chain, "relay"):
+                known["aggregator"] += " only if the relay tells"
+                known["relay"] = BATCH
         return known
 
     def warnings(self, plan: Planned) -> list[str]:
         """Warn of what rows among decoys tell, which one client shows by itself."""
-        decoys = guard_of(plan.policy.rules.get(Disclosure.NOISED, ()), Decoys)
+        chain = plan.policy.rules.get(Disclosure.NOISED, ())
+        if find(chain, "relay"):
+            noised = [item for item in plan.items if item.disclosure is Disclosure.NOISED]
+            return [RELAYED.format(item.id) for item in noised]
+        decoys = guard_of(chain, Decoys)
         if decoys is None:
             return []
         again = (

@@ -34,6 +34,8 @@ def print_account(found: Account) -> None:
         say(found.records.statement, style="bold", stderr=False)
     if found.counted is not None:
         say(found.counted.statement, style="bold", stderr=False)
+    if found.order is not None:
+        say(found.order.statement, style="bold", stderr=False)
     out.print()
     print_pairs(_head(found))
     out.print()

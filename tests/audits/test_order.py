@@ -1,0 +1,140 @@
+"""What the order of relayed messages is worth, from the ledgers (O23)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from algorithms.tasks.client_model import ClientModel
+from audits.accounting.account import account
+from audits.attacks._shared.payloads import payloads_of
+from audits.evidence.verify import verify
+from audits.report.build import build_report
+from protocols.disclosures.names import Disclosure
+from protocols.forms import Algorithm, Form
+from protocols.policy.guard import describe
+from protocols.privacy.own_target import own_noises
+from protocols.rounds import Ask
+from tests.audits.forging import rewrite
+from tests.audits.lies import drop, finds, setting
+from tests.audits.noised_run import ENTRIES, NoisedRun, message
+from tests.audits.toy_run import FIVE, Given, Toy, run_toy
+from tests.protocols.test_o23_noised import BATCH, POOL, UP, relaying
+from tests.protocols.test_own_noise import Said
+
+CLIENTS = 250
+
+
+def recorded(batches: tuple[tuple[int, int], ...] = ((1, CLIENTS),), **lies: Any) -> NoisedRun:
+    """Return a run of one round whose plan claims something for the order."""
+    noise = {"epsilon": 0.6, "delta": 1e-3}
+    policy = relaying(
+        minimum_cohort=CLIENTS - 1, noise=noise, budget={"epsilon": 10.0, "delta": 1e-3}
+    )
+    found = own_noises(policy, {Disclosure.NOISED: ((ENTRIES, 1),)}, CLIENTS)[Disclosure.NOISED]
+    assert 0.5 < float(found.shuffled) < 0.6
+    made = NoisedRun(clients=CLIENTS, rounds=1, policy=policy, sums=False, batches=batches)
+    made.more = (
+        made.item(
+            UP, (message("Said"),), disclosure=Disclosure.NOISED,
+            guards=tuple(describe(guard) for guard in policy.chain(Disclosure.NOISED)),
+            noise=found.model_copy(update=lies),
+        ),
+    )  # fmt: skip
+    made.sent = (UP,)
+    return made
+
+
+def test_the_account_computes_the_claim_again_beside_the_clients_own() -> None:
+    found = recorded().account()
+    assert found.verdict == "NOT FALSIFIED", found.reasons
+    assert found.epsilon.model == "local" and 0.59 < found.epsilon.as_float() <= 0.6
+    order = found.order
+    assert order is not None and order.epsilon is not None
+    assert (order.batches, order.fewest, order.counted) == (1, CLIENTS, CLIENTS)
+    assert order.epsilon.model == "shuffled" and 0.5 < order.epsilon.as_float() < 0.6
+    assert "the relay is trusted" in order.epsilon.assumptions[0]
+    assert "with the relay only the ε above holds" in order.statement
+
+
+@pytest.mark.parametrize(
+    ("made", "why"),
+    [
+        (lambda: recorded(((1, CLIENTS - 1),)), "a batch of 249 messages"),
+        (lambda: recorded(((1, CLIENTS), (1, CLIENTS))), "more than one message of a client"),
+        (lambda: recorded(((1, CLIENTS + 1),)), "more than one message of a client"),
+        (lambda: recorded(shuffled="0.1"), "shuffled"),
+        (lambda: recorded(batch=100), "batch"),
+    ],
+)
+def test_a_claim_that_the_record_does_not_bear_is_refuted(made: Any, why: str) -> None:
+    found = made().account()
+    assert found.verdict == "FALSIFIED" and any(why in reason for reason in found.reasons)
+    assert found.epsilon.as_float() <= 0.6  # what the clients' own noise gives stands
+
+
+def test_without_a_recorded_batch_nothing_is_claimed_or_refuted() -> None:
+    found = recorded(((2, CLIENTS),)).account()
+    assert found.verdict == "FALSIFIED"  # a batch of messages that nobody sent
+    none = recorded(()).account()
+    assert none.verdict == "NOT FALSIFIED" and none.order is not None
+    assert none.order.epsilon is None and "no batch is recorded" in none.order.statement
+
+
+# --- a run, end to end ----------------------------------------------------------------------------
+
+
+def telling() -> Algorithm[Given]:
+    """Return a toy whose clients say one vector under their own noise."""
+
+    def say(site: float, given: Given) -> Said:
+        return Said(change=np.full(8, site))
+
+    def round(state: Given, cohort: Any) -> Any:
+        reply = yield Ask(cohort, given=state, back=Said)
+        mean = np.mean([one.change for one in reply.each(Said)], axis=0)
+        return Given(weights=(state.weights + mean).astype(np.float32))
+
+    return Algorithm(
+        name="toy",
+        citation="none",
+        init=lambda rng: Given(weights=np.zeros(8, np.float32)),
+        model=lambda site, given: ClientModel((np.zeros(1, np.float32),)),
+        forms=(Form.of("say", round, answers={Given: say}),),
+        dims={"d": 8},
+    )
+
+
+@pytest.fixture(scope="module")
+def honest() -> Toy:
+    policy = relaying()
+    return run_toy(policy, rounds=2, clients=FIVE, algorithm=telling())
+
+
+def test_a_run_verifies_says_who_is_trusted_and_claims_nothing_for_five(honest: Toy) -> None:
+    checked = verify(honest.view())
+    assert checked.ok, checked.failed
+    opened = next(step.detail for step in checked.steps if step.name == "opened")
+    assert "messages of 2 Asks relayed, each once" in opened
+    found = account(honest.view())
+    assert found.verdict == "NOT FALSIFIED" and found.epsilon.model == "local"
+    assert found.order is not None and found.order.epsilon is None
+    assert (found.order.batches, found.order.fewest) == (2, 5)
+    assert "No claim rests on the order" in found.order.statement
+    report = build_report(honest.view())
+    assert "No claim rests on the order" in report.accounting[0].statement
+    views = {view.viewer: " ".join(view.sees) for view in report.views}
+    assert "sealed boxes" in views["relay"] and "noised message" in views["aggregator and relay"]
+    items = {item.id: payloads_of(item, honest.policy) for item in honest.plan.items}
+    assert (items[UP][0], items[BATCH], items[POOL]) == ("P02", ("P04",), ("P02",))
+
+
+def test_a_batch_that_is_not_recorded_or_smaller_than_sent_is_found(honest: Toy) -> None:
+    gone = rewrite(honest, honest.view(), drop("relay", kind="relay", exchange=1))
+    finds("opened", "unrecorded", gone)
+    fewer = rewrite(
+        honest, honest.view(), setting("relay", {"kind": "relay", "exchange": 1}, survivors=4)
+    )
+    finds("opened", "are not those that had arrived", fewer)
