@@ -143,7 +143,13 @@ def test_a_cohort_tells_its_size_only():
     cohort = Cohort(["bank-b", "bank-a"])
     assert cohort.size == 2
     assert "bank" not in repr(cohort)
-    assert {n for n in dir(cohort) if not n.startswith("_")} == {"begun", "divisible", "parts", "size", "split"}
+    assert {n for n in dir(cohort) if not n.startswith("_")} == {
+        "begun",
+        "divisible",
+        "parts",
+        "size",
+        "split",
+    }
 
 
 def test_split_gives_disjoint_cohorts_in_order():
