@@ -75,7 +75,7 @@ def test_a_file_that_sends_each_update_is_not_admitted_by_the_pilot(drop: Path) 
         drop,
         ("    SumMessage,\n", "    NoisedMessage,\n    SumMessage,\n"),
         ("class Update(SumMessage)", "class Update(NoisedMessage)"),
-        ("class Change(SumMessage)", "class Change(NoisedMessage)"),
+        ("reach=1.0), *equal)", "reach=1.0),)"),
     )
     assert NEW in algorithm_names()
     with pytest.raises(NotAdmitted) as refused:
