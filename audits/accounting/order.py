@@ -74,10 +74,13 @@ class Order:
         return self.fewest - self.tally.policy.colluders
 
     def epsilon(self) -> float | None:
-        """Return epsilon of the run from the record: the smallest batch, all messages of one."""
+        """Return epsilon of the run: all messages of one client, each among as many as are assured.
+
+        Who else was there by chance counts for nothing (O23), so n is the plan's and no batch's.
+        """
         noise, clients = self.noise, len(self.tally.plan.clients)
         off = tails(honest=clients, dimension=noise.coordinates, releases=noise.releases)
-        facts = float(noise.pure), self.honest, float(noise.delta), max(self.releases, 1)
+        facts = float(noise.pure), noise.batch, float(noise.delta), max(self.releases, 1)
         return run_epsilon(*facts, tails=off)
 
 
@@ -93,6 +96,8 @@ def order(found: Order) -> m.Order:
     why = why or false_noise(found.tally.plan, found.tally.policy).rstrip(".")
     if noise.shuffled and not why and not found.batches:
         why = "no batch is recorded"
+    if noise.shuffled and not why and found.tally.not_covered:
+        why = f"{found.tally.not_covered[0].item} is not covered by any noise"
     value = found.epsilon() if noise.shuffled and not why else None
     if value is None:
         said = "No claim rests on the order in which the relay returned messages"

@@ -10,7 +10,9 @@ import pytest
 from algorithms.tasks.client_model import ClientModel
 from audits.accounting.account import account
 from audits.attacks._shared.payloads import payloads_of
+from audits.evidence.steps import Case
 from audits.evidence.verify import verify
+from audits.report.budget import accounts
 from audits.report.build import build_report
 from protocols.disclosures.names import Disclosure
 from protocols.forms import Algorithm, Form
@@ -27,11 +29,13 @@ from tests.protocols.test_own_noise import Said
 CLIENTS = 250
 
 
-def recorded(batches: tuple[tuple[int, int], ...] = ((1, CLIENTS),), **lies: Any) -> NoisedRun:
+def recorded(
+    batches: tuple[tuple[int, int], ...] = ((1, CLIENTS),), floor: int = CLIENTS, **lies: Any
+) -> NoisedRun:
     """Return a run of one round whose plan claims something for the order."""
     noise = {"epsilon": 0.6, "delta": 1e-3}
     policy = relaying(
-        minimum_cohort=CLIENTS - 1, noise=noise, budget={"epsilon": 10.0, "delta": 1e-3}
+        minimum_cohort=floor - 1, noise=noise, budget={"epsilon": 10.0, "delta": 1e-3}
     )
     found = own_noises(policy, {Disclosure.NOISED: ((ENTRIES, 1),)}, CLIENTS)[Disclosure.NOISED]
     assert 0.5 < float(found.shuffled) < 0.6
@@ -81,6 +85,39 @@ def test_without_a_recorded_batch_nothing_is_claimed_or_refuted() -> None:
     none = recorded(()).account()
     assert none.verdict == "NOT FALSIFIED" and none.order is not None
     assert none.order.epsilon is None and "no batch is recorded" in none.order.statement
+
+
+def test_clients_that_happen_to_be_there_earn_nothing() -> None:
+    """Control: with a floor of all 250 the same batch gives less."""
+    made = recorded(floor=245)
+    claimed = made.more[0].noise
+    assert claimed is not None and claimed.batch == 245
+    found, control = made.account().order, recorded().account().order
+    assert found is not None and found.epsilon is not None and found.fewest == CLIENTS
+    assert found.epsilon.as_float() == float(claimed.shuffled)
+    assert control is not None and control.epsilon is not None
+    assert control.epsilon.as_float() < found.epsilon.as_float()
+
+
+def test_no_order_is_worth_anything_where_the_clients_own_epsilon_is_infinite() -> None:
+    """Control: without the refusal both have a number."""
+    refused = recorded()
+    refused.refusals = (refused.names[0],)
+    found = refused.account()
+    assert found.epsilon.value == "infinity"
+    assert found.order is not None and found.order.epsilon is None
+    assert "refusal.client is not covered" in found.order.statement
+    control = recorded().account()
+    assert control.order is not None and control.order.epsilon is not None
+
+
+def test_a_report_does_not_repeat_a_forged_claim() -> None:
+    forged, honest = (
+        accounts(Case(recorded(**lie).view()))[0] for lie in ({"shuffled": "0.1"}, {})
+    )
+    assert not forged.borne_out and "epsilon <= 0.1," not in forged.statement
+    assert "another shuffled" in forged.statement
+    assert honest.borne_out and "model: shuffled" in honest.statement
 
 
 # --- a run, end to end ----------------------------------------------------------------------------
