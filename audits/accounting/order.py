@@ -77,11 +77,13 @@ class Order:
         """Return epsilon of the run: all messages of one client, each among as many as are assured.
 
         Who else was there by chance counts for nothing (O23), so n is the plan's and no batch's.
+        Delta is split as planned: whoever ends a run early may have chosen when by what came out.
         """
         noise, clients = self.noise, len(self.tally.plan.clients)
         off = tails(honest=clients, dimension=noise.coordinates, releases=noise.releases)
-        facts = float(noise.pure), noise.batch, float(noise.delta), max(self.releases, 1)
-        return run_epsilon(*facts, tails=off)
+        times = max(self.releases, 1)
+        spent = float(noise.delta) * min(times / noise.releases, 1.0)
+        return run_epsilon(float(noise.pure), noise.batch, spent, times, tails=off)
 
 
 def order_of(tally: Tally) -> Order | None:

@@ -30,16 +30,21 @@ CLIENTS = 250
 
 
 def recorded(
-    batches: tuple[tuple[int, int], ...] = ((1, CLIENTS),), floor: int = CLIENTS, **lies: Any
+    batches: tuple[tuple[int, int], ...] = ((1, CLIENTS),),
+    clients: int = CLIENTS,
+    floor: int = 0,
+    rounds: int = 1,
+    **lies: Any,
 ) -> NoisedRun:
-    """Return a run of one round whose plan claims something for the order."""
+    """Return a run whose plan claims something for the order; its floor is all clients."""
     noise = {"epsilon": 0.6, "delta": 1e-3}
     policy = relaying(
-        minimum_cohort=floor - 1, noise=noise, budget={"epsilon": 10.0, "delta": 1e-3}
+        minimum_cohort=(floor or clients) - 1, noise=noise, budget={"epsilon": 10.0, "delta": 1e-3}
     )
-    found = own_noises(policy, {Disclosure.NOISED: ((ENTRIES, 1),)}, CLIENTS)[Disclosure.NOISED]
-    assert 0.5 < float(found.shuffled) < 0.6
-    made = NoisedRun(clients=CLIENTS, rounds=1, policy=policy, sums=False, batches=batches)
+    sent = {Disclosure.NOISED: ((ENTRIES, rounds),)}
+    found = own_noises(policy, sent, clients)[Disclosure.NOISED]
+    assert 0.4 < float(found.shuffled) < 0.6
+    made = NoisedRun(clients=clients, rounds=rounds, policy=policy, sums=False, batches=batches)
     made.more = (
         made.item(
             UP, (message("Said"),), disclosure=Disclosure.NOISED,
@@ -97,6 +102,18 @@ def test_clients_that_happen_to_be_there_earn_nothing() -> None:
     assert found.epsilon.as_float() == float(claimed.shuffled)
     assert control is not None and control.epsilon is not None
     assert control.epsilon.as_float() < found.epsilon.as_float()
+
+
+def test_a_run_that_ended_early_has_its_share_of_delta_and_no_more() -> None:
+    """Control: a run that was through has what its plan claims."""
+    batches = (1, 2 * CLIENTS), (2, 2 * CLIENTS)
+    made, cut = (recorded(batches[:many], 2 * CLIENTS, rounds=2) for many in (2, 1))
+    cut.skips = frozenset((name, 2) for name in cut.names)
+    noise, whole, half = made.more[0].noise, made.account().order, cut.account().order
+    assert noise is not None and whole is not None and whole.epsilon is not None
+    assert whole.epsilon.as_float() == float(noise.shuffled)
+    assert half is not None and half.epsilon is not None and half.batches == 1
+    assert abs(half.epsilon.as_float() - float(noise.shuffled) / 2) < 2e-6
 
 
 def test_no_order_is_worth_anything_where_the_clients_own_epsilon_is_infinite() -> None:
