@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 import numpy as np
@@ -114,6 +115,24 @@ def test_a_run_that_ended_early_has_its_share_of_delta_and_no_more() -> None:
     assert whole.epsilon.as_float() == float(noise.shuffled)
     assert half is not None and half.epsilon is not None and half.batches == 1
     assert abs(half.epsilon.as_float() - float(noise.shuffled) / 2) < 2e-6
+
+
+def test_a_second_message_of_an_ask_counts_whatever_attempt_it_names(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Noise of a message that is read by itself is drawn anew. Control: one message each."""
+    release, count = NoisedRun._release, itertools.count()
+
+    def again(self: NoisedRun, *place: Any) -> dict[str, Any]:
+        return {**release(self, *place), "attempt": next(count) % 2}
+
+    monkeypatch.setattr(NoisedRun, "_release", again)
+    twice, control = recorded(), recorded().account()
+    twice.twice = frozenset({1})
+    found = twice.account()
+    assert found.verdict == "FALSIFIED" and found.epsilon.as_float() > 1.1
+    assert any("sent 2 messages" in reason for reason in found.reasons)
+    assert control.verdict == "NOT FALSIFIED" and control.epsilon.as_float() <= 0.6
 
 
 def test_no_order_is_worth_anything_where_the_clients_own_epsilon_is_infinite() -> None:
