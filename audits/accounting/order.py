@@ -59,13 +59,15 @@ class Order:
         self.padded = any(e["survivors"] > len(sent[e["exchange"]]) for e in told)
         recorded = {int(entry["exchange"]) for entry in told}
         parts = {(item.exchange, item.part) for item in self.items.values()}
-        self.bare = [
-            release.exchange
-            for release in case.ledger_index.releases()
-            if release.step is Step.RELAYED
-            and (release.ask, release.part) in parts
-            and release.exchange not in recorded
-        ]
+        returns = case.plan.all_of(step=Step.RELAYED)
+        pools = {item.id for item in returns if (item.exchange, item.part) in parts}
+        returned = {
+            int(entry["exchange"])
+            for kind in ("release", "receipt")  # of whoever sent it, or whoever got it
+            for _, entry in case.ledger_index.of_kind(kind)
+            if entry["item"] in pools
+        }
+        self.bare = sorted(returned - recorded)
         self.releases = sum(spend.item in self.items for spend in tally.worst)
 
     @property

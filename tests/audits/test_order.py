@@ -117,6 +117,27 @@ def test_a_run_that_ended_early_has_its_share_of_delta_and_no_more() -> None:
     assert abs(half.epsilon.as_float() - float(noise.shuffled) / 2) < 2e-6
 
 
+@pytest.mark.parametrize(("exchange", "verdict"), [(1, "NOT FALSIFIED"), (2, "FALSIFIED")])
+def test_a_batch_that_the_aggregator_got_and_no_relay_recorded_refutes(
+    monkeypatch: pytest.MonkeyPatch, exchange: int, verdict: str
+) -> None:
+    """Control: the batch that is recorded."""
+    made = recorded()
+    pool = made.item(
+        POOL, (message("Pool"),), disclosure=Disclosure.SEALED, guards=("seal",),
+        sender="relay", recipient="aggregator",
+    )  # fmt: skip
+    made.more = (*made.more, pool)
+    route = {"exchange": exchange, "round": exchange, "attempt": 1, "item": POOL}
+    names = {"sender": "relay", "recipient": "aggregator", "cohort": "c", "given": "", "key": ""}
+    names |= {"plan": made.plan().digest, "policy": made.policy.digest}
+    receipt = {**route, **names, "bytes": 900, "commitment": "0" * 64, "sender_head": "0" * 64}
+    monkeypatch.setattr(NoisedRun, "_opens", lambda _: iter([("receipt", receipt)]))
+    found = made.account()
+    assert found.verdict == verdict, found.reasons
+    assert (found.order is not None and found.order.epsilon is None) == (exchange == 2)
+
+
 def test_a_second_message_of_an_ask_counts_whatever_attempt_it_names(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
