@@ -19,7 +19,7 @@ Where this departs from the paper and from the authors' code, besides what `algo
 * The element of a sequence is |D_i|, as the paper has it. The code's default is the norm of the
   last batch's gradient; `element = "gradient"` takes that of one batch at the trained weights.
 * A constant sequence, and one that is not whole since its client was away, has no direction: its
-  cosine with the others is 0, and it is as near to one as to another.
+  cosine with the others is 0, and it is as near to one as to another; but two such are equal.
 * As in the code, all clients' sequences begin anew after a split of any cluster, at most one
   cluster is cut a round, and none before its sequences are whole.
 """

@@ -260,7 +260,7 @@ def train(data: Path, out: Path, seeds: int) -> None:
     config = Config.load(Path(__file__).parents[1] / "examples" / "cora.yaml", [])
     rows: list[tuple[str, PrivacyPolicy]] = [("masks", PRESETS["masks"])]
     rows.append(("calibrated, ε = 8", PRESETS["calibrated"]))
-    for epsilon in (1.0, 8.0):
+    for epsilon in EPSILONS:
         document = PRESETS["ldp"].document()
         for name in ("SUM", "NOISED"):
             for guard in document["rules"][name]:

@@ -4,9 +4,9 @@
     python benchmarks/ldp_runs.py labels --data DIR --out FOLDER [--seeds 3]
 
 `mean`: fed_per_gnn's form `told_mean` on ML-100K, 943 users. `labels`: fed_ego's `told_labels` on
-Cora, 50 clients by METIS, w/o RL; there sums of gradients stand under masks, and epsilon is of the
-labels. Each run writes one line of JSON to rows.jsonl: what was told, what is true, and what would
-be guessed without data (uniform shares, or the middle of the scale).
+Cora, 50 clients by METIS, w/o RL; there sums of gradients take about half of the run's epsilon, and
+`told_epsilon` is that of the labels. Each run writes one line of JSON to rows.jsonl: what was told,
+what is true, and what would be guessed without data (uniform shares, or the middle of the scale).
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ import numpy as np
 if __name__ == "__main__":  # a script's folder is on the path, the folder above it is not
     sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
+from protocols.plan.plan import Plan
 from protocols.policy.policy import PRESETS, PrivacyPolicy
 from secure_fgl.config import Config
 from secure_fgl.federation import Federation
@@ -30,16 +31,16 @@ EXAMPLES = {"mean": "fed_per_gnn_ml100k.yaml", "labels": "fed_ego_cora.yaml"}
 
 
 def policy_of(what: str, epsilon: float) -> PrivacyPolicy:
-    """Return `ldp` with this epsilon of NOISED; sums have none, or masks alone."""
+    """Return `ldp` with this epsilon of the run, which sums share where there are any."""
     document = PRESETS["ldp"].document()
     document["name"] = f"ldp-{what}"
-    for guard in document["rules"]["NOISED"]:
+    for guard in (*document["rules"]["NOISED"], *document["rules"]["SUM"]):
         if guard["guard"] == "own_noise":
             guard |= {"epsilon": epsilon, "accept_noise": True}
-    del document["rules"]["SUM"]
     if what == "labels":
-        document["rules"]["SUM"] = PRESETS["masks"].document()["rules"]["SUM"]
         document["messages"] = ["Start", "Step", "Slope", "ToldLabels"]
+    else:
+        del document["rules"]["SUM"]
     return PrivacyPolicy.model_validate(document)
 
 
@@ -60,6 +61,12 @@ def federation_of(what: str, epsilon: float, seed: int, data: Path, folder: Path
         document["model"]["hidden"] = 32  # nothing of it is reported
         document["algorithm"]["options"]["fed_ego"] = {"average": False, "passes": 1}
     return Federation(config=Config.parse(document), policy=policy)
+
+
+def told_epsilon(plan: Plan) -> float:
+    """Return the epsilon of the one message that a client tells."""
+    (item,) = (item for item in plan.items if item.noise and item.noise.pure)
+    return float(item.noise.pure) if item.noise else 0.0
 
 
 def shares_of(sites: Any, classes: int) -> np.ndarray:
@@ -93,6 +100,7 @@ def row(what: str, epsilon: float, seed: int, data: Path, folder: Path) -> dict[
         "error": float(np.linalg.norm(told - truth)),
         "guess": float(np.linalg.norm(guess - truth)),
         "references": run.result["references"], "bytes_up": run.result["bytes_up"],
+        "told_epsilon": told_epsilon(federation.plan()),
     }  # fmt: skip
 
 

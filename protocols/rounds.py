@@ -60,6 +60,7 @@ class Cohort:
         self._cuts = cuts  # by which it became what it is, from the whole cohort on
         self._home = self
         self._clusters: tuple[Cohort, ...] = (self,)  # of the whole, as they are now
+        self._began: tuple[Cohort, ...] = ()  # as they were when the round began
 
     @property
     def size(self) -> int:
@@ -78,6 +79,12 @@ class Cohort:
         The parts of a split stand in the place of what was split, its larger side first.
         """
         return self._home._clusters
+
+    @property
+    def begun(self) -> Cohort:
+        """The cluster that it was in when the round began: who may be asked until it is over."""
+        mine = set(self._members)
+        return next((one for one in self._home._began if mine <= set(one._members)), self)
 
     def _restore(self, parts: tuple[Cohort, ...]) -> None:
         """Take the clusters back to what they were before a round that is lost as a whole."""
@@ -222,7 +229,8 @@ class Reply:
 
         Who vouches for cuts computes one wherever it opens cosines of a whole cluster, and holds
         all of them to one rule; so ask for cosines only of what is to be split. The cluster stays
-        whole where no cut may happen, and where one of its clients was away.
+        whole where no cut may happen, and where one of its clients was away. Its parts are asked
+        from the next round on: this one could still be lost, and its splits with it.
 
         Args:
             kind: the message type that came back.

@@ -163,7 +163,7 @@ class Criterion:
         grown = state.step > self.first_split and state.step - state.since >= self.wait
         still = float(np.linalg.norm(mean)) < self.epsilon1
         large = cluster.cohort.size > 2 and cluster.cohort.divisible
-        return grown and large and above > 0 and still
+        return self.epsilon2 is not None and grown and large and above > 0 and still
 
 
 @dataclass(frozen=True)
@@ -268,6 +268,8 @@ class Clustered:
     def form(self, name: str) -> Form[State]:
         """Return the form: sums per cluster, and cosines where one may be cut."""
         made = Form.of(name, self.round, {Start: self.train})
+        if self.criterion.epsilon2 is None:  # no client answers what is not in the plan
+            return replace(made, reach=1.0)
         compare = Exchange("compare", (Compare,), (self.kind,), self.portrait)
         made = replace(made, exchanges=(*made.exchanges, compare), reach=1.0)
         return made.split_by(self.kind, self.cut, self.guard)

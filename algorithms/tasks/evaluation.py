@@ -280,7 +280,9 @@ def closing(
     """
     if not tracked.scores:
         return tracked
-    asked = [pair for cohort in cohorts for pair in models(tracked.state, cohort)]
+    pairs = [pair for cohort in cohorts for pair in models(tracked.state, cohort)]
+    # Parts that the last round cut are still one until it is over; they have one model.
+    asked = list({id(part.begun): (part.begun, model) for part, model in pairs}.values())
     if at == "downloaded" and asked:
         last = Last(best=tracked.best_number, number=tracked.asked + 1)
         scored, scores = reads(scoring, tracked.scores[-1]), list[SumMessage]()

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 
 from audits.accounting import models, rows, training
 from audits.accounting.counted import counted, counted_reasons, scored_of
-from audits.accounting.engines import false_noise
+from audits.accounting.engines import Meter, false_noise
 from audits.accounting.models import Account
 from audits.accounting.order import order, order_of, order_reasons
 from audits.accounting.tally import Tally
@@ -47,7 +47,7 @@ def account_of(case: Case, evidence: Verification) -> Account:
     make, noised = rows.labels(tally), bool(tally.items)
     clients = tuple(rows.clients(tally, make))
     recorded = tally.recorded(tally.worst)
-    reasons = tuple(_reasons(tally, clients)) if noised else ()
+    reasons = (*_bare(tally), *(_reasons(tally, clients) if noised else ()))
     single = training.Recorded(case, case.plan.training) if case.plan.training is not None else None
     scored = scored_of(case)
     ordered = order_of(tally)
@@ -109,6 +109,14 @@ def _statement(tally: Tally, recorded: float, *, whole: bool) -> str:
     )
 
 
+def _bare(tally: Tally) -> Iterator[str]:
+    """Yield what is planned, or left, without the noise of one's own that the policy asks for."""
+    if false := false_noise(tally.plan, tally.policy):
+        yield false
+    if tally.bare:
+        yield f"{tally.bare[0][:60]} left a client without noise of its own"
+
+
 def _reasons(tally: Tally, clients: Sequence[models.ClientFacts]) -> Iterator[str]:
     """Yield why the record does not bear the plan's target out."""
     most = tally.target * (1.0 + _TOLERANCE)
@@ -119,8 +127,6 @@ def _reasons(tally: Tally, clients: Sequence[models.ClientFacts]) -> Iterator[st
     ):
         if not value <= most:
             yield f"{what} epsilon {models.rounded_up(value)}, above {goal}"
-    if false := false_noise(tally.plan, tally.policy):
-        yield false
     cap = tally.policy.budget
     if cap is None:
         return
@@ -130,3 +136,9 @@ def _reasons(tally: Tally, clients: Sequence[models.ClientFacts]) -> Iterator[st
     over = [c.name for c in clients if c.budget and not c.budget.epsilon.as_float() <= cap.epsilon]
     if over:
         yield f"the budget of {len(over)} clients, {over[0]} among them, is exceeded (O20)"
+    # What all runs reserved holds what this one comes to, at the budget's delta.
+    meter = Meter(tally.noises, cap.delta, len(tally.plan.clients))
+    least = meter.own(tally.planned()) * (1.0 - _TOLERANCE)
+    if few := [c.name for c in clients if c.budget and c.budget.epsilon.as_float() < least]:
+        who = f"{len(few)} clients, {few[0]} among them,"
+        yield f"{who} reserved less than the run's noise comes to (O20)"

@@ -77,6 +77,16 @@ def coverage(
     return covered, tuple(Uncovered(item=id, why=why) for id, why in found.items())
 
 
+def left_bare(ledger_index: LedgerIndex, yardstick: Yardstick) -> tuple[str, ...]:
+    """Return what left clients without noise, by the ledgers; refusals are no such things."""
+    refusals = {i.id for i in yardstick.plan.items if i.part is Service.REFUSAL}
+    refusals.add(item_id("", Service.REFUSAL, Step.REFUSE, Role.CLIENT))
+    found = dict(_recorded(ledger_index, yardstick))
+    own = {item.id for item in derived(yardstick.plan) if objection(item)}
+    sent = {s.item for s in ledger_index.releases() if s.item in own}
+    return tuple(sorted({*found, *sent} - refusals))
+
+
 def unread(ledger_index: LedgerIndex, yardstick: Yardstick) -> tuple[str, ...]:
     """Return the clients on the roster whose ledgers are missing or broken."""
     clients = (name for name, role in yardstick.roles.items() if role == Role.CLIENT)

@@ -31,6 +31,8 @@ from protocols.privacy.noising import (
     divergence,
 )
 from protocols.privacy.own_target import check_own
+from protocols.privacy.own_words import check_covered
+from protocols.privacy.record_noise import check_counted
 
 GAUSSIAN = "discrete_gaussian"
 TENTH = 0.1
@@ -81,13 +83,15 @@ def sound(noise: NoisePlan, quantise: Quantise) -> NoisePlan:
 
 
 def false_noise(plan: Plan, policy: PrivacyPolicy) -> str:
-    """Say which own noise of a plan is not what its policy's target comes to; empty if none is.
+    """Say which noise of clients' own is not what its policy comes to; empty if none is.
 
     Every number is computed again: what a plan states beside what its mechanism draws by would
-    otherwise be the word of whoever wrote the plan.
+    otherwise be the word of whoever wrote the plan. Nothing may leave without noise beside it.
     """
     try:
         check_own(plan, policy)
+        check_counted(plan, policy)
+        check_covered(plan.items, policy)
     except PolicyError as error:
         return f"{error.what} {error.why}".strip()
     return ""

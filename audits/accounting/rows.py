@@ -62,7 +62,7 @@ def labels(tally: Tally) -> Labels:
     others = (
         "nobody else's noise is counted on"
         if tally.local
-        else f"at most {tally.policy.colluders} other clients collude with the aggregator"
+        else f"at most {tally.colluders} other clients collude with the aggregator"
     )
     assumed = [
         "every client's own noise is drawn as planned and stays secret",

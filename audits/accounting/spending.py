@@ -83,7 +83,7 @@ def spends(
         ledger_index: the ledgers.
         yardstick: for roles.
         noised: the plan items with noise.
-        colluders: how many others the policy assumes to collude.
+        colluders: how many others of one total are assumed to collude.
     """
     items, openings = {item.id: item for item in noised}, Openings(ledger_index)
     found: dict[str, list[Spend]] = {

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 from functools import cached_property
 
 from audits.accounting import models as m
-from audits.accounting.coverage import coverage, derived, objection, unread
+from audits.accounting.coverage import coverage, derived, left_bare, objection, unread
 from audits.accounting.engines import GAUSSIAN, Drawn, Meter, check_noise, sound
 from audits.accounting.spending import Openings, Spend, spends
 from audits.evidence.drift import Yardstick
@@ -37,6 +37,9 @@ class Tally:
         yardstick = Yardstick(case.plan, case.policy, case.roster)
         self.covered, self.not_covered = coverage(case.ledger_index, yardstick)
         self.unread = unread(case.ledger_index, yardstick)
+        # Noise of one's own is of all that a client sends, so nothing may leave without it.
+        own = any(find(chain, "own_noise") for chain in self.policy.rules.values())
+        self.bare = left_bare(case.ledger_index, yardstick) if own else ()
         planned = [item for item in derived(case.plan) if objection(item) is None]
         self.noises: dict[str, NoisePlan] = {}
         grid = find(self.policy.rules.get(Disclosure.SUM, ()), "quantise")
@@ -49,7 +52,9 @@ class Tally:
         self.delta = min((float(n.delta) for n in self.noises.values()), default=0.0)
         self.meter = Meter(self.noises, self.delta, len(case.plan.clients))
         self.target = min((float(n.epsilon) for n in self.noises.values()), default=math.inf)
-        self.spends = spends(case.ledger_index, yardstick, planned, self.policy.colluders)
+        drawn = self.plan.drawn  # masks count on more corrupt clients than `colluders` says
+        self.colluders = max(self.policy.colluders, drawn.within if drawn is not None else 0)
+        self.spends = spends(case.ledger_index, yardstick, planned, self.colluders)
         self.openings = Openings(case.ledger_index)
 
     @property

@@ -24,8 +24,13 @@ from protocols.plan.plan import Plan
 from protocols.plan.steps import Step
 from protocols.privacy.accounting import ORDERS, net_epsilon
 from protocols.privacy.noising import TAIL_BITS
-from protocols.privacy.record_noise import counted_in
-from protocols.privacy.training import TrainingPlan, plan_training, rdp_sampled_gaussian
+from protocols.privacy.record_noise import counted_curve, counted_in
+from protocols.privacy.training import (
+    TrainingPlan,
+    plan_training,
+    rdp_sampled_gaussian,
+    training_divergence,
+)
 from protocols.wire.roles import Role
 
 __all__ = ["TOLERANCE", "Recorded", "derived_from_records", "reasons", "records"]
@@ -175,6 +180,21 @@ def reasons(recorded: Recorded) -> Iterator[str]:
     over = [n for n, found in facts.items() if found.epsilon.as_float() > found.cap.as_float()]
     if over:
         yield f"the budget of {_who(over)} for single {plan.unit}s is exceeded (O20)"
+    least = _reserved(recorded) * (1.0 - TOLERANCE)
+    if few := [n for n, found in facts.items() if found.epsilon.as_float() < least]:
+        yield f"{_who(few)} reserved less for its {plan.unit}s than the run comes to (O20)"
+
+
+def _reserved(recorded: Recorded) -> float:
+    """Return what the run reserves of single records at the budget's delta; see `Spending`."""
+    training = recorded.case.policy.training
+    if not math.isfinite(recorded.planned):  # its numbers cannot be counted with, as is said
+        return 0.0
+    curve = np.asarray(training_divergence(recorded.plan))
+    if counted := counted_in(recorded.case.plan.items):
+        curve = np.maximum(curve, counted.releases * counted_curve(counted))
+    delta = training.budget.delta if training is not None else recorded.delta
+    return net_epsilon(curve, delta, tails=_TAILS)[0]
 
 
 def _who(names: list[str]) -> str:

@@ -18,6 +18,7 @@ from importlib import import_module
 from pathlib import Path
 
 from audits.attacks._shared import payloads
+from audits.attacks._shared.compared import Compared, Matrix
 from audits.attacks._shared.material import (
     Bags,
     Exposure,
@@ -50,11 +51,13 @@ __all__ = [
     "AttackRow",
     "Bags",
     "Claim",
+    "Compared",
     "Exposure",
     "Findings",
     "ItemRows",
     "Layers",
     "Material",
+    "Matrix",
     "Mixtures",
     "NotApplicable",
     "NotTested",

@@ -23,6 +23,7 @@ from audits.report.words import plural
 from protocols.disclosures.names import Disclosure
 from protocols.errors import CohortChanged
 from protocols.evidence.ledger import Entry
+from protocols.keys.groups import fewest_apart
 from protocols.plan.steps import Service, Step
 from protocols.policy.cohort_changes import divided
 from protocols.wire.header import NONE
@@ -151,9 +152,10 @@ def _changes(case: Case, exchanges: list[Asked]) -> None:
 
     A survivor list that nobody got, and that nothing was opened over, is none.
     """
-    rule, least, groups = case.policy.cohort_changes, case.plan.smallest_cohort, tuple[int, ...]()
+    rule, groups = case.policy.cohort_changes, tuple[int, ...]()
     if rule == "any":
         return
+    least = fewest_apart(len(case.plan.clients), case.policy, case.plan.drawn)
     for ask in (ask for ask in exchanges if ask.summed):
         counted = [ask.arrived] if ask.told or ask.opens else []
         for clients in (ask.members, *counted):

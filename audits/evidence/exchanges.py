@@ -189,8 +189,9 @@ class Exchanges:
         epoch = self.epoch(round)
         cohort = self.cohort_of(next(iter(sorted(members)), "")) or next(iter(self.cohorts), ())
         if (epoch, cohort) not in self._groups:
-            called = {s.recipient for s in self.keying(Service.PAIRS, Step.CALL, epoch)}
-            names = sorted(called.intersection(cohort) if cohort else called)
+            called = self.keying(Service.PAIRS, Step.CALL, epoch)
+            # Clients agree on keys with all or with nobody, whomever a ledger says it called.
+            names = (cohort or self._roster.clients) if called else ()
             within = None
             if cohort and self._plan.drawn is not None:
                 drew = sum(map(len, self.cohorts))

@@ -12,7 +12,7 @@ from markupsafe import Markup
 
 from audits.attacks._shared.payloads import PAYLOADS
 from audits.plots import budget_timeline as timeline
-from audits.plots import dots, flows, stacks, svg
+from audits.plots import clusters, dots, flows, stacks, svg
 from audits.report import attack_words, words
 from audits.report.method import said_of
 from audits.report.models import Egress, Report
@@ -69,6 +69,8 @@ def _environment() -> Environment:
         plural=words.plural,
         span=words.span,
         said_of=said_of,
+        split=words.split,
+        round_name=words.round_name,
         meter=svg.meter,
         payloads=PAYLOADS,
         contents=CONTENTS,
@@ -101,7 +103,9 @@ def render(report: Report) -> dict[str, bytes]:
 
 
 def _charts(report: Report) -> dict[str, Any]:
+    split = report.clusters
     return {
+        "clusters": clusters.clusters(split, report.subject.rounds) if split else Markup(""),
         "flows": flows.flows(report.scope.flows),
         "stacks": stacks.stacks(report.rounds),
         "routes": stacks.routes(report.rounds),

@@ -33,6 +33,7 @@ def render(report: Report) -> dict[str, bytes]:
         _scope(report),
         "## 2. Plan against actual",
         _plan(report),
+        *_clusters(report),
         "### Drop-outs",
         _gone(report),
         "## 3. What left, by role",
@@ -221,6 +222,24 @@ def _plan(report: Report) -> str:
         f"Planned and never seen: {len(diff.missing)}."
     )
     return f"{line}\n\n{_table(('item', 'planned at most', 'seen', 'size'), rows)}"
+
+
+def _clusters(report: Report) -> list[str]:
+    """Return the clusters over the rounds; nothing where the form never splits."""
+    found = report.clusters
+    if found is None:
+        return []
+    rows = (
+        (
+            words.round_name(row.round, report.subject.rounds),
+            ", ".join(map(str, row.sizes)),
+            str(row.apart),
+            ", ".join(map(str, row.signed)),
+        )
+        for row in found.rows[:_MOST]
+    )
+    header = ("from round", "clients in each cluster", "asked in none", "cut signed in round")
+    return ["### Clusters", words.split(found.signed, found.unused), _table(header, rows)]
 
 
 def _gone(report: Report) -> str:

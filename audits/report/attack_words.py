@@ -57,6 +57,7 @@ _TOPICS = {
     "A06": "it can be told which records are in a mixture",
     "A09": "one client can be singled out by adding and subtracting totals",
     "A10": "the noise delivers the privacy that is claimed for it",
+    "A13": "it can be told which clients hold like data, or which holds which",
     "A20": "a model that the aggregator crafted brings single records back",
 }
 _ESTIMATES = {
@@ -82,6 +83,9 @@ _ESTIMATES = {
     "among as many guesses. Two rows are facts: 1 if a mixture holds fewer records than the policy "
     "asks for, or two differ by fewer; and the share of mixtures of which the counts of classes "
     "follow exactly from the mixed labels.",
+    "A13": "Share right: of two other clients, how often the one with data more like a client's is "
+    "named; 0.5 is a coin. Share of clients: to how many of K their own data is given by who has "
+    "the data of all; 1/K is a guess. Prior: who knows roughly how many records each has.",
     "A20": "Records: the share of training records, of each of which three words are known, that "
     "come back word for word. F1: how right and how complete the words are that are named beside "
     "the known ones; 1 is all of them and nothing else. Prior: the most popular words. The model "
@@ -310,6 +314,14 @@ def _turned(row: AttackRow) -> str:
     )
 
 
+def _likeness(row: AttackRow) -> str:
+    seen, without = _hundred(*_figures(row))
+    one, other = "like data: right in {} of 100 cases", "which data, if all is known: {} of 100"
+    what = f"hold {other if row.metric.startswith('share of clients') else one}"
+    what = f"{what.format(seen)}, against {without} without them"
+    return f"Whoever receives {named(row.payload)} can tell which clients {what}"
+
+
 def _trapped(row: AttackRow) -> str:
     seen, without = _hundred(*_figures(row))
     who = f"An aggregator that hands out a crafted model ({row.what.partition(':')[0]}) reads"
@@ -333,5 +345,6 @@ _FOUND: dict[str, Callable[[AttackRow], str]] = {
     "A06": _inside,
     "A09": _structure,
     "A10": _noise,
+    "A13": _likeness,
     "A20": _trapped,
 }

@@ -95,7 +95,8 @@ def _client(case: Case) -> Account:
         epsilon=recorded if covers_all else INFINITE,
         recorded=recorded,
         target=rounded_up(tally.target),
-        borne_out=spent <= tally.target * (1.0 + _TOLERANCE) and not (refuted or false),
+        borne_out=spent <= tally.target * (1.0 + _TOLERANCE)
+        and not (tally.bare or refuted or false),
         delta=repr(tally.delta),
         covered=tally.covered,
         not_covered=tuple(found.item for found in tally.not_covered),
@@ -124,7 +125,7 @@ def _without_guarantee(case: Case) -> Account:
         epsilon=INFINITE,
         recorded=INFINITE,
         target=INFINITE,
-        borne_out=True,
+        borne_out=not false_noise(case.plan, case.policy),  # a policy may have asked for noise
         delta=NO_DELTA,
         covered=(),
         not_covered=tuple(sorted({message.name for item in sent for message in item.messages})),

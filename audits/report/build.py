@@ -6,6 +6,7 @@ import hashlib
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from audits.evidence.cluster_sizes import cluster_sizes
 from audits.evidence.drift import Yardstick
 from audits.evidence.dropouts import dropouts
 from audits.evidence.mixtures import mixtures
@@ -95,6 +96,7 @@ def report_of(case: Case) -> Report:
         plan_diff=diff,
         rounds=rounds(plan, releases, yardstick),
         dropouts=gone,
+        clusters=cluster_sizes(case),
         views=role_views(case),
         egress=egress,
         rows=weighed(case.ledger_index, case.plan),

@@ -12,6 +12,7 @@ from pydantic import Field as Setting
 from audits.attacks._shared.models import AttackRow, Claim, NotTested
 from audits.report.sections import (
     Changes,
+    Clusters,
     Cost,
     Fact,
     Method,
@@ -325,6 +326,7 @@ class Report(Strict):
     plan_diff: PlanDiff
     rounds: tuple[RoundBytes, ...]
     dropouts: Dropouts
+    clusters: Clusters | None = None
     views: tuple[RoleView, ...]
     egress: tuple[Egress, ...]
     rows: tuple[Rows, ...] = ()

@@ -147,6 +147,29 @@ class Rows(Strict):
     solved: int
 
 
+class Clustering(Strict):
+    """Clusters from a round on: sizes, a cut's sides in its cluster's place, the larger first.
+
+    Attributes:
+        round: one more than the run has: the Asks after them.
+        apart: clients that were asked in none of them, or not yet.
+        signed: rounds in which the cuts were signed that led here from the row before.
+    """
+
+    round: int
+    sizes: tuple[int, ...]
+    apart: int
+    signed: tuple[int, ...]
+
+
+class Clusters(Strict):
+    """How clients were split; `unused` counts signed cuts that no client was told of (O5)."""
+
+    signed: bool
+    rows: tuple[Clustering, ...]
+    unused: int
+
+
 class SpentAt(Strict):
     """What was spent up to and including a round; the labels stand in :class:`Spending`."""
 

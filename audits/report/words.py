@@ -47,6 +47,20 @@ def span(first: int, last: int) -> str:
     return str(first) if first == last else f"{first}\u2013{last}"
 
 
+def round_name(number: int, rounds: int) -> str:
+    """Return a round's number; ``end`` for what follows on the last of so many rounds."""
+    return str(number) if number <= rounds else "end"
+
+
+def split(signed: bool, unused: int) -> str:
+    """Return by whose word clusters were cut, in sentences."""
+    if not signed:
+        return "By the aggregator's word: no other party computed or signed a cut."
+    rest = f" {plural(unused, 'signed cut')} led to no cluster that a client was told of."
+    said = "By signed cuts: the key authority computed each from the cosines that it opened."
+    return said + (rest if unused else "")
+
+
 def guard(text: str) -> str:
     """Return the name of a guard as plans print it: ``clip(norm=linf)`` is ``clip``."""
     return text.partition("(")[0]

@@ -64,8 +64,12 @@ class Cut:
 
 
 def weighed(cosines: npt.NDArray[np.float64]) -> Weights:
-    """Return the weights of a matrix of cosines: 1 + cosine in steps of 2^-14."""
-    levels = np.rint(np.clip(cosines, -1.0, 1.0) * _LEVELS).astype(np.int64)
+    """Return the weights of a matrix of cosines: 1 + cosine in steps of 2^-14.
+
+    What is no number counts as opposite: a `measure` in clear makes it of numbers too large.
+    """
+    numbers = np.where(np.isnan(cosines), -1.0, cosines)
+    levels = np.rint(np.clip(numbers, -1.0, 1.0) * _LEVELS).astype(np.int64)
     found: Weights = levels + _LEVELS
     return found
 

@@ -48,9 +48,9 @@ def _size(clients: int) -> int:
     return 2 * _NUMBER + -(-clients // 8) + SIGNATURE
 
 
-def cuts_bytes(clients: int, clusters: int) -> int:
-    """Return the size of the longest way to one of so many clusters; room for one at least."""
-    return _size(clients) * max(1, clusters - 1)
+def cuts_bytes(clients: int, cuts: int) -> int:
+    """Return the size of a way of so many cuts to a cluster; room for one at least."""
+    return _size(clients) * max(1, cuts)
 
 
 def packed(cuts: Sequence[Told], clients: int) -> bytes:

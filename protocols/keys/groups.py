@@ -27,6 +27,7 @@ from protocols.disclosures.sum.guards import Mask
 from protocols.errors import PolicyError
 from protocols.keys.neighbours import Neighbours, graph_of
 from protocols.keys.slots import Slot
+from protocols.plan.drawn import DrawnPlan
 from protocols.policy.guard import find
 from protocols.policy.policy import PrivacyPolicy
 from protocols.wire.cohorts import by_names, shared
@@ -83,6 +84,14 @@ def fewest_survivors(count: int, policy: PrivacyPolicy, within: Within = None) -
             fix="choose a smaller minimum_cohort, fewer colluders or a smaller `corrupt` (mask)",
         )
     return least
+
+
+def fewest_apart(clients: int, policy: PrivacyPolicy, drawn: DrawnPlan | None) -> int:
+    """Return of how many clients totals of a run may be told apart (`cohort_changes: floor`).
+
+    As many as a survivor list holds, for the same reason: the corrupt subtract what they sent.
+    """
+    return drawn.least if drawn is not None else fewest_survivors(clients, policy)
 
 
 @lru_cache(maxsize=64)

@@ -85,6 +85,13 @@ class PlanBuilder:
             return self.drawn.cohorts
         return max(1, len(self.clients) // self.policy.smallest_cohort)
 
+    @property
+    def cuts(self) -> int:
+        """By how many cuts a cluster comes about at most; where sides leave, they may be of one."""
+        if self.splits is not None and self.splits.guard == "leave":
+            return len(self.clients) - self.policy.smallest_cohort
+        return self.clusters - 1
+
     def held(self, times: Times) -> Times:
         """Return how often a holder is asked to help to open a sum: of a drawn cohort, its own."""
         return times if self.drawn else self.often(times)

@@ -12,6 +12,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Sequence
 from functools import lru_cache
+from typing import TypeVar
 
 from crypto.graph import COMPLETE_BELOW, most_in_any, part_of, partition
 from crypto.signing.canonical import canonical
@@ -22,7 +23,9 @@ from protocols.policy.guard import find
 from protocols.policy.policy import PrivacyPolicy
 from protocols.strict import Strict
 
-__all__ = ["DrawnPlan", "clear_seed", "drawn_cohorts"]
+__all__ = ["DrawnPlan", "clear_seed", "drawn_cohorts", "turn"]
+
+_T = TypeVar("_T")
 
 CHANCE_BITS = 40
 """No cohort of a run holds more colluders than the plan says, but for a chance of 2^-40."""
@@ -37,7 +40,8 @@ class DrawnPlan(Strict):
         smallest, largest: clients of a cohort, if all clients are there when lots are drawn.
         colluders: how many clients of the run are assumed to work together.
         within: of these, in any one cohort, but for a chance of 2^-40 in the run.
-        least: clients that a cohort must hold: the policy's minimum of others, one, and `within`.
+        least: clients that a cohort must hold: the policy's minimum of others, one, and `within`;
+            never fewer than the policy's smallest cohort.
         by_lot: whether clients and aggregator draw the seed together. Where sums leave in clear it
             is the plan's public seed, so that such a run can be repeated.
     """
@@ -64,7 +68,8 @@ class DrawnPlan(Strict):
             f"{self.cohorts} disjoint cohorts of {sizes} clients, drawn once from {seed}; rounds "
             f"take them in turn. Of {self.colluders} assumed colluders no more than {self.within} "
             f"are in any one, but for a chance of 2^-{CHANCE_BITS}; each holds {self.least} "
-            "clients or more: the policy's minimum of others, one, and those"
+            "clients or more: the policy's minimum of others, one, and those, or its smallest "
+            "cohort if that is more"
         )
 
     @classmethod
@@ -102,7 +107,7 @@ class DrawnPlan(Strict):
             largest=largest,
             colluders=colluders,
             within=within,
-            least=policy.minimum_cohort + 1 + within,
+            least=max(policy.smallest_cohort, policy.minimum_cohort + 1 + within),
             by_lot=find(chain, "unsafe_clear") is None,
         )
 
@@ -150,6 +155,11 @@ def drawn_cohorts(seed: bytes, clients: tuple[str, ...], count: int) -> tuple[tu
     """
     parts = partition(len(clients), count, seed)
     return tuple(tuple(clients[place] for place in part) for part in parts)
+
+
+def turn(cohorts: Sequence[_T], round: int) -> _T:
+    """Return the cohort whose turn a round is; rounds begin at 1, and cohorts take turns."""
+    return cohorts[(round - 1) % len(cohorts)]
 
 
 def clear_seed(plan_seed: int, clients: Sequence[str]) -> bytes:

@@ -63,7 +63,7 @@ def _plan_down(plan: PlanBuilder, exchange: Exchange, times: Times) -> None:
         sizes |= planning.down(plan, exchange, times)
         said = said or planning.handed_said(plan)
     if plan.splits is not None:
-        sizes["cluster_cuts"] = cuts_bytes(len(plan.clients), plan.clusters)
+        sizes["cluster_cuts"] = cuts_bytes(len(plan.clients), plan.cuts)
     place = (exchange.name, Service.ASK, Step.DOWN)
     kinds = (Call, Place, *beside(plan.splits), *down)
     plan.add(

@@ -13,7 +13,7 @@ from protocols.disclosures.registry import code
 from protocols.errors import PolicyError
 from protocols.evidence.heads import proof_bytes
 from protocols.forms import Algorithm, Form
-from protocols.keys.groups import fewest_survivors
+from protocols.keys.groups import fewest_apart, fewest_survivors
 from protocols.plan.builder import PlanBuilder
 from protocols.plan.drawn import DrawnPlan
 from protocols.plan.learns import budget, warnings
@@ -142,6 +142,7 @@ def make_plan(  # noqa: PLR0913 - what a run is made of, all by name
         reach=builder.models.reach,
         splits=splits,
         clusters=builder.clusters,
+        apart=fewest_apart(len(clients), policy, drawn),
         rows={k.__name__: form.holders for k in form.messages() if any(f.held for f in k.fields)},
     )
     told = warnings(planned, data, private=training is not None)

@@ -42,7 +42,7 @@ class PrivacyPolicy(Strict):
         cohort_changes: how a run's sums may differ in who is in them (O5). `any`: at will, so that
             two totals at nearly one model tell the update of whoever is in one of them alone.
             `floor`: no totals of a run that a client is shown can be combined into one of fewer
-            clients than the smallest cohort; a round that fewer vanish from is lost. `fixed`:
+            clients than a survivor list holds; a round that fewer vanish from is lost. `fixed`:
             cohorts that overlap are equal; whoever vanishes costs the round. Needs `mask` for sums.
         rekey_rounds: after so many rounds every key and pair secret is made anew (O9).
         budget: what all runs together may spend of this site's data set (O20); needed with noise.

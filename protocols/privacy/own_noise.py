@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from protocols.errors import NotAdmitted
+from protocols.errors import NotAdmitted, UnfitMessage
 from protocols.messages import Message
 
-__all__ = ["check_useful", "finite", "silent"]
+__all__ = ["check_useful", "finite", "reals", "silent"]
 
 
 def finite(message: Message) -> Message:
@@ -20,6 +20,31 @@ def finite(message: Message) -> Message:
     if all(np.isfinite(value).all() for value in fields.values() if value.dtype.kind == "f"):
         return message
     return type(message)(**{name: np.zeros_like(value) for name, value in fields.items()})
+
+
+def reals(
+    messages: Sequence[Message], kinds: Sequence[type[Message]], dims: Mapping[str, int]
+) -> tuple[Message, ...]:
+    """Return an answer's messages with all their fields as real arrays of the planned shape.
+
+    Raises:
+        UnfitMessage: it is another answer than declared. An answer may be so because of data, as
+            what an algorithm raises may be, and is treated alike.
+    """
+    found = {type(message): message for message in messages}
+    if len(messages) != len(kinds) or found.keys() != set(kinds):
+        raise UnfitMessage("An answer does not hold the messages that it declares.")
+    made: list[Message] = []
+    for kind in kinds:
+        values: dict[str, Any] = {}
+        for field in kind.fields:
+            given = np.asarray(getattr(found[kind], field.name))
+            if given.shape != field.sizes(dims) or given.dtype.kind not in "fiu":
+                raise UnfitMessage(f"{kind.__name__}.{field.name} is not what was planned.")
+            with np.errstate(over="ignore"):  # what is no double is infinite, and counts as zero
+                values[field.name] = given.astype(np.float64, copy=False)
+        made.append(kind(**values))
+    return tuple(made)
 
 
 def silent(kinds: Sequence[type[Message]], dims: Mapping[str, int]) -> tuple[Message, ...]:

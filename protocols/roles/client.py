@@ -13,7 +13,7 @@ from protocols.evidence.ledger import Ledger
 from protocols.forms import Exchange, Form
 from protocols.messages import Message
 from protocols.plan.steps import Service, Step
-from protocols.privacy.own_noise import silent
+from protocols.privacy.own_noise import reals, silent
 from protocols.sessions.cluster_history import ClusterHistory
 from protocols.sessions.drawing.client import LotDrawing
 from protocols.sessions.engine import Delivery, Session
@@ -145,14 +145,20 @@ class ClientSession(Session):
         """Return what the algorithm answers; raises UnfitMessage if its numbers ran away.
 
         Under noise of the client's own any refusal would tell of its data, as what an algorithm
-        raises may depend on them: it answers zeros, or acknowledges, and tells its operator.
+        raises, or says in place of numbers, may depend on them: it answers zeros, or acknowledges,
+        and tells its operator.
         """
+        items = [self.context.find(exchange.name, k.disclosure, Step.UP) for k in exchange.back]
+        told = items or [item for item in self.context.plan.items if item.noise is not None]
+        own = bool(told) and all(item.noise is not None and item.noise.local for item in told)
         try:
             said = exchange.answer(self._site, *arguments)
+            if own:
+                answer = () if said is None else said if isinstance(said, tuple) else (said,)
+                dims = self.context.dims(items[0]) if items else {}
+                said = reals(answer, exchange.back, dims)
         except Exception as error:
-            items = [self.context.find(exchange.name, k.disclosure, Step.UP) for k in exchange.back]
-            told = items or [item for item in self.context.plan.items if item.noise is not None]
-            if told and all(item.noise is not None and item.noise.local for item in told):
+            if own:
                 self.last_error = error
                 return silent(exchange.back, self.context.dims(items[0])) if items else None
             if not isinstance(error, ArithmeticError):

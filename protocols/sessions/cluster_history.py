@@ -72,10 +72,16 @@ class ClusterHistory(SessionPart):
             raise BadEnvelope("A cluster is asked that no cuts lead to (O5).") from error
 
     def _check(self, cut: Told, where: Where) -> None:
-        """Check who signed a cut, and that it was made before it is used."""
+        """Check who signed a cut, and that it was made before the round in which it is used.
+
+        A round may be lost as a whole after a cut; its clients could not go back.
+        """
         context, splits = self._context, self._context.plan.splits
-        if cut.exchange >= where.exchange or cut.round > where.round:
-            raise BadEnvelope("A cluster comes of a cut that was not made yet (O5).")
+        if cut.exchange >= where.exchange or cut.round >= where.round:
+            raise BadEnvelope(
+                "A cluster comes of a cut that was not made yet when this round began (O5).",
+                fix="ask the parts of a split from the next round on",
+            )
         if splits is None or not splits.signed:
             return
         key = context.roster.one(Role.KEY_AUTHORITY).verify

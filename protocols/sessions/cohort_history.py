@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import ClassVar
 
 from protocols.errors import CohortChanged
+from protocols.keys.groups import fewest_apart
 from protocols.policy.cohort_changes import divided, whole
 from protocols.sessions.part import Engine, SessionPart
 
@@ -14,7 +15,7 @@ class CohortHistory(SessionPart):
     """Holds all cohorts and survivor lists of a run's sums to the policy's `cohort_changes`.
 
     It is of the run: no new epoch and no lost round makes it forget. Of thousands of clients it
-    holds a few sets as numbers, since no group is smaller than the policy's smallest cohort.
+    holds a few sets as numbers, since no group is smaller than a survivor list.
     """
 
     called: ClassVar[str] = "history"
@@ -48,10 +49,11 @@ class CohortHistory(SessionPart):
         return left
 
     def _with(self, names: Sequence[str]) -> tuple[int, ...]:
-        policy = self._context.policy
-        if policy.cohort_changes == "any":
+        rule = self._context.policy.cohort_changes
+        if rule == "any":
             return ()
-        rule, least = policy.cohort_changes, policy.smallest_cohort
+        plan = self._context.plan
+        least = fewest_apart(len(plan.clients), self._context.policy, plan.drawn)
         return divided(self._groups, self._set(names), rule, least)
 
     def _set(self, names: Sequence[str]) -> int:

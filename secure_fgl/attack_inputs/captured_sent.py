@@ -10,6 +10,7 @@ recorded is the one which was sealed is the word of the client's own gateway.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from audits.evidence.steps import Case
 from crypto.homomorphic.he import scheme as find_scheme
@@ -21,15 +22,52 @@ from protocols.disclosures.sum.layout import SumLayout, sum_layout, sum_ring
 from protocols.disclosures.sum.masked.uniform import strange_mask, strange_masked
 from protocols.disclosures.sum.ring import Ring, Words
 from protocols.errors import EvidenceError
-from protocols.evidence.capture import masked_digest
-from protocols.forms import Exchange
+from protocols.evidence.capture import captured_rounds, masked_digest
+from protocols.forms import Exchange, Form
 from protocols.messages import Message
 from protocols.plan.steps import Step
 from protocols.policy.guard import find
 from protocols.sessions.store.recording import Captured
 from protocols.wire.envelope import Envelope, commitment
 
-__all__ = ["check_said", "check_sent", "summed"]
+__all__ = ["check_said", "check_sent", "must_have", "must_say", "summed"]
+
+COMPUTED = (Disclosure.SUM, Disclosure.MIXED, Disclosure.NOISED, Disclosure.SIMILARITY)
+"""Uploads that are captured, and computed again."""
+
+_BROUGHT = (Disclosure.MIXED, Disclosure.SIMILARITY)
+"""What an Ask brings to the aggregator beside totals, and is looked at."""
+
+
+def must_say(case: Case, form: Form[Any], client: str) -> set[int]:
+    """Return the exchanges in which a client sent what was to be captured."""
+    return {
+        sent.exchange
+        for sent in case.ledger_index.releases()
+        if sent.party == client
+        and sent.step is Step.UP
+        and sent.part in COMPUTED
+        and _captured(case, form, sent.ask, sent.round)
+    }
+
+
+def must_have(case: Case, form: Form[Any]) -> set[int]:
+    """Return the Asks whose totals, mixtures or cosines the aggregator was to capture."""
+    items = (item for part in _BROUGHT for item in case.plan.all_of(part, Step.UP))
+    brings = {item.exchange for item in items}
+    return {
+        ask.number
+        for ask in case.exchanges.all.values()
+        if (ask.summed or ask.name in brings)
+        and not ask.lost(case.plan.smallest_cohort)
+        and _captured(case, form, ask.name, ask.round)
+    }
+
+
+def _captured(case: Case, form: Form[Any], exchange: str, round: int) -> bool:
+    """Tell whether an Ask was to be captured."""
+    found = [e for e in form.exchanges if e.name == exchange and e.per_round]
+    return bool(found) and round in captured_rounds(case.policy.capture, case.plan.rounds)
 
 
 def summed(case: Case, exchange: Exchange) -> tuple[SumLayout, Ring]:

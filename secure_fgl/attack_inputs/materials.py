@@ -73,6 +73,7 @@ def material(
             mixed = tuple(replay.mixed(first_only=profile == "quick"))
             items = tuple(replay.items())
             tagged = tuple(replay.tagged())
+            compared = replay.compared()
     except OtherVersion as error:
         raise OtherEvidence("captured", *error.facts) from error
     except LedgerError as error:  # a piece is spoilt: nobody may switch attacks off that way
@@ -96,6 +97,7 @@ def material(
         mixed=mixed,
         items=items,
         tagged=tagged,
+        compared=compared,
         replica=replica,
         unasked=unasked,
         missing=missing,

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from algorithms.tasks.site import Site
-from audits.attacks import Exposure, ItemRows, Layers, Mixtures, Tagged, Truth
+from audits.attacks import Compared, Exposure, ItemRows, Layers, Mixtures, Tagged, Truth
 from audits.attacks._shared.payloads import item_rows
 from audits.checks.captured import recorded_pieces
 from audits.evidence.steps import Case
@@ -19,7 +19,6 @@ from crypto.samplers import entropy
 from protocols.disclosures.match.run import match_item
 from protocols.disclosures.names import Disclosure
 from protocols.errors import EvidenceError, SecureFglError
-from protocols.evidence.capture import captured_rounds
 from protocols.forms import Exchange, Form
 from protocols.messages import Message
 from protocols.plan.steps import Step
@@ -31,7 +30,14 @@ from protocols.wire.roles import Role
 from protocols.wire.roster import AGGREGATOR_NAME, Identity
 from protocols.wire.run_context import RunContext
 from secure_fgl.attack_inputs.agreement import agree, rounded
-from secure_fgl.attack_inputs.captured_sent import check_said, check_sent, summed
+from secure_fgl.attack_inputs.captured_sent import (
+    check_said,
+    check_sent,
+    must_have,
+    must_say,
+    summed,
+)
+from secure_fgl.attack_inputs.comparisons import compared_material, compares
 from secure_fgl.attack_inputs.items import item_material
 from secure_fgl.attack_inputs.mixtures import mixed_material
 from secure_fgl.attack_inputs.model_layout import layers_of
@@ -48,9 +54,6 @@ from secure_fgl.plugins.finding import Given
 from secure_fgl.run.simulation import Preparation
 from secure_fgl.store.captures import Captures
 from secure_fgl.store.finished_run import Run
-
-COMPUTED = (Disclosure.SUM, Disclosure.MIXED, Disclosure.NOISED)
-"""Uploads that are captured, and computed again."""
 
 WEIGHED = "updates inside messages that are weighed cannot be computed again yet"
 
@@ -153,6 +156,12 @@ class ReplayedRun:
 
         return tag_material(self, self._checked(), views)
 
+    def compared(self) -> Compared | None:
+        """Return all captured matrices of cosines; None if the run compares nobody."""
+        if not compares(self.case):
+            return None
+        return compared_material(self, self._checked(), self._replies())
+
     def _checked(self) -> dict[str, list[Captured]]:
         """Return what every client captured, held against its ledger."""
         return {client: self._answers(client, site) for client, site in self.sites.items()}
@@ -160,13 +169,14 @@ class ReplayedRun:
     def _replies(self) -> dict[int, Reply]:
         """Return what the aggregator captured; nothing that it had may be missing."""
         replies = self._recorder(AGGREGATOR_NAME, Role.AGGREGATOR, None).replies()
-        self._check_whole(AGGREGATOR_NAME, set(replies), self._opened())
+        self._check_whole(AGGREGATOR_NAME, set(replies), must_have(self.case, self.form))
         return replies
 
     def _answers(self, client: str, site: Site) -> list[Captured]:
         """Return what a client captured, likewise, held against its ledger."""
         answers = self._recorder(client, Role.CLIENT, site).answers()
-        self._check_whole(client, {a.number for a in answers}, self._said(client))
+        wanted = must_say(self.case, self.form, client)
+        self._check_whole(client, {a.number for a in answers}, wanted)
         for answer in answers:
             check_sent(self.case, self._exchange(answer), client, answer)
         return answers
@@ -232,38 +242,6 @@ class ReplayedRun:
             steps=options.epochs * int(steps),
             optimiser=model.optimiser or "",
         )
-
-    def _captured(self, exchange: str, round: int) -> bool:
-        """Tell whether an Ask was to be captured."""
-        found = [e for e in self.form.exchanges if e.name == exchange and e.per_round]
-        rounds = captured_rounds(self.case.policy.capture, self.case.plan.rounds)
-        return bool(found) and round in rounds
-
-    def _said(self, client: str) -> set[int]:
-        """Return the exchanges in which a client sent what was to be captured."""
-        return {
-            sent.exchange
-            for sent in self.case.ledger_index.releases()
-            if sent.party == client
-            and sent.step is Step.UP
-            and sent.part in COMPUTED
-            and self._captured(sent.ask, sent.round)
-        }
-
-    def _opened(self) -> set[int]:
-        """Return the Asks whose totals or mixtures the aggregator was to capture."""
-        smallest = self.case.plan.smallest_cohort
-        return {
-            ask.number
-            for ask in self.case.exchanges.all.values()
-            if (ask.summed or self._mixes(ask.name))
-            and not ask.lost(smallest)
-            and self._captured(ask.name, ask.round)
-        }
-
-    def _mixes(self, exchange: str) -> bool:
-        mixed = self.case.plan.all_of(Disclosure.MIXED, Step.UP)
-        return any(item.exchange == exchange for item in mixed)
 
     def _check_whole(self, party: str, found: set[int], wanted: set[int]) -> None:
         """Nobody may choose what is attacked by taking captured rounds away."""

@@ -12,7 +12,7 @@ from algorithms.tasks import DataSpec
 from algorithms.tasks.site import Site
 from audits.attacks import Truth
 
-__all__ = ["items_of", "truth_of"]
+__all__ = ["items_of", "labels_of", "truth_of"]
 
 
 def truth_of(site: Site, spec: DataSpec, hops: int) -> Truth:
@@ -23,13 +23,17 @@ def truth_of(site: Site, spec: DataSpec, hops: int) -> Truth:
         spec: of the data; tasks without classes have no label counts.
         hops: how far a model of this depth looks from a training node.
     """
-    data: Any = site.data
     if spec.task == "node":
-        return _of_nodes(data, spec, hops)
-    if spec.task == "graph" and np.asarray(data.y).ndim == 1:
-        labels = np.asarray(data.y)[np.asarray(data.train, dtype=bool)]
-        return Truth(labels=_counted(labels, spec.classes))
-    return Truth()
+        return _of_nodes(site, spec, hops)
+    return Truth(labels=labels_of(site, spec))
+
+
+def labels_of(site: Site, spec: DataSpec) -> Any:
+    """Return the training records per class, int64 (C,); None where a record has no one class."""
+    data: Any = site.data
+    if spec.task == "rating" or np.asarray(data.y).ndim != 1:
+        return None
+    return _counted(np.asarray(data.y)[np.asarray(data.train, dtype=bool)], spec.classes)
 
 
 def items_of(site: Site, spec: DataSpec) -> Any:
@@ -45,7 +49,8 @@ def _counted(labels: Any, classes: int) -> Any:
     return np.bincount(known, minlength=classes).astype(np.int64)
 
 
-def _of_nodes(data: Any, spec: DataSpec, hops: int) -> Truth:
+def _of_nodes(site: Site, spec: DataSpec, hops: int) -> Truth:
+    data: Any = site.data
     train, edges = data.train.numpy(), data.edges.numpy()
     nodes = len(train)
     ones = np.ones(edges.shape[1], dtype=np.int64)
@@ -58,7 +63,7 @@ def _of_nodes(data: Any, spec: DataSpec, hops: int) -> Truth:
     # Equal features cannot be told apart by anybody: such rows are on neither side.
     known = {row.tobytes() for row in members}
     kept = np.asarray([row.tobytes() not in known for row in outsiders], dtype=bool)
-    labels = _counted(data.y.numpy()[train], spec.classes)
+    labels = labels_of(site, spec)
     return Truth(labels=labels, members=members, outsiders=outsiders[kept])
 
 

@@ -95,7 +95,8 @@ def attack(  # noqa: PLR0913, PLR0917 - switches of a command line, all by name
     if format is Format.json:
         print_json(found.text())
     else:
-        _print(found, report.not_tested, found_material.missing)
+        looked = found_material.compared is not None and found_material.compared.matrices
+        _print(found, report.not_tested, "" if looked else found_material.missing)
         say(f"Report: {run / 'report' / 'report.html'}", stderr=False)
     codes = codes_of(report, fail_on, strict=strict)
     tell_codes(codes)

@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 from crypto import spans
 from protocols.errors import LocalProtocolError, Refused, RoundLost
 from protocols.forms import Exchange, Form
+from protocols.plan.drawn import turn
 from protocols.roles.client import ClientSession
 from protocols.rounds import Ask, Cohort, Reply, Round
 from protocols.sessions.engine import Delivery
@@ -91,6 +92,8 @@ class Driver:
         stopped: asked before every exchange; True ends the run there with KeyboardInterrupt.
     """
 
+    _round = 0  # that is played, or was last
+
     def __init__(
         self,
         parties: Parties,
@@ -142,7 +145,7 @@ class Driver:
 
     def cohort_of(self, round: int) -> Cohort:
         """Return the cohort whose turn a round is."""
-        return self.cohorts[(round - 1) % len(self.cohorts)]
+        return turn(self.cohorts, round)
 
     def ask(self, ask: Ask, round: int) -> Reply:
         """Return the reply to one Ask; raises RoundLost if too few clients are left for it.
@@ -192,6 +195,8 @@ class Driver:
         """
         lost: RoundLost | None = None
         clusters = self.cohort.parts
+        if round != self._round:  # the closing Ask belongs to the last round
+            self._round, self.cohort._began = round, clusters
         try:
             ask = next(steps)
             while True:

@@ -7,7 +7,7 @@ from typing import Any, get_args
 import numpy as np
 import pytest
 
-from algorithms._shared.clusters import Compare, CutGuard, CutRule, State
+from algorithms._shared.clusters import Cluster, Compare, Criterion, CutGuard, CutRule, State
 from algorithms._shared.sequences import directed, distances, nearness, standardised
 from algorithms.fed_per import fed_per
 from algorithms.gcfl import gcfl
@@ -17,6 +17,7 @@ from protocols.clusters.cuts import CUTS, GUARDS
 from protocols.errors import NotAdmitted
 from protocols.forms import Algorithm
 from protocols.policy.policy import PrivacyPolicy
+from protocols.rounds import Cohort
 from tests.toys.kinds import KINDS, sites_of, task_of
 from tests.toys.quadratic import Bowl, Quadratic, drive
 from tests.toys.stage import Played, play
@@ -58,6 +59,19 @@ def test_without_epsilon2_it_is_fed_avg_on_the_shared_layers(kind: str) -> None:
         (one,) = found.clusters
         assert one.weights.tobytes() == wanted.weights.tobytes()
         assert one.weights.shape == (task.base,)
+
+
+@pytest.mark.parametrize("make", [gcfl, gcfl_plus])
+def test_without_epsilon2_nobody_is_compared_whatever_a_client_says(make: Any) -> None:
+    """One client that lies about its bit would else have all the others compared."""
+    task = Still(size=7, lr=0.1)
+    (plain,), (eager,) = make(task, epsilon2=None).forms, make(task, **EAGER).forms
+    assert plain.splits is None and [e.name for e in plain.exchanges] == ["train"]
+    assert eager.splits is not None and [e.name for e in eager.exchanges] == ["train", "compare"]
+    cluster = Cluster(Cohort([f"client-{n}" for n in range(1, 9)], needed=8), np.zeros(7))
+    for epsilon2, met in ((None, False), (0.28, True)):
+        criterion = Criterion(10.0, epsilon2, 0)
+        assert criterion.met(State(np.zeros(7), 1, step=1), cluster, np.zeros(7), above=1) is met
 
 
 def test_two_planted_groups_are_found_in_clear_and_protected_alike() -> None:

@@ -29,15 +29,14 @@ from tests.toys.stage import plan_of
 
 
 def policy(*messages: str, sums: bool = False) -> PrivacyPolicy:
-    """Return `ldp` with an epsilon that says nearly all; sums stand under masks, or not at all."""
+    """Return `ldp` with an epsilon that says nearly all, with sums under own noise or without."""
     document = PRESETS["ldp"].document()
-    for guard in document["rules"]["NOISED"]:
+    for guard in (*document["rules"]["NOISED"], *document["rules"]["SUM"]):
         if guard["guard"] == "own_noise":
             guard |= {"epsilon": 20.0, "accept_noise": True}
     document |= {"name": "told", "budget": {"epsilon": 99.0, "delta": 1e-5}}
-    del document["rules"]["SUM"]
-    if sums:
-        document["rules"]["SUM"] = PRESETS["masks"].document()["rules"]["SUM"]
+    if not sums:
+        del document["rules"]["SUM"]
     if messages:
         document["messages"] = list(messages)
     return PrivacyPolicy.model_validate(document)
@@ -177,10 +176,11 @@ def test_scores_are_told_only_where_it_is_asked_for_and_are_charged() -> None:
     own = policy("Start", "Change", "Keep", "Last", "ToldScore", sums=True)
     local = plan_of(evaluated(only, task), own, 4, 3)
     assert local.form == "mean_of_changes_unscored"
-    assert not any(item.noise for item in local.items)
+    assert not any(item.noise and item.disclosure == "NOISED" for item in local.items)
     told = plan_of(evaluated(only, task, told=True), own, 4, 3)
     assert told.form == "mean_of_changes_told_scores"
-    assert sum(item.times for item in told.items if item.noise) == 4  # the closing one as well
+    scores = [item for item in told.items if item.noise and item.disclosure == "NOISED"]
+    assert sum(item.times for item in scores) == 4  # the closing one as well
     assert "chosen by clients' scores, which are charged" in told.budget
     with pytest.raises(NotAdmitted):  # a vector and scores in one Ask would share one message
         noised = replace(only, forms=(form_of(fed_avg(task), "mean_of_noised_changes"),))

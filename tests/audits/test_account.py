@@ -14,6 +14,8 @@ from pydantic import BaseModel, ValidationError
 
 from audits.accounting.engines import Meter, sound
 from audits.accounting.models import Account, Epsilon, rounded_up
+from protocols.plan.drawn import DrawnPlan
+from protocols.plan.plan import Plan
 from protocols.policy.guards import Quantise
 from tests.audits.account_tools import CALIBRATED, policy
 from tests.audits.noised_run import DELTA, EPSILON, TRAIN, NoisedRun, noise_plan
@@ -126,6 +128,25 @@ def test_o18_colluders_noise_is_not_counted_on(quick: None) -> None:
     assert any("2 other clients collude" in text for text in found.epsilon.assumptions)
     few = NoisedRun(clients=8, policy=policy(colluders=2), survivors={1: 5, 2: 5, 3: 5}).account()
     assert few.verdict == "FALSIFIED"
+
+
+class DrawnRun(NoisedRun):
+    """A hundred clients in two cohorts that lots drew; rounds ask one of them."""
+
+    def plan(self) -> Plan:
+        """Return the plan."""
+        return super().plan().model_copy(update={"drawn": DrawnPlan.of(50, 100, self.policy)})
+
+
+def test_o18_noise_of_all_who_may_be_corrupt_in_a_drawn_cohort_is_not_counted_on(
+    quick: None,
+) -> None:
+    facts = {"clients": 100, "rounds": 1, "survivors": {1: 20}}
+    found = DrawnRun(**facts).account()
+    assert {client.fewest_honest for client in found.clients} == {10}  # ten may be corrupt
+    assert any("at most 10 other clients collude" in t for t in found.epsilon.assumptions)
+    whole = NoisedRun(**facts).account()  # the control: the policy names no colluders
+    assert {client.fewest_honest for client in whole.clients} == {20}
 
 
 def test_o18_a_total_holds_no_more_clients_than_sent_something(quick: None) -> None:

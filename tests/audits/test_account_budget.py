@@ -39,6 +39,7 @@ def test_o20_the_store_s_state_stands_beside_each_client(found: Account) -> None
         (budget(epsilon="nan"), "is exceeded"),
         (budget(epsilon="much"), "is exceeded"),
         (budget(delta="0.01"), "is exceeded"),
+        (budget(epsilon="7.9"), "reserved less than the run's noise comes to"),
         (None, "before a budget was reserved"),
     ],
 )

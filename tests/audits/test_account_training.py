@@ -132,6 +132,7 @@ def test_o21_opacus_agrees() -> None:
         ({"reserved": False}, "before a budget for its graphs was reserved"),
         ({"late": True}, "before a budget for its graphs was reserved"),
         ({"reserved": {"epsilon": "10.5"}}, "for single graphs is exceeded"),
+        ({"reserved": {"epsilon": "3.9"}}, "reserved less for its graphs than the run comes to"),
         ({"lies": {"noise": "0.5"}}, "is not what the policy's comes to"),
         ({"lies": {"releases": 500}}, "the planned steps give epsilon"),
     ],

@@ -10,12 +10,16 @@ import pytest
 from audits.evidence.ledger_index import LedgerIndex
 from audits.evidence.run_files import RunView
 from audits.evidence.verify import verify
+from audits.formats import FORMATS, render
 from audits.report.build import build_report
+from audits.report.sections import Clustering
 from protocols.clusters.cuts import Cut
+from protocols.evidence.ledger import Entry
 from protocols.rounds import Ask, Cohort
 from protocols.sessions.cluster_history import ClusterHistory
 from tests.audits.forging import Change, rewrite
 from tests.audits.lies import both, drop, finds, matches, setting
+from tests.audits.report_tools import Page
 from tests.audits.toy_run import Bus, Toy, run_toy
 from tests.protocols.toys import changed_policy
 from tests.toys.clusters import Centre, Update, clusters
@@ -52,6 +56,73 @@ def test_o5_a_run_with_signed_cuts_verifies_and_says_so(made: Toy) -> None:
     assert any("Clients are split by these cosines" in limit for limit in report.limits)
 
 
+ALL = Clustering(round=1, sizes=(8,), apart=0, signed=())
+HALVES = Clustering(round=2, sizes=(4, 4), apart=0, signed=(1,))
+
+
+def test_a_report_shows_the_clusters_over_the_rounds_and_by_whose_word(made: Toy) -> None:
+    report = build_report(made.view())
+    assert report.clusters is not None
+    assert report.clusters.rows == (ALL, HALVES)
+    assert (report.clusters.signed, report.clusters.unused) == (True, 0)
+    files = render(report, FORMATS)
+    assert files == render(build_report(made.view()), FORMATS)
+    assert "| 2 | 4, 4 | 0 | 1 |" in files["report.md"].decode()
+    page = files["report.html"].decode()
+    assert page.count('<rect class="cluster"') == 3 and "By signed cuts" in page
+    assert page.index('<svg class="clusters"') < page.index("Clusters over the rounds<small>")
+    assert Page(page).open == []
+
+
+def test_a_split_by_the_aggregators_word_is_told_as_one() -> None:
+    places: object = site
+    toy = run_toy("unsafe_plaintext", rounds=2, clients=EIGHT, site=places, algorithm=clusters(d=8))
+    report = build_report(toy.view(reports=False))
+    assert report.clusters is not None
+    assert report.clusters.rows == (ALL, HALVES.model_copy(update={"signed": ()}))
+    assert "By the aggregator's word" in render(report, ["md"])["report.md"].decode()
+
+
+def test_a_run_that_never_splits_has_no_clusters_in_its_report(toy: Toy) -> None:
+    report = build_report(toy.view())
+    assert report.clusters is None
+    for data in render(report, ["html", "md"]).values():
+        assert b"Clusters" not in data and b"Into which clusters" not in data
+
+
+def test_a_report_of_ledgers_that_lie_about_clusters_is_made_all_the_same(made: Toy) -> None:
+    beyond, last = (1 << 4000).to_bytes(501, "little").hex(), ALL.model_copy(update={"round": 3})
+    lies: tuple[tuple[Change, object, int], ...] = (
+        (setting("", TOLD, cluster="x"), (ALL,), 1),
+        (setting("", TOLD, cluster=beyond), (ALL,), 1),
+        (setting("", TOLD, cluster=""), (ALL,), 1),
+        (setting("client-1", TOLD, cluster="x"), (ALL, HALVES), 0),
+        (drop("key-authority", **CUT), (ALL, HALVES.model_copy(update={"signed": ()})), 0),
+        (setting("", TOLD, round=1 << 40, cluster=FOUR),
+         (ALL, last.model_copy(update={"sizes": (4,), "apart": 4})), 1),
+    )  # fmt: skip
+    for change, rows, unused in lies:
+        report = build_report(rewrite(made, made.view(), change))
+        assert report.clusters is not None
+        assert (report.clusters.rows, report.clusters.unused) == (rows, unused)
+        assert render(report, ["html"])
+
+
+def beside(exchange: int) -> Change:
+    """Let the authority sign the cut once more, by the cosines that it opens in another Ask."""
+    held: list[Entry] = []
+
+    def change(party: str, entry: Entry) -> list[Entry]:
+        if matches(entry, **CUT):
+            held.append(entry)
+        if party == "key-authority" and matches(entry, kind="release", exchange=exchange):
+            where = {name: entry[name] for name in ("exchange", "round", "cohort")}
+            return [{**held[0], **where}, entry]
+        return [entry]
+
+    return change
+
+
 ALONE = bytes([0b00000001]).hex()
 FOUR = bytes([0b00001111]).hex()
 LIES: dict[str, tuple[Change, str]] = {
@@ -64,6 +135,23 @@ LIES: dict[str, tuple[Change, str]] = {
     "a cut by cosines that were not opened": (
         setting("key-authority", CUT, exchange=1),
         "cosines that were not opened",
+    ),
+    "a cut by cosines of a part of the cluster": (beside(5), "cosines of others than"),
+    "a cut of a round that was another": (
+        setting("key-authority", CUT, round=7),
+        "cosines that were not opened",
+    ),
+    "a cut of another cohort": (
+        setting("key-authority", CUT, cohort="0" * 64),
+        "cosines that were not opened",
+    ),
+    "a cluster since a round that never was": (
+        setting("", TOLD, round=9),
+        "of no Ask that went to",
+    ),
+    "a cluster of an Ask that went to others": (
+        setting("client-1", TOLD, exchange=3),
+        "of no Ask that went to client-1",
     ),
     "another split than was signed": (setting("", TOLD, cluster=FOUR), "comes of no cut"),
     "a client that was told another cluster": (drop("client-1", **TOLD), "of no cluster that its"),

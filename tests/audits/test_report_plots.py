@@ -8,9 +8,17 @@ import pytest
 
 from audits.formats import render
 from audits.plots import budget_timeline as timeline
-from audits.plots import dots, flows, stacks
+from audits.plots import clusters, dots, flows, stacks
 from audits.report.build import build_report
-from audits.report.sections import Flow, RoundBytes, RoundPart, Spending, SpentAt
+from audits.report.sections import (
+    Clustering,
+    Clusters,
+    Flow,
+    RoundBytes,
+    RoundPart,
+    Spending,
+    SpentAt,
+)
 from protocols.policy.policy import PrivacyPolicy
 from tests.audits.attack_tools import BLANK, LEAK, attacked, claim, row
 from tests.audits.report_tools import HOSTILE, Page
@@ -176,3 +184,54 @@ def test_a_claim_has_its_bound_its_ceiling_and_itself():
     assert "<script" not in drawn
     body = drawn[drawn.index("&lt;script") :]
     assert [body.count(f'class="{kind}"') for kind in ("protected", "prior", "null")] == [1, 1, 1]
+
+
+def fell(*rows: tuple[int, tuple[int, ...], int]) -> Clusters:
+    found = tuple(Clustering(round=r, sizes=s, apart=a, signed=()) for r, s, a in rows)
+    return Clusters(signed=False, rows=found, unused=0)
+
+
+def boxes(drawn: str) -> list[tuple[str, float, float, float, float]]:
+    found = re.findall(
+        r'<rect class="(cluster[^"]*)" x="([\d.]+)%" y="([\d.]+)" width="([\d.]+)%" '
+        r'height="([\d.]+)"',
+        drawn,
+    )
+    return [(kind, *map(float, numbers)) for kind, *numbers in found]
+
+
+def test_a_cluster_is_one_box_as_high_as_its_clients_and_as_long_as_it_lasted():
+    found = fell((1, (20,), 0), (3, (12, 8), 0), (5, (7, 5, 8), 0))
+    drawn = str(clusters.clusters(found, 8))
+    wide, one = 98 / 8, 220 / 20
+    assert sorted(boxes(drawn)) == [
+        ("cluster", *map(pytest.approx, place))
+        for place in sorted(
+            [
+                (1, 24, 2 * wide, 20 * one),
+                (1 + 2 * wide, 24, 2 * wide, 12 * one),
+                (1 + 2 * wide, 24 + 12 * one, 6 * wide, 8 * one),  # of two rows
+                (1 + 4 * wide, 24, 4 * wide, 7 * one),
+                (1 + 4 * wide, 24 + 7 * one, 4 * wide, 5 * one),
+            ]
+        )
+    ]
+    values = re.findall(r'class="value">([^<]*)<', drawn)
+    assert sorted(values) == sorted(["20 clients", "20", "12", "8", "7", "5"])
+    assert re.findall(r'class="tick">([^<]*)<', drawn)[:4] == ["1", "3", "5", "8"]
+    assert "from round 3: 12, 8; from round 5: 7, 5, 8." in drawn
+
+
+def test_clients_that_were_asked_in_no_cluster_are_dashed_and_the_end_is_named():
+    drawn = str(clusters.clusters(fell((1, (9,), 0), (3, (5,), 4)), 2))
+    assert [kind for kind, *_ in boxes(drawn)].count("cluster apart") == 1
+    assert re.findall(r'class="tick">([^<]*)<', drawn)[:2] == ["1", "end"]
+    assert "from round 1: 9; from the end: 5." in drawn
+
+
+@pytest.mark.parametrize("rows", [(), ((1, (0,), 0),), ((1, (9,), 0), (1, (5, 4), 0))])
+def test_clusters_of_nothing_and_of_one_round_stay_in_the_picture(rows):
+    drawn = str(clusters.clusters(fell(*rows), 0))
+    assert all(0 <= x <= x + wide <= 100 for _, x, _, wide, _ in boxes(drawn))
+    many = fell(*((n, (1,) * n, 1000 - n) for n in range(1, 400)))
+    assert len(boxes(str(clusters.clusters(many, 400)))) < 1000

@@ -124,6 +124,7 @@ def test_thirty_clients_are_cut_within_two_seconds(rule):
 
 def test_weights_are_one_more_than_cosines_in_steps():
     assert weighed(np.array([[1.0, -1.0], [0.0, 2.0]])).tolist() == [[32768, 0], [16384, 32768]]
+    assert weighed(np.array([[1.0, np.nan], [np.nan, 1.0]])).tolist() == [[32768, 0], [0, 32768]]
 
 
 # --- how a cluster is told ------------------------------------------------------------------------
@@ -134,7 +135,7 @@ SECOND = Told(2, 9, 0xFF0, 0x0F0, b"\x02" * 64)
 
 
 def told(*cuts, size=None):
-    return packed(cuts, 12).ljust(size or cuts_bytes(12, 3), b"\0")
+    return packed(cuts, 12).ljust(size or cuts_bytes(12, 2), b"\0")
 
 
 def test_cuts_lead_from_all_clients_to_a_cluster():
@@ -142,7 +143,7 @@ def test_cuts_lead_from_all_clients_to_a_cluster():
     assert unpacked(told(FIRST), 12, 0x00F) == [FIRST]
     for cluster in (0x0F0, 0xF00):
         assert unpacked(told(FIRST, SECOND), 12, cluster) == [FIRST, SECOND]
-    assert cuts_bytes(12, 1) == cuts_bytes(12, 2) == 4 + 4 + 2 + 64
+    assert cuts_bytes(12, 0) == cuts_bytes(12, 1) == 4 + 4 + 2 + 64
 
 
 @pytest.mark.parametrize(

@@ -25,6 +25,7 @@ from protocols.rounds import Ask, Cohort, Reply
 from protocols.sessions.asked_clusters import AskedClusters
 from protocols.sessions.cluster_history import ClusterHistory
 from protocols.sessions.collection import Collection
+from protocols.sessions.services.survivors import Survivors
 from protocols.wire.control import Cluster
 from tests.protocols.killed import Killed
 from tests.protocols.pub import Go, Portrait, _never
@@ -249,7 +250,7 @@ def cluster_of(world, part, round=2, exchange=9):
     return found[0], world.where(part._members, round=round, exchange=exchange)
 
 
-@pytest.mark.parametrize("changed", [{"round": 2}, {"exchange": 1}, {"side": 3}])
+@pytest.mark.parametrize("changed", [{"round": 0}, {"exchange": 1}, {"side": 3}])
 def test_o5_a_signed_cut_says_where_it_belongs_and_what_it_cuts(split_world, changed):
     world, part = split_world, split_world.parts[1]
     (cut,) = part._cuts
@@ -388,6 +389,7 @@ def test_o10_a_cluster_below_the_floor_is_opened_by_nobody(monkeypatch):
     dishonest(world)
     floor = world.policy.smallest_cohort
     object.__setattr__(world.aggregator.context.policy, "minimum_cohort", 2)
+    monkeypatch.setattr(Survivors, "check_left", lambda *_: None)
     answers = every_answer(world, invented(world, world.names[:3]), 1)
     assert floor == 4 and all(refused(answer) for answer in answers)
 
@@ -467,3 +469,53 @@ def test_a_small_side_leaves_only_where_everything_is_in_clear():
     assert summed(world, left, 2).count == world.count(world.names[2:])
     with pytest.raises(ValueError, match="no cluster of the run"):
         looked(world, left, 2).split(Portrait, cohort)
+
+
+def test_one_client_after_another_may_leave_beyond_what_clusters_there_can_be():
+    leaving = FORM.split_by(Portrait, "normalised", "leave")
+    world = world_of("unsafe_plaintext", form=leaving)
+    left = Cohort(world.names)
+    for round, name in enumerate(world.names[:2], 1):
+        camps(world, [name])
+        (left,) = split(world, left, round)
+    assert world.plan.splits.guard == "leave" and left.size == 6
+    assert summed(world, left, 3).count == world.count(world.names[2:])
+
+
+@pytest.mark.parametrize("cut", ["stoer_wagner", "agglomerative"])
+def test_colluders_draw_a_client_into_their_cluster_as_the_plan_says(cut):
+    """Three clients send the direction of a fourth, and are then summed with it alone."""
+    crowds = []
+    for copied in (False, True):
+        world = world_of(form=FORM.split_by(Portrait, cut))
+        rng = np.random.default_rng(3)
+        for site in world.sites.values():
+            site.direction = rng.normal(size=world.d)
+        for name in world.names[1:4] if copied else ():
+            world.sites[name].direction = world.sites["client-1"].direction
+        parts = split(world, Cohort(world.names))
+        crowds.append(next(set(p._members) for p in parts if "client-1" in p._members))
+    assert crowds[0] != crowds[1] == set(world.names[:4])
+    words = next(text for text in world.plan.warnings if "clients are split" in text)
+    assert "choose their vectors can draw a client" in words and "leave 3 others" in words
+
+
+def test_o5_parts_are_asked_from_the_next_round_on_so_that_a_lost_round_costs_no_more(monkeypatch):
+    world = world_of()
+    cohort = Cohort(world.names)
+    one, _ = split(world, cohort)
+    with pytest.raises(BadEnvelope, match="when this round began"):
+        summed(world, one, 1)
+    world = world_of()
+    cohort = Cohort(world.names)
+    one, _ = split(world, cohort)
+    dishonest(world)
+    assert all(refused(answers) for answers in every_answer(world, one, 1))
+    monkeypatch.setattr(ClusterHistory, "_check", lambda *_: None)  # who answers cannot go back
+    world = world_of()
+    cohort = Cohort(world.names)
+    one, _ = split(world, cohort)
+    assert summed(world, one, 1).count == world.count(one._members)
+    cohort._restore((cohort,))  # what the driver does, as the other part's sum was lost
+    with pytest.raises(CohortChanged, match="no part of what"):
+        summed(world, cohort, 2)

@@ -77,6 +77,31 @@ def test_control_without_own_noise_it_refuses() -> None:
         played.start().round(1)
 
 
+SAID: tuple[Any, ...] = (
+    lambda kind: kind(change=np.zeros(4)),  # one number for each record that it holds
+    lambda kind: kind(change=np.full(5, np.longdouble("1e400"))),
+    lambda kind: kind(change=None),
+    lambda kind: kind(change=np.array([10**400] * 5, dtype=object)),
+    lambda kind: None,
+    lambda kind: (kind(change=np.zeros(5)), kind(change=np.zeros(5))),
+)
+
+
+@pytest.mark.parametrize(("form", "kind"), [(PULL, Pull), (SAY, Said)])
+@pytest.mark.parametrize("say_so", SAID)
+def test_what_an_algorithm_says_in_place_of_numbers_does_not_leave(
+    form: Any, kind: Any, say_so: Any
+) -> None:
+    """Control: without noise of its own the client refuses."""
+    worlds = [world(form), World(PULL, "masks")]
+    for played in worlds if form is PULL else worlds[:1]:
+        played.sites["client-2"].answer = lambda site, given: say_so(kind)
+    assert worlds[0].start().round(1).answers == 5
+    if form is PULL:
+        with pytest.raises(Refused):
+            worlds[1].start().round(1)
+
+
 def tried(site: Toy, given: Start) -> None:
     """Train for oneself and say nothing."""
     if site.answer is not None:

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from audits.report.build import build_report
 from secure_fgl.checking import small
 from secure_fgl.config import Config
 from secure_fgl.federation import Federation
@@ -16,8 +17,8 @@ from secure_fgl.store.finished_run import Run
 EAGER = {"epsilon1": 1e3, "epsilon2": 1e-6, "first_split": 0}
 
 
-def played(out: Path, policy: str, **options: Any) -> Run:
-    document = small.document("gcfl", policy, rounds=2)
+def played(out: Path, policy: str, rounds: int = 2, **options: Any) -> Run:
+    document = small.document("gcfl", policy, rounds=rounds)
     document["algorithm"]["options"] = {"gcfl": {**EAGER, **options}}
     document["data"] = {**small.BANKS, "partition": {"name": "iid_nodes", "clients": 8}}
     return Federation.from_config(Config.parse(document)).run(out)
@@ -54,3 +55,19 @@ def test_protected_clusters_and_models_are_those_in_clear(split: Run, tmp_path: 
     masked = played(tmp_path / "run", "masks")
     assert masked.result["model_sha256"] == split.result["model_sha256"]
     assert masked.result["metrics"] == split.result["metrics"]
+
+
+def test_a_split_after_the_last_round_stands_behind_it_in_the_report(tmp_path: Path) -> None:
+    run = played(tmp_path / "run", "unsafe_plaintext", rounds=1)
+    found = build_report(run.view()).clusters
+    assert found is not None and not found.signed
+    assert [(row.round, row.sizes) for row in found.rows] == [(1, (8,)), (2, (4, 4))]
+
+
+def test_a_split_in_the_last_round_does_not_end_a_protected_run(tmp_path: Path) -> None:
+    """The closing Ask belongs to that round, and clients serve one cohort a round."""
+    run = played(tmp_path / "run", "masks", rounds=1)
+    assert run.verify().failed is None
+    with np.load(run.path / "checkpoints/final.npz") as found:
+        assert sorted(found.files) == ["cluster_1_weights", "cluster_2_weights"]
+        assert len({found[name].tobytes() for name in found.files}) == 1

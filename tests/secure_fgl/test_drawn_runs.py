@@ -13,6 +13,9 @@ from audits.checks.cohorts.drawn import drawn
 from audits.evidence.steps import Case
 from protocols.errors import EvidenceError
 from protocols.evidence.ledger import read_lines
+from protocols.plan.drawn import DrawnPlan, clear_seed
+from protocols.plan.steps import Service, Step
+from protocols.policy.policy import PrivacyPolicy
 from secure_fgl.checking import small
 from secure_fgl.config import Config
 from secure_fgl.federation import Federation
@@ -79,12 +82,44 @@ def test_verification_finds_a_cohort_that_lots_did_not_draw(run: Run) -> None:
         drawn(case, [replace(first, members=members)])
 
 
+def test_verification_finds_a_cohort_asked_in_another_s_round(run: Run) -> None:
+    case = Case(run.view())
+    asks = list(case.exchanges.all.values())
+    first = next(ask for ask in asks if ask.summed)
+    drawn(case, [replace(first, round=3)])  # the control: it is this cohort's turn again
+    with pytest.raises(EvidenceError, match="in another's round"):
+        drawn(case, [replace(first, round=2)])
+
+
+def test_verification_finds_a_seed_in_clear_that_is_not_the_plan_s(run: Run) -> None:
+    case, clear = Case(run.view()), DrawnPlan.of(5, USERS, PrivacyPolicy.preset("unsafe_plaintext"))
+    seeds = [entry for _, entry in case.ledger_index.of_kind("drawn")]
+    case.plan = case.plan.model_copy(update={"drawn": clear})
+    asks = list(case.exchanges.all.values())
+    with pytest.raises(EvidenceError, match="of another plan"):  # all parties chose it together
+        drawn(case, asks)
+    for entry in seeds:
+        entry["seed"] = clear_seed(case.plan.seed, case.roster.clients).hex()
+    drawn(case, [])  # the control: the plan's
+
+
+def test_verification_counts_shares_against_the_whole_cohort(run: Run) -> None:
+    """Else an aggregator that records calls for keys to few has few shares and votes asked for."""
+    case, control = Case(run.view()), Case(run.view())
+    first = next(ask for ask in case.exchanges.all.values() if ask.summed)
+    calls = case.exchanges.keying(Service.PAIRS, Step.CALL, 0)
+    calls[:] = [sent for sent in calls if sent.recipient != max(first.members)]
+    group, whole = (c.exchanges.group(first.round, first.members) for c in (case, control))
+    assert group == whole and whole is not None and set(whole.called) == first.members
+
+
 @pytest.mark.parametrize(
     ("change", "match"),
     [
         ({"seed": "00" * 32}, "different draws"),
         ({"cohorts": 3}, "of another plan"),
         ({"seed": "no seed"}, "of another plan"),
+        ({"members": "3f00"}, "Of 6 clients that drew lots no 2 cohorts of 4"),
         ({"kind": "training"}, "recorded no draw"),
     ],
 )

@@ -9,8 +9,10 @@ from typing import Any
 import pytest
 import yaml
 
+from audits.accounting.account import account_of
 from audits.accounting.counted import counted_reasons, scored_of
-from audits.evidence.steps import Case
+from audits.accounting.engines import false_noise
+from audits.evidence.steps import Case, Verification
 from secure_fgl.store.finished_run import Run
 from tests.secure_fgl.cli_tools import config, invoke
 from tests.secure_fgl.test_private_run import settings, written
@@ -99,7 +101,19 @@ def test_a_plan_with_less_noise_on_counts_falsifies_the_claim(run: Path) -> None
     assert scored is not None
     reasons = list(counted_reasons(scored))
     assert sum("above the target of 4 for one scored graph" in reason for reason in reasons) == 2
-    assert any("noise on counts is not what the policy needs" in reason for reason in reasons)
+    assert "noise on counts is not what the policy needs" in false_noise(case.plan, case.policy)
+
+
+def test_a_plan_without_the_noise_on_counts_falsifies_the_claim(run: Path) -> None:
+    """Nothing of it is counted then, and verification stops at the plan too."""
+    case = Case(Run(run).view())
+    assert account_of(case, Verification(())).verdict == "NOT FALSIFIED"
+    case = Case(Run(run).view())
+    bare = tuple(item.model_copy(update={"counted": None}) for item in case.plan.items)
+    case.__dict__["plan"] = case.plan.model_copy(update={"items": bare})
+    found = account_of(case, Verification(()))
+    assert found.verdict == "FALSIFIED" and found.counted is None
+    assert any("noise on counts is not what the policy needs" in reason for reason in found.reasons)
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Every noised release that a plan claims an epsilon for."""
+"""The noised releases that a plan claims an epsilon for: of sums, of messages, of training."""
 
 from __future__ import annotations
 
@@ -16,7 +16,10 @@ __all__ = ["releases"]
 
 
 def releases(case: Case) -> Iterator[Release]:
-    """Yield every noised release that a plan claims an epsilon for: of sums, and of training.
+    """Yield every noised release that a plan claims an epsilon for, but noise on counts.
+
+    Noise on counts of single records (`record_noise`) is not attacked: tests hold its samplers and
+    divergences, and the account its numbers.
 
     Raises:
         EvidenceError: the plan states noise that is none.

@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 import scipy.sparse as sp
 
+from audits.attacks._shared.compared import Compared
 from audits.attacks._shared.tags import Tagged
 from audits.evidence.steps import Case
 
@@ -256,6 +257,7 @@ class Material:
         mixed: captured mixtures, likewise.
         items: captured gradients of item rows, likewise.
         tagged: captured matchings, likewise.
+        compared: captured cosines; None if no client is compared, or nothing could be read.
         replica: the clients once more, for models that nobody gave them; needs no capture.
         unasked: why there are none; empty if there are.
         missing: why there are none; empty if there are.
@@ -269,6 +271,7 @@ class Material:
     mixed: tuple[Mixtures, ...] = ()
     items: tuple[ItemRows, ...] = ()
     tagged: tuple[Tagged, ...] = ()
+    compared: Compared | None = None
     replica: Replica | None = None
     unasked: str = ""
     missing: str = ""

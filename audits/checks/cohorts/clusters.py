@@ -6,10 +6,12 @@ every cut that it signs. Part of the step ``opened``.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import NoReturn
 
 from audits.evidence.asked import Asked
+from audits.evidence.cluster_sizes import cluster_sizes
+from audits.evidence.ledger_index import Sent
 from audits.evidence.run_files import fail
 from audits.evidence.steps import Case
 from audits.report.words import plural
@@ -43,31 +45,33 @@ def clusters(case: Case) -> str:
         groups = _cluster(case, party, entry, groups, known, inside)
     for ask in case.exchanges.all.values():
         _alike(case, ask, inside)
-    said = f"; clusters of {_sizes(told['cluster'], everybody)}"
+    said = f"; clusters of {_sizes(case)}"
     return said + (", by signed cuts" if splits.signed else ", by the aggregator's word")
 
 
-def _sizes(told: Sequence[tuple[str, Entry]], everybody: int) -> str:
+def _sizes(case: Case) -> str:
     """Return how many clients the clusters hold, and from which round on."""
-    known, found = {everybody}, [plural(everybody.bit_count(), "client")]
-    for round in sorted({entry["round"] for _, entry in told}):
-        known |= {_set(entry, "cluster") for _, entry in told if entry["round"] == round}
-        smallest = [one for one in known if not any(o != one and not o & ~one for o in known)]
-        sizes = sorted((one.bit_count() for one in smallest), reverse=True)
-        found.append(f"from round {round} on {', '.join(map(str, sizes))}")
-    return "; ".join([*found[:1], *found[-_MOST:]] if len(found) > _MOST else found)
+    found, last = cluster_sizes(case), case.plan.rounds
+    told = [plural(len(case.plan.clients), "client")]
+    for row in found.rows[1:][-_MOST:] if found is not None else ():
+        since = f"from round {row.round} on" if row.round <= last else "after the last round"
+        told.append(f"{since} {', '.join(map(str, row.sizes))}")
+    return "; ".join(told)
 
 
 def _cut(case: Case, party: str, entry: Entry, groups: Groups, known: dict[int, int]) -> Groups:
-    """Check a cut that was signed: of a known cluster, by cosines that were opened."""
+    """Check a cut that was signed: of a known cluster, by cosines of all of it that were opened."""
     cluster, side, number = _set(entry, "cluster"), _set(entry, "side"), entry["exchange"]
     if case.roster.party(party).role is not Role.KEY_AUTHORITY:
         _fail(entry, f"was cut by {party}, which may not")
-    if cluster not in known or not side or side & ~cluster or side == cluster:
+    if known.get(cluster, number) >= number or not side or side & ~cluster or side == cluster:
         _fail(entry, "is no cut of a cluster")
     ask = case.exchanges.all.get(number)
-    if ask is None or not ask.of(Disclosure.SIMILARITY, Step.OPENED):
+    opened = ask.of(Disclosure.SIMILARITY, Step.OPENED) if ask is not None else []
+    if ask is None or not _there(entry, opened):
         _fail(entry, "rests on cosines that were not opened")
+    if _bits(case, ask.members) != cluster or ask.vanished:
+        _fail(entry, "rests on cosines of others than the cluster's clients")
     for one in (side, cluster & ~side):
         groups = _apart(case, entry, groups, one)
         known.setdefault(one, number)
@@ -91,6 +95,9 @@ def _cluster(
         _fail(entry, f"is no part of what {party} was in before")
     if splits is not None and splits.signed and known.get(cluster, number) >= number:
         _fail(entry, f"comes of no cut that was signed before {party} was asked")
+    ask = case.exchanges.all.get(number)
+    if not _there(entry, [s for s in ask.downs if s.recipient == party] if ask is not None else []):
+        _fail(entry, f"is of no Ask that went to {party}")
     inside[party].append((number, cluster))
     return _apart(case, entry, groups, cluster)
 
@@ -109,9 +116,20 @@ def _alike(case: Case, ask: Asked, inside: dict[str, list[tuple[int, int]]]) -> 
     if not (ask.summed or ask.awaited) or not ask.arrived:
         return
     last = {[c for since, c in inside[name] if since <= ask.number][-1] for name in ask.arrived}
-    members = int.from_bytes(case.roster.mask(sorted(ask.members)), "little")
+    members = _bits(case, ask.members)
     if len(last) != 1 or members & ~last.pop():
         fail("opened", f"exchange {ask.number} is of no cluster that its members were told (O5)")
+
+
+def _there(entry: Entry, sents: Sequence[Sent]) -> bool:
+    """Tell whether an entry names round and cohort as what was sent then does."""
+    return any(
+        sent.round == entry["round"] and sent.facts["cohort"] == entry["cohort"] for sent in sents
+    )
+
+
+def _bits(case: Case, names: Iterable[str]) -> int:
+    return int.from_bytes(case.roster.mask(sorted(names)), "little")
 
 
 def _set(entry: Entry, name: str) -> int:

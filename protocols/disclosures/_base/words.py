@@ -30,6 +30,8 @@ class Planned:
         reach: by how many times the largest change of one client a round may move a weight.
         splits: how clients fall into clusters; None: they never do.
         clusters: into how many at most.
+        apart: of how many clients totals may be told apart under `cohort_changes: floor`; 0: the
+            policy's smallest cohort.
     """
 
     items: Sequence[Item]
@@ -40,6 +42,7 @@ class Planned:
     reach: float = 0.0
     splits: SplitPlan | None = None
     clusters: int = 1
+    apart: int = 0
 
 
 class Words:

@@ -140,7 +140,7 @@ def vector_of(messages: Sequence[Message], dims: Mapping[str, int]) -> NDArray[n
     """Return all real numbers of messages as one vector.
 
     Raises:
-        UnfitMessage: a field is not of its planned shape, which no data decides.
+        UnfitMessage: a field is not of its planned shape; a client looks for that before.
     """
     parts = []
     for message in messages:

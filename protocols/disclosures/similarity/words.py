@@ -22,7 +22,9 @@ COSINES = (
 SPLITS = (
     "clients are split by these cosines into at most {most} clusters of at least {least}, and each "
     "cluster is summed apart: aggregator and key authority learn who is in which, and every client "
-    "who is in its own; "
+    "who is in its own; clients that work together and choose their vectors can draw a client of "
+    "their choice into a cluster of that size, where only those that the policy's colluders counts "
+    "leave {others} others beside it; "
 )
 SIGNED = (
     "the key authority computes each cut from the cosines that it opened and signs it, and no "
@@ -72,7 +74,8 @@ def _splits(plan: Planned) -> list[str]:
     """Say into what clients are split, and whose word that is."""
     if plan.splits is None:
         return []
-    text = SPLITS.format(most=plan.clusters, least=plan.policy.smallest_cohort)
+    least, others = plan.policy.smallest_cohort, plan.policy.minimum_cohort
+    text = SPLITS.format(most=plan.clusters, least=least, others=others)
     word = SIGNED if plan.splits.signed else OWN_WORD
     return [text + word, *([LEAVES] if plan.splits.guard == "leave" else [])]
 

@@ -66,7 +66,7 @@ class SumWords(Words):
         found = [ACTIVE_AGGREGATOR, KEY_THEFT] if opened and not masked else []
         rule = CHANGES.get(plan.policy.cohort_changes)
         if rule and any((i.part, i.step) == (Disclosure.SUM, Step.UP) for i in plan.items):
-            found.append(rule.format(plan.policy.smallest_cohort))
+            found.append(rule.format(plan.apart or plan.policy.smallest_cohort))
         rows = plan.rows or {}
         for item in filter(_vector_sum, plan.items):
             holders = {rows[message.name] for message in item.messages if message.name in rows}

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from protocols.errors import BadEnvelope, CohortTooSmall, LocalProtocolError
 from protocols.forms import Exchange
-from protocols.plan.drawn import DrawnPlan, clear_seed, drawn_cohorts
+from protocols.plan.drawn import DrawnPlan, clear_seed, drawn_cohorts, turn
 from protocols.sessions.part import Engine, SessionPart
 from protocols.wire.cohorts import as_set, within
 from protocols.wire.where import Where
@@ -74,20 +74,27 @@ class Drawn(SessionPart):
         return next((cohort for cohort in self.cohorts if name in cohort), ())
 
     def asked_back(self, exchange: Exchange, where: Where) -> None:
-        """At a client, refuse to answer together with clients of another cohort than its own.
+        """At a client, refuse to answer with clients of another cohort, or out of turn.
 
         Members that are away may be missing; nobody else stands in for them.
 
         Raises:
-            BadEnvelope: an Ask that brings something back is for others than lots drew.
+            BadEnvelope: an Ask that brings something back is for others than lots drew, or a round
+                is another cohort's.
             CohortTooSmall: for too few of them.
         """
         if self.planned is None or not exchange.back:
             return
-        if not within(where.members, as_set(self.of(self._engine.name))):
+        mine = self.of(self._engine.name)
+        if not within(where.members, as_set(mine)):
             raise BadEnvelope(
                 "An Ask's cohort is not the one that was drawn by lot for this client.",
                 why="the aggregator chooses who is asked, or is out of step",
+            )
+        if not exchange.outside and turn(self.cohorts, where.round) != mine:
+            raise BadEnvelope(
+                "A round is asked of a cohort whose turn it is not.",
+                why="the aggregator asks one cohort more often than the others, or is out of step",
             )
         if len(where.members) < self.least:
             raise CohortTooSmall(

@@ -56,10 +56,12 @@ class PairSecrets(SessionPart):
         """Draw this epoch's secrets; seal for each neighbour its half and its shares."""
         context = self._context
         call = self._engine.read_one(incoming, PairCall)
+        all_pairs = self._drawn.planned is None
+        if not all_pairs and not self._drawn.cohorts:
+            return []  # what lots drew never came here: this client sits the run out
         epoch = self._progress.new_epoch(incoming, self.epoch)
         self._engine.move(Event.PAIR)
         called = context.roster.unmask(call.members)
-        all_pairs = self._drawn.planned is None
         if called != (context.roster.clients if all_pairs else self._drawn.of(self._engine.name)):
             # Who chose the called could choose everybody's neighbours.
             raise BadEnvelope(

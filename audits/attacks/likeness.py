@@ -1,0 +1,196 @@
+"""A13, likeness: which clients hold like data, and who holds which?
+
+**Who attacks, and what he knows.** The aggregator or the key authority, who follow the protocol and
+keep the matrix of cosines that every Ask opens. In the second question he also knows the data that
+the clients hold, as far as it is compared here, and not whose is whose. Beside it he knows each
+client's number of training records to the next power of two, which no message of ours tells.
+
+**How.** The cosines of two clients are averaged over all captured rounds. Two who were never
+compared were in different clusters, and count as least alike. First question: the larger the mean,
+the more alike the data. Second question: of all ways to give the known data to the clients he takes
+that whose likenesses agree best with the matrix, rank by rank (a quadratic assignment).
+
+**What the truth is.** How alike the label histograms of two clients' training records are: 1 minus
+their total variation. Where the clients' graphs are of several data sets, whose classes cannot be
+compared: how near they are in size and number of edges of graphs, and in the balance of classes.
+
+**What the number means.** First: of two other clients, one with data more like this client's, how
+often the attack names the right one; 0.5 is guessing. That is (1 + Kendall's tau) / 2, tau the rank
+correlation of the matrix's rows with the truth. Second: the share of clients to which he gives
+their own data; 1/K is guessing.
+
+**Controls.** Prior: the same with the records' numbers in place of cosines, or a guess. Raw: the
+exact cosines, computed again and not rounded. Null: the matrix under other names, drawn at random.
+
+**What it cannot show.** Likeness of another kind, in features or links. The path of one client over
+rounds: under `correlation` GCFL+'s matrices fix all sequences up to one rotation, by arithmetic
+(ADR 0044). What a client that chooses its vector reads of the others. Where the vectors themselves
+left in clear they tell far more than their cosines, and here only the cosines are looked at.
+
+Sources: AUDITS.md A.2 and B (P15); Xie et al., NeurIPS 2021, for clusters by data set. The two
+questions are this project's own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from math import ceil
+
+import numpy as np
+
+from audits.attacks._methods.likeness import FEWEST, closer, matched, triplets
+from audits.attacks._methods.statistics import best_known
+from audits.attacks._shared.compared import Compared
+from audits.attacks._shared.material import Array, Material
+from audits.attacks._shared.payloads import sent
+from audits.attacks._shared.rules import Rule
+from audits.attacks._shared.samples import Findings, NotApplicable, Samples
+
+__all__ = ["ATTACK", "CLOSER", "OWNERS", "Likeness"]
+
+CLOSER = Rule(
+    "share right: which of two has data more like a client's",
+    margin=0.05,
+    gate=0.15,
+    chance=0.5,
+    null_side="above",
+    also=("P14",),
+)
+OWNERS = Rule(
+    "share of clients to which their own data is given",
+    margin=0.05,
+    gate=0.15,
+    null_side="above",
+    also=("P14",),
+)
+_MOST = {"quick": 40, "default": 80}  # clients that are looked at, drawn at random
+_NAMINGS = 48  # of the null control
+_WHAT = {CLOSER: "who holds like data", OWNERS: "whose data is whose"}
+_CLEAR = " (of vectors in clear, their cosines alone)"
+
+Score = Callable[[Array, np.random.Generator], Array]
+
+
+@dataclass(frozen=True)
+class Likeness:
+    """See the head of this file."""
+
+    id: str = "A13"
+    name: str = "likeness"
+    question: str = "Which clients hold like data, and who holds which?"
+    payloads: tuple[str, ...] = ("P15",)
+    metric: str = CLOSER.metric
+    margin: float = CLOSER.margin
+    gate: float = CLOSER.gate
+    rules: tuple[Rule, ...] = (CLOSER, OWNERS)
+    needs_capture: bool = False
+
+    def run(self, material: Material, rng: np.random.Generator, profile: str) -> Findings:
+        """Attack; see `audits.attacks.Attack`."""
+        given = material.compared
+        if given is None:
+            case = material.case
+            if not set(sent(case.plan, case.policy)) & {"P14", *self.payloads}:
+                return Findings((NotApplicable("no client is compared in this run"),))
+            why = material.missing or "no captured vector could be computed again"
+            return Findings((NotApplicable(why, arises=True),))
+        given = _chosen(given, _MOST.get(profile, _MOST["quick"]), rng)
+        if why := _nothing(given):
+            return Findings((NotApplicable(why, payload=given.payload, arises=True),))
+        return Findings(tuple(_row(given, rule, rng) for rule in self.rules))
+
+
+def _nothing(given: Compared) -> str:
+    """Say why there is nothing to ask; empty if there is."""
+    count = len(given.clients)
+    if not given.matrices:
+        return "no cosines were opened in the captured rounds"
+    if count < FEWEST:
+        return f"cosines of {FEWEST} clients are needed, and {count} were compared"
+    if given.alike is None:
+        return "how alike the clients' data are cannot be said: no classes, or no label somewhere"
+    others = [np.delete(np.delete(given.alike, n, 0), n, 1) for n in range(count)]
+    if not all(map(triplets, others)):
+        return "the clients' data are all equally alike, so nothing can be told"
+    return ""
+
+
+def _chosen(given: Compared, most: int, rng: np.random.Generator) -> Compared:
+    """Return the same of so many clients at most, which are drawn at random."""
+    count = len(given.clients)
+    if count <= most:
+        return given
+    kept = np.sort(rng.permutation(count)[:most])
+    place = np.full(count, -1)
+    place[kept] = np.arange(most)
+    matrices = []
+    for one in given.matrices:
+        (here,) = np.nonzero(place[one.places] >= 0)
+        pair = np.ix_(here, here)
+        parts = place[one.places[here]], one.seen[pair], one.raw[pair]
+        matrices.append(type(one)(one.round, *parts))
+    return Compared(
+        payload=given.payload,
+        clients=tuple(given.clients[n] for n in kept),
+        matrices=tuple(matrices),
+        alike=None if given.alike is None else given.alike[np.ix_(kept, kept)],
+        by=given.by,
+        records=given.records[kept],
+    )
+
+
+def _row(given: Compared, rule: Rule, rng: np.random.Generator) -> Samples:
+    """Return one question."""
+    alike, count = np.asarray(given.alike), len(given.clients)
+
+    def score(matrix: Array, chance: np.random.Generator) -> Array:
+        return closer(matrix, alike) if rule is CLOSER else matched(matrix, alike, chance)
+
+    def once(matrix: Array) -> Array:  # with the same starts: no search is the luckier one
+        return score(matrix, np.random.default_rng(starts))
+
+    starts = int(rng.integers(2**62))
+    blind = 1.0 / count if rule.chance is None else rule.chance
+    raw, guess = once(given.mean("raw")), np.full(count, blind)
+    prior = best_known(np.stack([once(_by_size(given)), guess]), given.clients, guess=1)
+    return Samples(
+        payload=given.payload,
+        what=f"{_WHAT[rule]}, by {given.by}{_CLEAR if given.payload != 'P15' else ''}",
+        units=given.clients,
+        rounds=tuple(sorted({one.round for one in given.matrices})),
+        prior=prior,
+        raw=raw,
+        null=_renamed(given.mean("seen"), score, rng),
+        protected=once(given.mean("seen")),
+        positives=triplets(alike) if rule is CLOSER else count,
+        note=_decides(raw - prior, rule.gate),
+        **{**rule.given(), "chance": blind},
+    )
+
+
+def _by_size(given: Compared) -> Array:
+    """Return how near the clients' numbers of records are, in powers of two, (K, K)."""
+    sizes = np.ceil(np.log2(np.maximum(given.records, 1)))
+    near: Array = -np.abs(sizes[:, None] - sizes[None, :])
+    return near
+
+
+def _renamed(seen: Array, score: Score, rng: np.random.Generator) -> Array:
+    """Return the mean score of the matrix under random names."""
+    namings = (rng.permutation(len(seen)) for _ in range(_NAMINGS))
+    found: Array = np.mean([score(seen[np.ix_(n, n)], rng) for n in namings], axis=0)
+    return found
+
+
+def _decides(lead: Array, gate: float) -> str:
+    """Say how many clients would show that the attack works; empty if these do, or none would."""
+    count, above = len(lead), float(lead.mean()) - gate
+    spread = float(lead.std(ddof=1))
+    needed = max(ceil((2.0 * spread / above) ** 2), FEWEST) if above > 0 else 0
+    if needed <= count:
+        return ""
+    return f"With {count} clients the interval is wide; about {needed} would show whether it works"
+
+
+ATTACK = Likeness()

@@ -1,0 +1,185 @@
+"""A13 on planted cosines: equal data found, noise at chance, few clients, a weak attack."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from audits.attacks import Compared, Material, Matrix, attack
+from audits.attacks._methods import likeness
+from audits.attacks._methods.likeness import closer, matched, triplets
+from audits.attacks._shared.models import AttackRow
+from audits.attacks._shared.rules import Rule
+from audits.attacks._shared.samples import Samples
+from audits.attacks._shared.verdicts import Judgement, judge
+from audits.attacks.likeness import CLOSER, OWNERS, _row
+from audits.evidence.steps import Case
+
+pytestmark = pytest.mark.usefixtures("same_chance")
+
+Array = Any
+
+
+@pytest.fixture(autouse=True)
+def short_searches(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is planted is plain enough to be found from few starts, and the null asks often."""
+    monkeypatch.setattr(likeness, "_STARTS", 8)
+
+
+def alike(clients: int, seed: int) -> Array:
+    """Return the overlap of label histograms: clients of four kinds, no two quite equal."""
+    rng = np.random.default_rng(seed)
+    own = np.stack([rng.dirichlet(np.eye(4)[n % 4] * 12 + 0.5) for n in range(clients)])
+    found: Array = 1.0 - np.abs(own[:, None] - own[None]).sum(axis=2) / 2.0
+    return found
+
+
+def noise(clients: int, seed: int) -> Array:
+    drawn = np.random.default_rng([seed, 1]).normal(size=(clients, clients))
+    return (drawn + drawn.T) / 2.0
+
+
+def planted(clients: int, *, seen: float, raw: float, seed: int = 1, rounds: int = 3) -> Compared:
+    """Return matrices that are the true likeness under noise of so many standard deviations."""
+    true, places = alike(clients, seed), np.arange(clients)
+    spread = float(true[np.triu_indices(clients, 1)].std()) * np.sqrt(2 * rounds)
+
+    def drawn(level: float, number: int) -> Array:
+        if np.isinf(level):
+            return noise(clients, seed * 100 + number)
+        return true + level * spread * noise(clients, seed * 100 + number)
+
+    matrices = tuple(
+        Matrix(n, places, drawn(seen, n), drawn(raw, n + 50)) for n in range(1, rounds + 1)
+    )
+    names = tuple(f"client-{n:02d}" for n in places)
+    records = np.full(clients, 100)
+    return Compared("P15", names, matrices, true, "overlap of labels", records)
+
+
+def rows(case: Case, given: Compared | None) -> list[AttackRow]:
+    return [row for row in attack(Material(case=case, compared=given), ["A13"]).rows if row.payload]
+
+
+def test_clients_of_equal_data_are_found(clear: Case) -> None:
+    nearer, whose = rows(clear, planted(16, seen=0.1, raw=0.1))
+    assert (nearer.verdict, whose.verdict) == ("FAIL", "FAIL")
+    assert nearer.chance == "0.5" and whose.chance == "0.0625"
+    for row, least in ((nearer, 0.9), (whose, 0.5)):
+        assert row.protected is not None and row.prior is not None and row.null is not None
+        assert float(row.protected.value) > least
+        assert float(row.prior.value) == pytest.approx(float(row.chance), abs=1e-3)
+        assert float(row.null.value) == pytest.approx(float(row.chance), abs=0.05)
+
+
+def test_the_report_no_longer_lists_cosines_as_untested_and_names_no_client(clear: Case) -> None:
+    report = attack(Material(case=clear, compared=planted(16, seen=0.1, raw=0.1)), ["A13"])
+    assert "client-" not in report.text()
+    assert not any(gap.payload == "P15" for gap in report.not_tested)
+
+
+@pytest.mark.parametrize(("rule", "clients"), [(CLOSER, 16), (OWNERS, 7)])
+def test_cosines_that_say_nothing_are_at_chance_over_seeds(rule: Rule, clients: int) -> None:
+    verdicts, shares = [], []
+    for seed in range(10):
+        made, row = judged(planted(clients, seen=np.inf, raw=0.1, seed=seed), rule, seed)
+        verdicts.append(made.verdict)
+        shares.append(float(row.protected.mean()) - row.chance)
+    assert abs(np.mean(shares)) < 0.1
+    assert "FAIL" not in verdicts and verdicts.count("INVALID") <= 1
+
+
+def test_many_clients_whose_cosines_say_nothing_pass() -> None:
+    """The attack works on the exact cosines, so that it finds nothing in these says something."""
+    made, _ = judged(planted(70, seen=np.inf, raw=0.1), CLOSER, 1)
+    assert made.verdict == "PASS"
+
+
+def judged(given: Compared, rule: Rule, seed: int) -> tuple[Judgement, Samples]:
+    rng = np.random.default_rng(seed)
+    row = _row(given, rule, rng)
+    return judge(row, rng, margin=rule.margin, gate=rule.gate), row
+
+
+def test_an_attack_that_does_not_work_on_exact_cosines_is_undecided(clear: Case) -> None:
+    for row in rows(clear, planted(16, seen=np.inf, raw=np.inf)):
+        assert row.verdict == "INCONCLUSIVE" and row.reason.startswith("weak attack")
+
+
+def test_few_clients_decide_nothing_and_the_row_says_how_many_would(clear: Case) -> None:
+    (row,) = rows(clear, planted(3, seen=0.1, raw=0.1))
+    assert row.verdict == "NOT_TESTED" and "4 clients are needed, and 3 were" in row.reason
+    nearer = rows(clear, planted(5, seen=1.5, raw=1.5, seed=3))[0]
+    assert nearer.verdict == "INCONCLUSIVE"
+    number = re.search(r"With 5 clients .* about (\d+) would", nearer.reason)
+    assert number is not None and int(number[1]) > 5
+
+
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [
+        ({"matrices": ()}, "no cosines were opened in the captured rounds"),
+        ({"alike": None}, "no classes"),
+        ({"alike": np.ones((16, 16))}, "all equally alike"),
+    ],
+)
+def test_what_cannot_be_asked_is_not_tested(clear: Case, change: Any, why: str) -> None:
+    (row,) = rows(clear, replace(planted(16, seen=0.1, raw=0.1), **change))
+    assert row.verdict == "NOT_TESTED" and row.payload == "P15" and why in row.reason
+
+
+def test_where_nobody_is_compared_it_does_not_apply(clear: Case) -> None:
+    row = next(row for row in attack(Material(case=clear), ["A13"]).rows if row.id == "A13")
+    assert row.verdict == "NOT_APPLICABLE"
+
+
+def test_numbers_of_records_are_the_prior(clear: Case) -> None:
+    """Who is told by a matrix what sizes tell already is told nothing."""
+    size = np.repeat([6, 7, 8, 9], 4)
+    near = -np.abs(size[:, None] - size[None]).astype(float)
+    given = planted(16, seen=0.1, raw=0.1)
+    matrices = tuple(replace(one, seen=near, raw=near) for one in given.matrices)
+    known = replace(given, alike=near, matrices=matrices, records=2**size)
+    nearer = rows(clear, known)[0]
+    assert nearer.prior is not None and nearer.prior.value == "1"
+    assert nearer.verdict == "INCONCLUSIVE"
+
+
+def test_who_was_never_compared_counts_as_least_alike() -> None:
+    first = Matrix(1, np.array([0, 1]), np.array([[1, -0.5], [-0.5, 1]]), np.eye(2))
+    second = Matrix(2, np.array([1, 2]), np.array([[1, 0.5], [0.5, 1]]), np.eye(2))
+    both = (first, replace(first, round=2, seen=np.array([[1, 0.1], [0.1, 1]])), second)
+    given = Compared("P15", ("a", "b", "c"), both, None, "", np.ones(3))
+    mean = given.mean("seen")
+    assert mean[0, 1] == pytest.approx(-0.2) and mean[1, 2] == 0.5
+    assert mean[0, 2] < -0.2
+
+
+def test_the_share_is_kendall_s_and_its_parts_hold_how_clients_hang_together() -> None:
+    true = alike(9, 4)
+    seen = true + 0.5 * noise(9, 4)
+    parts = closer(seen, true)
+    others = ~np.eye(9, dtype=bool)
+    taus = [stats.kendalltau(seen[n, others[n]], true[n, others[n]])[0] for n in range(9)]
+    assert parts.mean() == pytest.approx((1 + np.mean(taus)) / 2)
+    assert triplets(true) == 9 * 8 * 7 // 2
+    drawn = [closer(noise(9, s), alike(9, s)) for s in range(200)]
+    spread = np.std([d.mean() for d in drawn])
+    estimated = np.sqrt(np.mean([d.var(ddof=1) / 9 for d in drawn]))
+    assert 0.9 * spread < estimated < 2.5 * spread  # never too sure
+
+
+@pytest.mark.parametrize("clients", [6, 9])
+def test_owners_are_found_and_no_more_than_can_be_told(clients: int) -> None:
+    rng = np.random.default_rng(2)
+    true = alike(clients, 5)
+    assert matched(true, true, rng).mean() == 1.0
+    names = np.roll(np.arange(clients), 1)
+    assert matched(true[np.ix_(names, names)], true, rng).mean() == 0.0
+    blind = np.zeros((6, 6))
+    assert matched(blind, alike(6, 5), rng) == pytest.approx(np.full(6, 1 / 6))
