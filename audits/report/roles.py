@@ -169,11 +169,13 @@ def _collusions(case: Case) -> Iterator[RoleView]:
     relayed = [item for item in case.plan.items if words.relayed(item.guards)]
     if relayed:
         kinds = tuple(dict.fromkeys(words.mixed(item.guards) for item in relayed))
-        for viewer, told in (
+        for viewer, known in (
             ("aggregator and relay", _WHOSE),
             ("aggregator and other clients", _REST),
         ):
-            yield RoleView(viewer=viewer, received=None, sees=tuple(told[mixed] for mixed in kinds))
+            yield RoleView(
+                viewer=viewer, received=None, sees=tuple(known[mixed] for mixed in kinds)
+            )
     yield from _of_matching(case)
     for disclosure in sorted({item.disclosure for item in plan.items}):
         for viewer, told in words_of(disclosure).together(case.policy.chain(disclosure)).items():
