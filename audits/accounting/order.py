@@ -59,13 +59,15 @@ class Order:
         self.padded = any(e["survivors"] > len(sent[e["exchange"]]) for e in told)
         recorded = {int(entry["exchange"]) for entry in told}
         parts = {(item.exchange, item.part) for item in self.items.values()}
-        self.bare = [
-            release.exchange
-            for release in case.ledger_index.releases()
-            if release.step is Step.RELAYED
-            and (release.ask, release.part) in parts
-            and release.exchange not in recorded
-        ]
+        returns = case.plan.all_of(step=Step.RELAYED)
+        pools = {item.id for item in returns if (item.exchange, item.part) in parts}
+        returned = {
+            int(entry["exchange"])
+            for kind in ("release", "receipt")  # of whoever sent it, or whoever got it
+            for _, entry in case.ledger_index.of_kind(kind)
+            if entry["item"] in pools
+        }
+        self.bare = sorted(returned - recorded)
         self.releases = sum(spend.item in self.items for spend in tally.worst)
 
     @property
@@ -74,11 +76,16 @@ class Order:
         return self.fewest - self.tally.policy.colluders
 
     def epsilon(self) -> float | None:
-        """Return epsilon of the run from the record: the smallest batch, all messages of one."""
+        """Return epsilon of the run: all messages of one client, each among as many as are assured.
+
+        Who else was there by chance counts for nothing (O23), so n is the plan's and no batch's.
+        Delta is split as planned: whoever ends a run early may have chosen when by what came out.
+        """
         noise, clients = self.noise, len(self.tally.plan.clients)
         off = tails(honest=clients, dimension=noise.coordinates, releases=noise.releases)
-        facts = float(noise.pure), self.honest, float(noise.delta), max(self.releases, 1)
-        return run_epsilon(*facts, tails=off)
+        times = max(self.releases, 1)
+        spent = float(noise.delta) * min(times / noise.releases, 1.0)
+        return run_epsilon(float(noise.pure), noise.batch, spent, times, tails=off)
 
 
 def order_of(tally: Tally) -> Order | None:
@@ -93,6 +100,8 @@ def order(found: Order) -> m.Order:
     why = why or false_noise(found.tally.plan, found.tally.policy).rstrip(".")
     if noise.shuffled and not why and not found.batches:
         why = "no batch is recorded"
+    if noise.shuffled and not why and found.tally.not_covered:
+        why = f"{found.tally.not_covered[0].item} is not covered by any noise"
     value = found.epsilon() if noise.shuffled and not why else None
     if value is None:
         said = "No claim rests on the order in which the relay returned messages"

@@ -10,6 +10,7 @@ from typing import Any
 from audits.accounting.models import INFINITE, BudgetFacts, Epsilon
 from audits.evidence.drift import Yardstick
 from audits.evidence.ledger_index import LedgerIndex, Sent
+from protocols.disclosures.names import Disclosure
 from protocols.plan.plan import Item
 from protocols.plan.steps import Step
 from protocols.policy.budget import Budget, Unit
@@ -75,8 +76,8 @@ def spends(
     """Return per client on the roster every noised vector that its ledger shows.
 
     An attempt that is repeated carries the same vector (O5) and counts once, unless more than one
-    of its totals was opened. A vector that was never opened counts all the same: the budget for it
-    was taken.
+    of its totals was opened; a message that is read by itself draws anew, so each counts. A vector
+    that was never opened counts all the same: the budget for it was taken.
 
     Args:
         ledger_index: the ledgers.
@@ -109,7 +110,8 @@ def _of_one_ask(
     for key in opened:
         survivors = openings.survivors(key)
         vectors.append((survivors, 1 if own else max(1, survivors - colluders)))
-    while len(vectors) < max(attempts.values()):
+    drawn = len(sents) if item.disclosure is Disclosure.NOISED else max(attempts.values())
+    while len(vectors) < drawn:
         vectors.append((0, planned))
     for survivors, honest in vectors:
         yield Spend(

@@ -63,9 +63,9 @@ MEASURES = {
         "and rounds the loss adds up.",
     ),
     "relay": (
-        "A relay for mixtures",
-        "Another organisation takes the senders off mixtures, and opens none of them; what they "
-        "hold may still hint at whose they are.",
+        "A relay for mixtures or noised messages",
+        "Another organisation takes the senders off mixtures or noised messages, and opens none of "
+        "them; what they hold may still hint at whose they are.",
     ),
     "match": (
         "Matched by tags",

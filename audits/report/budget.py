@@ -85,6 +85,9 @@ def _client(case: Case) -> Account:
     ordered = order_of(tally)
     refuted = ordered is not None and any(order_reasons(ordered))
     behind = f". {order(ordered).statement}" if ordered is not None else ""
+    # What false noise would come to is no statement: it would be that of whoever wrote the plan.
+    false = false_noise(case.plan, case.policy)
+    planned = f"The plan's noise is false: {false.rstrip('.')}" if false else _planned(case)
     return Account(
         unit="client",
         scope="run",
@@ -92,11 +95,12 @@ def _client(case: Case) -> Account:
         epsilon=recorded if covers_all else INFINITE,
         recorded=recorded,
         target=rounded_up(tally.target),
-        borne_out=spent <= tally.target * (1.0 + _TOLERANCE) and not (tally.bare or refuted),
+        borne_out=spent <= tally.target * (1.0 + _TOLERANCE)
+        and not (tally.bare or refuted or false),
         delta=repr(tally.delta),
         covered=tally.covered,
         not_covered=tuple(found.item for found in tally.not_covered),
-        statement=f"{_planned(case)}. The ledgers show epsilon {recorded} of the client that "
+        statement=f"{planned}. The ledgers show epsilon {recorded} of the client that "
         f"spent most on what is covered{behind}",
     )
 

@@ -25,9 +25,11 @@ _WHOSE = {
     mixed: f"whose every {what} is, as the aggregator alone sees without a relay"
     for mixed, what in ((True, "mixture"), (False, "noised message"))
 }
-_REST = (
-    "which mixtures are none of theirs; if all but one of a round's clients tell, whose the rest is"
-)
+_REST = {
+    mixed: f"which {what}s are none of theirs; if all but one of a round's clients tell, whose the "
+    "rest is"
+    for mixed, what in ((True, "mixture"), (False, "noised message"))
+}
 _PAIRS = (
     (
         "matcher and one client",
@@ -166,11 +168,14 @@ def _collusions(case: Case) -> Iterator[RoleView]:
     yield from _with_the_authority(case, results, masked=bool(masked), keyed=bool(keyed))
     relayed = [item for item in case.plan.items if words.relayed(item.guards)]
     if relayed:
-        whose = tuple(_WHOSE[words.mixed(item.guards)] for item in relayed)
-        known = tuple(dict.fromkeys(whose))
-        yield RoleView(viewer="aggregator and relay", received=None, sees=known)
-    if any(words.mixed(item.guards) for item in relayed):
-        yield RoleView(viewer="aggregator and other clients", received=None, sees=(_REST,))
+        kinds = tuple(dict.fromkeys(words.mixed(item.guards) for item in relayed))
+        for viewer, known in (
+            ("aggregator and relay", _WHOSE),
+            ("aggregator and other clients", _REST),
+        ):
+            yield RoleView(
+                viewer=viewer, received=None, sees=tuple(known[mixed] for mixed in kinds)
+            )
     yield from _of_matching(case)
     for disclosure in sorted({item.disclosure for item in plan.items}):
         for viewer, told in words_of(disclosure).together(case.policy.chain(disclosure)).items():
