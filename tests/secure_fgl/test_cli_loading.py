@@ -47,8 +47,8 @@ EXAMPLES = sorted(
     file.stem for file in (ROOT / "examples").glob("*.yaml") if not file.stem.endswith("policy")
 )
 ACCOUNTED = {"fed_per_gnn_matched", "fed_per_gnn_ml100k", "graph_fl_cora", "molecules_dp"}
-"""Their plans bound what noise hides, how few of many clients see each other's masks, or how many of
-one drawn cohort collude, by scipy's special functions."""
+"""Their plans bound what noise hides, how few of many clients see each other's masks, or how many
+of a drawn cohort collude, by scipy's special functions."""
 
 
 @pytest.mark.parametrize("example", EXAMPLES)
