@@ -11,7 +11,7 @@ import pytest
 
 from audits.attacks import Material
 from audits.attacks._methods.lower_bound import Bound, Reading, ceiling, lower_bound
-from audits.attacks._noise.local_release import CanaryRelease, local_release
+from audits.attacks._noise.local_release import CanaryRelease, local_releases
 from audits.evidence.steps import Case
 from crypto.ldp import noise as vectors
 from crypto.ldp import sqkr
@@ -38,7 +38,7 @@ LAPLACE = "discrete_laplace"
 
 
 class Told:
-    """What `local_release` asks of a run's tally: epsilon of one message, and delta."""
+    """What `local_releases` asks of a run's tally: epsilon of one message, and delta."""
 
     delta = 1e-5
 
@@ -62,7 +62,7 @@ def released(mechanism: str, epsilon: float) -> CanaryRelease:
     item, chain = planned(mechanism, epsilon)
     assert item.noise is not None
     tally: Any = Told(epsilon)
-    found = local_release(item.noise, [item], tally, "P02", chain)
+    (found,) = local_releases(item.noise, [item], tally, "P02", chain)
     assert isinstance(found, CanaryRelease)
     return found
 

@@ -98,7 +98,7 @@ def test_o15_messages_have_the_exact_law(which: int, epsilon: float, count: int)
         assert pvalue(draws(mechanism, values[1], count), wrong) < GUARD
 
 
-@pytest.mark.parametrize("epsilon", [1, 4])
+@pytest.mark.parametrize("epsilon", [1, pytest.param(4, marks=pytest.mark.long)])
 def test_means_are_unbiased_and_variances_are_the_closed_form(epsilon: int) -> None:
     count, stream = 30_000, Stream(KEY)
     for mechanism, value, truth in (
