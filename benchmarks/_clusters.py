@@ -46,8 +46,11 @@ class Likeness:
         return Cut(0, 0, members, names, leaves=len(names) < self._least)
 
 
-def played(form: Any, steps: Round[Any], sites: Mapping[str, Any], least: int) -> Any:
-    """Play one round's Asks at the sites and return the new state."""
+def played(
+    form: Any, steps: Round[Any], sites: Mapping[str, Any], least: int
+) -> tuple[Any, int]:
+    """Play one round's Asks at the sites; return the new state, and how often any were compared."""
+    compared = 0
     try:
         ask = next(steps)
         while True:
@@ -59,9 +62,10 @@ def played(form: Any, steps: Round[Any], sites: Mapping[str, Any], least: int) -
                     views[kind] = TotalView(total(list(sent.values())))
                 elif issubclass(kind, SimilarityMessage):
                     views[kind] = Likeness(kind, sent, form.splits, least)
+                    compared += 1
             ask = steps.send(Reply(views, len(sent)))
     except StopIteration as stop:
-        return stop.value
+        return stop.value, compared
 
 
 def looked(task: Any, algorithm: Any, state: Any, sites: Mapping[str, Any]) -> list[list[float]]:
