@@ -13,8 +13,8 @@ from algorithms._shared.neighbours.codes import encoded
 from algorithms._shared.neighbours.counting import counted, fit_counting
 from algorithms._shared.neighbours.generator import draw, inputs, nearest, slopes
 from algorithms._shared.neighbours.graphs import impaired, mended
-from algorithms._shared.neighbours.learning import Learning, learnt, with_neighbours
-from algorithms._shared.neighbours.sizes import Sizes
+from algorithms._shared.neighbours.learning import learnt, with_neighbours
+from algorithms._shared.neighbours.sizes import Learning, Sizes
 from algorithms.tasks.inputs.nodes import NodeData
 
 SIZES = Sizes(features=6, latent=5, hidden=4, draws=3)

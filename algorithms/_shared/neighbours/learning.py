@@ -12,12 +12,12 @@ from algorithms._shared.neighbours import counting
 from algorithms._shared.neighbours.codes import encoded
 from algorithms._shared.neighbours.generator import Slopes, draw, inputs, nearest, slopes
 from algorithms._shared.neighbours.graphs import Examples, impaired, mended
-from algorithms._shared.neighbours.sizes import Sizes
+from algorithms._shared.neighbours.sizes import Learning, Sizes
 from algorithms.tasks import Weights
 from algorithms.tasks._optimisers import Stepper
 from algorithms.tasks.inputs.nodes import NodeData
 
-__all__ = ["Learning", "NeighGen", "learnt", "record_slopes", "with_neighbours"]
+__all__ = ["NeighGen", "learnt", "record_slopes", "with_neighbours"]
 
 
 class NeighGen(NamedTuple):
@@ -25,25 +25,6 @@ class NeighGen(NamedTuple):
 
     counting: Weights
     features: Weights
-
-
-class Learning(NamedTuple):
-    """How NeighGen is learnt.
-
-    Attributes:
-        share: of the client's nodes that are hidden.
-        hidings: how many times others are hidden; one alone is learnt by heart.
-        steps: Adam's steps, of dGen on all examples and of fGen on a batch each; more of them fit
-            the hidden nodes better and those that are really missing worse.
-        batch: nodes in a batch.
-        lr: Adam's step size.
-    """
-
-    share: float = 0.15
-    hidings: int = 20
-    steps: int = 100
-    batch: int = 64
-    lr: float = 0.005
 
 
 def learnt(

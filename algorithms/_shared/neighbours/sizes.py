@@ -1,4 +1,4 @@
-"""How large fGen is, and what it starts from; a plan reads this, so no torch is loaded here."""
+"""How large fGen is, what it starts from and how it is learnt; a plan reads this, without torch."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import numpy as np
 
 from algorithms.tasks import Weights
 
-__all__ = ["Sizes"]
+__all__ = ["Learning", "Sizes"]
 
 
 class Sizes(NamedTuple):
@@ -42,3 +42,22 @@ class Sizes(NamedTuple):
             bound = np.sqrt(6.0 / (wide + out))
             parts += [rng.uniform(-bound, bound, size=wide * out), np.zeros(out)]
         return np.concatenate(parts).astype(np.float32)
+
+
+class Learning(NamedTuple):
+    """How NeighGen is learnt.
+
+    Attributes:
+        share: of the client's nodes that are hidden.
+        hidings: how many times others are hidden; one alone is learnt by heart.
+        steps: Adam's steps, of dGen on all examples and of fGen on a batch each; more of them fit
+            the hidden nodes better and those that are really missing worse.
+        batch: nodes in a batch.
+        lr: Adam's step size.
+    """
+
+    share: float = 0.15
+    hidings: int = 20
+    steps: int = 100
+    batch: int = 64
+    lr: float = 0.005
