@@ -80,6 +80,7 @@ class NeighbourMixing(SessionPart):
         senders = topology.neighbours(me)
         size, boxes = grid.box_bytes, message.boxes
         found = {s: boxes[at * size : (at + 1) * size] for at, s in enumerate(senders)}
+        # Away, or sent nothing since it was told that another neighbour takes no part.
         absent = [sender for sender, box in found.items() if not any(box)]
         own = kind(**given.own)
         digests: dict[str, str] = {}
