@@ -12,6 +12,7 @@ import numpy as np
 from protocols.clusters.cuts import CUTS, GUARDS, CutGuard, CutRule
 from protocols.disclosures.names import BACK, GIVEN, Disclosure
 from protocols.messages import Message, SimilarityMessage, names
+from protocols.neighbourhoods.topology import Topology
 from protocols.rounds import Ask, Cohort, Round
 
 S = TypeVar("S")
@@ -139,6 +140,8 @@ class Form(Generic[S]):
         plain: this form without what was added to it (scores); None: nothing was.
         start: the state before the first round; set where a run is put together.
         splits: how it splits its clients into clusters (`Reply.split`); None: it never does.
+        topology: who is whose neighbour, where clients read sums over their neighbours; the form is
+            then never scored round by round.
     """
 
     name: str
@@ -155,6 +158,7 @@ class Form(Generic[S]):
     plain: Form[Any] | None = None
     start: Any = None
     splits: Splits | None = None
+    topology: Topology | None = None
 
     @classmethod
     def of(
@@ -201,6 +205,10 @@ class Form(Generic[S]):
     ) -> Form[S]:
         """Return the form with `splits`; see the class."""
         return replace(self, splits=Splits(kind, cut, guard))
+
+    def over(self, topology: Topology) -> Form[S]:
+        """Return the form with `topology`; see the class."""
+        return replace(self, topology=topology)
 
     def __post_init__(self) -> None:
         """Refuse two exchanges of one name: plan items are named after them."""

@@ -168,6 +168,16 @@ class WeightedSumMessage(Message):
     disclosure = Disclosure.WEIGHTED_SUM
 
 
+class NeighbourSumMessage(Message):
+    """Each client learns the weighted sum over its neighbours; the coordinator learns nothing.
+
+    The form says who they are (`Form.topology`), and the weights follow from that. On the way down
+    it is the receiver's mixture, its own message included; its own alone if a neighbour was away.
+    """
+
+    disclosure = Disclosure.NEIGHBOUR_SUM
+
+
 class SimilarityMessage(Message):
     """The aggregator learns only the pairwise cosines of the one vector field.
 

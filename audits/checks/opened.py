@@ -10,6 +10,7 @@ from functools import lru_cache
 
 from audits.checks.cohorts.clusters import clusters
 from audits.checks.cohorts.drawn import drawn
+from audits.checks.cohorts.neighbours import neighbours
 from audits.checks.matching import matching
 from audits.checks.relays import relays
 from audits.checks.results import results
@@ -56,7 +57,7 @@ def opened(case: Case) -> str:
             rounds[ask.round].append((ask, ask.arrived))
     _returned(case, exchanges)
     _changes(case, exchanges)
-    more = results(case) + relays(case) + matching(case) + clusters(case)
+    more = results(case) + relays(case) + matching(case) + clusters(case) + neighbours(case)
     said = _said(case, exchanges)
     return said.replace("nothing was opened", "no total was opened") + more if more else said
 

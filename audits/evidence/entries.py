@@ -73,6 +73,8 @@ _FACTS: dict[str, dict[str, type]] = {
     "open": _SUM,
     "cluster": {"cluster": str, "cohort": str, "exchange": int, "round": int},
     "cut": {"cluster": str, "cohort": str, "exchange": int, "round": int, "side": str},
+    "offered": {"commitment": str, "exchange": int, "round": int},
+    "neighbourhood": {"absent": list, "commitments": list, "exchange": int, "round": int},
     "weights": {
         **_TABLE,
         "exchange": int,
@@ -155,8 +157,23 @@ def _check_release(number: int, entry: Entry) -> None:
         raise EvidenceError("chain", f"entry {number} names no known disclosure")
 
 
+def _check_offered(number: int, entry: Entry) -> None:
+    if not _DIGEST.fullmatch(entry["commitment"]):
+        raise EvidenceError("chain", f"entry {number} states no digest of a model")
+
+
+def _check_neighbourhood(number: int, entry: Entry) -> None:
+    told = entry["commitments"]
+    if not all(isinstance(one, str) and _DIGEST.fullmatch(one) for one in told):
+        raise EvidenceError("chain", f"entry {number} states no digests of models")
+    if not all(isinstance(name, str) for name in entry["absent"]):
+        raise EvidenceError("chain", f"entry {number} holds a fact of the wrong type")
+
+
 _MORE: dict[str, Callable[[int, Entry], None]] = {
     "captured": _check_captured,
+    "neighbourhood": _check_neighbourhood,
+    "offered": _check_offered,
     "release": _check_release,
 }
 

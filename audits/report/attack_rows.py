@@ -305,6 +305,8 @@ def _known(plan: Plan, egress: Sequence[Egress], *, noised: bool) -> Iterator[st
         yield "clients read single vectors of others, clipped and noised"
     if Disclosure.MIXED in kept:
         yield "the aggregator reads mixtures of every client's records"
+    if Disclosure.NEIGHBOUR_SUM in kept:
+        yield "each client reads sums over its neighbours"
     if Disclosure.WEIGHTED_SUM in kept:
         yield "each client gets weighted combinations of others' messages"
     if Disclosure.SIMILARITY in kept:

@@ -47,6 +47,7 @@ if TYPE_CHECKING:
 
         SUM = "SUM"
         WEIGHTED_SUM = "WEIGHTED_SUM"
+        NEIGHBOUR_SUM = "NEIGHBOUR_SUM"
         SIMILARITY = "SIMILARITY"
         MATCH = "MATCH"
         MIXED = "MIXED"

@@ -44,6 +44,8 @@ KINDS = (
     "open",
     "cluster",
     "cut",
+    "offered",
+    "neighbourhood",
     "weights",
     "witness",
     "relay",

@@ -57,6 +57,8 @@ class Pairs(Mute):
         slots: of this epoch.
         width: neighbours for which messages have room.
         common: what this client holds of the clients' common key.
+        alone: slots with pair secrets alone: no seed of them is drawn, shared or locked, so nobody
+            can take their masks off but by adding up (`between`).
     """
 
     def __init__(
@@ -67,9 +69,11 @@ class Pairs(Mute):
         slots: Sequence[Slot],
         width: int,
         common: CommonKey,
+        alone: Sequence[Slot] = (),
     ) -> None:
         self.group, self.slots, self._width = group, tuple(slots), width
-        self._places = {slot: place for place, slot in enumerate(self.slots)}
+        self.alone = tuple(alone)
+        self._places = {slot: place for place, slot in enumerate((*self.slots, *self.alone))}
         self._labels = "\n".join(slot.label for slot in self.slots)
         self._me, self._roster, self._name = me, roster, me.party.name
         self._neighbours, self.common = group.neighbours(self._name), common
@@ -89,6 +93,7 @@ class Pairs(Mute):
         drawn, key = self.common.kept()
         return {
             **{n: {places[s]: v for s, v in getattr(self, n).items()} for n in _BY_SLOT},
+            "alone": "\n".join(slot.label for slot in self.alone),
             "common_drawn": drawn,
             "common_key": key,
             "group": self.group,
@@ -109,7 +114,9 @@ class Pairs(Mute):
         made = cls.__new__(cls)
         made.group, made._width, made.there = kept["group"], kept["width"], kept["there"]
         made._labels, labels = kept["slots"], kept["slots"].splitlines()
-        made.slots = slots = tuple(map(Slot.of_label, labels))
+        made.slots = tuple(map(Slot.of_label, labels))
+        made.alone = tuple(map(Slot.of_label, kept["alone"].splitlines()))
+        slots = (*made.slots, *made.alone)
         made._places = {slot: place for place, slot in enumerate(slots)}
         made._me, made._roster, made._name = me, roster, me.party.name
         made.common = CommonKey(kept["common_drawn"], kept["common_key"])
@@ -194,7 +201,7 @@ class Pairs(Mute):
         self._hold(shares)
         self._pair = {
             slot: {peer: derive(secret, "slot", slot.label) for peer, secret in secrets.items()}
-            for slot in self.slots
+            for slot in (*self.slots, *self.alone)
         }
         self._halves = {}
         if self.group.complete:
@@ -264,6 +271,42 @@ class Pairs(Mute):
         reached = self._reached(members)
         plus += [pair_key(secrets[peer], label) for peer in reached if self._name < peer]
         return plus, [pair_key(secrets[peer], label) for peer in reached if self._name >= peer]
+
+    def paired(self, members: Sequence[str]) -> bool:
+        """Tell whether this client shares a secret with all of these, itself aside."""
+        return set(members) - {self._name} <= self._owners.intersection(self.there)
+
+    def between(
+        self, slot: Slot, groups: Mapping[str, Sequence[str]], label: Sequence[str]
+    ) -> dict[str, tuple[list[bytes], list[bytes]]]:
+        """Return the keys of masks that cancel within each of several groups that overlap.
+
+        Each group has keys of its own, from the pairs' secrets of one slot, which are forgotten
+        with it: a slot serves one vector a group (O6).
+
+        Args:
+            slot: one of `alone`.
+            groups: by what tells them apart (who reads the sum), their members, this client one.
+            label: what every mask is bound to besides.
+
+        Returns:
+            By group, the keys of what this client adds and of what it takes away.
+
+        Raises:
+            LocalProtocolError: the slot was used before, or is not of this epoch, or a member
+                shares no secret with this client.
+        """
+        if slot not in self.alone or slot not in self._pair:
+            raise LocalProtocolError("The secrets of this slot were used, or are not here (O6).")
+        if not all(self.paired(members) for members in groups.values()):
+            raise LocalProtocolError("A neighbour shares no secret with this client.")
+        secrets = self._pair.pop(slot)
+        found = {}
+        for group, members in groups.items():
+            keys = {p: pair_key(secrets[p], (*label, group)) for p in members if p != self._name}
+            plus = [key for peer, key in keys.items() if self._name < peer]
+            found[group] = plus, [key for peer, key in keys.items() if self._name > peer]
+        return found
 
     def gave(self, slot: Slot, members: Sequence[str]) -> bool:
         """Tell whether a share of any of these clients was given in this slot."""

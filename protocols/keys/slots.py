@@ -53,9 +53,16 @@ def slot_of(item: Item, round: int, ordinal: int) -> Slot:
 
 
 def slots(
-    items: Sequence[Item], rounds: int, policy: PrivacyPolicy, epoch: int
+    items: Sequence[Item],
+    rounds: int,
+    policy: PrivacyPolicy,
+    epoch: int,
+    part: Disclosure = Disclosure.SUM,
 ) -> tuple[Slot, ...]:
     """Return every slot of an epoch, in an order that all parties share.
+
+    Those of a `part` other than SUM have pair secrets alone: nobody shares seeds of them, so what
+    is masked there is never unmasked for whoever is missing (ADR 0053).
 
     Every epoch has equally many, so that messages are of one size in runs of any length; the last
     one's may be for rounds that never come.
@@ -63,7 +70,7 @@ def slots(
     first = epoch * policy.rekey_rounds + 1
     last = first + policy.rekey_rounds - 1
     found: list[Slot] = []
-    for item in (i for i in items if (i.part, i.step) == (Disclosure.SUM, Step.UP)):
+    for item in (i for i in items if (i.part, i.step) == (part, Step.UP)):
         # Outside the rounds anything may be asked in any epoch; an unused slot costs 64 bytes.
         places = [(0, times_in_round(item, 0, rounds))]
         if item.per_round:

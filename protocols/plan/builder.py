@@ -17,6 +17,7 @@ from protocols.plan.plan import Item
 from protocols.plan.schema import Layout, message_plan
 from protocols.plan.split_plan import SplitPlan
 from protocols.plan.steps import Part, Step, Way, item_id
+from protocols.plan.topology import TopologyPlan
 from protocols.policy.guard import describe, find
 from protocols.policy.guards import UnsafeClear
 from protocols.policy.policy import PrivacyPolicy
@@ -47,6 +48,7 @@ class PlanBuilder:
         models: how clients see to the models that they are handed; None: no form is planned.
         splits: how clients fall into clusters; None: they never do.
         drawn: of cohorts that are drawn by lot; None: a round asks all clients.
+        topology: whose sums clients read, where they read sums over their neighbours; else None.
     """
 
     def __init__(  # noqa: PLR0913 - a plan has that many facts
@@ -61,10 +63,11 @@ class PlanBuilder:
         models: Models | None = None,
         splits: SplitPlan | None = None,
         drawn: DrawnPlan | None = None,
+        topology: TopologyPlan | None = None,
     ) -> None:
         self.exchanges, self.models = exchanges, models or Models()
         self.policy, self.clients, self.dims, self.scheme = policy, clients, dims, scheme
-        self.rounds, self.splits, self.drawn = rounds, splits, drawn
+        self.rounds, self.splits, self.drawn, self.topology = rounds, splits, drawn, topology
         self.items: list[Item] = []
         self.longest = max(clients, key=len)
 
@@ -91,6 +94,12 @@ class PlanBuilder:
         if self.splits is not None and self.splits.guard == "leave":
             return len(self.clients) - self.policy.smallest_cohort
         return self.clusters - 1
+
+    @property
+    def between_neighbours(self) -> bool:
+        """Whether neighbours mask what they send, so that pairs of clients need secrets."""
+        chain = self.policy.rules.get(Disclosure.NEIGHBOUR_SUM, ())
+        return self.topology is not None and find(chain, "mask_neighbours") is not None
 
     def held(self, times: Times) -> Times:
         """Return how often a holder is asked to help to open a sum: of a drawn cohort, its own."""

@@ -22,6 +22,7 @@ _SAME = (
     "training",
     "splits",
     "drawn",
+    "topology",
 )
 
 

@@ -23,6 +23,7 @@ from protocols.plan.drawn import DrawnPlan
 from protocols.plan.noise import CountPlan, NoisePlan
 from protocols.plan.split_plan import SplitPlan
 from protocols.plan.steps import Part, Service, Step, Way, item_id
+from protocols.plan.topology import TopologyPlan
 from protocols.privacy.training import TrainingPlan
 from protocols.strict import Strict
 from protocols.versions import PLAN
@@ -171,6 +172,7 @@ class Plan(Strict):
         drawn: of cohorts that are drawn by lot; None: a round asks all clients.
         seed: public; the model before the first round is drawn from it, by every party itself.
         splits: how its clients fall into clusters; None: they never do.
+        topology: whose sums clients read, where they read sums over their neighbours; else None.
     """
 
     version: int = PLAN.version
@@ -192,6 +194,7 @@ class Plan(Strict):
     training: TrainingPlan | None = None
     splits: SplitPlan | None = None
     drawn: DrawnPlan | None = None
+    topology: TopologyPlan | None = None
 
     @model_validator(mode="before")
     @classmethod

@@ -21,6 +21,7 @@ from protocols.plan.models import Models
 from protocols.plan.plan import DataPlan, Plan, plugin_of
 from protocols.plan.planner import plan_exchange, plan_services
 from protocols.plan.splits import plan_splits
+from protocols.plan.topology import TopologyPlan
 from protocols.policy.policy import PrivacyPolicy
 from protocols.privacy.own_words import check_covered
 from protocols.privacy.training import TrainingPlan, plan_training
@@ -84,6 +85,7 @@ def _built(
         models=Models.of(form, policy, len(clients)),
         splits=plan_splits(form, policy),
         drawn=DrawnPlan.of(form.drawn, len(clients), policy) if form.drawn else None,
+        topology=TopologyPlan.of(form.topology, clients, policy) if form.topology else None,
     )
     for exchange in form.exchanges:
         plan_exchange(builder, exchange)
@@ -141,6 +143,7 @@ def make_plan(  # noqa: PLR0913 - what a run is made of, all by name
         fewest=len(clients) == policy.smallest_cohort,
         reach=builder.models.reach,
         splits=splits,
+        topology=builder.topology,
         clusters=builder.clusters,
         apart=fewest_apart(len(clients), policy, drawn),
         rows={k.__name__: form.holders for k in form.messages() if any(f.held for f in k.fields)},
@@ -165,4 +168,5 @@ def make_plan(  # noqa: PLR0913 - what a run is made of, all by name
         training=training,
         splits=splits,
         drawn=drawn,
+        topology=builder.topology,
     )

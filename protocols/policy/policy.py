@@ -44,6 +44,9 @@ class PrivacyPolicy(Strict):
             `floor`: no totals of a run that a client is shown can be combined into one of fewer
             clients than a survivor list holds; a round that fewer vanish from is lost. `fixed`:
             cohorts that overlap are equal; whoever vanishes costs the round. Needs `mask` for sums.
+        topology_floor: where clients read sums over their neighbours: ``checked``: no combination
+            of what up to 1 + `colluders` of them read rests on fewer than `minimum_cohort` others;
+            ``unsafe``: any topology runs, and plan and report say how few it is (O5).
         rekey_rounds: after so many rounds every key and pair secret is made anew (O9).
         budget: what all runs together may spend of this site's data set (O20); needed with noise.
         capture: what every party keeps of its own rounds, locked, for audits; None: nothing.
@@ -62,6 +65,7 @@ class PrivacyPolicy(Strict):
     minimum_cohort: int = Field(default=3, ge=3, le=10_000, strict=True)
     colluders: int = Field(default=0, ge=0, le=10_000, strict=True)
     cohort_changes: CohortChanges = "any"
+    topology_floor: Literal["checked", "unsafe"] = "checked"
     rekey_rounds: int = Field(default=50, ge=1, le=10_000, strict=True)
     budget: Budget | None = None
     capture: Capture | None = None
@@ -144,12 +148,14 @@ class PrivacyPolicy(Strict):
     def document(self) -> dict[str, Any]:
         """Return the policy as plain data, in a stable order.
 
-        Where cohorts may change at will nothing is said of it: such a policy has the digest that it
-        had before it could say so.
+        Where cohorts may change at will, or topologies are checked, nothing is said of it: such a
+        policy has the digest that it had before it could say so.
         """
         found = self.model_dump(mode="json")
         if self.cohort_changes == "any":
             del found["cohort_changes"]
+        if self.topology_floor == "checked":
+            del found["topology_floor"]
         return found
 
     @property

@@ -6,6 +6,7 @@ from typing import Any
 
 from protocols.disclosures.mixed.guards import Mix
 from protocols.disclosures.names import Disclosure
+from protocols.disclosures.neighbour_sum.guards import MaskNeighbours
 from protocols.disclosures.similarity.guards import Cosine, Normalise
 from protocols.disclosures.sum.guards import Ckks, He, Mask, Noise
 from protocols.disclosures.weighted_sum.guards import Weigh
@@ -50,6 +51,11 @@ _EVALUATED: dict[Disclosure, tuple[Guard, ...]] = {
     Disclosure.WEIGHTED_SUM: (Clip(bound=4.0), Quantise(bits=15), Weigh(), Seal()),
     Disclosure.SIMILARITY: (Normalise(), Cosine(), Seal()),
 }
+_MODELS: tuple[Guard, ...] = (Clip(bound=4.0), Quantise(bits=20))
+"""Of models that neighbours mix: as many bits as leave a sum in words of 32 for most topologies."""
+_NEIGHBOURS: dict[Disclosure, tuple[Guard, ...]] = {
+    Disclosure.NEIGHBOUR_SUM: (*_MODELS, MaskNeighbours(), Seal())
+}
 _MIXED: tuple[Guard, ...] = (Clip(norm="l2", bound=16.0), Mix(), Seal())
 _SHUFFLED: tuple[Guard, ...] = (*_MIXED[:2], Relay(), Seal())
 
@@ -58,7 +64,7 @@ def _facts(
     chain: tuple[Guard, ...], *, mixed: tuple[Guard, ...] = _MIXED, **more: Any
 ) -> dict[str, Any]:
     noised = find(chain, "noise") is not None  # cosines and combinations have no noise (O16)
-    rules = {Disclosure.SUM: chain, **({} if noised else _EVALUATED), **_CONTROL}
+    rules = {Disclosure.SUM: chain, **({} if noised else _EVALUATED | _NEIGHBOURS), **_CONTROL}
     if mixed:
         rules[Disclosure.MIXED] = mixed
     return {"rules": rules, "capture": Capture(), **more}
@@ -85,6 +91,7 @@ FACTS: dict[str, dict[str, Any]] = {
         "rules": {
             Disclosure.SUM: (*_INTEGERS, UnsafeClear()),
             Disclosure.WEIGHTED_SUM: _CLEAR,
+            Disclosure.NEIGHBOUR_SUM: (*_MODELS, UnsafeClear()),
             Disclosure.SIMILARITY: _CLEAR,
             Disclosure.MATCH: _CLEAR,
             Disclosure.MIXED: _CLEAR,

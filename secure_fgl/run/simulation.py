@@ -282,7 +282,8 @@ class Preparation:
             if progress is not None:
                 progress(number, rounds, self.metrics(outcome.tracked, -1))
         try:
-            steps = closing(outcome.tracked, driver.cohorts, self.task.scoring, at=self.at)
+            scoring, cohorts = self.task.scoring, driver.cohorts
+            steps = closing(outcome.tracked, cohorts, scoring, at=self.at, form=form)
             self._note(outcome, driver.play(steps, rounds), rounds, folder)
         except RoundLost:
             if rounds not in outcome.lost:  # the closing score belongs to the last round

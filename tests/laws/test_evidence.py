@@ -77,7 +77,9 @@ def rest(envelope: Envelope) -> tuple[bytes, bytes]:
 @pytest.mark.parametrize("name", NAMES)
 def test_what_is_unsafe_is_called_unsafe_everywhere(name: str, recorded: Recorded) -> None:
     clear, protected = recorded(name, "unsafe_plaintext"), recorded(name, "he")
-    uploads = [i for i in used(clear.plan) if i.disclosure in ("SUM", "MIXED", *COMPUTED)]
+    uploads = [
+        i for i in used(clear.plan) if i.disclosure in ("SUM", "MIXED", "NEIGHBOUR_SUM", *COMPUTED)
+    ]
     assert uploads and all(item.unsafe for item in uploads)
     assert any("UNSAFE" in warning for warning in clear.plan.warnings)
     flagged = [e for e in clear.entries() if e["kind"] == "release" and e["unsafe"]]

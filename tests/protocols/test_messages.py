@@ -84,6 +84,7 @@ def test_a_field_that_was_not_declared_cannot_be_passed():
 BASES = {
     "SumMessage": Disclosure.SUM,
     "WeightedSumMessage": Disclosure.WEIGHTED_SUM,
+    "NeighbourSumMessage": Disclosure.NEIGHBOUR_SUM,
     "SimilarityMessage": Disclosure.SIMILARITY,
     "MatchMessage": Disclosure.MATCH,
     "MixedMessage": Disclosure.MIXED,

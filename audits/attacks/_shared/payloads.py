@@ -66,8 +66,12 @@ _WHY = {
     "P21": "no attack on rows is written yet",
 }
 _NONE_YET = "no attack is written for it yet"
-_SECRET = {"mask": "P03", "he": "P04", "ckks": "P04", "cosine": "P04", "weigh": "P04"}
+_SECRET = {
+    **dict.fromkeys(("mask", "mask_neighbours"), "P03"),
+    **dict.fromkeys(("he", "ckks", "cosine", "weigh"), "P04"),
+}
 _OTHERS = {
+    Disclosure.NEIGHBOUR_SUM: "P21",
     Disclosure.WEIGHTED_SUM: "P21",
     Disclosure.SIMILARITY: "P15",
     Disclosure.MATCH: "P08",

@@ -10,6 +10,7 @@ from protocols.disclosures.names import Disclosure
 from protocols.disclosures.registry import facet
 from protocols.plan.plan import Item
 from protocols.plan.split_plan import SplitPlan
+from protocols.plan.topology import TopologyPlan
 from protocols.policy.guard import Guard
 from protocols.policy.policy import PrivacyPolicy
 
@@ -29,6 +30,7 @@ class Planned:
         rows: messages with rows, and how many clients hold each at least.
         reach: by how many times the largest change of one client a round may move a weight.
         splits: how clients fall into clusters; None: they never do.
+        topology: whose sums clients read, where they read sums over their neighbours; else None.
         clusters: into how many at most.
         apart: of how many clients totals may be told apart under `cohort_changes: floor`; 0: the
             policy's smallest cohort.
@@ -41,6 +43,7 @@ class Planned:
     rows: Mapping[str, int] | None = None
     reach: float = 0.0
     splits: SplitPlan | None = None
+    topology: TopologyPlan | None = None
     clusters: int = 1
     apart: int = 0
 

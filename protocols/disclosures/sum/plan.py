@@ -184,7 +184,8 @@ class SumPlanning(Planning):
     def epoch(self, plan: PlanBuilder, planned: Sequence[Item]) -> None:
         """Add what clients agree on, so that their masks cancel."""
         places = len(slots(planned, plan.rounds, plan.policy, 0))
-        if places and find(plan.policy.rules.get(self.disclosure, ()), "mask"):
+        masked = find(plan.policy.rules.get(self.disclosure, ()), "mask") is not None
+        if (places and masked) or plan.between_neighbours:
             _plan_pairs(plan, epochs(plan.rounds, plan.policy), places)
 
 

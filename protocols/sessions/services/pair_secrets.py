@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import ClassVar
 
+from protocols.disclosures.names import Disclosure
 from protocols.errors import BadEnvelope
 from protocols.keys.common import CommonKey
 from protocols.keys.groups import Group
@@ -70,10 +71,12 @@ class PairSecrets(SessionPart):
         self._engine.forget(Scope.EPOCH)
         within = self._drawn.within if self._drawn.cohorts else None
         group = Group.of(context.run, epoch, called, context.policy, within)
-        places = slots(context.plan.items, context.plan.rounds, context.policy, epoch)
+        facts = context.plan.items, context.plan.rounds, context.policy, epoch
+        places, alone = slots(*facts), slots(*facts, Disclosure.NEIGHBOUR_SUM)
         width = width_of(context)
         common = CommonKey() if context.pairs is None else context.pairs.common
-        context.pairs = Pairs(context.me, context.roster, group, places, width, common)
+        who = context.me, context.roster
+        context.pairs = Pairs(*who, group, places, width, common, alone)
         self.epoch = epoch
         return [self._control(Step.BOXES, PairBoxes(boxes=context.pairs.boxes()), incoming)]
 

@@ -1,0 +1,49 @@
+"""What plans say of sums over neighbours."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from protocols.disclosures._base.words import Chain, Planned, Words
+from protocols.disclosures.names import Disclosure
+
+COORDINATOR = (
+    "there is no aggregator of models: the coordinator starts rounds and hands on boxes that only "
+    "the addressed clients open; it sees who takes part, when, and sizes, and can say that a "
+    "client is away"
+)
+SUMS = "every client reads, in each round that nobody of it misses, a sum over its neighbours; "
+THIN = "UNSAFE: topology_floor: unsafe lets a sum over neighbours rest on too few: "
+
+
+class NeighbourWords(Words):
+    """Each client reads one sum, and the coordinator none."""
+
+    limits: ClassVar[tuple[str, ...]] = (COORDINATOR, SUMS, THIN)
+
+    def learns(self, chain: Chain, network: str) -> dict[str, str]:
+        """Return, per role, what a client's vector tells it."""
+        return {
+            "aggregator": "nothing: as coordinator it hands on boxes that it cannot open",
+            "addressee": "the weighted sum over its own neighbours, if none is missing",
+            "network": network,
+        }
+
+    def together(self, chain: Chain) -> dict[str, str]:
+        """Return what receivers see together."""
+        return {"receivers that work together": "combinations of their sums; see the topology"}
+
+    def handed(self, model: bool) -> str:
+        """Return what a client is given."""
+        return "the weighted sum over its own neighbours, if none is missing"
+
+    def warnings(self, plan: Planned) -> list[str]:
+        """Warn of the coordinator, of what is read, and of sums over too few."""
+        if plan.topology is None:
+            return []
+        found = [COORDINATOR, SUMS + plan.topology.words]
+        thin = plan.topology.floor == "unsafe"
+        return [THIN + plan.topology.thinnest, *found] if thin else found
+
+
+WORDS = NeighbourWords(Disclosure.NEIGHBOUR_SUM)
