@@ -109,6 +109,11 @@ class NodeTask(FlatTask):
         _, classes, hidden, _, _ = self._shape
         return hidden if self._layout.stack and self._layout.base else classes
 
+    @property
+    def architecture(self) -> tuple[str, int]:
+        """Name of the model's file, and how many layers it has."""
+        return self._file.NAME, self._shape[3]
+
     def fit_masked(
         self,
         weights: Weights,

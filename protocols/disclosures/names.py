@@ -49,6 +49,7 @@ if TYPE_CHECKING:
         WEIGHTED_SUM = "WEIGHTED_SUM"
         SIMILARITY = "SIMILARITY"
         MATCH = "MATCH"
+        ROW_SUM = "ROW_SUM"
         MIXED = "MIXED"
         NOISED = "NOISED"
         SEALED = "SEALED"
