@@ -50,6 +50,8 @@ KINDS = (
     "tags",
     "canary",
     "match",
+    "row_tags",
+    "rows",
     "captured",
     "heads",
     "close",

@@ -2,6 +2,15 @@
 
 from __future__ import annotations
 
-from protocols.disclosures.row_sum.view import RowAnswers, RowsView
+from protocols.disclosures.match.guards import Match
+from protocols.disclosures.row_sum.guards import Rows
+from protocols.disclosures.row_sum.protocol.assignment import Adding, Getting, Orders
+from protocols.disclosures.row_sum.protocol.client import ClientRows
+from protocols.disclosures.row_sum.protocol.wire import RowRun
+from protocols.disclosures.row_sum.run import RowSide
+from protocols.disclosures.row_sum.view import HandedRows, RowAnswers, RowsView
 
-KEPT = (RowAnswers, RowsView)
+KEPT = (
+    *(Adding, ClientRows, Getting, HandedRows, Match, Orders),
+    *(RowAnswers, RowRun, RowSide, Rows, RowsView),
+)

@@ -10,10 +10,14 @@ import numpy as np
 from protocols.disclosures._base.view import Answers, OneVerb
 from protocols.disclosures.row_sum.guards import Rows
 from protocols.errors import LocalProtocolError
+from protocols.forms import Exchange
 from protocols.messages import Array, Message
+from protocols.plan.steps import Part
 from protocols.policy.guard import guard_of
 from protocols.rounds import Sealed, View
 from protocols.wire.codec import decode
+from protocols.wire.run_context import RunContext
+from protocols.wire.where import Where
 
 
 class RowsView(OneVerb):
@@ -72,14 +76,36 @@ def _made(into: type[Message], node: Array, sums: Array) -> Message:
     return into(**values)
 
 
+class HandedRows(OneVerb):
+    """ROW_SUM under masks: for each client words that it alone can open."""
+
+    verb = RowsView.verb
+
+    def __init__(self, told: Mapping[str, Message]) -> None:
+        self._told = dict(told)
+
+    def _answer(self, **options: Any) -> Sealed:
+        return Sealed(options["into"], self._told)
+
+
 class RowAnswers(Answers):
-    """The rows of one Ask."""
+    """The rows of one Ask.
+
+    Attributes:
+        told: by client, what was added up for it under masks; None until then.
+    """
 
     verb: ClassVar[str] = RowsView.verb
+
+    def __init__(self, context: RunContext, exchange: Exchange, where: Where, part: Part) -> None:
+        super().__init__(context, exchange, where, part)
+        self.told: dict[str, Message] | None = None
 
     def views(self) -> dict[type[Message], View]:
         """Return what may be handed on; raises LocalProtocolError if it is too early."""
         rows = guard_of(self._context.policy.chain(self.item.disclosure), Rows)
+        if self.told is not None:
+            return dict.fromkeys(self.kinds, HandedRows(self.told))
         if rows is not None and not rows.unsafe:
             raise LocalProtocolError("Rows were not added up yet.")
         (kind,) = self.kinds
