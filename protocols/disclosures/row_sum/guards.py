@@ -33,7 +33,7 @@ class Rows(Guard):
     cap: int = Field(default=2048, ge=8, le=4096, strict=True)
     canaries: int = Field(default=8, ge=2, le=64, strict=True)
     links: int = Field(default=8192, ge=8, le=65536, strict=True)
-    rows: int = Field(default=64, ge=1, le=4096, strict=True)
+    rows: int = Field(default=256, ge=1, le=4096, strict=True)
 
     @property
     def unsafe(self) -> bool:
