@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import ClassVar, Literal
 
 from pydantic import Field, model_validator
@@ -40,10 +41,14 @@ class Rows(Guard):
         """Whether only an Unsafe chain may hold this guard."""
         return self.form == "published"
 
-    @property
+    @cached_property
     def tags(self) -> Match:
         """How tags are made: those of `match` by two servers, once in a run, none left out."""
         return Match(cap=self.cap, canaries=self.canaries, popular=0.0, epochs=1)
+
+    def within(self) -> tuple[Guard, ...]:
+        """Return how tags are made, which tag servers and clients keep."""
+        return (self.tags,)
 
     @model_validator(mode="after")
     def _buckets(self) -> Rows:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from protocols.disclosures.match.guards import Match
-from protocols.disclosures.row_sum.guards import Rows
 from protocols.disclosures.row_sum.protocol.assignment import Adding, Getting, Orders
 from protocols.disclosures.row_sum.protocol.client import ClientRows
 from protocols.disclosures.row_sum.protocol.wire import RowRun
@@ -11,6 +9,6 @@ from protocols.disclosures.row_sum.run import RowSide
 from protocols.disclosures.row_sum.view import HandedRows, RowAnswers, RowsView
 
 KEPT = (
-    *(Adding, ClientRows, Getting, HandedRows, Match, Orders),
-    *(RowAnswers, RowRun, RowSide, Rows, RowsView),
+    *(Adding, ClientRows, Getting, HandedRows, Orders),
+    *(RowAnswers, RowRun, RowSide, RowsView),
 )

@@ -50,8 +50,14 @@ def row_run_of(context: RunContext) -> RowRun | None:
     guard, item = rows_guard(context.policy), row_item(context.plan)
     if guard is None or item is None:
         return None
-    facts = (context.run, context.roster, guard.tags, item.dims[WIDTH])
-    return RowRun(*facts, guard, context.plan_digest, context.policy.others)
+    return RowRun(
+        run=context.run,
+        roster=context.roster,
+        size=item.dims[WIDTH],
+        guard=guard,
+        plan=context.plan_digest,
+        floor=context.policy.others,
+    )
 
 
 def needed_run(context: RunContext) -> RowRun:

@@ -7,18 +7,19 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 from crypto.signing.canonical import canonical
+from protocols.disclosures.match.guards import Match
 from protocols.disclosures.match.protocol.tagging import DIGEST_BYTES, TAG_BYTES, Bytes, Tags
 from protocols.disclosures.match.protocol.wire import Kind, MatchRun, box_length
 from protocols.disclosures.row_sum.guards import Rows
 from protocols.disclosures.row_sum.protocol.assignment import Adding, Getting, Offer, Orders
 from protocols.errors import BadEnvelope, UnfitMessage
 from protocols.keys.boxes import BOX_OVERHEAD
+from protocols.wire.roster import Roster
 
 __all__ = ["HALF_BYTES", "LABEL_BYTES", "RowRun", "box_bytes", "cut_slots", "joined_slots", "offer_bytes",
            "orders_bytes", "read_offer", "read_orders", "slot_bytes"]  # fmt: skip
@@ -49,19 +50,33 @@ def box_bytes(kind: Kind, guard: Rows, width: int, clients: int) -> int:
     return box_length(kind, guard.tags, width, clients)
 
 
-@dataclass(frozen=True)
 class RowRun(MatchRun):
-    """What all parties that find and add up rows agree on; `size` is a row's width.
+    """What all parties that find and add up rows agree on.
 
-    Attributes:
+    Args:
+        run: its name.
+        roster: who takes part.
+        size: a row's width.
         guard: the policy's.
         plan: its digest.
         floor: clients besides the receiver that a row rests on.
     """
 
+    def __init__(  # noqa: PLR0913 - what all agree on, by name
+        self, *, run: str, roster: Roster, size: int, guard: Rows, plan: str, floor: int
+    ) -> None:
+        facts = {"run": run, "roster": roster, "size": size}
+        for name, value in {**facts, "guard": guard, "plan": plan, "floor": floor}.items():
+            object.__setattr__(self, name, value)
+
     guard: Rows
     plan: str
     floor: int
+
+    @property
+    def match(self) -> Match:  # type: ignore[override]
+        """How tags are made."""
+        return self.guard.tags
 
     @property
     def mask(self) -> int:
