@@ -7,7 +7,7 @@ from typing import Any, NoReturn
 
 from numpy.typing import NDArray
 
-__all__ = ["Partial", "Unmixed"]
+__all__ = ["Partial", "Unmixed", "Unsummed"]
 
 Array = NDArray[Any]
 
@@ -56,3 +56,27 @@ class Partial:
     def __reduce_ex__(self, protocol: object) -> NoReturn:
         """Refuse pickling and copying."""
         raise TypeError("rows may not be pickled or copied; they leave through the gateway")
+
+
+class Unsummed:
+    """Terms of a client's nodes, and which rows each enters; only the gateway reads it.
+
+    Attributes:
+        own: (n,) public numbers of the client's nodes, ascending.
+        terms: (n, width) real, one a node; dense, or anything that `links` can be added up with.
+        links: (2, m), place of an own node, and number of a row that its term enters.
+        wanted: (r,) numbers of rows that the client asks for.
+    """
+
+    __slots__ = ("links", "own", "terms", "wanted")
+
+    def __init__(self, own: Array, terms: Array, links: Array, wanted: Array) -> None:
+        self.own, self.terms, self.links, self.wanted = own, terms, links, wanted
+
+    def __repr__(self) -> str:
+        """Return the type only."""
+        return "<Unsummed>"
+
+    def __reduce_ex__(self, protocol: object) -> NoReturn:
+        """Refuse pickling and copying: terms leave only inside sums."""
+        raise TypeError("terms may not be pickled or copied; only sums of them leave")

@@ -109,6 +109,11 @@ class NodeTask(FlatTask):
         (_, matrix), *_ = self._layout.head
         return matrix[0] if self._layout.stack and self._layout.base else self._shape[1]
 
+    @property
+    def architecture(self) -> tuple[str, int]:
+        """Name of the model's file, and how many layers it has."""
+        return self._file.NAME, self._shape[3]
+
     def fit_masked(
         self,
         weights: Weights,

@@ -14,6 +14,7 @@ from audits.checks.cohorts.neighbours import neighbours
 from audits.checks.matching import matching
 from audits.checks.relays import relays
 from audits.checks.results import results
+from audits.checks.row_sums import row_sums
 from audits.checks.sharing import sharing
 from audits.evidence.asked import Asked
 from audits.evidence.exchanges import facts_of
@@ -57,7 +58,8 @@ def opened(case: Case) -> str:
             rounds[ask.round].append((ask, ask.arrived))
     _returned(case, exchanges)
     _changes(case, exchanges)
-    more = results(case) + relays(case) + matching(case) + clusters(case) + neighbours(case)
+    more = results(case) + relays(case) + matching(case) + row_sums(case)
+    more += clusters(case) + neighbours(case)
     said = _said(case, exchanges)
     return said.replace("nothing was opened", "no total was opened") + more if more else said
 

@@ -145,7 +145,7 @@ class Exchanges:
         said = {
             (s.party, s.step)
             for s in sents
-            if s.part is Disclosure.MATCH
+            if s.part in (Disclosure.MATCH, Disclosure.ROW_SUM)
             and self._ledger_index.receipt(s, self.aggregator) is not None
         }
         asked = [(s.recipient, ANSWERS.get(s.step, ())) for s in sents]

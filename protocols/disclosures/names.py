@@ -50,6 +50,7 @@ if TYPE_CHECKING:
         NEIGHBOUR_SUM = "NEIGHBOUR_SUM"
         SIMILARITY = "SIMILARITY"
         MATCH = "MATCH"
+        ROW_SUM = "ROW_SUM"
         MIXED = "MIXED"
         NOISED = "NOISED"
         SEALED = "SEALED"

@@ -52,6 +52,8 @@ KINDS = (
     "tags",
     "canary",
     "match",
+    "row_tags",
+    "rows",
     "captured",
     "heads",
     "close",

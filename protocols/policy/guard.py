@@ -41,6 +41,10 @@ class Guard(Strict):
     gives: ClassVar[ValueStage]
     guard: str
 
+    def within(self) -> tuple[Guard, ...]:
+        """Return guards that this one is made of, which kept state may refer to."""
+        return ()
+
 
 G = TypeVar("G", bound=Guard)
 

@@ -97,6 +97,9 @@ class ClientGraph:
             shares no node with any client's graph. None: there is none.
         tune: bool (n,), nodes of new classes that a model is tuned to before it predicts, in no
             split; None: there are none.
+        beyond: int64 (2, b), edges to other clients' nodes: the local node, and the other end's
+            number in the whole graph. Only partitions that say so give them, and with them `nodes`
+            are names that the client knows. None: nobody knows such edges.
     """
 
     edges: npt.NDArray[np.int64]
@@ -108,6 +111,7 @@ class ClientGraph:
     nodes: npt.NDArray[np.int64]
     common: ClientGraph | None = None
     tune: npt.NDArray[np.bool_] | None = None
+    beyond: npt.NDArray[np.int64] | None = None
 
     def __repr__(self) -> str:
         return "<ClientGraph>"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from numbers import Real
 from types import ModuleType
 from typing import Any
@@ -59,7 +60,8 @@ def partition(
 ) -> list[Part]:
     """What each client holds.
 
-    Of a graph the induced subgraphs: edges between clients are dropped. Of a set of graphs whole
+    Of a graph the induced subgraphs: edges between clients are dropped, but for rules that are
+    `LINKED`, which leave each end's client the number of the other end. Of a set of graphs whole
     graphs, renumbered; of ratings the rows, users and items keeping their numbers.
 
     Args:
@@ -87,7 +89,10 @@ def partition(
         owner: Records = rule.assign(whole, clients, rng, **options)
         cuts = with_roles(groups(owner, clients), masks)
     induce = _inducer(whole)
-    return [induce(cut) for cut in cuts]
+    parts = [induce(cut) for cut in cuts]
+    if not (getattr(rule, "LINKED", False) and isinstance(whole, Graph)):
+        return parts
+    return [_linked(part, whole) for part in parts if isinstance(part, ClientGraph)]
 
 
 def check_partition(name: str, kind: str, options: Mapping[str, Any] | None) -> dict[str, Any]:
@@ -130,6 +135,11 @@ def remarks(name: str) -> tuple[str, ...]:
     Raises:
         ValueError: unknown name.
     """
+    if getattr(_rule(name), "LINKED", False):
+        return (
+            f"partition {name}: every client knows the public numbers of its own nodes and of "
+            "other clients' nodes that these have edges to",
+        )
     if not getattr(_rule(name), "SHARED_GRAPH", False):
         return ()
     return (
@@ -212,6 +222,16 @@ def _graph(whole: Graph, cut: Cut) -> ClientGraph:
         x=whole.x[cut.members],
         **facts,
     )
+
+
+def _linked(part: ClientGraph, whole: Graph) -> ClientGraph:
+    """Return the part with its edges to other clients' nodes."""
+    local = np.full(whole.nodes, -1, dtype=np.int64)
+    local[part.nodes] = np.arange(len(part.nodes))
+    both = np.hstack([whole.edges, whole.edges[::-1]])  # each end once as one's own
+    crossing = both[:, (local[both[0]] >= 0) & (local[both[1]] < 0)]
+    beyond = np.stack([local[crossing[0]], crossing[1]])
+    return replace(part, beyond=beyond[:, np.lexsort(beyond[::-1])])
 
 
 def _graphs(whole: GraphSet) -> Callable[[Cut], ClientGraphs]:

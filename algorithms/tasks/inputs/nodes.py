@@ -46,6 +46,9 @@ class NodeData:
         common: bool (N,), nodes of a test graph that all clients were given: a component apart, in
             no split. A model is scored on it and sees it nowhere else.
         kept: what a task computes from all this and keeps for later.
+        ids: int64 (n,), public numbers of the client's own nodes, which come first; None where
+            nobody knows edges to other clients.
+        beyond: int64 (2, b), edges to other clients' nodes: own node, the other end's number.
     """
 
     edges: Tensor
@@ -57,6 +60,8 @@ class NodeData:
     tune: Tensor
     common: Tensor
     kept: dict[str, Any] = field(default_factory=dict)
+    ids: npt.NDArray[np.int64] | None = None
+    beyond: npt.NDArray[np.int64] | None = None
     _propagation: dict[str, Propagation] = field(default_factory=dict)
 
     @classmethod
@@ -65,7 +70,7 @@ class NodeData:
 
         A graph may have an attribute `common`, a graph of its own whose nodes all clients were
         given as a test; it is laid beside the client's, without an edge between. It may have one
-        called `tune`, see the class.
+        called `tune`, see the class, and one called `beyond`, beside `nodes`, the own numbers.
 
         Args:
             graph: the arrays.
@@ -99,9 +104,12 @@ class NodeData:
         sparse = sp.issparse(graph.x)
         x = (sp.vstack if sparse else np.vstack)([one.x for one in graphs])
         edges = [np.asarray(one.edges) + shift for one, shift in zip(graphs, before, strict=True)]
+        beyond = getattr(graph, "beyond", None)
         return cls(
             edges=torch.from_numpy(np.hstack(edges).astype(np.int64)),
             x=Sparse.of(sp.csr_array(x)) if sparse else torch.tensor(x, dtype=torch.float32),
+            ids=None if beyond is None else np.array(graph.nodes),  # type: ignore[attr-defined]
+            beyond=None if beyond is None else np.array(beyond),
             **roles,
         )
 

@@ -66,6 +66,8 @@ class Matching(SessionPart):
 
     phase: ClassVar[int | None] = Phase.MATCH
     stages: ClassVar[Stages] = {IDLE: {_MATCHING}}
+    part: ClassVar[Disclosure] = Disclosure.MATCH
+    kinds: ClassVar[Mapping[Step, tuple[type[Message], ...]]] = KINDS
 
     def __init__(self, engine: Engine, asked: Asked, survivors: Survivors) -> None:
         super().__init__(engine)
@@ -76,7 +78,7 @@ class Matching(SessionPart):
     def wanted(self) -> bool:
         """Tell whether an Ask's answers are matched."""
         name = self._asked.answers.exchange.name
-        return self._context.plans(name, Disclosure.MATCH, Step.COMPARE)
+        return self._context.plans(name, self.part, Step.COMPARE)
 
     def forget(self, scope: Scope) -> None:
         """Drop a matching that did not end (O9)."""
@@ -89,19 +91,26 @@ class Matching(SessionPart):
 
     @property
     def _matching(self) -> tuple[Broker, MatchRun]:
-        run = match_run_of(self._context)
+        run = self._run_of()
         if self._broker is None or run is None:
             raise LocalProtocolError("Nothing is being matched.")
         return self._broker, run
 
+    def _run_of(self) -> MatchRun | None:
+        return match_run_of(self._context)
+
+    def _first(self) -> Mapping[str, bytes]:
+        """Return what clients sealed first, by client."""
+        return self._asked.answers.of(Disclosure.MATCH, Matchable).bodies()
+
     def enter(self) -> Iterable[Delivery]:
         """Give the clients' boxes to the first tag server; in ``hmac`` mode to the matcher."""
         self.go(_MATCHING)
-        run = match_run_of(self._context)
+        run = self._run_of()
         if run is None:
             raise LocalProtocolError("Nothing is matched in this run.")
         keyed = run.match.servers == 0
-        self._broker = Broker(self._asked.answers.of(Disclosure.MATCH, Matchable).bodies(), keyed)
+        self._broker = Broker(self._first(), keyed)
         return self._compare_tags() if keyed else self._ask_server(Step.POINTS, run.servers[0])
 
     def _ask_server(self, step: Step, server: str) -> list[Delivery]:
@@ -115,7 +124,7 @@ class Matching(SessionPart):
 
     def _carry(self, party: str, step: Step, message: Message) -> Delivery:
         asked = self._asked.answers
-        item = self._context.find(asked.exchange.name, Disclosure.MATCH, step)
+        item = self._context.find(asked.exchange.name, self.part, step)
         return self._engine.send(item, [message], party, asked.where)
 
     def _take_match(self, incoming: Incoming) -> None:
@@ -139,7 +148,7 @@ class Matching(SessionPart):
             raise Replay("This party's answer of this step is here already.")
         if broker.phase in SERVED and sender != run.servers[SERVED.index(broker.phase)]:
             raise BadEnvelope("An answer of matching is not from the tag server that was asked.")
-        broker.here[sender] = self._engine.read(incoming, KINDS[broker.phase])
+        broker.here[sender] = self._engine.read(incoming, self.kinds[broker.phase])
 
     def _in(self, client: str) -> bool:
         broker, _ = self._matching

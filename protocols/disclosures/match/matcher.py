@@ -22,17 +22,24 @@ class TagMatcher(SessionPart):
 
     def __init__(self, engine: Engine) -> None:
         super().__init__(engine)
-        self._side = MatcherSide(run_of(engine.context), engine.context.me)
+        self._made: MatcherSide | None = None
+
+    @property
+    def _side(self) -> MatcherSide:
+        if self._made is None:  # a matcher may be there for rows alone
+            self._made = MatcherSide(run_of(self._context), self._context.me)
+        return self._made
 
     def forget(self, scope: Scope) -> None:
         """Drop the tags once the session is over."""
-        if scope is Scope.RUN:
-            self._side.tags = {}
+        if scope is Scope.RUN and self._made is not None:
+            self._made.tags = {}
 
     def _answer(self, incoming: Incoming) -> list[Delivery]:
         """Return a box for every client whose tags are here, and the digest of their canary."""
         self._engine.move(Event.STEP)
-        where, boxes = read_bundle(self._engine, incoming, Kind.TAGS)
+        run = run_of(self._context)
+        where, boxes = read_bundle(self._engine, incoming, Kind.TAGS, run)
         found = self._side.match(where.round, boxes)
         facts = {
             "canary": self._side.digest.hex(),
@@ -42,8 +49,7 @@ class TagMatcher(SessionPart):
             "round": where.round,
         }
         self._engine.record("match", facts)
-        kind = run_of(self._context).found
-        answer = [bundled(self._context, where, kind, found), Canary(canary=self._side.digest)]
+        answer = [bundled(run, where, run.found, found), Canary(canary=self._side.digest)]
         name = incoming.item.exchange
         if self._engine.recorder is not None:
             view = {client: tags.tobytes() for client, tags in self._side.tags.items()}

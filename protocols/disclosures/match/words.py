@@ -111,7 +111,7 @@ class MatchWords(Words):
 
     def warnings(self, plan: Planned) -> list[str]:
         """Say what matching rests on, where a plan matches by tags."""
-        if not any(item.step is Step.COMPARE for item in plan.items):
+        if not any((i.part, i.step) == (self.disclosure, Step.COMPARE) for i in plan.items):
             return []
         guards = [text for i in plan.items for text in i.guards if text.startswith("match(")]
         modes = {"oprf": SHARED, "hmac": KEYED, "deterministic": OPEN}

@@ -54,8 +54,10 @@ class KeptStore(StateStore, JournalStore, PieceStore, Protocol):
 
 def _guards(policy: PrivacyPolicy) -> dict[str, Guard]:
     """Return the policy's guards by place; what is kept of a matching refers to one of them."""
-    found = ((d, n, one) for d, chain in policy.rules.items() for n, one in enumerate(chain))
-    return {f"guard {disclosure} {number}": one for disclosure, number, one in found}
+    found = [(d, n, one) for d, chain in policy.rules.items() for n, one in enumerate(chain)]
+    whole: dict[str, Guard] = {f"guard {d} {number}": one for d, number, one in found}
+    inner = ((d, n, place, part) for d, n, one in found for place, part in enumerate(one.within()))
+    return whole | {f"guard {d} {n} {place}": part for d, n, place, part in inner}
 
 
 def state_codec(

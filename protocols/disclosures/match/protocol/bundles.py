@@ -22,7 +22,9 @@ def run_of(context: RunContext) -> MatchRun:
     return found
 
 
-def read_bundle(engine: Engine, incoming: Incoming, kind: Kind) -> tuple[Where, dict[str, bytes]]:
+def read_bundle(
+    engine: Engine, incoming: Incoming, kind: Kind, run: MatchRun
+) -> tuple[Where, dict[str, bytes]]:
     """Return where a bundle belongs, and its boxes by client.
 
     Raises:
@@ -35,17 +37,17 @@ def read_bundle(engine: Engine, incoming: Incoming, kind: Kind) -> tuple[Where, 
     where = Where(header.round, header.exchange, members, header.given, header.attempt)
     if header.cohort != context.cohort(where) or header.attempt != 1:
         raise BadEnvelope("A bundle's cohort is not the one that its header names.")
-    boxes = cut_bundle(run_of(context), kind, bundle.bundle)
+    boxes = cut_bundle(run, kind, bundle.bundle)
     if set(boxes) - set(members):
         raise BadEnvelope("A bundle holds a box from outside its cohort.")
     context.policy.check_cohort(len(boxes))
     return where, boxes
 
 
-def bundled(context: RunContext, where: Where, kind: Kind, boxes: Mapping[str, bytes]) -> Bundle:
+def bundled(run: MatchRun, where: Where, kind: Kind, boxes: Mapping[str, bytes]) -> Bundle:
     """Return a cohort's boxes as one message."""
-    members = context.roster.mask(where.members)
-    return Bundle(members=members, bundle=bundle_of(run_of(context), kind, boxes))
+    members = run.roster.mask(where.members)
+    return Bundle(members=members, bundle=bundle_of(run, kind, boxes))
 
 
 def bundle_of(run: MatchRun, kind: Kind, boxes: Mapping[str, bytes]) -> bytes:

@@ -1,0 +1,237 @@
+"""FedGCN (Yao, Jin, Ravi and Joe-Wong, NeurIPS 2023): rows of neighbours once, then FedAvg.
+
+An edge between two clients is known at both ends, as the public number of the other end. Once,
+before training, clients add up features of neighbours, row by row (`algorithms._shared.row_sums`):
+
+    a(v) = 1/sqrt(d_v) * sum over u in N(v) and v itself of x_u / sqrt(d_u)
+
+and a client is told a(v) of its own nodes (1 hop), and of their neighbours at other clients, too
+(2 hops). Then all train GCN of two layers on these inputs, by FedAvg. With 0 hops nothing is added
+up, and edges between clients are unused: that is FedAvg on the clients' own graphs.
+
+Forms, with hops:
+
+* `rows_by_tags`: rows are found by tags of node numbers and leave inside sums under masks, for
+  policies with the guard `rows` (docs/adr/0051); examples/rows_policy.yaml. No degree leaves but as
+  one more column of such a sum.
+* `rows_in_blocks`: every client says its sums of all rows, block by block of public numbers; for
+  policies that let ROW_SUM out in clear. As published, but for what the aggregator reads: there it
+  is under encryption, here it is not.
+
+Where this departs from the paper and its program:
+
+* Weights are averaged by training records, as in FedAvg; theirs are averaged alike.
+* Every row is exact or missing. What a client uses in the place of a missing one, see
+  `algorithms._shared.row_sums`.
+* Their program hands every client the raw features of its neighbours and adds up there.
+
+A round that is lost after rows were asked for does not ask again: whoever was away in it trains on
+its own graph.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from algorithms._shared.row_sums import Linked, check_numbers, local, look, meet
+from algorithms.fed_avg import Start, Update, fed_avg, moved
+from algorithms.tasks import Kind, Task
+from algorithms.tasks.client_model import ClientModel
+from algorithms.tasks.site import Site
+from protocols.forms import Algorithm, Exchange, Form, exchange_of
+from protocols.messages import (
+    Array,
+    Matrix,
+    Message,
+    ReleasedMessage,
+    RowSumMessage,
+    Vector,
+    count,
+    real,
+)
+from protocols.rounds import Ask, Cohort, Reply, Round, RoundLost, Sealed
+
+MODELS: Mapping[Kind, str] = {"node": "gcn"}
+"""What the configuration's model is where it names none."""
+
+_CITATION = "Yao, Jin, Ravi and Joe-Wong, FedGCN, NeurIPS 2023"
+
+
+class Gather(ReleasedMessage):
+    """Say your sums of a block of rows."""
+
+    block: int = count(unit="block", meaning="number of the block of rows, from 0")
+
+
+class Block(RowSumMessage):
+    """One client's sums of a block of rows, in clear."""
+
+    first: int = count(unit="row", meaning="number of the block's first row")
+    wanted: Vector = count("block", unit="row", meaning="1: the client is to be told this row")
+    sums: Matrix = real(
+        "block", "width", unit="feature", meaning="sum of its terms; last, how many", wire="f4"
+    )
+
+
+class NodeTerms(RowSumMessage):
+    """One client's terms of all rows, which are found by tags."""
+
+    by_tags = True
+    sums: Matrix = real(
+        "row_places", "width", unit="feature", meaning="sums of its terms; last, how many"
+    )
+
+
+class Told(RowSumMessage):
+    """What other clients' terms of some rows add up to."""
+
+    node: Vector = count("row_places", unit="row", meaning="1 + the row's number, 0 for padding")
+    sums: Matrix = real(
+        "row_places", "width", unit="feature", meaning="sum of others' terms; last, how many",
+        wire="f4",
+    )  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Server:
+    """The model, and whether rows were gathered.
+
+    Attributes:
+        start: what is handed out.
+        gathered: whether clients were asked for rows, told or not.
+    """
+
+    start: Start
+    gathered: bool = False
+
+
+def fed_gcn(  # noqa: PLR0915 - one algorithm, one function
+    task: Task, *, epochs: int = 1, hops: int = 0, nodes: int = 0, block: int = 256
+) -> Algorithm[Any]:
+    """Return FedGCN for a task.
+
+    Args:
+        task: trains and predicts; with hops GCN of two layers on nodes.
+        epochs: local epochs per round.
+        hops: 0, 1 or 2, see the module's head.
+        nodes: with hops, how many public numbers of nodes there are.
+        block: rows that leave in one message in `rows_in_blocks`.
+
+    Raises:
+        ValueError: an option is out of range, or the model is another one.
+    """
+    if hops not in (0, 1, 2) or block < 1 or (hops and nodes < 1):
+        raise ValueError(
+            "needed are hops 0, 1 or 2, block >= 1, and with hops nodes: how many public numbers "
+            "of nodes there are"
+        )
+    plain = fed_avg(task, epochs=epochs)
+    if hops and getattr(task, "architecture", None) != ("gcn", 2):
+        raise ValueError(
+            "fed_gcn with hops is of the model gcn with 2 layers, whose inputs and neighbours are "
+            "what rows stand for; take model.name: gcn, model.layers: 2, or hops: 0"
+        )
+
+    if not hops:
+        return replace(plain, name="fed_gcn", citation=_CITATION)
+
+    def linked(site: Site) -> Linked:
+        said = Linked(local(site.data), hops)
+        check_numbers(said.links[1], nodes)
+        return said
+
+    def change(site: Site, given: Start) -> Array:
+        look(site)
+        fitted = task.fit(given.weights, site, epochs=epochs)
+        site.memory["trained"] = fitted
+        return fitted.astype(np.float64) - given.weights
+
+    def train(site: Site, given: Start) -> Update:
+        return Update(delta=site.count * change(site, given), count=site.count)
+
+    def train_told(site: Site, given: Start, told: Told) -> Update:
+        meet(site, told.node, told.sums)
+        return train(site, given)
+
+    def gather(site: Site, given: Gather) -> Block:
+        said = linked(site)
+        rows = np.arange(given.block * block, (given.block + 1) * block)
+        sums = said.sums(rows).toarray().astype(np.float32)
+        wanted = np.isin(rows, said.wanted).astype(np.int64)
+        return Block(first=int(rows[0]), wanted=wanted, sums=sums)
+
+    def gather_next(site: Site, given: Gather, told: Told) -> Block:
+        meet(site, told.node, told.sums)
+        return gather(site, given)
+
+    def link(site: Site, given: Gather) -> NodeTerms:
+        said = linked(site)
+        return NodeTerms.unsummed(
+            own=said.ids, terms=said.terms, links=said.links, wanted=said.wanted
+        )
+
+    def model(site: Site, given: Message | None) -> ClientModel:
+        look(site)
+        return plain.model(site, given)
+
+    blocks = -(-nodes // block)
+
+    def in_blocks(state: Server, cohort: Cohort) -> Round[Server]:
+        told: tuple[Sealed, ...] = ()
+        for number in range(0 if state.gathered else blocks):
+            try:
+                reply = yield Ask(cohort, given=(Gather(block=number), *told), back=Block)
+            except RoundLost:
+                return replace(state, gathered=True)
+            told = (reply.read(Block, into=Told),)
+        return (yield from trained(state, cohort, told))
+
+    def by_tags(state: Server, cohort: Cohort) -> Round[Server]:
+        told: tuple[Sealed, ...] = ()
+        if not state.gathered:
+            try:
+                reply = yield Ask(cohort, given=Gather(block=0), back=NodeTerms)
+            except RoundLost:
+                return replace(state, gathered=True)
+            told = (reply.read(NodeTerms, into=Told),)
+        return (yield from trained(state, cohort, told))
+
+    def trained(state: Server, cohort: Cohort, told: tuple[Sealed, ...]) -> Round[Server]:
+        try:
+            reply: Reply = yield Ask(cohort, given=(state.start, *told), back=Update)
+        except RoundLost:
+            if state.gathered:
+                raise
+            return replace(state, gathered=True)
+        total = reply.total(Update)
+        return Server(moved(state.start, total.delta / max(total.count, 1)), True)
+
+    def once(rounds: int) -> int:
+        return 1
+
+    with_rows = Exchange("train_told", (Start, Told), (Update,), train_told, due=once)
+    training = exchange_of(Start, train)
+    tagged = replace(exchange_of(Gather, link), due=once)
+    first = replace(exchange_of(Gather, gather), due=once)
+    more = Exchange(
+        "gather_next", (Gather, Told), (Block,), gather_next, per_round=blocks - 1, due=once
+    )
+    several = (more,) if blocks > 1 else ()
+    return Algorithm(
+        name="fed_gcn",
+        citation=_CITATION,
+        model=model,
+        init=lambda rng: Server(plain.init(rng)),
+        forms=(
+            Form("rows_by_tags", by_tags, (training, tagged, with_rows)),
+            Form("rows_in_blocks", in_blocks, (training, first, *several, with_rows)),
+        ),
+        dims={**plain.dims, "block": block, "width": task.spec.features + 1, "nodes": nodes},
+    )
+
+
+ALGORITHM = fed_gcn

@@ -1,0 +1,38 @@
+"""What plan, policy and roster must agree on before rows are found by tags (O24)."""
+
+from __future__ import annotations
+
+from protocols.disclosures.names import Disclosure
+from protocols.disclosures.row_sum.run import WIDTH, row_run_of
+from protocols.errors import NotInPlan
+from protocols.plan.steps import Step
+from protocols.wire.roles import Role
+from protocols.wire.run_context import RunContext
+
+_SERVERS = 2
+
+
+def _check(context: RunContext) -> None:
+    """Raise NotInPlan unless rows are added up once, by two tag servers' tags."""
+    if row_run_of(context) is None:
+        return
+    servers = len(context.roster.names(Role.TAG_SERVER))
+    if servers != _SERVERS:
+        raise NotInPlan(
+            f"The roster holds {servers} tag servers; rows need two.",
+            why="the key of tags is cut in two, so that nobody makes tags alone (O24)",
+            fix="name two tag servers of two organisations",
+        )
+    asked = [i for i in context.plan.items if i.part is Disclosure.ROW_SUM and i.step is Step.UP]
+    if len(asked) != 1 or WIDTH not in asked[0].dims:
+        raise NotInPlan("The plan has other than one message of rows found by tags.")
+    for item in context.plan.items:
+        if item.part is Disclosure.ROW_SUM and item.times > 1:
+            raise NotInPlan(
+                f"The plan has rows added up {item.times} times ({item.id}).",
+                why="a node enters one row in a run; a second time it would enter another",
+                fix="make a new plan with this policy",
+            )
+
+
+CONTEXT = _check

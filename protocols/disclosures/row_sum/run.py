@@ -1,0 +1,232 @@
+"""A client's part in rows within a run: from what its algorithm says to what it is told."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from crypto.handles import Mute
+from crypto.quantiser import Grid
+from crypto.samplers import Stream
+from protocols.disclosures.names import Disclosure
+from protocols.disclosures.row_sum.guards import Rows
+from protocols.disclosures.row_sum.protocol.client import ClientRows
+from protocols.disclosures.row_sum.protocol.wire import RowRun, cut_slots
+from protocols.errors import BadEnvelope, LocalProtocolError, UnfitMessage
+from protocols.messages import Message
+from protocols.plan.plan import Item, Plan
+from protocols.policy.guard import guard_of
+from protocols.policy.guards import Clip, Quantise
+from protocols.policy.policy import PrivacyPolicy
+from protocols.unready import Unsummed
+from protocols.wire.roster import Identity
+from protocols.wire.run_context import RunContext
+from protocols.wire.where import Where
+
+__all__ = ["WIDTH", "RowSide", "held", "needed_run", "rows_guard", "row_run_of"]
+
+WIDTH = "row_width"
+"""The plan item's size that says how many integers a row has."""
+_MOST = (1 << 31) - 1
+
+
+def rows_guard(policy: PrivacyPolicy) -> Rows | None:
+    """Return the guard of rows that are found by tags; None if the policy has none."""
+    found = guard_of(policy.rules.get(Disclosure.ROW_SUM, ()), Rows)
+    return None if found is None or found.unsafe else found
+
+
+def row_item(plan: Plan) -> Item | None:
+    """Return the upload whose rows are found by tags; None if a plan holds none."""
+    found = [i for i in plan.items if i.part is Disclosure.ROW_SUM and WIDTH in i.dims]
+    return found[0] if found else None
+
+
+def row_run_of(context: RunContext) -> RowRun | None:
+    """Return what all parties of this run's rows agree on; None if none are found by tags."""
+    guard, item = rows_guard(context.policy), row_item(context.plan)
+    if guard is None or item is None:
+        return None
+    return RowRun(
+        run=context.run,
+        roster=context.roster,
+        size=item.dims[WIDTH],
+        guard=guard,
+        plan=context.plan_digest,
+        floor=context.policy.others,
+    )
+
+
+def needed_run(context: RunContext) -> RowRun:
+    """Return the same; raises LocalProtocolError if there is none."""
+    found = row_run_of(context)
+    if found is None:
+        raise LocalProtocolError("No rows are added up in this run.")
+    return found
+
+
+def held(context: RunContext) -> RowSide:
+    """Return what this client remembers of rows; raises LocalProtocolError if nothing."""
+    found = context.held.get(Disclosure.ROW_SUM)
+    if not isinstance(found, RowSide):
+        raise LocalProtocolError("This client takes no part in rows.")
+    return found
+
+
+class RowSide(Mute):
+    """What a client remembers of rows.
+
+    Args:
+        context: of the client.
+
+    Attributes:
+        rows: the client's part in the protocol.
+    """
+
+    def __init__(self, context: RunContext) -> None:
+        run = needed_run(context)
+        self.rows = ClientRows(run, context.me, spread=context.spread)
+        self._name = context.me.party.name
+        self._where: Where | None = None
+        self._terms: dict[str, NDArray[Any]] = {}
+        self._links: NDArray[np.int64] = np.zeros((2, 0), dtype=np.int64)
+        self._key = b""
+
+    def begin(self, said: Unsummed, width: int, where: Where, cohort: str, key: bytes) -> bytes:
+        """Return the box that leaves first.
+
+        Args:
+            said: the client's terms; they stay here until it is known which rows are added up.
+            width: of a row, as planned.
+            where: place of the Ask.
+            cohort: its digest.
+            key: of a stream that decides how sums are rounded.
+
+        Raises:
+            UnfitMessage: terms of another size, NaN or Inf, or more numbers than tags.
+            Replay: rows were asked for before in this run.
+        """
+        terms = said.terms
+        dense = isinstance(terms, np.ndarray)
+        values = terms if dense else terms.data
+        if terms.shape != (len(said.own), width) or not np.isfinite(values).all():
+            raise UnfitMessage(
+                "A client's terms do not have the planned shape, or hold NaN or Inf.",
+                fix="correct what the algorithm's answer returns; nothing was sent",
+            )
+        place, row = said.links
+        numbers = np.stack([said.own[place], row])
+        bound = f"{where.round}/{where.exchange}/{cohort}"
+        box = self.rows.begin(where.round, numbers, said.wanted, bound)
+        self._terms = _kept(terms, dense)
+        self._links, self._where, self._key = np.stack([place, row]), where, key
+        return box
+
+    @property
+    def where(self) -> Where:
+        """The Ask that rows were asked for in."""
+        if self._where is None:
+            raise LocalProtocolError("No rows are being added up.")
+        return self._where
+
+    def check(self, where: Where) -> None:
+        """Raise BadEnvelope unless an envelope belongs to the Ask that this began with."""
+        mine = self.where
+        if any(
+            getattr(mine, name) != getattr(where, name)
+            for name in ("round", "exchange", "attempt", "members", "given")
+        ):
+            raise BadEnvelope("What is added up belongs to another Ask than the one answered.")
+
+    def halves(self, box: bytes) -> dict[str, bytes]:
+        """Take the matcher's box; return a sealed half of a secret for each other client."""
+        return self.rows.halves(box, self.where.members)
+
+    def parts(self, boxes: Mapping[str, bytes], clip: float, bits: int) -> tuple[bytes, bool, int]:
+        """Take the others' halves; return the slots, whether a value was clipped, how many sums.
+
+        Args:
+            boxes: by client.
+            clip: bound of every entry but the last, the count.
+            bits: of the grid.
+        """
+        adding = self.rows.join(boxes)
+        numbers = {tag: number for number, tag in self._tags().items()}
+        found, clipped = [], False
+        grid, stream = Grid(clip, bits), Stream(self._key) if adding else None
+        sums: dict[bytes, NDArray[np.int64]] = {}
+        for one in adding:
+            if one.row not in sums and stream is not None:
+                exact = self._sum(numbers[one.row])
+                bounded = np.clip(exact[:-1], -clip, clip)
+                clipped = clipped or bool((bounded != exact[:-1]).any())
+                count = np.rint(exact[-1:]).astype(np.int64)
+                sums[one.row] = np.concatenate([grid.quantise(bounded, stream), count])
+            found.append(sums[one.row])
+        values = np.array(found, dtype=np.int64).reshape(len(adding), self.rows.rows.size)
+        self._terms = {}
+        return self.rows.slots(adding, values), clipped, len(adding)
+
+    def _tags(self) -> dict[int, bytes]:
+        held = self.rows.held
+        return {number: held.sent[at].tobytes() for number, at in held.places.items()}
+
+    def _sum(self, row: int) -> NDArray[np.float64]:
+        """Return this client's sum of one row, (width,)."""
+        places = self._links[0][self._links[1] == row]
+        return np.sum([_term(self._terms, int(p), self.rows.rows.size) for p in places], axis=0)
+
+    def found(
+        self, kind: type[Message], slots: bytes, dims: Mapping[str, int], clip: float, bits: int
+    ) -> tuple[Message, int, int]:
+        """Return the algorithm's message, how many rows were told, and how many did not open.
+
+        A row whose words are none that its adders could have sent is dropped: whoever added it up
+        changed it, or an adder masked another one.
+        """
+        run, grid = self.rows.rows, Grid(clip, bits)
+        sent = cut_slots(slots, run)
+        totals = {label: words for (label, to, _), words in sent.items() if to == self._name}
+        opened = self.rows.opened(totals)
+        self.rows.drop()
+        (places,) = next(f for f in kind.fields if f.name == "node").sizes(dims)
+        node = np.zeros(places, dtype=np.int64)
+        sums = np.zeros((places, run.size), dtype=np.float32)
+        place = 0
+        for number, (adders, values) in sorted(opened.items()):
+            most = adders * grid.levels
+            honest = np.abs(values[:-1]).max(initial=0) <= most and adders <= values[-1] <= _MOST
+            if honest and values[-1] <= adders * run.guard.links:
+                node[place] = 1 + number
+                sums[place, :-1], sums[place, -1] = values[:-1] * grid.step, values[-1]
+                place += 1
+        made: dict[str, Any] = {"node": node, "sums": sums}
+        return kind(**made), place, len(opened) - place
+
+
+def _kept(terms: Any, dense: bool) -> dict[str, NDArray[Any]]:
+    if dense:
+        return {"dense": np.asarray(terms, dtype=np.float64)}
+    return {name: np.asarray(getattr(terms, name)) for name in ("data", "indices", "indptr")}
+
+
+def _term(terms: Mapping[str, NDArray[Any]], node: int, width: int) -> NDArray[np.float64]:
+    if "dense" in terms:
+        found: NDArray[np.float64] = terms["dense"][node]
+        return found
+    row = np.zeros(width)
+    start, end = terms["indptr"][node], terms["indptr"][node + 1]
+    row[terms["indices"][start:end]] = terms["data"][start:end]
+    return row
+
+
+def grid_of(policy: PrivacyPolicy) -> tuple[float, int]:
+    """Return the bound and the bits of sums' entries, as the policy says them."""
+    chain = policy.chain(Disclosure.ROW_SUM)
+    clip, quantise = guard_of(chain, Clip), guard_of(chain, Quantise)
+    if clip is None or quantise is None:
+        raise LocalProtocolError("Rows under masks need a clip and a grid.")
+    return clip.bound, quantise.bits

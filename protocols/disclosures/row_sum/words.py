@@ -1,0 +1,70 @@
+"""What plans say of rows: who sees what, and what a reader must know (O10, O24, O25)."""
+
+from __future__ import annotations
+
+from protocols.disclosures._base.words import Chain, Planned, Words
+from protocols.disclosures.names import Disclosure
+from protocols.plan.plan import Item
+from protocols.plan.steps import Step
+
+MATCHER = (
+    "which tags are equal, which tags of a client are nodes and rows, and which node enters which "
+    "row: so the graph of all nodes without their numbers, from which well-known nodes can be "
+    "guessed; no number, no feature, no sum"
+)
+TOLD = "of its own tags, which rows it adds to and for whom by name, and which rows it is told"
+PARTS = (
+    "uniform words, under masks and blinds that it has no key of; who adds how many rows for whom, "
+    "by labels that tell no node"
+)
+ROWS = (
+    "of rows that it asked for, what at least as many other clients' terms as the policy says add "
+    "up to, and how many terms these are (less its own: the node's degree); by name who adds; what "
+    "was computed from disclosed totals (the global model)"
+)
+TOGETHER = (
+    "the two tag servers together with the matcher read the whole graph by its public numbers; the "
+    "matcher with one client tests one quota of guesses, the client's tags, and knows its part of "
+    "the graph; the matcher and one tag server learn nothing more; the aggregator with the matcher "
+    "learns which tags' rows are for whom, and no sum; a receiver with the aggregator learns no "
+    "more than its rows; all adders of a row but one, with its receiver, learn that one's sum, so "
+    "colluders are counted on top of the smallest number"
+)
+WHOLE = (
+    "a row that is told is exact and without noise: a sum over few nodes of public feature columns "
+    "can tell much of them (A15); each node enters one row at most in the run, so no two rows can "
+    "be subtracted; no epsilon holds for it"
+)
+CLEAR = (
+    "UNSAFE: the aggregator reads every client's sums of neighbours' features, by public numbers of "
+    "nodes, and so all edges between clients; a receiver of a row with one neighbour reads its raw "
+    "features (A15)"
+)
+
+
+class RowSumWords(Words):
+    """Rows of neighbours' features."""
+
+    limits = (TOGETHER, WHOLE, CLEAR)
+
+    def handed(self, model: bool) -> str:
+        """Return what a client is given."""
+        return "what other clients' terms of rows that it asked for add up to"
+
+    def in_clear(self, item: Item) -> str:
+        """Return the warning of rows in clear."""
+        return CLEAR
+
+    def warnings(self, plan: Planned) -> list[str]:
+        """Say what rows rest on, where they are found by tags."""
+        rows = [item for item in plan.items if item.part is self.disclosure]
+        if not any(item.step is Step.COMPARE for item in rows):
+            return []
+        return [TOGETHER, WHOLE]
+
+    def learns(self, chain: Chain, network: str) -> dict[str, str]:
+        """Return, per role, what a message in clear tells it."""
+        return {**super().learns(chain, network), "aggregator": self.disclosure.meaning}
+
+
+WORDS = RowSumWords(Disclosure.ROW_SUM)
