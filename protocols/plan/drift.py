@@ -42,6 +42,7 @@ _ITEM_SAME = (
     "counted",
     "model",
     "checked",
+    "reader",
     "learns",
 )
 
