@@ -25,6 +25,7 @@ class Training(NamedTuple):
     keep_moments: bool
     lr: float
     dropout: float
+    batch: int | None = None
 
 
 PLAIN = Training("adamw", False, 0.01, 0.5)
@@ -36,6 +37,7 @@ _TABLE: dict[tuple[Kind, str], Training] = {
     ("node", "gcn"): _KEPT,
     ("node", "gcn_linear"): _KEPT,
     ("node", "graph_sage"): _KEPT,
+    ("node", "graph_sage_sampled"): Training("adam", True, 0.001, 0.0, 64),  # as the paper
 }
 
 
@@ -47,7 +49,7 @@ def defaults(kind: Kind, model: str) -> Training:
 def said(chosen: Training | ModelConfig) -> str:
     """Return in words how a model is trained; nothing of what is not settled."""
     kept = {True: "moments kept", False: "moments anew in every round", None: ""}
-    numbers = (("lr", chosen.lr), ("dropout", chosen.dropout))
+    numbers = (("lr", chosen.lr), ("dropout", chosen.dropout), ("batch", chosen.batch))
     words = [chosen.optimiser or "", kept[chosen.keep_moments]]
     words += [f"{name} {value:g}" for name, value in numbers if value is not None]
     return ", ".join(filter(None, words))

@@ -16,6 +16,8 @@ A model's file is called like the model and offers
   (`algorithms.nn._shared.layouts`); where a file has none, a model is built to see them;
 * for nodes, `LINEAR = True` if its outputs are P^K X W + b with K = `layers`, so that P^K X may be
   computed once and the identity be given as P;
+* for nodes, `FAN_OUT` if it is trained on so many drawn neighbours a node and `layers` hops
+  (`algorithms.tasks.inputs.sampled`), and predicts from all of them;
 * for nodes, `EGOS = True` if `build` gives an `algorithms.nn._shared.egos.EgoNet`, trained on
   ego-graphs.
 

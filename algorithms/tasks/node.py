@@ -105,9 +105,9 @@ class NodeTask(FlatTask):
 
     @property
     def width(self) -> int:
-        """Entries of an embedding: the hidden width, or the classes if there is no hidden layer."""
-        _, classes, hidden, _, _ = self._shape
-        return hidden if self._layout.stack and self._layout.base else classes
+        """Entries of an embedding: the last hidden width, or the classes without hidden layers."""
+        (_, matrix), *_ = self._layout.head
+        return matrix[0] if self._layout.stack and self._layout.base else self._shape[1]
 
     def fit_masked(
         self,
@@ -267,6 +267,13 @@ class NodeTask(FlatTask):
         draws: torch.Generator,
         training: bool,
     ) -> Tensor:
+        if training and records is not None and (fan_out := getattr(self._file, "FAN_OUT", 0)):
+            from algorithms.tasks.inputs.sampled import sampled
+
+            hops = self._shape[3]
+            part = sampled(data, records, fan_out=fan_out, hops=hops, draws=draws)
+            heard: Tensor = module(part.x, part.propagation, draws, training)
+            return heard[part.places]
         return self._on_graph(module, data, records, draws, training)
 
     def _on_graph(

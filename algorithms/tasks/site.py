@@ -90,6 +90,12 @@ class Site:
         words = np.frombuffer(hashlib.sha256(label.encode()).digest(), dtype="<u4")
         return np.random.default_rng([self._seed, asked, *(int(word) for word in words)])
 
+    def on(self, data: Any) -> Site:
+        """Return this site on other data of its client: one memory, and the same random streams."""
+        other = Site(data, seed=self._seed, training=self.training, about=self.about)
+        other.memory, other.draws = self.memory, self.draws
+        return other
+
     def __repr__(self) -> str:
         return "<Site>"
 

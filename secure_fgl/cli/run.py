@@ -137,6 +137,7 @@ def _summary(finished: Run, headline: str) -> None:
     named = (
         ("released_model", "released model"),
         ("local", "local only"),
+        ("whole_graph", "whole graph"),
         ("centralised", "centralised"),
         ("mean", "predict the mean"),
         ("pmf", "factorisation"),
@@ -186,6 +187,7 @@ _TRAINED = "trained by the simulator as a reference"
 _SEEN = {
     "mean": "looked up by the simulator as a reference",
     "pmf": "trained on everybody's ratings by the simulator as a reference",
+    "whole_graph": "with all edges between clients, looked up by the simulator",
     "released_model": "looked up by the simulator, which holds all data",
 }
 

@@ -1,6 +1,7 @@
-"""References trained outside the federation, in the simulator only: local-only and centralised.
+"""References found outside the federation, in the simulator only: local-only, centralised, ….
 
-They say what federation is worth. A real federation cannot compute the centralised one.
+They say what federation is worth. A real federation cannot compute those that need all data: the
+centralised model, and the clients' models on the whole graph.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from algorithms.scores.errors import mean_reference
+from algorithms.scores.kept import kept_model
 from algorithms.tasks import Task, Weights
 from algorithms.tasks.client_model import predictions
 from algorithms.tasks.evaluation import total
@@ -66,6 +68,8 @@ class Bystander:
             return self._mean()
         if name == "pmf":
             return self._pmf()
+        if name == "whole_graph":
+            return self._on_the_whole_graph()
         sites = self._fresh() if name == "local" else [self._centre()]
         start = self._task.initial(np.random.default_rng(self._seed("reference")))
         try:
@@ -89,6 +93,20 @@ class Bystander:
     @property
     def _headline(self) -> str:
         return self._task.scoring.names[0]
+
+    def _on_the_whole_graph(self) -> float | None:
+        """Return how well the clients' models do where no edge is missing, on average.
+
+        Each is the model that its client keeps: where all share one, it is that one.
+        """
+        kept = [found[0] for site in self._sites if (found := kept_model(site)) is not None]
+        if self._task.spec.task != "node" or not kept:
+            return None
+        centre, scoring = self._centre(), self._task.scoring
+        scores = [self._task.score(predictions(self._task, m, centre), centre) for m in kept]
+        found = [scoring.read(score)[self._headline] for score in scores]
+        known = [value for value in found if value is not None]
+        return float(np.mean(known)) if known else None
 
     def _pmf(self) -> float | None:
         """Return the error of biased matrix factorisation trained on everybody's ratings.
