@@ -11,7 +11,7 @@ import numpy as np
 
 from protocols.clusters.cuts import CUTS, GUARDS, CutGuard, CutRule
 from protocols.disclosures.names import BACK, GIVEN, Disclosure
-from protocols.messages import Message, SimilarityMessage, names
+from protocols.messages import Message, SimilarityMessage, addressed, names
 from protocols.neighbourhoods.topology import Topology
 from protocols.rounds import Ask, Cohort, Round
 
@@ -32,7 +32,8 @@ class Exchange:
         given: message types handed out; the first is what the answer is about.
         back: message types that come back.
         answer: runs at the client: ``answer(site, *given) -> message(s) or None``.
-        per_round: how often in each round, at most.
+        per_round: how often in each round, at most; of an Ask whose total one client reads, how
+            often each client reads one (`Form.among`).
         outside: how often outside rounds in a whole run, at most.
         held_out: which of `back` are computed from validation and test records, and from models.
         due: in how many of so many rounds it is asked, if none is lost; None: in all of them.
@@ -54,13 +55,25 @@ class Exchange:
             (self.back, BACK, "asked back"),
         ):
             for kind in kinds:
-                if kind.disclosure not in allowed:
+                read = allowed is GIVEN and addressed(kind)  # a total that one client reads
+                if kind.disclosure not in allowed and not read:
                     raise TypeError(
                         f"{self.name}: {kind.__name__} discloses {kind.disclosure}, which cannot "
                         f"be {where}; possible: {', '.join(allowed)}"
                     )
         if not self.given:
             raise TypeError(f"{self.name}: an exchange gives at least one message")
+        sums = [kind for kind in self.back if kind.disclosure is Disclosure.SUM]
+        several = len(sums) > 1 and any(map(addressed, sums))
+        if several or sum(map(addressed, self.given)) > 1:
+            raise TypeError(
+                f"{self.name}: a total that one client reads is the only sum of its Ask"
+            )
+
+    @property
+    def addressed(self) -> bool:
+        """Whether one client reads the total of what comes back."""
+        return any(map(addressed, self.back))
 
     def times(self, rounds: int) -> int:
         """Return how often this exchange may happen in a run of `rounds` rounds."""
@@ -222,6 +235,32 @@ class Form(Generic[S]):
             raise ValueError(f"form {self.name!r}: two exchanges give and bring back the same")
         if self.splits is not None and self.splits.kind not in self.messages():
             raise ValueError(f"form {self.name!r}: it splits by what it never asks back")
+        self._check_addressed()
+
+    def _check_addressed(self) -> None:
+        """Refuse totals that one client reads where rounds have more than one cohort (O5)."""
+        back = [kind for e in self.exchanges for kind in e.back if addressed(kind)]
+        read = {kind for e in self.exchanges for kind in e.given if addressed(kind)}
+        if len(set(back)) < len(back) or not read <= set(back):
+            raise ValueError(
+                f"form {self.name!r}: a total that one client reads comes of one Ask, and another "
+                "hands it on"
+            )
+        if back and (self.by_totals or self.drawn or self.splits is not None):
+            raise ValueError(
+                f"form {self.name!r}: totals that one client reads are of the whole cohort, and "
+                "nobody else computes a model from them"
+            )
+
+    def among(self, clients: int) -> Form[S]:
+        """Return the form as so many clients play it: of a total that one reads, each has turns."""
+        exchanges = tuple(
+            replace(e, per_round=e.per_round * clients, outside=e.outside * clients)
+            if e.addressed
+            else e
+            for e in self.exchanges
+        )
+        return replace(self, exchanges=exchanges)
 
     def disclosures(self, kind: type[Message]) -> tuple[Disclosure, ...]:
         """Return every disclosure a message needs: its own and those of what it carries."""

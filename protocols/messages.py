@@ -28,6 +28,7 @@ Vector = NDArray[Any]
 Matrix = NDArray[Any]
 Wire = Literal["f4", "f8", "u8", "bytes"]
 Told = Literal["", "category", "bounded"]
+Receiver = Literal["aggregator", "client"]
 
 
 @dataclass(frozen=True)
@@ -154,9 +155,16 @@ class Message:
 
 
 class SumMessage(Message):
-    """The receiver learns only the cohort's total of every field."""
+    """The receiver learns only the cohort's total of every field.
+
+    Attributes:
+        receiver: who reads the total (O11): the aggregator, or one client of the cohort, the
+            clients in turn (`Reply.handed`): then the total of all others, as that client sends no
+            value but a blind, under which the aggregator opens noise.
+    """
 
     disclosure = Disclosure.SUM
+    receiver: ClassVar[Receiver] = "aggregator"
 
 
 class WeightedSumMessage(Message):
@@ -287,6 +295,11 @@ class PublicMessage(Message):
     """Not derived from private data: configuration, seeds, public keys."""
 
     disclosure = Disclosure.PUBLIC
+
+
+def addressed(kind: type[Message]) -> bool:
+    """Tell whether the total of such messages is read by one client, and by nobody else."""
+    return issubclass(kind, SumMessage) and kind.receiver == "client"
 
 
 def unmixed_of(message: Message) -> Unmixed | None:

@@ -131,6 +131,19 @@ class Sealed:
         self.kind = kind
         self._deliveries = dict(deliveries)
 
+    @classmethod
+    def joined(cls, tokens: Sequence[Sealed]) -> Sealed:
+        """Return several results of one kind, each addressed to other clients, as one.
+
+        Raises:
+            ValueError: none at all, of several kinds, or two for one client.
+        """
+        addressed = [name for token in tokens for name in token._deliveries]
+        if len({token.kind for token in tokens}) != 1 or len(set(addressed)) < len(addressed):
+            raise ValueError("only results of one kind, one for each client, can be joined")
+        found = {name: one for token in tokens for name, one in token._deliveries.items()}
+        return Sealed(tokens[0].kind, found)
+
     def __repr__(self) -> str:
         """Return the message type only."""
         return f"<Sealed {self.kind.__name__}>"
@@ -209,7 +222,8 @@ class Reply:
         return view.read(view.verb, **options)
 
     def _read(self, kind: type[Message], verb: str, *base: type[Message], **options: Any) -> Any:
-        if not issubclass(kind, base):
+        found = self._views.get(kind)
+        if not issubclass(kind, base) or (found is not None and found.verb != verb):
             raise TypeError(
                 f"reply.{verb}({kind.__name__}) is not allowed: "
                 f"a {kind.disclosure} message discloses {kind.disclosure.meaning}"
@@ -265,6 +279,12 @@ class Reply:
         """Return, sealed, for each client what the others hold under the keys it holds itself."""
         return typing.cast(Sealed, self._read(kind, "matched", MatchMessage, into=into))
 
-    def handed(self, kind: type[SealedMessage]) -> Sealed:
-        """Return, sealed, what each client addressed to each other client."""
-        return typing.cast(Sealed, self._read(kind, "handed", SealedMessage))
+    def handed(self, kind: type[SealedMessage] | type[SumMessage]) -> Sealed:
+        """Return, sealed, what each client addressed to each other client.
+
+        Of a sum whose receiver is one client: the total that it alone can read. Of the sums of one
+        kind in one round, the first is for the cohort's first client, the next for its second, and
+        so on, in the row order of `similarity`. It is handed on in the same round, and once;
+        `Sealed.joined` puts several into one Ask. A client for which an Ask holds none gets zeros.
+        """
+        return typing.cast(Sealed, self._read(kind, "handed", SealedMessage, SumMessage))

@@ -122,7 +122,8 @@ def views(tally: Tally, make: Labels) -> Iterator[m.View]:
 
 def shares(tally: Tally, make: Labels) -> Iterator[m.Share]:
     """Yield the planned run with 0 to all but one of all clients missing or colluding."""
-    clients = len(tally.plan.clients)
+    # Whoever reads a total is in it with a blind, and no noise.
+    clients = len(tally.plan.clients) - any(item.reader for item in tally.items)
     if tally.local:
         return
     counted_on = min(found.honest for found in tally.groups)

@@ -105,11 +105,12 @@ def _of_one_ask(
     sums = dict.fromkeys(_sum_of(sent) for sent in sents)
     opened = [key for key in sums for _ in range(openings.times.get(key, 0))]
     planned = item.noise.honest if item.noise is not None else 1
+    bare = 1 if item.reader else 0  # who reads the total adds a blind and no noise
     own = item.noise is not None and item.noise.local
     vectors: list[tuple[int, int]] = []
     for key in opened:
         survivors = openings.survivors(key)
-        vectors.append((survivors, 1 if own else max(1, survivors - colluders)))
+        vectors.append((survivors, 1 if own else max(1, survivors - colluders - bare)))
     drawn = len(sents) if item.disclosure is Disclosure.NOISED else max(attempts.values())
     while len(vectors) < drawn:
         vectors.append((0, planned))

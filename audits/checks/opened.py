@@ -15,7 +15,7 @@ from audits.checks.matching import matching
 from audits.checks.relays import relays
 from audits.checks.results import results
 from audits.checks.row_sums import row_sums
-from audits.checks.sharing import sharing
+from audits.checks.sharing import check_reader, sharing
 from audits.evidence.asked import Asked
 from audits.evidence.exchanges import facts_of
 from audits.evidence.ledger_index import Sent
@@ -48,7 +48,7 @@ def opened(case: Case) -> str:
     for ask in exchanges:
         for party, entry in ask.opens:
             _opener(case, party)
-            _counted(case, ask, entry)
+            _counted(case, ask, party, entry)
         if len(ask.opens) > 1:
             fail("opened", f"exchange {ask.number} was opened twice (O5)")
         if ask.masked:
@@ -129,7 +129,7 @@ def _opener(case: Case, party: str) -> None:
         fail("opened", f"{party} opened something, and the plan lets {may or 'nobody'} open")
 
 
-def _counted(case: Case, ask: Asked, entry: Entry) -> None:
+def _counted(case: Case, ask: Asked, party: str, entry: Entry) -> None:
     """Check that an opening counts just the uploads that the aggregator had received."""
     _large_enough(case, entry["survivors"], f"the total of exchange {ask.number} is over")
     digest = _digest(case, ask.sents[0], ask.members)
@@ -138,6 +138,8 @@ def _counted(case: Case, ask: Asked, entry: Entry) -> None:
         fail("opened", f"exchange {ask.number}: not the cohort that its members sign")
     if not ask.protected:
         fail("opened", f"exchange {ask.number} was opened, and nothing in it can be")
+    # A key authority opens what it cannot read, and is not told for whom.
+    check_reader(ask, entry, "the opening", told=party == case.exchanges.aggregator)
 
 
 def _one_set(ask: Asked, before: list[tuple[Asked, frozenset[str]]]) -> None:

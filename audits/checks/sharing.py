@@ -7,6 +7,7 @@ from audits.evidence.exchanges import facts_of
 from audits.evidence.run_files import fail
 from audits.evidence.steps import Case
 from protocols.disclosures.names import Disclosure
+from protocols.evidence.ledger import Entry
 from protocols.keys.groups import Group
 from protocols.keys.one_answer import one_answer
 from protocols.plan.steps import Step
@@ -33,6 +34,14 @@ def sharing(case: Case, ask: Asked) -> None:
     _at_once(case, ask, group)
     for party, entry in ask.opens:
         _enough(case, ask, group, party, entry["seq"])
+
+
+def check_reader(ask: Asked, entry: Entry, what: str, *, told: bool = True) -> None:
+    """Check that an entry names who alone may read a total, and that its blind is in it (O11)."""
+    if entry.get("reader", "") != (ask.reader if told else ""):
+        fail("opened", f"exchange {ask.number}: {what} names another reader of the total")
+    if ask.reader and ask.reader not in ask.arrived:
+        fail("opened", f"exchange {ask.number}: {what} lacks the client that reads the total")
 
 
 def _listed(case: Case, ask: Asked, group: Group) -> None:
@@ -66,6 +75,7 @@ def _lists(case: Case, ask: Asked) -> None:
             fail("opened", f"{where} is of another cohort")
         if tuple(counts) != wanted:
             fail("opened", f"{where} counts other uploads than had arrived")
+        check_reader(ask, entry, f"the survivor list of {party}")
         lists.add(entry["list"])
         if len(lists) > 1:
             fail("opened", f"{where} is not the one that others were shown (O7)")

@@ -38,6 +38,7 @@ class Asked:
         matched, celled: its items were to be matched by tags; cells of it were added up.
         by: the aggregator.
         cut: the run ended here, before the Ask was through.
+        reader: the client whose turn it was to read its total; empty: the aggregator read it.
     """
 
     number: int
@@ -66,6 +67,7 @@ class Asked:
     celled: bool
     by: str
     cut: bool
+    reader: str = ""
 
     @property
     def downs(self) -> list[Sent]:

@@ -113,7 +113,8 @@ _OPTIONAL: dict[str, dict[str, type]] = {
     "release": {"masked": str},
     "budget": {"unit": str},
     "mix": {"alone": int},
-    "open": _RESULT,
+    "open": {**_RESULT, "reader": str},
+    "survivors": {"reader": str},
     "witness": _TABLE,
     "match": {"clients": int},
     "rows": {

@@ -12,6 +12,7 @@ from audits.evidence.asked import Asked
 from audits.evidence.ledger_index import LedgerIndex, Sent
 from crypto.errors import CryptoError
 from protocols.disclosures.names import Disclosure
+from protocols.disclosures.sum.addressed.turns import whose_turn
 from protocols.errors import NotInPlan, SecureFglError
 from protocols.evidence.ledger import Entry
 from protocols.keys.groups import Group
@@ -62,6 +63,7 @@ class Exchanges:
         self._groups: dict[tuple[int, tuple[str, ...]], Group | None] = {}
         self._roster = roster
         self._ready: dict[int, dict[str, int]] = {}
+        self._slots: dict[tuple[str, int, str], int] = {}  # sums of an Ask's name, round, client
         self.all = {
             number: self._read(number) for number in ledger_index.exchanges if self._sents(number)
         }
@@ -81,12 +83,13 @@ class Exchanges:
         summed = (Disclosure.SUM, Step.UP) in planned
         masked = (Disclosure.SUM, Step.SURVIVORS) in planned
         answered = self._arrived(downs, sents, items)
+        members = frozenset(s.recipient for s in downs)
         relayed = {part for part, step in planned if step is Step.RELAY}
         return Asked(
             number=number,
             name=name,
             round=sents[0].round,
-            members=frozenset(s.recipient for s in downs),
+            members=members,
             arrived=answered - self._left_matching(sents),
             answered=answered,
             sents=tuple(sents),
@@ -122,7 +125,17 @@ class Exchanges:
             celled=any(e["exchange"] == number for e in self._celled),
             by=self.aggregator,
             cut=ledger_index.in_cut(sents[0]),
+            reader=self._reader(name, sents[0].round, members, items),
         )
+
+    def _reader(self, name: str, round: int, members: frozenset[str], items: Sequence[Item]) -> str:
+        """Return whose turn it was to read an Ask's total: all in turn, in every round (O11)."""
+        if not any(item.reader for item in items):
+            return ""
+        place = name, round
+        slot = max((self._slots.get((*place, member), 0) for member in members), default=0)
+        self._slots.update({(*place, member): slot + 1 for member in members})
+        return whose_turn(members, slot)
 
     def _arrived(
         self, downs: list[Sent], sents: list[Sent], items: Sequence[Item]

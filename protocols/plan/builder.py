@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Literal
 
 from crypto.homomorphic.he import Scheme
 from crypto.hpke import SEAL_OVERHEAD
@@ -134,6 +135,7 @@ class PlanBuilder:
         boxed: bool = False,
         model: str = "",
         checked: int = 0,
+        reader: Literal["", "client"] = "",
         way: Way | None = None,
     ) -> None:
         """Add one item; its size follows from its messages unless `body` says it.
@@ -155,6 +157,7 @@ class PlanBuilder:
             boxed: its body is sealed inside, row by row, and not again as a whole.
             model: see `Item`.
             checked: see `Item`.
+            reader: see `Item`.
             way: see `Item`.
         """
         id = item_id(exchange, part, step, route[0])
@@ -189,6 +192,7 @@ class PlanBuilder:
                 counted=counted,
                 model=model,
                 checked=checked,
+                reader=reader,
                 learns=dict(said) if said is not None else known,
             )
         )

@@ -43,6 +43,7 @@ _ITEM_SAME = (
     "counted",
     "model",
     "checked",
+    "reader",
     "learns",
 )
 

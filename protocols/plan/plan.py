@@ -11,7 +11,7 @@ import json
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import Any, Literal
 
 from pydantic import Field as Setting
 from pydantic import model_validator
@@ -80,6 +80,8 @@ class Item(Strict):
         model: of what hands a model out, how a client sees to it; see `protocols.plan.models`.
         checked: of a sum, how many of its integers, from the first on, have a check that the
             clients alone can make and verify; they compute the model from these. 0: none.
+        reader: of a sum, ``client`` if one client of its cohort reads the total, all in turn;
+            empty: the aggregator does.
         learns: per role, in words.
     """
 
@@ -104,6 +106,7 @@ class Item(Strict):
     counted: CountPlan | None = None
     model: str = ""
     checked: int = Setting(default=0, ge=0)
+    reader: Literal["", "client"] = ""
     learns: dict[str, str] = Setting(default_factory=dict)
 
     @property

@@ -124,7 +124,7 @@ def make_plan(  # noqa: PLR0913 - what a run is made of, all by name
         PolicyError: fewer than a list of survivors holds.
     """
     policy = policy.checked()
-    form = policy.admit(algorithm)
+    form = policy.admit(algorithm).among(len(clients))
     policy.check_cohort(len(clients))
     fewest_survivors(len(clients), policy)
     if scheme is not None and len(clients) > scheme.max_terms:

@@ -115,13 +115,22 @@ def _summed(guard: Noise | OwnNoise) -> accounting.Mechanism:
     return "discrete_laplace" if guard.mechanism == "discrete_laplace" else "discrete_gaussian"
 
 
-def _honest(policy: PrivacyPolicy) -> int:
-    """Return how many clients' noise is counted on."""
-    return policy.smallest_cohort - policy.colluders
+def _honest(policy: PrivacyPolicy, *, read: bool) -> int:
+    """Return how many clients' noise is counted on.
+
+    Args:
+        policy: of the run.
+        read: one client reads some total: it is in the cohort, and sends a blind without noise.
+    """
+    return policy.smallest_cohort - policy.colluders - read
 
 
 def noise_for(
-    layouts: Sequence[tuple[SumLayout, int]], policy: PrivacyPolicy, clients: int
+    layouts: Sequence[tuple[SumLayout, int]],
+    policy: PrivacyPolicy,
+    clients: int,
+    *,
+    read: bool = False,
 ) -> NoisePlan | None:
     """Return the one shared noise of all SUM items of a run: the largest vector decides for all.
 
@@ -129,6 +138,7 @@ def noise_for(
         layouts: per item its layout and how often one client sends it.
         policy: holds the target; None is returned without the guard `noise`.
         clients: on the plan.
+        read: one client reads the total of some item.
     """
     guard = noise_of(policy)
     if not isinstance(guard, Noise) or not layouts:
@@ -138,7 +148,8 @@ def noise_for(
     )
     coordinates = max(layout.length for layout, _ in layouts)
     releases = sum(times for _, times in layouts)
-    return plan_noise(guard, levels, coordinates, releases, _honest(policy), clients)
+    honest = _honest(policy, read=read)
+    return plan_noise(guard, levels, coordinates, releases, honest, clients)
 
 
 def check_noise(item: Item, layout: SumLayout, plan: Plan, policy: PrivacyPolicy) -> None:
@@ -164,7 +175,7 @@ def check_noise(item: Item, layout: SumLayout, plan: Plan, policy: PrivacyPolicy
         levels,
         item.noise.coordinates,
         sum(i.times for i in summed),
-        _honest(policy),
+        _honest(policy, read=any(i.reader for i in summed)),
         len(plan.clients),
     )
     if any(i.noise != wanted for i in noised):

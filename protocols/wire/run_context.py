@@ -62,6 +62,8 @@ class RunContext:
         reserve: at a client, takes from its site's privacy budget (O20).
         training: at a client, draws the batches and the noise of private training.
         tag_key: at a client, the key of tags that all clients hold, in ``hmac`` mode.
+        blind: at a client, of an Ask that it answers now and whose total it is to read: the number
+            of its exchange, and the seed of what it uploads in the place of a value.
         held: what a disclosure's parts at this party hold in common, by its name.
         spread: how batches of points are worked through (`crypto.tagging.ristretto.Spread`).
         plugins: digests of the plug-ins that this party has read, as in a plan's `code`.
@@ -82,6 +84,7 @@ class RunContext:
     reserve: Reserve | None = field(default=None, repr=False)
     training: PrivateSteps | None = field(default=None, repr=False)
     tag_key: bytes | None = field(default=None, repr=False)
+    blind: tuple[int, bytes] | None = field(default=None, repr=False)
     held: dict[str, Any] = field(default_factory=dict, repr=False)
     spread: Spread = field(default=map, repr=False)
     plugins: Mapping[str, str] = field(default_factory=dict)
@@ -176,7 +179,7 @@ class RunContext:
         """
         made = copy.copy(self)
         made.me, made.he_key, made.keys, made.pairs = me, None, {}, None
-        made.zeros = made.reserve = made.training = made.tag_key = None
+        made.zeros = made.reserve = made.training = made.tag_key = made.blind = None
         made.held = {}
         return made
 

@@ -130,6 +130,24 @@ def test_o18_colluders_noise_is_not_counted_on(quick: None) -> None:
     assert few.verdict == "FALSIFIED"
 
 
+class ReadRun(NoisedRun):
+    """Totals that one client of the cohort reads."""
+
+    def plan(self) -> Plan:
+        """Return the plan."""
+        found = super().plan()
+        noised = [i.model_copy(update={"reader": "client"}) if i.noise else i for i in found.items]
+        return found.model_copy(update={"items": tuple(noised)})
+
+
+def test_o18_who_reads_a_total_adds_no_noise_to_it(quick: None) -> None:
+    read, ordinary = ReadRun().account(), NoisedRun().account()
+    assert {client.fewest_honest for client in read.clients} == {5}
+    assert {client.fewest_honest for client in ordinary.clients} == {6}
+    assert read.epsilon.as_float() > ordinary.epsilon.as_float()
+    assert max(row.honest for row in read.honest_share) == 5
+
+
 class DrawnRun(NoisedRun):
     """A hundred clients in two cohorts that lots drew; rounds ask one of them."""
 

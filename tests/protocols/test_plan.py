@@ -106,6 +106,7 @@ WORSE_ITEM = {
     ),
     "model": "bounded",
     "checked": 1,
+    "reader": "client",
     "learns": {"aggregator": "EVERYTHING: the message in clear"},
 }
 

@@ -107,7 +107,7 @@ def test_a_sealed_result_is_opaque():
         with pytest.raises(TypeError):
             pickle.dumps(token)
         public = {name for name in dir(token) if not name.startswith("_")}
-        assert public == {"kind"}
+        assert public == {"joined", "kind"}
         for operation in (len, iter, float, bytes, np.linalg.norm):
             with pytest.raises((TypeError, ValueError)):
                 operation(token)

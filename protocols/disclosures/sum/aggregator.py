@@ -11,6 +11,7 @@ from typing import ClassVar
 
 from crypto.errors import CryptoError
 from protocols.disclosures.names import Disclosure
+from protocols.disclosures.sum.addressed.view import handed_to
 from protocols.disclosures.sum.consistency_votes import check_vote, vote_text_of
 from protocols.disclosures.sum.masked.telling import who_is_here, who_voted
 from protocols.disclosures.sum.masked.unmasking import Keys, Unmasking
@@ -27,7 +28,9 @@ from protocols.errors import (
 from protocols.forms import Exchange
 from protocols.keys.one_answer import one_answer
 from protocols.keys.slots import slot_of
+from protocols.messages import Message
 from protocols.plan.steps import Step
+from protocols.rounds import Given
 from protocols.sessions.collection import Collection
 from protocols.sessions.part import (
     IDLE,
@@ -101,6 +104,10 @@ class Summing(SessionPart):
             slot = slot_of(found.item, where.round, where.slot)
             found.pairs = self._keys.agreed.agreement(slot, where.members)
 
+    def handed(self, given: Given, member: str) -> Message | None:
+        """Return what one member gets of totals that one client each reads."""
+        return handed_to(given, member)
+
     def slot(self, exchange: Exchange, round: int, members: Sequence[str]) -> int:
         """Return how many sums of this kind any of the members was asked for before (O6)."""
         if not any(kind.disclosure is Disclosure.SUM for kind in exchange.back):
@@ -117,6 +124,7 @@ class Summing(SessionPart):
 
     def enter(self) -> Iterable[Delivery] | None:
         """Ask the holders of masks for their votes; without masks, have the total opened."""
+        self._sum.check_reader()
         return self._list_survivors() if self._sum.masked else self._finish(([], []))
 
     def advance(self) -> Iterable[Delivery] | None:

@@ -19,6 +19,8 @@ import numpy as np
 
 from protocols.disclosures._base.client import OneCohort
 from protocols.disclosures.names import Disclosure
+from protocols.disclosures.sum.addressed.reading import TotalReading
+from protocols.disclosures.sum.addressed.turns import missing, reader_of
 from protocols.disclosures.sum.consistency_votes import check_evidence, check_votes, vote_text_of
 from protocols.disclosures.sum.guards import encryption
 from protocols.disclosures.sum.lists import check_left, list_facts, listed_sum, refuse_unless
@@ -63,6 +65,7 @@ class ShareHolding(SessionPart):
         pairs: this epoch's pair secrets.
         history: who was in the run's sums so far, as this client was told.
         clusters: into which clients fell so far, likewise.
+        reading: draws the blinds of totals that this client reads.
     """
 
     called: ClassVar[str] = "holding"
@@ -76,11 +79,12 @@ class ShareHolding(SessionPart):
         pairs: PairSecrets,
         history: CohortHistory,
         clusters: ClusterHistory,
+        reading: TotalReading,
     ) -> None:
         super().__init__(engine)
         self._cohorts = cohorts
         self._progress, self._keys, self._pairs = progress, keys, pairs
-        self._history, self._clusters = history, clusters
+        self._history, self._clusters, self._reading = history, clusters, reading
         # All of one epoch, by name and number of the exchange: sums that this client answered, and
         # lists that it voted for with what it signed; by round and by slot: what the lists said.
         self._uploads: dict[tuple[str, int], Where] = {}
@@ -174,7 +178,14 @@ class ShareHolding(SessionPart):
         pairs = self._pairs_held().agreement(slot)
         self._check_evidence(name, where, survivors, evidence, pairs)
         vote_text = vote_text_of(self._context, name, where, survivors, pairs)
+        item = self._context.find(name, Disclosure.SUM, Step.UP)
+        refuse_unless(
+            not missing(item, where, survivors),
+            "A survivor list lacks the one client that may read the total (O11).",
+        )
         facts = list_facts(incoming.header.cohort, where, survivors, vote_text)
+        if reader := reader_of(item, where):
+            facts["reader"] = reader
         self._engine.record("survivors", facts)
         return vote_text
 

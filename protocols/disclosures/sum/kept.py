@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from crypto.masks import MaskSum
+from protocols.disclosures.sum.addressed.view import AddressedView
 from protocols.disclosures.sum.masked.unmasking import Unmasking
 from protocols.disclosures.sum.view import Summands, TotalView
 
-KEPT = (MaskSum, Summands, TotalView, Unmasking)
+KEPT = (AddressedView, MaskSum, Summands, TotalView, Unmasking)

@@ -79,4 +79,18 @@ class SelfShares(SealedMessage):
     )
 
 
-MESSAGES = (OpenRequest, Opened, Survivors, Vote, Votes, Shares, AllHere, SelfShares)
+class BlindTotal(SealedMessage):
+    """Aggregator to the client that reads a total: the total under that client's blind (O11).
+
+    Of exchange 0: this client reads none, and the rest says nothing.
+    """
+
+    exchange: int = count(unit="exchange", meaning="of the Ask whose total this is; 0: none")
+    answers: int = count(unit="client", meaning="how many clients' values are in it")
+    total: bytes = blob("blind_total", unit="byte", meaning="residues, uniform but to this client")
+
+
+MESSAGES = (
+    *(OpenRequest, Opened, Survivors, Vote, Votes, Shares, AllHere, SelfShares),
+    BlindTotal,
+)

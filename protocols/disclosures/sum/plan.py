@@ -15,6 +15,7 @@ from protocols.disclosures.sum.guards import RecordNoise, encryption
 from protocols.disclosures.sum.layout import SumLayout, sum_layout, sum_ring
 from protocols.disclosures.sum.messages import (
     AllHere,
+    BlindTotal,
     Opened,
     OpenRequest,
     SelfShares,
@@ -24,13 +25,15 @@ from protocols.disclosures.sum.messages import (
     Votes,
 )
 from protocols.disclosures.sum.ring import Ring
+from protocols.disclosures.sum.words import handed_to_one, read_by_one
 from protocols.errors import PolicyError
+from protocols.forms import Exchange
 from protocols.keys.groups import planned_degree, planned_voters
 from protocols.keys.one_answer import planned_one_answer
 from protocols.keys.pairs import pair_box_bytes
 from protocols.keys.seeds import row_bytes
 from protocols.keys.slots import epochs, slots
-from protocols.messages import Message
+from protocols.messages import Message, addressed
 from protocols.plan.builder import DOWN, UP, PlanBuilder, Times
 from protocols.plan.learns import learns
 from protocols.plan.noise import CountPlan, NoisePlan
@@ -166,6 +169,9 @@ class SumPlanning(Planning):
             size = ring.size // scheme.degree * scheme.ciphertext_bytes
         place = (name, self.disclosure, Step.UP, UP, kinds, self.disclosure, times)
         said = _readers(plan, chain) if checked else None
+        read = any(map(addressed, kinds))
+        if read and not find(chain, "unsafe_clear"):
+            said = read_by_one(plan.clients, encrypted=encryption(chain) is not None)
         plan.add(
             *place,
             body=size,
@@ -173,6 +179,7 @@ class SumPlanning(Planning):
             noise=noise,
             counted=counted,
             checked=checked,
+            reader="client" if read else "",
             said=said,
         )
         if find(chain, "mask"):
@@ -180,6 +187,23 @@ class SumPlanning(Planning):
             _plan_one_answer(plan, name, times)
         if encryption(chain):
             _plan_opening(plan, name, ring, size, times)
+
+    def handed_down(self, kind: type[Message], chain: Sequence[Guard]) -> type[Message]:
+        """Return what holds a total under its reader's blind."""
+        return BlindTotal if addressed(kind) else kind
+
+    def down(self, plan: PlanBuilder, exchange: Exchange, times: Times) -> dict[str, int]:
+        """Return the size of a total that an Ask hands to the client that reads it."""
+        (kind,) = (kind for kind in exchange.given if kind.disclosure is self.disclosure)
+        chain = plan.policy.chain(self.disclosure)
+        layout, noise = sum_layout((kind,), chain, plan.dims), _noise(plan)
+        ring = _ring(plan, layout, noise.margin if noise else 0, checked=False)
+        masked = find(chain, "mask") is not None
+        return {"blind_total": ring.wire_bytes if masked else 8 * ring.length}
+
+    def handed_said(self, plan: PlanBuilder) -> dict[str, str] | None:
+        """Return who learns what where an Ask hands totals to the clients that read them."""
+        return handed_to_one(plan.clients)
 
     def epoch(self, plan: PlanBuilder, planned: Sequence[Item]) -> None:
         """Add what clients agree on, so that their masks cancel."""
@@ -232,7 +256,8 @@ def _noise(plan: PlanBuilder) -> NoisePlan | None:
         kinds = [kind for kind in exchange.back if kind.disclosure is Disclosure.SUM]
         if kinds:
             found.append((sum_layout(kinds, chain, plan.dims), exchange.times(plan.rounds)))
-    return noise_for(found, plan.policy, len(plan.clients))
+    read = any(exchange.addressed for exchange in plan.exchanges)
+    return noise_for(found, plan.policy, len(plan.clients), read=read)
 
 
 def _counted(plan: PlanBuilder) -> CountPlan | None:

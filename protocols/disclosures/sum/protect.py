@@ -13,12 +13,13 @@ from crypto.noise import sampler
 from crypto.samplers import Stream, entropy
 from protocols.disclosures._base.protect import Protection, Release
 from protocols.disclosures._checked.checks import Place, history, sum_check
+from protocols.disclosures.sum.addressed.blinds import blind_of
 from protocols.disclosures.sum.guards import encryption
 from protocols.disclosures.sum.masked.uniform import check_mask
 from protocols.disclosures.sum.ring import Ring, Words
-from protocols.errors import LocalProtocolError, UnfitMessage
+from protocols.errors import LocalProtocolError, NotInPlan, UnfitMessage
 from protocols.keys.slots import slot_of
-from protocols.messages import Message
+from protocols.messages import Message, addressed
 from protocols.plan.plan import Item
 from protocols.plan.schema import Layout
 from protocols.policy.guard import find
@@ -39,6 +40,8 @@ class SumProtection(Protection):
     ) -> Layout | None:
         """Return the grid; raises NotInPlan if the planned noise is not the policy's."""
         layout = context.summed(item, kinds)[0]
+        if any(addressed(kind) != bool(item.reader) for kind in kinds):
+            raise NotInPlan(f"{item.id}: another party reads this total than the plan says.")
         if find(context.policy.chain(item.disclosure), "own_noise"):
             check_own(context.plan, context.policy)
         else:
@@ -54,27 +57,11 @@ class SumProtection(Protection):
 
     def body(self, release: Release, header: Header, prepared: Any) -> tuple[bytes, bool]:
         """Round, add noise and masks, and encrypt, as far as the chain asks for each."""
-        context, chain, noise = release.context, release.chain, release.item.noise
-        layout, ring = context.summed(release.item, release.kinds)
-        # Under noise a privacy claim rests on every draw, so none is seeded (O15).
-        key = entropy(32) if noise else release.seeded("rounding")
-        limit = float(noise.l2) if noise else None
-        own_noise = noise is not None and noise.local
-        # Under noise of one's own a refusal would tell of the value; nothing is told but the noise.
-        messages = [finite(m) for m in release.messages] if own_noise else release.messages
-        integers, clipped = layout.encode(messages, Stream(key), limit=limit)
-        clipped = clipped and not own_noise  # ledgers and reports of it are handed out
-        if noise:
-            law = sampler(SAMPLERS[noise.mechanism], float(noise.sigma))
-            integers += law.sample(Stream(entropy(32)), integers.size)
-        if own_noise and noise is not None:  # likewise: beyond its head-room noise is cut off
-            np.clip(integers, -noise.margin, (1 << layout.bits) - 1 + noise.margin, out=integers)
-        add_counted(release.item, layout, integers)
-        check = _check(release, integers, ring) if release.item.checked else None
-        try:
-            residues = ring.residues(integers, check)
-        except OutOfRange as error:  # noise beyond its head-room: at most once in 2^40 runs
-            raise UnfitMessage("A noised vector does not fit; nothing was sent.") from error
+        context, chain = release.context, release.chain
+        ring, clipped = context.summed(release.item, release.kinds)[1], False
+        residues = blind_of(context, release.item, release.where, ring)
+        if residues is None:
+            residues, clipped = _summand(release, ring)
         if find(chain, "mask"):
             residues = _masked(release, residues, ring, header)
         if not encryption(chain):
@@ -85,6 +72,31 @@ class SumProtection(Protection):
         if context.zeros is not None and context.scheme.offline:
             zeros = context.zeros.take(context.he_key, count)
         return context.scheme.encrypt(context.he_key, residues.astype("u8"), zeros), clipped
+
+
+def _summand(release: Release, ring: Ring) -> tuple[Words, bool]:
+    """Round a client's value and add its noise; return residues, and whether clip changed it."""
+    noise, layout = release.item.noise, release.context.summed(release.item, release.kinds)[0]
+    # Under noise a privacy claim rests on every draw, so none is seeded (O15).
+    key = entropy(32) if noise else release.seeded("rounding")
+    limit = float(noise.l2) if noise else None
+    own_noise = noise is not None and noise.local
+    # Under noise of one's own a refusal would tell of the value; nothing is told but the noise.
+    messages = [finite(m) for m in release.messages] if own_noise else release.messages
+    integers, clipped = layout.encode(messages, Stream(key), limit=limit)
+    clipped = clipped and not own_noise  # ledgers and reports of it are handed out
+    if noise:
+        law = sampler(SAMPLERS[noise.mechanism], float(noise.sigma))
+        integers += law.sample(Stream(entropy(32)), integers.size)
+    if own_noise and noise is not None:  # likewise: beyond its head-room noise is cut off
+        np.clip(integers, -noise.margin, (1 << layout.bits) - 1 + noise.margin, out=integers)
+    add_counted(release.item, layout, integers)
+    check = _check(release, integers, ring) if release.item.checked else None
+    try:
+        residues = ring.residues(integers, check)
+    except OutOfRange as error:  # noise beyond its head-room: at most once in 2^40 runs
+        raise UnfitMessage("A noised vector does not fit; nothing was sent.") from error
+    return residues, clipped
 
 
 def _check(release: Release, integers: NDArray[np.int64], ring: Ring) -> Words:

@@ -6,7 +6,7 @@ from typing import Any
 
 from protocols.disclosures._base.rules import Chain, Limits, Rules
 from protocols.forms import Form
-from protocols.messages import Message
+from protocols.messages import Message, addressed
 from protocols.policy.admission import asked_holders, has_weights
 from protocols.policy.guard import find, guard_of
 from protocols.policy.guards import Clip, OwnNoise
@@ -47,6 +47,11 @@ class SumRules(Rules):
     def objection(self, kind: type[Message], form: Form[Any], policy: Limits) -> str | None:
         """Refuse rows of too few clients (O12), and exact counts under noise."""
         chain = policy.rules.get(kind.disclosure, ())
+        if addressed(kind) and not any(find(chain, name) for name in ("mask", "unsafe_clear")):
+            return (
+                f"message {kind.__name__} is for one client to read, and without 'mask' nothing "
+                "keeps the aggregator from having the total opened without that client's blind"
+            )
         noised = bool({"noise", "own_noise"} & {guard.guard for guard in chain})
         if not noised and (asks := asked_holders(policy)):
             if any(field.held for field in kind.fields):

@@ -11,13 +11,15 @@ from crypto.errors import CryptoError
 from crypto.masks import MaskSum, container, masked
 from crypto.samplers import entropy
 from protocols.disclosures._base.view import Answers, OneVerb
+from protocols.disclosures.sum.addressed.turns import missing, reader_of
+from protocols.disclosures.sum.addressed.view import AddressedView
 from protocols.disclosures.sum.consistency_votes import evidence_of
 from protocols.disclosures.sum.guards import encryption
 from protocols.disclosures.sum.layout import SumLayout
 from protocols.disclosures.sum.masked.uniform import check_mask, check_masked
 from protocols.disclosures.sum.masked.unmasking import Keys
 from protocols.disclosures.sum.ring import Ring, Words
-from protocols.errors import BadEnvelope, LocalProtocolError
+from protocols.errors import BadEnvelope, LocalProtocolError, RoundLost
 from protocols.forms import Exchange
 from protocols.messages import Message, Vector
 from protocols.plan.steps import Part
@@ -45,7 +47,8 @@ class Summands(Answers):
 
     Attributes:
         pairs: digest of what their masks rest on; None without masks.
-        total: the cohort's, shape (layout.length,), once it is here.
+        total: the cohort's, shape (layout.length,), once it is here; where one client reads it, the
+            residues that were opened.
         check: the words that clients check it with, once it is here.
     """
 
@@ -71,6 +74,20 @@ class Summands(Answers):
     def masked(self) -> bool:
         """Whether they carry masks."""
         return bool(find(self._context.policy.chain(self.item.disclosure), "mask"))
+
+    @property
+    def reader(self) -> str:
+        """Which client reads their total; empty: this aggregator."""
+        return reader_of(self.item, self.where)
+
+    def check_reader(self) -> None:
+        """Raise RoundLost if who is to read their total vanished: its blind is not among them."""
+        if missing(self.item, self.where, self.survivors):
+            raise RoundLost(
+                "The client that was to read a total vanished. The round is skipped.",
+                why="without its blind the aggregator would read the total",
+                fix="nothing of it was opened; the next round goes on with who is there",
+            )
 
     def take(self, incoming: Incoming) -> None:
         """Take one summand.
@@ -124,11 +141,12 @@ class Summands(Answers):
 
     def opening(self) -> dict[str, str | int]:
         """Return the facts of an ``open`` entry."""
-        where = self.where
+        where, reader = self.where, self.reader
         return {
             "cohort": self._context.cohort(where),
             "exchange": where.exchange,
             "members": len(where.members),
+            **({"reader": reader} if reader else {}),
             "round": where.round,
             "survivors": len(self.survivors),
         }
@@ -195,6 +213,8 @@ class Summands(Answers):
     def _integers(self, summed: Words) -> Vector:
         """Return the totals that stand in summed residues; keep the words of their check."""
         ring = self._ring()
+        if self.reader:  # uniform: a blind is on them
+            return summed.astype(container(ring.modulus), copy=False)
         self.check = ring.check(summed)
         return ring.integers(summed)
 
@@ -231,6 +251,9 @@ class Summands(Answers):
         if self.total is None:
             raise LocalProtocolError("The total was not opened yet.")
         members, margin = len(self.survivors), self.item.margin
+        if self.reader:
+            (kind,), place = self.kinds, self.where.exchange
+            return {kind: AddressedView(kind, self.reader, place, members - 1, self.total)}
         totals = self._summed()[0].decode(self.total, members, margin=margin)
         return {kind: TotalView(message) for kind, message in totals.items()}
 

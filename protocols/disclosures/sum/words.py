@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from protocols.disclosures._base.words import Chain, Planned, Words
+from collections.abc import Sequence
+
+from protocols.disclosures._base.words import NETWORK, Chain, Planned, Words
 from protocols.disclosures.names import Disclosure
+from protocols.disclosures.sum.addressed.turns import turns
 from protocols.disclosures.sum.guards import encryption
 from protocols.plan.plan import Item
 from protocols.plan.steps import Service, Step
@@ -40,6 +43,28 @@ SINGLE = (
 READERS = "all clients read it too, as they compute the model from the total"
 
 
+ONE_READER = (
+    "a total that one client reads tells it what the sum of all others says; with the clients that "
+    "collude with it, what the sum of the rest says (O10, O11)"
+)
+
+
+def read_by_one(clients: Sequence[str], *, encrypted: bool) -> dict[str, str]:
+    """Return who learns what of a summand whose total one of these clients reads."""
+    return {
+        "aggregator": "uniform noise, whose turn it is to read, and who took part",
+        **({"key_authority": "uniform noise, and who took part when"} if encrypted else {}),
+        "addressee": f"only the total of all others, one client {turns(clients)}",
+        "other clients": "nothing",
+        "network": NETWORK,
+    }
+
+
+def handed_to_one(clients: Sequence[str]) -> dict[str, str]:
+    """Return who learns what where totals are handed to the clients that read them."""
+    return {"client": "the total of all others, where it was its turn to read", "network": NETWORK}
+
+
 class SumWords(Words):
     """Only the cohort's total is opened."""
 
@@ -68,6 +93,7 @@ class SumWords(Words):
         if rule and any((i.part, i.step) == (Disclosure.SUM, Step.UP) for i in plan.items):
             found.append(rule.format(plan.apart or plan.policy.smallest_cohort))
         rows = plan.rows or {}
+        found += [ONE_READER] if any(item.reader for item in plan.items) else []
         for item in filter(_vector_sum, plan.items):
             holders = {rows[message.name] for message in item.messages if message.name in rows}
             if holders and min(holders) > 1:
