@@ -57,7 +57,8 @@ def test_a_run_verifies_and_says_how_many_sums_there_were(made: Toy) -> None:
     report = build_report(view)
     assert "THIN_NEIGHBOURHOODS" not in {f.rule for f in report.findings}
     text = render(report, FORMATS)["report.md"].decode()
-    assert "the coordinator opened none" in text and "rests, however they combine it" in text
+    assert "the weighted sum over its own neighbours" in text
+    assert "rests, however they combine it" in text
 
 
 def test_sums_that_lacked_somebody_are_counted_and_the_run_verifies() -> None:
