@@ -23,7 +23,7 @@ import numpy as np
 from algorithms.tasks import Task, Weights
 from algorithms.tasks.client_model import ClientModel
 from algorithms.tasks.site import Site
-from protocols.forms import Algorithm, Answer, Form
+from protocols.forms import Algorithm, Answer, Form, TopologyKind
 from protocols.messages import (
     Message,
     NeighbourSumMessage,
@@ -32,7 +32,6 @@ from protocols.messages import (
     count,
     real,
 )
-from protocols.neighbourhoods.topology import Kind, Topology
 from protocols.rounds import Ask, Cohort, Round
 
 
@@ -53,7 +52,7 @@ def d_fed_gnn(
     task: Task,
     *,
     epochs: int = 1,
-    topology: Kind = "complete",
+    topology: TopologyKind = "complete",
     degree: int = 0,
     edges: Sequence[Sequence[int]] = (),
 ) -> Algorithm[Tick]:
@@ -69,9 +68,6 @@ def d_fed_gnn(
     Raises:
         ValueError: degree or edges do not go with the topology.
     """
-    if any(len(edge) != 2 for edge in edges):
-        raise ValueError("an edge is a pair of places of clients")
-    graph = Topology(topology, degree, tuple((int(a), int(b)) for a, b in edges))
 
     def init(rng: np.random.Generator) -> Tick:
         return Tick(step=0, seed=int(rng.integers(2**31)))
@@ -104,7 +100,7 @@ def d_fed_gnn(
         citation="Pei et al., Decentralized Federated Graph Neural Networks, FTL-IJCAI 2021",
         init=init,
         model=model,
-        forms=(Form.of("neighbourhoods", round, answers).over(graph),),
+        forms=(Form.of("neighbourhoods", round, answers).over(topology, degree, edges),),
         dims={"d": task.size},
     )
 

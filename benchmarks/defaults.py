@@ -198,7 +198,7 @@ def measure(facts: Settings, settings: Settings, data: str) -> dict[str, Any]:
 
 def _trained(federation: Any, key: str) -> list[tuple[dict[str, Any], float]]:
     """Return the pooled metrics and their merit before training and after every round."""
-    from algorithms.tasks.evaluation import total
+    from algorithms.scores.once import total
     from algorithms.tasks.site import Site
     from secure_fgl.run.parties import client_names, learning_seed
 

@@ -12,11 +12,13 @@ import numpy as np
 from protocols.clusters.cuts import CUTS, GUARDS, CutGuard, CutRule
 from protocols.disclosures.names import BACK, GIVEN, Disclosure
 from protocols.messages import Message, SimilarityMessage, addressed, names
-from protocols.neighbourhoods.topology import Topology
+from protocols.neighbourhoods.topology import Kind, Topology
 from protocols.rounds import Ask, Cohort, Round
 
 S = TypeVar("S")
 Answer = Callable[..., Message | tuple[Message, ...] | None]
+TopologyKind = Kind
+"""Which graph joins neighbours; see `protocols.neighbourhoods.topology.Topology`."""
 
 
 RESERVED = frozenset({"draw", "key", "pair", "refusal", "totals"})
@@ -219,9 +221,18 @@ class Form(Generic[S]):
         """Return the form with `splits`; see the class."""
         return replace(self, splits=Splits(kind, cut, guard))
 
-    def over(self, topology: Topology) -> Form[S]:
-        """Return the form with `topology`; see the class."""
-        return replace(self, topology=topology)
+    def over(
+        self, kind: TopologyKind, degree: int = 0, edges: Sequence[Sequence[int]] = ()
+    ) -> Form[S]:
+        """Return the form with a `topology`; see the class and `Topology`.
+
+        Raises:
+            ValueError: degree or edges do not go with the kind, or an edge is no pair.
+        """
+        if any(len(edge) != 2 for edge in edges):
+            raise ValueError("an edge is a pair of places of clients")
+        pairs = tuple((int(a), int(b)) for a, b in edges)
+        return replace(self, topology=Topology(kind, degree, pairs))
 
     def __post_init__(self) -> None:
         """Refuse two exchanges of one name: plan items are named after them."""

@@ -11,9 +11,7 @@ depend on whether a client was away.
 in round t + 1, and one closing Ask scores the last state); ``at="trained"`` scores it after the
 client's own training, as FED-PUB and FedEgo report.
 
-A form with a topology has no scores of rounds: whoever adds them up is to open nothing that says
-how far a client is. Where sums may leave, one closing Ask adds up what the clients' kept models
-score, each chosen by its own client (``_once``); else nothing of it leaves.
+A form with a topology is scored once, after the last round, or not (`algorithms.scores.once`).
 
 Every form also comes without scores, behind all forms with them: for policies whose noise cannot
 cover counts, or that let no metric leave. Then each client keeps that of its models that did best
@@ -29,13 +27,14 @@ from dataclasses import dataclass, replace
 from typing import Any, Generic, Literal, TypeVar
 
 from algorithms.scores import Scoring
-from algorithms.scores.kept import heed, keep_best, kept_model, tell
+from algorithms.scores.kept import heed, keep_best, tell
+from algorithms.scores.once import final_score, is_scored_once, scored_once, total
 from algorithms.scores.told import ToldScore, ToldScores, heard, reads
 from algorithms.tasks import Task
 from algorithms.tasks.client_model import ClientModel, predictions
 from algorithms.tasks.site import Site
 from protocols.forms import Algorithm, Exchange, Form
-from protocols.messages import Message, ReleasedMessage, SumMessage, count, values
+from protocols.messages import Message, ReleasedMessage, SumMessage, count
 from protocols.rounds import Ask, Cohort, Reply, Round, RoundLost
 
 S = TypeVar("S")
@@ -127,8 +126,8 @@ def evaluated(
     bare = [_wrap(form, score, scoring, at) for form in plain]
     if told:
         bare += [_wrap(form, told_score, own, at, "_told_scores") for form in plain]
-    unscored = [_unscored(form, algorithm.model, task) for form in algorithm.forms]
-    bare += [_once(form, task) for form in unscored if form.topology is not None] + unscored
+    quiet = [_unscored(form, algorithm.model, task) for form in algorithm.forms]
+    bare += [scored_once(form, task) for form in quiet if form.topology is not None] + quiet
     forms = tuple(replace(form, rows=task.spec.task == "rating") for form in bare)
     dims = {**algorithm.dims, **scoring.dims}
     return Algorithm(algorithm.name, algorithm.citation, init, algorithm.model, forms, dims)
@@ -221,25 +220,8 @@ def _unscored(form: Form[S], model: Any, task: Task) -> Form[Tracked[S]]:
     told = form.by_gradients, form.top, form.unmixed, form.holders
     exchanges = (replace(first, answer=answer), *form.exchanges[1:])
     made = Form(f"{form.name}_unscored", round, exchanges, *told)
-    beside = {"drawn": form.drawn, "splits": form.splits, "topology": form.topology}
-    return replace(made, plain=form, **beside)
-
-
-def _once(form: Form[Tracked[S]], task: Task) -> Form[Tracked[S]]:
-    """Return an unscored form with one sum of scores, after the last round; see the module."""
-    kind = task.scoring.kind
-
-    def score_kept(site: Site, last: Last) -> Message:
-        found = kept_model(site)
-        if found is None:
-            raise ValueError("this client was in no round, and has no model to score")
-        return task.score(predictions(task, found[0], site), site)
-
-    scored = Exchange(
-        "score", (Last,), (kind,), score_kept, per_round=0, outside=1, held_out=(kind,)
-    )
-    name = form.name.removesuffix("_unscored") + "_scored_once"
-    return replace(form, name=name, exchanges=(*form.exchanges, scored))
+    made = replace(made, drawn=form.drawn, plain=form, splits=form.splits)
+    return replace(made, topology=form.topology)
 
 
 def _round(form: Form[S], scoring: Scoring | ToldScores, at: At) -> Any:
@@ -288,33 +270,15 @@ def _scoring(
         return state
 
 
-def _all(
-    cohorts: Sequence[Cohort], last: Last, scoring: Scoring
-) -> Generator[Ask, Reply, list[SumMessage]]:
-    """Ask everybody for the score of the model it kept."""
-    scores = []
-    for cohort in cohorts:
-        reply = yield Ask(cohort, given=last, back=scoring.kind)
-        scores.append(heard(reply, scoring))
-    return scores
-
-
-def total(scores: Sequence[SumMessage]) -> SumMessage:
-    """Return the sum of several cohorts' scores of one kind, at least one."""
-    said = [values(score) for score in scores]
-    return type(scores[0])(**{name: sum(one[name] for one in said) for name in said[0]})
-
-
 def closing(
     tracked: Tracked[S], cohorts: Sequence[Cohort], scoring: Scoring, *, at: At, form: Form[Any]
 ) -> Round[Tracked[S]]:
     """After the last round: score the last state if it was not, and say which one to keep.
 
-    Where nothing was scored there is nothing to close, but for forms that are scored once. All
-    clients are in one of `cohorts`.
+    Where nothing was or is to be scored nothing is to close. All clients are in one of `cohorts`.
     """
-    if any(exchange.given == (Last,) for exchange in form.exchanges):
-        found = total((yield from _all(cohorts, Last(best=0, number=1), scoring)))
+    if is_scored_once(form):
+        found = yield from final_score(cohorts, scoring)
         return tracked.record(found, scoring.merit(found), tracked.state)
     if not tracked.scores:
         return tracked

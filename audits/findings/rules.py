@@ -122,16 +122,6 @@ def findings(
             "a preset. A witness is one more organisation, which sees no value.",
             role="aggregator",
         )
-    if plan.topology is not None and plan.topology.floor == "unsafe":
-        make.add(
-            "THIN_NEIGHBOURHOODS",
-            "critical",
-            f"Sums over neighbours rest on too few: {plan.topology.thinnest}. The policy lets that "
-            "run (topology_floor: unsafe).",
-            "Give every client more neighbours (topology: regular with a higher degree, or "
-            "complete); keep this one for baselines on data that may be seen.",
-            role="client",
-        )
     _gone(make, gone)
     for item in diff.missing:
         make.add(

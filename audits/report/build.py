@@ -14,6 +14,7 @@ from audits.evidence.own_files import EVIDENCE, HEADS
 from audits.evidence.run_files import RunView
 from audits.evidence.steps import Case, Verification, run_checks
 from audits.findings.changes import since
+from audits.findings.neighbours import thin
 from audits.findings.rules import findings, made, ranked
 from audits.findings.snapshot import read_snapshot
 from audits.findings.waivers import waived
@@ -77,6 +78,7 @@ def report_of(case: Case) -> Report:
                 *known,
                 *flattened(case.ledger_index),
                 *ranks(case.ledger_index),
+                *thin(case.plan),
                 *mixtures(case.ledger_index, case.policy),
                 *tried.findings,
                 *_baseline_refused(case.view),

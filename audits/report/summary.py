@@ -119,7 +119,6 @@ def _computed(
             Disclosure.SIMILARITY: _compared(plan, egress),
             Disclosure.WEIGHTED_SUM: _weighed(egress, policy.others),
             Disclosure.MIXED: _mixed(rows),
-            Disclosure.NEIGHBOUR_SUM: _between(plan),
         }.get(Disclosure(disclosure), Disclosure(disclosure).meaning)
         yield (
             f"{words.plural(sum(r.count for r in rows), 'envelope')} of these carried what the "
@@ -131,12 +130,6 @@ def _mixed(rows: Sequence[Egress]) -> str:
     relayed = any(words.relayed(row.protection) for row in rows)
     said = "mixtures of one client's records each, which the aggregator reads"
     return f"{said} without their senders, as far as the relay keeps them" if relayed else said
-
-
-def _between(plan: Plan) -> str:
-    if plan.topology is None:
-        return "no topology was planned"
-    return f"{plan.topology.words}; the coordinator opened none"
 
 
 def _compared(plan: Plan, egress: Sequence[Egress]) -> str:

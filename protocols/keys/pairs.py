@@ -21,16 +21,16 @@ from typing import Any
 
 import numpy as np
 
-from crypto.aead import lock
 from crypto.handles import Mute
 from crypto.samplers import derive, entropy
 from crypto.sharing import new_seed, split
 from crypto.signing.canonical import canonical
 from protocols.errors import BadEnvelope, CohortTooSmall, LocalProtocolError
+from protocols.keys.alone import PairSlots
 from protocols.keys.boxes import BOX_OVERHEAD, close_box, open_box
 from protocols.keys.common import PART_BYTES, CommonKey
 from protocols.keys.groups import Group, agreement
-from protocols.keys.seeds import NOTHING, SEED_BYTES, cuts, pair_key, row_info, row_key, self_key
+from protocols.keys.seeds import NOTHING, SEED_BYTES, cuts, locked_row, pair_key, self_key
 from protocols.keys.slots import Slot
 from protocols.messages import Vector
 from protocols.wire.cohorts import as_set, shared, within
@@ -57,8 +57,7 @@ class Pairs(Mute):
         slots: of this epoch.
         width: neighbours for which messages have room.
         common: what this client holds of the clients' common key.
-        alone: slots with pair secrets alone: no seed of them is drawn, shared or locked, so nobody
-            can take their masks off but by adding up (`between`).
+        alone: slots of sums between neighbours, which nobody shares seeds of.
     """
 
     def __init__(
@@ -72,8 +71,8 @@ class Pairs(Mute):
         alone: Sequence[Slot] = (),
     ) -> None:
         self.group, self.slots, self._width = group, tuple(slots), width
-        self.alone = tuple(alone)
-        self._places = {slot: place for place, slot in enumerate((*self.slots, *self.alone))}
+        self.alone = PairSlots(me.party.name, alone)
+        self._places = {slot: place for place, slot in enumerate(self.slots)}
         self._labels = "\n".join(slot.label for slot in self.slots)
         self._me, self._roster, self._name = me, roster, me.party.name
         self._neighbours, self.common = group.neighbours(self._name), common
@@ -93,9 +92,7 @@ class Pairs(Mute):
         drawn, key = self.common.kept()
         return {
             **{n: {places[s]: v for s, v in getattr(self, n).items()} for n in _BY_SLOT},
-            "alone": "\n".join(slot.label for slot in self.alone),
-            "common_drawn": drawn,
-            "common_key": key,
+            **{"alone": self.alone.kept(), "common_drawn": drawn, "common_key": key},
             "group": self.group,
             "halves": self._halves,
             "owners": self._owners,
@@ -103,9 +100,7 @@ class Pairs(Mute):
                 places[slot]: b"".join([secrets.get(peer, NOTHING) for peer in peers])
                 for slot, secrets in self._pair.items()
             },
-            "slots": self._labels,
-            "there": self.there,
-            "width": self._width,
+            **{"slots": self._labels, "there": self.there, "width": self._width},
         }
 
     @classmethod
@@ -114,9 +109,8 @@ class Pairs(Mute):
         made = cls.__new__(cls)
         made.group, made._width, made.there = kept["group"], kept["width"], kept["there"]
         made._labels, labels = kept["slots"], kept["slots"].splitlines()
-        made.slots = tuple(map(Slot.of_label, labels))
-        made.alone = tuple(map(Slot.of_label, kept["alone"].splitlines()))
-        slots = (*made.slots, *made.alone)
+        made.slots = slots = tuple(map(Slot.of_label, labels))
+        made.alone = PairSlots.of_kept(me.party.name, kept["alone"])
         made._places = {slot: place for place, slot in enumerate(slots)}
         made._me, made._roster, made._name = me, roster, me.party.name
         made.common = CommonKey(kept["common_drawn"], kept["common_key"])
@@ -174,7 +168,7 @@ class Pairs(Mute):
         Raises:
             BadEnvelope: a box is not from the neighbour it should be from.
         """
-        if self._pair or not self._owners:
+        if not self._halves or not self._owners:
             raise LocalProtocolError("The secrets of this epoch are here already.")
         size = pair_box_bytes(len(self.slots))
         self.there = shared(sorted(set(senders)))
@@ -201,8 +195,9 @@ class Pairs(Mute):
         self._hold(shares)
         self._pair = {
             slot: {peer: derive(secret, "slot", slot.label) for peer, secret in secrets.items()}
-            for slot in (*self.slots, *self.alone)
+            for slot in self.slots
         }
+        self.alone.fill(secrets)
         self._halves = {}
         if self.group.complete:
             self.common.agree(self._name, self.group.run, parts, self.group.colluders)
@@ -212,13 +207,10 @@ class Pairs(Mute):
 
         Only whoever rebuilds e from enough holders' shares can open a row.
         """
-        run, epoch, locked = self.group.run, self.group.epoch, []
+        place, locked = (self.group.run, self.group.epoch, self._name), list[bytes]()
         for slot in self.slots:
-            secrets = self._pair[slot]
-            row = b"".join(secrets.get(peer, NOTHING) for peer in self._neighbours)
-            padded = row.ljust(self._width * SEED_BYTES, b"\0")
-            info = row_info(run, epoch, self._name, slot)
-            locked.append(lock(row_key(self._e[slot]), info, padded))
+            row = [self._pair[slot].get(peer, NOTHING) for peer in self._neighbours]
+            locked.append(locked_row(place, slot, self._e[slot], row, self._width))
         self._e = {}
         return b"".join(locked)
 
@@ -271,42 +263,6 @@ class Pairs(Mute):
         reached = self._reached(members)
         plus += [pair_key(secrets[peer], label) for peer in reached if self._name < peer]
         return plus, [pair_key(secrets[peer], label) for peer in reached if self._name >= peer]
-
-    def paired(self, members: Sequence[str]) -> bool:
-        """Tell whether this client shares a secret with all of these, itself aside."""
-        return set(members) - {self._name} <= self._owners.intersection(self.there)
-
-    def between(
-        self, slot: Slot, groups: Mapping[str, Sequence[str]], label: Sequence[str]
-    ) -> dict[str, tuple[list[bytes], list[bytes]]]:
-        """Return the keys of masks that cancel within each of several groups that overlap.
-
-        Each group has keys of its own, from the pairs' secrets of one slot, which are forgotten
-        with it: a slot serves one vector a group (O6).
-
-        Args:
-            slot: one of `alone`.
-            groups: by what tells them apart (who reads the sum), their members, this client one.
-            label: what every mask is bound to besides.
-
-        Returns:
-            By group, the keys of what this client adds and of what it takes away.
-
-        Raises:
-            LocalProtocolError: the slot was used before, or is not of this epoch, or a member
-                shares no secret with this client.
-        """
-        if slot not in self.alone or slot not in self._pair:
-            raise LocalProtocolError("The secrets of this slot were used, or are not here (O6).")
-        if not all(self.paired(members) for members in groups.values()):
-            raise LocalProtocolError("A neighbour shares no secret with this client.")
-        secrets = self._pair.pop(slot)
-        found = {}
-        for group, members in groups.items():
-            keys = {p: pair_key(secrets[p], (*label, group)) for p in members if p != self._name}
-            plus = [key for peer, key in keys.items() if self._name < peer]
-            found[group] = plus, [key for peer, key in keys.items() if self._name > peer]
-        return found
 
     def gave(self, slot: Slot, members: Sequence[str]) -> bool:
         """Tell whether a share of any of these clients was given in this slot."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from crypto.aead import OVERHEAD as ROW_OVERHEAD
+from crypto.aead import lock
 from crypto.samplers import derive
 from crypto.signing.canonical import canonical
 from protocols.keys.slots import Slot
@@ -31,6 +32,22 @@ def row_info(run: str, epoch: int, name: str, slot: Slot) -> bytes:
 def row_key(seed: bytes) -> bytes:
     """Return the key that locks a row, from the shared seed e."""
     return derive(seed, "row")
+
+
+def locked_row(
+    place: tuple[str, int, str], slot: Slot, seed: bytes, secrets: Sequence[bytes], width: int
+) -> bytes:
+    """Return one slot's pair secrets of a client, locked under the seed that its holders share.
+
+    Args:
+        place: run, epoch, and name of the client.
+        slot: whose secrets.
+        seed: e.
+        secrets: by neighbour, `NOTHING` of who is away.
+        width: neighbours for which a row has room.
+    """
+    padded = b"".join(secrets).ljust(width * SEED_BYTES, b"\0")
+    return lock(row_key(seed), row_info(*place, slot), padded)
 
 
 def self_key(seed: bytes, label: Sequence[str]) -> bytes:

@@ -13,9 +13,9 @@ import numpy as np
 
 from algorithms.scores.errors import mean_reference
 from algorithms.scores.kept import kept_model
+from algorithms.scores.once import total
 from algorithms.tasks import Task, Weights
 from algorithms.tasks.client_model import predictions
-from algorithms.tasks.evaluation import total
 from algorithms.tasks.site import Site
 from protocols.forms import Algorithm
 from protocols.messages import Message

@@ -9,8 +9,9 @@ import pytest
 import torch
 
 from algorithms.fed_pub import Go, Model, Portrait, fed_pub, proxy, shares
+from algorithms.scores.once import total
 from algorithms.tasks._masked import matrices
-from algorithms.tasks.evaluation import evaluated, total
+from algorithms.tasks.evaluation import evaluated
 from algorithms.tasks.site import Site
 from tests.laws.search import found, spellings
 from tests.predicting import predicted

@@ -16,7 +16,7 @@ from algorithms.fed_avg import Start as FedAvgStart
 from algorithms.fed_avg import fed_avg
 from algorithms.graph_fl import Met, Server, Slope, Start, graph_fl, stepped
 from algorithms.graph_fl_domain import graph_fl_domain
-from algorithms.tasks.evaluation import total
+from algorithms.scores.once import total
 from algorithms.tasks.site import Labelled
 from protocols.disclosures.sum.view import TotalView
 from protocols.rounds import Cohort, Reply

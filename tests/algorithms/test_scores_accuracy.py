@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from algorithms.scores.accuracy import SCORING, Score
-from algorithms.tasks.evaluation import total
+from algorithms.scores.once import total
 from protocols.messages import values
 
 

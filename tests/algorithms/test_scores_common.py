@@ -9,7 +9,7 @@ import pytest
 
 from algorithms.scores.accuracy import Score
 from algorithms.scores.common import COMMON, CommonScore
-from algorithms.tasks.evaluation import total
+from algorithms.scores.once import total
 
 Y = np.array([0, 1, 2, 0, 1, 2])
 VAL, TEST, SHARED = (np.isin(np.arange(6), rows) for rows in ([0], [1, 2], [3, 4, 5]))

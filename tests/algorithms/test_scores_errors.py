@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from algorithms.scores.errors import Errors, ErrorScore, mean_reference
-from algorithms.tasks.evaluation import total
+from algorithms.scores.once import total
 from crypto.samplers import Stream
 from protocols.disclosures.sum.layout import SumLayout
 from protocols.errors import UnfitMessage

@@ -15,9 +15,10 @@ from algorithms._shared.item_users import User
 from algorithms.fed_avg import fed_avg
 from algorithms.fed_mf import fed_mf
 from algorithms.scores.kept import keep_best, kept_model
+from algorithms.scores.once import total
 from algorithms.scores.told import ToldScore, ToldScores
 from algorithms.tasks.client_model import ClientModel, predictions
-from algorithms.tasks.evaluation import evaluated, total
+from algorithms.tasks.evaluation import evaluated
 from protocols.errors import NotAdmitted
 from protocols.policy.policy import PRESETS, PrivacyPolicy
 from protocols.rounds import Cohort, Reply, RoundLost

@@ -16,7 +16,7 @@ from protocols.disclosures.neighbour_sum import protect
 from protocols.disclosures.neighbour_sum.layout import NeighbourGrid, box_info, grid_of
 from protocols.disclosures.neighbour_sum.view import Neighbourly
 from protocols.errors import BadEnvelope, LocalProtocolError, Refused
-from protocols.keys import pairs
+from protocols.keys import alone
 from protocols.keys.boxes import open_box
 from protocols.neighbourhoods.topology import Topology
 from protocols.wire.envelope import Envelope
@@ -235,8 +235,8 @@ def test_o6_masks_are_never_used_again_over_receivers_rounds_or_a_kill(
 
 
 def test_o6_control_masks_that_are_not_bound_to_a_receiver_come_again(keys: Keys) -> None:
-    make = pairs.pair_key
-    with patch.object(pairs, "pair_key", lambda secret, label: make(secret, label[:-1])):
+    make = alone.pair_key
+    with patch.object(alone, "pair_key", lambda secret, label: make(secret, label[:-1])):
         give(world())
     assert max(keys.values()) > 2
 
@@ -255,7 +255,7 @@ def test_o6_a_second_vector_in_one_round_is_refused_whatever_the_gateway_remembe
 def test_no_seed_of_a_neighbours_slot_is_shared_or_locked(made: World) -> None:
     """So nobody rebuilds a mask: what the others and the coordinator hold is of other slots."""
     held = made.clients["client-1"].context.pairs
-    assert held is not None and len(held.alone) == 4 and held.slots == ()
+    assert held is not None and len(held.alone._secrets) == 4 and held.slots == ()
     assert not held._b and not held._e and not held._held
     assert made.plan.item("pair.rows").dims == {"pair_rows": 0}
 

@@ -7,12 +7,14 @@ from pydantic import ValidationError
 
 from protocols.disclosures.names import Disclosure
 from protocols.errors import CohortTooSmall, NotInPlan, SecureFglError
+from protocols.neighbourhoods.topology import Topology
 from protocols.plan.drawn import DrawnPlan
 from protocols.plan.drift import drift
 from protocols.plan.noise import CountPlan, NoisePlan
 from protocols.plan.plan import DataPlan, Item, Plan, at_most
 from protocols.plan.split_plan import SplitPlan
 from protocols.plan.steps import Service, Step, Way
+from protocols.plan.topology import TopologyPlan
 from protocols.policy.guard import describe
 from protocols.policy.policy import PrivacyPolicy
 from protocols.privacy.training import TrainingPlan
@@ -63,6 +65,9 @@ WORSE = {
     ),
     "splits": SplitPlan(message="Other", cut="normalised", guard="leave", signed=False),
     "drawn": DrawnPlan.of(5, 12, PrivacyPolicy.preset("masks")),
+    "topology": TopologyPlan.of(
+        Topology("complete"), ("a", "b", "c", "d"), PrivacyPolicy.preset("masks")
+    ),
 }
 WORSE_ITEM = {
     "id": "other.up.SUM",

@@ -45,6 +45,7 @@ SINGLE = {
     Disclosure.SEALED: {("seal",)},
     Disclosure.RELEASED: {("seal",)},
     Disclosure.PUBLIC: {("sign",), ("seal",)},
+    Disclosure.NEIGHBOUR_SUM: {("clip", "quantise", "unsafe_clear")},
 }
 
 

@@ -12,7 +12,7 @@ import pytest
 import torch
 from torch_geometric.utils import to_undirected
 
-from algorithms.tasks.evaluation import total
+from algorithms.scores.once import total
 from protocols.errors import EvidenceError
 from secure_fgl.config import Config
 from secure_fgl.data.loading import load

@@ -44,5 +44,6 @@ def neighbours(*, d: int, topology: Topology) -> Algorithm[Go]:
         yield Ask(cohort, given=reply.read(Mine))
         return Go(step=state.step + 1)
 
-    form = Form.of("neighbours", round, {Go: give, Mine: take}).over(topology)
+    facts = topology.kind, topology.degree, topology.edges
+    form = Form.of("neighbours", round, {Go: give, Mine: take}).over(*facts)
     return Algorithm("neighbours", "none", init, model, (form,), {"d": d})

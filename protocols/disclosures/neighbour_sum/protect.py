@@ -80,10 +80,10 @@ class NeighbourProtection(Protection):
         if find(release.chain, "mask_neighbours"):
             if context.pairs is None:
                 raise LocalProtocolError("The pair secrets of this epoch are not here.")
-            groups = {r: group for r, group in groups.items() if context.pairs.paired(group)}
+            slot, alone = slot_of(item, where.round, where.slot), context.pairs.alone
             label = context.mask_label(item, where, header.key, header.pairs)
-            slot = slot_of(item, where.round, where.slot)
-            keys = context.pairs.between(slot, groups, label)
+            groups = {r: group for r, group in groups.items() if alone.paired(slot, group)}
+            keys = alone.keys(slot, groups, label)
         boxes = []
         for receiver in receivers:
             if receiver not in groups:
