@@ -141,5 +141,6 @@ def _words(found: Thinnest, names: Sequence[str]) -> str:
     sums = [f"{sign * factor:+d} x the sum of {name}" for name, factor in terms.items()]
     others = ", ".join(names[place] for place in found.others)
     said = " ".join(sums).removeprefix("+")
+    said += f" modulo {found.modulus}" if found.modulus else ""
     readers = ", ".join(names[r] for r in found.receivers)
     return f"{readers} can compute {said}, less their own models, which rests on {others} alone"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Iterator
 from types import SimpleNamespace
@@ -21,6 +22,7 @@ from protocols.keys.boxes import open_box
 from protocols.neighbourhoods.topology import Topology
 from protocols.wire.envelope import Envelope
 from tests.protocols.killed import Killed
+from tests.protocols.test_o5_neighbourhoods import HUB
 from tests.protocols.toys import changed_policy
 from tests.protocols.unveiling import looks_uniform
 from tests.protocols.wire import World
@@ -193,6 +195,24 @@ def test_what_travels_is_of_one_size_and_holds_no_vector(made: World) -> None:
         assert made.sites[name].data.vector[:4].tobytes() not in wire
     ups = [e for e in map(Envelope.decode, made.wire) if e.header.item == UP]
     assert len({len(e.body) for e in ups}) == 1
+
+
+def test_o5_whole_numbers_tell_a_receiver_one_neighbour_s_remainders() -> None:
+    """What the floor refuses in the topology of a hub: each sum rests on three, and yet."""
+    made = world(topology=HUB)
+    topology = made.plan.topology
+    assert topology is not None and topology.floor == "unsafe"
+    with patch.object(protect, "commitment", wraps=protect.commitment) as known:
+        sealed = give(made)
+    integers = known.call_args_list[made.names.index("client-1")].args[1]  # only it knows them
+    row = topology.shares["client-2"]
+    common, neighbour = math.gcd(*row.values()), "client-1"
+    assert {n: share // common for n, share in row.items()} == {
+        **dict.fromkeys(("client-3", "client-4", "client-5"), 6),
+        neighbour: 5,
+    }
+    total = added(list(contents(made, sealed, "client-2").values())).astype(np.int64) // common
+    assert np.array_equal(total * pow(5, -1, 6) % 6, integers % 6)
 
 
 # --- masks are used once ------------------------------------------------------------------------

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from itertools import combinations
 
 import numpy as np
@@ -75,8 +76,9 @@ def test_what_is_no_graph_is_refused(topology: Topology, count: int, text: str) 
 def oracle(weights: Weights, together: int) -> int:
     """Return the fewest others by brute force: every set of them that could be all that is left.
 
-    A combination that is not nothing rests on others within S alone just if striking the columns of
-    S takes rank away.
+    A combination that is not nothing, be it modulo some number, rests on others within S alone just
+    if whole multiples of the other columns do not make those of S: if striking these takes rank
+    away, or makes the lattice coarser.
     """
     table, count = matrix(weights), len(weights.rows)
     np.fill_diagonal(table, 0)
@@ -85,12 +87,10 @@ def oracle(weights: Weights, together: int) -> int:
         for receivers in combinations(range(count), size):
             others = [place for place in range(count) if place not in receivers]
             rows = table[np.ix_(receivers, others)]
-            rank = np.linalg.matrix_rank(rows) if rows.size else 0
+            whole = lattice(rows)
             for few in range(1, best):
                 for inside in combinations(range(len(others)), few):
-                    rest = np.delete(rows, inside, axis=1)
-                    left = np.linalg.matrix_rank(rest) if rest.size else 0
-                    if left < rank:
+                    if lattice(np.delete(rows, inside, axis=1)) != whole:
                         best = few
                         break
                 if best == few:
@@ -98,11 +98,23 @@ def oracle(weights: Weights, together: int) -> int:
     return best
 
 
+def lattice(rows: np.ndarray) -> tuple[int, int]:
+    """Return the rank of whole columns, and by how much the lattice that they span is coarse."""
+    rank = int(np.linalg.matrix_rank(rows)) if rows.size else 0
+    minors = [
+        round(float(np.linalg.det(rows[np.ix_(some, columns)])))
+        for some in combinations(range(rows.shape[0]), rank)
+        for columns in combinations(range(rows.shape[1]), rank)
+    ]
+    return rank, math.gcd(*minors) if rank else 0
+
+
 def holds(weights: Weights, found: Thinnest) -> bool:
     """Tell whether a combination rests on just the others that it names."""
     table = matrix(weights)[list(found.receivers)]
     sums = np.asarray(found.factors) @ table
-    others = [j for j in range(len(weights.rows)) if j not in found.receivers and sums[j]]
+    left = sums % found.modulus if found.modulus else sums
+    others = [j for j in range(len(weights.rows)) if j not in found.receivers and left[j]]
     return tuple(others) == found.others
 
 
@@ -116,8 +128,9 @@ def test_the_check_is_exhaustive_on_small_graphs(together: int) -> None:
         found = thinnest(weights, together)
         assert len(found.others) == oracle(weights, together)
         assert holds(weights, found)
-        seen.add(len(found.others))
-    assert len(seen) > 1  # else everything would look alike
+        seen.add((len(found.others), bool(found.modulus)))
+    assert len(seen) > 2  # else everything would look alike
+    assert any(modulo for _, modulo in seen)
 
 
 def test_looking_at_single_sums_alone_is_not_enough() -> None:
@@ -138,6 +151,21 @@ def test_a_ring_is_refused_with_receivers_and_combination() -> None:
     text = refused.value.diagnostics()
     assert "client-1 can compute 1 x the sum of client-1, less their own models" in text
     assert "rests on client-2, client-5 alone" in text and "topology_floor" in text
+
+
+HUB = Topology(
+    "edges",
+    edges=(*((0, b) for b in range(1, 6)), (1, 2), (1, 3), (1, 4), (2, 5), (3, 5), (4, 5)),
+)
+"""Everybody has three neighbours or more; client-1 has five."""
+
+
+def test_a_sum_of_three_that_is_one_client_s_modulo_six_is_refused() -> None:
+    """As real numbers each sum rests on three; of 5 a + 6 b + 6 c a reader knows a modulo 6."""
+    with pytest.raises(PolicyError) as refused:
+        plan_of(HUB, 6, "masks")
+    text = refused.value.diagnostics()
+    assert "modulo 6, less their own models, which rests on client-1 alone" in text
 
 
 COLLUDER = changed_policy("masks", colluders=1)
