@@ -220,6 +220,14 @@ def test_a_policy_may_let_it_run_and_the_plan_says_unsafe() -> None:
     assert any(text.startswith("UNSAFE: topology_floor") for text in plan.warnings)
 
 
+def test_one_neighbour_is_refused_where_masks_should_hide_it() -> None:
+    """Whatever the floor: no pair shares a mask then, and clients would end the run in round 1."""
+    path, clear = Topology("edges", edges=((0, 1), (1, 2), (2, 3))), "unsafe_plaintext"
+    with pytest.raises(PolicyError, match="client-1 has one neighbour"):
+        plan_of(path, 4, changed_policy("masks", topology_floor="unsafe"))
+    assert plan_of(path, 4, changed_policy(clear, topology_floor="unsafe")).fewest == 1
+
+
 def test_a_topology_of_as_many_clients_as_have_sparse_pairs_is_refused() -> None:
     with pytest.raises(PolicyError, match="secret for every pair"):
         plan_of(Topology("regular", 4), 100, "masks")
