@@ -101,6 +101,16 @@ def test_in_clear_the_same_integers_are_mixed() -> None:
     assert np.array_equal(found[0], found[1])
 
 
+def test_in_clear_the_plan_promises_nothing_of_sums_or_of_the_coordinator() -> None:
+    clear, masked = world(policy="unsafe_plaintext").plan, world().plan
+    handed = [plan.item("take.down").learns["client"] for plan in (clear, masked)]
+    assert handed[0].startswith("EVERYTHING") and handed[1].startswith("the weighted sum")
+    said = ["".join(plan.warnings) for plan in (clear, masked)]
+    for text in ("only the addressed clients open", "other clients or more"):
+        assert [text in warnings for warnings in said] == [False, True]
+    assert "leaves in clear" in said[0]
+
+
 # --- somebody is missing ------------------------------------------------------------------------
 
 

@@ -6,6 +6,7 @@ from typing import ClassVar
 
 from protocols.disclosures._base.words import Chain, Planned, Words
 from protocols.disclosures.names import Disclosure
+from protocols.policy.guard import find
 
 COORDINATOR = (
     "there is no aggregator of models: the coordinator starts rounds and hands on boxes that only "
@@ -14,6 +15,7 @@ COORDINATOR = (
 )
 SUMS = "every client reads, in each round that nobody of it misses, a sum over its neighbours; "
 THIN = "UNSAFE: topology_floor: unsafe lets a sum over neighbours rest on too few: "
+SINGLE = "EVERYTHING: each neighbour's message in clear"
 
 
 class NeighbourWords(Words):
@@ -38,9 +40,11 @@ class NeighbourWords(Words):
         return "the weighted sum over its own neighbours, if none is missing"
 
     def warnings(self, plan: Planned) -> list[str]:
-        """Warn of the coordinator, of what is read, and of sums over too few."""
+        """Warn of the coordinator, of what is read, and of sums over too few; in clear of less."""
         if plan.topology is None:
             return []
+        if find(plan.policy.rules.get(self.disclosure, ()), "unsafe_clear"):
+            return []  # that everything leaves in clear is said already, and nothing else is true
         found = [COORDINATOR, SUMS + plan.topology.words]
         thin = plan.topology.floor == "unsafe"
         return [THIN + plan.topology.thinnest, *found] if thin else found
