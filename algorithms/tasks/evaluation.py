@@ -28,6 +28,8 @@ from collections.abc import Generator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Generic, Literal, TypeVar
 
+import numpy as np
+
 from algorithms.scores import Scoring
 from algorithms.scores.kept import heed, keep_best, kept_model, tell
 from algorithms.scores.told import ToldScore, ToldScores, heard, reads
@@ -231,8 +233,8 @@ def _once(form: Form[Tracked[S]], task: Task) -> Form[Tracked[S]]:
 
     def score_kept(site: Site, last: Last) -> Message:
         found = kept_model(site)
-        if found is None:
-            raise ValueError("this client was in no round, and has no model to score")
+        if found is None:  # it was in no round; a refusal would end the run that others finished
+            return kind(**{f.name: _no_counts(f.sizes(task.scoring.dims)) for f in kind.fields})
         return task.score(predictions(task, found[0], site), site)
 
     scored = Exchange(
@@ -240,6 +242,10 @@ def _once(form: Form[Tracked[S]], task: Task) -> Form[Tracked[S]]:
     )
     name = form.name.removesuffix("_unscored") + "_scored_once"
     return replace(form, name=name, exchanges=(*form.exchanges, scored))
+
+
+def _no_counts(shape: tuple[int, ...]) -> Any:
+    return np.zeros(shape, dtype=np.int64) if shape else 0
 
 
 def _round(form: Form[S], scoring: Scoring | ToldScores, at: At) -> Any:

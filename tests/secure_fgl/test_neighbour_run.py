@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 
+from algorithms.tasks.evaluation import evaluated
 from audits.checks.cohorts.neighbours import neighbours
 from audits.evidence.steps import Case
 from protocols.errors import EvidenceError
+from protocols.messages import values
 from secure_fgl.checking import small
 from secure_fgl.config import Config
 from secure_fgl.federation import Federation
@@ -61,3 +65,16 @@ def test_verification_finds_a_round_that_a_receiver_makes_up(run: Run) -> None:
     told(case, "client-3", 2)["round"] = 1
     with pytest.raises(EvidenceError, match="no such exchange"):
         neighbours(case)
+
+
+def test_a_client_that_was_in_no_round_is_scored_as_nobody_and_ends_no_run() -> None:
+    """It comes back for the closing Ask, with nothing that it could score."""
+    document = small.document("d_fed_gnn", "masks")
+    task, algorithm = Federation.from_config(Config.parse(document)).build()
+    forms = evaluated(algorithm, task).forms
+    form = next(form for form in forms if form.name.endswith("_scored_once"))
+    exchange = form.exchanges[-1]
+    (kind,) = exchange.given
+    said = exchange.answer(SimpleNamespace(memory={}), kind(best=0, number=1))
+    assert type(said) is task.scoring.kind
+    assert not any(np.any(value) for value in values(said).values())
