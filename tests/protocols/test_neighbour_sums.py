@@ -106,7 +106,7 @@ def test_in_clear_the_plan_promises_nothing_of_sums_or_of_the_coordinator() -> N
     handed = [plan.item("take.down").learns["client"] for plan in (clear, masked)]
     assert handed[0].startswith("EVERYTHING") and handed[1].startswith("the weighted sum")
     said = ["".join(plan.warnings) for plan in (clear, masked)]
-    for text in ("only the addressed clients open", "other clients or more"):
+    for text in ("only the addressed clients open", "other clients or more", "within a round"):
         assert [text in warnings for warnings in said] == [False, True]
     assert "leaves in clear" in said[0]
 
@@ -137,6 +137,19 @@ def test_a_sum_that_lacks_a_neighbour_is_not_opened(made: World, when: str) -> N
         assert len(entry["absent"]) == (4 if everybody else 0 if whole else 1)
         assert len(entry["commitments"]) == (4 if whole else 0)
     assert made.sites["client-2"].data.got == []
+
+
+def test_one_box_of_zeros_keeps_its_receiver_from_mixing_and_nobody_else() -> None:
+    """A neighbour or the coordinator can do so in every round; `audit verify` finds the zeros."""
+    made = world(topology=Topology("complete"))
+    sealed = give(made)
+    boxes = boxes_of(made, sealed, "client-1")
+    boxes["client-6"] = bytes(len(boxes["client-6"]))
+    take(made, Neighbourly(Mine, {**sealed._deliveries, "client-1": b"".join(boxes.values())}))
+    for name in made.names:
+        (found,) = made.sites[name].data.got
+        own = np.array_equal(found, vector(made, name))
+        assert own is (name == "client-1")
 
 
 def test_towards_a_sum_that_lacks_somebody_nothing_is_sent(made: World) -> None:

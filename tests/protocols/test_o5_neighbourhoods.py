@@ -168,6 +168,54 @@ def test_a_sum_of_three_that_is_one_client_s_modulo_six_is_refused() -> None:
     assert "modulo 6, less their own models, which rests on client-1 alone" in text
 
 
+# --- what the floor does not look at --------------------------------------------------------------
+
+
+def over_rounds(weights: Weights) -> tuple[int, int]:
+    """Return on how few others rests what client-1 reads: in one round, and in many untrained."""
+    mixing = matrix(weights) / weights.whole
+    read = [np.linalg.matrix_power(mixing, round)[0, 1:] for round in range(1, 9)]
+    read.append(np.zeros(len(weights.rows) - 1))
+    found = []
+    for rows in (np.array(read[:1]), np.array(read)):
+        rank = np.linalg.matrix_rank(rows, tol=1e-8)
+        for size in range(1, rows.shape[1] + 1):
+            inside = combinations(range(rows.shape[1]), size)
+            rests = (np.delete(rows, some, axis=1) for some in inside)
+            if any(not r.size or np.linalg.matrix_rank(r, tol=1e-8) < rank for r in rests):
+                found.append(size)
+                break
+    return found[0], found[1]
+
+
+def test_over_rounds_models_that_are_mixed_and_not_trained_are_read_one_by_one() -> None:
+    """LIMITATIONS says so. The complete graph is the control: there all rounds tell one sum."""
+    assert over_rounds(graph("regular", 10, 4)) == (4, 1)
+    assert over_rounds(graph("complete", 6)) == (5, 5)
+
+
+def told_apart(*, kept_from_mixing: bool) -> float:
+    """Return how alike what client-6 reads is to the model that client-1's data alone ask for."""
+    rng, rate = np.random.default_rng(5), 0.1
+    best = rng.normal(size=(6, 2000))  # of each client, on data of its own
+    models = np.zeros_like(best)
+    for _ in range(30):
+        mean = models.mean(axis=0)
+        alone = models[0].copy()
+        models[:] = mean
+        if kept_from_mixing:  # whoever reads, client-6, sends client-1 nothing
+            models[0] = alone
+        models += rate * (best - models)
+    seen = models[:5].sum(axis=0) - 4 * mean  # its sum, and the mean that four went on from
+    return float(np.corrcoef(seen, best[0])[0, 1])
+
+
+def test_over_rounds_who_is_kept_from_mixing_is_read_through_its_neighbours_sums() -> None:
+    """LIMITATIONS says so. Control: who mixes is one update among five in every sum."""
+    assert told_apart(kept_from_mixing=True) > 0.95
+    assert told_apart(kept_from_mixing=False) < 0.6
+
+
 COLLUDER = changed_policy("masks", colluders=1)
 TWO_SIDES = Topology("edges", edges=tuple((a, b) for a in range(4) for b in range(4, 8)))
 """Four clients on either side, all neighbours of the other side."""

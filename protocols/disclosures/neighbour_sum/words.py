@@ -14,6 +14,12 @@ COORDINATOR = (
     "client is away"
 )
 SUMS = "every client reads, in each round that nobody of it misses, a sum over its neighbours; "
+ROUNDS = (
+    "on how many others sums rest is counted within a round: over rounds a client also knows from "
+    "what its neighbours went on. Who is kept from mixing, as a neighbour or the coordinator can, "
+    "trains alone, and its model is read in their sums up to what the others learnt in one round; "
+    "where clients mix and hardly train, sums of many rounds tell single models"
+)
 THIN = "UNSAFE: topology_floor: unsafe lets a sum over neighbours rest on too few: "
 SINGLE = "EVERYTHING: each neighbour's message in clear"
 
@@ -21,7 +27,7 @@ SINGLE = "EVERYTHING: each neighbour's message in clear"
 class NeighbourWords(Words):
     """Each client reads one sum, and the coordinator none."""
 
-    limits: ClassVar[tuple[str, ...]] = (COORDINATOR, SUMS, THIN)
+    limits: ClassVar[tuple[str, ...]] = (COORDINATOR, SUMS, ROUNDS, THIN)
 
     def learns(self, chain: Chain, network: str) -> dict[str, str]:
         """Return, per role, what a client's vector tells it."""
@@ -45,7 +51,7 @@ class NeighbourWords(Words):
             return []
         if find(plan.policy.rules.get(self.disclosure, ()), "unsafe_clear"):
             return []  # that everything leaves in clear is said already, and nothing else is true
-        found = [COORDINATOR, SUMS + plan.topology.words]
+        found = [COORDINATOR, SUMS + plan.topology.words, ROUNDS]
         thin = plan.topology.floor == "unsafe"
         return [THIN + plan.topology.thinnest, *found] if thin else found
 
