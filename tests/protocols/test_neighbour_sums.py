@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterator
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 from unittest.mock import patch
@@ -16,10 +17,13 @@ from protocols.disclosures.names import Disclosure
 from protocols.disclosures.neighbour_sum import protect
 from protocols.disclosures.neighbour_sum.layout import NeighbourGrid, box_info, grid_of
 from protocols.disclosures.neighbour_sum.view import Neighbourly
-from protocols.errors import BadEnvelope, LocalProtocolError, Refused
+from protocols.errors import BadEnvelope, LocalProtocolError, NotAdmitted, Refused
+from protocols.forms import Exchange
 from protocols.keys import pairs
 from protocols.keys.boxes import open_box
+from protocols.messages import SumMessage, Vector, count, real
 from protocols.neighbourhoods.topology import Topology
+from protocols.policy.policy import PrivacyPolicy
 from protocols.wire.envelope import Envelope
 from tests.protocols.killed import Killed
 from tests.protocols.test_o5_neighbourhoods import HUB
@@ -159,6 +163,39 @@ def test_towards_a_sum_that_lacks_somebody_nothing_is_sent(made: World) -> None:
         assert any(boxes) is (name == "client-5")
     # Control: with everybody there, all boxes are full.
     assert all(any(boxes) for boxes in give(made, 2)._deliveries.values())
+
+
+class Whole(SumMessage):
+    """The same vector, for everybody's total."""
+
+    weights: Vector = real("d", unit="weight", meaning="the vector", wire="f4")
+
+
+class Rows(SumMessage):
+    """A count, which no model is."""
+
+    rows: int = count(unit="record", meaning="records")
+
+
+@pytest.mark.parametrize("apart", [True, False])
+def test_o5_no_total_of_models_is_asked_beside_sums_over_neighbours(apart: bool) -> None:
+    """On `regular` 4 of six: the total, less one's own and one's sum, is the one's across."""
+    policy, algorithm = PrivacyPolicy.preset("masks"), neighbours(d=D, topology=FORM.topology)
+    for kind, admitted in ((Whole, False), (Rows, True)):
+        first, *rest = FORM.exchanges
+        if apart:
+            more = Exchange("whole", (Go,), (kind,), first.answer)
+            found = replace(FORM, exchanges=(first, *rest, more))
+        else:
+            both = replace(first, back=(*first.back, kind))
+            found = replace(FORM, exchanges=(both, *rest))
+        asked = replace(algorithm, forms=(found,))
+        if admitted:
+            assert policy.admit(asked) is found
+            continue
+        with pytest.raises(NotAdmitted) as refused:
+            policy.admit(asked)
+        assert "Whole holds real numbers beside" in refused.value.diagnostics()
 
 
 # --- who can read -------------------------------------------------------------------------------
