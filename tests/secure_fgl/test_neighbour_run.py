@@ -67,6 +67,15 @@ def test_verification_finds_a_round_that_a_receiver_makes_up(run: Run) -> None:
         neighbours(case)
 
 
+def test_verification_finds_sums_over_neighbours_without_a_topology(run: Run) -> None:
+    case = Case(run.view())
+    case.plan = case.plan.model_copy(update={"topology": None})
+    for entries in case.ledger_index.entries.values():
+        entries[:] = [e for e in entries if e["kind"] not in ("offered", "neighbourhood")]
+    with pytest.raises(EvidenceError, match="says of nobody who they are"):
+        neighbours(case)
+
+
 def test_a_client_that_was_in_no_round_is_scored_as_nobody_and_ends_no_run() -> None:
     """It comes back for the closing Ask, with nothing that it could score."""
     document = small.document("d_fed_gnn", "masks")

@@ -31,6 +31,8 @@ def neighbours(case: Case) -> str:
     if topology is None:
         for party, entry in (*offered, *told):
             _fail(party, entry, "is of neighbours, and the plan has none")
+        if case.plan.all_of(Disclosure.NEIGHBOUR_SUM):
+            fail("opened", "neighbours read sums, and the plan says of nobody who they are")
         return ""
     _floor(case, topology)
     given = _offered(case, offered)
@@ -107,8 +109,8 @@ def _handed(case: Case, once: set[tuple[int, str]]) -> None:
     }
     told = {(case.exchanges.all[exchange].round, party) for exchange, party in once}
     for sent in case.ledger_index.releases():
-        acknowledged = sent.step is Step.ACK and sent.ask in handing
-        if acknowledged and (sent.round, sent.party) not in told:
+        answered = sent.step in (Step.ACK, Step.UP) and sent.ask in handing
+        if answered and (sent.round, sent.party) not in told:
             fail(
                 "opened", f"{sent.party} got boxes in round {sent.round}, and says nothing of them"
             )
