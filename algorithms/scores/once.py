@@ -9,6 +9,8 @@ from collections.abc import Generator, Sequence
 from dataclasses import replace
 from typing import Any, TypeVar
 
+import numpy as np
+
 from algorithms.scores import Scoring
 from algorithms.scores.kept import kept_model
 from algorithms.scores.told import heard
@@ -34,13 +36,17 @@ def scored_once(form: Form[S], task: Task) -> Form[S]:
 
     def score_kept(site: Site, given: Finished) -> Message:
         found = kept_model(site)
-        if found is None:
-            raise ValueError("this client was in no round, and has no model to score")
+        if found is None:  # it was in no round; a refusal would end the run that others finished
+            return kind(**{f.name: _no_counts(f.sizes(task.scoring.dims)) for f in kind.fields})
         return task.score(predictions(task, found[0], site), site)
 
     once = Exchange("score", (Finished,), (kind,), score_kept, 0, outside=1, held_out=(kind,))
     name = form.name.removesuffix("_unscored") + "_scored_once"
     return replace(form, name=name, exchanges=(*form.exchanges, once))
+
+
+def _no_counts(shape: tuple[int, ...]) -> Any:
+    return np.zeros(shape, dtype=np.int64) if shape else 0
 
 
 def is_scored_once(form: Form[Any]) -> bool:

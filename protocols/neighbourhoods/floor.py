@@ -9,6 +9,12 @@ the shares with which it enters the receivers' sums, and columns that point the 
 together. With rank r a combination that is not nothing vanishes on columns of rank r - 1 at most,
 and is then fixed up to its size on all the others. So one for each choice of r - 1 directions
 suffices. Arithmetic is exact.
+
+Vectors are whole numbers and so are their shares, and a sum is read exactly. So a combination is
+also known modulo any number, and there it rests on those alone whose factor that number does not
+divide: of 5 a + 6 b + 6 c the receiver reads a modulo 6. Modulo a prime, too, the ones that rest on
+as few as possible vanish on r - 1 columns, which then are independent over the rationals; so they
+are what the combinations above leave, divided by their greatest common divisor.
 """
 
 from __future__ import annotations
@@ -36,11 +42,13 @@ class Thinnest:
         receivers: places of those who would combine what they read.
         factors: by receiver, how its sum enters.
         others: places of the clients that it rests on.
+        modulus: it rests on so few modulo this number; 0: as it is.
     """
 
     receivers: tuple[int, ...]
     factors: tuple[int, ...]
     others: tuple[int, ...]
+    modulus: int = 0
 
 
 def thinnest(weights: Weights, together: int) -> Thinnest:
@@ -77,20 +85,55 @@ def _combinations(weights: Weights, receivers: tuple[int, ...]) -> Iterator[Thin
     rank = len(receivers) - len(_vanishing(columns, len(receivers)))
     for chosen in combinations(columns, rank - 1) if rank else ():
         for factors in _vanishing(chosen, len(receivers)):
-            rests = [c for c in columns if sum(f * x for f, x in zip(factors, c, strict=True))]
-            if rests:
-                others = sorted(place for column in rests for place in groups[column])
-                yield Thinnest(receivers, factors, tuple(others))
+            along = {c: sum(f * x for f, x in zip(factors, c, strict=True)) for c in columns}
+            enters = {
+                place: along[column] * size for column in columns for place, size in groups[column]
+            }
+            for modulus in _moduli([entry for entry in enters.values() if entry]):
+                others = [
+                    p for p, entry in enters.items() if (entry % modulus if modulus else entry)
+                ]
+                yield Thinnest(receivers, factors, tuple(sorted(others)), modulus)
 
 
-def _directions(weights: Weights, receivers: tuple[int, ...]) -> dict[Column, list[int]]:
-    """Return the other clients by the direction of their column, primitive whole numbers."""
-    groups: dict[Column, list[int]] = {}
+def _moduli(entries: Sequence[int]) -> Iterator[int]:
+    """Yield 0, and every modulus under which fewer of these entries are left; none of nothing.
+
+    In place of primes it takes factors that have none in common: each entry is a multiple of such a
+    factor, or prime to it.
+    """
+    if not entries:
+        return
+    yield 0
+    common = math.gcd(*entries)
+    found: list[int] = []
+    waiting = sorted({abs(entry) // common for entry in entries})
+    while waiting:
+        entry = waiting.pop()
+        shared = next((one for one in found if math.gcd(one, entry) > 1), 0)
+        if shared:
+            divisor = math.gcd(shared, entry)
+            found.remove(shared)
+            waiting += [divisor, shared // divisor, entry // divisor]
+        elif entry > 1:
+            found.append(entry)
+    yield from (common * factor for factor in sorted(found))
+
+
+def _directions(
+    weights: Weights, receivers: tuple[int, ...]
+) -> dict[Column, list[tuple[int, int]]]:
+    """Return the other clients by the direction of their column, primitive whole numbers.
+
+    With each stands how many times as long its column is.
+    """
+    groups: dict[Column, list[tuple[int, int]]] = {}
     for place in range(len(weights.rows)):
         column = tuple(weights.rows[receiver].get(place, 0) for receiver in receivers)
         if place not in receivers and any(column):
             divisor = math.gcd(*column)
-            groups.setdefault(tuple(entry // divisor for entry in column), []).append(place)
+            direction = tuple(entry // divisor for entry in column)
+            groups.setdefault(direction, []).append((place, divisor))
     return groups
 
 

@@ -7,9 +7,11 @@ from functools import lru_cache
 from typing import Literal
 
 from crypto.graph import COMPLETE_BELOW
+from protocols.disclosures.names import Disclosure
 from protocols.errors import PolicyError
 from protocols.neighbourhoods.floor import Thinnest, thinnest
 from protocols.neighbourhoods.topology import Kind, Topology, Weights, edges_of, metropolis
+from protocols.policy.guard import find
 from protocols.policy.policy import PrivacyPolicy
 from protocols.strict import Strict
 
@@ -47,7 +49,8 @@ class TopologyPlan(Strict):
         """Return the topology of these clients.
 
         Raises:
-            PolicyError: there is no such graph, or a combination of sums rests on too few.
+            PolicyError: there is no such graph, a combination of sums rests on too few, or masks
+                would hide nothing.
         """
         names = tuple(sorted(clients))
         if len(names) >= COMPLETE_BELOW:
@@ -64,6 +67,13 @@ class TopologyPlan(Strict):
                 "The topology of this run cannot be used.", why=str(error),
                 fix="choose another topology (algorithm.options)",
             ) from error  # fmt: skip
+        lonely = [names[i] for i, row in enumerate(weights.rows) if len(row) == 1]
+        if lonely and find(policy.rules.get(Disclosure.NEIGHBOUR_SUM, ()), "mask_neighbours"):
+            raise PolicyError(
+                f"{lonely[0]} has one neighbour, whose vector no mask would hide.",
+                why="masks are shared among a client's neighbours, and there is no pair of them",
+                fix="give every client two neighbours or more; topology_floor does not change this",
+            )
         thin = len(found.others) < policy.minimum_cohort
         if thin and policy.topology_floor == "checked":
             raise PolicyError(
@@ -141,5 +151,6 @@ def _words(found: Thinnest, names: Sequence[str]) -> str:
     sums = [f"{sign * factor:+d} x the sum of {name}" for name, factor in terms.items()]
     others = ", ".join(names[place] for place in found.others)
     said = " ".join(sums).removeprefix("+")
+    said += f" modulo {found.modulus}" if found.modulus else ""
     readers = ", ".join(names[r] for r in found.receivers)
     return f"{readers} can compute {said}, less their own models, which rests on {others} alone"

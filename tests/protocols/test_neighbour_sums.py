@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Iterator
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 from unittest.mock import patch
@@ -15,12 +17,16 @@ from protocols.disclosures.names import Disclosure
 from protocols.disclosures.neighbour_sum import protect
 from protocols.disclosures.neighbour_sum.layout import NeighbourGrid, box_info, grid_of
 from protocols.disclosures.neighbour_sum.view import Neighbourly
-from protocols.errors import BadEnvelope, LocalProtocolError, Refused
+from protocols.errors import BadEnvelope, LocalProtocolError, NotAdmitted, Refused
+from protocols.forms import Exchange
 from protocols.keys import alone
 from protocols.keys.boxes import open_box
+from protocols.messages import SumMessage, Vector, count, real
 from protocols.neighbourhoods.topology import Topology
+from protocols.policy.policy import PrivacyPolicy
 from protocols.wire.envelope import Envelope
 from tests.protocols.killed import Killed
+from tests.protocols.test_o5_neighbourhoods import HUB
 from tests.protocols.toys import changed_policy
 from tests.protocols.unveiling import looks_uniform
 from tests.protocols.wire import World
@@ -99,6 +105,16 @@ def test_in_clear_the_same_integers_are_mixed() -> None:
     assert np.array_equal(found[0], found[1])
 
 
+def test_in_clear_the_plan_promises_nothing_of_sums_or_of_the_coordinator() -> None:
+    clear, masked = world(policy="unsafe_plaintext").plan, world().plan
+    handed = [plan.item("take.down").learns["client"] for plan in (clear, masked)]
+    assert handed[0].startswith("EVERYTHING") and handed[1].startswith("the weighted sum")
+    said = ["".join(plan.warnings) for plan in (clear, masked)]
+    for text in ("only the addressed clients open", "other clients or more", "within a round"):
+        assert [text in warnings for warnings in said] == [False, True]
+    assert "leaves in clear" in said[0]
+
+
 # --- somebody is missing ------------------------------------------------------------------------
 
 
@@ -127,6 +143,19 @@ def test_a_sum_that_lacks_a_neighbour_is_not_opened(made: World, when: str) -> N
     assert made.sites["client-2"].data.got == []
 
 
+def test_one_box_of_zeros_keeps_its_receiver_from_mixing_and_nobody_else() -> None:
+    """A neighbour or the coordinator can do so in every round; `audit verify` finds the zeros."""
+    made = world(topology=Topology("complete"))
+    sealed = give(made)
+    boxes = boxes_of(made, sealed, "client-1")
+    boxes["client-6"] = bytes(len(boxes["client-6"]))
+    take(made, Neighbourly(Mine, {**sealed._deliveries, "client-1": b"".join(boxes.values())}))
+    for name in made.names:
+        (found,) = made.sites[name].data.got
+        own = np.array_equal(found, vector(made, name))
+        assert own is (name == "client-1")
+
+
 def test_towards_a_sum_that_lacks_somebody_nothing_is_sent(made: World) -> None:
     members = tuple(n for n in made.names if n != "client-2")
     sealed = made.round(1, given=Go(step=1), back=Mine, members=members).read(Mine)
@@ -134,6 +163,39 @@ def test_towards_a_sum_that_lacks_somebody_nothing_is_sent(made: World) -> None:
         assert any(boxes) is (name == "client-5")
     # Control: with everybody there, all boxes are full.
     assert all(any(boxes) for boxes in give(made, 2)._deliveries.values())
+
+
+class Whole(SumMessage):
+    """The same vector, for everybody's total."""
+
+    weights: Vector = real("d", unit="weight", meaning="the vector", wire="f4")
+
+
+class Rows(SumMessage):
+    """A count, which no model is."""
+
+    rows: int = count(unit="record", meaning="records")
+
+
+@pytest.mark.parametrize("apart", [True, False])
+def test_o5_no_total_of_models_is_asked_beside_sums_over_neighbours(apart: bool) -> None:
+    """On `regular` 4 of six: the total, less one's own and one's sum, is the one's across."""
+    policy, algorithm = PrivacyPolicy.preset("masks"), neighbours(d=D, topology=FORM.topology)
+    for kind, admitted in ((Whole, False), (Rows, True)):
+        first, *rest = FORM.exchanges
+        if apart:
+            more = Exchange("whole", (Go,), (kind,), first.answer)
+            found = replace(FORM, exchanges=(first, *rest, more))
+        else:
+            both = replace(first, back=(*first.back, kind))
+            found = replace(FORM, exchanges=(both, *rest))
+        asked = replace(algorithm, forms=(found,))
+        if admitted:
+            assert policy.admit(asked) is found
+            continue
+        with pytest.raises(NotAdmitted) as refused:
+            policy.admit(asked)
+        assert "Whole holds real numbers beside" in refused.value.diagnostics()
 
 
 # --- who can read -------------------------------------------------------------------------------
@@ -193,6 +255,24 @@ def test_what_travels_is_of_one_size_and_holds_no_vector(made: World) -> None:
         assert made.sites[name].data.vector[:4].tobytes() not in wire
     ups = [e for e in map(Envelope.decode, made.wire) if e.header.item == UP]
     assert len({len(e.body) for e in ups}) == 1
+
+
+def test_o5_whole_numbers_tell_a_receiver_one_neighbour_s_remainders() -> None:
+    """What the floor refuses in the topology of a hub: each sum rests on three, and yet."""
+    made = world(topology=HUB)
+    topology = made.plan.topology
+    assert topology is not None and topology.floor == "unsafe"
+    with patch.object(protect, "commitment", wraps=protect.commitment) as known:
+        sealed = give(made)
+    integers = known.call_args_list[made.names.index("client-1")].args[1]  # only it knows them
+    row = topology.shares["client-2"]
+    common, neighbour = math.gcd(*row.values()), "client-1"
+    assert {n: share // common for n, share in row.items()} == {
+        **dict.fromkeys(("client-3", "client-4", "client-5"), 6),
+        neighbour: 5,
+    }
+    total = added(list(contents(made, sealed, "client-2").values())).astype(np.int64) // common
+    assert np.array_equal(total * pow(5, -1, 6) % 6, integers % 6)
 
 
 # --- masks are used once ------------------------------------------------------------------------

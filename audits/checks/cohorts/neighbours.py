@@ -13,9 +13,10 @@ from audits.evidence.run_files import fail
 from audits.evidence.steps import Case
 from audits.report.words import plural
 from protocols.disclosures.names import Disclosure
+from protocols.disclosures.neighbour_sum.messages import NeighbourBoxes
 from protocols.errors import PolicyError
 from protocols.evidence.ledger import Entry
-from protocols.plan.steps import Step
+from protocols.plan.steps import Service, Step
 from protocols.plan.topology import TopologyPlan
 from protocols.wire.roles import Role
 
@@ -30,6 +31,8 @@ def neighbours(case: Case) -> str:
     if topology is None:
         for party, entry in (*offered, *told):
             _fail(party, entry, "is of neighbours, and the plan has none")
+        if case.plan.all_of(Disclosure.NEIGHBOUR_SUM):
+            fail("opened", "neighbours read sums, and the plan says of nobody who they are")
         return ""
     _floor(case, topology)
     given = _offered(case, offered)
@@ -42,7 +45,9 @@ def neighbours(case: Case) -> str:
         once.add(place)
         missed += bool(entry["absent"])
         _received(party, entry, topology, given)
+        _away(case, party, entry, topology)
     _stated(case, given)
+    _handed(case, once)
     sums = f"{plural(len(told) - missed, 'sum')} over neighbours, of one model of each"
     away = f"; {missed} not opened, as a neighbour was away" if missed else ""
     unsafe = "; the topology is UNSAFE" if topology.floor == "unsafe" else ""
@@ -78,6 +83,37 @@ def _received(party: str, entry: Entry, topology: TopologyPlan, given: Digests) 
     for sender, digest in zip(senders, digests, strict=False):
         if given.get((entry["exchange"], sender)) != digest:
             _fail(party, entry, f"got another model of {sender} than {sender} states")
+
+
+def _away(case: Case, party: str, entry: Entry, topology: TopologyPlan) -> None:
+    """Check that who is said to be away was, or could not send for another one who was.
+
+    Else somebody keeps this client from mixing: its neighbours then read how it trains alone.
+    """
+    ask = case.exchanges.all.get(entry["exchange"])
+    if ask is None or ask.round != entry["round"]:
+        _fail(party, entry, "is of no such exchange")
+    there, around = set(ask.arrived), {*topology.neighbours(party)}
+    if case.plan.all_of(Service.PAIRS, Step.CALL):
+        there &= case.exchanges.ready(ask.round).keys()
+    if entry["absent"] and around <= there:
+        _fail(party, entry, f"misses {entry['absent'][0]}, and its whole neighbourhood had sent")
+
+
+def _handed(case: Case, once: set[tuple[int, str]]) -> None:
+    """Check that whoever was handed boxes says what was in them."""
+    handing = {
+        item.exchange
+        for item in case.plan.all_of(Service.ASK, Step.DOWN)
+        if any(message.name == NeighbourBoxes.__name__ for message in item.messages)
+    }
+    told = {(case.exchanges.all[exchange].round, party) for exchange, party in once}
+    for sent in case.ledger_index.releases():
+        answered = sent.step in (Step.ACK, Step.UP) and sent.ask in handing
+        if answered and (sent.round, sent.party) not in told:
+            fail(
+                "opened", f"{sent.party} got boxes in round {sent.round}, and says nothing of them"
+            )
 
 
 def _stated(case: Case, given: Digests) -> None:

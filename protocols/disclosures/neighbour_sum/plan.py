@@ -10,6 +10,7 @@ from protocols.disclosures._base.words import NETWORK, words_of
 from protocols.disclosures.names import Disclosure
 from protocols.disclosures.neighbour_sum.layout import NeighbourGrid, grid_of
 from protocols.disclosures.neighbour_sum.messages import NeighbourBoxes
+from protocols.disclosures.neighbour_sum.words import SINGLE
 from protocols.errors import PolicyError
 from protocols.forms import Exchange
 from protocols.messages import Message
@@ -40,9 +41,10 @@ class NeighbourPlanning(Planning):
 
     def handed_said(self, plan: PlanBuilder) -> dict[str, str] | None:
         """Return who learns what of the boxes; in clear, everything."""
-        if plan.between_neighbours:
-            return {"client": words_of(self.disclosure).handed(True), "network": NETWORK}
-        return None
+        if plan.topology is None:
+            return None
+        summed = words_of(self.disclosure).handed(True)
+        return {"client": summed if plan.between_neighbours else SINGLE, "network": NETWORK}
 
     def _grid(self, plan: PlanBuilder, kinds: tuple[type[Message], ...]) -> NeighbourGrid:
         try:

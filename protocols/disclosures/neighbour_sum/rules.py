@@ -56,7 +56,7 @@ class NeighbourRules(Rules):
         return None
 
     def among(self, exchanges: Sequence[Exchange], chain: Chain) -> str | None:
-        """Refuse all but one such message a round that is handed out once in it."""
+        """Refuse all but one such message a round, handed out once in it, and others beside it."""
         for exchange in exchanges:
             for kind in (k for k in exchange.back if k.disclosure is Disclosure.NEIGHBOUR_SUM):
                 given = [other for other in exchanges if kind in other.given]
@@ -66,7 +66,19 @@ class NeighbourRules(Rules):
                         f"message {kind.__name__} is asked and handed out other than once a round"
                     )
         asked = [e for e in exchanges for k in e.back if k.disclosure is Disclosure.NEIGHBOUR_SUM]
-        return "it asks for two sums over neighbours in a round" if len(asked) > 1 else None
+        if len(asked) > 1:
+            return "it asks for two sums over neighbours in a round"
+        return _beside(exchanges) if asked else None
+
+
+def _beside(exchanges: Sequence[Exchange]) -> str | None:
+    """Refuse real numbers by another way: of a total, less what two read, few are left (O5)."""
+    for exchange in exchanges:
+        for kind in (k for k in exchange.back if k not in exchange.held_out):
+            real = any(field.wire in ("f4", "f8") for field in kind.fields)
+            if real and kind.disclosure is not Disclosure.NEIGHBOUR_SUM:
+                return f"message {kind.__name__} holds real numbers beside sums over neighbours"
+    return None
 
 
 RULES = NeighbourRules()
