@@ -1,0 +1,89 @@
+"""What a client's own nodes say to another client's fGen: gradients at public codes, in pools.
+
+The codes are no data: m of them are drawn from N(0, I) by a public seed. The client deals its nodes
+at random into m pools, one a code, and matches what fGen draws from a code with the nodes of that
+code's pool alone. Each code's gradient is clipped, so a node, which is in one pool, moves the
+answer by at most 2/m of the largest answer there is; no edge enters it.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from algorithms._shared.neighbours.generator import Slopes, draw, inputs, nearest, slopes
+from algorithms._shared.neighbours.sizes import Sizes
+from algorithms.nn._shared.sparse import Sparse, rows
+from algorithms.tasks import Weights
+from algorithms.tasks.inputs.nodes import NodeData
+
+__all__ = ["answered", "at_codes", "moved"]
+
+
+def answered(
+    data: NodeData,
+    sizes: Sizes,
+    weights: Weights,
+    place: tuple[int, ...],
+    rng: np.random.Generator,
+    *,
+    codes: int,
+    clip: float,
+) -> NDArray[np.float64]:
+    """Return the sum over all codes of their clipped gradients, in units of `codes` x `clip`, (g,).
+
+    Its length is at most 1.
+
+    Args:
+        data: the client's graph; features of its own nodes alone are read.
+        sizes: fGen's.
+        weights: another client's fGen, (g,).
+        place: whole numbers that the codes are drawn from: public.
+        rng: deals nodes into pools.
+        codes: m.
+        clip: largest length of one code's gradient.
+    """
+    own = np.flatnonzero(~data.common.numpy())
+    pool = torch.from_numpy(rng.integers(codes, size=len(own)))
+    found = rows(data.x, own)
+    held = found.matrix.to_dense() if isinstance(found, Sparse) else found
+    allowed = pool[None, :] == torch.arange(codes)[:, None]
+    slope = at_codes(sizes, torch.from_numpy(weights), place, held, allowed)
+    scales = clip / slope.norms().clamp_min(clip) / (codes * clip)
+    total: NDArray[np.float64] = slope.total(scales).numpy().astype(np.float64)
+    return total
+
+
+def at_codes(
+    sizes: Sizes, weights: Tensor, place: tuple[int, ...], held: Tensor, allowed: Tensor
+) -> Slopes:
+    """Return the gradients at the public codes of a place, of those codes that have candidates.
+
+    Args:
+        sizes: fGen's.
+        weights: fGen's, (g,).
+        place: see `answered`.
+        held: features of candidates, (n, F).
+        allowed: bool (m, n), which of them a code is held against.
+    """
+    words = np.random.SeedSequence(place).generate_state(1, np.uint64)
+    public = torch.Generator().manual_seed(int(words[0] >> np.uint64(1)))
+    drawn_codes = torch.randn((len(allowed), sizes.latent), generator=public)
+    some = allowed.any(dim=1)
+    drawn = draw(sizes, weights, inputs(drawn_codes, sizes.draws, public)[some])
+    return slopes(sizes, weights, drawn, nearest(drawn.rows, held, allowed[some]))
+
+
+def moved(weights: Weights, total: NDArray[np.float64], answers: int, step: float) -> Weights:
+    """Return fGen after a step along the others' mean, (g,).
+
+    Args:
+        weights: before it.
+        total: of the others' answers, (g,).
+        answers: how many they are.
+        step: length of the step for the largest mean there is.
+    """
+    found: Weights = (weights - step / answers * total).astype(np.float32)
+    return found
