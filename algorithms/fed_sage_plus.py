@@ -109,7 +109,7 @@ def fed_sage_plus(
         return ClientModel((given.weights if isinstance(given, Start) else site.memory["trained"],))
 
     of_sums, of_each = alike(Start, change, moved, name="train_alike")
-    help = Help(sizes, joint, codes, clip, alpha)
+    aid = Help(sizes, joint, codes, clip, alpha)
     alone = (
         replace(of_sums, name="generator_alone", by_gradients=False),  # NeighGen reads records
         replace(of_each, name="generator_alone_noised", by_gradients=False),
@@ -119,7 +119,7 @@ def fed_sage_plus(
         citation="Zhang et al., NeurIPS 2021, FedSage+",
         init=init,
         model=model,
-        forms=(with_sums(of_sums, help, lambda start: start.seed),) if alpha else alone,
+        forms=(with_sums(of_sums, aid, lambda start: start.seed),) if alpha else alone,
         dims={"d": task.size, "g": sizes.size} if alpha else {"d": task.size},
     )
 

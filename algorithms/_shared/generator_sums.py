@@ -1,4 +1,4 @@
-"""FedSage+ with others' help: each client's fGen steps along what all other clients say to it.
+"""FedSage+ with others' aid: each client's fGen steps along what all other clients say to it.
 
 In step t client i tells all others its fGen_i. Each other client j answers with gradients at public
 codes, matched with its own nodes (`neighbours.cross`), and client i alone reads the sum of all
@@ -135,13 +135,16 @@ class Help:
 
     def exchanges(self) -> tuple[Exchange, ...]:
         """Return every Ask of the steps; they come once in a run, in its first round."""
-        more = max(self.steps - 1, 0)
-        often = {"per_round": 0, "outside": more}
-        moving = Exchange("move", (Apply, Matched), (Told,), self.move, **often, follows=(Told,))
+        asked = (
+            Exchange("answer", (Turn,), (Matched,), self.answer, 0, self.steps),
+            Exchange("settle", (Apply, Matched), (), self.settle, 0, 1),
+        )
+        if (more := self.steps - 1) < 1:
+            return asked
         return (
-            Exchange("answer", (Turn,), (Matched,), self.answer, per_round=0, outside=self.steps),
-            *((moving, Exchange("hear", (Told,), (), self.hear, **often)) if more else ()),
-            Exchange("settle", (Apply, Matched), (), self.settle, per_round=0, outside=1),
+            *asked,
+            Exchange("move", (Apply, Matched), (Told,), self.move, 0, more, follows=(Told,)),
+            Exchange("hear", (Told,), (), self.hear, 0, more),
         )
 
     def steps_of(self, seed: int, cohort: Cohort) -> Generator[Ask, Reply, None]:
@@ -181,22 +184,22 @@ class Helped(Generic[S]):
     begun: bool = False
 
 
-def with_sums(form: Form[S], help: Help, seed: Callable[[S], int]) -> Form[Helped[S]]:
+def with_sums(form: Form[S], aid: Help, seed: Callable[[S], int]) -> Form[Helped[S]]:
     """Return the form `generator_sums`: a classifier's form, and the generators' steps before it.
 
     Args:
         form: of the classifier, one Ask a round.
-        help: how clients help one another.
+        aid: how clients help one another.
         seed: returns a state's public seed.
     """
 
     def round(state: Helped[S], cohort: Cohort) -> Round[Helped[S]]:
         if not state.begun:
             try:
-                yield from help.steps_of(seed(state.start), cohort)
+                yield from aid.steps_of(seed(state.start), cohort)
             except RoundLost:
                 return Helped(state.start, begun=True)
         after = yield from form.round(state.start, cohort)
         return Helped(after, begun=True)
 
-    return Form("generator_sums", round, (*form.exchanges, *help.exchanges()))
+    return Form("generator_sums", round, (*form.exchanges, *aid.exchanges()))
