@@ -58,6 +58,7 @@ _TOPICS = {
     "A09": "one client can be singled out by adding and subtracting totals",
     "A10": "the noise delivers the privacy that is claimed for it",
     "A13": "it can be told which clients hold like data, or which holds which",
+    "A14": "gradients for a client's generator name the records that they were held against",
     "A20": "a model that the aggregator crafted brings single records back",
 }
 _ESTIMATES = {
@@ -86,6 +87,9 @@ _ESTIMATES = {
     "A13": "Share right: of two other clients, how often the one with data more like a client's is "
     "named; 0.5 is a coin. Share of clients: to how many of K their own data is given by who has "
     "the data of all; 1/K is a guess. Prior: who knows roughly how many records each has.",
+    "A14": "Share right: for how many of the rows that a generator drew the record behind it is "
+    "named, of all that clients hold; one over their number is a guess. Prior: who names the "
+    "record nearest to what was drawn, without any message.",
     "A20": "Records: the share of training records, of each of which three words are known, that "
     "come back word for word. F1: how right and how complete the words are that are named beside "
     "the known ones; 1 is all of them and nothing else. Prior: the most popular words. The model "
@@ -336,6 +340,14 @@ def _trapped(row: AttackRow) -> str:
     )
 
 
+def _named_rows(row: AttackRow) -> str:
+    seen, without = _hundred(*_figures(row))
+    return (
+        f"Whoever reads {named(row.payload)} names the record behind {seen} of 100 drawn rows, "
+        f"against {without} without them"
+    )
+
+
 _FOUND: dict[str, Callable[[AttackRow], str]] = {
     "A01": _touched,
     "A02": _turned,
@@ -346,5 +358,6 @@ _FOUND: dict[str, Callable[[AttackRow], str]] = {
     "A09": _structure,
     "A10": _noise,
     "A13": _likeness,
+    "A14": _named_rows,
     "A20": _trapped,
 }

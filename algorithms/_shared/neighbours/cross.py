@@ -19,7 +19,7 @@ from algorithms.nn._shared.sparse import Sparse, rows
 from algorithms.tasks import Weights
 from algorithms.tasks.inputs.nodes import NodeData
 
-__all__ = ["answered", "at_codes", "moved"]
+__all__ = ["answered", "at_codes", "dealt", "dense", "entered", "moved"]
 
 
 def answered(
@@ -45,15 +45,18 @@ def answered(
         codes: m.
         clip: largest length of one code's gradient.
     """
-    own = np.flatnonzero(~data.common.numpy())
-    pool = torch.from_numpy(rng.integers(codes, size=len(own)))
-    found = rows(data.x, own)
-    held = found.matrix.to_dense() if isinstance(found, Sparse) else found
-    allowed = pool[None, :] == torch.arange(codes)[:, None]
-    slope = at_codes(sizes, torch.from_numpy(weights), place, held, allowed)
+    own, pool = dealt(data, rng, codes)
+    allowed = torch.from_numpy(pool[None, :] == np.arange(codes)[:, None])
+    slope = at_codes(sizes, torch.from_numpy(weights), place, dense(data, own), allowed)
     scales = clip / slope.norms().clamp_min(clip) / (codes * clip)
     total: NDArray[np.float64] = slope.total(scales).numpy().astype(np.float64)
     return total
+
+
+def dense(data: NodeData, nodes: NDArray[np.int64]) -> Tensor:
+    """Return some nodes' features, (n, F)."""
+    found = rows(data.x, nodes)
+    return found.matrix.to_dense() if isinstance(found, Sparse) else found
 
 
 def at_codes(
@@ -68,12 +71,24 @@ def at_codes(
         held: features of candidates, (n, F).
         allowed: bool (m, n), which of them a code is held against.
     """
+    some = allowed.any(dim=1)
+    drawn = draw(sizes, weights, entered(sizes, place, len(allowed))[some])
+    return slopes(sizes, weights, drawn, nearest(drawn.rows, held, allowed[some]))
+
+
+def entered(sizes: Sizes, place: tuple[int, ...], codes: int) -> Tensor:
+    """Return the public codes of a place with their noise, (m, p, c): no data is in them."""
     words = np.random.SeedSequence(place).generate_state(1, np.uint64)
     public = torch.Generator().manual_seed(int(words[0] >> np.uint64(1)))
-    drawn_codes = torch.randn((len(allowed), sizes.latent), generator=public)
-    some = allowed.any(dim=1)
-    drawn = draw(sizes, weights, inputs(drawn_codes, sizes.draws, public)[some])
-    return slopes(sizes, weights, drawn, nearest(drawn.rows, held, allowed[some]))
+    return inputs(torch.randn((codes, sizes.latent), generator=public), sizes.draws, public)
+
+
+def dealt(
+    data: NodeData, rng: np.random.Generator, codes: int
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return a client's own nodes, (n,), and the pool that each is dealt into."""
+    own = np.flatnonzero(~data.common.numpy())
+    return own, rng.integers(codes, size=len(own))
 
 
 def moved(weights: Weights, total: NDArray[np.float64], answers: int, step: float) -> Weights:
