@@ -26,6 +26,8 @@ from protocols.plan.plan import Item
 from protocols.plan.steps import Step
 from protocols.policy.guard import find
 from protocols.privacy.noising import SAMPLERS
+from protocols.rounds import Cohort
+from secure_fgl.errors import UsageError
 from secure_fgl.run.simulation import Preparation
 
 __all__ = ["answer_material", "helps"]
@@ -59,8 +61,7 @@ def answer_material(run: Replayed) -> Answers | None:
     case, names = run.case, tuple(sorted(run.sites))
     item = case.plan.find(exchange.name, Disclosure.SUM, Step.UP)
     clear = find(case.policy.chain(Disclosure.SUM), "unsafe_clear") is not None
-    begun = run.prepared.algorithm.init(np.random.default_rng(case.plan.seed))
-    seed, firsts, rows = begun.start.seed, dict[str, int](), list[Array]()
+    seed, firsts, rows = _seed(run, names), dict[str, int](), list[Array]()
     for name in names:
         firsts[name] = sum(map(len, rows))
         rows.append(_own_rows(run.sites[name]))
@@ -74,6 +75,16 @@ def answer_material(run: Replayed) -> Answers | None:
             answers.append(Answer(**{**vars(one), "seen": seen}))
     what = "each client's own answer, in clear" if clear else "the sum of all others' answers"
     return Answers(payload_of(item, case.policy), what, np.concatenate(rows), tuple(answers))
+
+
+def _seed(run: Replayed, names: tuple[str, ...]) -> int:
+    """Return the public seed, as the first Ask of the first round says it."""
+    steps = run.form.round(run.prepared.first_state(), Cohort(names))
+    (turn,) = next(steps).handed
+    steps.close()
+    if not isinstance(turn, Turn):
+        raise UsageError("The generators' steps are not what a run begins with.")
+    return turn.seed
 
 
 def _own_rows(site: Site) -> Array:

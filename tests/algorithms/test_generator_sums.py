@@ -18,11 +18,13 @@ from algorithms.tasks.inputs.nodes import NodeData
 from algorithms.tasks.site import Site
 from audits.accounting import rows
 from audits.accounting.account import account
+from audits.attacks import AttackRow, attack
 from protocols.errors import NotAdmitted, RoundLost
 from protocols.forms import Algorithm, Form
 from protocols.plan.planning import make_plan
 from protocols.policy.policy import PrivacyPolicy
 from protocols.rounds import Ask, Cohort, Reply, Sealed
+from secure_fgl.attack_inputs.materials import material
 from secure_fgl.checking import small
 from secure_fgl.config import Config
 from secure_fgl.federation import Federation
@@ -241,6 +243,24 @@ def test_epsilon_of_answers_stands_in_plan_and_account(
     found = account(run.run.view())
     assert found.verdict == "NOT FALSIFIED"
     assert found.scopes[-1].planned.value <= "8.1"
+
+
+def _attacked(run: Recording) -> AttackRow:
+    assert run.run is not None
+    return next(row for row in attack(material(run.run), ["A14"]).rows if row.id == "A14")
+
+
+def test_a14_reads_nothing_in_sums_under_noise(run: Recording) -> None:
+    found = _attacked(run)
+    assert found.verdict == "PASS" and found.payload == "P12"
+    assert found.raw is not None and float(found.raw.value) > 0.9  # one answer would fall
+
+
+@pytest.mark.long
+def test_a14_control_each_answer_in_clear_gives_its_records_away(tmp_path: Path) -> None:
+    found = _attacked(record(_config("unsafe_plaintext", tmp_path), tmp_path / "run"))
+    assert found.verdict == "FAIL"
+    assert found.protected is not None and float(found.protected.value) > 0.9
 
 
 @pytest.mark.parametrize("policy", ["masks", "pilot"])

@@ -1,9 +1,9 @@
 """Solving a generator's last layer for the rows that its draws were held against.
 
-The gradient of the last layer is G = A^T D, A (B, h + 1) what entered it and a one, known to whoever
-knows the generator and its codes, D (B, F) the slopes at its outputs. With B <= h + 1 draws D is
-solved for exactly. For x~ = tanh(.) and a squared distance, row b of D is a positive multiple of
-(x~_b - x_u)(1 - x~_b^2), so it names u whatever a clip made of its length.
+The gradient of the last layer is G = A^T D, A (B, h + 1) what entered it and a one, known to
+whoever knows the generator and its codes, D (B, F) the slopes at its outputs. With B <= h + 1 draws
+D is solved for exactly. For x~ = tanh(.) and a squared distance, row b of D is a positive multiple
+of (x~_b - x_u)(1 - x~_b^2), so it names u whatever a clip made of its length.
 """
 
 from __future__ import annotations
