@@ -38,10 +38,21 @@ Array = np.ndarray[Any, np.dtype[np.float64]]
 class Replayed(Protocol):
     """A run's code and data once more."""
 
-    case: Case
-    form: Form[Any]
-    sites: Mapping[str, Site]
-    prepared: Preparation
+    @property
+    def case(self) -> Case:
+        """The run's documents and ledgers."""
+
+    @property
+    def form(self) -> Form[Any]:
+        """The admitted form."""
+
+    @property
+    def sites(self) -> Mapping[str, Site]:
+        """Every client's site."""
+
+    @property
+    def prepared(self) -> Preparation:
+        """What a run begins with."""
 
 
 def helps(form: Form[Any]) -> tuple[Exchange, Help] | None:

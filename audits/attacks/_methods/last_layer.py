@@ -19,7 +19,7 @@ _SMALL = 1e-12
 
 def solved(entered: Array, gradient: Array) -> Array:
     """Return the slopes at the outputs, (B, F): the shortest of all that give this gradient."""
-    found: Array = np.linalg.lstsq(entered.T, gradient, rcond=None)[0]
+    found: Array = np.linalg.lstsq(entered.T, gradient, rcond=None)[0].astype(np.float64)
     return found
 
 
