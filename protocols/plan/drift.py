@@ -44,6 +44,7 @@ _ITEM_SAME = (
     "model",
     "checked",
     "reader",
+    "follows",
     "learns",
 )
 
