@@ -1,0 +1,55 @@
+"""O11: whose turn it is to read a total, in runs whose turns go over epochs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from protocols.disclosures.sum.addressed.reading import TotalReading
+from protocols.forms import Exchange, Form
+from tests.protocols.one_reader import READ, Told, got, hand_out, others, tell, told
+from tests.protocols.toys import Start, changed_policy, first
+from tests.protocols.wire import World, refused
+
+ONCE = Form(
+    "once",
+    READ.round,
+    (Exchange("tell", (Start,), (Told,), tell, per_round=0, outside=1), READ.exchanges[1]),
+)
+"""Each client reads one total of the whole run."""
+
+
+def _over_epochs() -> World:
+    """Return a world with new keys each round, and so with each slot's masks anew."""
+    return World(ONCE, changed_policy("masks", rekey_rounds=1), clients=4, rounds=3).start()
+
+
+def test_o11_turns_of_a_run_go_on_over_its_epochs() -> None:
+    world = _over_epochs()
+    for round, name in enumerate(world.names[:3], start=1):
+        hand_out(world, told(world, round).handed(Told), round)
+        assert abs(got(world, name) - others(world, name)).max() < 1e-3
+        assert sum(any(m.move.any() for m in s.got) for s in world.sites.values()) == round
+
+
+def test_o11_no_client_reads_in_a_turn_that_is_over(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Control: without the check an aggregator lets one client read every total of the run."""
+
+    def second(world: World) -> Any:
+        hand_out(world, told(world).handed(Told))
+        sums: Any = world.aggregator.parts["sums"]
+        sums._slots.clear()  # it says that no sum came before
+        world.prepare(2)
+        return world.ask(2, first(Start, world.d), Told)
+
+    world = _over_epochs()
+    for delivery in second(world):  # whoever colludes, the others answer nothing
+        assert refused(world.deliver(delivery))
+        assert "turn that is over" in str(world.clients[delivery.to].last_error)
+
+    monkeypatch.setattr(TotalReading, "_in_turn", lambda *_: None)
+    world = _over_epochs()
+    world.pump(second(world))
+    hand_out(world, world.aggregator.reply().handed(Told), 2)
+    assert [m.move.any() for m in world.sites["client-1"].got] == [True, True]  # type: ignore[attr-defined]
