@@ -16,7 +16,7 @@ from protocols.disclosures.sum.addressed.turns import whose_turn
 from protocols.errors import NotInPlan, SecureFglError
 from protocols.evidence.ledger import Entry
 from protocols.keys.groups import Group
-from protocols.keys.slots import epoch_of
+from protocols.keys.slots import epoch_of, slot_of
 from protocols.plan.drawn import drawn_cohorts
 from protocols.plan.plan import Item, Plan
 from protocols.plan.steps import Part, Service, Step
@@ -129,10 +129,12 @@ class Exchanges:
         )
 
     def _reader(self, name: str, round: int, members: frozenset[str], items: Sequence[Item]) -> str:
-        """Return whose turn it was to read an Ask's total: all in turn, in every round (O11)."""
-        if not any(item.reader for item in items):
+        """Return whose turn it was to read an Ask's total: all in turn, by name (O11)."""
+        item = next((item for item in items if item.reader), None)
+        if item is None:
             return ""
-        place = name, round
+        # As masks have it: turns of what is asked outside the rounds go on over all of them.
+        place = name, slot_of(item, round, 0).round
         slot = max((self._slots.get((*place, member), 0) for member in members), default=0)
         self._slots.update({(*place, member): slot + 1 for member in members})
         return whose_turn(members, slot)
