@@ -90,6 +90,32 @@ def test_o14_totals_under_noise_are_read_as_others_are(policy: str) -> None:
     assert 0 < np.abs(got(world, "client-1") - others(world, "client-1")).max() < 8 * spread
 
 
+class Rows(SumMessage):
+    row: Vector = real("d", unit="weight", meaning="row i is of item i", held=True)
+
+
+class ReadRows(Rows):
+    receiver: ClassVar[Receiver] = "client"
+
+
+@pytest.mark.parametrize(("kind", "enough"), [(Rows, 4), (ReadRows, 5)])
+def test_o12_a_row_that_one_client_reads_rests_on_one_holder_fewer(
+    kind: type[SumMessage], enough: int
+) -> None:
+    """Its reader may be one of those that hold it, and sends a blind. Control: the ordinary sum."""
+
+    def plan(holders: int) -> Plan:
+        exchanges = (Exchange("tell", (Start,), (kind,), tell),)
+        form = Form("rows", READ.round, exchanges, holders=holders)
+        return toy_plan(form, changed_policy("masks", holders=4, colluders=0), bfv=None)
+
+    said = "a row of the total rests on at least 4 clients"
+    assert any(said in warning for warning in plan(enough).warnings)
+    with pytest.raises(NotAdmitted) as caught:
+        plan(enough - 1)
+    assert "may rest on 3 of the clients" in str(caught.value.why)
+
+
 class Plain(SumMessage):
     move: Vector = real("d", unit="weight", meaning="a toy answer")
 
