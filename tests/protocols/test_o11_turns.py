@@ -7,9 +7,11 @@ from typing import Any
 import pytest
 
 from protocols.disclosures.sum.addressed.reading import TotalReading
+from protocols.errors import Refused
 from protocols.forms import Exchange, Form
+from protocols.rounds import Sealed
 from tests.protocols.one_reader import READ, Told, got, hand_out, others, tell, told
-from tests.protocols.toys import Start, changed_policy, first
+from tests.protocols.toys import Seed, Start, Toy, changed_policy, first
 from tests.protocols.wire import World, refused
 
 ONCE = Form(
@@ -18,6 +20,29 @@ ONCE = Form(
     (Exchange("tell", (Start,), (Told,), tell, per_round=0, outside=1), READ.exchanges[1]),
 )
 """Each client reads one total of the whole run."""
+
+
+class Asked(Told):
+    """Of the same shape, and of another question."""
+
+
+def ask_more(site: Toy, given: Seed) -> Asked:
+    return Asked(move=site.delta)
+
+
+def deliver_more(site: Toy, given: Asked) -> None:
+    site.got.append(given)
+
+
+TWO = Form(
+    "two",
+    READ.round,
+    (
+        *READ.exchanges,
+        Exchange("ask_more", (Seed,), (Asked,), ask_more),
+        Exchange("deliver_more", (Asked,), (), deliver_more),
+    ),
+)
 
 
 def _over_epochs() -> World:
@@ -53,3 +78,17 @@ def test_o11_no_client_reads_in_a_turn_that_is_over(monkeypatch: pytest.MonkeyPa
     world.pump(second(world))
     hand_out(world, world.aggregator.reply().handed(Told), 2)
     assert [m.move.any() for m in world.sites["client-1"].got] == [True, True]  # type: ignore[attr-defined]
+
+
+def test_o11_a_total_is_read_as_the_messages_that_were_added() -> None:
+    """A lying aggregator has no total of one question read as that of another of its shape."""
+    world = World(TWO, "masks", clients=4).start()
+    (total,) = told(world).handed(Told)._deliveries.values()
+    with pytest.raises(Refused):
+        hand_out(world, Sealed(Asked, {"client-1": total}))
+    assert "other messages" in str(world.clients["client-1"].last_error)
+    assert not world.sites["client-1"].got
+
+    world = World(TWO, "masks", clients=4).start()
+    hand_out(world, world.round(1, given=Seed(seed=1), back=Asked).handed(Asked))
+    assert abs(got(world, "client-1") - others(world, "client-1")).max() < 1e-3

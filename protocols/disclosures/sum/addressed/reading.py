@@ -83,7 +83,8 @@ class TotalReading(SessionPart):
         """Return the total that this client reads, once, in its round; zeros if it has none.
 
         Raises:
-            BadEnvelope: another client reads it, or it was read, or it is no total of enough.
+            BadEnvelope: another client reads it, or it was read, or it is no total of enough, or of
+                other messages.
         """
         if not isinstance(message, BlindTotal):
             raise LocalProtocolError("This is no total.")
@@ -103,6 +104,8 @@ class TotalReading(SessionPart):
                 "A total is said to be of fewer or more clients than it can be (O10)."
             )
         item = self._context.find(asked, Disclosure.SUM, Step.UP)
+        if kind.__name__ not in {summand.name for summand in item.messages}:
+            raise BadEnvelope("A total of other messages was handed on than an Ask gives.")
         return read_total(self._context, item, place, kind, message, seed)
 
 
