@@ -7,18 +7,20 @@ from typing import Any, ClassVar
 import numpy as np
 import pytest
 
+from protocols.disclosures.sum.guards import RecordNoise
 from protocols.errors import (
     NotAdmitted,
     NotInPlan,
     Refused,
 )
 from protocols.forms import Exchange, Form
-from protocols.messages import Receiver, SumMessage, Vector, real
+from protocols.messages import Receiver, SumMessage, Vector, count, real
 from protocols.plan.noise import NoisePlan
 from protocols.plan.plan import Item, Plan
 from protocols.policy.policy import PrivacyPolicy
 from protocols.rounds import Sealed
 from tests.protocols.one_reader import READ, Told, got, hand_out, others, tell, told
+from tests.protocols.test_training_sessions import POLICY as PRIVATE
 from tests.protocols.toys import PULL, Start, changed_policy, deliver, maskless, toy_plan
 from tests.protocols.wire import World
 
@@ -114,6 +116,27 @@ def test_o12_a_row_that_one_client_reads_rests_on_one_holder_fewer(
     with pytest.raises(NotAdmitted) as caught:
         plan(enough - 1)
     assert "may rest on 3 of the clients" in str(caught.value.why)
+
+
+class Counted(SumMessage):
+    receiver: ClassVar[Receiver] = "client"
+    seen: int = count(unit="1/10000", meaning="share", moves=10_000)
+
+
+def test_o19_a_total_that_is_handed_on_has_the_head_room_of_what_was_added() -> None:
+    """Noise on counts widens each number too; else an honest run ends at its own plan."""
+    document = PRIVATE.document()
+    clip, quantise, *rest = document["rules"]["SUM"]
+    noise = RecordNoise(epsilon=4.0, delta=1e-5).model_dump()
+    document["rules"]["SUM"] = [clip, {**quantise, "bits": 12}, noise, *rest]
+    policy = PrivacyPolicy.model_validate({**document, "capture": None})
+    exchanges = (
+        Exchange("tell", (Start,), (Counted,), tell, held_out=(Counted,)),
+        Exchange("deliver", (Counted,), (), deliver),
+    )
+    plan = toy_plan(Form("count", READ.round, exchanges, by_gradients=True), policy, bfv=None)
+    assert plan.item("tell.up.SUM").margin
+    assert plan.item("deliver.down").dims["blind_total"] == plan.item("tell.up.SUM").body == 4
 
 
 class Plain(SumMessage):

@@ -197,7 +197,9 @@ class SumPlanning(Planning):
         (kind,) = (kind for kind in exchange.given if kind.disclosure is self.disclosure)
         chain = plan.policy.chain(self.disclosure)
         layout, noise = sum_layout((kind,), chain, plan.dims), _noise(plan)
-        ring = _ring(plan, layout, noise.margin if noise else 0, checked=False)
+        counted = _counted(plan) if any(True for _ in layout.noised()) else None
+        margin = max(added.margin if added else 0 for added in (noise, counted))
+        ring = _ring(plan, layout, margin, checked=False)
         masked = find(chain, "mask") is not None
         return {"blind_total": ring.wire_bytes if masked else 8 * ring.length}
 
