@@ -164,3 +164,16 @@ def test_forms_hold_such_a_total_to_one_ask_and_one_cohort() -> None:
         READ.moved_by_totals()
     with pytest.raises(ValueError, match="one kind"):
         Sealed.joined([])
+
+
+@pytest.mark.parametrize("receiver", ["cohort", "clients", "Client", ""])
+def test_o11_no_total_is_read_by_the_aggregator_for_a_misspelt_receiver(receiver: str) -> None:
+    """Control: with a receiver that is one the same class stands, and the plan says who reads."""
+
+    def form(said: str) -> Form[Any]:
+        kind: Any = type("Other", (Told,), {"receiver": said})
+        return Form("other", READ.round, (Exchange("tell", (Start,), (kind,), tell),))
+
+    with pytest.raises(TypeError, match="no receiver"):
+        form(receiver)
+    assert form("client").exchanges[0].addressed
