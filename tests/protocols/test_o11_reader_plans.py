@@ -36,6 +36,9 @@ def test_o11_a_plan_lists_the_turns_and_who_learns_what() -> None:
     assert item.learns["other clients"] == "nothing"
     assert "total of all others" in down.learns["client"]
     assert any("collude with it" in warning for warning in plan.warnings)
+    assert plan.item("tell.opened").learns == {"aggregator": "uniform noise"}
+    ordinary = toy_plan(PULL, PrivacyPolicy.preset("he")).item("pull.opened")
+    assert ordinary.learns == {"aggregator": "only the cohort's total"}
     clear = toy_plan(READ, PrivacyPolicy.preset("unsafe_plaintext"), bfv=None)
     assert clear.item(UP).unsafe and "EVERYTHING" in clear.item(UP).learns["aggregator"]
 
