@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from protocols.disclosures.sum.addressed.reading import TotalReading
-from protocols.errors import Refused
+from protocols.errors import Refused, RoundLost
 from protocols.forms import Exchange, Form
 from protocols.rounds import Sealed
 from tests.protocols.one_reader import READ, Told, got, hand_out, others, tell, told
@@ -78,6 +78,37 @@ def test_o11_no_client_reads_in_a_turn_that_is_over(monkeypatch: pytest.MonkeyPa
     world.pump(second(world))
     hand_out(world, world.aggregator.reply().handed(Told), 2)
     assert [m.move.any() for m in world.sites["client-1"].got] == [True, True]  # type: ignore[attr-defined]
+
+
+def test_o11_where_clients_are_away_nobody_reads_in_their_place(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Control: without the check, of six clients the first reads twice where the last is left out.
+
+    An honest aggregator loses the round, and a form that counts who answered never comes so far.
+    """
+    chosen = "protocols.disclosures.sum.{}.none_left"
+
+    def last(world: World) -> Any:
+        there = world.names[:5]
+        for _ in there:
+            world.pump(world.ask(1, first(Start, world.d), Told, there))
+            assert world.aggregator.reply().answers == 5
+        return world.ask(1, first(Start, world.d), Told, there)
+
+    with pytest.raises(RoundLost, match="have read"):
+        last(World(READ, "masks", clients=6).start())
+    monkeypatch.setattr(chosen.format("aggregator"), lambda *_: False)
+    world = World(READ, "masks", clients=6).start()
+    for delivery in last(world):
+        assert refused(world.deliver(delivery))
+        assert "turn that is over" in str(world.clients[delivery.to].last_error)
+
+    monkeypatch.setattr(chosen.format("addressed.reading"), lambda *_: False)
+    world = World(READ, "masks", clients=6).start()
+    world.pump(last(world))
+    (reader,) = world.aggregator.reply().handed(Told)._deliveries
+    assert reader == "client-1"
 
 
 def test_o11_a_total_is_read_as_the_messages_that_were_added() -> None:

@@ -15,7 +15,7 @@ import numpy as np
 from crypto.samplers import entropy
 from protocols.disclosures.names import Disclosure
 from protocols.disclosures.sum.addressed.blinds import read_total
-from protocols.disclosures.sum.addressed.turns import reader_of
+from protocols.disclosures.sum.addressed.turns import none_left, reader_of
 from protocols.disclosures.sum.messages import BlindTotal
 from protocols.errors import BadEnvelope, LocalProtocolError
 from protocols.forms import Exchange
@@ -64,14 +64,15 @@ class TotalReading(SessionPart):
             self._context.blind = (where.exchange, seed)
 
     def _in_turn(self, item: Item, where: Where) -> None:
-        """Refuse a slot that is not after the last one: with each epoch all have new masks.
+        """Refuse a slot that is not after the last, as epochs bring new masks, or one too many.
 
         Raises:
             BadEnvelope: a client would read where it was another one's turn.
         """
         slot = slot_of(item, where.round, where.slot)
         turn = slot.round, slot.ordinal
-        if turn <= self._turns.get(slot.item, (-1, -1)):
+        over = turn <= self._turns.get(slot.item, (-1, -1))
+        if over or none_left(self._context.plan, item, where):
             raise BadEnvelope(
                 "A sum is asked for in a turn that is over (O11).",
                 why="the aggregator lets one client read more totals than the plan says",
