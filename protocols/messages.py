@@ -15,7 +15,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal, Self, dataclass_transform
+from typing import Any, ClassVar, Literal, Self, dataclass_transform, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -298,7 +298,9 @@ class PublicMessage(Message):
 
 
 def addressed(kind: type[Message]) -> bool:
-    """Tell whether the total of such messages is read by one client, and by nobody else."""
+    """Tell whether one client alone reads such totals; raises TypeError if nobody is named."""
+    if issubclass(kind, SumMessage) and kind.receiver not in get_args(Receiver):
+        raise TypeError(f"{kind.__name__}: no receiver {kind.receiver!r}; {get_args(Receiver)}")
     return issubclass(kind, SumMessage) and kind.receiver == "client"
 
 

@@ -224,10 +224,6 @@ def _unscored(form: Form[S], model: Any, task: Task) -> Form[Tracked[S]]:
     return replace(made, topology=form.topology)
 
 
-def _no_counts(shape: tuple[int, ...]) -> Any:
-    return np.zeros(shape, dtype=np.int64) if shape else 0
-
-
 def _round(form: Form[S], scoring: Scoring | ToldScores, at: At) -> Any:
     first = form.exchanges[0]
 

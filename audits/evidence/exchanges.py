@@ -129,10 +129,11 @@ class Exchanges:
         )
 
     def _reader(self, name: str, round: int, members: frozenset[str], items: Sequence[Item]) -> str:
-        """Return whose turn it was to read an Ask's total: all in turn, in every round (O11)."""
+        """Return whose turn it was to read an Ask's total: all in turn, by name (O11)."""
         item = next((item for item in items if item.reader), None)
         if item is None:
             return ""
+        # As masks have it: turns of what is asked outside the rounds go on over all of them.
         place = name, slot_of(item, round, 0).round
         slot = max((self._slots.get((*place, member), 0) for member in members), default=0)
         self._slots.update({(*place, member): slot + 1 for member in members})

@@ -39,11 +39,25 @@ def _round(state: Given, cohort: Cohort) -> Round[Given]:
     return state
 
 
+def _once(state: Given, cohort: Cohort) -> Round[Given]:
+    reply = yield Ask(cohort, given=state, back=Said)
+    yield Ask(cohort, given=reply.handed(Said))
+    return state
+
+
 def reading() -> Algorithm[Given]:
     """Return a toy of whose totals, two a round, one client each reads."""
     exchanges = (Exchange("say", (Given,), (Said,), _say), Exchange("take", (Said,), (), _take))
     made: Any = _algorithm(_round, {})
     form: Form[Given] = Form("read", _round, exchanges)
+    return Algorithm("toy", "none", made.init, made.model, (form,), made.dims)
+
+
+def reading_once() -> Algorithm[Given]:
+    """Return a toy of whose totals each client reads one in the run, and each round has one."""
+    say = Exchange("say", (Given,), (Said,), _say, per_round=0, outside=1)
+    made: Any = _algorithm(_once, {})
+    form: Form[Given] = Form("read", _once, (say, Exchange("take", (Said,), (), _take)))
     return Algorithm("toy", "none", made.init, made.model, (form,), made.dims)
 
 
@@ -60,6 +74,17 @@ def test_o11_ledgers_say_who_read_each_total(whole: Toy) -> None:
     for name in FIVE:  # the reader holds shares too
         lists = [e for e in entries_of(view.ledgers[name]) if e["kind"] == "survivors"]
         assert [e["reader"] for e in lists] == [FIVE[0], FIVE[1]] * 2
+
+
+def test_o11_turns_of_a_run_go_on_in_its_next_round() -> None:
+    """Control: ledgers that let the first client read in each round do not pass."""
+    toy = run_toy("masks", clients=FIVE, algorithm=reading_once())
+    view = toy.view()
+    assert verify(view).ok, verify(view).failed
+    told = [e for e in entries_of(view.ledgers[AGGREGATOR]) if e["kind"] == "open"]
+    assert [e["reader"] for e in told] == [FIVE[0], FIVE[1]]
+    again = (setting("", {"kind": k, "round": 2}, reader=FIVE[0]) for k in ("open", "survivors"))
+    finds("opened", "another reader", rewrite(toy, view, both(*again)))
 
 
 LIES: dict[str, Change] = {

@@ -7,18 +7,20 @@ from typing import Any, ClassVar
 import numpy as np
 import pytest
 
+from protocols.disclosures.sum.guards import RecordNoise
 from protocols.errors import (
     NotAdmitted,
     NotInPlan,
     Refused,
 )
 from protocols.forms import Exchange, Form
-from protocols.messages import Receiver, SumMessage, Vector, real
+from protocols.messages import Receiver, SumMessage, Vector, count, real
 from protocols.plan.noise import NoisePlan
 from protocols.plan.plan import Item, Plan
 from protocols.policy.policy import PrivacyPolicy
 from protocols.rounds import Sealed
 from tests.protocols.one_reader import READ, Told, got, hand_out, others, tell, told
+from tests.protocols.test_training_sessions import POLICY as PRIVATE
 from tests.protocols.toys import PULL, Start, changed_policy, deliver, maskless, toy_plan
 from tests.protocols.wire import World
 
@@ -34,6 +36,9 @@ def test_o11_a_plan_lists_the_turns_and_who_learns_what() -> None:
     assert item.learns["other clients"] == "nothing"
     assert "total of all others" in down.learns["client"]
     assert any("collude with it" in warning for warning in plan.warnings)
+    assert plan.item("tell.opened").learns == {"aggregator": "uniform noise"}
+    ordinary = toy_plan(PULL, PrivacyPolicy.preset("he")).item("pull.opened")
+    assert ordinary.learns == {"aggregator": "only the cohort's total"}
     clear = toy_plan(READ, PrivacyPolicy.preset("unsafe_plaintext"), bfv=None)
     assert clear.item(UP).unsafe and "EVERYTHING" in clear.item(UP).learns["aggregator"]
 
@@ -90,6 +95,53 @@ def test_o14_totals_under_noise_are_read_as_others_are(policy: str) -> None:
     assert 0 < np.abs(got(world, "client-1") - others(world, "client-1")).max() < 8 * spread
 
 
+class Rows(SumMessage):
+    row: Vector = real("d", unit="weight", meaning="row i is of item i", held=True)
+
+
+class ReadRows(Rows):
+    receiver: ClassVar[Receiver] = "client"
+
+
+@pytest.mark.parametrize(("kind", "enough"), [(Rows, 4), (ReadRows, 5)])
+def test_o12_a_row_that_one_client_reads_rests_on_one_holder_fewer(
+    kind: type[SumMessage], enough: int
+) -> None:
+    """Its reader may be one of those that hold it, and sends a blind. Control: the ordinary sum."""
+
+    def plan(holders: int) -> Plan:
+        exchanges = (Exchange("tell", (Start,), (kind,), tell),)
+        form = Form("rows", READ.round, exchanges, holders=holders)
+        return toy_plan(form, changed_policy("masks", holders=4, colluders=0), bfv=None)
+
+    said = "a row of the total rests on at least 4 clients"
+    assert any(said in warning for warning in plan(enough).warnings)
+    with pytest.raises(NotAdmitted) as caught:
+        plan(enough - 1)
+    assert "may rest on 3 of the clients" in str(caught.value.why)
+
+
+class Counted(SumMessage):
+    receiver: ClassVar[Receiver] = "client"
+    seen: int = count(unit="1/10000", meaning="share", moves=10_000)
+
+
+def test_o19_a_total_that_is_handed_on_has_the_head_room_of_what_was_added() -> None:
+    """Noise on counts widens each number too; else an honest run ends at its own plan."""
+    document = PRIVATE.document()
+    clip, quantise, *rest = document["rules"]["SUM"]
+    noise = RecordNoise(epsilon=4.0, delta=1e-5).model_dump()
+    document["rules"]["SUM"] = [clip, {**quantise, "bits": 12}, noise, *rest]
+    policy = PrivacyPolicy.model_validate({**document, "capture": None})
+    exchanges = (
+        Exchange("tell", (Start,), (Counted,), tell, held_out=(Counted,)),
+        Exchange("deliver", (Counted,), (), deliver),
+    )
+    plan = toy_plan(Form("count", READ.round, exchanges, by_gradients=True), policy, bfv=None)
+    assert plan.item("tell.up.SUM").margin
+    assert plan.item("deliver.down").dims["blind_total"] == plan.item("tell.up.SUM").body == 4
+
+
 class Plain(SumMessage):
     move: Vector = real("d", unit="weight", meaning="a toy answer")
 
@@ -115,3 +167,16 @@ def test_forms_hold_such_a_total_to_one_ask_and_one_cohort() -> None:
         READ.moved_by_totals()
     with pytest.raises(ValueError, match="one kind"):
         Sealed.joined([])
+
+
+@pytest.mark.parametrize("receiver", ["cohort", "clients", "Client", ""])
+def test_o11_no_total_is_read_by_the_aggregator_for_a_misspelt_receiver(receiver: str) -> None:
+    """Control: with a receiver that is one the same class stands, and the plan says who reads."""
+
+    def form(said: str) -> Form[Any]:
+        kind: Any = type("Other", (Told,), {"receiver": said})
+        return Form("other", READ.round, (Exchange("tell", (Start,), (kind,), tell),))
+
+    with pytest.raises(TypeError, match="no receiver"):
+        form(receiver)
+    assert form("client").exchanges[0].addressed

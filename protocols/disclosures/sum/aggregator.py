@@ -11,6 +11,7 @@ from typing import ClassVar
 
 from crypto.errors import CryptoError
 from protocols.disclosures.names import Disclosure
+from protocols.disclosures.sum.addressed.turns import none_left
 from protocols.disclosures.sum.addressed.view import handed_to
 from protocols.disclosures.sum.consistency_votes import check_vote, vote_text_of
 from protocols.disclosures.sum.masked.telling import who_is_here, who_voted
@@ -32,15 +33,7 @@ from protocols.messages import Message
 from protocols.plan.steps import Step
 from protocols.rounds import Given
 from protocols.sessions.collection import Collection
-from protocols.sessions.part import (
-    IDLE,
-    Delivery,
-    Engine,
-    Scope,
-    SessionPart,
-    Stages,
-    Takes,
-)
+from protocols.sessions.part import IDLE, Delivery, Engine, Scope, SessionPart, Stages, Takes
 from protocols.sessions.phases import Phase
 from protocols.sessions.services.asked import Asked
 from protocols.sessions.services.epoch_keys import EpochKeys
@@ -48,6 +41,7 @@ from protocols.sessions.services.exchanges import Exchanges
 from protocols.sessions.services.survivors import Survivors
 from protocols.wire.inbox import Incoming
 from protocols.wire.roles import Role
+from protocols.wire.where import Where
 
 _VOTING, _SHARING, _SERVING, _OPENING = "voting", "sharing", "serving", "opening"
 
@@ -109,12 +103,18 @@ class Summing(SessionPart):
         return handed_to(given, member)
 
     def slot(self, exchange: Exchange, round: int, members: Sequence[str]) -> int:
-        """Return how many sums of this kind any of the members was asked for before (O6)."""
+        """Return how many sums of this kind came before (O6); raises RoundLost after the last."""
         if not any(kind.disclosure is Disclosure.SUM for kind in exchange.back):
             return 0
         item = self._context.find(exchange.name, Disclosure.SUM, Step.UP)
         place = slot_of(item, round, 0).round
         slot = max(self._slots.get((item.id, place, member), 0) for member in members)
+        if none_left(self._context.plan, item, Where(round, 0, tuple(members), slot=slot)):
+            raise RoundLost(
+                "All clients that are there have read their totals. The round is skipped.",
+                why="clients are away, and the form asks for as many sums as if they were there",
+                fix="let the form ask for as many as answered the first (Reply.answers)",
+            )
         self._slots.update({(item.id, place, member): slot + 1 for member in members})
         return slot
 

@@ -102,9 +102,9 @@ def _plan_one_answer(planner: PlanBuilder, name: str, times: Times) -> None:
 
 
 def _plan_opening(
-    planner: PlanBuilder, name: str, ring: Ring, total: int, times: tuple[int, int]
+    planner: PlanBuilder, name: str, ring: Ring, total: int, times: tuple[int, int], *, read: bool
 ) -> None:
-    """Plan the opening of one encrypted sum."""
+    """Plan the opening of one encrypted sum; `read`: by one client, under its blind."""
     often = planner.often(times)
     part = Disclosure.SUM
     upload = item_id(name, part, Step.UP, _CLIENT)
@@ -131,7 +131,7 @@ def _plan_opening(
         Disclosure.SEALED,
         often,
         dims={"he_opened": opened},
-        said={"aggregator": "only the cohort's total"},
+        said={"aggregator": "uniform noise" if read else "only the cohort's total"},
     )
 
 
@@ -186,7 +186,7 @@ class SumPlanning(Planning):
             _plan_sharing(plan, name, times)
             _plan_one_answer(plan, name, times)
         if encryption(chain):
-            _plan_opening(plan, name, ring, size, times)
+            _plan_opening(plan, name, ring, size, times, read=read)
 
     def handed_down(self, kind: type[Message], chain: Sequence[Guard]) -> type[Message]:
         """Return what holds a total under its reader's blind."""
@@ -197,7 +197,9 @@ class SumPlanning(Planning):
         (kind,) = (kind for kind in exchange.given if kind.disclosure is self.disclosure)
         chain = plan.policy.chain(self.disclosure)
         layout, noise = sum_layout((kind,), chain, plan.dims), _noise(plan)
-        ring = _ring(plan, layout, noise.margin if noise else 0, checked=False)
+        counted = _counted(plan) if any(True for _ in layout.noised()) else None
+        margin = max(added.margin if added else 0 for added in (noise, counted))
+        ring = _ring(plan, layout, margin, checked=False)
         masked = find(chain, "mask") is not None
         return {"blind_total": ring.wire_bytes if masked else 8 * ring.length}
 

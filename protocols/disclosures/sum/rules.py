@@ -61,8 +61,9 @@ class SumRules(Rules):
             )
         if not noised and (asks := asked_holders(policy)):
             if any(field.held for field in kind.fields):
-                if form.holders < policy.holders + policy.colluders:
-                    may = f"may rest on {form.holders} of the clients"
+                least = form.holders - addressed(kind)  # who reads a total sends no row
+                if least < policy.holders + policy.colluders:
+                    may = f"may rest on {least} of the clients"
                     return f"rows of message {kind.__name__} {may}, and {asks}"
             elif form.rows and has_weights(kind, form.exchanges):
                 of = "has weights of items that one client may hold"

@@ -96,8 +96,9 @@ class SumWords(Words):
         found += [ONE_READER] if any(item.reader for item in plan.items) else []
         for item in filter(_vector_sum, plan.items):
             holders = {rows[message.name] for message in item.messages if message.name in rows}
-            if holders and min(holders) > 1:
-                found.append(HELD.format(item.id, min(holders)))
+            least = min(holders, default=1) - bool(item.reader)
+            if least > 1:
+                found.append(HELD.format(item.id, least))
                 continue
             told = _single(item) + [SINGLE] * bool(holders) + [READERS] * (item.checked > 0)
             found.append(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 
-from protocols.plan.plan import Item
+from protocols.plan.plan import Item, Plan, times_in_round
 from protocols.wire.where import Where
 
 CLIENT = "client"
@@ -37,6 +37,15 @@ def missing(item: Item, where: Where, survivors: Collection[str]) -> bool:
     """
     reader = reader_of(item, where)
     return bool(reader) and reader not in survivors
+
+
+def none_left(plan: Plan, item: Item, where: Where) -> bool:
+    """Tell whether all that are asked had their turns: one of them would read once more.
+
+    A round of fewer clients than the plan's has fewer turns.
+    """
+    each = times_in_round(item, where.round, plan.rounds) // len(plan.clients)
+    return bool(item.reader) and where.slot >= each * len(where.members)
 
 
 def turns(clients: Sequence[str]) -> str:
