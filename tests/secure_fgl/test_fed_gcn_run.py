@@ -8,8 +8,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from audits.attacks import attack
 from protocols.errors import NotAdmitted, PolicyError
 from protocols.policy.policy import PrivacyPolicy
+from secure_fgl.attack_inputs.materials import material
 from secure_fgl.config import Config
 from secure_fgl.errors import UsageError
 from secure_fgl.federation import Federation
@@ -135,3 +137,12 @@ def test_guards_that_protect_nothing_are_refused(rows, why):
         policy("rows_policy.yaml", **rows)
 
 
+
+
+def test_a15_is_at_chance_on_rows_by_the_rule_and_reads_published_ones(protected, tmp_path):
+    exact = policy("rows_published_policy.yaml", threshold=1)
+    clear = federation(2, exact, rounds=1).run(tmp_path / "clear")
+    for run, verdict in ((protected, "PASS"), (clear, "FAIL")):
+        rows = [row for row in attack(material(run), ["A15"]).rows if row.id == "A15"]
+        assert len(rows) == 4 and {row.verdict for row in rows} == {verdict}
+        assert all(float(row.raw.value) > 0.1 and float(row.null.value) == 0 for row in rows)
