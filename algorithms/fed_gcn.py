@@ -230,7 +230,8 @@ def fed_gcn(  # noqa: PLR0915 - one algorithm, one function
             Form("rows_by_tags", by_tags, (training, tagged, with_rows)),
             Form("rows_in_blocks", in_blocks, (training, first, *several, with_rows)),
         ),
-        dims={**plain.dims, "block": block, "width": task.spec.features + 1, "nodes": nodes},
+        dims={**plain.dims, "block": block, "width": task.spec.features + 1, "nodes": nodes,
+              "hops": hops},  # fmt: skip
     )
 
 

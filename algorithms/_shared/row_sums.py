@@ -126,9 +126,10 @@ def local(data: NodeData) -> NodeData:
 def look(site: Site) -> None:
     """Give the site's graph the rows that are remembered; with none it is the client's own."""
     rows = site.memory.get("rows")
-    if rows is None or not len(rows["nodes"]) or site.data.kept.get(_TOLD) == len(rows["nodes"]):
-        return
-    site.data = aggregated(local(site.data), rows)
+    if rows is None or not len(rows["nodes"]):
+        site.data = local(site.data)
+    elif site.data.kept.get(_TOLD) != len(rows["nodes"]):
+        site.data = aggregated(local(site.data), rows)
 
 
 def check_numbers(numbers: Numbers, nodes: int) -> None:

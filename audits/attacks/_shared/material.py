@@ -17,6 +17,7 @@ import scipy.sparse as sp
 
 from audits.attacks._shared.answers import Answers
 from audits.attacks._shared.compared import Compared
+from audits.attacks._shared.row_systems import RowsTold
 from audits.attacks._shared.tags import Tagged
 from audits.evidence.steps import Case
 
@@ -260,6 +261,8 @@ class Material:
         tagged: captured matchings, likewise.
         compared: captured cosines; None if no client is compared, or nothing could be read.
         answers: to clients' generators, computed again; None if none are given, or none could be.
+        rows: what receivers are told of rows, computed again; None if no rows are told, or nobody
+            can compute them. It needs no capture.
         replica: the clients once more, for models that nobody gave them; needs no capture.
         unasked: why there are none; empty if there are.
         missing: why there are none; empty if there are.
@@ -275,6 +278,7 @@ class Material:
     tagged: tuple[Tagged, ...] = ()
     compared: Compared | None = None
     answers: Answers | None = None
+    rows: RowsTold | None = None
     replica: Replica | None = None
     unasked: str = ""
     missing: str = ""

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from crypto.masks import masked
 from crypto.samplers import derive, entropy
+from crypto.tagging.ristretto import Spread
 from protocols.disclosures.match.protocol.client import ClientMatching, MatchStep
 from protocols.disclosures.match.protocol.wire import Kind
 from protocols.disclosures.row_sum.protocol.assignment import (
@@ -33,8 +34,9 @@ from protocols.disclosures.row_sum.protocol.wire import (
     offer_bytes,
     read_orders,
 )
-from protocols.errors import BadEnvelope, LocalProtocolError, Replay
+from protocols.errors import BadEnvelope, LocalProtocolError, Replay, UnfitMessage
 from protocols.wire.roles import Role
+from protocols.wire.roster import Identity
 
 __all__ = ["MODULUS", "ClientRows"]
 
@@ -43,9 +45,24 @@ Links = NDArray[np.int64]
 
 
 class ClientRows(ClientMatching):
-    """A client's part in the rows of one run, once."""
+    """A client's part in the rows of one run, once.
+
+    Args:
+        run: what all parties agree on.
+        me: the client, who signs and opens.
+        spread: how tags are worked through.
+    """
 
     __slots__ = ("_bound", "_halves", "_links", "_orders", "_secrets", "_wanted")
+
+    def __init__(self, run: RowRun, me: Identity, spread: Spread = map) -> None:
+        super().__init__(run, me, spread=spread)
+        self._links: Links = np.zeros((2, 0), dtype=np.int64)
+        self._wanted: Links = np.zeros(0, dtype=np.int64)
+        self._bound = ""
+        self._halves: dict[str, bytes] = {}
+        self._secrets: dict[str, bytes] = {}
+        self._orders: Orders | None = None
 
     def begin(self, epoch: int, links: Links, wanted: Links, bound: str) -> bytes:
         """Begin: return the box for the first tag server.
@@ -58,14 +75,18 @@ class ClientRows(ClientMatching):
 
         Raises:
             Replay: rows were asked for before in this run: a node would enter two of them.
+            UnfitMessage: more numbers than the policy's quota of tags.
         """
         if self._epoch >= 0:
             raise Replay("Rows are added up once in a run: a node enters one of them (O25).")
         self._links, self._wanted, self._bound = links, wanted, bound
-        self._halves: dict[str, bytes] = {}
-        self._secrets: dict[str, bytes] = {}
-        self._orders: Orders | None = None
         items = np.union1d(np.unique(links), wanted)
+        if len(items) > self.rows.guard.cap:
+            raise UnfitMessage(
+                f"A client has {len(items)} own and neighbouring nodes; the policy lets it ask for "
+                f"{self.rows.guard.cap} tags.",
+                fix="raise 'cap' of the guard 'rows'; it is a power of two that all clients share",
+            )
         return self.ask(epoch, items.tolist())
 
     @property

@@ -1,0 +1,148 @@
+"""Whole runs of FedGCN: rows under masks, and as published; evidence, refusals, going on."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from audits.attacks import attack
+from protocols.errors import NotAdmitted, PolicyError
+from protocols.policy.policy import PrivacyPolicy
+from secure_fgl.attack_inputs.materials import material
+from secure_fgl.config import Config
+from secure_fgl.errors import UsageError
+from secure_fgl.federation import Federation
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+NODES = 1024
+
+
+def policy(name, **rows):
+    """Return an example policy with other settings of its guard `rows`."""
+    document = PrivacyPolicy.load(str(EXAMPLES / name)).document()
+    for guard in document["rules"]["ROW_SUM"]:
+        if guard["guard"] == "rows":
+            guard.update(rows)
+    return PrivacyPolicy.model_validate(document)
+
+
+SMALL = {"cap": 512, "links": 4096, "rows": 16}
+
+
+def federation(hops, chosen, clients=5, rounds=2):
+    options = {"hops": hops, "nodes": NODES, "block": 256} if hops else {}
+    document = {
+        "algorithm": {"name": "fed_gcn", "rounds": rounds, "options": {"fed_gcn": options}},
+        "data": {
+            "name": "synthetic_banks",
+            "options": {"customers": 12, "transactions": 60},
+            "partition": {
+                "name": "dirichlet_linked",
+                "clients": clients,
+                "options": {"beta": 10000.0},
+            },
+        },
+        "model": {"hidden": 8},
+        "transport": {"workers": 1},
+        "seed": 1,
+    }
+    return Federation(policy=chosen, config=Config.parse(document))
+
+
+@pytest.fixture(scope="module")
+def protected(tmp_path_factory):
+    path = tmp_path_factory.mktemp("rows") / "run"
+    return federation(2, policy("rows_policy.yaml", **SMALL)).run(path)
+
+
+def entries(run, kind="rows"):
+    return [
+        json.loads(line)
+        for file in sorted(Path(run.path, "ledger").glob("*.jsonl"))
+        for line in file.read_text().splitlines()
+        if json.loads(line)["kind"] == kind
+    ]
+
+
+def test_rows_are_told_and_the_evidence_holds(protected):
+    told = [e["told"] for e in entries(protected) if "told" in e]
+    assert len(told) == 5 and sum(told) > 0
+    assert not any(e.get("dropped") or e.get("clipped") for e in entries(protected))
+    assert protected.verify().verdict == "self-consistent only"
+    assert len(entries(protected, "row_tags")) == 2
+
+
+def test_a_record_that_was_taken_out_fails_the_audit(protected, monkeypatch):
+    from audits.evidence.ledger_index import LedgerIndex
+
+    real = LedgerIndex.of_kind
+
+    def without(self, kind):
+        return (
+            (p, e)
+            for p, e in real(self, kind)
+            if not (kind == "rows" and p == "matcher")
+        )
+
+    monkeypatch.setattr(LedgerIndex, "of_kind", without)
+    assert "FAILED" in str(protected.verify().verdict)
+
+
+def weights(run):
+    return np.concatenate([p.detach().numpy().ravel() for p in run.model().parameters()])
+
+
+def test_with_no_row_told_the_model_is_that_of_0_hops(tmp_path):
+    """But for how sums are rounded, which depends on the number of the Ask."""
+    none = policy("rows_published_policy.yaml", threshold=1_000_000)
+    published = weights(federation(2, none).run(tmp_path / "none"))
+    own = weights(federation(0, none).run(tmp_path / "own"))
+    assert np.abs(published - own).max() < 1e-3
+    exact = policy("rows_published_policy.yaml", threshold=1)
+    whole = weights(federation(2, exact).run(tmp_path / "exact"))
+    assert np.abs(whole - own).max() > 5e-3
+
+
+def test_presets_and_small_cohorts_are_refused_at_plan_time():
+    for name in ("masks", "he", "calibrated", "ldp"):
+        with pytest.raises(NotAdmitted):
+            federation(2, PrivacyPolicy.preset(name)).plan()
+    with pytest.raises((PolicyError, NotAdmitted)):
+        federation(2, policy("rows_policy.yaml", **SMALL), clients=3).plan()
+    plan = federation(0, PrivacyPolicy.preset("masks")).plan()
+    assert not any("ROW_SUM" in item.id for item in plan.items)
+
+
+def test_data_without_edges_between_clients_is_refused(tmp_path):
+    made = federation(2, policy("rows_published_policy.yaml"))
+    document = made.config.model_dump(mode="json")
+    document["data"]["partition"] = {"name": "by_owner", "clients": 5}
+    other = Federation(policy=made.policy, config=Config.parse(document))
+    with pytest.raises((UsageError, ValueError, Exception), match="no edges|refused"):
+        other.run(tmp_path / "run")
+
+
+@pytest.mark.parametrize(
+    ("rows", "why"),
+    [
+        ({"cap": 100}, "power of two"),
+        ({"form": "published"}, "needed are exactly rows, unsafe_clear"),
+    ],
+)
+def test_guards_that_protect_nothing_are_refused(rows, why):
+    with pytest.raises(ValueError, match=why):
+        policy("rows_policy.yaml", **rows)
+
+
+
+
+def test_a15_is_at_chance_on_rows_by_the_rule_and_reads_published_ones(protected, tmp_path):
+    exact = policy("rows_published_policy.yaml", threshold=1)
+    clear = federation(2, exact, rounds=1).run(tmp_path / "clear")
+    for run, verdict in ((protected, "PASS"), (clear, "FAIL")):
+        rows = [row for row in attack(material(run), ["A15"]).rows if row.id == "A15"]
+        assert len(rows) == 4 and {row.verdict for row in rows} == {verdict}
+        assert all(float(row.raw.value) > 0.1 and float(row.null.value) == 0 for row in rows)
