@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import ClassVar
 
+from crypto.samplers import entropy
 from protocols.disclosures.match.messages import Canary
 from protocols.disclosures.match.protocol.bundles import bundled, read_bundle
 from protocols.disclosures.match.protocol.cells import same_canary
@@ -43,10 +44,10 @@ class RowMatcher(SessionPart):
         }
         digest = same_canary({name: one[0] for name, one in said.items()})
         offers = {name: offer for name, (_, _, offer) in said.items()}
-        served = assigned(offers, run.floor, run.guard.rows)
+        served, key = assigned(offers, run.floor, run.guard.rows), entropy(32)
         found = {
             name: run.close(
-                orders_bytes(orders(served, name, digest), sent, run),
+                orders_bytes(orders(served, name, digest), sent, run, key),
                 Kind.TOLD, where.round, me, name,
             )
             for name, (_, sent, _) in said.items()

@@ -102,19 +102,25 @@ def _nodes(one: Served, offers: Mapping[str, Offer]) -> frozenset[bytes]:
 
 @dataclass(frozen=True)
 class Adding:
-    """A row that a client adds to, for one receiver, with all who add for it."""
+    """A row that a client adds to, for one receiver, with all who add for it; see `Getting`."""
 
     row: bytes
     receiver: str
     others: tuple[str, ...]
+    secret: bytes = b""
 
 
 @dataclass(frozen=True)
 class Getting:
-    """A row that a client is told, with all who add for it."""
+    """A row that a client is told, with all who add for it.
+
+    `secret` is the matcher's, for those alone who have to do with the row: without it any client
+    could try the tags of its quota on the labels that the aggregator sees.
+    """
 
     row: bytes
     others: tuple[str, ...]
+    secret: bytes = b""
 
 
 @dataclass(frozen=True)

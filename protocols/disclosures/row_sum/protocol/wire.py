@@ -6,11 +6,12 @@ Boxes of tags are those of `match`; here are those that differ, and the slots th
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 
 import numpy as np
 from numpy.typing import NDArray
 
+from crypto.samplers import derive
 from crypto.signing.canonical import canonical
 from protocols.disclosures.match.guards import Match
 from protocols.disclosures.match.protocol.tagging import DIGEST_BYTES, TAG_BYTES, Bytes, Tags
@@ -24,7 +25,7 @@ from protocols.wire.roster import Roster
 __all__ = ["HALF_BYTES", "LABEL_BYTES", "RowRun", "box_bytes", "cut_slots", "joined_slots", "offer_bytes",
            "orders_bytes", "read_offer", "read_orders", "slot_bytes"]  # fmt: skip
 
-HALF_BYTES, LABEL_BYTES = 32, 16
+HALF_BYTES, LABEL_BYTES, SECRET_BYTES = 32, 16, 16
 _NONE = 0xFFFF
 _SHORT = np.dtype("<u2")
 Words = NDArray[np.uint32]
@@ -39,7 +40,7 @@ def box_bytes(kind: Kind, guard: Rows, width: int, clients: int) -> int:
         width: of a row.
         clients: how many take part.
     """
-    entry = 2 + -(-clients // 8)
+    entry = 2 + -(-clients // 8) + SECRET_BYTES
     sizes = {
         Kind.TAGS: DIGEST_BYTES + guard.cap * (TAG_BYTES + 1) + 4 * guard.links,
         Kind.TOLD: DIGEST_BYTES + guard.rows * (2 * entry + 2),
@@ -94,11 +95,12 @@ class RowRun(MatchRun):
     def label(self, one: Adding | Getting, receiver: str, bound: str, digest: bytes) -> bytes:
         """Return what a row's masks are bound to, and what the aggregator adds up by.
 
-        It follows from the row's tag, which the aggregator does not know; from run, plan, receiver
-        and the exact adders; from the canary; and from `bound`, the Ask's place and cohort.
+        It follows from the row's tag and the matcher's secret, which the aggregator does not know,
+        nor with it a client that has nothing to do with the row; from run, plan, receiver and the
+        exact adders; from the canary; and from `bound`, the Ask's place and cohort.
         """
         facts = [self.run, self.plan, bound, receiver, list(one.others)]
-        content = canonical([*facts, one.row.hex(), digest.hex()])
+        content = canonical([*facts, one.row.hex(), one.secret.hex(), digest.hex()])
         return hashlib.sha256(b"secure-fgl/row label\0" + content).digest()[:LABEL_BYTES]
 
 
@@ -155,38 +157,45 @@ def read_offer(content: bytes, run: RowRun) -> tuple[bytes, Bytes, Offer]:
     return digest, array, offer
 
 
-def orders_bytes(told: Orders, sent: Bytes, run: RowRun) -> bytes:
-    """Return what a client is told, in the planned size; rows by their place among its tags."""
+def orders_bytes(told: Orders, sent: Bytes, run: RowRun, key: bytes) -> bytes:
+    """Return what a client is told, in the planned size; rows by their place among its tags.
+
+    Args:
+        told: to the client.
+        sent: its tags.
+        run: sizes.
+        key: of the matcher, which rows' secrets follow from.
+    """
     place = {row.tobytes(): at for at, row in enumerate(sent)}
-    adding = [_entry(a.row, a.others, place, run, a.receiver) for a in told.adding]
-    getting = [_entry(g.row, g.others, place, run) for g in told.getting]
-    empty = _NONE.to_bytes(2, "little") + bytes(run.mask)
+    adding = [_entry(a, place, run, key, a.receiver) for a in told.adding]
+    getting = [_entry(g, place, run, key) for g in told.getting]
+    empty = _NONE.to_bytes(2, "little") + bytes(run.mask + SECRET_BYTES)
     missing = run.guard.rows - len(adding), run.guard.rows - len(getting)
     parts = [*adding, *[empty + bytes(2)] * missing[0], *getting, *[empty] * missing[1]]
     return told.digest + b"".join(parts)
 
 
 def _entry(
-    row: bytes, others: Sequence[str], place: Mapping[bytes, int], run: RowRun, to: str = ""
+    one: Adding | Getting, place: Mapping[bytes, int], run: RowRun, key: bytes, to: str = ""
 ) -> bytes:
-    found = place[row].to_bytes(2, "little") + run.roster.mask(others)
+    secret = derive(key, "row label", one.row, length=SECRET_BYTES)
+    found = place[one.row].to_bytes(2, "little") + run.roster.mask(one.others) + secret
     return found + run.roster.place(to).to_bytes(2, "little") if to else found
 
 
 def read_orders(content: bytes, sent: Bytes, run: RowRun) -> Orders:
     """Return what the matcher said, unchecked but for its form; raises BadEnvelope."""
-    size, at = 2 + run.mask, DIGEST_BYTES
+    size, at = 2 + run.mask + SECRET_BYTES, DIGEST_BYTES
     cut = at + run.guard.rows * (size + 2)
     adding, getting = [], []
     for entry in _entries(content[at:cut], size + 2):
         number = int.from_bytes(entry[size:], "little")
         if number >= len(run.roster.clients):
             raise BadEnvelope("The matcher names a receiver that there is not.")
-        row, others = _row(entry, sent, run)
-        adding.append(Adding(row, run.roster.clients[number], others))
+        row, others, secret = _row(entry, sent, run)
+        adding.append(Adding(row, run.roster.clients[number], others, secret))
     for entry in _entries(content[cut:], size):
-        row, others = _row(entry, sent, run)
-        getting.append(Getting(row, others))
+        getting.append(Getting(*_row(entry, sent, run)))
     return Orders(content[:at], tuple(adding), tuple(getting))
 
 
@@ -195,11 +204,13 @@ def _entries(data: bytes, size: int) -> list[bytes]:
     return [entry for entry in cut if int.from_bytes(entry[:2], "little") != _NONE]
 
 
-def _row(entry: bytes, sent: Bytes, run: RowRun) -> tuple[bytes, tuple[str, ...]]:
+def _row(entry: bytes, sent: Bytes, run: RowRun) -> tuple[bytes, tuple[str, ...], bytes]:
     at = int.from_bytes(entry[:2], "little")
     if at >= len(sent):
         raise BadEnvelope("The matcher names a tag that this client does not have.")
-    return sent[at].tobytes(), run.roster.unmask(entry[2 : 2 + run.mask])
+    end = 2 + run.mask
+    others = run.roster.unmask(entry[2:end])
+    return sent[at].tobytes(), others, entry[end : end + SECRET_BYTES]
 
 
 def slot_bytes(width: int, mask: int) -> int:
