@@ -8,6 +8,9 @@ is trained as in `algorithms.fed_sage`, on the mended graphs. Forms:
     generator_alone         each client learns NeighGen by itself (alpha = 0 in the paper), and
                             nothing leaves but changes of the classifier: FedSage's messages.
     generator_alone_noised  the same with each change under its client's own noise.
+    generator_sums          with `alpha`: each client's fGen first steps along the sum of what all
+                            other clients say to it, which it alone reads; what leaves besides is
+                            its fGen, see `algorithms._shared.generator_sums`.
 
 Where this departs from the paper:
 
@@ -23,10 +26,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
 from algorithms._shared.alike import alike
+from algorithms._shared.generator_sums import Help, Helped, with_sums
 from algorithms._shared.neighbours.sites import learn_alone, mended_site
 from algorithms._shared.neighbours.sizes import Learning, Sizes
 from algorithms.tasks import Kind, Task
@@ -51,8 +56,16 @@ def moved(state: Start, mean: Array) -> Start:
 
 
 def fed_sage_plus(
-    task: Task, *, epochs: int = 1, share: float = 0.15, steps: int = 100
-) -> Algorithm[Start]:
+    task: Task,
+    *,
+    epochs: int = 1,
+    share: float = 0.15,
+    steps: int = 100,
+    alpha: float = 0.0,
+    joint: int = 3,
+    codes: int = 32,
+    clip: float = 1.0,
+) -> Algorithm[Any]:
     """Return FedSage+ for a task.
 
     Args:
@@ -61,6 +74,11 @@ def fed_sage_plus(
         share: of its nodes that a client hides to learn from, in (0, 1); the paper's are 0.034 to
             0.278.
         steps: of NeighGen's training at a client, before its first round.
+        alpha: step size of each fGen along the mean of the others' gradients; 0: no client helps
+            another one.
+        joint: such steps of each fGen, all before the first round's classifier.
+        codes: public codes of one step; each client deals its nodes into as many pools.
+        clip: largest length of one code's gradient at one client.
 
     Raises:
         ValueError: the task is another, or an option is out of range.
@@ -72,10 +90,13 @@ def fed_sage_plus(
         )
     if not 0.0 < share < 1.0 or steps < 1:
         raise ValueError("out of range; needed are 0 < share < 1 and steps >= 1")
+    if alpha < 0.0 or min(joint, codes) < 1 or not clip > 0.0:
+        raise ValueError("out of range; needed are alpha >= 0, joint, codes >= 1 and clip > 0")
     sizes, how = Sizes(task.spec.features), Learning(share=share, steps=steps)
 
-    def init(rng: np.random.Generator) -> Start:
-        return Start(weights=task.initial(rng), seed=int(rng.integers(2**31)))
+    def init(rng: np.random.Generator) -> Start | Helped[Start]:
+        start = Start(weights=task.initial(rng), seed=int(rng.integers(2**31)))
+        return Helped(start) if alpha else start
 
     def change(site: Site, given: Start) -> Array:
         learn_alone(site, sizes, given.seed, how)
@@ -88,16 +109,18 @@ def fed_sage_plus(
         return ClientModel((given.weights if isinstance(given, Start) else site.memory["trained"],))
 
     of_sums, of_each = alike(Start, change, moved, name="train_alike")
+    aid = Help(sizes, joint, codes, clip, alpha)
+    alone = (
+        replace(of_sums, name="generator_alone", by_gradients=False),  # NeighGen reads records
+        replace(of_each, name="generator_alone_noised", by_gradients=False),
+    )
     return Algorithm(
         name="fed_sage_plus",
-        citation="Zhang et al., NeurIPS 2021, FedSage+ with alpha = 0",
+        citation="Zhang et al., NeurIPS 2021, FedSage+",
         init=init,
         model=model,
-        forms=(
-            replace(of_sums, name="generator_alone", by_gradients=False),  # NeighGen reads records
-            replace(of_each, name="generator_alone_noised", by_gradients=False),
-        ),
-        dims={"d": task.size},
+        forms=(with_sums(of_sums, aid, lambda start: start.seed),) if alpha else alone,
+        dims={"d": task.size, "g": sizes.size} if alpha else {"d": task.size},
     )
 
 

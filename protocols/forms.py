@@ -36,6 +36,8 @@ class Exchange:
         outside: how often outside rounds in a whole run, at most.
         held_out: which of `back` are computed from validation and test records, and from models.
         due: in how many of so many rounds it is asked, if none is lost; None: in all of them.
+        follows: which of `back` follow from what the client was handed and from none of its data,
+            as the algorithm's file says (trusted): noise of what it was handed covers them.
     """
 
     name: str
@@ -46,6 +48,7 @@ class Exchange:
     outside: int = 0
     held_out: tuple[type[Message], ...] = ()
     due: Callable[[int], int] | None = None
+    follows: tuple[type[Message], ...] = ()
 
     def __post_init__(self) -> None:
         """Refuse what has no meaning in its direction; raises TypeError."""
@@ -234,25 +237,19 @@ class Form(Generic[S]):
         back = [kind for e in self.exchanges for kind in e.back if addressed(kind)]
         read = {kind for e in self.exchanges for kind in e.given if addressed(kind)}
         if len(set(back)) < len(back) or not read <= set(back):
-            raise ValueError(
-                f"form {self.name!r}: a total that one client reads comes of one Ask, and another "
-                "hands it on"
-            )
+            raise ValueError(f"form {self.name!r}: such a total comes of one Ask and is handed on")
         if back and (self.by_totals or self.drawn or self.splits is not None):
-            raise ValueError(
-                f"form {self.name!r}: totals that one client reads are of the whole cohort, and "
-                "nobody else computes a model from them"
-            )
+            raise ValueError(f"form {self.name!r}: totals for one client are of the whole cohort")
 
     def among(self, clients: int) -> Form[S]:
         """Return the form as so many clients play it: of a total that one reads, each has turns."""
-        exchanges = tuple(
-            replace(e, per_round=e.per_round * clients, outside=e.outside * clients)
-            if e.addressed
-            else e
-            for e in self.exchanges
-        )
-        return replace(self, exchanges=exchanges)
+        by = {True: clients, False: 1}
+        often = [
+            (e.per_round * by[e.addressed], e.outside * by[e.addressed]) for e in self.exchanges
+        ]
+        asked = zip(self.exchanges, often, strict=True)
+        found = (replace(e, per_round=each, outside=more) for e, (each, more) in asked)
+        return replace(self, exchanges=tuple(found))
 
     def disclosures(self, kind: type[Message]) -> tuple[Disclosure, ...]:
         """Return every disclosure a message needs: its own and those of what it carries."""

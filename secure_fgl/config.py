@@ -41,8 +41,7 @@ class ModelConfig(Strict):
         optimiser: ``adam`` has its weight decay in the gradient, ``adamw`` beside it.
         keep_moments: whether what ``adam`` and ``adamw`` remember stays at the client from round
             to round; otherwise they start anew in every round.
-        batch: records in a training batch; None: all at once for nodes and ratings, 64 graphs, and
-            64 nodes where a model draws neighbours.
+        batch: records in a training batch; None: all at once for nodes and ratings, 64 graphs.
         options: further options of the task, for example ``inputs`` of ratings.
     """
 
@@ -93,10 +92,8 @@ class EvaluationConfig(Strict):
     Where a policy lets no counts leave, each client keeps its own best model; with ``told`` clients
     tell scores under their own noise (`own_noise` of NOISED), and each is charged.
 
-    ``whole_graph`` holds the model that each client keeps against the whole graph, with all edges
-    between clients, over all clients' test nodes, and is the mean over clients (Zhang et al.,
-    NeurIPS 2021); only a simulator can compute it, and no client ever sees it.
-
+    ``whole_graph`` is how the clients' models do with all edges between clients restored, over all
+    test nodes, on average (ADR 0048).
     ``mean`` predicts the mean of all training ratings, ``pmf`` is biased matrix factorisation on
     them; only rating tasks have these, and their headline is the RMSE where a client is one user.
     """

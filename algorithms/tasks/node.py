@@ -231,10 +231,9 @@ class NodeTask(FlatTask):
         self, module: torch.nn.Module, data: NodeData, records: Numbers, draws: torch.Generator
     ) -> Tensor:
         """Return logits of a few nodes, in training, from no more of the graph than they see."""
-        from algorithms.tasks.inputs.near import near
+        from algorithms.tasks.inputs.sampled import heard
 
-        linear = getattr(self._file, "LINEAR", False)
-        around = near(data, records, self._file.PROPAGATION, hops=self._shape[3], linear=linear)
+        around = heard(self._file, data, records, hops=self._shape[3], draws=draws)
         logits: Tensor = module(around.x, around.propagation, draws, True)
         return logits[around.places]
 
@@ -267,13 +266,8 @@ class NodeTask(FlatTask):
         draws: torch.Generator,
         training: bool,
     ) -> Tensor:
-        if training and records is not None and (fan_out := getattr(self._file, "FAN_OUT", 0)):
-            from algorithms.tasks.inputs.sampled import sampled
-
-            hops = self._shape[3]
-            part = sampled(data, records, fan_out=fan_out, hops=hops, draws=draws)
-            heard: Tensor = module(part.x, part.propagation, draws, training)
-            return heard[part.places]
+        if training and records is not None and hasattr(self._file, "FAN_OUT"):
+            return self._of(module, data, records, draws)
         return self._on_graph(module, data, records, draws, training)
 
     def _on_graph(

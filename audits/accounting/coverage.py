@@ -29,7 +29,8 @@ def is_own(item: Item) -> bool:
 
 def derived(plan: Plan) -> tuple[Item, ...]:
     """Return the items that a client makes from its data: all that it sends but the layer's own."""
-    return tuple(i for i in plan.items if i.sender == Role.CLIENT and not is_own(i))
+    sent = (i for i in plan.items if i.sender == Role.CLIENT and not i.follows)
+    return tuple(item for item in sent if not is_own(item))
 
 
 def objection(item: Item) -> str | None:

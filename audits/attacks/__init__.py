@@ -18,6 +18,7 @@ from importlib import import_module
 from pathlib import Path
 
 from audits.attacks._shared import payloads
+from audits.attacks._shared.answers import Answer, Answers
 from audits.attacks._shared.compared import Compared, Matrix
 from audits.attacks._shared.material import (
     Bags,
@@ -46,6 +47,8 @@ from crypto.signing.canonical import canonical
 from crypto.signing.merkle import root
 
 __all__ = [
+    "Answer",
+    "Answers",
     "Attack",
     "AttackReport",
     "AttackRow",

@@ -23,30 +23,7 @@ __all__ = [
     "warning",
 ]
 
-NAMES = {
-    "P01": "single model updates in clear",
-    "P02": "single model updates with noise",
-    "P03": "masked shares of totals",
-    "P04": "encrypted values",
-    "P05": "the totals over a cohort",
-    "P06": "the noised totals over a cohort",
-    "P07": "gradients of item rows",
-    "P08": "tags of item identifiers",
-    "P09": "embeddings of users and neighbours",
-    "P10": "mixed features of several records",
-    "P11": "mixed labels of several records",
-    "P12": "weights of generators",
-    "P13": "sums of neighbours' features",
-    "P14": "what clients are compared by",
-    "P15": "the likeness of clients' updates",
-    "P16": "meta-gradients",
-    "P17": "counts and scores",
-    "P18": "keys, seeds and lists of parties",
-    "P19": "the released model",
-    "P20": "errors, logs and reports",
-    "P21": "weighted rows over a cohort",
-}
-"""Payload id -> what it is, as part of a sentence."""
+NAMES = words.NAMES
 
 _TOPICS = {
     "A01": "it can be told which items a user touched",
@@ -58,6 +35,7 @@ _TOPICS = {
     "A09": "one client can be singled out by adding and subtracting totals",
     "A10": "the noise delivers the privacy that is claimed for it",
     "A13": "it can be told which clients hold like data, or which holds which",
+    "A14": "gradients for a client's generator name the records that they were held against",
     "A20": "a model that the aggregator crafted brings single records back",
 }
 _ESTIMATES = {
@@ -86,6 +64,9 @@ _ESTIMATES = {
     "A13": "Share right: of two other clients, how often the one with data more like a client's is "
     "named; 0.5 is a coin. Share of clients: to how many of K their own data is given by who has "
     "the data of all; 1/K is a guess. Prior: who knows roughly how many records each has.",
+    "A14": "Share right: for how many of the rows that a generator drew the record behind it is "
+    "named, of all that clients hold; one over their number is a guess. Prior: who names the "
+    "record nearest to what was drawn, without any message.",
     "A20": "Records: the share of training records, of each of which three words are known, that "
     "come back word for word. F1: how right and how complete the words are that are named beside "
     "the known ones; 1 is all of them and nothing else. Prior: the most popular words. The model "
@@ -336,6 +317,14 @@ def _trapped(row: AttackRow) -> str:
     )
 
 
+def _named_rows(row: AttackRow) -> str:
+    seen, without = _hundred(*_figures(row))
+    return (
+        f"Whoever reads {named(row.payload)} names the record behind {seen} of 100 drawn rows, "
+        f"against {without} without them"
+    )
+
+
 _FOUND: dict[str, Callable[[AttackRow], str]] = {
     "A01": _touched,
     "A02": _turned,
@@ -346,5 +335,6 @@ _FOUND: dict[str, Callable[[AttackRow], str]] = {
     "A09": _structure,
     "A10": _noise,
     "A13": _likeness,
+    "A14": _named_rows,
     "A20": _trapped,
 }

@@ -14,6 +14,31 @@ _SUMS = (
 _OWN = "under its client's own noise, "
 _UNITS = ("kB", "MB", "GB")
 
+NAMES = {
+    "P01": "single model updates in clear",
+    "P02": "single model updates with noise",
+    "P03": "masked shares of totals",
+    "P04": "encrypted values",
+    "P05": "the totals over a cohort",
+    "P06": "the noised totals over a cohort",
+    "P07": "gradients of item rows",
+    "P08": "tags of item identifiers",
+    "P09": "embeddings of users and neighbours",
+    "P10": "mixed features of several records",
+    "P11": "mixed labels of several records",
+    "P12": "gradients for generators, and generators",
+    "P13": "sums of neighbours' features",
+    "P14": "what clients are compared by",
+    "P15": "the likeness of clients' updates",
+    "P16": "meta-gradients",
+    "P17": "counts and scores",
+    "P18": "keys, seeds and lists of parties",
+    "P19": "the released model",
+    "P20": "errors, logs and reports",
+    "P21": "weighted rows over a cohort",
+}
+"""Payload id -> what it is, as part of a sentence."""
+
 
 def size(count: int) -> str:
     """Return a number of bytes with a decimal unit, three figures at most: ``12.4 MB``."""

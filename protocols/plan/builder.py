@@ -107,6 +107,11 @@ class PlanBuilder:
             return len(self.clients), self.policy, None
         return self.drawn.largest, self.policy, self.drawn.within
 
+    def _follows(self, exchange: str, kinds: Sequence[type[Message]]) -> bool:
+        """Tell whether all of these follow from what their sender was handed."""
+        found = {kind for e in self.exchanges if e.name == exchange for kind in e.follows}
+        return found.issuperset(kinds)
+
     def add(  # noqa: PLR0913 - an item has that many facts
         self,
         exchange: str,
@@ -184,6 +189,7 @@ class PlanBuilder:
                 model=model,
                 checked=checked,
                 reader=reader,
+                follows=step is Step.UP and self._follows(exchange, kinds),
                 learns=dict(said) if said is not None else known,
             )
         )

@@ -43,6 +43,7 @@ _ITEM_SAME = (
     "model",
     "checked",
     "reader",
+    "follows",
     "learns",
 )
 

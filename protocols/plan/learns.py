@@ -118,7 +118,7 @@ def _spent(items: Sequence[Item]) -> str:
 
 def _from_data(item: Item) -> bool:
     """Tell whether a client computes this item from its data."""
-    return item.step is Step.UP
+    return item.step is Step.UP and not item.follows
 
 
 ACTIVE_AGGREGATOR = "an active aggregator can have a single upload opened"
@@ -139,6 +139,12 @@ def schemes(items: Sequence[Item]) -> dict[str, str]:
     return found
 
 
+FOLLOWS = (
+    "{}: follows from what its sender was handed, and from none of its data, as the algorithm's "
+    "file says; nothing else sees to it"
+)
+
+
 def warnings(plan: Planned, data: DataPlan, *, private: bool = False) -> list[str]:
     """Return what a reader of the plan must know before approving it.
 
@@ -151,6 +157,7 @@ def warnings(plan: Planned, data: DataPlan, *, private: bool = False) -> list[st
     found += [words_of(item.disclosure).in_clear(item) for item in plan.items if item.unsafe]
     for disclosure in Disclosure:
         found += words_of(disclosure).warnings(plan)
+    found += [FOLLOWS.format(item.id) for item in plan.items if item.follows]
     if private:
         found.append("totals are of noised gradients, but hide single records only, not a client")
     elif not any(item.noise is not None for item in plan.items):

@@ -81,6 +81,7 @@ class Item(Strict):
             clients alone can make and verify; they compute the model from these. 0: none.
         reader: of a sum, ``client`` if one client of its cohort reads the total, all in turn;
             empty: the aggregator does.
+        follows: it follows from what its client was handed; see `protocols.forms.Exchange`.
         learns: per role, in words.
     """
 
@@ -106,6 +107,7 @@ class Item(Strict):
     model: str = ""
     checked: int = Setting(default=0, ge=0)
     reader: Literal["", "client"] = ""
+    follows: bool = False
     learns: dict[str, str] = Setting(default_factory=dict)
 
     @property

@@ -115,7 +115,7 @@ def bare_objection(form: Form[Any], chains: Chains) -> str | None:
     own = [str(name) for name, chain in chains.items() if find(chain, "own_noise")]
     if not own:
         return None
-    said = [kind for exchange in form.exchanges for kind in exchange.back]
+    said = [k for exchange in form.exchanges for k in exchange.back if k not in exchange.follows]
     for kind in said:
         for disclosure in form.disclosures(kind):
             if disclosure in chains and not find(chains[disclosure], "own_noise"):

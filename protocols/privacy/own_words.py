@@ -138,6 +138,8 @@ def check_covered(items: Sequence[Item], policy: PrivacyPolicy) -> None:
 
 def _no_data(item: Item) -> str | None:
     """Return why an item of a client is made of no data; None if it is not known to be."""
+    if item.follows:
+        return "follows from what the client was handed"
     if item.noise is not None or item.step is Step.UP:  # what an algorithm says, as any part
         return None
     return _NO_DATA.get(item.step) or _NO_DATA.get(str(item.part))

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 from protocols.disclosures._base.client import OneCohort
 from protocols.disclosures._base.plan import wire_kinds
 from protocols.disclosures.registry import each
-from protocols.errors import BadEnvelope, LocalProtocolError, Replay, UnfitMessage
+from protocols.errors import BadEnvelope, LocalProtocolError, NotInPlan, Replay, UnfitMessage
 from protocols.evidence.ledger import Ledger
 from protocols.forms import Exchange, Form
 from protocols.messages import Message
@@ -81,6 +81,11 @@ class ClientSession(Session):
         self.form = form
         self.learnt = 0  # how often the site may have changed
         super().__init__(context, ledger, rounding)
+        for exchange in form.exchanges:  # the plan may have come from somebody else
+            for kind in exchange.back:
+                item = context.find(exchange.name, kind.disclosure, Step.UP)
+                if item.follows and kind not in exchange.follows:
+                    raise NotInPlan(f"{item.id} is planned as if it held no data of this client.")
 
     def handler(self, incoming: Incoming) -> Callable[..., Any]:
         """Return what takes an envelope; raises BadEnvelope for an Ask that is not known."""

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from algorithms.tasks.site import Site
-from audits.attacks import Compared, Exposure, ItemRows, Layers, Mixtures, Tagged, Truth
+from audits.attacks import Answers, Compared, Exposure, ItemRows, Layers, Mixtures, Tagged, Truth
 from audits.attacks._shared.payloads import item_rows
 from audits.checks.captured import recorded_pieces
 from audits.evidence.steps import Case
@@ -38,6 +38,7 @@ from secure_fgl.attack_inputs.captured_sent import (
     summed,
 )
 from secure_fgl.attack_inputs.comparisons import compared_material, compares
+from secure_fgl.attack_inputs.generators import answer_material
 from secure_fgl.attack_inputs.items import item_material
 from secure_fgl.attack_inputs.mixtures import mixed_material
 from secure_fgl.attack_inputs.model_layout import layers_of
@@ -155,6 +156,10 @@ class ReplayedRun:
             return self._recorder(party, role, None).views()
 
         return tag_material(self, self._checked(), views)
+
+    def answers(self) -> Answers | None:
+        """Return the answers to clients' generators; None if no client helps another one."""
+        return answer_material(self)
 
     def compared(self) -> Compared | None:
         """Return all captured matrices of cosines; None if the run compares nobody."""

@@ -11,7 +11,17 @@ from protocols.forms import Algorithm
 from protocols.policy.policy import PrivacyPolicy
 from secure_fgl.catalogue import preferred_model
 
-__all__ = ["BANKS", "CLIENTS", "HIDDEN", "RATINGS", "ROUNDS", "document", "mixes", "steadied"]
+__all__ = [
+    "BANKS",
+    "CLIENTS",
+    "HIDDEN",
+    "OPTIONS",
+    "RATINGS",
+    "ROUNDS",
+    "document",
+    "mixes",
+    "steadied",
+]
 
 ROUNDS, CLIENTS, HIDDEN = 2, 5, 8
 BANKS: dict[str, Any] = {
@@ -25,6 +35,8 @@ RATINGS: dict[str, Any] = {
     "split": [0.6, 0.2, 0.2],
     "partition": {"name": "user_per_client", "clients": CLIENTS},
 }
+OPTIONS: dict[str, Any] = {"fed_sage_plus": {"steps": 2}}
+"""What would only take time."""
 
 
 def rated(name: str) -> bool:
@@ -54,7 +66,7 @@ def document(
         model: settings of the model.
     """
     return {
-        "algorithm": {"name": name, "rounds": rounds},
+        "algorithm": {"name": name, "rounds": rounds, "options": OPTIONS},
         "faults": {"drop": drop},
         "budget": {"store": str(store) if store else None},
         "model": {"hidden": HIDDEN, **model},

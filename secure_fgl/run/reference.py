@@ -104,8 +104,8 @@ class Bystander:
             return None
         centre, scoring = self._centre(), self._task.scoring
         scores = [self._task.score(predictions(self._task, m, centre), centre) for m in kept]
-        found = [scoring.read(score)[self._headline] for score in scores]
-        known = [value for value in found if value is not None]
+        read = [scoring.read(score)[self._headline] for score in scores]
+        known = [value for value in read if value is not None]
         return float(np.mean(known)) if known else None
 
     def _pmf(self) -> float | None:

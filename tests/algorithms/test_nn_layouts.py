@@ -62,7 +62,7 @@ def test_a_task_knows_its_sizes_as_its_module_has_them(name: str, hidden: int, l
         assert len(task.rings) == module.hops + 1
     elif isinstance(task, NodeTask):
         deep = isinstance(module, Stack) and len(module.layers) > 1
-        assert task.width == (hidden if deep else 4)
+        assert task.width == (nn.head(module)[0].shape[0] if deep else 4)
 
 
 def test_the_comparison_sees_another_shape_another_order_and_another_head() -> None:

@@ -246,7 +246,15 @@ _WIDTHS = {"sgc": [(5, 3)], "gcn_linear": [(5, 7), (7, 7), (7, 3)]}
 CHAINED = [name for name in MODELS if not nn.on_egos(name)]  # the others: test_nn_egos.py
 
 
-@pytest.mark.parametrize("name", CHAINED)
+def test_layers_in_halves_come_own_near_bias_and_the_head_last():
+    shapes = [
+        tuple(p.shape) for p in nn.model("graph_sage_sampled").build(5, 3, 12, 2, 0.5).parameters()
+    ]
+    first, second = [(5, 3), (5, 3), (6,)], [(6, 2), (6, 1), (3,)]
+    assert shapes == [*first, *second, (3, 3), (3,)]
+
+
+@pytest.mark.parametrize("name", [name for name in CHAINED if name != "graph_sage_sampled"])
 def test_parameters_come_layer_by_layer_with_the_bias_last(name):
     shapes = [tuple(p.shape) for p in nn.model(name).build(5, 3, 7, 2, 0.5).parameters()]
     widths = _WIDTHS.get(name, list(pairwise((5, 7, 3))))

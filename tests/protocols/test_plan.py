@@ -107,6 +107,7 @@ WORSE_ITEM = {
     "model": "bounded",
     "checked": 1,
     "reader": "client",
+    "follows": True,
     "learns": {"aggregator": "EVERYTHING: the message in clear"},
 }
 

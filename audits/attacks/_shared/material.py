@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 import scipy.sparse as sp
 
+from audits.attacks._shared.answers import Answers
 from audits.attacks._shared.compared import Compared
 from audits.attacks._shared.tags import Tagged
 from audits.evidence.steps import Case
@@ -258,6 +259,7 @@ class Material:
         items: captured gradients of item rows, likewise.
         tagged: captured matchings, likewise.
         compared: captured cosines; None if no client is compared, or nothing could be read.
+        answers: to clients' generators, computed again; None if none are given, or none could be.
         replica: the clients once more, for models that nobody gave them; needs no capture.
         unasked: why there are none; empty if there are.
         missing: why there are none; empty if there are.
@@ -272,6 +274,7 @@ class Material:
     items: tuple[ItemRows, ...] = ()
     tagged: tuple[Tagged, ...] = ()
     compared: Compared | None = None
+    answers: Answers | None = None
     replica: Replica | None = None
     unasked: str = ""
     missing: str = ""

@@ -120,7 +120,8 @@ def payloads_of(item: Item, policy: PrivacyPolicy) -> tuple[str, ...]:
         return ("P19",) if _real(item) else ("P18",)
     if item.part is Disclosure.MATCH and item.step is not Step.UP:
         return _MATCHING.get(item.step, ("P04",))
-    if found := _RESULTS.get((item.part, item.step)):
+    follows = ("P12", *_forms(item)) if item.follows and _real(item) else ()
+    if found := follows or _RESULTS.get((item.part, item.step)):
         return found
     # What no table names counts as if it were in clear.
     other = _OTHERS.get(item.disclosure, "P01" if _real(item) else "P17")
@@ -139,8 +140,8 @@ def _two_fields(item: Item) -> bool:
 
 
 def _sum(item: Item, policy: PrivacyPolicy) -> tuple[str, ...]:
-    if not _real(item):
-        return ("P17", *_forms(item))
+    if item.reader or not _real(item):
+        return ("P12" if item.reader else "P17", *_forms(item))
     noised = item.noise is not None or "noise" in _guards(item) or policy.training is not None
     secret = bool(set(_guards(item)) & set(_SECRET))
     found = ("P06" if noised else "P05") if secret else ("P02" if noised else "P01")
@@ -173,7 +174,8 @@ def sent(plan: Plan, policy: PrivacyPolicy) -> tuple[str, ...]:
 def updates(plan: Plan, policy: PrivacyPolicy) -> str:
     """Return the id under which clients' model updates leave; empty if none do."""
     for item in plan.items:
-        if item.sender == "client" and item.disclosure is Disclosure.SUM and _real(item):
+        sums = item.disclosure is Disclosure.SUM and not item.reader
+        if item.sender == "client" and sums and _real(item):
             return payload_of(item, policy)
     return ""
 

@@ -53,6 +53,12 @@ class SumRules(Rules):
                 "keeps the aggregator from having the total opened without that client's blind"
             )
         noised = bool({"noise", "own_noise"} & {guard.guard for guard in chain})
+        retold = addressed(kind) and any(exchange.follows for exchange in form.exchanges)
+        if retold and not noised and not find(chain, "unsafe_clear"):
+            return (
+                f"message {kind.__name__} is for one client to read, which tells others what "
+                "follows from it: totals that lack one client each, without noise, tell of each"
+            )
         if not noised and (asks := asked_holders(policy)):
             if any(field.held for field in kind.fields):
                 least = form.holders - addressed(kind)  # who reads a total sends no row

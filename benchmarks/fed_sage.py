@@ -1,0 +1,177 @@
+"""The tables of docs/results/fed_sage.md: FedSage, FedSage+ and LocSage where edges are missing.
+
+    python benchmarks/fed_sage.py run TABLE --data DIR --out FILE [--seeds 3] [--jobs 2]
+    python benchmarks/fed_sage.py show FILE
+
+Tables: cora, citeseer, coauthor_cs. `run` skips what FILE holds; `show` prints Markdown. Each row
+has two test accuracies of the round that was best on validation: `test_accuracy` on the clients'
+own graphs, and `whole_graph` with all edges between clients restored, which only a simulator can
+compute. Three clients are refused by every policy, so their rows are computed in one process,
+without messages (`in_one_process`), and say so.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+if __name__ == "__main__":  # a script's folder is on the path, the folder above it is not
+    sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+from benchmarks import personalised
+from benchmarks.personalised import Settings
+
+SOURCE: Settings = {
+    "algorithm.rounds": 50,
+    "data.split": [0.6, 0.2, 0.2],
+    "data.partition.name": "louvain_balanced",
+}
+"""As Zhang et al. have it; model and optimiser are those that `fed_sage` takes by itself."""
+FEWEST = 5
+"""Clients that the presets ask for at least."""
+
+NAMES = ("fed_sage", "fed_sage_plus", "loc_sage")
+
+
+def rows(table: str) -> dict[str, Settings]:
+    """Return a table's rows: label and settings."""
+    return dict(_rows(table))
+
+
+def _rows(table: str) -> Iterator[tuple[str, Settings]]:
+    for clients in (5, 10, 3):
+        for algorithm in NAMES:
+            first = clients == FEWEST and algorithm == "fed_sage"
+            yield (
+                f"{table} M={clients} {algorithm}",
+                {
+                    **SOURCE,
+                    "algorithm.name": algorithm,
+                    "data.name": table,
+                    "data.partition.clients": clients,
+                    "evaluation.references": ["whole_graph", *(["centralised"] if first else [])],
+                },
+            )
+
+
+def measure(facts: Settings, settings: Settings, data: str) -> dict[str, Any]:
+    """Run one row with one seed, in one process where no policy admits so few clients."""
+    if settings["data.partition.clients"] >= FEWEST:
+        return personalised.measure(facts, settings, data)
+    os.environ["OMP_NUM_THREADS"] = "1"
+    from secure_fgl.config import Config
+
+    document = personalised.nested({**facts, "policy": "unsafe_plaintext"}, settings, data)
+    found = in_one_process(Config.parse(document))
+    return {**facts, **found, "policy": "none: computed in one process"}
+
+
+def in_one_process(config: Any) -> dict[str, Any]:
+    """Return what a run would give whose clients' changes are averaged without any message."""
+    import torch
+
+    from algorithms import fed_avg, fed_sage_plus
+    from algorithms.tasks.client_model import predictions
+    from algorithms.tasks.evaluation import total
+    from secure_fgl.data.loading import load
+    from secure_fgl.federation import Federation
+    from secure_fgl.run.naming import learning_seed
+    from secure_fgl.run.reference import Bystander
+
+    torch.set_num_threads(1)
+    task, algorithm = Federation.from_config(config).build()
+    loaded = load(config, task, config.data.partition.clients)
+    sites, scoring = loaded.sites, task.scoring
+    # The plan's own seed, so that the start is that of a run.
+    state = algorithm.init(np.random.default_rng(learning_seed(config.seed, "init")))
+    answer = algorithm.forms[0].exchanges[0].answer
+    moved: Any = fed_sage_plus.moved if algorithm.name == "fed_sage_plus" else fed_avg.moved
+    best, metrics = -np.inf, dict[str, Any]()
+    for number in range(config.algorithm.rounds + 1):
+        models = [algorithm.model(site, state) for site in sites]
+        scores = [
+            task.score(predictions(task, model, site), site)
+            for model, site in zip(models, sites, strict=True)
+        ]
+        pooled = total(scores)
+        if scoring.merit(pooled) > best:
+            best = scoring.merit(pooled)
+            metrics = {**scoring.read(pooled), "best_round": number}
+            for model, site in zip(models, sites, strict=True):
+                site.memory["kept"] = (number, model.kept())
+        if number < config.algorithm.rounds:
+            told = [answer(site, state) for site in sites]
+            changes = [message.delta for message in told if message is not None]
+            state = moved(state, np.mean(changes, axis=0)) if changes else state
+    bystander = Bystander(task, sites, loaded.whole, config)
+    return {"metrics": metrics, "references": bystander.references()}
+
+
+def show(options: argparse.Namespace) -> None:
+    """Print every table of FILE as Markdown, with FedSage+ - FedSage paired by seed."""
+    lines = [json.loads(line) for line in Path(options.file).read_text("utf-8").splitlines()]
+    print("| row | seeds | whole graph | local subgraphs | validation | rounds to best |")
+    print("|---|---|---|---|---|---|")
+    for row in dict.fromkeys(line["row"] for line in lines):
+        found = [line for line in lines if line["row"] == row]
+        cells = [
+            _cell(found, lambda line: line["references"].get("whole_graph")),
+            _cell(found, lambda line: line["metrics"]["test_accuracy"]),
+            _cell(found, lambda line: line["metrics"]["val_accuracy"]),
+            _cell(found, lambda line: line["metrics"]["best_round"], digits=0),
+        ]
+        print(f"| {row} | {len(found)} | {' | '.join(cells)} |")
+    for row in dict.fromkeys(line["row"] for line in lines):
+        found = [line for line in lines if line["row"] == row]
+        if any("centralised" in line["references"] for line in found):
+            cell = _cell(found, lambda line: line["references"].get("centralised"))
+            print(f"| {row.split()[0]} Global (centralised) | {len(found)} | {cell} | – | – | – |")
+    _paired(lines)
+
+
+def _paired(lines: list[Settings]) -> None:
+    """Print the differences of runs that share seed, split, partition and start."""
+    held = {(line["row"], line["seed"]): line for line in lines}
+    print("\n| FedSage+ - FedSage | seeds | whole graph | local subgraphs |\n|---|---|---|---|")
+    for row in dict.fromkeys(line["row"] for line in lines):
+        if not row.endswith(" fed_sage"):
+            continue
+        pairs = [
+            (plus, plain)
+            for (name, seed), plain in held.items()
+            if name == row and (plus := held.get((f"{row}_plus", seed))) is not None
+        ]
+        if pairs:
+            whole, local = (
+                [float(of(plus)) - float(of(plain)) for plus, plain in pairs]
+                for of in (
+                    lambda line: line["references"]["whole_graph"],
+                    lambda line: line["metrics"]["test_accuracy"],
+                )
+            )
+            cells = [
+                f"{np.mean(v):+.4f} ({', '.join(f'{x:+.4f}' for x in v)})" for v in (whole, local)
+            ]
+            print(f"| {row.removesuffix(' fed_sage')} | {len(pairs)} | {' | '.join(cells)} |")
+
+
+def _cell(lines: list[Settings], of: Callable[[Settings], Any], digits: int = 4) -> str:
+    numbers = [value for line in lines if (value := of(line)) is not None]
+    if not numbers:
+        return "–"
+    spread = f" ± {np.std(numbers, ddof=1):.{digits}f}" if len(numbers) > 1 else ""
+    return f"{np.mean(numbers):.{digits}f}{spread}"
+
+
+if __name__ == "__main__":
+    if sys.argv[1:2] == ["show"]:
+        show(argparse.Namespace(file=sys.argv[2]))
+    else:
+        personalised.main(str(__doc__), rows, "masks", measure)
