@@ -29,6 +29,7 @@ class Spend:
         survivors: clients in the opened total; 0 if it was never opened.
         honest: shares of noise that are counted on against the aggregator.
         alone: the vector left in clear, so only its own noise hides it.
+        bare: clients in the total that add no noise: who reads it.
     """
 
     item: str
@@ -36,11 +37,13 @@ class Spend:
     survivors: int
     honest: int
     alone: bool
+    bare: int = 0
 
     @property
     def participant(self) -> int:
-        """Shares that another client of the cohort does not know."""
-        return max(1, min(self.honest, self.survivors - 1)) if self.survivors else self.honest
+        """Shares that another client does not know: its own it does; its reader may tell it all."""
+        others = self.survivors - 1 - self.bare
+        return max(1, min(self.honest, others)) if self.survivors else self.honest
 
 
 class Openings:
@@ -121,6 +124,7 @@ def _of_one_ask(
             survivors=survivors,
             honest=1 if item.unsafe else honest,
             alone=item.unsafe,
+            bare=bare,
         )
 
 

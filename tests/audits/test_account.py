@@ -145,7 +145,11 @@ def test_o18_who_reads_a_total_adds_no_noise_to_it(quick: None) -> None:
     assert {client.fewest_honest for client in read.clients} == {5}
     assert {client.fewest_honest for client in ordinary.clients} == {6}
     assert read.epsilon.as_float() > ordinary.epsilon.as_float()
-    assert max(row.honest for row in read.honest_share) == 5
+    shares = {row.honest: row.epsilon.as_float() for row in read.honest_share}
+    assert max(shares) == 5
+    # What its reader tells of it another client reads as well, and knows its own noise.
+    views = {row.view: row.epsilon.as_float() for row in read.views}
+    assert views == {"aggregator": shares[5], "participant": shares[4], "all but one": shares[1]}
 
 
 class DrawnRun(NoisedRun):

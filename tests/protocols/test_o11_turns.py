@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pytest
 
+from crypto.masks import container
 from protocols.disclosures.sum.addressed.reading import TotalReading
+from protocols.disclosures.sum.messages import BlindTotal
 from protocols.errors import Refused, RoundLost
 from protocols.forms import Exchange, Form
 from protocols.rounds import Sealed
@@ -123,3 +126,23 @@ def test_o11_a_total_is_read_as_the_messages_that_were_added() -> None:
     world = World(TWO, "masks", clients=4).start()
     hand_out(world, world.round(1, given=Seed(seed=1), back=Asked).handed(Asked))
     assert abs(got(world, "client-1") - others(world, "client-1")).max() < 1e-3
+
+
+@pytest.mark.parametrize("level", [5, -5])
+def test_what_a_refused_total_tells_is_what_the_limitations_say(level: int) -> None:
+    """One bit: whether an entry of the total is above a bound that the aggregator chose."""
+    world = World(READ, "masks", clients=4).start()
+    layout, ring = world.context("client-1").summed(world.plan.item("tell.up.SUM"), (Told,))
+    grid = layout.columns[0].grid
+    assert grid is not None
+    for site in world.sites.values():
+        site.delta = grid.restore(np.full(world.d, level))
+    (total,) = told(world).handed(Told)._deliveries.values()
+    words = np.frombuffer(total.total, dtype=container(ring.modulus)).copy()
+    words += words.dtype.type(3 * (2**layout.bits - 1 - grid.levels))  # a total of zero just fits
+    more = BlindTotal(exchange=total.exchange, answers=3, total=words.tobytes())
+    if level < 0:
+        hand_out(world, Sealed(Told, {"client-1": more}))
+        return
+    with pytest.raises(Refused):
+        hand_out(world, Sealed(Told, {"client-1": more}))
