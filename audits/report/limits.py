@@ -8,8 +8,9 @@ from audits.report.attack_rows import NO_FILE
 from protocols.disclosures._base.words import words_of as disclosed
 from protocols.disclosures.names import Disclosure
 from protocols.disclosures.sum.words import ACTIVE_AGGREGATOR, KEY_THEFT
+from protocols.disclosures.sum.words import masked as sums_masked
 from protocols.plan.plan import Plan
-from protocols.plan.steps import Service, Step
+from protocols.plan.steps import Step
 from protocols.policy.policy import PrivacyPolicy
 
 _ATTACKED = (
@@ -24,7 +25,7 @@ def limits(
     plan: Plan, policy: PrivacyPolicy, *, simulated: bool, attacked: bool = False
 ) -> tuple[str, ...]:
     """Return what this report does not show, and what the protection does not cover."""
-    masked = bool(plan.all_of(Service.PAIRS, Step.CALL))
+    masked = sums_masked(plan.items)
     found = [
         _ATTACKED if attacked else f"{NO_FILE} Absence of a finding is not evidence of absence.",
         "The record shows that nothing was changed afterwards (integrity). That everything sent "

@@ -11,7 +11,8 @@ from audits.report.models import RoleView
 from protocols.disclosures._base.words import words_of
 from protocols.disclosures._evaluated.ciphers import EVALUATED
 from protocols.disclosures.names import Disclosure
-from protocols.plan.steps import Part, Service, Step
+from protocols.disclosures.sum.words import masked as sums_masked
+from protocols.plan.steps import Part, Step
 from protocols.wire.roles import Role
 from protocols.wire.roster import EVERYONE
 
@@ -162,10 +163,10 @@ def _of_matching(case: Case) -> Iterator[RoleView]:
 
 def _collusions(case: Case) -> Iterator[RoleView]:
     plan = case.plan
-    masked, keyed = plan.all_of(Service.PAIRS, Step.CALL), plan.all_of(Disclosure.SUM, Step.OPEN)
+    masked, keyed = sums_masked(plan.items), plan.all_of(Disclosure.SUM, Step.OPEN)
     unsafe = any(words.in_clear(item.guards) for item in plan.items)
     results = {item.part for item in plan.all_of(step=Step.OPEN)} & set(EVALUATED)
-    yield from _with_the_authority(case, results, masked=bool(masked), keyed=bool(keyed))
+    yield from _with_the_authority(case, results, masked=masked, keyed=bool(keyed))
     relayed = [item for item in case.plan.items if words.relayed(item.guards)]
     if relayed:
         kinds = tuple(dict.fromkeys(words.mixed(item.guards) for item in relayed))

@@ -13,21 +13,24 @@ from unittest.mock import patch
 import numpy as np
 import pytest
 
+from crypto.homomorphic.he import scheme
 from protocols.disclosures.names import Disclosure
 from protocols.disclosures.neighbour_sum import protect
 from protocols.disclosures.neighbour_sum.layout import NeighbourGrid, box_info, grid_of
 from protocols.disclosures.neighbour_sum.view import Neighbourly
+from protocols.disclosures.sum.words import ACTIVE_AGGREGATOR, masked
 from protocols.errors import BadEnvelope, LocalProtocolError, NotAdmitted, Refused
 from protocols.forms import Exchange
 from protocols.keys import alone
 from protocols.keys.boxes import open_box
 from protocols.messages import SumMessage, Vector, count, real
 from protocols.neighbourhoods.topology import Topology
+from protocols.plan.steps import Service, Step
 from protocols.policy.policy import PrivacyPolicy
 from protocols.wire.envelope import Envelope
 from tests.protocols.killed import Killed
 from tests.protocols.test_o5_neighbourhoods import HUB
-from tests.protocols.toys import changed_policy
+from tests.protocols.toys import changed_policy, names_of, toy_plan
 from tests.protocols.unveiling import looks_uniform
 from tests.protocols.wire import World
 from tests.toys.neighbours import Go, Mine, neighbours
@@ -196,6 +199,20 @@ def test_o5_no_total_of_models_is_asked_beside_sums_over_neighbours(apart: bool)
         with pytest.raises(NotAdmitted) as refused:
             policy.admit(asked)
         assert "Whole holds real numbers beside" in refused.value.diagnostics()
+
+
+def test_o4_masks_between_neighbours_are_no_masks_of_sums() -> None:
+    """A run whose sums are encrypted and not masked agrees on pairs' secrets for neighbours."""
+    more = Exchange("rows", (Go,), (Rows,), FORM.exchanges[0].answer)
+    form, known = replace(FORM, exchanges=(*FORM.exchanges, more)), []
+    rules = changed_policy("he").document()["rules"]
+    bare = [guard for guard in rules["SUM"] if guard["guard"] != "mask"]
+    for chain in (rules["SUM"], bare):
+        policy = changed_policy("he", rules={**rules, "SUM": chain})
+        plan = toy_plan(form, policy, clients=names_of(6), rounds=1, d=D, bfv=scheme())
+        assert plan.all_of(Service.PAIRS, Step.CALL)
+        known.append((ACTIVE_AGGREGATOR in plan.warnings, masked(plan.items)))
+    assert known == [(False, True), (True, False)]
 
 
 # --- who can read -------------------------------------------------------------------------------

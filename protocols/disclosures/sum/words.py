@@ -86,9 +86,8 @@ class SumWords(Words):
 
     def warnings(self, plan: Planned) -> list[str]:
         """Warn of encryption without masks, and of entries with a single contributor (O12)."""
-        masked = any(item.part is Service.PAIRS for item in plan.items)
         opened = any((i.part, i.step) == (Disclosure.SUM, Step.OPEN) for i in plan.items)
-        found = [ACTIVE_AGGREGATOR, KEY_THEFT] if opened and not masked else []
+        found = [ACTIVE_AGGREGATOR, KEY_THEFT] if opened and not masked(plan.items) else []
         rule = CHANGES.get(plan.policy.cohort_changes)
         if rule and any((i.part, i.step) == (Disclosure.SUM, Step.UP) for i in plan.items):
             found.append(rule.format(plan.apart or plan.policy.smallest_cohort))
@@ -106,6 +105,17 @@ class SumWords(Words):
                 f"({'; '.join(told)}); the plan cannot exclude it (O12)"
             )
         return found
+
+
+def masked(items: Sequence[Item]) -> bool:
+    """Tell whether sums carry masks; of a plan without sums, whether what neighbours send does.
+
+    Pairs of clients agree on secrets for either.
+    """
+    places = {(item.part, item.step) for item in items}
+    if (Disclosure.SUM, Step.UP) in places:
+        return (Disclosure.SUM, Step.SURVIVORS) in places
+    return (Service.PAIRS, Step.CALL) in places
 
 
 def _vector_sum(item: Item) -> bool:

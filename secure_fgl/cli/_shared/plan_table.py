@@ -106,9 +106,9 @@ def _others(plan: Plan) -> Iterator[tuple[str, str]]:
 
 def _protection(plan: Plan) -> str:
     """Say what sums are under: masks, encryption, both, or nothing."""
-    from protocols.plan.steps import Service, Step
+    from protocols.disclosures.sum.words import masked as sums_masked
 
-    masked = plan.all_of(Service.PAIRS, Step.CALL)
+    masked = sums_masked(plan.items)
     if plan.scheme == "none":
         return "masks" if masked else "no protection"
     return f"masks inside {plan.scheme}" if masked else plan.scheme
