@@ -70,7 +70,7 @@ class Unsummed:
 
     __slots__ = ("links", "own", "terms", "wanted")
 
-    def __init__(self, own: Array, terms: Array, links: Array, wanted: Array) -> None:
+    def __init__(self, own: Array, terms: Any, links: Array, wanted: Array) -> None:
         self.own, self.terms, self.links, self.wanted = own, terms, links, wanted
 
     def __repr__(self) -> str:

@@ -10,9 +10,9 @@ every node that a combination of rows fixes: rows of one neighbour, rows that di
 longer combinations. *Equal values* goes row by row: every non-zero entry of a bag of words' term is
 one number, so a row's entries fall into groups, one a node (`_methods.row_systems`).
 
-**What the number means.** The share of the nodes in a receiver's rows that are read. First question:
-by elimination alone, the term itself, to within the grid. Second: by either; equal values name the
-non-zero columns, but for one in twenty. The prior, who names the mean of all, is next to 0.
+**What the number means.** The share of the nodes in a receiver's rows that are read. First
+question: by elimination alone, the term itself, to within the grid. Second: by either; equal values
+name the non-zero columns, but for one in twenty. The prior, who names the mean, is next to 0.
 
 **Controls.** Raw: the same of rows as published, every row told and nodes in any number of them.
 Null: the attack's answers held against the same terms with their columns moved by one.
@@ -31,7 +31,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from audits.attacks._methods.row_systems import determined, read
+from audits.attacks._methods.row_systems import read
 from audits.attacks._shared.material import Array, Material
 from audits.attacks._shared.payloads import sent
 from audits.attacks._shared.row_systems import RowsTold, RowSystem
@@ -77,10 +77,7 @@ class RowSystems:
         variants = (("one receiver", told.seen), ("two that pool", told.pooled))
         return Findings(
             tuple(
-                _row(told, seen, who, rule)
-                for who, seen in variants
-                for rule in self.rules
-                if seen
+                _row(told, seen, who, rule) for who, seen in variants for rule in self.rules if seen
             )
         )
 

@@ -11,17 +11,8 @@ from collections.abc import Callable, Sequence
 from audits.attacks._shared.models import AttackRow
 from audits.report import words
 
-__all__ = [
-    "NAMES",
-    "lesson",
-    "named",
-    "reading",
-    "sentence",
-    "show",
-    "untested",
-    "verdict",
-    "warning",
-]
+__all__ = ["NAMES", "lesson", "named", "reading", "sentence", "show", "untested", "verdict",
+           "warning"]  # fmt: skip
 
 NAMES = words.NAMES
 
@@ -36,7 +27,7 @@ _TOPICS = {
     "A10": "the noise delivers the privacy that is claimed for it",
     "A13": "it can be told which clients hold like data, or which holds which",
     "A14": "gradients for a client's generator name the records that they were held against",
-    "A15": "what a receiver is told of rows gives single neighbours' features away",
+    "A15": "rows of neighbours' features can be solved for single nodes",
     "A20": "a model that the aggregator crafted brings single records back",
 }
 _ESTIMATES = {
@@ -68,9 +59,7 @@ _ESTIMATES = {
     "A14": "Share right: for how many of the rows that a generator drew the record behind it is "
     "named, of all that clients hold; one over their number is a guess. Prior: who names the "
     "record nearest to what was drawn, without any message.",
-    "A15": "The share of other clients' nodes in a receiver's rows that are read: by elimination over "
-    "all its rows, or also by groups of equal values in one row, which name the non-zero columns. "
-    "Prior: who names the mean of all nodes.",
+    "A15": "Of other clients' nodes in a receiver's rows, the share that it can solve for.",
     "A20": "Records: the share of training records, of each of which three words are known, that "
     "come back word for word. F1: how right and how complete the words are that are named beside "
     "the known ones; 1 is all of them and nothing else. Prior: the most popular words. The model "
@@ -307,15 +296,6 @@ def _likeness(row: AttackRow) -> str:
     return f"Whoever receives {named(row.payload)} can tell which clients {what}"
 
 
-def _rows_read(row: AttackRow) -> str:
-    seen, without = _hundred(*_figures(row))
-    who = row.what.partition(":")[0]
-    return (
-        f"Out of {named(row.payload)} {who} can read {seen} of 100 other clients' nodes, against "
-        f"{without} for who guesses"
-    )
-
-
 def _trapped(row: AttackRow) -> str:
     seen, without = _hundred(*_figures(row))
     who = f"An aggregator that hands out a crafted model ({row.what.partition(':')[0]}) reads"
@@ -349,6 +329,5 @@ _FOUND: dict[str, Callable[[AttackRow], str]] = {
     "A10": _noise,
     "A13": _likeness,
     "A14": _named_rows,
-    "A15": _rows_read,
     "A20": _trapped,
 }

@@ -9,11 +9,10 @@ import numpy as np
 import pytest
 
 from audits.attacks import attack
-from protocols.errors import NotAdmitted, PolicyError
+from protocols.errors import NotAdmitted, PolicyError, Refused
 from protocols.policy.policy import PrivacyPolicy
 from secure_fgl.attack_inputs.materials import material
 from secure_fgl.config import Config
-from secure_fgl.errors import UsageError
 from secure_fgl.federation import Federation
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
@@ -81,11 +80,7 @@ def test_a_record_that_was_taken_out_fails_the_audit(protected, monkeypatch):
     real = LedgerIndex.of_kind
 
     def without(self, kind):
-        return (
-            (p, e)
-            for p, e in real(self, kind)
-            if not (kind == "rows" and p == "matcher")
-        )
+        return ((p, e) for p, e in real(self, kind) if not (kind == "rows" and p == "matcher"))
 
     monkeypatch.setattr(LedgerIndex, "of_kind", without)
     assert "FAILED" in str(protected.verify().verdict)
@@ -121,7 +116,7 @@ def test_data_without_edges_between_clients_is_refused(tmp_path):
     document = made.config.model_dump(mode="json")
     document["data"]["partition"] = {"name": "by_owner", "clients": 5}
     other = Federation(policy=made.policy, config=Config.parse(document))
-    with pytest.raises((UsageError, ValueError, Exception), match="no edges|refused"):
+    with pytest.raises(Refused):
         other.run(tmp_path / "run")
 
 
@@ -135,8 +130,6 @@ def test_data_without_edges_between_clients_is_refused(tmp_path):
 def test_guards_that_protect_nothing_are_refused(rows, why):
     with pytest.raises(ValueError, match=why):
         policy("rows_policy.yaml", **rows)
-
-
 
 
 def test_a15_is_at_chance_on_rows_by_the_rule_and_reads_published_ones(protected, tmp_path):

@@ -56,7 +56,8 @@ def read(
     non-zero columns are named, but for one in twenty. Of dense terms no columns are asked for.
 
     Args:
-        system, sums: see `determined`.
+        system: see `determined`.
+        sums: likewise.
         terms: (n, F), the truth.
         tolerance: by how much the grid moves one entry of a sum.
         groups: whether equal values are looked for as well.

@@ -54,7 +54,9 @@ class Rows(Guard):
     def _buckets(self) -> Rows:
         for name in ("cap", "links", "rows"):
             if (size := getattr(self, name)) & (size - 1):
-                raise ValueError(f"{name}: a power of two, so that it says little of the data (O28)")
+                raise ValueError(
+                    f"{name}: a power of two, so that it says little of the data (O28)"
+                )
         return self
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import numpy as np
 import pytest
 
@@ -59,7 +61,7 @@ def receivers(free, floor, seed=0):
     """Return what six clients are told of a random graph between them, dense features."""
     rng = np.random.default_rng(seed)
     owner = {node: node % 6 for node in range(36)}
-    edges = [(a, b) for a in owner for b in owner if owner[a] != owner[b] and rng.random() < 0.15]
+    edges = [(a, b) for a in owner for b in owner if owner[a] != owner[b] and rng.random() < 0.3]
     tag = {node: node.to_bytes(16, "big") for node in owner}
     offers = {}
     for client in range(6):
@@ -73,7 +75,7 @@ def receivers(free, floor, seed=0):
     served = assigned(offers, floor, 1000, free=free)
     names = sorted(offers)
     alone = systems(served, offers, terms, [(name,) for name in names])
-    pooled = systems(served, offers, terms, list(zip(names, names[1:], strict=False)))
+    pooled = systems(served, offers, terms, list(pairwise(names)))
     return served, alone, pooled
 
 
