@@ -10,7 +10,20 @@ from protocols.disclosures.row_sum.protocol import wire
 from protocols.disclosures.row_sum.protocol.assignment import Getting
 from protocols.disclosures.row_sum.protocol.wire import cut_slots
 from protocols.disclosures.row_sum.run import held
-from tests.protocols.rowed import EACH, row_round, rowed
+from protocols.errors import NotInPlan, UnfitMessage
+from protocols.wire.codec import encode
+from tests.protocols.rowed import (
+    ADDING,
+    EACH,
+    FEATURES,
+    PLACES,
+    Terms,
+    row_plan,
+    row_policy,
+    row_round,
+    rowed,
+)
+from tests.protocols.wire import World
 
 
 @pytest.fixture
@@ -63,3 +76,28 @@ def test_o24_the_control_without_the_matchers_secret_tells_whose_rows_these_are(
 
     monkeypatch.setattr(wire, "_row", without)
     assert len(guessing(caught)) >= 3
+
+
+def bare_plan():
+    """Return a plan that lets clients' sums of rows out as they are, under a policy with masks."""
+    plan = row_plan(row_policy())
+    (item,) = [i for i in plan.items if i.id == "link.up.ROW_SUM"]
+    size = len(encode([raw()], plan.dims, None))
+    bare = item.model_copy(update={"dims": {}, "body": size})
+    return plan.model_copy(update={"items": tuple(bare if i is item else i for i in plan.items)})
+
+
+def raw():
+    return Terms(sums=np.full((PLACES, FEATURES + 1), 7.0))
+
+
+def test_a_plan_that_lets_rows_out_without_masks_is_no_plan_of_the_policy():
+    with pytest.raises(NotInPlan, match="other than one message of rows"):
+        World(ADDING, row_policy(), plan=bare_plan(), d=FEATURES)
+
+
+def test_the_door_lets_no_row_out_that_is_not_under_masks(monkeypatch):
+    monkeypatch.setattr("protocols.disclosures.row_sum.context.rows_guard", lambda _: None)
+    world = World(ADDING, row_policy(), plan=bare_plan(), clients=6, d=FEATURES)
+    with pytest.raises((NotInPlan, UnfitMessage)):
+        world.twin("client-1").release("link.up.ROW_SUM", [raw()], "aggregator", world.where())
