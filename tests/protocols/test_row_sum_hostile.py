@@ -10,7 +10,7 @@ from protocols.disclosures.row_sum.protocol import wire
 from protocols.disclosures.row_sum.protocol.assignment import Getting
 from protocols.disclosures.row_sum.protocol.wire import cut_slots
 from protocols.disclosures.row_sum.run import held
-from protocols.errors import NotInPlan, UnfitMessage
+from protocols.errors import NotInPlan, Refused, UnfitMessage
 from protocols.wire.codec import encode
 from tests.protocols.rowed import (
     ADDING,
@@ -22,6 +22,7 @@ from tests.protocols.rowed import (
     row_policy,
     row_round,
     rowed,
+    same,
 )
 from tests.protocols.wire import World
 
@@ -101,3 +102,29 @@ def test_the_door_lets_no_row_out_that_is_not_under_masks(monkeypatch):
     world = World(ADDING, row_policy(), plan=bare_plan(), clients=6, d=FEATURES)
     with pytest.raises((NotInPlan, UnfitMessage)):
         world.twin("client-1").release("link.up.ROW_SUM", [raw()], "aggregator", world.where())
+
+
+def test_the_last_column_is_counted_by_the_door_and_each_node_once():
+    world = rowed()
+    for site in world.sites.values():
+        site.terms[:, -1] = 7.0  # a plug-in says there what it likes, beyond bound and grid
+        site.links = np.hstack([site.links, site.links])  # and each term twice
+    row_round(world.start())
+    found = [sums[-1] for site in world.sites.values() for sums in site.found.values()]
+    assert found and max(found) <= 6
+    for site in world.sites.values():
+        site.terms[:, -1], site.links = 1.0, site.links[:, : site.links.shape[1] // 2]
+    assert same(world) == len(found)
+
+
+@pytest.mark.parametrize("wrong", ["own", "place"])
+def test_a_node_has_one_number_and_one_term(wrong):
+    world = rowed()
+    site = world.sites["client-1"]
+    if wrong == "own":
+        site.own = np.zeros(EACH, dtype=np.int64)
+    else:
+        site.links = site.links - np.array([[EACH], [0]])  # counted from the end
+    with pytest.raises(Refused):
+        row_round(world.start())
+    assert "do not ascend" in str(world.session("client-1").last_error)
