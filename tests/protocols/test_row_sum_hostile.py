@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 
 from protocols.disclosures.row_sum import aggregator
+from protocols.disclosures.row_sum import matcher as matching
 from protocols.disclosures.row_sum.protocol import wire
-from protocols.disclosures.row_sum.protocol.assignment import Getting
+from protocols.disclosures.row_sum.protocol.assignment import Getting, Offer, confirmed
 from protocols.disclosures.row_sum.protocol.wire import cut_slots
 from protocols.disclosures.row_sum.run import held
 from protocols.errors import NotInPlan, Refused, UnfitMessage
@@ -128,3 +129,53 @@ def test_a_node_has_one_number_and_one_term(wrong):
     with pytest.raises(Refused):
         row_round(world.start())
     assert "do not ascend" in str(world.session("client-1").last_error)
+
+
+def asking():
+    """Return what a client is told that has no edge to anybody, and asks for all rows."""
+    world = rowed()
+    spy = world.sites["client-6"]
+    spy.links, spy.wanted = np.zeros((2, 0), dtype=np.int64), np.arange(5 * EACH)
+    row_round(world.start())
+    assert same(world) >= 3
+    return spy.found
+
+
+def test_nobody_is_told_a_row_by_asking_for_its_number():
+    assert not asking()
+
+
+def test_the_control_that_believes_clients_tells_rows_of_others(monkeypatch):
+    monkeypatch.setattr(matching, "confirmed", dict)
+    assert len(asking()) >= 3
+
+
+def offers(*links):
+    """Return offers of clients by their links, each (client, node, row), all rows wanted."""
+    found = {}
+    for name, node, row in links:
+        found.setdefault(name, {}).setdefault(row.encode(), set()).add(node.encode())
+    rows = frozenset(row.encode() for _, _, row in links)
+    return {
+        name: Offer({row: frozenset(of) for row, of in nodes.items()}, rows)
+        for name, nodes in found.items()
+    }
+
+
+EDGE = (("y", "v", "u"), ("a", "u", "v"))
+
+
+def test_an_edge_is_there_if_both_ends_say_so():
+    kept = confirmed(offers(*EDGE, ("y", "v", "v"), ("y", "w", "v"), ("y", "v", "w")))
+    assert kept["a"] == Offer({b"v": frozenset({b"u"})}, frozenset({b"u", b"v"}))
+    assert kept["y"].nodes[b"v"] == {b"v", b"w"} and kept["y"].wanted == {b"u", b"v", b"w"}
+
+
+def test_o10_who_invents_a_neighbour_adds_to_no_row_and_is_told_none():
+    kept = confirmed(offers(*EDGE, ("z", "n", "v"), ("z", "n", "u")))
+    assert kept["z"] == Offer({}, frozenset()) and kept["a"].nodes[b"v"] == {b"u"}
+
+
+def test_a_node_that_two_say_is_theirs_is_nobodys():
+    kept = confirmed(offers(*EDGE, ("z", "v", "u")))
+    assert b"v" not in kept["z"].wanted | kept["y"].wanted and not kept["z"].nodes
