@@ -7,6 +7,7 @@ import pytest
 
 from protocols.disclosures.row_sum import aggregator
 from protocols.disclosures.row_sum import matcher as matching
+from protocols.disclosures.row_sum.guards import Rows
 from protocols.disclosures.row_sum.protocol import wire
 from protocols.disclosures.row_sum.protocol.assignment import Getting, Offer, confirmed
 from protocols.disclosures.row_sum.protocol.wire import cut_slots
@@ -179,3 +180,9 @@ def test_o10_who_invents_a_neighbour_adds_to_no_row_and_is_told_none():
 def test_a_node_that_two_say_is_theirs_is_nobodys():
     kept = confirmed(offers(*EDGE, ("z", "v", "u")))
     assert b"v" not in kept["z"].wanted | kept["y"].wanted and not kept["z"].nodes
+
+
+def test_o10_a_threshold_that_would_not_be_held_is_refused():
+    assert Rows(form="published", threshold=10).threshold == 10
+    with pytest.raises(ValueError, match="rests on minimum_cohort"):
+        Rows(threshold=10)

@@ -52,6 +52,10 @@ class Rows(Guard):
 
     @model_validator(mode="after")
     def _buckets(self) -> Rows:
+        if self.form == "thresholded" and self.threshold != 1:
+            raise ValueError(
+                "threshold is of the form 'published'; here a row rests on minimum_cohort + colluders"
+            )
         for name in ("cap", "links", "rows"):
             if (size := getattr(self, name)) & (size - 1):
                 raise ValueError(f"{name}: a power of two, so that it says little of the data (O28)")
