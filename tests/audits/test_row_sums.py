@@ -1,4 +1,4 @@
-"""Rows added up between clients in the evidence: what was left out or tells another story (O24)."""
+"""Rows added up between clients in the evidence: what was left out or tells another tale (O24)."""
 
 from __future__ import annotations
 

@@ -19,6 +19,7 @@ from tests.protocols.rowed import (
     EACH,
     FEATURES,
     PLACES,
+    STEP,
     Terms,
     row_plan,
     row_policy,
@@ -186,3 +187,23 @@ def test_o10_a_threshold_that_would_not_be_held_is_refused():
     assert Rows(form="published", threshold=10).threshold == 10
     with pytest.raises(ValueError, match="rests on minimum_cohort"):
         Rows(threshold=10)
+
+
+def row_of_client_3(clients):
+    """Return what client-3 is told of its row, in a run of so many clients; and the run."""
+    world = rowed(clients=clients)
+    for name, site in world.sites.items():
+        site.wanted = np.array([2 * EACH]) if name == "client-3" else site.wanted[:0]
+    row_round(world.start())
+    return world.sites["client-3"].found[2 * EACH], world
+
+
+def test_a_row_told_in_two_runs_tells_a_client_s_sum_and_the_plan_says_so():
+    whole, world = row_of_client_3(6)
+    without, _ = row_of_client_3(5)
+    gone = world.sites["client-6"]
+    true = gone.terms[gone.links[0][gone.links[1] == 2 * EACH]].sum(axis=0)
+    assert true[-1] == 1 and np.abs(whole - without - true).max() < 16 * STEP
+    assert any("in another run over the same data" in said for said in world.plan.warnings)
+    told = world.plan.item("link.told.ROW_SUM").learns["client"]
+    assert "with whom by name" in told
